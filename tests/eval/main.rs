@@ -7,6 +7,7 @@ mod assignment;
 mod certificate;
 mod cheap;
 mod command;
+mod company;
 mod console;
 mod crash;
 mod early_stop;

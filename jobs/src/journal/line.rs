@@ -163,6 +163,32 @@ pub struct JobStart {
     pub started: String,
 }
 
+/// Who is to blame for the loss of an environment's process, as seen from one of the episodes in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Blame {
+    /// The episode itself: it was being reset or stepped, or no other was in the process.
+    #[default]
+    Own,
+    /// Another episode in the same process.
+    Neighbour,
+    /// It or another episode in the same process.
+    Unknown,
+    /// No episode: the process could not be started.
+    Start,
+}
+
+impl Blame {
+    /// Returns whether the loss counts towards `--env-restarts`.
+    pub fn is_counted(self) -> bool {
+        matches!(self, Self::Own | Self::Start)
+    }
+
+    fn is_own(&self) -> bool {
+        *self == Self::Own
+    }
+}
+
 /// The process of an environment was lost, and its unfinished episode with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnvLost {
@@ -178,6 +204,9 @@ pub struct EnvLost {
     pub step: u64,
     /// How often the episode has lost its environment, this time included.
     pub attempt: u32,
+    /// Who is to blame. If it is another episode, the loss is not counted against this one.
+    #[serde(default, skip_serializing_if = "Blame::is_own")]
+    pub blame: Blame,
     /// What happened to the process.
     pub reason: String,
     /// The last lines that the process wrote to stderr.

@@ -18,8 +18,8 @@ mod stamp;
 
 pub use decision::{Decision, Question, Verdict};
 pub use line::{
-    EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles, ROUNDING_VARIABLES,
-    RankEnd, RankGpu, RankStart,
+    Blame, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles,
+    ROUNDING_VARIABLES, RankEnd, RankGpu, RankStart,
 };
 pub(crate) use stamp::Planned;
 pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps, Subject};

@@ -184,6 +184,7 @@ fn life() -> Vec<Line> {
         episode: 1,
         step: 4,
         attempt: 1,
+        blame: Blame::Own,
         reason: "killed by SIGKILL".to_owned(),
         stderr: vec!["\u{1f916}\u{0}\n\"".to_owned()],
         at: String::new(),

@@ -11,9 +11,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jobs::journal::Blame;
 
 mod display;
 pub mod egl;
@@ -229,6 +231,8 @@ pub enum EnvError {
     Lost {
         /// The copy of the environment.
         env: EnvIndex,
+        /// Who is to blame.
+        blame: Blame,
         /// What happened, with step and last call.
         reason: String,
         /// The last lines of the process's stderr.
@@ -349,6 +353,12 @@ pub trait VectorEnv {
     /// The initial state of an episode is a function of the seed alone: not of the copy, of
     /// `num_envs`, or of what the copy did before.
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
+
+    /// Returns the copies that share a process with this one, itself included: what ends the process
+    /// ends the episodes of them all.
+    fn company(&self, env: EnvIndex) -> Range<usize> {
+        env.0..env.0 + 1
+    }
 
     /// Returns whether copies begin episodes by themselves, see [`Command::Step`].
     fn takes_offers(&self) -> bool {

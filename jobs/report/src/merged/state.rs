@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 
 use jobs::job::JobIndex;
-use jobs::journal::{Decision, Line, PolicyFiles};
+use jobs::journal::{Blame, Decision, Line, PolicyFiles};
 use jobs::plan::RunPlan;
 use jobs::threads;
 use jobs::time::Moment;
@@ -210,6 +210,8 @@ impl MergedState {
         match line {
             Line::JobStart(start) => job.starts.push(start),
             Line::JobEnd(end) => job.ends.push(*end),
+            // The loss of a neighbour is told by the episode that is to blame.
+            Line::EnvLost(lost) if lost.blame == Blame::Neighbour => {}
             Line::EnvLost(lost) => job.losses.push((Moment::parse(&lost.at), place)),
             _ => {}
         }

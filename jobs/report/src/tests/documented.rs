@@ -8,7 +8,7 @@ use super::*;
 use jobs::claim::Claim;
 use jobs::episode::VideoRef;
 use jobs::job::Variant;
-use jobs::journal::{Decision, PolicyFiles, Question, RankEnd, RankGpu, RankStart, Verdict};
+use jobs::journal::{Blame, Decision, PolicyFiles, Question, RankEnd, RankGpu, RankStart, Verdict};
 use jobs::plan::{Git, Resumed};
 
 /// Objects whose keys are data.
@@ -34,6 +34,7 @@ fn full() -> Report {
         episode: 0,
         step: 0,
         attempt: 1,
+        blame: Blame::Own,
         reason: String::new(),
         stderr: Vec::new(),
         at: String::new(),

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use jobs::episode::{End, Episode};
 use jobs::job::JobIndex;
-use jobs::journal::{EnvLost, JobEnd, JobStart, RankStart};
+use jobs::journal::{Blame, EnvLost, JobEnd, JobStart, RankStart};
 use jobs::progress;
 use jobs::samples;
 
@@ -349,12 +349,22 @@ fn a_lost_environment_is_told_with_its_last_words_and_is_no_failure() {
         episode: 0,
         step: 17,
         attempt: 1,
+        blame: Blame::Own,
         reason: "killed by SIGKILL".to_owned(),
         stderr: vec!["out of memory".to_owned()],
         at: String::new(),
     })));
+    let mut neighbour = lines.last().unwrap().clone();
+    if let Line::EnvLost(lost) = &mut neighbour {
+        (lost.env, lost.blame) = (3, Blame::Neighbour);
+    }
+    lines.push(neighbour);
     let report = report(&lines);
     assert!(report.complete());
+    assert_eq!(
+        report.env_losses_count, 1,
+        "a neighbour has lost nothing of its own"
+    );
     let loss = &report.env_losses[0];
     assert_eq!(
         (loss.env, loss.step, loss.stderr.as_slice()),

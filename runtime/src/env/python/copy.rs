@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jobs::journal::Blame;
+
 use crate::env::python::host::HostSettings;
 use crate::env::python::message::CommandKind;
 use crate::env::{EnvError, EnvIndex, NextEpisode};
@@ -49,9 +51,24 @@ impl RunningEpisode {
     }
 }
 
+/// Who is to blame for the loss of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Culprit {
+    /// This copy, whose call was under way.
+    Copy(EnvIndex),
+    /// Other copies than the one that hears of it.
+    Others,
+    /// One of the copies; nobody knows which.
+    Unknown,
+    /// No copy: the process could not be started.
+    Start,
+}
+
 /// The reason why a process is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessLoss {
+    /// Who is to blame.
+    pub culprit: Culprit,
     /// What happened, and where.
     pub reason: String,
     /// The last lines of its output.
@@ -77,6 +94,11 @@ impl CopyState {
             language: Arc::clone(&self.language),
             ..Self::new(self.env)
         };
+    }
+
+    /// Returns whether it has an episode that is not over, or executes a command.
+    pub fn is_busy(&self) -> bool {
+        self.doing.is_some() || self.episode.is_some_and(|episode| !episode.is_over)
     }
 
     /// Returns whether other copies that step together with it have to wait for its action.
@@ -112,6 +134,12 @@ impl CopyState {
     pub fn loss(&self, loss: &ProcessLoss) -> EnvError {
         EnvError::Lost {
             env: self.env,
+            blame: match loss.culprit {
+                Culprit::Copy(env) if env == self.env => Blame::Own,
+                Culprit::Copy(_) | Culprit::Others => Blame::Neighbour,
+                Culprit::Unknown => Blame::Unknown,
+                Culprit::Start => Blame::Start,
+            },
             reason: loss.reason.clone(),
             stderr: loss.stderr.clone(),
         }

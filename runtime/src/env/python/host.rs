@@ -99,6 +99,9 @@ pub struct Host {
     rounds: Rounds,
     /// Description sent by the first process; the others have to send the same.
     pub hello: Option<Arc<Hello>>,
+    /// What became of a process at the reset with seed 0, which every start tries; the next ones try
+    /// the seed of the job's first episode.
+    pub probe_failure: Option<String>,
     /// X display of the processes.
     pub display: Option<String>,
     /// The reason why the environment cannot be created, until it is reported.
@@ -120,6 +123,7 @@ impl Host {
             answers,
             rounds: Rounds::default(),
             hello: None,
+            probe_failure: None,
             display: None,
             failure: None,
             buffer: Vec::new(),
@@ -332,6 +336,7 @@ impl Host {
             "clip_actions": settings.clip_actions,
             "vector": settings.vector,
             "first_seed": self.terms.first_seed,
+            "probe": self.probe_failure,
             "renders": settings.renders(),
         });
         match process.send(config.to_string().as_bytes()) {

@@ -10,13 +10,14 @@
 //! (`fork_server`). A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation is
 //! copied out of shared memory once, because the process may write there at any moment
 //! (`shm`). A process that dies, hangs or raises loses the episodes of its copies
-//! ([`EnvError::Lost`]), and the next reset starts another. An invalid value ends one episode
+//! ([`EnvError::Lost`]), which hear whether one of them is to blame, and the next reset starts another. An invalid value ends one episode
 //! ([`EnvError::Episode`]), and the process goes on.
 //!
 //! A mapping defines the names of the observations and the composition of the actions (`mapping`,
 //! `worker/rrun_mapping.py`).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use jobs::eval_args::Screen;
@@ -130,14 +131,19 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     };
     let (name, ignored) = (job.environment.clone(), terms.settings.ignored.clone());
     let ends_on_success = terms.settings.end_on_success;
+    let companies = shares.iter().flat_map(|share| {
+        let company = share.envs[0].0..share.envs[0].0 + share.envs.len();
+        vec![company; share.envs.len()]
+    });
+    let companies = companies.collect();
     let (bridge, hello) = BridgeHandle::start(terms, shares, config.xvfb, answers)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
     let takes_offers = hello.takes_offers(recycle_after);
-    let (num_envs, notes) = (config.gpus.len(), hello.notes.clone());
+    let notes = hello.notes.clone();
     let versions = hello.versions();
     Ok(PythonEnv {
         spec,
-        num_envs,
+        companies,
         takes_offers,
         ignored,
         notes,
@@ -167,7 +173,8 @@ fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<ProcessShare> {
 /// The copies of one Python environment.
 pub struct PythonEnv {
     spec: EnvSpec,
-    num_envs: usize,
+    /// For each copy, those that share its process.
+    companies: Vec<Range<usize>>,
     takes_offers: bool,
     ignored: Vec<String>,
     notes: Vec<String>,
@@ -199,7 +206,11 @@ impl VectorEnv for PythonEnv {
     }
 
     fn num_envs(&self) -> usize {
-        self.num_envs
+        self.companies.len()
+    }
+
+    fn company(&self, env: EnvIndex) -> Range<usize> {
+        self.companies[env.0].clone()
     }
 
     fn takes_offers(&self) -> bool {

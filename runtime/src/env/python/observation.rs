@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,6 +21,11 @@ pub struct CallNow {
     pub copy: u32,
     /// Number of its current call; `rrun_worker.py` has the list.
     pub call: u32,
+}
+
+impl CallNow {
+    /// The numbers of calls; any other means that the process is in none.
+    pub const CALLS: RangeInclusive<u32> = 1..=4;
 }
 
 /// The reason why an answer holds no observation: the environment's values are invalid.

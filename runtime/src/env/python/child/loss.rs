@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::clock::now;
 use crate::env::python::child::{CLOSE_LIMIT, Child, ChildState, HeldCommand, LONGEST_REASON};
-use crate::env::python::copy::{ProcessLoss, RunningEpisode};
+use crate::env::python::copy::{Culprit, ProcessLoss, RunningEpisode};
 use crate::env::python::host::Host;
 use crate::env::python::message::CommandKind;
 use crate::env::python::observation::{CallNow, ProcessMemory};
@@ -13,6 +14,10 @@ use crate::env::{Answer, Command, EnvError};
 /// Time from the end of its socket to the end of a process, in which its exit code may still
 /// arrive.
 const END_LIMIT: Duration = Duration::from_secs(1);
+/// How the stages begin in which a start tries a reset, in `rrun_worker.py`.
+const PROBE_RESET: &str = "reset(seed=";
+/// The first of them.
+const PROBE: &str = "reset(seed=0)";
 
 impl Child {
     /// Returns the time at which [`Child::expire`] has to be called.
@@ -74,9 +79,17 @@ impl Child {
     pub fn lose(&mut self, reason: &str, host: &mut Host) {
         self.on_output(host);
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
+        if self.starts_over(reason, host) {
+            return;
+        }
         let doing = self.doing();
+        let starting = matches!(self.state, ChildState::Starting { .. });
         let (rank, job) = (host.terms.rank, &host.terms.job);
         let mut loss = ProcessLoss {
+            culprit: match starting {
+                true => Culprit::Start,
+                false => self.culprit(host),
+            },
             reason: format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`"),
             stderr: Vec::new(),
         };
@@ -90,7 +103,6 @@ impl Child {
             loss.reason += &format!(", process {}", server.pid());
             loss.stderr = server.lines.all();
         }
-        let starting = matches!(self.state, ChildState::Starting { .. });
         if starting {
             host.failure
                 .get_or_insert_with(|| EnvError::Setup(with_lines(&loss)));
@@ -123,13 +135,49 @@ impl Child {
         }
     }
 
+    /// Starts another process if this one was lost at the reset with seed 0 that every start tries. No
+    /// episode has that seed, so the next one tries that of the job's first episode.
+    fn starts_over(&mut self, reason: &str, host: &mut Host) -> bool {
+        let probes = |stage: &str| self.probes_zero && stage == PROBE;
+        if !matches!(&self.state, ChildState::Starting { stage } if probes(stage)) {
+            return false;
+        }
+        host.probe_failure.get_or_insert_with(|| reason.to_owned());
+        self.process
+            .take()
+            .into_iter()
+            .for_each(|process| host.bury(process));
+        self.memory = None;
+        self.start(host, now());
+        true
+    }
+
+    /// Returns the copy whose call the process was at, if a call is that of one copy.
+    fn culprit(&self, host: &Host) -> Culprit {
+        let mut busy = self.copies.iter().filter(|copy| copy.is_busy());
+        if let (Some(only), None) = (busy.next(), busy.next()) {
+            return Culprit::Copy(only.env);
+        }
+        if host.hello.as_ref().is_some_and(|hello| hello.together) {
+            return Culprit::Unknown;
+        }
+        let now = self.memory.as_ref().and_then(ProcessMemory::call_now);
+        let copy = now
+            .filter(|now| CallNow::CALLS.contains(&now.call))
+            .and_then(|now| self.copies.get(now.copy as usize));
+        copy.filter(|copy| copy.doing.is_some())
+            .map_or(Culprit::Unknown, |copy| Culprit::Copy(copy.env))
+    }
+
     /// Returns a description of the last known activity of the process.
     fn doing(&self) -> String {
         if let ChildState::Starting { stage } = &self.state {
-            return format!(
-                "it was at `{}`",
-                &stage[..stage.floor_char_boundary(LONGEST_REASON)]
-            );
+            let stage = &stage[..stage.floor_char_boundary(LONGEST_REASON)];
+            let note = match stage.starts_with(PROBE_RESET) {
+                true => ", which is tried at the start of a process and is no episode",
+                false => "",
+            };
+            return format!("it was at `{stage}`{note}");
         }
         let now = self.memory.as_ref().and_then(ProcessMemory::call_now);
         let idle = || "it was not at work".to_owned();

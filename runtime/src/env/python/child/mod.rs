@@ -57,6 +57,8 @@ pub struct Child {
     served: u64,
     /// Number of stages that its start has reported.
     stages: usize,
+    /// True if its start tries a reset with seed 0.
+    probes_zero: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Child {
             sequence: 0,
             served: 0,
             stages: 0,
+            probes_zero: true,
         }
     }
 
@@ -131,6 +134,7 @@ impl Child {
             stage: "start of the interpreter".to_owned(),
         };
         (self.since, self.ended, self.served, self.stages) = (now, None, 0, 0);
+        self.probes_zero = host.probe_failure.is_none();
         self.copies.iter_mut().for_each(CopyState::renew);
         match host.start(self.index, &envs, self.gpu) {
             Ok(process) => self.process = process,
@@ -207,8 +211,9 @@ impl Child {
     /// Handles the exit of the process.
     pub fn on_end(&mut self, host: &mut Host, now: Instant) {
         // Earlier packets explain more than the exit code.
+        let id = self.process_id();
         while self.on_socket(host, now) {}
-        let Some(process) = &mut self.process else {
+        let Some(process) = self.process.as_mut().filter(|it| Some(it.id) == id) else {
             return;
         };
         if !process.has_ended() {

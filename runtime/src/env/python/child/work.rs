@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::env::python::child::error::ChildError;
 use crate::env::python::child::{Child, ChildState, HeldCommand, SentBatch};
-use crate::env::python::copy::{CopyState, ProcessLoss, RunningEpisode};
+use crate::env::python::copy::{CopyState, Culprit, ProcessLoss, RunningEpisode};
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::message::{self, CommandEntry, CommandKind};
@@ -61,6 +61,7 @@ impl Child {
             }) => {
                 let reason = "its VectorEnv stepped on without an action for it".to_owned();
                 return Err(copy.loss(&ProcessLoss {
+                    culprit: Culprit::Others,
                     reason,
                     stderr: Vec::new(),
                 }));

@@ -177,7 +177,8 @@ fn a_reset_that_fails_is_told_too() {
     );
     let (_, reason, _) = lost(reset(&mut env, 0, 1));
     assert!(
-        reason.contains("raised ValueError") && reason.contains("it was at `reset`"),
+        reason.contains("raised ValueError")
+            && reason.contains("it was at `reset(seed=0)`, which is tried at the start"),
         "{reason}"
     );
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jobs::journal::Blame;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::env::{Answer, Lockstep, Observation, Step};
 
+mod company;
 mod failures;
 mod fork_server;
 mod hostile;
@@ -81,7 +83,15 @@ fn lost(result: Result<impl std::fmt::Debug, EnvError>) -> (usize, String, Vec<S
             env,
             reason,
             stderr,
+            ..
         } => (env.0, reason, stderr),
+        other => panic!("{other}"),
+    }
+}
+
+fn blame(result: Result<impl std::fmt::Debug, EnvError>) -> Blame {
+    match result.unwrap_err() {
+        EnvError::Lost { blame, .. } => blame,
         other => panic!("{other}"),
     }
 }

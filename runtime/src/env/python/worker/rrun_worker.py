@@ -98,7 +98,6 @@ class Worker:
         self.action = Action(self.copies.action_space, config["mapping"].get("action") or {}, config["clip_actions"])
         if self.copies.batched:
             self.copies.idle, _ = self.action.decode(self.action.middle())
-        self.stage("reset")
         observation, info = self.first_reset()
         self.stage("first observation")
         row = 0 if self.copies.batched else None
@@ -118,13 +117,21 @@ class Worker:
         self.steps, self.told = [0] * number, [None] * number
 
     def first_reset(self):
-        """With the seed 0; an environment that cannot begin there gets another chance with the first episode's."""
-        try:
-            return self.reset_one(0, 0, 0)
-        except Exception as error:
-            seed = self.config["first_seed"] & SEED_BITS
-            self.notes.append(f"reset(seed=0), which the start tries, raised {last_line(error).decode()}; it was tried again with the first episode's seed {seed}")
-            return self.reset_one(0, seed, 0)
+        """With the seed 0; an environment that cannot begin there gets another chance with the first episode's.
+
+        So does one whose process has died there: `probe` says of what.
+        """
+        failure = self.config["probe"]
+        if failure is None:
+            try:
+                self.stage("reset(seed=0)")
+                return self.reset_one(0, 0, 0)
+            except Exception as error:
+                failure = f"raised {last_line(error).decode()}"
+        seed = self.config["first_seed"] & SEED_BITS
+        self.notes.append(f"reset(seed=0), which the start tries, {failure}; it was tried again with the first episode's seed {seed}")
+        self.stage(f"reset(seed={seed})")
+        return self.reset_one(0, seed, 0)
 
     def reset_one(self, local, seed, episode):
         options = {"episode": episode} if self.config["pass_episode"] else None

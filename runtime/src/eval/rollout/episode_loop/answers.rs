@@ -14,6 +14,7 @@ use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
+use crate::eval::rollout::episode_loop::restart::{self, Restart};
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::env_group::AnswerKey;
@@ -154,6 +155,10 @@ impl EpisodeLoop<'_, '_> {
                 }
             }
         }
+        let name = &self.job().name;
+        for text in restart::messages(name, std::mem::take(&mut self.restarts)) {
+            self.recording.log.observer.say(&text);
+        }
         Ok(())
     }
 
@@ -269,46 +274,50 @@ impl EpisodeLoop<'_, '_> {
     /// Handles an error of one environment: its episode ends as an error, or starts again if the
     /// environment's process was lost.
     fn on_failure(&mut self, index: usize, env: EnvIndex, err: EnvError) -> Result<(), JobError> {
-        let (reason, stderr) = match err {
+        let (reason, loss) = match err {
             EnvError::Episode { reason, .. } => (reason, None),
-            EnvError::Lost { reason, stderr, .. } => (reason, Some(stderr)),
+            EnvError::Lost {
+                reason,
+                stderr,
+                blame,
+                ..
+            } => (reason, Some((stderr, blame))),
             other => return Err(other.into()),
         };
         self.recording.forget(env)?;
         let Some(live) = self.live.remove(&env) else {
             return Ok(());
         };
-        let attempt = self.attempts.entry(live.episode).or_insert(0);
-        let again = stderr.is_some() && *attempt < self.active.env_restarts();
-        if let Some(stderr) = stderr {
-            *attempt += 1;
+        if let Some((stderr, blame)) = loss {
+            let company = self.envs.company(env).len();
+            let ruling = self.retries.on_loss(live.episode, blame, company);
             let lost = EnvLost {
                 job_index: self.active.job().index,
                 rank: self.active.context.env.rank,
                 env: env.0,
                 episode: live.episode,
                 step: live.length,
-                attempt: *attempt,
+                attempt: ruling.attempt,
+                blame: ruling.blame,
                 reason: reason.clone(),
                 stderr,
                 at: rfc3339(SystemTime::now()),
             };
             self.recording.log.write(&Line::EnvLost(Box::new(lost)))?;
+            if ruling.again {
+                self.totals.env_restarts += 1;
+                self.groups[index].schedule.again(env);
+                let restart = Restart {
+                    env: env.0,
+                    episode: live.episode,
+                    blame: ruling.blame,
+                    reason,
+                };
+                self.restarts.push(restart);
+                return Ok(());
+            }
         }
-        let schedule = &mut self.groups[index].schedule;
-        if again {
-            self.totals.env_restarts += 1;
-            schedule.again(env);
-            let text = format!(
-                "{} episode {} starts again: environment {}: {reason}",
-                self.job().name,
-                live.episode,
-                env.0
-            );
-            self.recording.log.observer.say(&text);
-            return Ok(());
-        }
-        schedule.end(env);
+        self.groups[index].schedule.end(env);
         let errored = live.errored(self.job(), self.place(env), reason);
         self.recording.log.errored_episode(errored)
     }

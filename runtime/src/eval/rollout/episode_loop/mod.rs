@@ -14,6 +14,7 @@
 //! `turn` sends a group's commands or its inference, `answers` processes what comes back.
 
 mod answers;
+mod restart;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,11 +27,13 @@ use jobs::job::{Job, Length};
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
 use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
+use crate::eval::rollout::episode_loop::restart::Restart;
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
+use crate::eval::rollout::schedule::company::Retries;
 use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::source::EpisodeSource;
 use crate::eval::rollout::schedule::{Schedule, groups};
@@ -51,8 +54,10 @@ pub struct EpisodeLoop<'a, 'l> {
     pub alone: bool,
     groups: Vec<EnvGroup<'l>>,
     live: BTreeMap<EnvIndex, LiveEpisode>,
-    /// How often each episode was started again.
-    attempts: BTreeMap<u64, u32>,
+    /// Episodes that have lost their environments.
+    retries: Retries,
+    /// Those of them that start again and the user was not told about.
+    restarts: Vec<Restart>,
     /// Episodes that were offered to an environment, whose starts are in the journal, and that have
     /// not begun.
     announced: BTreeSet<u64>,
@@ -88,7 +93,8 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             alone: false,
             groups: Vec::new(),
             live: BTreeMap::new(),
-            attempts: BTreeMap::new(),
+            retries: Retries::default(),
+            restarts: Vec::new(),
             announced: BTreeSet::new(),
             pictures: active.context.pictures(),
         }
@@ -111,7 +117,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     /// Returns the first [`JobError`]; it ends the job.
     pub fn run(&mut self, source: &EpisodeSource<'l>) -> Result<(), JobError> {
         self.groups = self.groups(source);
-        self.attempts.clear();
+        self.retries = Retries::new(self.active.env_restarts());
         self.announced.clear();
         let result = self.turns();
         self.groups.clear();
@@ -251,7 +257,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
                 waited,
             } => {
                 self.on_inference(group, result, waited)?;
-                self.start_turn(group)
+                self.next_turn(group)
             }
             LoopEvent::Envs(batch) => batch
                 .into_iter()
@@ -274,7 +280,20 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         }
         self.totals.sim.add(group.since.elapsed());
         self.on_answers(index)?;
-        self.start_turn(index)
+        self.next_turn(index)
+    }
+
+    /// Starts the next turn of a group, and those of idle groups whose episodes may have waited for
+    /// it: environments of several groups may share a process.
+    fn next_turn(&mut self, index: usize) -> Result<(), JobError> {
+        let is_restricting = self.retries.is_restricting();
+        self.start_turn(index)?;
+        for other in 0..self.groups.len() {
+            if is_restricting && !self.groups[other].is_waiting() {
+                self.start_turn(other)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reports the heartbeat with the seconds of work so far.

@@ -12,7 +12,7 @@ use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
 use crate::eval::rollout::job::error::JobError;
-use crate::eval::rollout::schedule::DueStep;
+use crate::eval::rollout::schedule::{self, DueStep};
 use crate::policy::{Continuation, PolicyRow};
 
 /// Commands for the environments of a group.
@@ -21,12 +21,14 @@ type Commands = Vec<(EnvIndex, Command)>;
 impl EpisodeLoop<'_, '_> {
     /// Starts the next turn of a group.
     pub(super) fn start_turn(&mut self, index: usize) -> Result<(), JobError> {
-        let is_decided = self.is_decided();
-        let schedule = &mut self.groups[index].schedule;
-        let starts = match is_decided {
+        let starts = match self.is_decided() {
             true => Vec::new(),
-            false => schedule.start(),
+            false => {
+                let process = |env| self.envs.company(env);
+                schedule::start(&mut self.groups, index, &mut self.retries, process)
+            }
         };
+        let schedule = &self.groups[index].schedule;
         if starts.is_empty() {
             let needs_chunk = schedule.needs_chunk();
             if !needs_chunk.is_empty() {
@@ -106,12 +108,14 @@ impl EpisodeLoop<'_, '_> {
     /// Offers the next episodes to the environments that step, so that each may begin one by itself.
     /// Their starts are noted before: if the rank dies of one, it has to be in the journal.
     ///
-    /// Nothing is offered where the first observation has images, which cost more than a command.
+    /// Nothing is offered where the first observation has images, which cost more than a command,
+    /// and as long as an episode waits for its neighbours to end.
     fn offer(&mut self, index: usize, due: &mut [DueStep]) -> Result<(), JobError> {
         let has_images = self.recording.every_frame || self.active.policy.spec.needs_video;
         let ignores_ends = self.job().rollout.ignore_terminations;
         let takes_offers = self.envs.env().takes_offers();
-        if has_images || ignores_ends || !takes_offers || self.is_decided() {
+        let waits = self.retries.is_restricting();
+        if has_images || ignores_ends || waits || !takes_offers || self.is_decided() {
             return Ok(());
         }
         self.groups[index].schedule.offer(due);

@@ -1,10 +1,11 @@
 //! The builds of a job's environments: most jobs have one, a job with `rebuild` several.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::env::{self, AnswerBatch, Answers, EnvError, EnvSpec, NewEnv, VectorEnv};
+use crate::env::{self, AnswerBatch, Answers, EnvError, EnvIndex, EnvSpec, NewEnv, VectorEnv};
 use crate::eval::lease::Leases;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
@@ -71,6 +72,11 @@ impl EnvBuild {
     /// Returns the number of environments.
     pub fn num_envs(&self) -> usize {
         self.made.env.num_envs()
+    }
+
+    /// Returns the environments that share a process with this one, itself included.
+    pub fn company(&self, env: EnvIndex) -> Range<usize> {
+        self.made.env.company(env)
     }
 
     /// Returns the versions of the packages that simulate, by name.

@@ -14,6 +14,7 @@
 //! free first, so a run is reproducible.
 
 pub mod action_queue;
+pub mod company;
 pub mod env_group;
 pub mod source;
 #[cfg(test)]
@@ -22,12 +23,15 @@ mod waiting;
 
 pub use waiting::{NextEpisodes, WaitingEpisodes};
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use jobs::latency::Hold;
 
 use crate::env::EnvIndex;
 use crate::eval::rollout::schedule::action_queue::ActionQueue;
+use crate::eval::rollout::schedule::company::{Occupant, Retries};
+use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::waiting::WaitingQueue;
 use crate::policy::Chunk;
 
@@ -37,6 +41,36 @@ pub fn groups(num_envs: usize, groups: usize) -> Vec<Range<usize>> {
     (0..groups)
         .map(|group| group * num_envs / groups..(group + 1) * num_envs / groups)
         .collect()
+}
+
+/// Starts the waiting episodes of a group in its idle environments, except those that have to wait
+/// for their company. `process` returns the environments that share a process with one.
+pub fn start(
+    groups: &mut [EnvGroup],
+    index: usize,
+    retries: &mut Retries,
+    process: impl Fn(EnvIndex) -> Range<usize>,
+) -> Vec<(EnvIndex, u64)> {
+    if !retries.is_restricting() {
+        return groups[index].schedule.start();
+    }
+    let all = groups.iter();
+    let occupants: Vec<_> = all.flat_map(|group| group.schedule.occupants()).collect();
+    let mut company = retries.company(&occupants, &process);
+    let room_of = |found: &Occupant| Some((found.env, retries.room(found.episode)?));
+    let rooms: BTreeMap<_, _> = occupants.iter().filter_map(room_of).collect();
+    let group = &mut groups[index];
+    let mut starts = Vec::new();
+    for env in group.envs.clone().map(EnvIndex) {
+        let (first, room) = (process(env).start, rooms.get(&env).copied());
+        if company.may_start(first, room)
+            && let Some(episode) = group.schedule.start_in(env)
+        {
+            company.start(first, room);
+            starts.push((env, episode));
+        }
+    }
+    starts
 }
 
 /// Deals the episodes to `num_envs` environments in turn, and returns those for the environments in
@@ -145,24 +179,41 @@ impl<'l> Schedule<'l> {
 
     /// Starts waiting episodes in idle environments, both in ascending order.
     pub fn start(&mut self) -> Vec<(EnvIndex, u64)> {
-        let mut starts = Vec::new();
-        for (index, slot) in self
-            .slots
-            .iter_mut()
-            .enumerate()
+        let envs = (self.first..self.first + self.slots.len()).map(EnvIndex);
+        envs.filter_map(|env| Some((env, self.start_in(env)?)))
+            .collect()
+    }
+
+    /// Starts a waiting episode in an environment if it is idle.
+    pub fn start_in(&mut self, env: EnvIndex) -> Option<u64> {
+        let index = env.0.checked_sub(self.first)?;
+        let slot = self.slots.get_mut(index).filter(|slot| slot.has_steps())?;
+        let number = match slot.doing {
+            SlotState::Episode { .. } => return None,
+            SlotState::Again(episode) => episode,
+            SlotState::Nothing => self.waiting.next(index)?,
+        };
+        slot.doing = SlotState::episode(number);
+        Some(number)
+    }
+
+    /// Returns the episodes that belong to the environments, of those that still take steps.
+    pub fn occupants(&self) -> impl Iterator<Item = Occupant> {
+        let slots = self.slots.iter().enumerate();
+        slots
             .filter(|(_, slot)| slot.has_steps())
-        {
-            let episode = match slot.doing {
-                SlotState::Episode { .. } => None,
-                SlotState::Again(episode) => Some(episode),
-                SlotState::Nothing => self.waiting.next(index),
-            };
-            if let Some(number) = episode {
-                slot.doing = SlotState::episode(number);
-                starts.push((EnvIndex(self.first + index), number));
-            }
-        }
-        starts
+            .filter_map(|(index, slot)| {
+                let (episode, is_running) = match slot.doing {
+                    SlotState::Nothing => return None,
+                    SlotState::Again(episode) => (episode, false),
+                    SlotState::Episode { number, .. } => (number, true),
+                };
+                Some(Occupant {
+                    env: EnvIndex(self.first + index),
+                    episode,
+                    is_running,
+                })
+            })
     }
 
     /// Returns the environments for which an inference begins before their next step.

@@ -1,9 +1,10 @@
 //! Which environment runs which episode, and which action comes next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
+use jobs::journal::Blame;
 use jobs::placement::Share;
 use proptest::prelude::*;
 
@@ -153,7 +154,104 @@ fn groups_are_even_and_share_out_the_episodes() {
     assert_eq!(deal(10..17, 5, 2..5).collect::<Vec<_>>(), [12, 13, 14]);
 }
 
+/// Loses the processes of some episodes at some of their steps, and returns who was given up.
+fn given_up(run: &LossyRun) -> BTreeSet<u64> {
+    let (num_envs, count) = (run.num_envs, run.lengths.len() as u64);
+    let process = |env: EnvIndex| {
+        let first = env.0 / run.per_process * run.per_process;
+        first..(first + run.per_process).min(num_envs)
+    };
+    let mut retries = Retries::new(1);
+    let group = |envs: Range<usize>| {
+        let episodes = deal(0..count, num_envs, envs.clone()).collect::<Vec<_>>();
+        EnvGroup::new(
+            envs.clone(),
+            Schedule::new(anyone(episodes.into_iter()), envs, 1, None),
+        )
+    };
+    let mut groups: Vec<_> = groups(num_envs, 2).into_iter().map(group).collect();
+    let mut running: BTreeMap<EnvIndex, (u64, usize)> = BTreeMap::new();
+    let (mut ended, mut given_up) = (BTreeSet::new(), BTreeSet::new());
+    let index_of = |env: EnvIndex| usize::from(env.0 >= num_envs / 2 && num_envs > 1);
+    // Twice around without a start or a step is the end: a group may have waited for the other.
+    let mut idle = 0;
+    for turn in 0.. {
+        assert!(turn < 100_000, "it does not end");
+        let index = turn % groups.len();
+        let starts = start(&mut groups, index, &mut retries, process);
+        idle = if starts.is_empty() { idle + 1 } else { 0 };
+        running.extend(starts.iter().map(|(env, episode)| (*env, (*episode, 0))));
+        for env in groups[index].envs.clone().map(EnvIndex) {
+            let Some((episode, steps)) = running.get_mut(&env) else {
+                continue;
+            };
+            (*steps, idle) = (*steps + 1, 0);
+            let (episode, steps) = (*episode, *steps);
+            if steps < run.lengths[episode as usize] {
+                continue;
+            }
+            if !run.is_faulty(episode) {
+                running.remove(&env);
+                groups[index].schedule.end(env);
+                assert!(ended.insert(episode), "{episode} ran twice");
+                continue;
+            }
+            // The process ends, and the episodes of all its environments.
+            for other in process(env).map(EnvIndex) {
+                let Some((lost, _)) = running.remove(&other) else {
+                    continue;
+                };
+                let blame = match (run.is_known, other == env) {
+                    (false, _) => Blame::Unknown,
+                    (true, true) => Blame::Own,
+                    (true, false) => Blame::Neighbour,
+                };
+                let schedule = &mut groups[index_of(other)].schedule;
+                if retries.on_loss(lost, blame, process(other).len()).again {
+                    schedule.again(other);
+                } else {
+                    schedule.end(other);
+                    given_up.insert(lost);
+                }
+            }
+        }
+        if idle > 2 * groups.len() {
+            break;
+        }
+    }
+    let over: Vec<_> = ended.union(&given_up).copied().collect();
+    assert_eq!(over, (0..count).collect::<Vec<_>>(), "some never ended");
+    given_up
+}
+
+/// Episodes of which some end their processes at their last step.
+#[derive(Debug)]
+struct LossyRun {
+    lengths: Vec<usize>,
+    faulty: Vec<bool>,
+    num_envs: usize,
+    per_process: usize,
+    is_known: bool,
+}
+
+impl LossyRun {
+    fn is_faulty(&self, episode: u64) -> bool {
+        self.faulty[episode as usize]
+    }
+}
+
 proptest! {
+    #[test]
+    fn exactly_the_episodes_that_end_their_processes_are_given_up(
+        (lengths, faulty) in proptest::collection::vec((1usize..12, proptest::bool::weighted(0.3)), 0..30)
+            .prop_map(|episodes| episodes.into_iter().unzip()),
+        num_envs in 1usize..9, per_process in 1usize..9, is_known in any::<bool>()
+    ) {
+        let run = LossyRun { lengths, faulty, num_envs, per_process, is_known };
+        let expected: BTreeSet<_> = (0..run.lengths.len() as u64).filter(|e| run.is_faulty(*e)).collect();
+        prop_assert_eq!(given_up(&run), expected);
+    }
+
     #[test]
     fn every_episode_runs_exactly_once_however_long_each_takes(
         lengths in proptest::collection::vec(1usize..12, 0..30), num_envs in 1usize..6, chunk in 1usize..5,

@@ -1,0 +1,98 @@
+//! Tests of environments that share a process: an episode that ends the process costs no other.
+
+use std::collections::BTreeMap;
+
+use jobs::episode::{Episode, EpisodeOutcome};
+use jobs::journal::{Blame, EnvLost, Line};
+use serde_json::{Value, json};
+
+use crate::command::Eval;
+use crate::python::{seed, toy};
+
+/// The episodes that end their process, or raise, in [`faulty`].
+const FAULTY: [u64; 3] = [2, 5, 9];
+
+/// Returns an evaluation in which three of 16 episodes always fail, each in a way of its own.
+fn faulty(factory: &str, args: Value) -> Eval {
+    let faults = [("exit", 0), ("raise", 3), ("kill", 2)];
+    let faults: BTreeMap<_, _> = FAULTY
+        .iter()
+        .zip(faults)
+        .map(|(episode, (fault, at))| (seed(*episode).to_string(), json!([fault, at])))
+        .collect();
+    let mut job = toy(json!({"env_kwargs": {"faults": faults}}));
+    let fields = job["arena_env_args"].as_object_mut().unwrap();
+    fields.extend(args.as_object().unwrap().clone());
+    let environment = fields["environment"].as_str().unwrap();
+    fields["environment"] = json!(environment.replace(":Toy", &format!(":{factory}")));
+    job["num_episodes"] = json!(16);
+    Eval::new(&[job]).words(&["--no-dataset", "--env-restarts", "1"])
+}
+
+fn errors(eval: &Eval) -> Vec<u64> {
+    let errors = eval.episodes().into_iter().filter(|e| e.error.is_some());
+    errors.map(|episode| episode.episode).collect()
+}
+
+/// Returns the outcomes of the episodes without a fault; the others have some reason in theirs.
+fn innocent(eval: &Eval) -> Vec<EpisodeOutcome> {
+    let episodes = eval.episodes().into_iter();
+    let innocent = episodes.filter(|e| !FAULTY.contains(&e.episode));
+    innocent.map(|e| Episode::outcome(&e)).collect()
+}
+
+fn losses(eval: &Eval) -> Vec<EnvLost> {
+    let lines = eval.journal().into_iter();
+    let lost = lines.filter_map(|line| match line {
+        Line::EnvLost(lost) => Some(*lost),
+        _ => None,
+    });
+    lost.collect()
+}
+
+#[test]
+fn an_episode_that_ends_its_process_costs_its_neighbours_nothing() {
+    let alone = faulty("Faulty", json!({}));
+    alone.run().fails_with(1);
+    assert_eq!(errors(&alone), FAULTY);
+    assert_eq!(losses(&alone).len(), 6, "each has lost two processes");
+    for (num_envs, per_process) in [(4, 4), (8, 4), (5, 2)] {
+        let args = json!({"num_envs": num_envs, "envs_per_process": per_process});
+        let shared = faulty("Faulty", args);
+        let ran = shared.run();
+        ran.fails_with(1)
+            .stderr_has(" again, uncounted, because another episode of the process is to blame: the simulator exited with code 3");
+        let place = format!("{num_envs} in processes of {per_process}");
+        assert_eq!(errors(&shared), FAULTY, "{place}");
+        assert_eq!(innocent(&shared), innocent(&alone), "{place}");
+        for lost in losses(&shared) {
+            let is_to_blame = lost.blame == Blame::Own;
+            assert_eq!(is_to_blame, FAULTY.contains(&lost.episode), "{lost:?}");
+            assert!(
+                is_to_blame || lost.reason.contains("its last call"),
+                "{lost:?}"
+            );
+        }
+        let counted = losses(&shared)
+            .into_iter()
+            .filter(|it| it.blame.is_counted());
+        assert_eq!(counted.count(), 6, "{place}");
+        assert_eq!(shared.report().env_losses_count, 6, "{place}");
+    }
+}
+
+#[test]
+fn an_episode_that_ends_a_vector_env_is_found_and_costs_its_neighbours_nothing() {
+    let alone = faulty("Faulty", json!({}));
+    alone.run().fails_with(1);
+    let shared = faulty(
+        "faulty_vector",
+        json!({"num_envs": 4, "envs_per_process": 4}),
+    );
+    shared
+        .run()
+        .fails_with(1)
+        .stderr_has("start again, with fewer neighbours, because it is not known");
+    assert_eq!(errors(&shared), FAULTY);
+    assert_eq!(innocent(&shared), innocent(&alone));
+}
