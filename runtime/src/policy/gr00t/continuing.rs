@@ -180,6 +180,20 @@ mod tests {
         policy.act(&[row]).unwrap().remove(0)
     }
 
+    /// Asserts that two chunks differ by no more than rounding: a test beside this one may change
+    /// the number of libtorch's threads.
+    fn assert_alike(one: &Chunk, other: &Chunk) {
+        assert_eq!(one.horizon(), other.horizon());
+        for index in 0..one.horizon() {
+            let [one, other] = [one, other].map(|chunk| chunk.action(index).unwrap());
+            let pairs = one.iter().zip(other);
+            assert!(
+                pairs.clone().all(|(a, b)| (a - b).abs() < 1e-4),
+                "{one:?} {other:?}"
+            );
+        }
+    }
+
     #[test]
     fn a_new_chunk_begins_with_what_is_taken_of_the_previous_one_before_it_arrives() {
         let mut policy = policy(json!(5.0));
@@ -200,7 +214,7 @@ mod tests {
         let first = act(policy.as_mut(), row(40, None));
         act(policy.as_mut(), row(200, after(4, 4)));
         reset(policy.as_mut());
-        assert_eq!(act(policy.as_mut(), row(40, None)), first);
+        assert_alike(&act(policy.as_mut(), row(40, None)), &first);
     }
 
     #[test]
@@ -210,6 +224,6 @@ mod tests {
         let second = act(policy.as_mut(), row(200, after(4, 4)));
         reset(policy.as_mut());
         act(policy.as_mut(), row(90, None));
-        assert_eq!(act(policy.as_mut(), row(200, None)), second);
+        assert_alike(&act(policy.as_mut(), row(200, None)), &second);
     }
 }
