@@ -199,16 +199,22 @@ pub enum Status {
     Completed,
     /// An error ended the job.
     Failed,
+    /// It began, and the run is over without it. Only in reports; Arena has no word for it.
+    Interrupted,
+    /// A user has asked, on the page of the run, to begin no more episodes of it. Only in reports.
+    Skipped,
 }
 
 impl Status {
-    /// Returns Arena's name of the state.
+    /// Returns the name of the state: that of Arena where it has one.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Running => "running",
             Self::Completed => "completed",
             Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Skipped => "skipped",
         }
     }
 }

@@ -41,13 +41,18 @@ impl Commands {
     /// Reads the commands for a launch; there are none if the file is missing, damaged, or for
     /// another launch.
     pub fn read(folder: &RunFolder, launch: &str) -> Self {
-        let found = files::read(&folder.commands(), MOST_BYTES).ok();
-        let found = found.and_then(|text| serde_json::from_slice::<Self>(&text).ok());
-        let own = found.filter(|commands| commands.launch == launch);
+        let own = Self::found(folder).filter(|commands| commands.launch == launch);
         own.unwrap_or_else(|| Self {
             launch: launch.to_owned(),
             ..Self::default()
         })
+    }
+
+    /// Reads the last commands in a run folder, for whichever launch they are; `None` if the file is
+    /// missing or damaged.
+    pub fn found(folder: &RunFolder) -> Option<Self> {
+        let text = files::read(&folder.commands(), MOST_BYTES).ok()?;
+        serde_json::from_slice(&text).ok()
     }
 
     /// Replaces the commands in a run folder.

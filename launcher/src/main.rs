@@ -131,9 +131,12 @@ fn say_how_to_go_on(eval: &EvalPlan, words: &[OsString], took: Duration, end: La
     say::say(Level::Result, format_args!("the whole run: {command}"));
 }
 
-/// Prints the command that resumes an evaluation that a signal has ended.
+/// Prints the command that resumes an evaluation that a signal has ended, or a user on its page.
 fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: LaunchEnd) {
-    let is_stopped = matches!(end, LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. });
+    let is_stopped = matches!(
+        end,
+        LaunchEnd::LeftOut | LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. }
+    );
     let eval = plan.eval.as_ref().filter(|_| is_stopped);
     let command =
         eval.and_then(|eval| built_in::resume_command(cli, words, &eval.output, &eval.tracking));
@@ -158,10 +161,15 @@ fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
         eval.settle(lock.launch()).map_err(refuse)?;
     }
     let end = agent::launch(plan, &lock);
-    if let Some(eval) = &plan.eval
-        && end != LaunchEnd::Succeeded
-    {
+    let Some(eval) = &plan.eval else {
+        return Ok(end);
+    };
+    if end != LaunchEnd::Succeeded {
         partial_report::write(eval, &lock);
+    }
+    let end = verdict::with_page(eval, end);
+    if end == LaunchEnd::LeftOut {
+        say::error("ended early, as asked on its page");
     }
     Ok(end)
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::time::SystemTime;
 
 use jobs::layout::RunFolder;
+use jobs::live::Commands;
 use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 use jobs::{journal, launch};
@@ -54,6 +55,8 @@ fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
         route: "journals".to_owned(),
         missing_ranks: Vec::new(),
         stopped: Some("the launch ended early".to_owned()),
+        commands: Commands::found(folder),
+        is_over: true,
         created: rfc3339(SystemTime::now()),
     };
     let report = Report::of(&merged, context)?;

@@ -43,9 +43,13 @@ pub fn exit_code(plan: &LaunchPlan, end: LaunchEnd) -> ExitCode {
             None if plan.rendezvous.is_some() => ExitCode::SUCCESS,
             None => ExitCode::from(ERROR),
         },
-        (Some(_), LaunchEnd::Failed | LaunchEnd::NotStarted | LaunchEnd::Stopped { .. }) => {
-            ExitCode::from(ERROR)
-        }
+        (
+            Some(_),
+            LaunchEnd::LeftOut
+            | LaunchEnd::Failed
+            | LaunchEnd::NotStarted
+            | LaunchEnd::Stopped { .. },
+        ) => ExitCode::from(ERROR),
         (_, end) => end.exit_code(),
     }
 }
@@ -63,10 +67,27 @@ pub fn of_refusal(cli: &Cli, code: ExitCode) -> ExitCode {
     }
 }
 
+/// Returns how an evaluation has ended whose launch has ended like this: a user may have left out a
+/// part of it on its page, which is no failure of a rank.
+pub fn with_page(eval: &EvalPlan, end: LaunchEnd) -> LaunchEnd {
+    if end != LaunchEnd::Succeeded || eval.page.is_none() {
+        return end;
+    }
+    match report(eval) {
+        Some(report) if !report.complete() && report.lacks_only_what_was_asked() => {
+            LaunchEnd::LeftOut
+        }
+        _ => end,
+    }
+}
+
 /// Reads the verdict of a run that has ended.
 fn verdict(eval: &EvalPlan) -> Option<Verdict> {
+    Some(report(eval)?.decision?.verdict)
+}
+
+fn report(eval: &EvalPlan) -> Option<Report> {
     let report = RunFolder::new(&eval.output).report();
     let text = files::read(&report, MAX_DOCUMENT_BYTES).ok()?;
-    let report: Report = serde_json::from_slice(&text).ok()?;
-    Some(report.decision?.verdict)
+    serde_json::from_slice(&text).ok()
 }

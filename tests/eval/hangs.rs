@@ -32,7 +32,9 @@ fn a_simulator_that_sleeps_is_explained_and_the_second_start_of_its_rank_goes_on
     ended
         .stderr_has("rank 0 has made no progress for 3 s: job `toy`, 28 steps: the stacks of all")
         .stderr_has("`python` of rank 0: `Toy.misbehave` (toy.py:")
-        .stderr_has("killed by SIGKILL");
+        .stderr_has(
+            "rank 0 made no progress for 3 s (--hang-timeout) and was ended by rrun (SIGKILL)",
+        );
     assert!(report.contains("misbehave  "), "{report}");
     assert!(report.contains("waiting in `clock_nanosleep`"), "{report}");
 }

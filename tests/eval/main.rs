@@ -18,6 +18,7 @@ mod files;
 mod gr00t;
 mod hangs;
 mod latency;
+mod left_out;
 mod lerobot_policy;
 mod memory;
 mod one_writer;

@@ -245,7 +245,7 @@ fn an_errored_episode_of_a_replay_runs_again() {
                         "policy_config_dict": {"replay_file_path": path}});
     let eval = Eval::new(&[replay]).nproc(1).words(&["--no-dataset"]);
     write("nan");
-    eval.run().fails_with(1).stderr_has("1 errors");
+    eval.run().fails_with(1).stderr_has(", 1 error\n");
     assert_eq!(eval.report().overall.errors, 1);
     write("0");
     eval.run().succeeds();

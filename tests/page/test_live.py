@@ -168,3 +168,8 @@ def test_the_button_stops_the_run_after_its_episodes(tab, see, run):
     report = json.loads((folder / "report.json").read_text())
     assert report["partial"] and report["overall"]["errors"] == 0
     assert all(rank["lives"][-1]["end"] == "done" for rank in report["per_rank"])
+    assert report["run"]["stopped"] == "stopped on its page"
+    # The page has the last state, and a server that is gone is no fault.
+    until(lambda: tab.run("document.getElementById('ended')?.innerText ?? ''"), "the page does not say that the run has ended")
+    assert str(folder / "report.html") in tab.run("document.getElementById('ended').innerText")
+    assert tab.run("document.getElementById('lost').hidden")

@@ -20,11 +20,14 @@ use std::io;
 
 use jobs::job::{Job, Status};
 use jobs::journal::Line;
+use jobs::live::Commands;
 use jobs::plan::RunPlan;
 
 use crate::sections::policies::Policies;
 use crate::sections::rates::EpisodeTally;
-use crate::sections::{counted, coverage, groups, latency, per_job, per_rank, run, variations};
+use crate::sections::{
+    counted, coverage, groups, latency, left_out, per_job, per_rank, run, variations,
+};
 use crate::stats::mean;
 
 pub mod certificate;
@@ -64,6 +67,10 @@ pub struct Context {
     pub missing_ranks: Vec<usize>,
     /// Why the run ended early; `None` if it did not.
     pub stopped: Option<String>,
+    /// The last commands of a user on the page of a run. They count if they are for its last launch.
+    pub commands: Option<Commands>,
+    /// Whether no launch goes on with the run.
+    pub is_over: bool,
     /// When the report is made, RFC 3339 in UTC.
     pub created: String,
 }
@@ -83,7 +90,7 @@ impl Report {
     ///
     /// # Errors
     /// Returns the errors of the file system, with the name of the journal.
-    pub fn of(merged: &Merged, context: Context) -> io::Result<Self> {
+    pub fn of(merged: &Merged, mut context: Context) -> io::Result<Self> {
         let plan = merged.plan;
         let policies = Policies::of(merged);
         let tally = |(job, policy): (&Job, &usize)| {
@@ -107,6 +114,7 @@ impl Report {
             }
             report.latency = latency::of_job(merged, job)?;
         }
+        left_out::name(merged, &mut context, &mut per_job);
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;

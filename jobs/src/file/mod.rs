@@ -406,13 +406,19 @@ fn policy_config(fields: &mut FileFields) -> Result<Map<String, Value>, FieldErr
 fn status(fields: &mut FileFields) -> Result<Status, FieldError> {
     match fields.take("status") {
         None | Some(Value::Null) => Ok(Status::Pending),
-        Some(value) => serde_json::from_value(value.clone()).map_err(|_| {
-            fields.wrong(
-                "status",
-                Some(value),
-                "expected one of pending, running, completed, failed",
-            )
-        }),
+        Some(value) => {
+            let status = serde_json::from_value(value.clone()).ok();
+            // The others are words of reports.
+            let status =
+                status.filter(|status| !matches!(status, Status::Interrupted | Status::Skipped));
+            status.ok_or_else(|| {
+                fields.wrong(
+                    "status",
+                    Some(value),
+                    "expected one of pending, running, completed, failed",
+                )
+            })
+        }
     }
 }
 

@@ -81,6 +81,17 @@ fn arenas_own_examples_are_read() {
 }
 
 #[test]
+fn a_status_that_only_reports_have_is_refused() {
+    for word in ["skipped", "interrupted"] {
+        let text = refusal(&with("status", json!(word)));
+        assert!(
+            text.contains("expected one of pending, running, completed, failed"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn a_misspelt_field_is_refused_with_the_nearest_name() {
     assert_eq!(
         refusal(&with("num_episode", json!(3))),

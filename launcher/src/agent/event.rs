@@ -140,6 +140,9 @@ pub enum LossReason {
 pub enum LaunchEnd {
     /// Every rank exited with code 0.
     Succeeded,
+    /// Every rank exited with code 0, and the evaluation lacks what a user has left out on its page.
+    /// The driver does not know this end.
+    LeftOut,
     /// A rank failed and had no restart left.
     Failed,
     /// A rank could not be started.
@@ -172,7 +175,7 @@ impl LaunchEnd {
     /// Returns why other nodes that need this one cannot go on.
     pub fn reason(self) -> Option<String> {
         match self {
-            LaunchEnd::Succeeded => None,
+            LaunchEnd::Succeeded | LaunchEnd::LeftOut => None,
             LaunchEnd::Failed | LaunchEnd::NotStarted => Some("the launcher has failed".to_owned()),
             LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => Some(format!(
                 "the launcher, which hosts the rendezvous, got {}",

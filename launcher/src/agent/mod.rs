@@ -70,9 +70,10 @@ impl LaunchEnd {
     pub fn exit_code(self) -> ExitCode {
         match self {
             LaunchEnd::Succeeded => ExitCode::SUCCESS,
-            LaunchEnd::Failed | LaunchEnd::NotStarted | LaunchEnd::Stopped { .. } => {
-                ExitCode::FAILURE
-            }
+            LaunchEnd::LeftOut
+            | LaunchEnd::Failed
+            | LaunchEnd::NotStarted
+            | LaunchEnd::Stopped { .. } => ExitCode::FAILURE,
             LaunchEnd::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
         }
     }

@@ -158,7 +158,7 @@ fn the_page_has_the_run_and_its_events_follow_the_journal() {
     let page = site.get("/");
     assert_eq!(status(&page), "200", "{page}");
     assert!(
-        page.contains("<h1>night</h1>")
+        page.contains("<h1>night (")
             && page.contains("content-security-policy: default-src 'none'"),
         "{page}"
     );

@@ -13,7 +13,7 @@ use jobs::time::{Moment, rfc3339};
 use report::Report;
 use report::live::{LiveError, LiveRun, LiveView};
 use report::page::Zone;
-use report::page::live::{HangNote, LiveExtras, fragments, moving, title};
+use report::page::live::{HangNote, LiveExtras, fragments, moving};
 use tokio::select;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -116,9 +116,12 @@ fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Liv
         Some(run) => run,
         run => run.insert(LiveRun::open(shared.folder.clone())?),
     };
+    if has_ended {
+        run.end();
+    }
     let has_grown = run.refresh(now())?;
     let at = SystemTime::now();
-    let is_new = has_grown || found.report.is_none();
+    let is_new = has_grown || has_ended || found.report.is_none();
     if is_new {
         found.report = Some(shown(run.report(at)?));
     }
@@ -128,10 +131,11 @@ fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Liv
     let report = found.report.as_ref().expect("it was made above");
     let moment = Moment::parse(&rfc3339(at));
     let view = LiveView {
+        folder: run.folder(),
         plan: run.plan(),
         report,
         activity: run.activity(),
-        is_under_way: run.is_under_way() && !has_ended,
+        is_under_way: run.is_under_way(),
         now: moment,
     };
     let started = report.run.started.as_deref().unwrap_or(&report.run.written);
@@ -141,7 +145,7 @@ fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Liv
         false => moving(&view, &extras, &zone),
     };
     Ok(Look {
-        title: title(report),
+        title: view.title(),
         zone: zone.name().to_owned(),
         fragments,
         pictures: versions,

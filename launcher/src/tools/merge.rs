@@ -57,6 +57,8 @@ pub(super) fn run(args: &MergeArgs) -> Result<ExitCode, ToolError> {
         route: "merge".to_owned(),
         missing_ranks: Vec::new(),
         stopped: None,
+        commands: None,
+        is_over: true,
         created: rfc3339(SystemTime::now()),
     })?;
     tell(&merge, &report, &damages)?;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::layout::RunFolder;
+use jobs::live::Commands;
 use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 use report::tables;
@@ -59,7 +60,13 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
     let journals = Journals::of(&folder)?;
     let merged = Merged::new(&plan, &journals)?;
     let there = written(&folder);
-    let report = Report::of(&merged, context(&plan, there.as_ref()))?;
+    let writer = under_way::writer(&folder, &journals);
+    let context = Context {
+        commands: Commands::found(&folder),
+        is_over: writer.is_none(),
+        ..context(&plan, there.as_ref())
+    };
+    let report = Report::of(&merged, context)?;
     if let Some(there) =
         there.filter(|there| there.overall.episodes > report.overall.episodes && !args.force)
     {
@@ -76,7 +83,6 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
         folder: folder_name(),
         err,
     })?;
-    let writer = under_way::writer(&folder, &journals);
     let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
     tell(&folder, &plan, &merged, &report, under_way)?;
     let page = folder.page().display().to_string();
@@ -145,5 +151,6 @@ fn context(plan: &RunPlan, there: Option<&Report>) -> Context {
         missing_ranks: Vec::new(),
         stopped: there.and_then(|report| report.run.stopped.clone()),
         created: rfc3339(SystemTime::now()),
+        ..Context::default()
     }
 }

@@ -74,6 +74,7 @@ fn look(run: &mut LiveRun, now: Instant, size: TextSize) -> Result<Look, LiveErr
     let at = SystemTime::now();
     let report = run.report(at)?;
     let view = LiveView {
+        folder: run.folder(),
         plan: run.plan(),
         report: &report,
         activity: run.activity(),

@@ -21,7 +21,7 @@ const CURVE_STYLE: &str = include_str!("style.css");
 /// Content security policy with the SHA-256 of [`STYLE`] and [`CURVE_STYLE`] in base64. A test
 /// compares them.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; \
-    style-src 'sha256-XWD6vvUD2NSZQLfsNJR6tYC6JCn9Sj3Wucz6zRIKifE=' 'sha256-LUKPIVyXxluqXb13DtK3fhUT+rsL0zEGpbbrAWcER3U='";
+    style-src 'sha256-aXUcI/BBABDEx2+xieTVc5VjZ+6fWTvgw6JMKEfbyjo=' 'sha256-LUKPIVyXxluqXb13DtK3fhUT+rsL0zEGpbbrAWcER3U='";
 
 /// Height of a plot in pixels, from 100 % to 0 %.
 const HEIGHT: f64 = 200.0;

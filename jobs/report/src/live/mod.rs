@@ -19,6 +19,7 @@ use std::time::{Instant, SystemTime};
 
 use jobs::launch::Pulse;
 use jobs::layout::RunFolder;
+use jobs::live::Commands;
 use jobs::plan::{RunFolderError, RunPlan};
 use jobs::time::{Moment, rfc3339};
 
@@ -63,6 +64,10 @@ pub struct LiveRun {
     activity: Activity,
     pulse: Pulse,
     launches: BTreeSet<String>,
+    /// What a user has asked on the page of the run.
+    commands: Option<Commands>,
+    /// Whether the launch that watches its own run has ended, though it still holds the folder.
+    has_ended: bool,
 }
 
 /// What tells one version of `plan.json` from another: the file is replaced as a whole.
@@ -91,21 +96,24 @@ impl LiveRun {
             activity: Activity::default(),
             pulse: Pulse::default(),
             launches: BTreeSet::new(),
+            commands: None,
+            has_ended: false,
         })
     }
 
     /// Reads what was appended to the journals since the last call. Returns whether there was
-    /// anything.
+    /// anything, or whether the run has ended, gone on, or got a command since.
     ///
     /// # Errors
     /// Returns a [`LiveError`] if plan or journals cannot be read.
     pub fn refresh(&mut self, now: Instant) -> Result<bool, LiveError> {
+        let (was_under_way, known) = (self.is_under_way(), self.commands.take());
         let is_same = PlanStamp::of(&self.folder) == self.plan_stamp;
         let continues = is_same && self.journals.refresh(&self.folder)?;
         if !continues {
-            let pulse = std::mem::take(&mut self.pulse);
+            let (pulse, has_ended) = (std::mem::take(&mut self.pulse), self.has_ended);
             *self = Self::open(self.folder.clone())?;
-            self.pulse = pulse;
+            (self.pulse, self.has_ended) = (pulse, has_ended);
             self.journals.refresh(&self.folder)?;
         }
         self.launches = self.pulse.look(&self.folder, now);
@@ -117,7 +125,9 @@ impl LiveRun {
                 activity.on(scan)
             })?;
         self.note_who_runs();
-        Ok(has_grown || !continues)
+        self.commands = Commands::found(&self.folder);
+        let is_as_before = self.is_under_way() == was_under_way && self.commands == known;
+        Ok(has_grown || !continues || !is_as_before)
     }
 
     /// Makes the report of what was read. Lives of ranks that run last until `now`.
@@ -135,6 +145,8 @@ impl LiveRun {
             world_size: self.plan.world_size,
             route: "journals".to_owned(),
             created,
+            commands: self.commands.clone(),
+            is_over: !self.is_under_way(),
             ..Context::default()
         };
         let report = Report::of(&merged, context);
@@ -157,8 +169,16 @@ impl LiveRun {
         &self.activity
     }
 
+    /// Notes that the launch whose run this is has ended. It may hold the folder for a moment longer.
+    pub fn end(&mut self) {
+        self.has_ended = true;
+    }
+
     /// Returns whether a launch holds the run folder, on any machine, or a rank writes its journal.
     pub fn is_under_way(&self) -> bool {
+        if self.has_ended {
+            return false;
+        }
         !self.launches.is_empty() || self.journals.in_use()
     }
 

@@ -3,16 +3,17 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime};
 
-use jobs::job::JobIndex;
-use jobs::journal::{EpisodeStart, JobStart, Line, RankEnd, RankStart};
+use jobs::job::{JobIndex, Status};
+use jobs::journal::{EpisodeStart, JobStart, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
+use jobs::live::Commands;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::HowEnded;
 
-const LAUNCH: &str = "0a1b";
+pub(crate) const LAUNCH: &str = "0a1b";
 
 fn at(second: u64) -> String {
     format!("2026-11-21T10:{:02}:{:02}.000Z", second / 60, second % 60)
@@ -103,6 +104,11 @@ impl Run {
         file.unwrap().write_all(bytes).unwrap();
     }
 
+    /// Makes the run one that is under way, without saying anything of its ranks.
+    pub(crate) fn held(&self) -> Journal {
+        Journal::open(&self.folder.journal(7)).unwrap()
+    }
+
     pub(crate) fn watched(&self) -> LiveRun {
         LiveRun::open(RunFolder::new(self.dir.path())).unwrap()
     }
@@ -119,11 +125,15 @@ pub(crate) fn later() -> SystemTime {
 }
 
 fn text(lines: &[Line]) -> Vec<u8> {
+    text_of(LAUNCH, lines)
+}
+
+fn text_of(launch: &str, lines: &[Line]) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
         let mut line = serde_json::to_vec(line).unwrap();
         let stamp = jobs::journal::Stamp {
-            launch: Some(LAUNCH.to_owned()),
+            launch: Some(launch.to_owned()),
             ..Default::default()
         };
         stamp.seal(&mut line);
@@ -215,6 +225,8 @@ fn at_once(folder: &RunFolder) -> Report {
         world_size: plan.world_size,
         route: "journals".to_owned(),
         created: rfc3339(later()),
+        commands: Commands::found(folder),
+        is_over: true,
         ..Context::default()
     };
     Report::of(&merged, context).unwrap()
@@ -292,7 +304,7 @@ fn a_rank_that_runs_is_alive_until_now_and_one_that_died_is_not() {
     let of = |live: &mut LiveRun| live.report(later()).unwrap().per_rank[0].lives[0].clone();
     let life = of(&mut live);
     assert_eq!((life.end, life.ended), (HowEnded::Died, at(9)));
-    let _writer = jobs::journal::Journal::open(&run.folder.journal(0)).unwrap();
+    let _writer = Journal::open(&run.folder.journal(0)).unwrap();
     live.refresh(now()).unwrap();
     let life = of(&mut live);
     assert_eq!(
@@ -364,4 +376,99 @@ fn the_ranks_are_those_of_the_latest_launch_in_whatever_order_journals_are_read(
     live.refresh(now()).unwrap();
     let ranks: Vec<_> = live.activity().ranks().map(|(rank, _)| rank).collect();
     assert_eq!((ranks, live.activity().launch()), (vec![0], Some("second")));
+}
+
+/// Writes what a user has asked of a launch.
+pub(crate) fn ask(run: &Run, launch: &str, stop: bool, skip: &[usize]) {
+    let commands = Commands {
+        launch: launch.to_owned(),
+        stop,
+        skip: skip.iter().copied().map(JobIndex).collect(),
+    };
+    commands.write(&run.folder).unwrap();
+}
+
+fn statuses(report: &Report) -> Vec<Status> {
+    report.per_job.iter().map(|job| job.status).collect()
+}
+
+#[test]
+fn a_job_that_is_skipped_says_so_until_another_launch_goes_on() {
+    let run = Run::busy();
+    let mut live = run.watched();
+    live.refresh(now()).unwrap();
+    assert!(!live.refresh(now()).unwrap(), "nothing has changed");
+    ask(&run, LAUNCH, false, &[0]);
+    assert!(live.refresh(now()).unwrap(), "there is a command");
+    let report = live.report(later()).unwrap();
+    assert_eq!(statuses(&report), [Status::Skipped, Status::Interrupted]);
+    assert_eq!(report.run.stopped, None);
+    let text = crate::tables::conclusion(&report);
+    assert!(
+        text.contains("\na: skipped, 3 episodes did not run\n2 episodes missing: b 2, b 3"),
+        "{text}"
+    );
+    // A launch that was not told to skip the job runs it.
+    let mut next = text_of("0b2c", &[rank_start(0, 0, 60)]);
+    next.extend(text_of("0b2c", &[job_start(0, 61)]));
+    run.append(0, &next);
+    live.refresh(now()).unwrap();
+    let report = live.report(later()).unwrap();
+    assert_eq!(
+        statuses(&report),
+        [Status::Interrupted, Status::Interrupted]
+    );
+}
+
+#[test]
+fn an_unfinished_job_runs_only_as_long_as_the_run_does() {
+    let run = Run::new();
+    run.append(0, &text(&[rank_start(0, 0, 1), job_start(0, 2)]));
+    let mut live = run.watched();
+    let writer = Journal::open(&run.folder.journal(0)).unwrap();
+    live.refresh(now()).unwrap();
+    let report = live.report(later()).unwrap();
+    assert_eq!(statuses(&report), [Status::Running, Status::Pending]);
+    drop(writer);
+    assert!(live.refresh(now()).unwrap(), "the run has ended");
+    let report = live.report(later()).unwrap();
+    assert_eq!(statuses(&report), [Status::Interrupted, Status::Pending]);
+}
+
+#[test]
+fn a_run_that_was_stopped_on_its_page_says_so_and_lacks_only_that() {
+    let run = Run::new();
+    run.append(0, &text(&[rank_start(0, 0, 1), job_start(0, 2)]));
+    run.append(0, &text(&[ended(0, 0, 9, Some(true)), rank_end(0, 10)]));
+    assert!(!at_once(&run.folder).lacks_only_what_was_asked());
+    ask(&run, LAUNCH, true, &[]);
+    let report = at_once(&run.folder);
+    assert_eq!(report.run.stopped.as_deref(), Some("stopped on its page"));
+    assert!(report.lacks_only_what_was_asked() && !report.complete());
+    let text = crate::tables::conclusion(&report);
+    assert!(
+        text.contains("\nthe run was stopped on its page\n"),
+        "{text}"
+    );
+    ask(&run, "0b2c", true, &[]);
+    let report = at_once(&run.folder);
+    assert_eq!(report.run.stopped, None, "that was another launch");
+}
+
+#[test]
+fn a_run_that_has_what_was_skipped_and_no_more_to_do_lacks_only_that() {
+    let run = Run::new();
+    let mut lines = vec![rank_start(0, 0, 1), job_start(0, 2)];
+    lines.extend((0..6).map(|episode| ended(0, episode, 9, Some(true))));
+    run.append(0, &text(&lines));
+    ask(&run, LAUNCH, false, &[1]);
+    assert!(at_once(&run.folder).lacks_only_what_was_asked());
+    ask(&run, LAUNCH, false, &[0]);
+    let report = at_once(&run.folder);
+    assert_eq!(
+        statuses(&report),
+        [Status::Completed, Status::Pending],
+        "it was too late"
+    );
+    assert!(!report.lacks_only_what_was_asked(), "nobody has skipped b");
 }

@@ -97,7 +97,7 @@ fn title(view: &LiveView) -> String {
         (false, false) => "complete, after",
     };
     let wall = view.wall_s().unwrap_or_default();
-    let name = crate::page::title(report);
+    let name = view.title();
     let ranks = counted(view.activity.ranks().count(), "rank");
     plain(&format!(
         "{name}  {state} {}, {ranks}",
@@ -185,7 +185,7 @@ fn busy(rank: &RankReport) -> Option<String> {
 fn jobs(report: &Report) -> Vec<[String; 6]> {
     let order = |status: Status| match status {
         Status::Failed => 0,
-        Status::Running => 1,
+        Status::Running | Status::Interrupted => 1,
         Status::Pending => 2,
         _ => 3,
     };
@@ -225,17 +225,27 @@ fn reasons(report: &Report) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use jobs::layout::RunFolder;
     use jobs::time::Moment;
 
     use super::*;
-    use crate::live::tests::{Run, later, now};
+    use crate::live::tests::{LAUNCH, Run, ask, later, now};
 
     fn text(size: TextSize) -> String {
-        let run = Run::busy();
+        text_of(&Run::busy(), "/runs/jobs", size)
+    }
+
+    /// Returns a frame of a run that is under way in this folder.
+    fn text_of(run: &Run, folder: &str, size: TextSize) -> String {
+        let _held = run.held();
+        let folder = RunFolder::new(Path::new(folder));
         let mut live = run.watched();
         live.refresh(now()).unwrap();
         let report = live.report(later()).unwrap();
         let view = LiveView {
+            folder: &folder,
             plan: live.plan(),
             report: &report,
             activity: live.activity(),
@@ -269,6 +279,30 @@ b    scripted  running  2 of 4   100 %  34.2 to 100.0 %
 1 × lost\\u{1b} 2
 "
         );
+    }
+
+    #[test]
+    fn two_runs_of_one_jobs_file_have_two_names() {
+        let size = TextSize {
+            columns: 100,
+            rows: 40,
+        };
+        let text = text_of(&Run::busy(), "/runs/tonight", size);
+        assert!(text.starts_with("jobs (tonight)  under way for "), "{text}");
+    }
+
+    #[test]
+    fn nobody_waits_for_the_episodes_of_a_job_that_is_skipped() {
+        let size = TextSize {
+            columns: 100,
+            rows: 40,
+        };
+        let run = Run::busy();
+        ask(&run, LAUNCH, false, &[0]);
+        let text = text_of(&run, "/runs/jobs", size);
+        // Two of b at 10.9 a minute.
+        assert!(text.contains("about 11.0 s left\n"), "{text}");
+        assert!(text.contains("a    scripted  skipped  3 of 6"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A run at one moment, as it is shown: how far it is, how fast, and what each rank does.
 
 use jobs::job::{Job, JobIndex, Status};
+use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::time::Moment;
 
@@ -10,6 +11,8 @@ use crate::{HowEnded, RankReport, Report};
 /// A run at one moment.
 #[derive(Clone, Copy)]
 pub struct LiveView<'a> {
+    /// The folder of the run.
+    pub folder: &'a RunFolder,
     /// The plan of the run.
     pub plan: &'a RunPlan,
     /// The report so far.
@@ -43,10 +46,29 @@ pub(crate) enum RankState<'a> {
 }
 
 impl<'a> LiveView<'a> {
-    /// Returns the number of episodes that are still to come; `None` if it is not known.
+    /// Returns the name of the run: that of its jobs file, and that of its folder if it is another,
+    /// which tells runs of one file apart.
+    pub fn title(&self) -> String {
+        let name = crate::page::title(self.report);
+        let root = self.folder.root();
+        let whole = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        match whole.file_name().and_then(std::ffi::OsStr::to_str) {
+            Some(folder) if folder != name => format!("{name} ({folder})"),
+            _ => name,
+        }
+    }
+
+    /// Returns the number of episodes that are still to come, without those of jobs that a user has
+    /// skipped; `None` if it is not known.
     pub fn left(&self) -> Option<u64> {
         let overall = &self.report.overall;
-        Some(overall.expected?.saturating_sub(overall.episodes))
+        let skipped: u64 = self
+            .report
+            .skipped_jobs()
+            .map(crate::JobReport::skipped)
+            .sum();
+        let done = overall.episodes.saturating_add(skipped);
+        Some(overall.expected?.saturating_sub(done))
     }
 
     /// Returns the number of episodes that end in a second, of late.
@@ -95,10 +117,14 @@ impl<'a> LiveView<'a> {
         }
     }
 
-    /// Returns the jobs whose episodes run, or that have some left.
+    /// Returns the jobs whose episodes run, or that have some left, also if they are skipped.
     pub(crate) fn open_jobs(&self) -> impl Iterator<Item = &'a str> {
-        let is_open =
-            |job: &&crate::JobReport| matches!(job.status, Status::Running | Status::Pending);
+        let is_open = |job: &&crate::JobReport| {
+            matches!(
+                job.status,
+                Status::Running | Status::Pending | Status::Skipped
+            )
+        };
         let jobs = self.report.per_job.iter().filter(is_open);
         jobs.map(|job| job.name.as_str())
     }

@@ -8,7 +8,7 @@ pub(super) const SCRIPT: &str = include_str!("script.js");
 /// Content security policy with the SHA-256 of [`STYLE`] and [`SCRIPT`] in base64, as `openssl dgst
 /// -sha256 -binary FILE | base64` prints them. A test compares them.
 pub(super) const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
-    style-src 'sha256-XWD6vvUD2NSZQLfsNJR6tYC6JCn9Sj3Wucz6zRIKifE='; \
+    style-src 'sha256-aXUcI/BBABDEx2+xieTVc5VjZ+6fWTvgw6JMKEfbyjo='; \
     script-src 'sha256-O3WMLRCFCWaYWsScuCFt2Q0qLN5IcuE5jEy0alHglzo='";
 
 /// A page: everything but its form comes from its maker.

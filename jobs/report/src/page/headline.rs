@@ -44,7 +44,7 @@ pub(super) fn rate(report: &Report, tally: &CellTally) -> Markup {
             @if policies.len() > 1 {
                 @for policy in policies.iter().take(MOST_POLICIES) {
                     @let name = report.policy_name(policy);
-                    div.each { (one(&policy.rates, Some(&name), policy.mean_task_success_rate, policy.jobs)) }
+                    div.each { (one(&policy.rates, Some(&name), policy.mean_task_success_rate, [policy.rated_jobs, policy.jobs])) }
                 }
                 @let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
                 @if more > 0 { p.cut { "and " (number::counted(more, "more policy", "more policies")) ", see below" } }
@@ -58,14 +58,15 @@ pub(super) fn rate(report: &Report, tally: &CellTally) -> Markup {
                     }
                 }
             } @else {
-                (one(&report.overall, None, report.mean_task_success_rate, rated(report)))
+                (one(&report.overall, None, report.mean_task_success_rate, [rated(report), report.per_job.len() as u64]))
             }
         }
     }
 }
 
-/// Shows the rate of one policy, with its name if there are several.
-fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Markup {
+/// Shows the rate of one policy, with its name if there are several. `rated` and `jobs` are the number
+/// of jobs in the mean and of all.
+fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, [rated, jobs]: [u64; 2]) -> Markup {
     let tally = &CellTally::from(rates);
     html! {
         @match (tally.rate(), tally.wilson()) {
@@ -92,8 +93,11 @@ fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Mar
                 (number::count(tally.successes)) " of " (number::count(tally.scored)) ", " (number::interval(wilson))
             }
         }
-        @if let Some(mean) = mean.filter(|_| jobs > 1) {
-            p { "Mean over " (number::counted(jobs, "job", "jobs")) ": " b { (number::percent(mean)) } }
+        @if let Some(mean) = mean.filter(|_| rated > 1) {
+            p {
+                "Mean over " @if rated < jobs { (number::count(rated)) " of " }
+                (number::counted(jobs, "job", "jobs")) ": " b { (number::percent(mean)) }
+            }
         }
         @if let (Some(at_end), Some(once)) = (rates.success_at_end, rates.completion_only_rate) {
             @if (at_end - once).abs() > 1e-9 {
@@ -213,7 +217,15 @@ fn reasons(report: &Report) -> Markup {
             listed(&failed)
         ));
     }
-    let running = named(Status::Running);
+    let skipped = named(Status::Skipped);
+    if !skipped.is_empty() {
+        reasons.push(format!(
+            "{} skipped on request: {}.",
+            number::counted(skipped.len() as u64, "job was", "jobs were"),
+            listed(&skipped)
+        ));
+    }
+    let running = [named(Status::Running), named(Status::Interrupted)].concat();
     if !running.is_empty() {
         reasons.push(format!(
             "{} not come to an end: {}.",

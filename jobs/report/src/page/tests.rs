@@ -265,6 +265,7 @@ fn of_several_policies_each_leads_with_its_rate_and_the_sum_says_that_it_is_one(
         policy_type: policy.to_owned(),
         path: None,
         jobs: 1,
+        rated_jobs: 0,
         mean_task_success_rate: None,
         rates,
     };
@@ -291,6 +292,20 @@ fn of_several_policies_each_leads_with_its_rate_and_the_sum_says_that_it_is_one(
         text(&report).contains("<b>87.5 %</b> solved</p>"),
         "one policy needs no name"
     );
+}
+
+#[test]
+fn a_mean_counts_the_jobs_that_are_in_it() {
+    let half = Rates {
+        success_rate: Some(0.5),
+        ..rates(1, 2, 0)
+    };
+    let mut report = of_jobs(vec![job(0, "reach", "gr00t", half.clone()); 2]);
+    (report.overall, report.mean_task_success_rate) = (half, Some(0.5));
+    assert!(text(&report).contains("Mean over 2 jobs: "));
+    let without = job(2, "lift", "gr00t", Rates::default());
+    report.per_job.push(without);
+    assert!(text(&report).contains("Mean over 2 of 3 jobs: "));
 }
 
 #[test]

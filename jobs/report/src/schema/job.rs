@@ -177,6 +177,9 @@ pub struct PolicyRates {
     pub path: Option<String>,
     /// Number of jobs with this policy.
     pub jobs: u64,
+    /// Number of these that have a rate.
+    #[serde(default)]
+    pub rated_jobs: u64,
     /// Unweighted mean of the success rates of these jobs.
     pub mean_task_success_rate: Option<f64>,
     /// Counts and rates of their episodes.

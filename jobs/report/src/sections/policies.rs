@@ -72,6 +72,9 @@ impl<'a> Policies<'a> {
                 policy_type: (*policy).to_owned(),
                 path: path.map(str::to_owned),
                 jobs: jobs().count() as u64,
+                rated_jobs: jobs()
+                    .filter(|job| reports[*job].rates.success_rate.is_some())
+                    .count() as u64,
                 mean_task_success_rate: mean(
                     jobs().filter_map(|job| reports[job].rates.success_rate),
                 ),

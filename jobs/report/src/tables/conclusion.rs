@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use jobs::count::counted;
 use jobs::job::Status;
 
+use crate::sections::left_out::STOPPED_ON_PAGE;
 use crate::stats::wilson95;
 use crate::tables::decision;
 use crate::{JobReport, PolicyRates, Rates, Report};
@@ -14,6 +15,9 @@ const MOST_POLICIES: usize = 8;
 
 /// Maximum number of errors listed.
 const MOST_ERRORS: usize = 10;
+
+/// Maximum number of skipped jobs listed.
+const MOST_SKIPPED: usize = 10;
 
 /// Returns the number of episodes and the success rate, and one line for each thing that is
 /// missing. With several policies, each has its own rate, because a rate over all of them depends
@@ -54,15 +58,27 @@ pub fn conclusion(report: &Report) -> String {
     if let Some(decided) = &report.decision {
         let _ = write!(text, "\n{}", decision(decided));
     }
+    if report.run.stopped.as_deref() == Some(STOPPED_ON_PAGE) {
+        let _ = write!(text, "\nthe run was {STOPPED_ON_PAGE}");
+    }
     for rank in &report.run.missing_ranks {
         let _ = write!(text, "\nrank {rank} did not deliver its results");
     }
-    if report.missing_count > 0 {
+    let skipped: u64 = report.skipped_jobs().map(JobReport::skipped).sum();
+    for job in report.skipped_jobs().take(MOST_SKIPPED) {
+        let _ = write!(text, "\n{}: skipped{}", job.name, left_out(job));
+    }
+    let more = report.skipped_jobs().skip(MOST_SKIPPED).count();
+    if more > 0 {
+        let _ = write!(text, "\n… and {} more skipped", counted(more, "job"));
+    }
+    let missing = report.missing_count.saturating_sub(skipped);
+    if missing > 0 {
         let _ = write!(
             text,
             "\n{} missing{}",
-            counted(report.missing_count, "episode"),
-            first_missing(report)
+            counted(missing, "episode"),
+            first_missing(report, missing)
         );
     }
     if report.duplicates_count > 0 {
@@ -92,7 +108,8 @@ pub fn conclusion(report: &Report) -> String {
     }
     if report.failures_count > MOST_ERRORS as u64 {
         let more = report.failures_count - MOST_ERRORS as u64;
-        let _ = write!(text, "\n… and {more} more errors, see report.json");
+        let more = counted(more, "more error");
+        let _ = write!(text, "\n… and {more}, see report.json");
     }
     text
 }
@@ -141,7 +158,7 @@ fn solved_share(rate: f64, [low, high]: [f64; 2]) -> String {
 
 fn errors(rates: &Rates) -> String {
     if rates.errors > 0 {
-        format!(", {} errors", rates.errors)
+        format!(", {}", counted(rates.errors, "error"))
     } else {
         String::new()
     }
@@ -209,19 +226,34 @@ fn fewer(job: &JobReport) -> String {
     }
 }
 
-fn first_missing(report: &Report) -> String {
+/// Names the first of `count` episodes that are missing although nobody has skipped their jobs.
+fn first_missing(report: &Report, count: u64) -> String {
+    let is_skipped = |name: &str| report.skipped_jobs().any(|job| job.name == name);
     let named: Vec<_> = report
         .missing
         .iter()
+        .filter(|id| !is_skipped(&id.job))
         .take(5)
         .map(|id| format!("{} {}", id.job, id.episode))
         .collect();
-    let more = if report.missing_count > named.len() as u64 {
+    if named.is_empty() {
+        // The list of the report has room for a part of them.
+        return String::new();
+    }
+    let more = if count > named.len() as u64 {
         ", …"
     } else {
         ""
     };
     format!(": {}{more}", named.join(", "))
+}
+
+/// Tells how many episodes of a skipped job did not run.
+fn left_out(job: &JobReport) -> String {
+    match job.skipped() {
+        0 => String::new(),
+        count => format!(", {} did not run", counted(count, "episode")),
+    }
 }
 
 #[cfg(test)]
@@ -397,6 +429,16 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
             text.ends_with("\nj0 episode 3: the simulator raised KeyError"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn one_error_is_no_plural() {
+        let mut report = Report::new(&plan(1), &[episode(0, 0, true)], Context::default());
+        for (count, said) in [(1, ", 1 error\n"), (2, ", 2 errors\n")] {
+            report.overall.errors = count;
+            let text = conclusion(&report);
+            assert!(text.contains(said), "{text}");
+        }
     }
 
     #[test]

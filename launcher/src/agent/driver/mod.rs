@@ -435,7 +435,7 @@ impl<'a> LaunchDriver<'a> {
             },
         );
         match end {
-            LaunchEnd::Succeeded | LaunchEnd::NotStarted => {}
+            LaunchEnd::Succeeded | LaunchEnd::LeftOut | LaunchEnd::NotStarted => {}
             LaunchEnd::Failed => self.report(),
             LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => {
                 say::error(format_args!(

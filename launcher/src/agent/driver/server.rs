@@ -77,6 +77,7 @@ impl LaunchDriver<'_> {
         match end {
             LaunchEnd::Killed { .. } => server.kill(),
             LaunchEnd::Succeeded
+            | LaunchEnd::LeftOut
             | LaunchEnd::Failed
             | LaunchEnd::NotStarted
             | LaunchEnd::Stopped { .. } => server.stop(),

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jobs::assign::Work;
+use jobs::job::Length;
 use jobs::journal::{JobEnd, Line};
 use jobs::time::rfc3339;
 
@@ -125,12 +126,21 @@ impl Evaluation<'_> {
             }
             Err(JobError::Journal { path, err }) => return Err(RankError::Journal { path, err }),
             Err(err) => Some(err.to_string()),
+            // A job in steps is over when it says so, so one that was cut short must not.
+            Ok(()) if self.is_cut_short(work) => {
+                return Ok(AttemptEnd::without_error(beat));
+            }
             Ok(()) => None,
         };
         let took = started.elapsed();
         self.observers.progress.job_ended(&beat, took);
         self.note_end(attempt, &totals, error.as_deref(), took)?;
         Ok(AttemptEnd { beat, error })
+    }
+
+    /// Returns whether a user has left out the rest of a job in steps.
+    fn is_cut_short(&self, work: &Work) -> bool {
+        matches!(work.job.length, Length::Steps(_)) && self.orders.forbid(work.job.index, now())
     }
 
     /// Runs the job with what this rank provides, and counts its episodes in `beat`.

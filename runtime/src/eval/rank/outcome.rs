@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use jobs::live::Commands;
 use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
 use report::tables;
@@ -102,6 +103,8 @@ fn context(env: &RankEnv) -> Context {
         route: "journals".to_owned(),
         missing_ranks: Vec::new(),
         stopped: None,
+        commands: None,
+        is_over: true,
         created: rfc3339(SystemTime::now()),
     }
 }
@@ -122,7 +125,11 @@ pub fn report(
     };
     let on_disk = Journals::of(folder).map_err(failed)?;
     let journals = on_disk.and_delivered(together.delivered);
-    let report = report::write(folder, plan, &journals, together.context).map_err(failed)?;
+    let context = Context {
+        commands: Commands::found(folder),
+        ..together.context
+    };
+    let report = report::write(folder, plan, &journals, context).map_err(failed)?;
     let rows = plan
         .jobs
         .iter()

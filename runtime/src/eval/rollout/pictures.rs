@@ -5,13 +5,17 @@
 //! ```
 //! Only images that were rendered anyway are shown. The loop hands over references and never waits:
 //! while the thread is busy, pictures are left out.
+//!
+//! A picture belongs to the job that made it: a job begins without any, and its thread has ended when
+//! the next one begins. The last pictures stay until then, next to the episodes that they show.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use jobs::layout::{RunFolder, replace};
+use jobs::live::picture_of;
 
 use crate::env::{EnvIndex, Frame, Observation};
 use crate::record::thumbnail;
@@ -25,7 +29,9 @@ const WAITING: usize = 4;
 /// Shows pictures of the environments of a job.
 #[derive(Debug)]
 pub struct LivePictures {
-    sender: SyncSender<Shot>,
+    /// `None` only while the value is dropped.
+    sender: Option<SyncSender<Shot>>,
+    thread: Option<JoinHandle<()>>,
     /// When the last picture of each environment was taken.
     taken: BTreeMap<EnvIndex, Instant>,
 }
@@ -39,17 +45,19 @@ struct Shot {
 }
 
 impl LivePictures {
-    /// Starts the thread; `None` if it cannot be started or the folder not be made, because a run
-    /// does not depend on its pictures.
+    /// Removes the pictures of earlier jobs of this rank and starts the thread; `None` if it cannot be
+    /// started or the folder not be made, because a run does not depend on its pictures.
     pub fn start(folder: &RunFolder, rank: usize) -> Option<Self> {
         std::fs::create_dir_all(folder.live()).ok()?;
+        remove(folder, rank);
         let (sender, shots) = sync_channel(WAITING);
         let folder = folder.clone();
         let body = move || write(&shots, &folder, rank);
         let thread = thread::Builder::new().name("pictures".to_owned());
-        thread.spawn(body).ok()?;
+        let thread = thread.spawn(body).ok()?;
         Some(Self {
-            sender,
+            sender: Some(sender),
+            thread: Some(thread),
             taken: BTreeMap::new(),
         })
     }
@@ -60,9 +68,34 @@ impl LivePictures {
         if observation.video.is_empty() || self.taken.get(&env).is_some_and(is_fresh) {
             return;
         }
+        let Some(sender) = &self.sender else { return };
         let video = observation.video.clone();
-        if self.sender.try_send(Shot { env, video }).is_ok() {
+        if sender.try_send(Shot { env, video }).is_ok() {
             self.taken.insert(env, now);
+        }
+    }
+}
+
+impl Drop for LivePictures {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // It has a few small pictures left at most; if it has panicked, that was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Removes the pictures of a rank.
+fn remove(folder: &RunFolder, rank: usize) {
+    let entries = std::fs::read_dir(folder.live());
+    for entry in entries.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let of = name.to_str().and_then(picture_of);
+        if of.is_some_and(|(of, _)| of == rank)
+            && let Err(err) = std::fs::remove_file(entry.path())
+        {
+            tracing::debug!(%err, path = %entry.path().display(), "an old picture stays");
         }
     }
 }
@@ -101,7 +134,8 @@ mod tests {
     fn an_environment_has_a_picture_a_second_and_nobody_waits_for_it() {
         let (sender, shots) = sync_channel(WAITING);
         let mut pictures = LivePictures {
-            sender,
+            sender: Some(sender),
+            thread: None,
             taken: BTreeMap::new(),
         };
         let begin = clock::now();
@@ -140,5 +174,32 @@ mod tests {
         let found = std::fs::read(folder.picture(1, 3)).unwrap();
         assert!(found.starts_with(b"\x89PNG"));
         assert_eq!(std::fs::read_dir(folder.live()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_job_begins_without_the_pictures_of_those_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        std::fs::create_dir(folder.live()).unwrap();
+        let all = [(0, 0), (1, 0), (1, 3), (11, 0)];
+        for (rank, env) in all {
+            std::fs::write(folder.picture(rank, env), "old").unwrap();
+        }
+        let pictures = LivePictures::start(&folder, 1).unwrap();
+        let left = all.map(|(rank, env)| folder.picture(rank, env).exists());
+        assert_eq!(left, [true, false, false, true]);
+        drop(pictures);
+    }
+
+    #[test]
+    fn no_picture_of_a_job_comes_after_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let mut pictures = LivePictures::start(&folder, 0).unwrap();
+        pictures.show(EnvIndex(2), &observation(7), clock::now());
+        drop(pictures);
+        assert!(folder.picture(0, 2).exists(), "it was written before");
+        drop(LivePictures::start(&folder, 0).unwrap());
+        assert!(!folder.picture(0, 2).exists(), "the next job has its own");
     }
 }

@@ -74,9 +74,9 @@ fn environment(view: &LiveView, cell: &Cell, pictures: &BTreeSet<(usize, usize)>
     let has_picture = pictures.contains(&(rank, index));
     html! {
         figure.env data-key={ (rank) "/" (index) } {
-            @if has_picture {
-                img data-picture={ (rank) "/" (index) } width="160" height="120" alt={ "rank " (rank) ", environment " (index) };
-            } @else { div.dark aria-hidden="true" {} }
+            // The caption says what the picture shows, also while there is none to load.
+            @if has_picture { img data-picture={ (rank) "/" (index) } width="160" height="120" alt=""; }
+            @else { div.blank { b { "episode " (env.episode) } "no picture" } }
             figcaption {
                 b { (clip(name, 40)) }
                 small {

@@ -18,10 +18,10 @@ pub(super) fn section(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Mark
     html! {
         p.over { "rrun evaluation, live" }
         div.title {
-            h1 { (origin::title(report)) }
+            h1 { (view.title()) }
             @match (view.is_under_way, report.partial) {
                 (true, _) => { span.badge.good { "Running" } }
-                (false, true) => { span.badge.bad { "Not running" } }
+                (false, true) => { span.badge.bad { "Ended early" } }
                 (false, false) => { span.badge.good { "Complete" } }
             }
             span.badge.bad #lost hidden { "No connection" }
@@ -40,7 +40,7 @@ pub(super) fn section(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Mark
 fn pace(view: &LiveView) -> Markup {
     let overall = &view.report.overall;
     let Some(expected) = overall.expected.filter(|expected| *expected > 0) else {
-        return html! {};
+        return html! { @if !view.is_under_way { p.pace { (ended(view)) } } };
     };
     let share = (overall.episodes as f64 / expected as f64).min(1.0) * 100.0;
     html! {
@@ -49,16 +49,22 @@ fn pace(view: &LiveView) -> Markup {
             rect.solved x="0" y="0" width=(place(share)) height="6" {}
         }
         p.pace {
-            @if let Some(rate) = view.per_second() {
+            @if !view.is_under_way { (ended(view)) }
+            @else if let Some(rate) = view.per_second() {
                 b { (number::digits(rate * 60.0)) } " episodes per minute"
                 @if let Some(left) = view.left_s() { ", about " b { (number::seconds(left)) } " left" }
-            } @else if view.is_under_way {
+            } @else {
                 "The rate is known when some episodes have ended."
-            } @else if view.report.partial {
-                "No launch holds the run folder."
             }
         }
     }
+}
+
+/// Says that the run has ended, and where its report is. The script looks for the id.
+fn ended(view: &LiveView) -> Markup {
+    let page = view.folder.page();
+    let page = std::path::absolute(&page).unwrap_or(page);
+    html! { span #ended { "The run has ended. Its report is " code { (page.display()) } "." } }
 }
 
 /// Shows what a client with the token may ask for.

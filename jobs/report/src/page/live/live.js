@@ -127,6 +127,11 @@ const pictures = () => {
   }
 };
 
+// A picture may be gone before it is loaded, because a new job began: the next one is loaded anew.
+document.addEventListener("error", (event) => {
+  if (event.target.matches?.("img[data-picture]")) event.target.removeAttribute("src");
+}, true);
+
 const tick = () => {
   for (const time of document.querySelectorAll("time[data-since]")) {
     const seconds = Math.max(0, Math.round((Date.now() - Date.parse(time.dataset.since)) / 1000));
@@ -136,13 +141,30 @@ const tick = () => {
 };
 setInterval(tick, 1000);
 
-// EventSource connects again by itself, and tells the number of the last event that it has seen.
-const events = new EventSource(`events?seen=${document.body.dataset.seen}`);
-const lost = (is) => { document.getElementById("lost").hidden = !is; };
-events.addEventListener("open", () => lost(false));
-events.addEventListener("error", () => lost(true));
-events.addEventListener("part", (event) => { lost(false); show(JSON.parse(event.data)); });
-events.addEventListener("pictures", (event) => { versions = JSON.parse(event.data); pictures(); });
+// A run that has ended has no server any more, which is no fault.
+const lost = (is) => { document.getElementById("lost").hidden = !is || document.getElementById("ended") !== null; };
+
+// Connects, from the last event that was seen on. While nobody answers, it tries again ever more slowly.
+const [FIRST_MS, LONGEST_MS] = [1000, 60000];
+let [seen, pause] = [document.body.dataset.seen, FIRST_MS];
+const connect = () => {
+  const events = new EventSource(`events?seen=${encodeURIComponent(seen)}`);
+  const on = (kind, act) => events.addEventListener(kind, (event) => {
+    seen = event.lastEventId || seen;
+    lost(false);
+    act(JSON.parse(event.data));
+  });
+  on("part", show);
+  on("pictures", (found) => { versions = found; pictures(); });
+  events.addEventListener("open", () => { pause = FIRST_MS; lost(false); });
+  events.addEventListener("error", () => {
+    events.close();
+    lost(true);
+    setTimeout(connect, pause);
+    pause = Math.min(2 * pause, LONGEST_MS);
+  });
+};
+connect();
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-command]");

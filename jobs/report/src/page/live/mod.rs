@@ -12,11 +12,10 @@ use std::collections::BTreeSet;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::Report;
 use crate::live::LiveView;
 use crate::page::Zone;
 use crate::page::document::{STYLE, Section};
-use crate::page::{document, origin, sections};
+use crate::page::{document, sections};
 
 mod door;
 mod environments;
@@ -128,11 +127,6 @@ pub fn moving(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Vec<Fragment
         ),
     ];
     sections.map(Section::of).map(Fragment::of).into()
-}
-
-/// Returns the title of a run: that of its report.
-pub fn title(report: &Report) -> String {
-    origin::title(report)
 }
 
 impl Fragment {

@@ -9,10 +9,12 @@ use crate::live::tests::{Run, later, now};
 /// Calls `on` with the view of a run of which some episodes have ended.
 fn with_view<T>(is_under_way: bool, on: impl FnOnce(&LiveView) -> T) -> T {
     let run = Run::busy();
+    let _held = is_under_way.then(|| run.held());
     let mut live: LiveRun = run.watched();
     live.refresh(now()).unwrap();
     let report = live.report(later()).unwrap();
     on(&LiveView {
+        folder: live.folder(),
         plan: live.plan(),
         report: &report,
         activity: live.activity(),
@@ -94,6 +96,33 @@ fn an_environment_shows_its_picture_if_there_is_one() {
 }
 
 #[test]
+fn an_environment_without_a_picture_says_what_is_known_of_it() {
+    with_view(true, |view| {
+        let now = html(&moving(view, &LiveExtras::default(), &Zone::utc()), "now");
+        assert_eq!(now.matches("<img").count(), 0, "{now}");
+        assert_eq!(now.matches("no picture").count(), 2, "{now}");
+        assert!(
+            now.contains("<div class=\"blank\"><b>episode "),
+            "its episode: {now}"
+        );
+        assert!(now.contains("<figcaption><b>a</b>"), "its job: {now}");
+    });
+}
+
+#[test]
+fn a_picture_that_is_not_loaded_leaves_no_text_and_no_broken_image() {
+    with_view(true, |view| {
+        let extras = LiveExtras {
+            pictures: BTreeSet::from([(0, 1)]),
+            ..LiveExtras::default()
+        };
+        let now = html(&moving(view, &extras, &Zone::utc()), "now");
+        assert!(now.contains("alt=\"\""), "{now}");
+    });
+    assert!(LIVE_SCRIPT.contains("event.target.removeAttribute(\"src\")"));
+}
+
+#[test]
 fn there_are_buttons_for_those_with_the_token_and_while_it_runs() {
     let buttons = |has_buttons, is_under_way| {
         with_view(is_under_way, |view| {
@@ -160,5 +189,23 @@ fn the_document_hides_what_is_empty_and_allows_only_its_own_script() {
         assert_eq!(html.matches("<script").count(), 1);
         assert!(!html.contains(" style="), "the policy forbids it");
         assert!(policy().contains("script-src 'sha256-") && !policy().contains("unsafe"));
+    });
+}
+
+#[test]
+fn a_run_that_has_ended_says_so_and_where_its_report_is() {
+    with_view(false, |view| {
+        let head = html(&moving(view, &LiveExtras::default(), &Zone::utc()), "head");
+        let page = view.folder.page();
+        let said = format!(
+            "The run has ended. Its report is <code>{}</code>",
+            page.display()
+        );
+        assert!(head.contains(&said), "{head}");
+        assert!(head.contains("id=\"ended\"") && head.contains("Ended early"));
+    });
+    with_view(true, |view| {
+        let head = html(&moving(view, &LiveExtras::default(), &Zone::utc()), "head");
+        assert!(!head.contains("ended\""), "{head}");
     });
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jobs::count::counted;
 use jobs::job::JobIndex;
 use report::stats::wilson95;
 
@@ -91,7 +92,7 @@ impl RunSnapshot {
             );
         }
         if self.errors > 0 {
-            text += &format!(", {} errors", self.errors);
+            text += &format!(", {}", counted(self.errors, "error"));
         }
         if self.rate > 0.0 {
             text += &format!(", {} episodes/s", short(self.rate));
