@@ -3,6 +3,8 @@
 //! ```text
 //! <output>/plan.json                             the plan: what the run was asked to do
 //!          journal/journal_rank<r>.jsonl         what happened in a rank
+//!                  extract_<id>.jsonl            what rank 0 has read in all of them, for the other
+//!                                                ranks of a large launch while it runs
 //!          logs/rank<r>.log                      messages of a rank
 //!               model_server_<host>.log          output of a node's model server
 //!               tracker_<name>.log               output of the process of a tracker

@@ -37,6 +37,7 @@ pub mod launch;
 pub mod layout;
 pub mod live;
 pub mod model_server;
+mod patience;
 pub mod placement;
 pub mod plan;
 pub mod policies;

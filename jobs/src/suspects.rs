@@ -13,6 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::job::JobIndex;
 use crate::journal::Line;
 
@@ -31,6 +33,19 @@ pub enum Treatment {
     Alone,
     /// Not again, after this many deaths.
     GivenUp(u32),
+}
+
+/// An episode that may have killed its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspect {
+    /// Job of the episode.
+    pub job_index: JobIndex,
+    /// Number of the episode within the job.
+    pub episode: u64,
+    /// Number of deaths while it was running.
+    pub deaths: u32,
+    /// Number of those while it ran alone.
+    pub deaths_alone: u32,
 }
 
 /// The deaths that each episode is suspected of.
@@ -78,10 +93,40 @@ impl Suspects {
                 Line::JobStart(_) | Line::PolicyFiles(_) | Line::Decision(_) => {}
             }
         }
-        for (episode, Deaths { all, alone }) in launch.deaths {
-            let known = self.deaths.entry(episode).or_default();
-            known.all += all;
-            known.alone += alone;
+        self.include(&launch);
+    }
+
+    /// Adds the deaths of other journals.
+    pub fn include(&mut self, others: &Self) {
+        for (episode, Deaths { all, alone }) in &others.deaths {
+            let known = self.deaths.entry(*episode).or_default();
+            known.all = known.all.saturating_add(*all);
+            known.alone = known.alone.saturating_add(*alone);
+        }
+    }
+
+    /// Returns the episodes with their deaths, to send them to another rank.
+    pub fn list(&self) -> Vec<Suspect> {
+        let suspect = |(&(job_index, episode), deaths): (&(JobIndex, u64), &Deaths)| Suspect {
+            job_index,
+            episode,
+            deaths: deaths.all,
+            deaths_alone: deaths.alone,
+        };
+        self.deaths.iter().map(suspect).collect()
+    }
+
+    /// Reads what [`Suspects::list`] has returned.
+    pub fn from_list(suspects: &[Suspect]) -> Self {
+        let deaths = |suspect: &Suspect| {
+            let deaths = Deaths {
+                all: suspect.deaths,
+                alone: suspect.deaths_alone,
+            };
+            ((suspect.job_index, suspect.episode), deaths)
+        };
+        Self {
+            deaths: suspects.iter().map(deaths).collect(),
         }
     }
 

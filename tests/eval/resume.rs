@@ -354,6 +354,28 @@ fn a_launcher_that_is_killed_while_it_puts_jobs_away_leaves_all_of_it_done_or_no
 }
 
 #[test]
+#[ignore = "starts 64 ranks three times"]
+fn ranks_of_a_large_launch_read_what_an_earlier_one_did_from_rank_0() {
+    let entry = |index| {
+        let mut entry = job("reach", 20, 1);
+        entry["name"] = json!(format!("j{index}"));
+        entry
+    };
+    let jobs: Vec<_> = (0..64).map(entry).collect();
+    let many = || Eval::new(&jobs).nproc(64).words(&["--no-dataset"]);
+    let fresh = many();
+    fresh.run().succeeds();
+    let eval = many().env("RRUN_LOG", "info");
+    let running = eval.start();
+    eval.wait_for_episodes(100);
+    kill_all(running);
+    let ended = eval.run().succeeds();
+    let told = ended.stderr.matches("has read the extract of rank 0");
+    assert_eq!(told.count(), 63);
+    assert_same(&eval, &fresh, "resumed");
+}
+
+#[test]
 fn a_file_that_is_only_written_otherwise_is_the_same_run() {
     let eval = Eval::new(&[job("reach", 2, 1), job("push", 2, 1)]).nproc(1);
     eval.run().succeeds();

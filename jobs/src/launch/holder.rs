@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::printable::printable;
 use crate::time::rfc3339;
-use crate::{files, host};
+use crate::{files, host, patience};
 
 /// Maximum size in bytes of a lock file that is read; valid ones have about 300.
 const LONGEST: u64 = 4096;
@@ -105,6 +105,19 @@ impl LockHolder {
             Ok(()) | Err(TryLockError::Error(_)) => HolderState::Unknown,
         }
     }
+
+    /// Like [`LockHolder::life`], for a process that may have been killed a moment ago. A child that
+    /// it had just forked has its open files, and with them the lock, until that child calls `exec`.
+    pub(super) fn life_in_the_end(&self, path: &Path) -> HolderState {
+        let mut life = self.life(path);
+        if life == HolderState::Lives && self.boot == boot() && !is_running(self.pid) {
+            patience::wait_for(|| {
+                life = self.life(path);
+                life != HolderState::Lives
+            });
+        }
+        life
+    }
 }
 
 impl Display for LockHolder {
@@ -127,6 +140,16 @@ impl Display for LockHolder {
             printable(&self.since)
         )
     }
+}
+
+/// Returns whether a process of this machine runs. A process of another container counts as one
+/// that does not.
+fn is_running(pid: u32) -> bool {
+    let stat = line(&format!("/proc/{pid}/stat"));
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 fn boot() -> String {

@@ -283,7 +283,7 @@ fn living(
         let Some(holder) = LockHolder::read(&path) else {
             continue;
         };
-        match holder.life(&path) {
+        match holder.life_in_the_end(&path) {
             HolderState::Lives => return Ok(Some(holder)),
             HolderState::Dead => remove(&path)?,
             HolderState::Unknown => {

@@ -79,6 +79,34 @@ fn a_lock_of_a_process_that_was_killed_is_taken_over_at_once() {
 }
 
 #[test]
+fn a_lock_that_a_child_of_a_killed_process_still_has_is_waited_for() {
+    let (_dir, folder) = folder();
+    let lock = take(&folder, "aa").unwrap();
+    let path = lock.path.clone();
+    drop(lock);
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let holder = LockHolder {
+        pid: dead.id(),
+        is_locked: true,
+        ..LockHolder::this_process("aa")
+    };
+    fs::write(&path, serde_json::to_vec(&holder).unwrap()).unwrap();
+    let locked = File::open(&path).unwrap();
+    locked.lock().unwrap();
+    // As a child that was forked and has not called `exec` yet: it ends by itself.
+    let mut child = Command::new("sleep")
+        .arg("0.2")
+        .stdin(Stdio::from(locked))
+        .spawn()
+        .unwrap();
+    assert_eq!(holder.life(&path), HolderState::Lives);
+    let next = take(&folder, "bb").unwrap();
+    assert!(!path.exists() && next.path.exists());
+    child.wait().unwrap();
+}
+
+#[test]
 fn a_lock_of_another_machine_that_is_touched_refuses_and_one_that_is_not_is_waited_for() {
     let (_dir, folder) = folder();
     let path = foreign(&folder, "aa");

@@ -35,7 +35,6 @@ mod error;
 mod git;
 mod identity;
 mod lock;
-mod patience;
 mod provenance;
 mod quick;
 mod resumed;

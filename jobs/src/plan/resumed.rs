@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
 use crate::layout::RunFolder;
+use crate::patience;
 use crate::plan::RunPlan;
 use crate::plan::difference::Difference;
 use crate::plan::error::{RunFolderError, io};
 use crate::plan::git::Git;
 use crate::plan::lock::Lock;
-use crate::plan::patience;
 use crate::rank_env::RankEnv;
 use crate::time::rfc3339;
 

@@ -10,13 +10,12 @@ use crate::job::Job;
 use crate::journal::{self, Line};
 use crate::launch::{self, LockError};
 use crate::layout::{RunFolder, beside, write_whole};
+use crate::plan::RunPlan;
 use crate::plan::difference::{ComparedJob, Difference, JobFate};
 use crate::plan::error::{RunFolderError, io};
 use crate::plan::lock::Lock;
 use crate::plan::supersede::{self, CurrentPaths};
-use crate::plan::{RunPlan, patience};
-use crate::progress;
-use crate::random;
+use crate::{patience, progress, random};
 
 impl RunPlan {
     /// Writes the plan into its folder, or continues the run that the folder holds. A continued run

@@ -1,7 +1,7 @@
 //! The evaluation of one rank: its jobs, one after the other, then the report.
 //!
 //! ```text
-//! program ─► Evaluation::run ─► history      the lines of all journals
+//! program ─► Evaluation::run ─► history      what the journals say is done
 //!              │                 policy_files hashes the files of the policies (rank 0)
 //!              ├─ each job ────► job_queue    own jobs, then leased ones; idle while none is free
 //!              │                 attempt      rollout::job, line `job_end`, retries
@@ -109,7 +109,10 @@ impl<'a> Evaluation<'a> {
     pub fn run(&mut self) -> Result<ExitCode, RankError> {
         self.append(&Line::Rank(Box::new(self.start_line())))?;
         let setup = self.setup;
-        let mut history = JournalHistory::begin(setup, &self.observers.progress)?;
+        let Observers {
+            peers, progress, ..
+        } = &self.observers;
+        let (mut history, _extract) = history::begin(setup, peers.eval_store(), progress)?;
         self.announce(&history);
         if setup.env.rank == 0 {
             let (jobs, cache) = (&setup.plan.jobs, setup.folder.policy_files());

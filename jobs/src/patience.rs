@@ -1,4 +1,4 @@
-//! Waits for processes that were just killed: they keep their journals locked until their last
+//! Waits for processes that were just killed: they keep their files locked until their last
 //! thread has exited.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ const BETWEEN: Duration = Duration::from_millis(50);
 
 /// Waits for `condition` as long as a process may take to exit. Returns false if it does not become
 /// true.
-pub(super) fn wait_for(mut condition: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_for(mut condition: impl FnMut() -> bool) -> bool {
     (0..LOOKS).any(|look| {
         if look > 0 {
             #[expect(

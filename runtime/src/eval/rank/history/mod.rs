@@ -1,0 +1,215 @@
+//! The history of a run: the journal lines that earlier attempts of any rank wrote.
+
+mod extract;
+mod part;
+mod start;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jobs::job::JobIndex;
+use jobs::journal::{self, Contents, Line};
+use jobs::suspects::Suspects;
+
+use crate::eval::error::RankError;
+use crate::eval::monitor::progress::Progress;
+use crate::eval::rank::history::extract::ExtractWriter;
+use crate::eval::rank::history::part::{JournalPart, failed_for_good, started, this_launch};
+use crate::eval::setup::rank_setup::RankSetup;
+pub use start::begin;
+
+/// The journal lines that earlier attempts of any rank wrote.
+#[derive(Debug, Default)]
+pub struct JournalHistory {
+    /// The lines of all journals that a rank keeps; those of this rank's own journal are last.
+    pub lines: Vec<Line>,
+    /// Number of lines of other ranks.
+    others: usize,
+    /// Indices of the lines about each job.
+    by_job: HashMap<JobIndex, Vec<usize>>,
+    /// Episodes that may have killed a rank.
+    pub suspects: Suspects,
+    /// Those that have killed other ranks.
+    suspects_of_others: Suspects,
+    /// Jobs that have failed for good in this rank, in this launch.
+    pub given_up: BTreeSet<JobIndex>,
+    /// UTC time at which this launch began: the first start of any of its ranks, as far as the
+    /// journals know; empty before their first lines. What a faster rank has done since then is not
+    /// earlier work.
+    pub launched: String,
+}
+
+impl JournalHistory {
+    /// Reads all journals of the run, and writes what is kept of them into `extract`, whose error is
+    /// the caller's. Rank 0 warns the user of lines that are left out.
+    fn read(
+        setup: &RankSetup,
+        progress: &Progress,
+        mut extract: Option<&mut ExtractWriter>,
+    ) -> Result<Self, RankError> {
+        let RankSetup {
+            folder, plan, env, ..
+        } = setup;
+        let accepted = plan.accepted();
+        let of_launch: HashSet<_> = (0..env.world_size)
+            .map(|rank| folder.journal(rank))
+            .collect();
+        let own = folder.journal(env.rank);
+        let mut history = Self::default();
+        let mut add = |path: &Path| {
+            let contents = journal::read_one(path, &accepted)?;
+            if env.rank == 0 {
+                // The torn line of a rank of this launch may be a line that is being written now.
+                let is_live = of_launch.contains(path);
+                for warning in left_out(path, &contents, is_live) {
+                    progress.say(&format!("warning: {warning}"));
+                }
+            }
+            let launch = env.launch.as_deref();
+            if path == own {
+                history.judge_own(&contents.lines, launch);
+            }
+            let part = JournalPart::of(contents.lines, launch);
+            if let Some(extract) = &mut extract {
+                extract.add(&name(path), &part);
+            }
+            history.add(part, path == own);
+            Ok(())
+        };
+        journal::files(&folder.journals())
+            .and_then(|files| {
+                let others = files.iter().filter(|path| **path != own);
+                others
+                    .map(PathBuf::as_path)
+                    .chain([own.as_path()])
+                    .try_for_each(&mut add)
+            })
+            .map_err(|err| journals_err(setup, err))?;
+        Ok(history)
+    }
+
+    /// Reads all journals again, because this rank takes over what another one has begun. What was
+    /// read before is dropped first, so that a long history is never in memory twice.
+    ///
+    /// # Errors
+    /// Returns [`RankError::Journals`] if the journals cannot be read; the history is then empty.
+    pub fn refresh(&mut self, setup: &RankSetup, progress: &Progress) -> Result<(), RankError> {
+        *self = Self::default();
+        *self = Self::read(setup, progress, None)?;
+        Ok(())
+    }
+
+    /// Reads this rank's own journal again, because it has written more lines.
+    ///
+    /// # Errors
+    /// Returns [`RankError::Journals`] if it cannot be read; its lines are then missing.
+    pub fn refresh_own(&mut self, setup: &RankSetup) -> Result<(), RankError> {
+        self.drop_own();
+        let RankSetup {
+            folder, plan, env, ..
+        } = setup;
+        let contents = journal::read_one(&folder.journal(env.rank), &plan.accepted())
+            .map_err(|err| journals_err(setup, err))?;
+        let launch = env.launch.as_deref();
+        self.judge_own(&contents.lines, launch);
+        self.add(JournalPart::of(contents.lines, launch), true);
+        Ok(())
+    }
+
+    fn drop_own(&mut self) {
+        self.lines.truncate(self.others);
+        for indices in self.by_job.values_mut() {
+            indices.retain(|index| *index < self.others);
+        }
+        self.suspects = self.suspects_of_others.clone();
+    }
+
+    /// Takes note of what the lines of this rank's own journal say about its launch.
+    fn judge_own(&mut self, lines: &[Line], launch: Option<&str>) {
+        let launch = this_launch(lines, launch);
+        self.given_up = failed_for_good(launch);
+        self.began(launch.first().and_then(started));
+    }
+
+    /// Adds one journal. `is_own` says that this rank writes it; it is the last.
+    fn add(&mut self, part: JournalPart, is_own: bool) {
+        let JournalPart {
+            suspects,
+            began,
+            lines,
+        } = part;
+        self.suspects.include(&suspects);
+        self.began(began);
+        for line in lines {
+            if let Some(job) = line.job() {
+                self.by_job.entry(job).or_default().push(self.lines.len());
+            }
+            self.lines.push(line);
+        }
+        if !is_own {
+            self.others = self.lines.len();
+            self.suspects_of_others.include(&suspects);
+        }
+    }
+
+    /// Takes note of when a rank of this launch began.
+    fn began(&mut self, at: Option<String>) {
+        if let Some(at) = at
+            && (self.launched.is_empty() || at < self.launched)
+        {
+            self.launched = at;
+        }
+    }
+
+    /// Returns the lines about one job.
+    pub fn about(&self, job: JobIndex) -> Vec<&Line> {
+        self.by_job
+            .get(&job)
+            .into_iter()
+            .flatten()
+            .map(|at| &self.lines[*at])
+            .collect()
+    }
+}
+
+fn journals_err(setup: &RankSetup, err: io::Error) -> RankError {
+    RankError::Journals {
+        folder: setup.folder.journals(),
+        err,
+    }
+}
+
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Returns what the user has to know about the lines of a journal that are no results. `is_live`
+/// says that a rank of this launch may be writing it.
+fn left_out(path: &Path, contents: &Contents, is_live: bool) -> Vec<String> {
+    let (path, torn) = (path.display(), contents.torn);
+    let mut warnings = Vec::new();
+    if torn > 0 && !is_live {
+        warnings.push(format!(
+            "`{path}` ends in a torn line: {torn} bytes are left out"
+        ));
+    }
+    if !contents.foreign.is_empty() {
+        let foreign = &contents.foreign;
+        warnings.push(format!(
+            "`{path}` lines {foreign:?} belong to another run, to a job that has changed since \
+             or to no episode of the plan, and are left out"
+        ));
+    }
+    if !contents.damaged.is_empty() {
+        let damaged = &contents.damaged;
+        warnings.push(format!(
+            "`{path}` lines {damaged:?} are damaged and left out"
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What a history keeps, and what it forgets.
+
+use super::*;
+use jobs::journal::{EpisodeStart, JobEnd, RankStart};
+use jobs::samples;
+use serde_json::json;
+
+#[test]
+fn a_launch_began_with_the_first_of_its_ranks() {
+    let mut history = JournalHistory::default();
+    // Rank 1 was faster; rank 2 is of an earlier launch.
+    for (launch, second) in [("b", 30), ("b", 20), ("a", 10)] {
+        let lines = [Line::Rank(Box::new(RankStart {
+            launch: Some(launch.to_owned()),
+            started: format!("2026-01-01T00:00:{second}.000Z"),
+            ..RankStart::default()
+        }))];
+        history.add(JournalPart::of(lines.into(), Some("b")), false);
+    }
+    assert_eq!(history.launched, "2026-01-01T00:00:20.000Z");
+}
+
+#[test]
+fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
+    let life = |restart| {
+        Line::Rank(Box::new(RankStart {
+            restart,
+            ..RankStart::default()
+        }))
+    };
+    let failed = |retried| {
+        Line::JobEnd(Box::new(JobEnd {
+            error: Some("x".to_owned()),
+            retried,
+            ..JobEnd::default()
+        }))
+    };
+    let given_up = |lines: &[Line]| failed_for_good(this_launch(lines, None));
+    let one = BTreeSet::from([JobIndex(0)]);
+    assert_eq!(given_up(&[life(0), failed(true)]), BTreeSet::new());
+    assert_eq!(given_up(&[life(0), failed(false), life(1)]), one);
+    assert_eq!(
+        given_up(&[life(0), failed(false), life(0)]),
+        BTreeSet::new()
+    );
+}
+
+#[test]
+fn a_launch_is_known_by_its_name_and_one_without_by_the_restarts() {
+    let life = |restart, launch: &str| {
+        let launch = Some(launch.to_owned());
+        Line::Rank(Box::new(RankStart {
+            restart,
+            launch,
+            ..RankStart::default()
+        }))
+    };
+    let lines = [
+        life(0, "a"),
+        life(0, "b"),
+        life(1, "b"),
+        life(0, "b"),
+        life(1, "c"),
+    ];
+    assert_eq!(this_launch(&lines[..4], Some("b")), &lines[1..4]);
+    assert_eq!(this_launch(&lines, Some("c")), &lines[3..]);
+    assert_eq!(this_launch(&lines[..3], None), &lines[1..3]);
+}
+
+#[test]
+fn a_rank_that_reads_its_own_journal_again_keeps_what_others_did() {
+    let life = |restart| {
+        Line::Rank(Box::new(RankStart {
+            restart,
+            ..RankStart::default()
+        }))
+    };
+    let began = |episode| {
+        Line::EpisodeStart(EpisodeStart {
+            episode,
+            ..EpisodeStart::default()
+        })
+    };
+    let ended = |episode| Line::from(samples::episode(0, "a", episode));
+    let mut history = JournalHistory::default();
+    let others = vec![life(0), ended(1), began(2), life(1)];
+    history.add(JournalPart::of(others, None), false);
+    let own = |count| {
+        let lines = vec![life(0), began(3), life(1), ended(4), ended(5)];
+        JournalPart::of(lines.into_iter().take(count).collect(), None)
+    };
+    let seen = |history: &JournalHistory| {
+        let done = jobs::progress::done(history.about(JobIndex(0)));
+        (done[&JobIndex(0)].clone(), history.suspects.of(JobIndex(0)))
+    };
+    history.add(own(4), true);
+    assert_eq!(seen(&history), (vec![1, 4], BTreeSet::from([2, 3])));
+    history.drop_own();
+    assert_eq!(seen(&history), (vec![1], BTreeSet::from([2])));
+    history.add(own(5), true);
+    assert_eq!(seen(&history), (vec![1, 4, 5], BTreeSet::from([2, 3])));
+}
+
+#[test]
+fn a_rank_keeps_little_of_a_long_history() {
+    let start = json!({"type": "episode_start", "job_index": 0, "episode": 1, "rank": 0,
+                       "env": 0, "started": ""});
+    let episode = Line::from(samples::episode(0, "a", 1));
+    let mut history = JournalHistory::default();
+    let lines = vec![serde_json::from_value(start).unwrap(), episode];
+    history.add(JournalPart::of(lines, None), false);
+    let [line] = history.about(JobIndex(0))[..] else {
+        panic!("only the end is kept");
+    };
+    assert_eq!(jobs::progress::done([line])[&JobIndex(0)], [1]);
+    assert!(size_of_val(line) < 200, "{} bytes", size_of_val(line));
+}
