@@ -11,6 +11,7 @@ mod experiment;
 pub mod fields;
 mod to_run;
 
+pub(crate) use to_run::check_arguments;
 pub use to_run::{check_to_run, is_filmed};
 
 /// Returns whether a name refers to a Python environment: `gym:<id>`, `file.py:factory`,
@@ -101,14 +102,14 @@ pub enum JobRefusal {
         reason: SettingError,
     },
     /// An argument of the job's environment has a wrong value.
-    #[error("job {index} ({job}): `arena_env_args.{field}` is {found}, {wanted}")]
+    #[error("job {index} ({job}): `{field}` is {found}, {wanted}")]
     Argument {
         /// Position of the job in the file.
         index: usize,
         /// Name of the job.
         job: String,
-        /// Name of the argument.
-        field: &'static str,
+        /// The argument, with the object that it is in: `variations.light_intensity`.
+        field: String,
         /// What was found, as JSON.
         found: String,
         /// What is wanted instead.

@@ -10,6 +10,7 @@ use crate::known::{JobRefusal, is_python_environment};
 use crate::latency::{self, Delay, LatencyError};
 use crate::policies::{self, PolicyType, Setting};
 use crate::simulators::Simulator;
+use crate::variation;
 
 /// Checks the jobs that are to run, as far as that is possible without their simulators, their
 /// policies' files and servers. `known::check` has accepted their names.
@@ -50,8 +51,11 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), JobRefusal> {
 
 /// Checks the values of the environment's arguments, as far as the launcher knows them: those of the
 /// simulators that run in the ranks, and those of every environment in Python. A rank checks them
-/// again, with what one says about another.
-fn check_arguments(job: &Job) -> Result<(), JobRefusal> {
+/// again, with what one says about another. Variations are in force, as in a rank.
+///
+/// # Errors
+/// Returns a [`JobRefusal`] for the first wrong value.
+pub(crate) fn check_arguments(job: &Job) -> Result<(), JobRefusal> {
     let arguments: Vec<&Setting> = match Simulator::of(&job.environment) {
         Some(simulator) => {
             let row = simulator.row();
@@ -63,8 +67,9 @@ fn check_arguments(job: &Job) -> Result<(), JobRefusal> {
         None if is_python_environment(&job.environment) => PYTHON_ARGUMENTS.iter().collect(),
         None => return Ok(()),
     };
+    let varied = variation::applied(job);
     let wrong = arguments.into_iter().find_map(|argument| {
-        let value = job.env_args.get(argument.name)?;
+        let value = varied.env_args.get(argument.name)?;
         let is_accepted = value.is_null() || argument.kind.accepts(value);
         (!is_accepted).then_some((argument, value))
     });
@@ -73,11 +78,21 @@ fn check_arguments(job: &Job) -> Result<(), JobRefusal> {
         Some((argument, value)) => Err(JobRefusal::Argument {
             index: job.index.0,
             job: job.name.clone(),
-            field: argument.name,
+            field: written(job, argument.name),
             found: value.to_string(),
             wanted: argument.kind.wanted().into_owned(),
         }),
     }
+}
+
+/// Returns an argument with the object that it was written in.
+fn written(job: &Job, argument: &str) -> String {
+    let is_varied = job.variations.contains_key(argument);
+    let object = match is_varied && !is_python_environment(&job.environment) {
+        true => "variations",
+        false => "arena_env_args",
+    };
+    format!("{object}.{argument}")
 }
 
 /// Checks the latency of a job against its policy, and against the lengths of chunks that the job
@@ -193,6 +208,33 @@ mod tests {
             with("object", json!("cube")).as_deref(),
             Some("job 0 (a): `arena_env_args.object` is \"cube\", expected one of puck")
         );
+    }
+
+    #[test]
+    fn a_wrong_value_of_a_variation_is_refused_before_ranks_start() {
+        let wanted = "expected a number from 0 to 10000";
+        let all_episodes = json!({"variations": {"light_intensity": "bright"}});
+        assert_eq!(
+            refusal(all_episodes),
+            Some(format!(
+                "job 0 (a): `variations.light_intensity` is \"bright\", {wanted}"
+            ))
+        );
+        let variant = json!({"name": "lit", "light_intensity": "bright"});
+        assert_eq!(
+            refusal(json!({"variations": [variant]})),
+            Some(format!(
+                "job 1 (a_lit): `variations.light_intensity` is \"bright\", {wanted}"
+            ))
+        );
+        assert_eq!(
+            refusal(json!({"variations": {"light_intensity": 900}})),
+            None
+        );
+        // Only its factory knows the arguments of an environment in Python.
+        let python = json!({"arena_env_args": {"environment": "gym:CartPole-v1"},
+                            "variations": {"start_method": "fork"}});
+        assert_eq!(refusal(python), None);
     }
 
     #[test]

@@ -256,6 +256,7 @@ fn environment(mut job: Job) -> Result<InterfaceSource, ServeSetupError> {
     job.sharing = None;
     job.status = crate::job::Status::Pending;
     known::check(std::slice::from_ref(&job)).map_err(Box::new)?;
+    known::check_arguments(&job).map_err(Box::new)?;
     Ok(InterfaceSource::Environment(Box::new(job)))
 }
 
@@ -304,6 +305,16 @@ mod tests {
         );
         assert!(
             scripted(&["--environment", "push", "--env-args", "[]"]).starts_with("--env-args `[]`")
+        );
+        assert_eq!(
+            scripted(&[
+                "--environment",
+                "push",
+                "--env-args",
+                r#"{"light_intensity": "bright"}"#
+            ]),
+            "job 0 (serve): `arena_env_args.light_intensity` is \"bright\", expected a number from 0 \
+             to 10000"
         );
         assert!(scripted(&["--interface", "/nowhere"]).starts_with("--interface `/nowhere`: No"));
         assert!(
