@@ -92,6 +92,14 @@ pub(crate) fn take(top: &mut FileFields) -> Result<Option<ModelServer>, FieldErr
     }
 }
 
+/// Checks a server that was not read from a jobs file against the rules of one.
+///
+/// # Errors
+/// Returns [`FieldError`] for the first field that no jobs file can have.
+pub(crate) fn check(server: &ModelServer) -> Result<(), FieldError> {
+    parse(&server.entry()).map(drop)
+}
+
 impl ModelServer {
     /// Returns the field of a jobs file from which [`take`] makes the same server.
     pub(crate) fn entry(&self) -> Value {

@@ -10,6 +10,7 @@ use crate::file::variations::MAX_GROUP_BYTES;
 use crate::file::{self, MAX_ENVS};
 use crate::job::{Job, Length, Variant};
 use crate::latency::{MAX_MS, MAX_STEPS};
+use crate::model_server;
 use crate::plan::RunPlan;
 
 /// Upper limit for the episodes of all jobs together. Ten thousand jobs of ten thousand episodes
@@ -55,7 +56,9 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), FieldError> {
         ..err
     })?;
     file::refuse_duplicates(&plan.jobs)?;
-    Ok(())
+    plan.model_server
+        .as_ref()
+        .map_or(Ok(()), model_server::check)
 }
 
 /// Checks the command-line options that `--resume` is to take over.
@@ -225,6 +228,7 @@ mod tests {
         let mut plan = serde_json::to_value(RunPlan::new(&args, file, 1, String::new())).unwrap();
         // A job without a variant has no such field.
         plan["jobs"][0]["variant"] = Value::Null;
+        plan["model_server"] = Value::Null;
         *plan
             .pointer_mut(pointer)
             .unwrap_or_else(|| panic!("there is no {pointer}")) = value;
@@ -314,6 +318,63 @@ mod tests {
             );
         }
         assert!(refusal("/jobs/1/index", json!(0)).contains("another job has the same position"));
+    }
+
+    #[test]
+    fn a_model_server_that_no_jobs_file_may_have_is_refused() {
+        let server = |field: &str, value: Value| {
+            let mut server = json!({"command": ["serve"], "health": {"port": 8000}, "max_restarts": 3,
+                                    "start_timeout": {"secs": 600, "nanos": 0},
+                                    "stop_timeout": {"secs": 30, "nanos": 0}});
+            server[field] = value;
+            refusal("/model_server", server)
+        };
+        let days = |days: u64| json!({"secs": days * 86_400, "nanos": 0});
+        assert_eq!(server("start_timeout", days(1)), "accepted");
+        for (field, value, told) in [
+            ("command", json!([]), "field command: found a list of 0"),
+            (
+                "command",
+                json!([""]),
+                "field command: the program is empty",
+            ),
+            (
+                "start_timeout",
+                days(2),
+                "field start_timeout: found 172800",
+            ),
+            ("stop_timeout", days(1), "field stop_timeout: found 86400"),
+            ("stop_timeout", days(0), "field stop_timeout: found 0"),
+            (
+                "max_restarts",
+                json!(1001),
+                "field max_restarts: found 1001",
+            ),
+            (
+                "devices",
+                json!([0, 0]),
+                "field devices: GPU 0 is listed twice",
+            ),
+            (
+                "env",
+                json!({"A=B": "x"}),
+                "field env: `A=B` is not the name",
+            ),
+            (
+                "health",
+                json!({"url": {"host": "h", "port": 1, "path": "/ HTTP/1.1\r\nX: y"}}),
+                "field health_url: `http://h:1/ HTTP/1.1\\r\\nX: y` cannot be polled",
+            ),
+        ] {
+            let text = server(field, value);
+            assert!(text.contains(&format!("model_server {told}")), "{text}");
+        }
+        let endless = json!({"secs": u64::MAX, "nanos": 0});
+        let text = server("start_timeout", endless);
+        assert!(
+            text.contains("model_server field start_timeout: found 184467"),
+            "{text}"
+        );
     }
 
     #[test]
