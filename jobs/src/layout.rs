@@ -269,6 +269,25 @@ impl RunFolder {
         ours.into_iter().chain(others).collect()
     }
 
+    /// Returns whether a run folder has a file or folder of this name beside those of the jobs.
+    pub(crate) fn has_own(name: &str) -> bool {
+        let folder = Self::new(Path::new(""));
+        let others = [
+            folder.plan(),
+            folder.merge(),
+            folder.plan_lock(),
+            folder.launches(),
+            folder.superseded(),
+            folder.journals(),
+            folder.logs(),
+            folder.live(),
+            folder.tensorboard(),
+            folder.certificate(),
+        ];
+        let mut own = others.into_iter().chain(folder.reports());
+        own.any(|path| path == Path::new(name))
+    }
+
     /// Returns a path as journals have it: relative to the folder, or absolute if it is elsewhere
     /// (`video_base_dir`).
     pub fn relative(&self, path: &Path) -> String {
@@ -358,6 +377,34 @@ mod tests {
         );
         assert_eq!(folder.relative(Path::new("out/push/a.mp4")), "push/a.mp4");
         assert!(folder.relative(Path::new("videos/a.mp4")).starts_with('/'));
+    }
+
+    #[test]
+    fn no_job_can_have_the_name_of_a_file_of_the_run() {
+        let names = [
+            "journal",
+            "logs",
+            "live",
+            "tensorboard",
+            "superseded",
+            "plan.json",
+            "plan.lock",
+            "launch.lock",
+            "merge.json",
+            "certificate.json",
+            "report.json",
+            "report.html",
+            "final_benchmark_report.json",
+            "metrics.json",
+            "eval_info.json",
+            "episodes.jsonl",
+            "variations.jsonl",
+            "arena_experiment_result.json",
+        ];
+        for name in names {
+            assert!(RunFolder::has_own(name), "{name}");
+        }
+        assert!(!RunFolder::has_own("reach"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::experiment::{Experiment, is_experiment};
 use crate::fields::{FieldError, FileFields};
 use crate::installed;
 use crate::job::{Job, JobIndex, Status};
+use crate::layout::RunFolder;
 use crate::model_server::{self, ModelServer};
 use crate::sha256;
 use variations::{VariantBytes, Variations};
@@ -336,27 +337,6 @@ fn job(
     Ok((job, variations))
 }
 
-/// Names that [`crate::layout`] uses beside the folders of the jobs.
-const OWN_NAMES: &[&str] = &[
-    "journal",
-    "logs",
-    "plan.json",
-    "plan.lock",
-    "launch.lock",
-    "merge.json",
-    "superseded",
-    "certificate.json",
-    "tensorboard",
-    "report.json",
-    "report.html",
-    "final_benchmark_report.json",
-    "metrics.json",
-    "eval_info.json",
-    "episodes.jsonl",
-    "arena_experiment_result.json",
-    "variations.jsonl",
-];
-
 /// Why the name of a job cannot be a file name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` cannot be a file name: {reason}", name.escape_debug())]
@@ -377,7 +357,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), FileNameError> {
         "it is longer than 200 bytes"
     } else if name.starts_with('.') {
         "it starts with a dot"
-    } else if OWN_NAMES.contains(&name.to_lowercase().as_str()) {
+    } else if RunFolder::has_own(&name.to_lowercase()) {
         "the run folder has a file or folder of that name"
     } else if name.contains(|letter: char| letter == '/' || letter == '\\' || letter.is_control()) {
         "it has a path separator or a control character"

@@ -252,6 +252,7 @@ mod tests {
             "",
             "a\0b",
             "journal",
+            "live",
             "\u{1b}[2J",
         ] {
             let told = refusal("/jobs/0/name", json!(name));
