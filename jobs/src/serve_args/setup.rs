@@ -10,6 +10,7 @@ use crate::file::{self, JobFile, JobFileError};
 use crate::job::Job;
 use crate::known::{self, JobRefusal, is_python_environment};
 use crate::policies::{self, PolicyType, Serving, SettingError};
+use crate::secrets::{self, Secret};
 use crate::serve_args::choice::json_option;
 use crate::serve_args::interface::{InterfaceError, RobotInterface};
 use crate::serve_args::{PolicyChoice, PolicyChoiceError, ServeArgs};
@@ -121,6 +122,13 @@ pub enum ServeSetupError {
     /// The file of `--interface` is refused.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// A secret is given in place of the name of an environment variable.
+    #[error(
+        "{} contains a secret, which process lists and files would show; {}",
+        _0.place,
+        _0.wanted
+    )]
+    Secret(Secret),
 }
 
 impl ServeSetup {
@@ -157,7 +165,24 @@ impl ServeSetup {
         }
         let setup = Self { policy, interface };
         setup.check()?;
+        setup.refuse_secrets(args)?;
         Ok(setup)
+    }
+
+    /// Refuses secrets in the settings of the policy and of the environment.
+    fn refuse_secrets(&self, args: &ServeArgs) -> Result<(), ServeSetupError> {
+        let of_options = [
+            ("--policy-config", args.policy_config.as_deref()),
+            ("--env-args", args.env_args.as_deref()),
+        ];
+        for (option, text) in of_options {
+            if let Some(text) = text {
+                let config = json_option(option, text)?;
+                secrets::check_object(option, &config).map_err(ServeSetupError::Secret)?;
+            }
+        }
+        // Those of `--policy` and of a jobs file.
+        secrets::check(self.job().as_slice(), None).map_err(ServeSetupError::Secret)
     }
 
     /// Returns the job whose files have to exist before anything is started.
@@ -333,6 +358,46 @@ mod tests {
             ])
             .contains("`policy_config_dict.action_horizon` is 0")
         );
+    }
+
+    #[test]
+    fn a_literal_token_is_refused_with_the_name_of_the_variable() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.json");
+        let config = json!({"remote_api_token": "s3cret"});
+        let job = json!({"name": "a", "arena_env_args": {"environment": "reach"},
+                         "policy_type": "gr00t_remote_closedloop", "policy_config_dict": config,
+                         "num_episodes": 1});
+        std::fs::write(&path, json!({"jobs": [job]}).to_string()).unwrap();
+        let config = config.to_string();
+        let choice = format!(
+            r#"{{"policy_type": "gr00t_remote_closedloop", "policy_config_dict": {config}}}"#
+        );
+        let given = |policy: &str, more: &[&str]| {
+            let words = ["--policy", policy, "--environment", "reach"];
+            refusal(&[&words[..], more].concat())
+        };
+        let refusals = [
+            given("gr00t_remote_closedloop", &["--policy-config", &config]),
+            given(&choice, &[]),
+            refusal(&["--jobs", path.to_str().unwrap()]),
+        ];
+        for text in refusals {
+            assert!(
+                text.contains("remote_api_token contains a secret"),
+                "{text}"
+            );
+            assert!(text.contains("`remote_api_token_env`"), "{text}");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+        let named = ["--policy-config", r#"{"remote_api_token_env": "TOKEN"}"#];
+        let words = [
+            "--policy",
+            "gr00t_remote_closedloop",
+            "--environment",
+            "reach",
+        ];
+        setup(&[&words[..], &named].concat()).unwrap();
     }
 
     #[test]
