@@ -61,6 +61,8 @@ pub(super) async fn serve(
     if let Some(response) = respond(&head, &server) {
         return write(&mut stream, response.to_text().as_bytes()).await;
     }
+    // `respond` has let it in.
+    server.connections().authenticated(id);
     let accept = derive_accept_key(head.key.as_deref().unwrap_or_default().as_bytes());
     let upgrade = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -211,9 +213,71 @@ fn token(head: &RequestHead) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use jobs::serve_args::Arrays;
     use proptest::prelude::*;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
 
     use super::*;
+    use crate::clock::now;
+    use crate::serve::decoder::Decoder;
+    use crate::serve::limits::RequestLimits;
+    use crate::serve::server::ServerConfig;
+    use crate::serve::vla_eval::tests::card;
+
+    /// Returns the state of a server with a token, and with 64 bytes for messages.
+    fn server() -> Arc<ServerState> {
+        let rules = ServerConfig {
+            token: Some("s3cret".to_owned()),
+            ignores_kill: false,
+            arrays: Arrays::Kind,
+            protocol: Protocol::Both,
+            most_bytes: 64,
+            unauthenticated_bytes: 8,
+            memory_bytes: 64,
+            limits: RequestLimits {
+                max_rows: 1,
+                max_prompt_bytes: 100,
+                max_picture_edge: 8,
+            },
+            chunk_size: None,
+            most_connections: 9,
+        };
+        let (dispatcher, _) = mpsc::unbounded_channel();
+        ServerState::new(card(&[0]), rules, Decoder::start().unwrap(), dispatcher)
+    }
+
+    /// Asks a server for a websocket; returns its connection, and the status line of the answer.
+    async fn upgrade(server: &Arc<ServerState>, token: &str) -> (ConnectionId, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let id = server.connections().admit(true, now()).unwrap().client;
+        tokio::spawn(serve(stream, Arc::clone(server), id));
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\
+             Authorization: Api-Key {token}\r\n\r\n"
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut status = BytesMut::new();
+        while !status.contains(&b'\n') {
+            assert_ne!(client.read_buf(&mut status).await.unwrap(), 0);
+        }
+        let status = String::from_utf8_lossy(&status);
+        (id, status.lines().next().unwrap().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_websocket_with_the_token_has_the_memory_of_clients() {
+        let server = server();
+        let (stranger, status) = upgrade(&server, "gue55ed").await;
+        assert_eq!(status, "HTTP/1.1 401 Unauthorized");
+        assert_eq!(server.connections().hold(stranger, 40), Some(stranger));
+        let (client, status) = upgrade(&server, "s3cret").await;
+        assert_eq!(status, "HTTP/1.1 101 Switching Protocols");
+        assert_eq!(server.connections().hold(client, 40), None);
+    }
 
     #[test]
     fn a_websockets_request_is_read() {

@@ -20,7 +20,7 @@ mod past;
 mod picture;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ fn modality(keys: &[&str], delta_indices: &[i64]) -> ModalityConfig {
 }
 
 /// Returns a checkpoint with two views and two states, which looks back.
-fn card(video: &[i64]) -> ServedSpec {
+pub fn card(video: &[i64]) -> ServedSpec {
     let states = [("arm", 2), ("hand", 1)];
     ServedSpec {
         policy: "gr00t",
