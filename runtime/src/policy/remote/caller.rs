@@ -179,6 +179,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::policy::remote::{Req, Resolver};
 
     thread_local! {
         /// The results of this test's attempts, with the first one last.
@@ -221,6 +222,7 @@ mod tests {
             token: None,
             timeout: Duration::from_secs(1),
             retry,
+            resolver: Resolver::default(),
         }
     }
 
@@ -280,6 +282,31 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .ends_with("given up, because the evaluation ends")
+        );
+    }
+
+    #[test]
+    fn a_name_lookup_that_hangs_obeys_timeout_and_retry() {
+        let hanging = |_: &str, _: u16| -> std::io::Result<Vec<std::net::SocketAddr>> {
+            loop {
+                std::thread::park();
+            }
+        };
+        let server = PolicyServer {
+            timeout: Duration::from_millis(200),
+            resolver: Resolver::new(hanging),
+            ..server(Duration::from_millis(300))
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut caller: Caller<Req> = Caller::new(&server, &Lifeline::alone());
+            tell.send(caller.meet().unwrap_err().to_string())
+        });
+        let text = told.recv_timeout(Duration::from_secs(60));
+        let text = text.expect("it gives up by itself");
+        assert!(
+            text.ends_with("the last one: connecting: no address of gpu7 within 0.2 s"),
+            "{text}"
         );
     }
 }

@@ -9,14 +9,15 @@
 //!         └─────► Lifeline: messages to the user, and cancellation
 //! ```
 //! An unreachable server is tried again for `remote_retry_s`, with growing pauses; an error that
-//! the server reports is not retried. Nothing waits forever: every step has the timeout
-//! `remote_timeout_s`, and the eval loop can cut the lifeline.
+//! the server reports is not retried. Nothing waits forever: every step, a lookup of the server's
+//! name included, has the timeout `remote_timeout_s`, and the eval loop can cut the lifeline.
 
 mod caller;
 pub mod inputs;
 mod lifeline;
 mod patience;
 mod request;
+mod resolver;
 mod server;
 mod server_stream;
 mod stream;
@@ -27,6 +28,7 @@ pub use caller::{CallError, Caller, ServerConnection};
 pub use lifeline::Lifeline;
 pub use patience::{RetryDecision, RetryPatience};
 pub use request::Req;
+pub use resolver::Resolver;
 pub use server::{Defaults, PolicyServer, Token};
 pub use server_stream::ServerStream;
 pub use stream::PatientStream;

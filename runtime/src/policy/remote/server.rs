@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::policy::remote::TlsTrust;
+use crate::policy::remote::{Resolver, TlsTrust};
 use crate::policy::{PolicyError, argument};
 use jobs::policies::SettingsReader;
 
@@ -41,6 +41,8 @@ pub struct PolicyServer {
     pub timeout: Duration,
     /// How long the server may be unreachable.
     pub retry: Duration,
+    /// Looks up the addresses of the host.
+    pub resolver: Resolver,
 }
 
 /// A secret, which never appears in messages.
@@ -85,6 +87,7 @@ impl PolicyServer {
             token: token(fields)?,
             timeout: timeout(fields)?.unwrap_or(defaults.timeout),
             retry: fields.seconds("remote_retry_s")?.unwrap_or(RETRY),
+            resolver: Resolver::default(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! A TCP connection with a deadline for every read and write.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::clock::now;
@@ -34,10 +34,9 @@ impl PatientStream {
     /// Returns [`CallError::Away`] with the reason of the last address.
     pub fn connect(server: &PolicyServer, lifeline: &Lifeline) -> Result<Self, CallError> {
         let deadline = now() + server.timeout;
-        let addresses = (server.host.as_str(), server.port).to_socket_addrs();
-        let addresses = addresses
-            .map_err(|err| CallError::Away(format!("no address of {}: {err}", server.host)))?;
-        let mut reason = format!("no address of {}", server.host);
+        let host = (server.host.as_str(), server.port);
+        let addresses = server.resolver.addresses(host, deadline, lifeline)?;
+        let mut reason = String::new();
         for address in addresses {
             let left = deadline
                 .saturating_duration_since(now())
@@ -149,6 +148,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::policy::remote::Resolver;
 
     fn server(port: u16, timeout: Duration) -> PolicyServer {
         PolicyServer {
@@ -160,6 +160,7 @@ mod tests {
             token: None,
             timeout,
             retry: Duration::ZERO,
+            resolver: Resolver::default(),
         }
     }
 

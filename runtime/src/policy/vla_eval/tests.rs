@@ -8,7 +8,7 @@ use tungstenite::Message;
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
-use crate::policy::remote::{Lifeline, PolicyServer};
+use crate::policy::remote::{Lifeline, PolicyServer, Resolver};
 use crate::policy::tests::env_spec;
 use crate::policy::vla_eval::answer::{AnswerError, chunk};
 use crate::policy::vla_eval::hello::{HelloError, VlaEvalHello};
@@ -282,6 +282,7 @@ fn serve(
         retry: Duration::from_secs(60),
         path: String::new(),
         tls: None,
+        resolver: Resolver::default(),
     };
     (server, thread)
 }
