@@ -66,7 +66,7 @@ pub enum DistError {
 impl DistError {
     /// Returns whether another connection might succeed.
     pub fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost { .. })
+        matches!(self, Self::Lost { .. } | Self::Stuck { .. })
     }
 
     /// Returns whether waiting longer might have helped.

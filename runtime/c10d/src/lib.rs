@@ -17,6 +17,7 @@
 //! with NCCL 2.28.9 or 2.12 with 2.29.7. `tests/gpu` runs it on a GPU, and on an imitation of one:
 //! no GPU was available yet.
 
+mod caller;
 pub mod cuda;
 mod deadline;
 mod error;

@@ -1,17 +1,32 @@
 //! torchrun's TCP store, through which ranks find each other and an evaluation gathers its results.
 
+use crate::caller::Caller;
 use crate::error::DistError;
+use crate::ffi::exception::CppException;
 use crate::ffi::store::StoreHandle;
 use crate::store_addr::StoreAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Time limit for an answer: a busy machine may delay the process that serves the store.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Time that libtorch has to give up a connection by itself, because its error says more.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A connection to the store; clones and prefixed stores share it.
 ///
 /// Calls from several threads run one after the other, so a call that waits for a key blocks the
 /// others. A thread that waits for a long time should open a connection of its own.
+///
+/// Every call ends: if there is no answer in time, with [`DistError::Stuck`]. The connection is of
+/// no use from then on, and further calls fail at once.
 #[derive(Clone)]
 pub struct Store {
     handle: StoreHandle,
+    caller: Arc<Caller>,
+    /// Time limit for an answer, in addition to the time that a call waits for a key.
+    limit: Duration,
 }
 
 impl Store {
@@ -26,13 +41,52 @@ impl Store {
         serve: bool,
         timeout: Duration,
     ) -> Result<Self, DistError> {
-        let handle = StoreHandle::connect(&addr.host, addr.port, world, serve, timeout).map_err(
-            |exception| DistError::Unreachable {
-                addr: addr.clone(),
-                reason: DistError::from(exception).to_string(),
-            },
-        )?;
-        Ok(Self { handle })
+        let unreachable = |reason: String| DistError::Unreachable {
+            addr: addr.clone(),
+            reason,
+        };
+        let caller = Caller::start().map_err(|err| unreachable(format!("no thread: {err}")))?;
+        let (host, port) = (addr.host.clone(), addr.port);
+        let connect = move || StoreHandle::connect(&host, port, world, serve, timeout);
+        let handle = caller
+            .within(timeout.saturating_add(GRACE), connect)
+            .and_then(|connected| Ok(connected?))
+            .map_err(|err| unreachable(err.to_string()))?;
+        Ok(Self {
+            handle,
+            caller: Arc::new(caller),
+            limit: ANSWER,
+        })
+    }
+
+    /// Returns the same store with another time limit for an answer.
+    pub fn answering_within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Makes a call that waits for a key at most `wait`.
+    fn call<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        work: impl FnOnce(&StoreHandle) -> Result<T, CppException> + Send + 'static,
+    ) -> Result<T, DistError> {
+        let handle = self.handle.clone();
+        let limit = wait.saturating_add(self.limit);
+        let result = self.caller.within(limit, move || {
+            let result = work(&handle);
+            // Before the caller goes on: if it drops the store next, that ends with the caller's own.
+            drop(handle);
+            result
+        })?;
+        Ok(result?)
+    }
+
+    /// Makes a call that waits for no key.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&StoreHandle) -> Result<T, CppException> + Send + 'static,
+    ) -> Result<T, DistError> {
+        self.call(Duration::ZERO, work)
     }
 
     /// Returns the port of the store; if port 0 was requested, that of the server. Zero for a
@@ -47,7 +101,10 @@ impl Store {
             .handle
             .prefix(prefix)
             .expect("a prefix store only keeps its two arguments");
-        Self { handle }
+        Self {
+            handle,
+            ..self.clone()
+        }
     }
 
     /// Returns the part of the store in which `torch.distributed.init_process_group` makes its
@@ -63,12 +120,14 @@ impl Store {
     ///
     /// The server does not acknowledge it; a later call that reads shows whether it arrived.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError> {
-        Ok(self.handle.set(key, value)?)
+        let (key, value) = (key.to_owned(), value.to_vec());
+        self.ask(move |handle| handle.set(&key, &value))
     }
 
     /// Returns the value of `key`, waiting for it at most `deadline`.
     pub fn get(&self, key: &str, deadline: Duration) -> Result<Vec<u8>, DistError> {
-        Ok(self.handle.get(key, deadline)?)
+        let key = key.to_owned();
+        self.call(deadline, move |handle| handle.get(&key, deadline))
     }
 
     /// Replaces the value of `key` by `desired` if it is `expected`; an empty `expected` also
@@ -79,28 +138,33 @@ impl Store {
         expected: &[u8],
         desired: &[u8],
     ) -> Result<Vec<u8>, DistError> {
-        Ok(self.handle.compare_set(key, expected, desired)?)
+        let (key, expected, desired) = (key.to_owned(), expected.to_vec(), desired.to_vec());
+        self.ask(move |handle| handle.compare_set(&key, &expected, &desired))
     }
 
     /// Adds `delta` to a number, which is zero if it is missing, and returns the sum.
     pub fn add(&self, key: &str, delta: i64) -> Result<i64, DistError> {
-        Ok(self.handle.add(key, delta)?)
+        let key = key.to_owned();
+        self.ask(move |handle| handle.add(&key, delta))
     }
 
     /// Returns whether `key` has a value now.
     pub fn check(&self, key: &str) -> Result<bool, DistError> {
-        Ok(self.handle.check(key)?)
+        let key = key.to_owned();
+        self.ask(move |handle| handle.check(&key))
     }
 
     /// Returns whether all of these keys have a value now.
     pub fn check_all(&self, keys: &[String]) -> Result<bool, DistError> {
-        Ok(self.handle.check_all(keys)?)
+        let keys = keys.to_vec();
+        self.ask(move |handle| handle.check_all(&keys))
     }
 
     /// Returns the values of these keys, in their order, with one request. All of them must have a
     /// value, otherwise it waits as long as the store was given to connect.
     pub fn multi_get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, DistError> {
-        Ok(self.handle.multi_get(keys)?)
+        let keys = keys.to_vec();
+        self.ask(move |handle| handle.multi_get(&keys))
     }
 
     /// Waits at most `deadline` until `key` has a value.
@@ -110,12 +174,14 @@ impl Store {
 
     /// Waits at most `deadline` until all of these keys have a value.
     pub fn wait_all<S: AsRef<str>>(&self, keys: &[S], deadline: Duration) -> Result<(), DistError> {
-        Ok(self.handle.wait(keys, deadline)?)
+        let keys: Vec<String> = keys.iter().map(|key| key.as_ref().to_owned()).collect();
+        self.call(deadline, move |handle| handle.wait(&keys, deadline))
     }
 
     /// Removes `key`; returns whether it existed.
     pub fn delete(&self, key: &str) -> Result<bool, DistError> {
-        Ok(self.handle.delete(key)?)
+        let key = key.to_owned();
+        self.ask(move |handle| handle.delete(&key))
     }
 
     pub(super) fn handle(&self) -> &StoreHandle {
@@ -272,6 +338,20 @@ mod tests {
                 .starts_with("cannot reach the store at 127.0.0.1:1: "),
             "{err}"
         );
+    }
+
+    #[test]
+    fn a_server_that_never_answers_is_given_up() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = StoreAddr {
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().unwrap().port(),
+        };
+        let connect = move || Store::connect(&addr, 1, false, Duration::from_millis(300)).err();
+        let ended = crate::deadline::within(Duration::from_secs(60), connect);
+        let err = ended.expect("it ends").expect("there is no store");
+        assert!(matches!(err, DistError::Unreachable { .. }), "{err}");
+        drop(listener);
     }
 
     #[test]

@@ -19,7 +19,11 @@ use c10d::{DistError, Lookup as _, Store, StoreAddr};
 /// Time limit for the first connection to the store.
 const CONNECT: Duration = Duration::from_secs(60);
 
-/// Time limit of one attempt to reconnect. All [`MENDS`] together take less than [`ANSWER`].
+/// Time limit for the answer to a request, after which the connection is taken for dead.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time limit of one attempt to reconnect. A request and all [`MENDS`] together take less than
+/// [`ANSWER`].
 const MEND_LIMIT: Duration = Duration::from_secs(5);
 
 /// Number of attempts to reconnect.
@@ -340,7 +344,8 @@ impl LeaseConfig {
     fn enter(&self, timeout: Duration) -> Result<Store, DistError> {
         // A server may count the ranks that connect, and this rank is counted already: it must not
         // be counted again.
-        Ok(Store::connect(&self.addr, 0, false, timeout)?.prefix(&self.prefix))
+        let store = Store::connect(&self.addr, 0, false, timeout)?;
+        Ok(store.prefix(&self.prefix).answering_within(PATIENCE))
     }
 }
 

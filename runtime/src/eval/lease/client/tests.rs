@@ -1,6 +1,7 @@
 //! A lease client whose connection breaks.
 
 use super::*;
+use crate::clock::now;
 use crate::eval::lease::testing::serve;
 use crate::eval::monitor::cable::Cable;
 
@@ -101,6 +102,26 @@ fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
         client.claim(Want::Any, BTreeSet::new()).unwrap(),
         NextStep::Finished
     );
+}
+
+#[test]
+fn a_rank_whose_connection_went_dead_keeps_its_leases_and_gets_more() {
+    let store = serve();
+    let cable = Cable::to(store.port());
+    let (client, me) = client_at(cable.port, 0, 2);
+    assert_eq!(block(client.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    cable.die();
+    let marked = std::thread::scope(|scope| {
+        let marking = scope.spawn(|| client.mark(me, JobIndex(0), 0));
+        let began = now();
+        while !cable.has_swallowed() && began.elapsed() < ANSWER {
+            std::thread::yield_now();
+        }
+        cable.revive();
+        marking.join().unwrap()
+    });
+    assert!(marked.unwrap().is_some(), "it is still ours");
+    assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
 }
 
 #[test]

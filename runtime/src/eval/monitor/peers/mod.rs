@@ -1,5 +1,8 @@
 //! The other ranks: heartbeats through the store while jobs run, and the barrier at the end.
 
+mod reconnect;
+
+use std::thread;
 use std::time::{Duration, Instant};
 
 use jobs::rank_env::RankEnv;
@@ -8,6 +11,7 @@ use crate::clock::now;
 use crate::eval::monitor::heartbeat::{Heartbeat, Watch};
 use crate::eval::monitor::overview::{Follower, Overview};
 use crate::eval::monitor::pace::{is_direct, pace};
+use crate::eval::monitor::peers::reconnect::Reconnect;
 use crate::eval::monitor::reader::{BeatReader, BeatWriter};
 use crate::eval::monitor::stop::StopRequest;
 use c10d::{DistError, Store, StoreAddr};
@@ -16,11 +20,8 @@ use c10d::{DistError, Store, StoreAddr};
 /// each other.
 const CONNECT: Duration = Duration::from_secs(60);
 
-/// Time limit of one attempt to reconnect.
-const MEND_LIMIT: Duration = Duration::from_secs(2);
-
-/// Time from the start of an attempt to reconnect to the next one.
-const MEND_EVERY: Duration = Duration::from_secs(5);
+/// Time limit for an answer of the store. The simulation stands still as long.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Consecutive attempts to reconnect at the end, when there is nothing else to do.
 const MENDS: u32 = 3;
@@ -38,7 +39,6 @@ const OVERVIEW: &str = "overview";
 pub struct RankPeers {
     rank: usize,
     world_size: usize,
-    addr: Option<StoreAddr>,
     /// Part of the store's keys: `<run id>/<round>`.
     meeting: String,
     store: Option<Store>,
@@ -57,7 +57,8 @@ pub struct RankPeers {
     /// Interval of the heartbeats.
     every: Duration,
     told: Option<Instant>,
-    mended: Option<Instant>,
+    /// `None` without a store.
+    reconnect: Option<Reconnect>,
 }
 
 impl RankPeers {
@@ -81,7 +82,6 @@ impl RankPeers {
         let mut peers = Self {
             rank: env.rank,
             world_size: env.world_size,
-            addr,
             meeting: format!("{}/{}", env.run_id, env.round),
             store: None,
             eval_store: None,
@@ -94,7 +94,7 @@ impl RankPeers {
             overview: Overview::default(),
             every: pace(env.world_size),
             told: None,
-            mended: None,
+            reconnect: addr.map(|addr| Reconnect::new(addr, env.world_size)),
         };
         peers.adopt(store);
         Ok(peers)
@@ -102,36 +102,23 @@ impl RankPeers {
 
     fn adopt(&mut self, store: Option<Store>) {
         let part = |name: &str| {
-            store
-                .as_ref()
-                .map(|store| store.prefix(&format!("rrun/{name}/{}", self.meeting)))
+            store.as_ref().map(|store| {
+                let part = store.prefix(&format!("rrun/{name}/{}", self.meeting));
+                part.answering_within(PATIENCE)
+            })
         };
         (self.eval_store, self.losses) = (part("eval"), part("lost"));
         self.store = store;
     }
 
-    /// Reconnects to the store, at most once every few seconds; returns whether it succeeded.
-    fn mend(&mut self) -> bool {
-        let moment = now();
-        if self
-            .mended
-            .is_some_and(|tried| moment.saturating_duration_since(tried) < MEND_EVERY)
-        {
-            return false;
+    /// Uses the connection of an attempt to reconnect, if there is one; returns whether there is.
+    fn adopt_new(&mut self, reconnected: impl FnOnce(&mut Reconnect) -> Option<Store>) -> bool {
+        let store = self.reconnect.as_mut().and_then(reconnected);
+        let is_there = store.is_some();
+        if is_there {
+            self.adopt(store);
         }
-        self.mended = Some(moment);
-        let Some(addr) = &self.addr else { return false };
-        match Store::connect(addr, self.world_size, false, MEND_LIMIT) {
-            Ok(store) => {
-                tracing::warn!(%addr, "connected to the store again");
-                self.adopt(Some(store));
-                true
-            }
-            Err(err) => {
-                tracing::warn!(%err, "the store is unreachable");
-                false
-            }
-        }
+        is_there
     }
 
     /// Returns the store for the gather.
@@ -159,17 +146,22 @@ impl RankPeers {
         let moment = now();
         self.told = Some(moment);
         self.watch.on(self.rank, beat.clone(), moment);
+        self.adopt_new(Reconnect::ended);
         self.publish(beat);
         if self.rank != 0 && self.is_guide() {
             self.read();
         }
         // A set has no answer: only a query shows whether the store is still there.
         match self.called_off() {
-            Ok(reason) => return reason,
-            Err(err) if !err.is_timeout() && self.mend() => self.publish(beat),
-            Err(_) => {}
+            Ok(reason) => reason,
+            Err(err) if err.is_timeout() && !err.is_lost() => None,
+            Err(_) => {
+                if let Some(reconnect) = &mut self.reconnect {
+                    reconnect.begin(moment);
+                }
+                None
+            }
         }
-        None
     }
 
     /// Publishes a heartbeat. Errors are ignored: the evaluation itself needs no store, and if the
@@ -329,9 +321,13 @@ impl RankPeers {
 
     /// Waits for the time between two heartbeats, or until all leases of a stage are done.
     pub fn rest(&self, stage: usize) {
-        if let Some(eval_store) = &self.eval_store {
-            // A timeout is the usual result; a lost connection is noticed by the next query.
-            let _ = eval_store.wait(&format!("leased/{stage}"), self.every);
+        let Some(eval_store) = &self.eval_store else {
+            return;
+        };
+        // A timeout is the usual result; a lost connection is noticed by the next query.
+        let waited = eval_store.wait(&format!("leased/{stage}"), self.every);
+        if waited.is_err_and(|err| !err.is_timeout()) {
+            pause(self.every);
         }
     }
 
@@ -389,7 +385,7 @@ impl RankPeers {
                 // All have arrived, whether the guide knows that or not.
                 return Vec::new();
             }
-            if waited.is_ok() || waited.is_err_and(|err| err.is_timeout()) {
+            if waited.is_ok() || waited.is_err_and(|err| err.is_timeout() && !err.is_lost()) {
                 mends = 0;
                 continue;
             }
@@ -399,8 +395,11 @@ impl RankPeers {
                     .filter(|rank| *rank != self.rank)
                     .collect();
             }
-            self.mended = None;
-            if self.mend() {
+            let again = |reconnect: &mut Reconnect| {
+                reconnect.begin_at_once(now());
+                reconnect.wait()
+            };
+            if self.adopt_new(again) {
                 self.publish(&beat);
             }
         }
@@ -430,6 +429,14 @@ impl RankPeers {
             }
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a store that is away cannot tell when"
+)]
+fn pause(every: Duration) {
+    thread::sleep(every);
 }
 
 #[cfg(test)]

@@ -22,6 +22,15 @@ fn beat(steps: u64) -> Heartbeat {
     }
 }
 
+/// Lets `far` tell of its third step until `near` knows.
+fn tell_until_heard(far: &mut RankPeers, near: &mut RankPeers) {
+    let began = now();
+    while near.look().nth(1) != Some(&beat(3)) {
+        assert!(began.elapsed() < CONNECT, "it is not heard");
+        far.tell(&beat(3));
+    }
+}
+
 #[test]
 fn a_rank_that_was_cut_off_is_heard_again() {
     let addr = StoreAddr {
@@ -35,10 +44,50 @@ fn a_rank_that_was_cut_off_is_heard_again() {
     assert_eq!(near.look().nth(1), Some(&beat(1)));
     cable.cut();
     far.tell(&beat(2));
-    far.tell(&beat(3));
-    assert_eq!(near.look().nth(1), Some(&beat(3)));
+    tell_until_heard(&mut far, &mut near);
     near.call_off("enough");
     assert_eq!(far.tell(&beat(4)).as_deref(), Some("enough"));
+}
+
+/// Fails if `work` has not ended within two minutes.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    let limit = Duration::from_secs(120);
+    ended.recv_timeout(limit).expect("it ends in time")
+}
+
+#[test]
+fn a_store_that_answers_no_more_holds_a_rank_up_once_and_is_found_again() {
+    let server = serve();
+    let cable = Cable::to(server.port());
+    let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
+    far.tell(&beat(1));
+    cable.die();
+    let (mut far, took) = in_time(move || {
+        let began = now();
+        for _ in 0..20 {
+            far.tell(&beat(2));
+            far.is_first("renderer");
+        }
+        (far, began.elapsed())
+    });
+    assert!(took < PATIENCE * 2, "{took:?}");
+    cable.revive();
+    tell_until_heard(&mut far, &mut near);
+}
+
+#[test]
+fn a_rank_that_waits_for_a_store_that_answers_no_more_waits_no_longer() {
+    let server = serve();
+    let cable = Cable::to(server.port());
+    let mut far = rank(1, cable.port);
+    far.tell(&beat(1));
+    let lost = in_time(move || {
+        let stop = StopRequest::default();
+        far.wait_for_all(beat(1), CONNECT * 60, &stop, |_, _| cable.die())
+    });
+    assert_eq!(lost, [0]);
 }
 
 #[test]
