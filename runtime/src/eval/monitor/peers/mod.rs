@@ -385,7 +385,13 @@ impl RankPeers {
                 // All have arrived, whether the guide knows that or not.
                 return Vec::new();
             }
-            if waited.is_ok() || waited.is_err_and(|err| err.is_timeout() && !err.is_lost()) {
+            if waited.is_ok() {
+                // A rank that has arrived, died and been started again is under way once more.
+                mends = 0;
+                pause(self.every);
+                continue;
+            }
+            if waited.is_err_and(|err| err.is_timeout() && !err.is_lost()) {
                 mends = 0;
                 continue;
             }
@@ -433,7 +439,7 @@ impl RankPeers {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a store that is away cannot tell when"
+    reason = "the store cannot tell when: its key is there already, or it is away"
 )]
 fn pause(every: Duration) {
     thread::sleep(every);

@@ -91,6 +91,29 @@ fn a_rank_that_waits_for_a_store_that_answers_no_more_waits_no_longer() {
 }
 
 #[test]
+fn a_rank_that_arrived_and_was_started_again_is_waited_for_without_haste() {
+    let server = serve();
+    let port = server.port();
+    let arrive = |mut peers: RankPeers| {
+        let stop = StopRequest::default();
+        stop.call_off("it dies while it waits".to_owned());
+        peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {})
+    };
+    arrive(rank(1, port));
+    let mut again = rank(1, port);
+    again.tell(&beat(0));
+    let (stop, began, mut looks) = (StopRequest::default(), now(), 0);
+    rank(0, port).wait_for_all(beat(1), CONNECT, &stop, |_, _| {
+        looks += 1;
+        if began.elapsed() > Duration::from_secs(3) {
+            stop.call_off("that is enough".to_owned());
+        }
+    });
+    assert!(server.check("rrun/eval/none/0/all").unwrap());
+    assert!(looks <= 5, "it looked {looks} times in three seconds");
+}
+
+#[test]
 fn of_all_ranks_one_is_the_first_to_speak_of_a_topic() {
     let addr = StoreAddr {
         host: "127.0.0.1".to_owned(),
