@@ -45,6 +45,8 @@ pub(in crate::policy) use settings::WorkerModule;
 pub struct PythonPolicy {
     terms: WorkerTerms,
     worker: Option<PolicyWorker>,
+    /// Most rows of one call, the same for all workers.
+    rows: usize,
     /// What the first worker said; the others have to say the same.
     hello: WorkerHello,
     /// Number of actions of a chunk that are executed.
@@ -101,6 +103,7 @@ impl PythonPolicy {
             deltas,
             chunk_length: terms.settings.chunk_length.unwrap_or(horizon).min(horizon),
             terms,
+            rows: worker.layout.rows.max(1),
             worker: Some(worker),
             hello,
             failures: 0,
@@ -441,8 +444,7 @@ impl Policy for PythonPolicy {
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let most = self.worker.as_ref().map_or(1, |worker| worker.layout.rows);
-        let parts = rows.chunks(most.max(1)).map(|rows| self.part(rows));
+        let parts = rows.chunks(self.rows).map(|rows| self.part(rows));
         Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
     }
 }

@@ -35,6 +35,16 @@ fn an_exception_costs_the_rows_of_its_call_and_the_worker_goes_on() {
 }
 
 #[test]
+fn a_batch_after_the_end_of_a_worker_is_one_call_of_the_next() {
+    let mut policy = faulty("Counting", "die");
+    begin(&mut policy, &[FAULT_SEED, 5, 6, 7]);
+    failure(&act(&mut policy, &[0])[0]);
+    let chunks = act(&mut policy, &[1, 2, 3]);
+    let calls = chunks.iter().map(|chunk| first(chunk)[5]);
+    assert_eq!(calls.collect::<Vec<_>>(), [1.0; 3]);
+}
+
+#[test]
 fn an_array_that_cannot_be_taken_costs_the_rows_of_its_call() {
     for (fault, reason) in [
         ("shape", "`act` gave [1, 1, 7], expected [1, 2, 7]"),
