@@ -9,7 +9,7 @@ use crate::page::clock::Zone;
 use crate::page::grid::CellTally;
 use crate::page::link::clip;
 use crate::page::{number, origin};
-use crate::{Rates, Report};
+use crate::{JobReport, Rates, Report};
 
 /// Number of names that a sentence lists; the rest is counted.
 const MOST_NAMES: usize = 5;
@@ -196,10 +196,9 @@ fn reasons(report: &Report) -> Markup {
         ));
     }
     if report.missing_count > 0 {
-        let mut jobs: Vec<_> = report.missing.iter().map(|id| id.job.clone()).collect();
-        jobs.dedup();
         let episodes = number::counted(report.missing_count, "episode is", "episodes are");
-        reasons.push(format!("{episodes} missing, of {}.", listed(&jobs)));
+        let jobs = listed(&jobs_with_missing(report));
+        reasons.push(format!("{episodes} missing, of {jobs}."));
     }
     let named = |status: Status| -> Vec<_> {
         report
@@ -248,6 +247,23 @@ fn reasons(report: &Report) -> Markup {
         reasons.push(format!("{jobs}: {}.", listed(&names)));
     }
     html! { @if !reasons.is_empty() { ul.incomplete { @for reason in &reasons { li { (reason) } } } } }
+}
+
+/// Returns the jobs with missing episodes. The report lists the first of those episodes only; after
+/// the last that it lists, the counts of the jobs tell.
+fn jobs_with_missing(report: &Report) -> Vec<String> {
+    let mut jobs: Vec<_> = report.missing.iter().map(|id| id.job.clone()).collect();
+    jobs.dedup();
+    if report.missing_count > report.missing.len() as u64 {
+        let is_last = |job: &JobReport| Some(&job.name) == jobs.last();
+        let last = report.per_job.iter().rposition(is_last);
+        let later = &report.per_job[last.map_or(0, |last| last + 1)..];
+        let lacks = later
+            .iter()
+            .filter(|job| CellTally::from(&job.rates).missing() > 0);
+        jobs.extend(lacks.map(|job| job.name.clone()));
+    }
+    jobs
 }
 
 /// Formats names as `a, b, c and 4 more`.

@@ -6,7 +6,8 @@ use jobs::job::{JobIndex, Status};
 use jobs::journal::Quantiles;
 
 use crate::{
-    ConfigReport, FailureReport, JobReport, PolicyRates, RankReport, Rates, RunReport, Unsolved,
+    ConfigReport, EpisodeId, FailureReport, JobReport, PolicyRates, RankReport, Rates, RunReport,
+    Unsolved,
 };
 
 /// Returns an empty report.
@@ -119,6 +120,32 @@ fn text(report: &Report) -> String {
 }
 
 const EVIL: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;";
+
+#[test]
+fn every_job_with_missing_episodes_is_named_however_many_another_lacks() {
+    let short = |index, missing: u64| {
+        let rates = Rates {
+            expected: Some(12 + missing),
+            ..rates(9, 12, 0)
+        };
+        job(index, "reach", "scripted", rates)
+    };
+    let listed = |episode| EpisodeId {
+        job: "job_0".to_owned(),
+        episode,
+    };
+    let report = Report {
+        partial: true,
+        missing: (12..1012).map(listed).collect(),
+        missing_count: 2010,
+        ..of_jobs(vec![short(0, 2000), short(1, 0), short(2, 10)])
+    };
+    let text = text(&report);
+    assert!(
+        text.contains("2 010 episodes are missing, of job_0, job_2."),
+        "{text}"
+    );
+}
 
 #[test]
 fn whatever_users_write_is_text() {
