@@ -21,14 +21,16 @@ use launcher::generated::{completion, man};
 use launcher::node::Node;
 use launcher::page::LivePage;
 use launcher::partial_report;
-use launcher::plan::LaunchPlan;
 use launcher::plan::error::PlanError;
 use launcher::plan::eval::EvalPlan;
 use launcher::plan::missing::{self, Missing};
+use launcher::plan::{LaunchPlan, SignalPlan};
 use launcher::say::note::Note;
 use launcher::say::{self, Level, Style, trace};
+use launcher::signals::{Caught, Signals};
 use launcher::tools;
 use launcher::verdict;
+use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
     let env = Environment::inherited();
@@ -82,6 +84,11 @@ fn lines(paths: &[PathBuf]) -> String {
 }
 
 fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
+    // Before anything else, so that from here on a signal ends nothing by itself.
+    let begun = match cli.dry_run.is_none().then(|| begin(cli)).transpose() {
+        Ok(begun) => begun,
+        Err(err) => return refuse(format_args!("cannot start: {err}")),
+    };
     let node = match Node::read() {
         Ok(node) => node,
         Err(err) => return refuse(format_args!("cannot read the facts of this node: {err}")),
@@ -96,24 +103,37 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
         Err(err) => return verdict::of_refusal(cli, refuse(err)),
     };
     tracing::debug!(?plan);
-    if let Some(format) = &cli.dry_run {
-        show(&plan, env, format == "json")
-    } else {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a quick run says how long it took"
-        )]
-        let begun = Instant::now();
-        let end = match run(&plan, env) {
-            Ok(end) => end,
-            Err(code) => return verdict::of_refusal(cli, code),
-        };
-        match &plan.eval {
-            Some(eval) if eval.run.quick => say_how_to_go_on(eval, words, begun.elapsed(), end),
-            _ => say_how_to_resume(&plan, cli, words, end),
-        }
-        verdict::exit_code(&plan, end)
+    let Some(begun) = begun else {
+        return show(&plan, env, cli.dry_run.as_deref() == Some("json"));
+    };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a quick run says how long it took"
+    )]
+    let since = Instant::now();
+    let end = match run(&plan, env, begun) {
+        Ok(end) => end,
+        Err(code) => return verdict::of_refusal(cli, code),
+    };
+    match &plan.eval {
+        Some(eval) if eval.run.quick => say_how_to_go_on(eval, words, since.elapsed(), end),
+        _ => say_how_to_resume(&plan, cli, words, end),
     }
+    verdict::exit_code(&plan, end)
+}
+
+/// The event loop of a launch, and the signals that are kept for it.
+type Begun = (Runtime, Caught);
+
+/// Prepares the event loop, and installs the handlers of signals.
+fn begin(cli: &Cli) -> io::Result<Begun> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (signals, _) = SignalPlan::new(&cli.signals_to_handle);
+    let caught = {
+        let _context = runtime.enter();
+        Caught::new(&signals.numbers)
+    };
+    Ok((runtime, caught))
 }
 
 /// Prints how long a quick run took, and the command of the whole evaluation.
@@ -147,8 +167,13 @@ fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: Laun
 
 /// Runs a launch to its end. Returns the exit code of a launch that is refused, with the reason
 /// printed.
-fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
+fn run(plan: &LaunchPlan, env: &Environment, begun: Begun) -> Result<LaunchEnd, ExitCode> {
     let lock = FolderLock::new(plan);
+    let (runtime, caught) = begun;
+    let mut signals = {
+        let _context = runtime.enter();
+        caught.with(&plan.signals)
+    };
     look_for_all(plan, |jobs, gpus| missing::check(jobs, env, gpus)).map_err(refuse)?;
     if let Some(eval) = &plan.eval {
         // Of several nodes, only that of rank 0 needs the packages.
@@ -157,10 +182,12 @@ fn run(plan: &LaunchPlan, env: &Environment) -> Result<LaunchEnd, ExitCode> {
             let page = eval.page.as_ref();
             page.map_or(Ok(()), LivePage::check).map_err(refuse)?;
         }
-        taken(plan, &lock).map_err(refuse)?;
-        eval.settle(lock.launch()).map_err(refuse)?;
+        let goes_on = runtime.block_on(taken(plan, &lock, &mut signals.ends));
+        if goes_on.map_err(refuse)? {
+            eval.settle(lock.launch()).map_err(refuse)?;
+        }
     }
-    let end = agent::launch(plan, &lock);
+    let end = agent::launch(plan, &lock, runtime, signals);
     let Some(eval) = &plan.eval else {
         return Ok(end);
     };
@@ -191,17 +218,23 @@ fn look_for_all(
 }
 
 /// Locks the run folder before anything else is done. With several nodes, the lock is taken after
-/// they have met.
-fn taken(plan: &LaunchPlan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
+/// they have met. Returns whether the launch goes on, or was told to end while it waited.
+async fn taken(
+    plan: &LaunchPlan,
+    lock: &FolderLock,
+    signals: &mut Signals,
+) -> Result<bool, Box<dyn std::error::Error>> {
     let Some(eval) = &plan.eval else {
-        return Ok(());
+        return Ok(true);
     };
     // The lock makes the folder, if nobody has.
     eval.run.prepare(&RunFolder::new(&eval.output))?;
-    if plan.rendezvous.is_none() {
-        lock.take(&jobs::launch::fresh_id()?)?;
+    if plan.rendezvous.is_some() {
+        return Ok(true);
     }
-    Ok(())
+    let launch = jobs::launch::fresh_id()?;
+    let told = lock.take_unless(&launch, signals.arrived()).await?;
+    Ok(told.is_none())
 }
 
 /// Prints the plan. If it names files or interpreters that are not here, the exit code is that of

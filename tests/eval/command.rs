@@ -1,5 +1,8 @@
 //! Runs `rrun eval` on a jobs file and checks its results.
 
+#[path = "../launch/threads.rs"]
+pub mod threads;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -318,7 +321,9 @@ impl Running {
     }
 
     /// Sends a signal by its name.
+    #[track_caller]
     pub fn signal(&self, name: &str) {
+        threads::assert_none_is_exposed(self.pid());
         signal(self.pid(), name);
     }
 

@@ -32,6 +32,7 @@ mod remote_tls;
 mod remote_xpolicylab;
 mod results;
 mod resume;
+mod signals;
 mod simulators;
 mod tools;
 mod tracking;

@@ -22,6 +22,7 @@ mod restarts;
 mod running;
 mod says;
 mod signals;
+mod threads;
 mod timers;
 mod torch;
 mod usage;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::ended::{Ended, read};
+use crate::threads::assert_none_is_exposed;
 
 /// Time limit, longer than any step here takes on a busy machine with two cores.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -37,6 +38,7 @@ impl Running {
     /// Sends a signal by its name to the launcher.
     #[track_caller]
     pub fn signal(&self, name: &str) {
+        assert_none_is_exposed(self.pid());
         let status = Command::new("kill")
             .arg(format!("-{name}"))
             .arg(self.pid().to_string())

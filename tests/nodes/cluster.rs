@@ -1,5 +1,8 @@
 //! Starts several launchers as nodes and checks their results.
 
+#[path = "../launch/threads.rs"]
+pub mod threads;
+
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -82,7 +85,7 @@ impl Cluster {
 
     /// Starts a node with these options and this program, and returns its number.
     fn start(&mut self, options: &[&str], program: &[&str]) -> usize {
-        self.start_as(Command::new(env!("CARGO_BIN_EXE_rrun")), options, program)
+        self.start_as(rrun(), options, program)
     }
 
     /// Works like [`Cluster::start`], with a command that `exec`s the launcher.
@@ -99,9 +102,7 @@ impl Cluster {
             .env("DIR", self.dir.path())
             .env("NODE", index.to_string())
             .env("OMP_NUM_THREADS", "1");
-        command
-            .env("TMPDIR", self.dir.path())
-            .env_remove("SLURM_JOB_ID");
+        command.env("TMPDIR", self.dir.path());
         command
             .stdout(fs::File::create(&stdout).unwrap())
             .stderr(fs::File::create(&stderr).unwrap());
@@ -173,6 +174,19 @@ impl Cluster {
         options: &[&str],
         program: &[&str],
     ) -> usize {
+        let program = [options, program].concat();
+        self.fixed_as(rrun(), nodes, rank, &program)
+    }
+
+    /// Works like [`Cluster::fixed`], with a command that `exec`s the launcher. `words` are its
+    /// other options and its program.
+    pub fn fixed_as(
+        &mut self,
+        command: Command,
+        nodes: usize,
+        rank: usize,
+        words: &[&str],
+    ) -> usize {
         let (nodes, rank, port) = (nodes.to_string(), rank.to_string(), self.port.to_string());
         let meeting = [
             "--nnodes",
@@ -183,11 +197,10 @@ impl Cluster {
             "127.0.0.2",
             "--master-port",
             &port,
+            "--rdzv-conf",
+            FAST,
         ];
-        self.start(
-            &[&meeting[..], &["--rdzv-conf", FAST], options].concat(),
-            program,
-        )
+        self.start_as(command, &meeting, words)
     }
 
     /// Returns the records of all ranks so far.
@@ -305,9 +318,16 @@ impl Cluster {
         fs::write(self.dir.path().join("go"), "").unwrap();
     }
 
+    /// Returns the PID of the launcher of a node.
+    pub fn pid(&self, node: usize) -> u32 {
+        self.nodes[node].child.id()
+    }
+
     /// Sends a signal to the launcher of a node.
+    #[track_caller]
     pub fn signal(&self, node: usize, name: &str) {
-        let pid = self.nodes[node].child.id().to_string();
+        let pid = self.pid(node).to_string();
+        threads::assert_none_is_exposed(&pid);
         assert!(
             Command::new("kill")
                 .args([&format!("-{name}"), &pid])
@@ -362,6 +382,13 @@ impl Drop for Cluster {
             let _ = node.child.wait();
         }
     }
+}
+
+/// Returns the launcher, outside of SLURM.
+pub fn rrun() -> Command {
+    let mut rrun = Command::new(env!("CARGO_BIN_EXE_rrun"));
+    rrun.env_remove("SLURM_JOB_ID");
+    rrun
 }
 
 /// Returns a program of `/bin/sh`. The launcher turns `$$` into `$`, and keeps names in braces that

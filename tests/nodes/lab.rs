@@ -125,7 +125,9 @@ impl Lab {
     /// Returns the command that runs `rrun` on this machine in a folder.
     pub fn rrun(&self, host: usize, dir: &str) -> Command {
         let mut command = self.hosts[host].enter();
-        command.args(["env", "-C", dir, env!("CARGO_BIN_EXE_rrun")]);
+        command
+            .args(["env", "-C", dir, env!("CARGO_BIN_EXE_rrun")])
+            .env_remove("SLURM_JOB_ID");
         command
     }
 

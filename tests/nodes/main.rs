@@ -17,5 +17,6 @@ mod partitions;
 mod pods;
 mod refusals;
 mod site;
+mod steps;
 mod training;
 mod wires;

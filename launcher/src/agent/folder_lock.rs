@@ -1,11 +1,12 @@
 //! The lock on the run folder of an evaluation, which a launch takes before it starts a rank.
 
 use std::cell::{Cell, OnceCell};
-use std::future::pending;
+use std::future::{Future, pending};
 use std::time::Duration;
 
 use jobs::launch::{LaunchLock, LockError};
 use jobs::layout::RunFolder;
+use tokio::select;
 use tokio::time::sleep;
 
 use crate::plan::LaunchPlan;
@@ -13,6 +14,10 @@ use crate::say;
 
 /// Interval between two checks that the lock is still in place.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// In this time a lock is taken that nobody else has. A launch that is told to end meanwhile keeps
+/// it: only the holder writes the report.
+const PROMPT: Duration = Duration::from_secs(1);
 
 /// The run folder of a launch and, once taken, its lock. The lock is released on drop.
 #[derive(Debug)]
@@ -34,23 +39,29 @@ impl FolderLock {
         }
     }
 
-    /// Locks the folder for `launch`, unless this launcher already holds the lock.
+    /// Locks the folder for `launch`, unless this launcher already holds the lock. That may take a
+    /// while, because another launch may have to be watched for signs of life; `end` ends the wait,
+    /// and what it returns is returned.
     ///
     /// # Errors
     /// Returns [`LockError`] with the name of the holder if another launch holds the lock.
-    pub fn take(&self, launch: &str) -> Result<(), LockError> {
-        match self.missing() {
-            Some(folder) => self.keep(lock(folder, launch)),
-            None => Ok(()),
+    pub async fn take_unless<T>(
+        &self,
+        launch: &str,
+        end: impl Future<Output = T>,
+    ) -> Result<Option<T>, LockError> {
+        let end = async {
+            sleep(PROMPT).await;
+            end.await
+        };
+        select! {
+            biased;
+            taken = self.take(launch) => taken.map(|()| None),
+            ended = end => Ok(Some(ended)),
         }
     }
 
-    /// Does the same without blocking the event loop: the check whether a launch on another node is
-    /// alive takes a while.
-    ///
-    /// # Errors
-    /// As [`FolderLock::take`].
-    pub async fn take_beside(&self, launch: &str) -> Result<(), LockError> {
+    async fn take(&self, launch: &str) -> Result<(), LockError> {
         let Some(folder) = self.missing().cloned() else {
             return Ok(());
         };

@@ -18,8 +18,10 @@ pub mod own_name;
 pub mod peers;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use jobs::error_chain::chain;
+use tokio::runtime::Runtime;
 
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::LaunchEnd;
@@ -29,32 +31,40 @@ use crate::plan::LaunchPlan;
 use crate::process::leftover::Leftovers;
 use crate::say;
 use crate::say::note::Note;
+use crate::signals::LaunchSignals;
 
-/// Launches `plan`, prints its outcome on stderr and returns how it ended. `lock` is taken before
-/// ranks are started, unless it is held already. Must be called on the main thread, because the
-/// ranks die with the thread that started them.
-pub fn launch(plan: &LaunchPlan, lock: &FolderLock) -> LaunchEnd {
+/// How long tasks beside the event loop may take after the launch: one may be writing a hang report,
+/// another may wait for a name server.
+const LAST_TASKS: Duration = Duration::from_secs(2);
+
+/// Launches `plan` on `runtime`, prints its outcome on stderr and returns how it ended. `lock` is
+/// taken before ranks are started, unless it is held already. Must be called on the main thread,
+/// because the ranks die with the thread that started them.
+pub fn launch(
+    plan: &LaunchPlan,
+    lock: &FolderLock,
+    runtime: Runtime,
+    signals: LaunchSignals,
+) -> LaunchEnd {
     events::begin();
     plan.notes.iter().for_each(Note::say);
     own_name::check(plan);
     if let Some(Err(err)) = plan.open_files.map(|limit| limit.raised().apply()) {
         tracing::debug!("the limit on open files stays: {err}");
     }
-    match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime.block_on(run_async(plan, lock, Leftovers::adopt())),
-        Err(err) => {
-            say::error(format_args!("cannot start: {err}"));
-            LaunchEnd::NotStarted
-        }
-    }
+    let end = runtime.block_on(run_async(plan, lock, Leftovers::adopt(), signals));
+    runtime.shutdown_timeout(LAST_TASKS);
+    end
 }
 
 /// Launches `plan` as [`launch`] does, on the current runtime, which must be single-threaded.
-pub async fn run_async(plan: &LaunchPlan, lock: &FolderLock, leftovers: Leftovers) -> LaunchEnd {
-    match LaunchDriver::new(plan, lock, leftovers) {
+pub async fn run_async(
+    plan: &LaunchPlan,
+    lock: &FolderLock,
+    leftovers: Leftovers,
+    signals: LaunchSignals,
+) -> LaunchEnd {
+    match LaunchDriver::new(plan, lock, leftovers, signals) {
         Ok(driver) => driver.run().await,
         Err(err) => {
             say::error(chain(&err));
@@ -85,12 +95,14 @@ pub(crate) mod tests {
     use std::ffi::OsString;
     use std::fs;
     use std::path::{Path, PathBuf};
-    use std::time::Duration;
+
+    use nix::sys::signal::Signal;
 
     use super::*;
     use crate::hang::plan::HangPlan;
     use crate::plan::event_log::EventLog;
     use crate::plan::{FailurePolicy, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
+    use crate::signals::Caught;
 
     /// Returns the plan of `nproc` ranks with default options.
     pub(crate) fn plan(argv: &[&str], nproc: usize) -> LaunchPlan {
@@ -162,15 +174,24 @@ pub(crate) mod tests {
     }
 
     fn launched(plan: &LaunchPlan) -> LaunchEnd {
+        launched_after(plan, || ())
+    }
+
+    /// Launches a plan after something that happens when signals have their handlers already.
+    fn launched_after(plan: &LaunchPlan, first: impl FnOnce()) -> LaunchEnd {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
         let lock = FolderLock::new(plan);
-        let launch = run_async(plan, &lock, Leftovers::by_session());
         let limit = Duration::from_secs(60);
         runtime
-            .block_on(async { tokio::time::timeout(limit, launch).await })
+            .block_on(async {
+                let signals = Caught::new(&plan.signals.numbers).with(&plan.signals);
+                first();
+                let launch = run_async(plan, &lock, Leftovers::by_session(), signals);
+                tokio::time::timeout(limit, launch).await
+            })
             .expect("it ends in time")
     }
 
@@ -191,6 +212,20 @@ pub(crate) mod tests {
     #[test]
     fn ranks_that_exit_with_zero_succeed() {
         assert_eq!(launched(&sh("exit 0", 3)), LaunchEnd::Succeeded);
+    }
+
+    #[test]
+    fn a_signal_that_came_before_the_launch_ends_it_before_a_rank_is_started() {
+        let folder = folder();
+        let mut plan = logged(sh("exit 0", 1), folder.path());
+        plan.signals.numbers = vec![libc::SIGURG];
+        let end = launched_after(&plan, || {
+            nix::sys::signal::raise(Signal::SIGURG).expect("our own process");
+        });
+        let signal = libc::SIGURG;
+        assert_eq!(end, LaunchEnd::Stopped { signal });
+        let attempts = fs::read_dir(only(folder.path())).expect("listed");
+        assert_eq!(attempts.count(), 0, "no rank has log files");
     }
 
     #[test]

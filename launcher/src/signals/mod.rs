@@ -6,24 +6,28 @@
 //! SIGHUP ignored at the start    stays ignored, so that `nohup rrun …` survives its terminal
 //! SIGKILL                        the kernel kills the ranks (`process::pre_exec`)
 //! under SLURM: SIGTERM           counts once, however often it comes; SLURM also sends it to the
-//!                                ranks of a step: see [`terms`]
+//!                                ranks of a step: see [`handler`]
 //!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
 //! SIGUSR2 otherwise              unless listed, asks for stacks and ends nothing: see [`StackRequests`]
 //! ```
+//! The handlers are installed before anything else is done ([`Caught`]), when no other thread exists
+//! and what a signal means may not be known yet. No signal is blocked: children would inherit that.
 
+mod handler;
 pub mod names;
-mod terms;
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::future::{pending, poll_fn};
+use std::future::{pending, poll_fn, ready};
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 
+use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::yield_now;
 
 use crate::plan::{Sender, SignalPlan};
 use crate::signals::names::signal_name;
-use crate::signals::terms::TermSource;
 
 /// Signals that end a process by default and that users send to a launcher.
 const DEADLY: [i32; 6] = [
@@ -48,90 +52,116 @@ pub struct ReceivedSignal {
     pub is_listed: bool,
 }
 
-/// The signal streams of the launcher.
+/// The signals that have handlers since the launcher began. One that arrives is kept until somebody
+/// asks for it.
 #[derive(Debug)]
-pub struct Signals {
-    streams: Vec<(ReceivedSignal, tokio::signal::unix::Signal)>,
-    /// The source of SIGTERM, if it is not among the streams.
-    terms: Option<(ReceivedSignal, TermSource)>,
-    sender: Sender,
-    /// Whether SIGTERM has been received.
-    is_terminated: bool,
-    /// Whether SLURM has sent SIGTERM to the ranks as well.
-    is_known_to_ranks: bool,
+pub struct Caught {
+    streams: BTreeMap<i32, tokio::signal::unix::Signal>,
+    /// A message for each listed signal that cannot be handled.
+    notes: Vec<String>,
 }
 
-impl Signals {
-    /// Installs the handlers. Also returns a message for each listed signal that cannot be handled.
-    pub fn listen(plan: &SignalPlan) -> (Signals, Vec<String>) {
-        Signals::listen_unless(plan, ignored_mask())
+/// What the signals of a launch mean.
+#[derive(Debug)]
+pub struct LaunchSignals {
+    /// Those that end the launch.
+    pub ends: Signals,
+    /// Those that announce its end.
+    pub notices: Notices,
+    /// Those that ask for stacks.
+    pub stack_requests: StackRequests,
+    /// A message for each listed signal that cannot be handled.
+    pub notes: Vec<String>,
+}
+
+impl Caught {
+    /// Installs the handlers of the signals that would end this process, and of `listed`
+    /// ([`SignalPlan::numbers`]). Must be called on a runtime, and before another thread is started.
+    pub fn new(listed: &[i32]) -> Caught {
+        Caught::unless(listed, ignored_mask())
     }
 
     /// Does the same, except for the signals in the mask `ignored`.
-    fn listen_unless(plan: &SignalPlan, ignored: u64) -> (Signals, Vec<String>) {
-        let is_ignored = |number: i32| ignored & mask(number) != 0;
-        let listed = plan
-            .numbers
-            .iter()
-            .copied()
-            .filter(|&number| number != libc::SIGHUP || !is_ignored(number));
-        let notices = notices(plan);
-        let is_unlisted = |number: &i32| {
-            !plan.numbers.contains(number)
-                && !notices.contains(number)
-                && stack_request(plan) != Some(*number)
+    fn unless(listed: &[i32], ignored: u64) -> Caught {
+        let mut caught = Caught {
+            streams: BTreeMap::new(),
+            notes: Vec::new(),
         };
-        let unlisted = DEADLY
-            .into_iter()
-            .filter(|number| is_unlisted(number) && !is_ignored(*number));
-        let listed = listed.map(|number| ReceivedSignal {
-            number,
-            is_listed: true,
-        });
-        let unlisted = unlisted.map(|number| ReceivedSignal {
-            number,
-            is_listed: false,
-        });
-        let mut notes = Vec::new();
-        let mut streams = Vec::new();
-        let mut terms = None;
-        for received in listed.chain(unlisted) {
-            if received.number == libc::SIGTERM
-                && plan.sender == Sender::SlurmToStep
-                && let Ok(opened) = TermSource::listen()
-            {
-                terms = Some((received, opened));
+        for number in listed.iter().copied().chain(DEADLY) {
+            let is_listed = listed.contains(&number) && number != libc::SIGHUP;
+            let stays_ignored = ignored & mask(number) != 0 && !is_listed;
+            if stays_ignored || caught.streams.contains_key(&number) {
                 continue;
             }
-            match open(received.number) {
-                Ok(stream) => streams.push((received, stream)),
-                Err(err) => notes.push(format!(
-                    "cannot handle {}: {err}",
-                    signal_name(received.number)
-                )),
+            match open(number) {
+                Ok(stream) => drop(caught.streams.insert(number, stream)),
+                Err(err) => {
+                    let name = signal_name(number);
+                    caught.notes.push(format!("cannot handle {name}: {err}"));
+                }
             }
         }
-        let sender = plan.sender;
-        (
-            Signals {
-                streams,
-                terms,
-                sender,
-                is_terminated: false,
-                is_known_to_ranks: false,
-            },
-            notes,
-        )
+        caught
     }
 
+    /// Gives the signals the meaning that they have in a launch.
+    pub fn with(mut self, plan: &SignalPlan) -> LaunchSignals {
+        let notices = notices(plan)
+            .into_iter()
+            .filter_map(|number| Some((number, self.take(number)?)))
+            .collect();
+        let stack_requests = stack_request(plan).and_then(|number| self.take(number));
+        let received = |number| ReceivedSignal {
+            number,
+            is_listed: plan.numbers.contains(&number),
+        };
+        let streams = self.streams.into_iter();
+        LaunchSignals {
+            ends: Signals {
+                streams: streams
+                    .map(|(number, stream)| (received(number), stream))
+                    .collect(),
+                early: None,
+                sender: plan.sender,
+                is_terminated: false,
+            },
+            notices: Notices { streams: notices },
+            stack_requests: StackRequests(stack_requests),
+            notes: self.notes,
+        }
+    }
+
+    /// Returns the stream of a signal that does not end the launch, even if it was ignored before.
+    fn take(&mut self, number: i32) -> Option<tokio::signal::unix::Signal> {
+        let caught = self.streams.remove(&number);
+        caught.or_else(|| open(number).ok())
+    }
+}
+
+/// The signals that end the launch.
+#[derive(Debug)]
+pub struct Signals {
+    streams: Vec<(ReceivedSignal, tokio::signal::unix::Signal)>,
+    /// A signal that arrived before the launch began.
+    early: Option<ReceivedSignal>,
+    sender: Sender,
+    /// Whether SIGTERM has been received.
+    is_terminated: bool,
+}
+
+impl Signals {
     /// Returns whether the received SIGTERM was also sent to the ranks, so that it need not be
     /// forwarded.
     pub fn is_known_to_ranks(&self) -> bool {
-        self.is_known_to_ranks
+        self.is_terminated && self.sender == Sender::SlurmToStep && handler::is_from_slurm()
     }
 
     /// Waits for the next signal. Cancel-safe: dropping the future loses none.
     pub async fn recv(&mut self) -> ReceivedSignal {
+        handler::listen();
+        if let Some(early) = self.early.take() {
+            return early;
+        }
         poll_fn(|context| {
             for (received, stream) in &mut self.streams {
                 // A duplicate is dropped, and the stream polled again, so that it wakes the task
@@ -142,22 +172,25 @@ impl Signals {
                     }
                 }
             }
-            self.poll_terms(context)
+            Poll::Pending
         })
         .await
     }
 
-    fn poll_terms(&mut self, context: &mut Context<'_>) -> Poll<ReceivedSignal> {
-        let Some((received, terms)) = &self.terms else {
-            return Poll::Pending;
-        };
-        loop {
-            let is_from_slurm = ready!(terms.poll(context));
-            if !is_copy(self.sender, &mut self.is_terminated, received.number) {
-                self.is_known_to_ranks = is_from_slurm;
-                return Poll::Ready(*received);
-            }
+    /// Returns the next signal, if it has arrived by now.
+    pub async fn so_far(&mut self) -> Option<ReceivedSignal> {
+        // The runtime looks for signals between two turns of its tasks.
+        yield_now().await;
+        select! {
+            biased;
+            received = self.recv() => Some(received),
+            () = ready(()) => None,
         }
+    }
+
+    /// Waits for a signal and leaves it to the next caller of [`Signals::recv`]. Cancel-safe.
+    pub async fn arrived(&mut self) {
+        self.early = Some(self.recv().await);
     }
 }
 
@@ -168,16 +201,6 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Installs the handlers, if SLURM is the sender.
-    pub fn listen(plan: &SignalPlan) -> Notices {
-        let streams = notices(plan)
-            .into_iter()
-            .filter_map(|number| Some((number, open(number).ok()?)));
-        Notices {
-            streams: streams.collect(),
-        }
-    }
-
     /// Waits for the next signal and returns its number. Cancel-safe: dropping the future loses
     /// none.
     pub async fn recv(&mut self) -> i32 {
@@ -200,12 +223,6 @@ impl Notices {
 pub struct StackRequests(Option<tokio::signal::unix::Signal>);
 
 impl StackRequests {
-    /// Installs the handler, unless the signal has another meaning.
-    pub fn listen(plan: &SignalPlan) -> StackRequests {
-        let stream = stack_request(plan).and_then(|number| open(number).ok());
-        StackRequests(stream)
-    }
-
     /// Waits for the next request. Cancel-safe: dropping the future loses none.
     pub async fn recv(&mut self) {
         match &mut self.0 {
@@ -238,6 +255,7 @@ fn open(number: i32) -> io::Result<tokio::signal::unix::Signal> {
     if number == libc::SIGCHLD {
         return Err(io::Error::other("rrun needs it to see its ranks exit"));
     }
+    handler::install(number)?;
     signal(SignalKind::from_raw(number))
 }
 
@@ -285,6 +303,10 @@ mod tests {
         assert_eq!((mask(0), mask(65), mask(-3)), (0, 0, 0));
     }
 
+    fn caught(plan: &SignalPlan) -> LaunchSignals {
+        Caught::new(&plan.numbers).with(plan)
+    }
+
     #[tokio::test]
     async fn what_cannot_be_handled_is_said() {
         let plan = SignalPlan {
@@ -292,9 +314,30 @@ mod tests {
             spec: "SIGKILL,SIGCHLD".to_owned(),
             numbers: vec![libc::SIGKILL, libc::SIGCHLD],
         };
-        let (_, notes) = Signals::listen(&plan);
+        let notes = caught(&plan).notes;
         assert_eq!(notes.len(), 2);
         assert!(notes[0].starts_with("cannot handle SIGKILL: "), "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn a_signal_that_arrives_before_the_launch_waits_for_it() {
+        let plan = SignalPlan {
+            sender: Sender::Anyone,
+            spec: "SIGIO".to_owned(),
+            numbers: vec![libc::SIGIO],
+        };
+        let received = ReceivedSignal {
+            number: libc::SIGIO,
+            is_listed: true,
+        };
+        let caught = Caught::new(&plan.numbers);
+        nix::sys::signal::raise(Signal::SIGIO).expect("our own process");
+        let mut signals = caught.with(&plan).ends;
+        signals.arrived().await;
+        assert_eq!(
+            [signals.so_far().await, signals.so_far().await],
+            [Some(received), None]
+        );
     }
 
     #[tokio::test]
@@ -304,7 +347,7 @@ mod tests {
             spec: "SIGWINCH".to_owned(),
             numbers: vec![libc::SIGWINCH],
         };
-        let (mut signals, _) = Signals::listen(&plan);
+        let mut signals = caught(&plan).ends;
         nix::sys::signal::raise(Signal::SIGWINCH).expect("our own process");
         assert_eq!(
             signals.recv().await,
@@ -327,7 +370,7 @@ mod tests {
     // process.
     #[tokio::test]
     async fn slurm_s_copies_of_sigterm_count_once() {
-        let (mut signals, _) = Signals::listen(&under_slurm(libc::SIGTERM));
+        let mut signals = caught(&under_slurm(libc::SIGTERM)).ends;
         let numbers = [
             libc::SIGTERM,
             libc::SIGTERM,
@@ -347,7 +390,7 @@ mod tests {
             sender: Sender::Anyone,
             ..under_slurm(libc::SIGTERM)
         };
-        let (mut signals, _) = Signals::listen(&plan);
+        let mut signals = caught(&plan).ends;
         assert_eq!(
             [15, 15].map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)),
             [false, false]
@@ -357,10 +400,11 @@ mod tests {
     #[tokio::test]
     async fn slurm_s_announcement_is_no_end() {
         let ends = |ignored| {
-            let (signals, _) = Signals::listen_unless(&under_slurm(libc::SIGTERM), ignored);
+            let caught = Caught::unless(&[libc::SIGTERM], ignored);
+            let signals = caught.with(&under_slurm(libc::SIGTERM));
             let is_end = |number| {
-                signals
-                    .streams
+                let ends = &signals.ends;
+                ends.streams
                     .iter()
                     .any(|(received, _)| received.number == number)
             };

@@ -45,7 +45,7 @@ use crate::rendezvous::place::NodePlace;
 use crate::round::Round;
 use crate::say::{self, Level};
 use crate::signals::names::signal_name;
-use crate::signals::{Notices, ReceivedSignal, Signals, StackRequests};
+use crate::signals::{LaunchSignals, Notices, ReceivedSignal, Signals, StackRequests};
 
 /// Interval between two checks for leftover processes. They are polled because not all of them are
 /// children of the launcher, so not all send SIGCHLD when they end.
@@ -94,16 +94,19 @@ pub struct LaunchDriver<'a> {
 }
 
 impl<'a> LaunchDriver<'a> {
-    /// Installs the signal handlers, opens the store of a single-node launch, and creates the log
-    /// folder.
+    /// Opens the store of a single-node launch, and creates the log folder.
     pub fn new(
         plan: &'a LaunchPlan,
         lock: &'a FolderLock,
         leftovers: Leftovers,
+        signals: LaunchSignals,
     ) -> Result<LaunchDriver<'a>, AgentError> {
-        let (signals, notes) = Signals::listen(&plan.signals);
-        let notices = Notices::listen(&plan.signals);
-        let stack_requests = StackRequests::listen(&plan.signals);
+        let LaunchSignals {
+            ends: signals,
+            notices,
+            stack_requests,
+            notes,
+        } = signals;
         notes.iter().for_each(say::warning);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
         let launch = lock
@@ -121,9 +124,6 @@ impl<'a> LaunchDriver<'a> {
             FailurePolicy::Torchrun => group,
             FailurePolicy::Isolate => group.isolated(final_codes(plan)),
         };
-        let attempt = Attempt::default();
-        let memory = OomKills::now();
-        let flushes = Vec::new();
         Ok(LaunchDriver {
             plan,
             lock,
@@ -137,9 +137,9 @@ impl<'a> LaunchDriver<'a> {
             joining_since: SystemTime::now(),
             folder,
             leftovers,
-            memory,
-            attempt,
-            flushes,
+            memory: OomKills::now(),
+            attempt: Attempt::default(),
+            flushes: Vec::new(),
             server: plan.model_server.as_ref().map(SupervisedServer::new),
             front,
             held: None,
@@ -154,8 +154,8 @@ impl<'a> LaunchDriver<'a> {
 
     /// Runs the launch to its end.
     pub async fn run(mut self) -> LaunchEnd {
-        let mut actions = VecDeque::from(self.on(GroupEvent::Ready));
-        for event in self.begin_server().await {
+        let mut actions = VecDeque::new();
+        for event in self.begin().await {
             actions.extend(self.on(event));
         }
         loop {

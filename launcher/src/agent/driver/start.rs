@@ -1,8 +1,6 @@
-//! Starts all ranks of a round.
+//! Begins a launch, and starts all ranks of a round.
 
 use jobs::error_chain::chain;
-use tokio::select;
-use tokio::task::yield_now;
 
 use crate::agent::attempt::Attempt;
 use crate::agent::driver::LaunchDriver;
@@ -15,6 +13,15 @@ use crate::say;
 const AT_A_TIME: usize = 64;
 
 impl LaunchDriver<'_> {
+    /// Begins the launch, unless a signal has arrived while it was prepared.
+    pub(super) async fn begin(&mut self) -> Vec<GroupEvent> {
+        if let Some(received) = self.signals.so_far().await {
+            self.say_received(received);
+            return vec![GroupEvent::Received(received)];
+        }
+        [vec![GroupEvent::Ready], self.begin_server().await].concat()
+    }
+
     /// Starts the ranks in batches. A signal between two batches stops the ranks that run, and no
     /// more are started.
     pub(super) async fn spawn(&mut self) -> Option<GroupEvent> {
@@ -43,12 +50,7 @@ impl LaunchDriver<'_> {
                 return Some(GroupEvent::NotStarted(rank));
             }
             let started = self.attempt.started()?;
-            let arrived = select! {
-                biased;
-                received = self.signals.recv() => Some(received),
-                () = yield_now() => None,
-            };
-            if let Some(received) = arrived {
+            if let Some(received) = self.signals.so_far().await {
                 self.say_received(received);
                 say::warning(format_args!(
                     "{started} of {} ranks were started, the others will not be",
@@ -62,28 +64,23 @@ impl LaunchDriver<'_> {
         }
     }
 
-    /// Locks the run folder. That may take a while, because another launch may have to be watched
-    /// for signs of life; a signal ends the wait.
+    /// Locks the run folder, unless a signal has arrived or ends the wait for another launch.
     async fn lock_folder(&mut self) -> Option<GroupEvent> {
-        let taken = select! {
-            biased;
-            received = self.signals.recv() => Err(received),
-            taken = self.lock.take_beside(&self.place.launch) => Ok(taken),
-        };
-        match taken {
-            Ok(Ok(())) => None,
-            Ok(Err(err)) => {
+        let launch = &self.place.launch;
+        let received = match self.lock.take_unless(launch, self.signals.recv()).await {
+            Ok(Some(received)) => Some(received),
+            Ok(None) => self.signals.so_far().await,
+            Err(err) => {
                 say::error(chain(&err));
-                Some(GroupEvent::NotStarted(LocalRank(0)))
+                return Some(GroupEvent::NotStarted(LocalRank(0)));
             }
-            Err(received) => {
-                self.say_received(received);
-                Some(GroupEvent::Interrupted {
-                    started: LocalRank(0),
-                    received,
-                })
-            }
-        }
+        };
+        let received = received?;
+        self.say_received(received);
+        Some(GroupEvent::Interrupted {
+            started: LocalRank(0),
+            received,
+        })
     }
 
     /// Creates new log files for these ranks. Prints what is wrong if that fails.

@@ -1,9 +1,9 @@
 //! The steps of a rank between its creation and `exec`: its own session, death with the launcher,
 //! default signals, closed descriptors, its streams, its working directory, its CPUs and its limits.
 //!
-//! This is the only unsafe code of the launcher, together with [`kernel`]. A child shares the
-//! memory of the launcher until `exec`, like a thread: nothing is copied, so a rank costs the same
-//! however much memory the launcher has. Unlike after `vfork`, the launcher goes on meanwhile, so
+//! Most of the unsafe code of the launcher is here and in [`kernel`]. A child shares the memory of
+//! the launcher until `exec`, like a thread: nothing is copied, so a rank costs the same however
+//! much memory the launcher has. Unlike after `vfork`, the launcher goes on meanwhile, so
 //! that a child which waits for a CPU delays nobody. Two rules follow. The code of the child makes
 //! system calls and nothing else: no allocation, no lock, no log line, and not even the `errno` of
 //! the C library, which belongs to the launcher's thread. And what it reads lives until every child

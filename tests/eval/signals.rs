@@ -1,0 +1,129 @@
+//! Tests of signals to the launcher of an evaluation, alone and in a step of SLURM.
+
+use std::process::Command;
+
+use jobs::job::Status;
+use serde_json::json;
+
+use crate::command::threads::minds_sigterm;
+use crate::command::{Eval, Running, job, wait_until};
+
+/// Returns an evaluation that lasts longer than any test.
+fn long() -> Eval {
+    Eval::new(&[job("reach", 40_000, 2)])
+        .nproc(1)
+        .words(&["--no-dataset"])
+}
+
+/// Returns the same in a step of SLURM with one task.
+fn step() -> Eval {
+    let variables = [
+        ("SLURM_JOB_ID", "14"),
+        ("SLURM_NODEID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_NODELIST", "localhost"),
+        ("SLURM_STEP_NUM_NODES", "1"),
+        ("SLURM_STEP_NUM_TASKS", "1"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1"),
+    ];
+    variables
+        .into_iter()
+        .fold(long(), |eval, (name, value)| eval.env(name, value))
+}
+
+fn begun(eval: &Eval) -> Running {
+    let running = eval.start();
+    wait_until("the launcher has begun", || minds_sigterm(running.pid()));
+    running
+}
+
+/// Sends a signal and checks that the launch ends in order: with a report, by rank 0 or by the
+/// launcher, and with the command that resumes.
+#[track_caller]
+fn ends_in_order(eval: &Eval, running: Running, name: &str) {
+    running.signal(name);
+    let ended = running
+        .wait()
+        .fails_with(1)
+        .stderr_has(&format!("shutting down workers (SIG{name})"))
+        .stderr_has("to resume: rrun --nproc-per-node 1 eval --resume ");
+    assert!(!ended.stderr.contains("via 9"), "{}", ended.stderr);
+    eprintln!("{}", ended.stderr);
+    assert!(!eval.report().complete());
+}
+
+#[test]
+fn a_step_that_is_told_to_stop_in_the_middle_leaves_a_report_and_how_to_resume() {
+    let eval = step();
+    let running = eval.start();
+    eval.wait_for_episodes(2);
+    ends_in_order(&eval, running, "TERM");
+    let report = eval.report();
+    assert_eq!(report.per_job[0].status, Status::Interrupted);
+    assert!(report.overall.scored >= 2);
+}
+
+#[test]
+fn a_step_that_is_told_to_stop_at_once_leaves_a_report_and_how_to_resume() {
+    let eval = step();
+    let running = begun(&eval);
+    ends_in_order(&eval, running, "TERM");
+}
+
+#[test]
+fn an_interrupt_at_once_ends_in_order_too() {
+    let eval = long();
+    let running = begun(&eval);
+    ends_in_order(&eval, running, "INT");
+}
+
+#[test]
+fn a_wait_for_another_machines_launch_ends_with_an_interrupt() {
+    let eval = long();
+    let locks = eval.folder().launches();
+    std::fs::create_dir_all(&locks).unwrap();
+    let other = locks.join("aa-gpu07-1234.json");
+    let holder = json!({"launch": "aa", "host": "gpu07", "pid": 1234, "boot": "another"});
+    std::fs::write(&other, holder.to_string()).unwrap();
+    let running = eval.start();
+    wait_until("a lock of its own", || {
+        std::fs::read_dir(&locks).unwrap().count() == 2
+    });
+    running.signal("INT");
+    running
+        .wait()
+        .fails_with(1)
+        .stderr_has("to see whether process 1234 on gpu07, launch aa")
+        .stderr_has("to resume: rrun ");
+    assert!(other.exists(), "a lock that was waited for is removed");
+}
+
+#[test]
+fn an_interpreter_that_is_asked_for_modules_has_no_signal_blocked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let script = format!(
+        "#!/bin/sh\ngrep SigBlk /proc/self/status >> {}\nexit 1\n",
+        path("blocked")
+    );
+    std::fs::write(path("text"), script).unwrap();
+    // Copied by another process, so that no child of another test has the file open for writing.
+    let copied = Command::new("install")
+        .args(["-m", "755", &path("text"), &path("python")])
+        .status();
+    assert!(copied.unwrap().success());
+    let mut asks = job("reach", 1, 1);
+    asks["arena_env_args"] =
+        json!({"environment": "gym:CartPole-v1", "num_envs": 1, "python": path("python")});
+    asks["policy_type"] = json!("random_action");
+    Eval::new(&[asks]).run();
+    let blocked = std::fs::read_to_string(path("blocked")).unwrap();
+    assert!(
+        blocked
+            .lines()
+            .all(|line| line == "SigBlk:\t0000000000000000"),
+        "{blocked}"
+    );
+}
