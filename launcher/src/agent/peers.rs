@@ -26,8 +26,8 @@ pub enum NodePeers<'a> {
         plan: &'a LaunchPlan,
         /// The id of the launch.
         launch: String,
-        /// The store of the ranks; `None` while it is being renewed.
-        store: Option<AgentStore>,
+        /// The store of the ranks.
+        store: AgentStore,
         /// Number of rounds so far.
         rounds: u32,
     },
@@ -64,14 +64,14 @@ impl<'a> NodePeers<'a> {
         Ok(NodePeers::Alone {
             plan,
             launch,
-            store: Some(AgentStore::open(&plan.store, is_shared)?),
+            store: AgentStore::open(&plan.store, is_shared)?,
             rounds: 0,
         })
     }
 
     /// Joins the next round. On a single node the round begins at once; among several nodes,
     /// [`Notice::Joined`] reports its beginning.
-    pub async fn join(&mut self) -> Result<Option<NodePlace>, StoreError> {
+    pub fn join(&mut self) -> Result<Option<NodePlace>, StoreError> {
         match self {
             NodePeers::Alone {
                 plan,
@@ -79,17 +79,15 @@ impl<'a> NodePeers<'a> {
                 store,
                 rounds,
             } => {
-                if *rounds > 0
-                    && let Some(old) = store.take()
-                {
-                    *store = Some(old.renew(&plan.store).await?);
+                if *rounds > 0 {
+                    store.renew(&plan.store)?;
                 }
                 *rounds += 1;
                 let place = NodePlace {
                     launch: launch.clone(),
-                    ..alone(plan, store.as_ref(), *rounds - 1)
+                    ..alone(plan, Some(store), *rounds - 1)
                 };
-                show(plan, store.as_ref(), place.assigned);
+                show(plan, store, place.assigned);
                 Ok(Some(place))
             }
             NodePeers::Nodes {
@@ -169,7 +167,7 @@ impl<'a> NodePeers<'a> {
         // In this order: who finds the second key finds the first.
         let keys = [format!("{meeting}/{rank}"), format!("{meeting}/any")];
         if let NodePeers::Alone {
-            store: Some(AgentStore::Hosted { handle, .. }),
+            store: AgentStore::Hosted { handle, .. },
             ..
         } = self
         {
@@ -231,8 +229,8 @@ async fn put(host: &str, port: u16, key: &str, value: &[u8]) -> Result<(), Store
 
 /// Writes the keys that torchrun leaves in the store with the static backend, whose port other
 /// processes may know.
-fn show(plan: &LaunchPlan, store: Option<&AgentStore>, assigned: Assigned) {
-    let (Some(_), Some(AgentStore::Hosted { handle, .. })) = (plan.store.port, store) else {
+fn show(plan: &LaunchPlan, store: &AgentStore, assigned: Assigned) {
+    let (Some(_), AgentStore::Hosted { handle, .. }) = (plan.store.port, store) else {
         return;
     };
     let info = RoleInfo {

@@ -6,18 +6,10 @@
 
 use std::io;
 use std::net::{Ipv6Addr, TcpListener};
-use std::time::Duration;
 
 use crate::plan::StorePlan;
 use crate::say;
 use crate::store::{PortOwner, ServerHandle, StoreError, StoreServer};
-
-/// Attempts to bind the port again that the previous attempt's store has just freed.
-const REBINDS: u32 = 100;
-
-/// Pause between two of those attempts; the old listener closes as soon as the runtime has dropped
-/// its task.
-const REBIND_PAUSE: Duration = Duration::from_millis(10);
 
 /// The store in which the ranks meet.
 #[derive(Debug)]
@@ -69,20 +61,13 @@ impl AgentStore {
     }
 
     /// Replaces the store by an empty one for the next attempt, on the same port if the launcher
-    /// hosts it.
-    pub async fn renew(self, plan: &StorePlan) -> Result<AgentStore, StoreError> {
-        let AgentStore::Hosted { handle, port } = self else {
-            return AgentStore::open(plan, false);
-        };
-        drop(handle);
-        for _ in 0..REBINDS {
-            tokio::task::yield_now().await;
-            if let Ok(store) = AgentStore::host(plan, Some(port)) {
-                return Ok(store);
-            }
-            tokio::time::sleep(REBIND_PAUSE).await;
+    /// hosts it. That port stays bound meanwhile, so that nobody else can take it.
+    pub fn renew(&mut self, plan: &StorePlan) -> Result<(), StoreError> {
+        match self {
+            AgentStore::Hosted { handle, .. } => handle.renew(),
+            AgentStore::ByRank0 { .. } => *self = AgentStore::open(plan, false)?,
         }
-        AgentStore::host(plan, Some(port))
+        Ok(())
     }
 
     fn host(plan: &StorePlan, port: Option<u16>) -> Result<AgentStore, StoreError> {
@@ -115,6 +100,9 @@ fn free_port() -> io::Result<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn at(port: u16, may_move: bool) -> Result<AgentStore, StoreError> {
@@ -134,5 +122,31 @@ mod tests {
         let port = taken.local_addr().unwrap().port();
         assert_ne!(at(port, true).unwrap().port(), port);
         assert!(matches!(at(port, false), Err(StoreError::PortInUse { .. })));
+    }
+
+    #[tokio::test]
+    async fn while_the_store_is_renewed_nobody_can_take_its_port() {
+        let plan = StorePlan {
+            master_addr: "127.0.0.1".to_owned(),
+            port: None,
+            may_move: false,
+        };
+        let mut store = AgentStore::open(&plan, true).unwrap();
+        let port = store.port();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_over);
+        let thief = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                let taken = TcpListener::bind(("127.0.0.1", port));
+                assert!(taken.is_err(), "the port was free");
+            }
+        });
+        for _ in 0..200 {
+            store.renew(&plan).unwrap();
+            tokio::task::yield_now().await;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        thief.join().unwrap();
+        assert_eq!(store.port(), port);
     }
 }

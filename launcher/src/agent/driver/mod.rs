@@ -331,7 +331,7 @@ impl<'a> LaunchDriver<'a> {
 
     async fn act(&mut self, action: GroupAction) -> Option<GroupEvent> {
         match action {
-            GroupAction::Join => self.join().await,
+            GroupAction::Join => self.join(),
             GroupAction::Spawn { .. } => self.spawn().await,
             GroupAction::Tell { rank, restarts } => {
                 self.tell(rank, restarts);

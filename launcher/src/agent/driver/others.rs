@@ -94,9 +94,9 @@ impl LaunchDriver<'_> {
     }
 
     /// Joins the next round.
-    pub(super) async fn join(&mut self) -> Option<GroupEvent> {
+    pub(super) fn join(&mut self) -> Option<GroupEvent> {
         self.joining_since = SystemTime::now();
-        match self.peers.join().await {
+        match self.peers.join() {
             Ok(Some(place)) => self.may_join(place),
             Ok(None) => None,
             Err(err) => {
