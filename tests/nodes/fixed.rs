@@ -1,6 +1,10 @@
 //! Tests of static launches: node ranks are given, and node 0 has the store.
 
-use crate::cluster::{Cluster, RECORD, sh};
+use std::time::Duration;
+
+use launcher::store::StoreClient;
+
+use crate::cluster::{Cluster, RECORD, rrun, sh};
 
 #[test]
 fn nodes_of_different_size_share_a_world() {
@@ -44,6 +48,42 @@ fn a_failure_on_one_node_ends_the_others_and_they_say_which() {
         "{}",
         cluster.stderr(1)
     );
+}
+
+#[test]
+fn nodes_that_are_said_to_be_identical_tell_each_other_of_failures_too() {
+    let mut cluster = Cluster::new();
+    let script = format!("[ $RANK = 1 ] && exit 3; {RECORD}");
+    let nodes = [0, 1].map(|rank| {
+        let mut command = rrun();
+        command.env("TORCH_ELASTIC_WORKER_IDENTICAL", "1");
+        cluster.fixed_as(command, 2, rank, &sh(&script))
+    });
+    assert_eq!(nodes.map(|node| cluster.end(node)), [1, 1]);
+    let said = cluster.stderr(0);
+    assert!(said.contains("rank 1 exited with code 3"), "{said}");
+}
+
+#[test]
+fn a_launcher_without_a_name_stays_apart_from_identical_ones() {
+    let mut cluster = Cluster::new();
+    let mut command = rrun();
+    command.env("TORCH_ELASTIC_WORKER_IDENTICAL", "1");
+    let node = cluster.fixed_as(command, 2, 0, &sh("[ $RANK/$WORLD_SIZE = 0/2 ]"));
+    // Like a torchrun, which counts itself, exchanges no ranks, and waits for all at the end.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let limit = Duration::from_secs(60);
+        let mut client = StoreClient::connect("127.0.0.2", cluster.port(), limit).await;
+        let client = client.as_mut().unwrap();
+        let member = "none/torchelastic/agent/terminal_state/num_members";
+        client.add(member, 1).await.unwrap();
+        client.count_in().await.unwrap();
+    });
+    cluster.all_succeed(&[node]);
 }
 
 #[test]

@@ -6,10 +6,14 @@
 //! node 0   waits for all of them · SETs <id>/torchelastic/assigned_ranks/0..N
 //! node r   waits for its own
 //! ```
-//! Each rrun also writes its name under `<id>/rrun/agent/<r>`. If all nodes have done so, node 0
-//! announces that, and from then on they form a [shared](crate::rendezvous::shared): a failure on
-//! one node ends the round on all. If a torchrun takes part, the nodes stay [apart](Apart) as in
-//! torchrun: restarts are local, and a node does not learn about failures on others.
+//! Each rrun also writes its name under `<id>/rrun/agent/<r>`, before it counts itself in `init/`.
+//! If all nodes have done so, node 0 announces that, and from then on they form a
+//! [shared](crate::rendezvous::shared): a failure on one node ends the round on all. If a torchrun
+//! takes part, the nodes stay [apart](Apart) as in torchrun: restarts are local, and a node does not
+//! learn about failures on others.
+//!
+//! With `TORCH_ELASTIC_WORKER_IDENTICAL=1`, torchrun exchanges no ranks. Then each rrun waits until
+//! all nodes have counted themselves, and looks for their names.
 
 use std::time::Duration;
 
@@ -29,6 +33,9 @@ use crate::store::{StoreClient, StoreError};
 
 /// Interval between two reports of the missing nodes.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// The same between two looks at the number of nodes.
+const COUNT: Duration = Duration::from_secs(1);
 
 /// Pause before another attempt to take the place of a node that is gone.
 const RETRY: Duration = Duration::from_secs(1);
@@ -98,7 +105,6 @@ async fn meet_once(
         _ => StoreEndpoint::elsewhere(host, port),
     };
     let mut client = store_endpoint.connect(timeout, timeout).await?;
-    client.count_in().await?;
     let key = format!("{}/rrun/agent/{}", facts.run_id, facts.node_rank());
     let (mine, rank) = (facts.name(), facts.node_rank());
     let taken = client.compare_set(&key, b"", mine.as_bytes()).await?;
@@ -108,16 +114,13 @@ async fn meet_once(
             by: String::from_utf8_lossy(&taken).into_owned(),
         });
     }
+    client.count_in().await?;
     let mut meeting = StaticMeeting {
         facts,
         client,
         notices,
     };
-    let assigned = meeting.ranks().await?;
-    let is_together = meeting
-        .client
-        .check(&[&meeting.key("rrun/together")])
-        .await?;
+    let (assigned, is_together) = meeting.ranks().await?;
     let key = meeting.key("rrun/launch");
     let launch = meeting
         .client
@@ -145,7 +148,8 @@ impl StaticMeeting<'_> {
         format!("{}/{rest}", self.facts.run_id)
     }
 
-    async fn ranks(&mut self) -> Result<Assigned, RendezvousError> {
+    /// Returns the ranks of this node, and whether every node runs rrun.
+    async fn ranks(&mut self) -> Result<(Assigned, bool), RendezvousError> {
         let (rank, nodes, local_world_size) = (
             self.facts.node_rank(),
             self.facts.plan.max,
@@ -153,7 +157,8 @@ impl StaticMeeting<'_> {
         );
         if self.facts.is_identical {
             let (base, world) = (rank * local_world_size, nodes * local_world_size);
-            return Ok(Assigned(base, world, base, world));
+            let is_together = self.gather("rrun/agent").await?;
+            return Ok((Assigned(base, world, base, world), is_together));
         }
         let info = RoleInfo {
             role: self.facts.role.clone(),
@@ -171,12 +176,13 @@ impl StaticMeeting<'_> {
         if !assigned.has_room_for(local_world_size) {
             return Err(malformed(&key, "place for the ranks of this node", &text));
         }
-        Ok(assigned)
+        let is_together = self.client.check(&[&self.key("rrun/together")]).await?;
+        Ok((assigned, is_together))
     }
 
     /// Performs the part of node 0: collects the role information and assigns the ranks.
     async fn give(&mut self) -> Result<(), RendezvousError> {
-        self.gather().await?;
+        self.gather("torchelastic/role_info").await?;
         let nodes = 0..self.facts.plan.max;
         let mut infos: Vec<RoleInfo> = Vec::new();
         for node in nodes.clone() {
@@ -216,20 +222,26 @@ impl StaticMeeting<'_> {
         Ok(self.client.multi_set(&pairs).await?)
     }
 
-    /// Waits for the role information of all nodes, and reports the missing ones meanwhile.
-    async fn gather(&mut self) -> Result<(), RendezvousError> {
+    /// Waits for the keys `what` of all nodes, and reports the missing ones meanwhile. Returns
+    /// whether all are there. If ranks are not exchanged, nodes that run torchrun come without.
+    async fn gather(&mut self, what: &str) -> Result<bool, RendezvousError> {
         let (timeout, wanted) = (self.facts.plan.timeout, self.facts.plan.max);
+        let is_identical = self.facts.is_identical;
+        let look = if is_identical { COUNT } else { LOOK };
         let deadline = Instant::now() + timeout;
         let keys: Vec<String> = (0..wanted)
-            .map(|node| self.key(&format!("torchelastic/role_info/{node}")))
+            .map(|node| self.key(&format!("{what}/{node}")))
             .collect();
         let all: Vec<&str> = keys.iter().map(String::as_str).collect();
         let mut said = String::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.client.wait(&all, left.min(LOOK)).await {
+            match self.client.wait(&all, left.min(look)).await {
                 Err(StoreError::Missing { .. }) => {}
-                done => return Ok(done?),
+                done => return Ok(done.map(|()| true)?),
+            }
+            if is_identical && self.client.counted_in().await? >= wanted {
+                return Ok(self.client.check(&all).await?);
             }
             let missing = self.missing(&all).await?;
             if Instant::now() >= deadline && !missing.is_empty() {

@@ -202,14 +202,23 @@ impl StoreClient {
         .await
     }
 
-    /// Counts this client under `init/` and returns the number of clients so far. It is the only
-    /// key without a leading slash; torch's clients do the same in a store for a known number of
-    /// workers.
-    pub async fn count_in(&mut self) -> Result<i64, StoreError> {
+    /// Counts this client under `init/`. It is the only key without a leading slash; torch's clients
+    /// do the same in a store for a known number of workers.
+    pub async fn count_in(&mut self) -> Result<(), StoreError> {
+        self.add_to_count(1).await.map(drop)
+    }
+
+    /// Returns the number of clients that have counted themselves so far.
+    pub async fn counted_in(&mut self) -> Result<usize, StoreError> {
+        let count = self.add_to_count(0).await?;
+        Ok(usize::try_from(count).unwrap_or_default())
+    }
+
+    async fn add_to_count(&mut self, delta: i64) -> Result<i64, StoreError> {
         self.ask(
             &StoreRequest::Add {
                 key: b"init/",
-                delta: 1,
+                delta,
             },
             async |stream| stream.read_i64_le().await,
         )
