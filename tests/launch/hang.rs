@@ -193,9 +193,8 @@ fn of_a_process_that_nobody_may_look_into_the_report_says_what_is_missing() {
     }
 }
 
-#[test]
-fn the_report_has_the_use_of_the_gpus() {
-    let rrun = Rrun::new().options(&["--log-dir", "logs"]);
+/// Compiles a driver's library into the folder of a launch, which loads it.
+fn with_nvml(rrun: Rrun) -> Rrun {
     let library = rrun.path("libnvidia-ml.so.1");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/nvml.c");
     let compiled = Command::new("cc")
@@ -204,7 +203,36 @@ fn the_report_has_the_use_of_the_gpus() {
         .status();
     assert!(compiled.expect("a C compiler").success());
     let folder = library.parent().unwrap().to_string_lossy().into_owned();
-    let rrun = rrun.env("LD_LIBRARY_PATH", &folder);
+    rrun.env("LD_LIBRARY_PATH", &folder)
+}
+
+#[test]
+fn a_rank_that_is_restarted_while_the_report_is_written_is_not_ended_for_its_predecessor() {
+    // The report waits five seconds for a driver that hangs, the restart one.
+    let script = "echo $$ > pid.$RANK.$TORCHELASTIC_RESTART_COUNT
+                  [ $RANK.$TORCHELASTIC_RESTART_COUNT = 1.0 ] && exec sleep 10000
+                  until test -s go; do :; done";
+    let words = "--log-dir logs --failure-policy isolate --hang-timeout 2 --on-hang restart";
+    let words: Vec<&str> = words.split(' ').collect();
+    let rrun = with_nvml(Rrun::new().nproc(2).max_restarts(1).options(&words));
+    let running = rrun.env("NVML_HANGS", "1").sh(script).start();
+    running.wait_for_stderr("the stacks of all ranks are read");
+    let pid = running.text("pid.1.0").trim().to_owned();
+    let killed = Command::new("kill").args(["-KILL", &pid]).status();
+    assert!(killed.unwrap().success());
+    running.wait_for_files(&["pid.1.1"]);
+    running.wait_for_stderr("all stacks: ");
+    running.write("go");
+    running
+        .wait()
+        .succeeds()
+        .stderr_has("restart 1 of 1 in 1 s, the other ranks continue")
+        .stderr_lacks("was ended by rrun");
+}
+
+#[test]
+fn the_report_has_the_use_of_the_gpus() {
+    let rrun = with_nvml(Rrun::new().options(&["--log-dir", "logs"]));
     let running = rrun.sh("echo up > up; await go").start();
     running.wait_for_files(&["up"]);
     running.signal("USR2");

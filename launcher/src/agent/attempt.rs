@@ -45,8 +45,8 @@ pub struct Attempt {
     casualties: Vec<Casualty>,
     /// The last signal that was sent to the ranks.
     sent: Option<i32>,
-    /// Ranks that are ended because they hang.
-    hung: BTreeMap<LocalRank, Hang>,
+    /// Ranks that are ended because they hang, by their pids.
+    hung: BTreeMap<i32, Hang>,
 }
 
 impl Attempt {
@@ -129,10 +129,10 @@ impl Attempt {
         self.pids.insert(new.pid().as_raw());
         let old = mem::replace(old, new);
         self.pids.remove(&old.pid().as_raw());
+        self.hung.remove(&old.pid().as_raw());
         old.reap();
         *place = logs;
         self.casualties.retain(|casualty| casualty.index != rank.0);
-        self.hung.remove(&rank);
         let old_tail = self.own_tails.remove(&rank);
         self.own_tails.extend(tail.map(|tail| (rank, tail)));
         Ok(old_tail)
@@ -169,7 +169,7 @@ impl Attempt {
                 usage,
                 at: now,
                 stopped_by,
-                hang: self.hung.get(&LocalRank(index)).cloned(),
+                hang: self.hung.get(&pid).cloned(),
             };
             tell(
                 round,
@@ -256,16 +256,26 @@ impl Attempt {
         sizes.sum()
     }
 
-    /// Records that a rank is ended because it hangs.
-    pub fn note_hang(&mut self, rank: LocalRank, hang: Hang) {
-        self.hung.insert(rank, hang);
+    /// Returns whether this is the process of a rank that runs.
+    pub fn is_running(&self, pid: i32) -> bool {
+        self.process(pid).is_some()
     }
 
-    /// Kills the process group of one rank.
-    pub fn kill(&self, rank: LocalRank) {
-        if let Some(rank) = self.ranks.get(rank.0) {
+    /// Records that the rank with this process is ended because it hangs.
+    pub fn note_hang(&mut self, pid: i32, hang: Hang) {
+        self.hung.insert(pid, hang);
+    }
+
+    /// Kills the process group of one rank, if this process of it runs.
+    pub fn kill(&self, pid: i32) {
+        if let Some(rank) = self.process(pid) {
             rank.signal(libc::SIGKILL);
         }
+    }
+
+    fn process(&self, pid: i32) -> Option<&RankProcess> {
+        let is_it = |rank: &&RankProcess| rank.pid().as_raw() == pid && rank.ended().is_none();
+        self.ranks.iter().find(is_it)
     }
 
     /// Reaps every rank that has ended, and returns the tails that follow the log files.

@@ -18,6 +18,8 @@ const IDLE_PART: u32 = 100;
 /// What the processes of a rank have done since they were started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
+    /// The process of the rank, which is another one after a restart.
+    pub pid: i32,
     /// CPU time of all processes of its session that still run.
     pub cpu: Duration,
     /// Bytes in its captured output.
@@ -31,6 +33,8 @@ pub struct Activity {
 pub struct HungRank {
     /// Its number on this node.
     pub rank: LocalRank,
+    /// Its process. It is this one that hangs, and not its successor.
+    pub pid: i32,
     /// Where it stands, if it has told; otherwise it was silent.
     pub stands: Option<Pulse>,
 }
@@ -84,6 +88,7 @@ impl HangWatch {
                 silence.is_reported = true;
                 hung.push(HungRank {
                     rank: *rank,
+                    pid: activity.pid,
                     stands: activity.pulse.clone().filter(is_stepping),
                 });
             }
@@ -102,14 +107,13 @@ impl Silence {
     }
 
     fn is_broken_by(&self, activity: &Activity, now: Instant) -> bool {
-        if activity.pulse != self.last.pulse {
+        if activity.pid != self.last.pid || activity.pulse != self.last.pulse {
             return true;
         }
         if activity.pulse.as_ref().is_some_and(is_stepping) {
             return false;
         }
-        // Less CPU time than before means other processes: the rank was restarted, or one of its
-        // processes has ended.
+        // Less CPU time than before: one of its processes has ended.
         let Some(cpu) = activity.cpu.checked_sub(self.last.cpu) else {
             return true;
         };
@@ -133,6 +137,7 @@ mod tests {
 
     fn activity(cpu_ms: u64, written: u64) -> Activity {
         Activity {
+            pid: 1234,
             cpu: Duration::from_millis(cpu_ms),
             written,
             pulse: None,
@@ -230,6 +235,25 @@ mod tests {
             numbers(&watch.observe(at(start, 119), &new)),
             [LocalRank(0)]
         );
+    }
+
+    #[test]
+    fn a_rank_that_was_restarted_between_two_looks_gets_its_whole_time_too() {
+        let (mut watch, start) = watch();
+        let rank = |pid| {
+            [(
+                LocalRank(0),
+                Activity {
+                    pid,
+                    ..activity(0, 0)
+                },
+            )]
+        };
+        watch.observe(start, &rank(7));
+        assert_eq!(watch.observe(at(start, 59), &rank(8)), []);
+        assert_eq!(watch.observe(at(start, 118), &rank(8)), []);
+        let hung = watch.observe(at(start, 119), &rank(8));
+        assert_eq!(hung.iter().map(|hung| hung.pid).collect::<Vec<_>>(), [8]);
     }
 
     #[test]

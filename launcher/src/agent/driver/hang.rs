@@ -49,8 +49,8 @@ struct ReportInProgress {
 /// What follows a report; nothing if it was requested.
 #[derive(Debug, Default)]
 pub(super) struct AfterReport {
-    /// The ranks that hang.
-    hung: Vec<LocalRank>,
+    /// The processes of ranks that hang.
+    hung: Vec<i32>,
     /// The processes that were not done in time.
     late: Vec<TimedOut>,
 }
@@ -124,7 +124,7 @@ impl LaunchDriver<'_> {
             HangNews::Written { outcome, then } => {
                 let report = self.say_report(*outcome);
                 self.end_late(&then.late);
-                self.end_hung(&then.hung, report)
+                self.end_hung(then.hung, report)
             }
         }
     }
@@ -169,7 +169,7 @@ impl LaunchDriver<'_> {
             .map(|hung| (round.rank(hung.rank.0), hung.stands.clone()))
             .collect();
         let then = AfterReport {
-            hung: hung.into_iter().map(|hung| hung.rank).collect(),
+            hung: hung.into_iter().map(|hung| hung.pid).collect(),
             ..AfterReport::default()
         };
         self.explain(&reason(&ranks, seconds), then);
@@ -187,6 +187,7 @@ impl LaunchDriver<'_> {
             .iter()
             .map(|(rank, pid)| {
                 let activity = Activity {
+                    pid: *pid,
                     cpu: cpu.get(pid).copied().unwrap_or_default(),
                     written: self.attempt.written(*rank),
                     pulse: self
@@ -262,13 +263,15 @@ impl LaunchDriver<'_> {
         }
     }
 
-    /// Does what `--on-hang` says to the ranks that hang.
-    fn end_hung(&mut self, hung: &[LocalRank], report: Option<PathBuf>) -> Vec<GroupEvent> {
+    /// Does what `--on-hang` says to the ranks that hang. One that has ended meanwhile is left out:
+    /// its successor is another process.
+    fn end_hung(&mut self, mut hung: Vec<i32>, report: Option<PathBuf>) -> Vec<GroupEvent> {
+        hung.retain(|pid| self.attempt.is_running(*pid));
         if self.plan.hang.then != OnHang::Report {
             let seconds = self.plan.hang.timeout.unwrap_or_default().as_secs();
-            for rank in hung {
+            for pid in &hung {
                 let report = report.clone();
-                self.attempt.note_hang(*rank, Hang { seconds, report });
+                self.attempt.note_hang(*pid, Hang { seconds, report });
             }
         }
         match self.plan.hang.then {
@@ -279,8 +282,8 @@ impl LaunchDriver<'_> {
                 vec![GroupEvent::Over(LaunchEnd::Failed)]
             }
             OnHang::Restart => {
-                for rank in hung {
-                    self.attempt.kill(*rank);
+                for pid in hung {
+                    self.attempt.kill(pid);
                 }
                 Vec::new()
             }
