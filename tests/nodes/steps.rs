@@ -4,8 +4,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
 use crate::cluster::threads::minds_sigterm;
+use crate::cluster::{Cluster, sh};
 
 /// Starts two launchers as the tasks of a step; returns `false` without the program of the ranks.
 fn started(cluster: &mut Cluster) -> bool {
@@ -82,4 +82,32 @@ fn a_step_of_two_nodes_that_is_told_to_stop_at_once_ends_in_order() {
         [0, 1].iter().all(|&node| minds_sigterm(cluster.pid(node)))
     });
     end_in_order(&mut cluster);
+}
+
+#[test]
+fn of_a_rank_that_is_a_task_a_failure_names_the_local_rank() {
+    let mut cluster = Cluster::new();
+    let port = cluster.port().to_string();
+    for task in ["0", "1"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
+        command.envs([
+            ("SLURM_JOB_ID", "14"),
+            ("SLURM_NODEID", "0"),
+            ("SLURM_PROCID", task),
+            ("SLURM_LOCALID", task),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NODELIST", "localhost"),
+            ("SLURM_STEP_NUM_NODES", "1"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_STEP_TASKS_PER_NODE", "2"),
+            ("SLURM_STEP_RESV_PORTS", &port),
+        ]);
+        cluster.start_as(command, &[], &sh("[ $LOCAL_RANK = 0 ] || exit 3"));
+    }
+    assert_eq!(cluster.end(1), 1);
+    let said = cluster.stderr(1);
+    assert!(
+        said.contains("failed (exitcode: 3) local_rank: 1 "),
+        "{said}"
+    );
 }

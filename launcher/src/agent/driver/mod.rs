@@ -294,8 +294,9 @@ impl<'a> LaunchDriver<'a> {
         let (code, pid) = (casualty.exit.returncode(), casualty.pid);
         let program = self.plan.ranks[rank.0].argv[0].to_string_lossy();
         say::of_rank(Level::Error, casualty.about(), self.failure(casualty));
+        let local_rank = casualty.local_rank;
         let line = format!(
-            "failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}"
+            "failed (exitcode: {code}) local_rank: {local_rank} (pid: {pid}) of binary: {program}"
         );
         say::of_rank(Level::Error, casualty.about(), line);
     }
@@ -379,6 +380,7 @@ impl<'a> LaunchDriver<'a> {
             }
             GroupAction::Abandon(rank) => {
                 let pid = self.attempt.pid(rank).unwrap_or_default();
+                let rank = self.round().rank(rank.0);
                 say::error(format_args!(
                     "rank {rank} (pid {pid}) does not end even after SIGKILL and is left behind"
                 ));
