@@ -5,9 +5,11 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
+use crate::node::control_group::{ControlGroups, MEMORY, SWAP};
 use crate::node::nvml::GpuMemory;
 use crate::process::files::FileLimit;
 
+pub(crate) mod control_group;
 pub mod gpu_use;
 pub mod host;
 pub mod nvml;
@@ -65,7 +67,10 @@ impl Node {
             gpu_memory: Some(nvml::memory),
             executable: std::env::current_exe()?.canonicalize()?,
             called_as: called_as(),
-            memory: memory(),
+            memory: memory(
+                &fs::read_to_string("/proc/meminfo").unwrap_or_default(),
+                &ControlGroups::of_this_process(),
+            ),
             full_name: host::full_name(),
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?
                 .trim()
@@ -130,29 +135,12 @@ impl Node {
     }
 }
 
-/// Returns the memory of the machine, or the limit of this control group (version 2) if that is
-/// lower.
-fn memory() -> Option<u64> {
-    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-    let machine = kib(&meminfo, "MemTotal:")? + kib(&meminfo, "SwapTotal:").unwrap_or(0);
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = groups
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .unwrap_or("/");
-    let limit = |name: &str| {
-        fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
-    };
-    let (memory, swap): (Option<u64>, Option<u64>) =
-        (limit("memory.max"), limit("memory.swap.max"));
-    let group = memory
-        .zip(swap)
-        .map(|(memory, swap)| memory.saturating_add(swap));
-    Some(group.map_or(machine, |group| group.min(machine)))
+/// Returns the memory and swap of the machine, each as far as the control groups allow it.
+fn memory(meminfo: &str, groups: &ControlGroups) -> Option<u64> {
+    let allowed = |machine: u64, limit| groups.limit(limit).unwrap_or(u64::MAX).min(machine);
+    let memory = allowed(kib(meminfo, "MemTotal:")?, MEMORY);
+    let swap = allowed(kib(meminfo, "SwapTotal:").unwrap_or(0), SWAP);
+    memory.checked_add(swap)
 }
 
 /// Returns the number of KiB after `name`, in bytes.
@@ -321,6 +309,57 @@ mod tests {
             [gpu("GPU-0", "0000:01:00.0"), gpu("GPU-1", "0000:41:00.0")]
         );
         assert_eq!(gpus(&proc.path().join("none"), dev.path()).len(), 2);
+    }
+
+    /// Returns the memory in MiB that a task has on a machine with 64 GiB and 8 GiB of swap, where
+    /// its control groups have these files.
+    fn memory_in_groups(files: &[(&str, &str)]) -> u64 {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let meminfo = "MemTotal:       67108864 kB\nSwapTotal:       8388608 kB\n";
+        let groups = ControlGroups::new("0::/job/step/task\n", root.path());
+        memory(meminfo, &groups).unwrap() >> 20
+    }
+
+    const TWO_GIB: &str = "2147483648\n";
+
+    #[test]
+    fn a_memory_limit_counts_whether_swap_is_limited_or_not() {
+        let limited = |memory: &str, swap: &str| {
+            let files = [
+                ("job/step/task/memory.max", memory),
+                ("job/step/task/memory.swap.max", swap),
+            ];
+            memory_in_groups(&files)
+        };
+        assert_eq!(limited("max\n", "max\n"), 72 << 10);
+        assert_eq!(limited(TWO_GIB, "0\n"), 2 << 10);
+        assert_eq!(
+            limited(TWO_GIB, "max\n"),
+            10 << 10,
+            "with the machine's swap"
+        );
+        assert_eq!(limited("max\n", "0\n"), 64 << 10);
+        assert_eq!(
+            memory_in_groups(&[("job/step/task/memory.max", TWO_GIB)]),
+            10 << 10
+        );
+    }
+
+    #[test]
+    fn a_memory_limit_of_a_group_above_counts() {
+        let files = [
+            ("job/memory.max", TWO_GIB),
+            ("job/memory.swap.max", "0\n"),
+            ("job/step/memory.max", "4294967296\n"),
+            ("job/step/task/memory.max", "max\n"),
+            ("job/step/task/memory.swap.max", "max\n"),
+        ];
+        assert_eq!(memory_in_groups(&files), 2 << 10);
     }
 
     #[test]

@@ -14,7 +14,6 @@
 mod check;
 mod child;
 mod cluster;
-mod control_group;
 mod diagnosis;
 mod folder;
 mod gpus;

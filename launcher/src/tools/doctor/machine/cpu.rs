@@ -4,7 +4,7 @@ use std::fs;
 
 use jobs::count::counted;
 
-use crate::tools::doctor::control_group::ControlGroups;
+use crate::node::control_group::ControlGroups;
 use crate::tools::doctor::diagnosis::Diagnosis;
 use crate::tools::doctor::machine::value;
 

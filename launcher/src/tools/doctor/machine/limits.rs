@@ -6,8 +6,8 @@ use jobs::bytes::ByteSize;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
+use crate::node::control_group::{ControlGroups, PROCESSES};
 use crate::process::files::FileLimit;
-use crate::tools::doctor::control_group::{ControlGroups, PROCESSES};
 use crate::tools::doctor::diagnosis::Diagnosis;
 
 /// Ranks keep this limit. Each simulator process takes a handful of descriptors, datasets and

@@ -4,7 +4,7 @@ use std::fs;
 
 use jobs::bytes::ByteSize;
 
-use crate::tools::doctor::control_group::{ControlGroups, MEMORY};
+use crate::node::control_group::{ControlGroups, MEMORY};
 use crate::tools::doctor::diagnosis::Diagnosis;
 use crate::tools::doctor::machine::value;
 

@@ -8,8 +8,8 @@ mod memory;
 mod system;
 
 use crate::node::Node;
+use crate::node::control_group::ControlGroups;
 use crate::tools::doctor::check::Check;
-use crate::tools::doctor::control_group::ControlGroups;
 
 /// What to do if a file of the kernel cannot be read in time.
 const HANGS: &str = "the machine is overloaded or its kernel hangs: see `dmesg`";

@@ -9,28 +9,34 @@ const NO_LIMIT: u64 = 1 << 62;
 
 /// Names of a limit in the two versions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LimitFile {
+pub(crate) struct LimitFile {
     /// File of version 2.
-    pub(super) v2: &'static str,
-    /// Controller and file of version 1.
-    pub(super) v1: (&'static str, &'static str),
+    pub(crate) v2: &'static str,
+    /// Controller and file of version 1, if it has such a limit.
+    pub(crate) v1: Option<(&'static str, &'static str)>,
 }
 
 /// The memory that processes may use, in bytes.
-pub(super) const MEMORY: LimitFile = LimitFile {
+pub(crate) const MEMORY: LimitFile = LimitFile {
     v2: "memory.max",
-    v1: ("memory", "memory.limit_in_bytes"),
+    v1: Some(("memory", "memory.limit_in_bytes")),
+};
+
+/// The swap that processes may use, in bytes. Version 1 only limits memory and swap together.
+pub(crate) const SWAP: LimitFile = LimitFile {
+    v2: "memory.swap.max",
+    v1: None,
 };
 
 /// The number of processes and threads.
-pub(super) const PROCESSES: LimitFile = LimitFile {
+pub(crate) const PROCESSES: LimitFile = LimitFile {
     v2: "pids.max",
-    v1: ("pids", "pids.max"),
+    v1: Some(("pids", "pids.max")),
 };
 
 /// The control groups of a process.
 #[derive(Clone, Debug)]
-pub(super) struct ControlGroups {
+pub(crate) struct ControlGroups {
     /// Content of `/proc/self/cgroup`.
     groups: String,
     /// Where the hierarchies are mounted.
@@ -39,12 +45,12 @@ pub(super) struct ControlGroups {
 
 impl ControlGroups {
     /// Returns those of this process.
-    pub(super) fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self::new(&groups, Path::new("/sys/fs/cgroup"))
     }
 
-    pub(super) fn new(groups: &str, root: &Path) -> Self {
+    pub(crate) fn new(groups: &str, root: &Path) -> Self {
         Self {
             groups: groups.to_owned(),
             root: root.to_owned(),
@@ -52,20 +58,18 @@ impl ControlGroups {
     }
 
     /// Returns the lowest limit, if there is one.
-    pub(super) fn limit(&self, file: LimitFile) -> Option<u64> {
-        let (controller, v1) = file.v1;
-        let texts = self
-            .texts("", file.v2)
-            .into_iter()
-            .chain(self.texts(controller, v1));
+    pub(crate) fn limit(&self, file: LimitFile) -> Option<u64> {
+        let v1 = file.v1.map(|(controller, v1)| self.texts(controller, v1));
+        let texts = self.texts("", file.v2).into_iter();
         texts
+            .chain(v1.into_iter().flatten())
             .filter_map(|text| text.trim().parse().ok())
             .filter(|limit| *limit < NO_LIMIT)
             .min()
     }
 
     /// Returns how many CPUs' time the processes may use per second, if that is limited.
-    pub(super) fn cpus(&self) -> Option<f64> {
+    pub(crate) fn cpus(&self) -> Option<f64> {
         let v2 = self.texts("", "cpu.max").into_iter();
         let v2 = v2.filter_map(|text| {
             let (quota, period) = text.trim().split_once(' ')?;
