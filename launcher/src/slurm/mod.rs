@@ -30,7 +30,7 @@ use crate::say::note::Note;
 pub use crate::slurm::error::SlurmError;
 use crate::slurm::gpus::SlurmGpus;
 pub use crate::slurm::infer::{SlurmInference, SlurmTask};
-use crate::slurm::place::{SlurmPlace, SlurmStep};
+use crate::slurm::place::SlurmPlace;
 
 /// Time between SIGTERM and SIGKILL. SLURM's own SIGKILL comes 30 s after its SIGTERM (`KillWait`);
 /// the remaining three seconds are for the report.
@@ -79,12 +79,11 @@ impl Slurm {
             .is_given("nproc-per-node")
             .then_some(cli.nproc_per_node.as_str());
         let inference = SlurmInference::new(&place, SlurmGpus::read(env), nproc)?;
-        let task = inference.task;
         let cli = completed(cli, &inference);
         Ok(Slurm {
             cli,
             place: Some(place),
-            task,
+            task: inference.task,
             notes: inference.notes,
         })
     }
@@ -95,16 +94,16 @@ impl Slurm {
     }
 
     /// Returns the place of this launcher's only rank, if SLURM has started the ranks as tasks.
-    pub fn task(&self) -> Option<SlurmTask> {
-        self.task
+    pub fn task(&self) -> Option<&SlurmTask> {
+        self.task.as_ref()
     }
 
     /// Adds to the plan what is not an option: the place of a rank that is a task, the meaning of
     /// SLURM's signals, the shutdown timeout, and notes.
     pub fn complete(self, plan: &mut LaunchPlan, env: &Environment, node: &Node) {
-        let (task, rank) = (self.task, self.cli.node_rank);
-        if let (Some(task), Some(only)) = (task, plan.ranks.first_mut()) {
-            only.env.extend(of_task(&task, rank, env));
+        let rank = self.cli.node_rank;
+        if let (Some(task), Some(only)) = (&self.task, plan.ranks.first_mut()) {
+            only.env.extend(of_task(task, rank, env));
         }
         plan.signals.sender = match &self.place {
             Some(SlurmPlace::Step(_)) => Sender::SlurmToStep,
@@ -128,7 +127,10 @@ fn completed(cli: &Cli, inference: &SlurmInference) -> Cli {
     let (meeting, run_id) = (inference.meeting.as_ref(), inference.run_id.as_deref());
     let mut cli = cli.with_inferred(meeting, inference.nproc, run_id);
     // Such a task sees only one GPU, which is device 0 already.
-    cli.virtual_local_rank &= !inference.task.is_some_and(|task| task.has_own_devices);
+    cli.virtual_local_rank &= !inference
+        .task
+        .as_ref()
+        .is_some_and(|task| task.has_own_devices);
     cli
 }
 
@@ -138,15 +140,15 @@ fn of_task(task: &SlurmTask, rank: i64, env: &Environment) -> BTreeMap<String, S
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
     set("RANK", rank.to_string());
     set("ROLE_RANK", rank.to_string());
-    set("LOCAL_WORLD_SIZE", task.local_world_size.to_string());
+    set("LOCAL_WORLD_SIZE", task.local_world_size().to_string());
     set("GROUP_RANK", task.group_rank.to_string());
-    set("GROUP_WORLD_SIZE", task.group_world_size.to_string());
+    set("GROUP_WORLD_SIZE", task.group_world_size().to_string());
     if task.has_own_devices {
         set("LOCAL_RANK", "0".to_owned());
     }
     // Torchrun's rule, one thread per rank if several ranks share a node, or the CPUs that the task
     // was given.
-    if task.local_world_size > 1 && !env.has("OMP_NUM_THREADS") {
+    if task.local_world_size() > 1 && !env.has("OMP_NUM_THREADS") {
         let cpus = env
             .non_empty("SLURM_CPUS_PER_TASK")
             .map(|cpus| cpus.to_string_lossy().into_owned());
@@ -163,16 +165,12 @@ fn of_task(task: &SlurmTask, rank: i64, env: &Environment) -> BTreeMap<String, S
 /// a mistake: two launchers of one node are enough to form a launch of two nodes, and the others
 /// wait forever.
 fn crowded(place: &SlurmPlace, cli: &Cli) -> Option<String> {
-    let SlurmPlace::Step(SlurmStep {
-        tasks_here,
-        num_tasks,
-        ..
-    }) = place
-    else {
+    let SlurmPlace::Step(step) = place else {
         return None;
     };
-    let is_meant = cli.standalone || cli.nnodes == num_tasks.to_string();
-    (*tasks_here > 1 && !is_meant).then(|| {
+    let tasks_here = step.tasks_here();
+    let is_meant = cli.standalone || cli.nnodes == step.num_tasks.to_string();
+    (tasks_here > 1 && !is_meant).then(|| {
         format!("SLURM runs {tasks_here} tasks on this node, each of them a launcher: --ntasks-per-node=1 is usual")
     })
 }

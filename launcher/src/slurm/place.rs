@@ -64,12 +64,19 @@ pub struct SlurmStep {
     pub local_id: usize,
     /// Number of tasks of the step, `SLURM_STEP_NUM_TASKS`.
     pub num_tasks: usize,
-    /// Number of tasks of the step on this node.
-    pub tasks_here: usize,
+    /// Number of tasks of the step on each of its nodes.
+    pub tasks_per_node: Vec<usize>,
     /// The first of `--resv-ports`, the same on all nodes.
     pub reserved_port: Option<u16>,
     /// `--distribution=arbitrary`: task 0 may be on any node.
     pub is_arbitrary: bool,
+}
+
+impl SlurmStep {
+    /// Returns the number of tasks on this node.
+    pub fn tasks_here(&self) -> usize {
+        self.tasks_per_node.get(self.node_id).copied().unwrap_or(1)
+    }
 }
 
 impl SlurmPlace {
@@ -158,11 +165,13 @@ fn step(env: &Environment, job: SlurmJob) -> Result<SlurmStep, SlurmError> {
         wanted: "a list of counts",
     })?;
     length(name, tasks.len())?;
-    let tasks_here = *tasks.get(node_id).ok_or_else(|| SlurmError::Value {
-        name: "SLURM_NODEID",
-        found: node_id.to_string(),
-        wanted: "the index of a node of this step",
-    })?;
+    if node_id >= nnodes {
+        return Err(SlurmError::Value {
+            name: "SLURM_NODEID",
+            found: node_id.to_string(),
+            wanted: "the index of a node of this step",
+        });
+    }
     Ok(SlurmStep {
         job,
         id: required(env, "SLURM_STEP_ID")?,
@@ -171,7 +180,7 @@ fn step(env: &Environment, job: SlurmJob) -> Result<SlurmStep, SlurmError> {
         proc_id: required(env, "SLURM_PROCID")?,
         local_id: required(env, "SLURM_LOCALID")?,
         num_tasks: required(env, "SLURM_STEP_NUM_TASKS")?,
-        tasks_here,
+        tasks_per_node: tasks,
         reserved_port: text(env, "SLURM_STEP_RESV_PORTS").and_then(|ports| first_port(&ports)),
         is_arbitrary: text(env, "SLURM_DISTRIBUTION")
             .is_some_and(|how| how.starts_with("arbitrary")),
@@ -242,7 +251,11 @@ mod tests {
     fn a_task_knows_its_step_node_and_neighbours() {
         let step = step(&[]);
         assert_eq!(
-            (step.nodes.join(" ").as_str(), step.node_id, step.tasks_here),
+            (
+                step.nodes.join(" ").as_str(),
+                step.node_id,
+                step.tasks_here()
+            ),
             ("node1 node2", 1, 2)
         );
         assert_eq!(
@@ -297,7 +310,7 @@ mod tests {
         ];
         let step = step(&changes);
         assert_eq!(
-            (step.nodes.len(), step.tasks_here, step.num_tasks),
+            (step.nodes.len(), step.tasks_here(), step.num_tasks),
             (3, 3, 5)
         );
     }

@@ -1,6 +1,9 @@
 //! Tests of launches as SLURM 22.05 starts them; the variables were recorded in real jobs.
 
 use std::ffi::OsString;
+use std::fs;
+
+use serde_json::json;
 
 use super::*;
 use crate::cli::{CliRequest, parse};
@@ -94,6 +97,47 @@ fn slurm(line: &str, parts: &[&[(&str, &str)]]) -> Slurm {
 fn plan(line: &str, parts: &[&[(&str, &str)]]) -> Result<LaunchPlan, PlanError> {
     let env = environment(parts);
     LaunchPlan::new(&cli(line, &env), &env, &node())
+}
+
+/// Plans an evaluation of four jobs, with more words after `eval`, in a step.
+fn evaluation(words: &[&str], parts: &[&[(&str, &str)]]) -> Result<LaunchPlan, PlanError> {
+    let dir = tempfile::tempdir().unwrap();
+    let job = |index| {
+        let name = format!("job{index}");
+        json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+               "num_episodes": 1})
+    };
+    let jobs: Vec<_> = (0..4).map(job).collect();
+    let file = dir.path().join("jobs.json");
+    fs::write(&file, json!({ "jobs": jobs }).to_string()).unwrap();
+    fs::write(dir.path().join("rrun-rank"), "").unwrap();
+    let node = Node {
+        executable: dir.path().join("rrun"),
+        ..node()
+    };
+    let env = environment(parts);
+    let output = dir.path().join("out");
+    let line = format!(
+        "eval --jobs {} --output {}",
+        file.display(),
+        output.display()
+    );
+    let line = [&[line.as_str()], words].concat().join(" ");
+    LaunchPlan::new(&cli(&line, &env), &env, &node)
+}
+
+/// Returns the changes that turn [`STEP`] into a task of `srun -N2 -n3`, which puts two tasks on
+/// the first node and one on the second.
+fn of_three(rank: &'static str, node: &'static str) -> [(&'static str, &'static str); 7] {
+    [
+        ("SLURM_NTASKS", "3"),
+        ("SLURM_TASKS_PER_NODE", "2,1"),
+        ("SLURM_STEP_NUM_TASKS", "3"),
+        ("SLURM_STEP_TASKS_PER_NODE", "2,1"),
+        ("SLURM_PROCID", rank),
+        ("SLURM_NODEID", node),
+        ("SLURM_LOCALID", "0"),
+    ]
 }
 
 /// Returns the inferred options as a command line.
@@ -266,4 +310,51 @@ fn variables_that_contradict_each_other_refuse_the_launch() {
         "{err}"
     );
     assert!(plan("--nnodes 1 t.py", &[&STEP, &[("SLURM_NODEID", "7")]]).is_ok());
+}
+
+#[test]
+fn an_evaluation_by_uneven_tasks_has_as_many_ranks_as_there_are_tasks() {
+    for (rank, node) in [("0", "0"), ("2", "1")] {
+        let plan = evaluation(&[], &[&STEP, &of_three(rank, node)]).expect("a plan");
+        assert_eq!((plan.nnodes, plan.ranks.len()), (3, 1), "rank {rank}");
+        assert_eq!(plan.eval.unwrap().run.world_size, 3, "rank {rank}");
+    }
+}
+
+#[test]
+fn a_placement_fits_uneven_tasks() {
+    let placed = |workers: &'static str, rank, node| {
+        let words = ["--placement", workers];
+        let planned = evaluation(&words, &[&STEP, &of_three(rank, node)]);
+        planned.map(|plan| plan.eval.unwrap().run.world_size)
+    };
+    for (rank, node) in [("0", "0"), ("2", "1")] {
+        assert_eq!(placed("env,rollout:0-2", rank, node).unwrap(), 3);
+        let refused = placed("env,rollout:0-3", rank, node).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "srun starts 3 tasks, but the placement has 4 rollout worker(s), and each task is the \
+             rank of one; change one of them"
+        );
+    }
+}
+
+#[test]
+fn a_quick_run_of_several_tasks_is_refused_by_each() {
+    // srun -N1 -n4
+    let one_node = [
+        ("SLURM_NNODES", "1"),
+        ("SLURM_TASKS_PER_NODE", "4"),
+        ("SLURM_STEP_NODELIST", "node1"),
+        ("SLURM_STEP_NUM_NODES", "1"),
+        ("SLURM_STEP_TASKS_PER_NODE", "4"),
+        ("SLURM_NODEID", "0"),
+    ];
+    let refused = evaluation(&["--quick"], &[&STEP, &one_node]);
+    let refused = refused.unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "--quick runs under one launcher, but srun starts 4, one for each task; use \
+         `srun --ntasks=1 rrun --nproc-per-node N eval --quick …`"
+    );
 }

@@ -69,7 +69,7 @@ impl LaunchPlan {
 struct PlanInputs<'a> {
     cli: &'a Cli,
     /// The place of the only rank, if SLURM has started it as a task.
-    task: Option<SlurmTask>,
+    task: Option<&'a SlurmTask>,
     env: &'a Environment,
     node: &'a Node,
 }
@@ -166,14 +166,16 @@ impl PlanInputs<'_> {
         let launch = LaunchSize {
             nproc: cli.is_given("nproc-per-node").then_some(given),
             nodes: (nodes.min, nodes.max),
+            tasks_per_node: Vec::new(),
             gpus: node.visible_gpus(visible_devices.as_deref()),
             is_virtual: cli.virtual_local_rank,
         };
-        let launch = task.map_or(launch, |task| {
-            launch.of_task(task.local_world_size, task.group_world_size)
-        });
+        let launch = match task {
+            Some(task) => launch.of_task(task),
+            None => launch,
+        };
         let placed = match request {
-            Some(request) => request.nproc(launch)?,
+            Some(request) => request.nproc(&launch)?,
             None => None,
         };
         // SLURM decides the number of tasks.
@@ -213,7 +215,7 @@ impl PlanInputs<'_> {
             // counts those anyway.
             memory.iter_mut().for_each(|memory| memory.used = 0);
         }
-        Ok(Some(request.check(launch, &memory)?))
+        Ok(Some(request.check(&launch, &memory)?))
     }
 
     /// Returns the model server of an evaluation, if there is one, and notes about it.

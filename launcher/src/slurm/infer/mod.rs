@@ -34,19 +34,30 @@ pub struct SlurmInference {
 }
 
 /// The place of a rank for which SLURM has started a launcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlurmTask {
     /// Value of `SLURM_LOCALID`.
     pub local_rank: usize,
-    /// Number of tasks of the step on this node.
-    pub local_world_size: usize,
     /// Value of `SLURM_NODEID`.
     pub group_rank: usize,
-    /// Number of nodes of the step.
-    pub group_world_size: usize,
+    /// Number of tasks of the step on each of its nodes.
+    pub tasks_per_node: Vec<usize>,
     /// Whether it sees fewer GPUs than there are ranks on the node (`--gpus-per-task`). Then those
     /// GPUs are its own, and the first of them is device 0 whatever the local rank.
     pub has_own_devices: bool,
+}
+
+impl SlurmTask {
+    /// Returns the number of tasks of the step on this node.
+    pub fn local_world_size(&self) -> usize {
+        let tasks_here = self.tasks_per_node.get(self.group_rank);
+        tasks_here.copied().unwrap_or(1)
+    }
+
+    /// Returns the number of nodes of the step.
+    pub fn group_world_size(&self) -> usize {
+        self.tasks_per_node.len()
+    }
 }
 
 impl SlurmInference {
@@ -163,7 +174,7 @@ fn task(
 ) -> Result<SlurmInference, SlurmError> {
     if let Some(nproc) = nproc.filter(|nproc| nproc.trim() != "1") {
         return Err(SlurmError::Launchers {
-            tasks: step.tasks_here,
+            tasks: step.tasks_here(),
             nproc: nproc.to_owned(),
         });
     }
@@ -172,10 +183,9 @@ fn task(
     }
     let task = SlurmTask {
         local_rank: step.local_id,
-        local_world_size: step.tasks_here,
         group_rank: step.node_id,
-        group_world_size: step.nodes.len(),
-        has_own_devices: gpus.is_some_and(|gpus| gpus.count < step.tasks_here),
+        tasks_per_node: step.tasks_per_node.clone(),
+        has_own_devices: gpus.is_some_and(|gpus| gpus.count < step.tasks_here()),
     };
     let meeting = meeting(step, step.num_tasks, step.proc_id);
     let mut notes = Vec::new();

@@ -18,7 +18,7 @@ fn step() -> SlurmStep {
         proc_id: 3,
         local_id: 1,
         num_tasks: 4,
-        tasks_here: 2,
+        tasks_per_node: vec![2, 2],
         reserved_port: None,
         is_arbitrary: false,
     }
@@ -28,7 +28,7 @@ fn step() -> SlurmStep {
 fn alone() -> SlurmStep {
     SlurmStep {
         num_tasks: 2,
-        tasks_here: 1,
+        tasks_per_node: vec![1, 1],
         proc_id: 1,
         local_id: 0,
         ..step()
@@ -108,9 +108,8 @@ fn each_of_several_tasks_a_node_is_a_rank() {
     );
     let task = SlurmTask {
         local_rank: 1,
-        local_world_size: 2,
         group_rank: 1,
-        group_world_size: 2,
+        tasks_per_node: vec![2, 2],
         has_own_devices: false,
     };
     assert_eq!(

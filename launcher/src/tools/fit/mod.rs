@@ -171,6 +171,7 @@ fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
     let launch = LaunchSize {
         nproc: args.nproc_per_node,
         nodes: (args.nnodes, args.nnodes),
+        tasks_per_node: Vec::new(),
         gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
         is_virtual: false,
     };

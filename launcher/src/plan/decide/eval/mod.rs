@@ -85,6 +85,12 @@ pub enum EvalError {
     /// `--quick` with several nodes, which would replace the folder of each other.
     #[error("--quick runs on one node, but this launch has {0}; leave --nnodes out")]
     QuickNodes(usize),
+    /// `--quick` with several tasks, whose launchers would replace the folder of each other.
+    #[error(
+        "--quick runs under one launcher, but srun starts {0}, one for each task; use \
+         `srun --ntasks=1 rrun --nproc-per-node N eval --quick …`"
+    )]
+    QuickTasks(usize),
     /// `--policy-device-id` names a GPU that does not exist.
     #[error("--policy-device-id is {found}, {visible}")]
     Device {
@@ -168,7 +174,7 @@ impl EvalRequest {
     ///
     /// # Errors
     /// Returns a [`SeatingError`] if that contradicts `launch`.
-    pub fn nproc(&self, launch: LaunchSize) -> Result<Option<usize>, EvalError> {
+    pub fn nproc(&self, launch: &LaunchSize) -> Result<Option<usize>, EvalError> {
         if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
             return Ok(None);
         }
@@ -224,12 +230,12 @@ impl EvalRequest {
     ///
     /// # Errors
     /// Returns an [`EvalError`] for the first thing that is wrong.
-    pub fn check(self, launch: LaunchSize, memory: &[GpuMemory]) -> Result<EvalPlan, EvalError> {
-        if self.args.quick && launch.nodes.1 > 1 {
-            return Err(EvalError::QuickNodes(launch.nodes.1));
+    pub fn check(self, launch: &LaunchSize, memory: &[GpuMemory]) -> Result<EvalPlan, EvalError> {
+        if self.args.quick {
+            check_quick(launch)?;
         }
         let (nproc, placement) = launch.seat(&self.setup, self.per_gpu())?;
-        let world_size = nproc * launch.nodes.1;
+        let world_size = launch.ranks_per_node(nproc).iter().sum();
         let resources = Resources::new(launch.gpus, launch.nodes.1);
         check_device(&self.args, world_size, launch.gpus)?;
         self.check_places(&placement, resources)?;
@@ -338,6 +344,17 @@ impl EvalRequest {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that one launcher alone replaces the folder of the last quick run.
+fn check_quick(launch: &LaunchSize) -> Result<(), EvalError> {
+    if !launch.tasks_per_node.is_empty() {
+        return Err(EvalError::QuickTasks(launch.tasks_per_node.iter().sum()));
+    }
+    match launch.nodes.1 {
+        0 | 1 => Ok(()),
+        nodes => Err(EvalError::QuickNodes(nodes)),
     }
 }
 

@@ -152,6 +152,7 @@ mod tests {
         let launch = LaunchSize {
             nproc: Some(1),
             nodes: (1, 1),
+            tasks_per_node: Vec::new(),
             gpus: 1,
             is_virtual: false,
         };
@@ -162,7 +163,7 @@ mod tests {
         let asked =
             EvalRequest::read(&words, &Environment::default()).map_err(|err| err.to_string())?;
         let plan = asked
-            .check(launch, &[memory])
+            .check(&launch, &[memory])
             .map_err(|err| err.to_string())?;
         Ok(plan.notes.iter().map(|note| note.to_string()).collect())
     }

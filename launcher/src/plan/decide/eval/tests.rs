@@ -26,11 +26,12 @@ fn refusal_of(jobs: &[Value], extra: &[&str], gpus: usize) -> String {
     let launch = LaunchSize {
         nproc: Some(1),
         nodes: (1, 1),
+        tasks_per_node: Vec::new(),
         gpus,
         is_virtual: false,
     };
     let checked = EvalRequest::read(&words, &Environment::default())
-        .and_then(|asked| asked.check(launch, &[]));
+        .and_then(|asked| asked.check(&launch, &[]));
     let answer = checked.map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
     assert!(!out.exists(), "checking writes nothing");
     answer.replace(&format!("`{}`: ", jobs.display()), "")
@@ -132,12 +133,13 @@ fn a_quick_run_of_several_nodes_is_refused() {
     let launch = LaunchSize {
         nproc: Some(1),
         nodes: (1, 2),
+        tasks_per_node: Vec::new(),
         gpus: 0,
         is_virtual: false,
     };
     let asked = EvalRequest::read(&words, &Environment::default()).unwrap();
     assert_eq!(
-        asked.check(launch, &[]).unwrap_err().to_string(),
+        asked.check(&launch, &[]).unwrap_err().to_string(),
         "--quick runs on one node, but this launch has 2; leave --nnodes out"
     );
 }

@@ -8,17 +8,21 @@ use jobs::setup::Setup;
 use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::eval::SeatingPlan;
 use crate::say::note::Note;
+use crate::slurm::SlurmTask;
 
 /// Most lines about GPUs or workers that are printed; `--dry-run=json` shows all of them.
 const LINES: usize = 32;
 
 /// The facts about the launch that affect the placement.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LaunchSize {
     /// Number of ranks on this node, if the user or SLURM has set it.
     pub nproc: Option<usize>,
     /// Smallest and largest number of nodes.
     pub nodes: (usize, usize),
+    /// Number of ranks on each node, if SLURM has started each of them as a task; otherwise empty,
+    /// because all nodes have the same number.
+    pub tasks_per_node: Vec<usize>,
     /// Number of visible GPUs on this node.
     pub gpus: usize,
     /// `--virtual-local-rank`: whether each rank sees only its own GPU.
@@ -41,6 +45,17 @@ pub enum SeatingError {
         nproc: usize,
         /// Number of nodes.
         nodes: usize,
+        /// Number of `rollout` processes in the placement.
+        found: usize,
+    },
+    /// The number of SLURM's tasks contradicts the placement.
+    #[error(
+        "srun starts {tasks} tasks, but the placement has {found} rollout worker(s), and each task is \
+         the rank of one; change one of them"
+    )]
+    Tasks {
+        /// Number of tasks on all nodes.
+        tasks: usize,
         /// Number of `rollout` processes in the placement.
         found: usize,
     },
@@ -68,7 +83,7 @@ pub enum SeatingError {
     },
     /// A rank runs on another node than its GPU.
     #[error(
-        "rank {rank} runs on node {node}, but its GPU {gpu} is on node {of_gpu}; ranks go to nodes in order, {each} each"
+        "rank {rank} runs on node {node}, but its GPU {gpu} is on node {of_gpu}; ranks go to nodes in order, {each}"
     )]
     Elsewhere {
         /// The rank.
@@ -79,8 +94,8 @@ pub enum SeatingError {
         gpu: usize,
         /// The node of the GPU.
         of_gpu: usize,
-        /// Number of ranks per node.
-        each: usize,
+        /// Number of ranks per node, as a phrase.
+        each: String,
     },
     /// Environments run on another node than their policy.
     #[error(
@@ -133,11 +148,22 @@ pub enum SeatingError {
 impl LaunchSize {
     /// Adapts the launch to a rank that SLURM has started as a task: the tasks on a node are the
     /// ranks of that node.
-    pub fn of_task(self, local_world_size: usize, nodes: usize) -> Self {
+    pub fn of_task(self, task: &SlurmTask) -> Self {
+        let nodes = task.group_world_size();
         Self {
-            nproc: Some(local_world_size),
+            nproc: Some(task.local_world_size()),
             nodes: (nodes, nodes),
+            tasks_per_node: task.tasks_per_node.clone(),
             ..self
+        }
+    }
+
+    /// Returns the number of ranks on each node, if this one has `nproc`.
+    pub fn ranks_per_node(&self, nproc: usize) -> Vec<usize> {
+        if self.tasks_per_node.is_empty() {
+            vec![nproc; self.nodes.1]
+        } else {
+            self.tasks_per_node.clone()
         }
     }
 
@@ -147,7 +173,7 @@ impl LaunchSize {
     /// # Errors
     /// Returns a [`SeatingError`] if the placement contradicts the launch or the machine.
     pub fn seat(
-        self,
+        &self,
         setup: &Setup,
         per_gpu: Option<usize>,
     ) -> Result<(usize, Placement), SeatingError> {
@@ -156,7 +182,7 @@ impl LaunchSize {
             nodes: (_, nodes),
             gpus,
             ..
-        } = self;
+        } = *self;
         if let Some(config) = setup.num_nodes.filter(|config| *config != nodes) {
             return Err(SeatingError::NumNodes { config, nodes });
         }
@@ -170,8 +196,12 @@ impl LaunchSize {
         let resources = Resources::new(gpus, nodes);
         let placement = Placement::new(components, resources)?;
         let found = placement.world_size();
-        let each = match nproc {
-            Some(nproc) if nproc * nodes != found => {
+        let tasks = self.tasks_per_node.iter().sum();
+        let nproc_here = match nproc {
+            Some(_) if tasks > 0 && tasks != found => {
+                return Err(SeatingError::Tasks { tasks, found });
+            }
+            Some(nproc) if tasks == 0 && nproc * nodes != found => {
                 return Err(SeatingError::Ranks {
                     nproc,
                     nodes,
@@ -184,18 +214,13 @@ impl LaunchSize {
             }
             None => found / nodes,
         };
-        refuse_strangers(&placement, resources, each)?;
-        Ok((each, placement))
+        refuse_strangers(&placement, resources, &self.ranks_per_node(nproc_here))?;
+        Ok((nproc_here, placement))
     }
 
     /// Places every rank on a GPU of its own, or `per_gpu` of them on one.
-    fn unplaced(self, per_gpu: Option<usize>) -> Result<(usize, Placement), SeatingError> {
-        let Self {
-            nproc,
-            nodes: (_, nodes),
-            gpus,
-            ..
-        } = self;
+    fn unplaced(&self, per_gpu: Option<usize>) -> Result<(usize, Placement), SeatingError> {
+        let Self { nproc, gpus, .. } = *self;
         if per_gpu.is_some() {
             self.refuse_virtual("--workers-per-gpu")?;
         }
@@ -209,17 +234,20 @@ impl LaunchSize {
                 gpus,
             });
         }
-        // The ranks decide in the same way (runtime/src/device.rs); without a GPU all are on GPU 0.
+        // The ranks decide in the same way (runtime/src/eval/setup/device.rs); without a GPU all are on GPU 0.
         let gpu = |local_rank: usize| match (per_gpu, gpus) {
             (_, 0) => 0,
             (Some(per_gpu), _) => local_rank / per_gpu,
             (None, gpus) => local_rank % gpus,
         };
-        let of_node = |node: usize| (0..nproc).map(move |local_rank| node * gpus + gpu(local_rank));
-        Ok((nproc, Placement::of_ranks((0..nodes).flat_map(of_node))))
+        let ranks_per_node = self.ranks_per_node(nproc).into_iter().enumerate();
+        let of_node = |(node, ranks): (usize, usize)| {
+            (0..ranks).map(move |local_rank| node * gpus + gpu(local_rank))
+        };
+        Ok((nproc, Placement::of_ranks(ranks_per_node.flat_map(of_node))))
     }
 
-    fn refuse_virtual(self, by: &'static str) -> Result<(), SeatingError> {
+    fn refuse_virtual(&self, by: &'static str) -> Result<(), SeatingError> {
         if self.is_virtual {
             Err(SeatingError::Virtual(by))
         } else {
@@ -233,10 +261,12 @@ impl LaunchSize {
 fn refuse_strangers(
     placement: &Placement,
     resources: Resources,
-    each: usize,
+    ranks_per_node: &[usize],
 ) -> Result<(), SeatingError> {
-    for (rank, process) in placement.rollout.iter().enumerate() {
-        let (gpu, node) = (process.gpu(), rank / each);
+    let ranks = ranks_per_node.iter().enumerate();
+    let node_of_rank = ranks.flat_map(|(node, ranks)| std::iter::repeat_n(node, *ranks));
+    for ((rank, process), node) in placement.rollout.iter().enumerate().zip(node_of_rank) {
+        let gpu = process.gpu();
         let Some(of_gpu) = resources.node(gpu) else {
             return Ok(());
         };
@@ -246,7 +276,7 @@ fn refuse_strangers(
                 node,
                 gpu,
                 of_gpu,
-                each,
+                each: each(ranks_per_node),
             });
         }
         for worker in placement.workers(rank) {
@@ -265,6 +295,19 @@ fn refuse_strangers(
         }
     }
     Ok(())
+}
+
+/// Returns how many ranks the nodes have, as a phrase: `2 each`, or `2, 1`.
+fn each(ranks_per_node: &[usize]) -> String {
+    match ranks_per_node {
+        [first, others @ ..] if others.iter().all(|ranks| ranks == first) => {
+            format!("{first} each")
+        }
+        uneven => {
+            let ranks: Vec<_> = uneven.iter().map(usize::to_string).collect();
+            ranks.join(", ")
+        }
+    }
 }
 
 impl SeatingPlan {

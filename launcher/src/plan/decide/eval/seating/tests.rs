@@ -11,6 +11,7 @@ fn on(gpus: usize) -> LaunchSize {
     LaunchSize {
         nproc: None,
         nodes: (1, 1),
+        tasks_per_node: Vec::new(),
         gpus,
         is_virtual: false,
     }
@@ -34,7 +35,7 @@ fn setup(environment: &str, placement: Option<&str>) -> Setup {
     Setup::read(&EvalArgs::parse_words(&words).unwrap(), &|_| None).unwrap()
 }
 
-fn refusal(launch: LaunchSize, placement: &str) -> String {
+fn refusal(launch: &LaunchSize, placement: &str) -> String {
     launch
         .seat(&setup("reach", Some(placement)), None)
         .unwrap_err()
@@ -82,7 +83,7 @@ fn another_number_of_ranks_is_refused_with_both() {
         ..on(4)
     };
     assert_eq!(
-        refusal(launch, "env: 0-1, rollout: 2-3"),
+        refusal(&launch, "env: 0-1, rollout: 2-3"),
         "--nproc-per-node is 4 on 1 node(s), 4 ranks in all, but the placement has 2 rollout worker(s), each of which is \
          a rank; leave --nproc-per-node out, or change one of them"
     );
@@ -98,7 +99,7 @@ fn another_number_of_ranks_is_refused_with_both() {
 
 #[test]
 fn gpus_that_are_not_there_are_refused_with_those_that_are() {
-    assert!(refusal(on(2), "env: 0-1, rollout: 2-3").ends_with(
+    assert!(refusal(&on(2), "env: 0-1, rollout: 2-3").ends_with(
         "GPU 2 does not exist, expected GPU 0 \
             to 1"
     ));
@@ -126,20 +127,20 @@ fn ranks_and_environments_stay_on_the_node_of_their_gpu() {
         2
     );
     assert!(
-        refusal(two, "env: 0-3, rollout: 4-7")
+        refusal(&two, "env: 0-3, rollout: 4-7")
             .starts_with("rank 0 runs on node 0, but its GPU 4 is on node 1")
     );
-    let across = refusal(two, "env: 4-7, rollout: 0-1,6-7");
+    let across = refusal(&two, "env: 4-7, rollout: 0-1,6-7");
     assert!(across.starts_with(
         "environment worker 0 is on node 1, and rank 0, which has its environments, on node 0"
     ));
     assert!(across.ends_with("use a policy server (`rrun serve`)"));
     assert!(
-        refusal(two, "env: 0, rollout: 0-2").contains("cannot be divided evenly among 2 nodes")
+        refusal(&two, "env: 0, rollout: 0-2").contains("cannot be divided evenly among 2 nodes")
     );
     assert!(
         refusal(
-            LaunchSize {
+            &LaunchSize {
                 nodes: (1, 2),
                 ..on(4)
             },
@@ -191,7 +192,7 @@ fn a_rank_that_sees_one_gpu_alone_cannot_be_placed() {
         ..on(4)
     };
     assert!(
-        refusal(launch, "env,rollout: all")
+        refusal(&launch, "env,rollout: all")
             .starts_with("--virtual-local-rank shows each rank one GPU alone")
     );
     assert!(launch.seat(&setup("reach", None), None).is_ok());
