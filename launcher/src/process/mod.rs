@@ -23,4 +23,5 @@ pub mod search;
 pub mod sessions;
 pub mod start;
 pub mod stat;
+pub(crate) mod timed;
 pub mod usage;

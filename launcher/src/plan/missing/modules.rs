@@ -1,16 +1,16 @@
 //! Finds modules that a Python interpreter does not have, by a short process that imports none of
 //! them.
 
-use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use jobs::job::Job;
 use jobs::policies::{FactoryName, PolicyType};
 use serde_json::{Map, Value};
 
 use crate::plan::missing::Missing;
+use crate::process::timed;
 
 /// Prints the missing ones of the modules in its arguments, without those for which the lookup
 /// fails.
@@ -28,9 +28,6 @@ const ANSWER: &str = "rrun-missing";
 
 /// Timeout, because a wrapper may be slow; then the check is left to the ranks.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Interval between two checks whether the process has ended.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// The query to one interpreter, with the variables of the jobs' environments.
 #[derive(Debug)]
@@ -209,47 +206,13 @@ pub(super) fn missing_of(
     modules: &[&str],
     before: &str,
 ) -> Option<Vec<String>> {
-    let child = command
+    command
         .args(["-c", &format!("{before}{SCRIPT}")])
-        .args(modules)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let text = answer(child)?;
+        .args(modules);
+    let ended = timed::run(command, PATIENCE).ok()?;
+    let text = ended.status.success().then_some(ended.stdout)?;
     let line = text.lines().find_map(|line| line.strip_prefix(ANSWER))?;
     Some(line.split_whitespace().map(str::to_owned).collect())
-}
-
-/// Returns the output of a process, if it succeeds in time.
-fn answer(mut child: Child) -> Option<String> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a deadline of a process, before the launch"
-    )]
-    let end = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().ok()? {
-            break status;
-        }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a deadline of a process, before the launch"
-        )]
-        if Instant::now() > end {
-            child.kill().and_then(|()| child.wait()).ok();
-            return None;
-        }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "between two looks at a process that ends in milliseconds"
-        )]
-        std::thread::sleep(LOOK);
-    };
-    let mut text = String::new();
-    child.stdout.take()?.read_to_string(&mut text).ok()?;
-    status.success().then_some(text)
 }
 
 /// Returns the packages that a job's environment imports before any code of its own could make

@@ -152,6 +152,13 @@ fn a_module_that_the_interpreter_does_not_find_is_refused_by_its_name() {
 }
 
 #[test]
+fn an_interpreter_that_prints_more_than_a_pipe_holds_is_understood() {
+    let much = "head -c 100000 /dev/zero | tr '\\0' x; echo; echo rrun-missing gymnasium";
+    let refusal = with_python(much, json!({"environment": "gym:a"})).unwrap_err();
+    assert!(refusal.contains("no module `gymnasium`"), "{refusal}");
+}
+
+#[test]
 fn an_interpreter_that_does_not_say_is_left_to_the_ranks() {
     let gym = || json!({"environment": "gym:a"});
     assert_eq!(with_python("exit 3", gym()), Ok(()));

@@ -12,7 +12,6 @@
 //! server, a driver or an interpreter that hangs is named, and the other checks go on.
 
 mod check;
-mod child;
 mod cluster;
 mod diagnosis;
 mod folder;

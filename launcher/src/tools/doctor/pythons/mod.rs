@@ -15,8 +15,8 @@ use crate::cli::Environment;
 use crate::installed::suites;
 use crate::node::Node;
 use crate::plan::missing::{self, NeededPython};
+use crate::process::timed;
 use crate::tools::doctor::check::Check;
-use crate::tools::doctor::child;
 use crate::tools::doctor::diagnosis::Diagnosis;
 
 /// Imports the modules in its arguments, and prints what came of it behind [`ANSWER`].
@@ -180,7 +180,7 @@ fn imported(name: &str, needed: &NeededPython, timeout: Duration) -> Diagnosis {
             None => command.env_remove(variable),
         };
     }
-    let answer = match child::run(&mut command, timeout) {
+    let answer = match timed::run(&mut command, timeout) {
         Ok(ended) => answer(&ended.stdout).ok_or_else(|| {
             let last = ended.stderr.lines().rfind(|line| !line.trim().is_empty());
             format!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jobs::rank_probe::{RankQuestion, WORD};
 use serde::de::DeserializeOwned;
 
-use crate::tools::doctor::child::{self, EndedProgram};
+use crate::process::timed::{self, EndedProgram};
 
 /// The torch that rrun supports, as `pip` writes it.
 pub(super) const TORCH: &str = "`pip install 'torch>=2.11,<2.13'` into the venv of rrun (in the \
@@ -42,7 +42,7 @@ pub(super) fn ask<T: DeserializeOwned>(
     command.args([WORD, question.name()]);
     // A log would be mixed with the reason on standard error.
     command.env_remove("RRUN_LOG").env_remove("RUST_LOG");
-    match child::run(&mut command, limit) {
+    match timed::run(&mut command, limit) {
         Ok(ended) => read(&ended),
         Err(err) => Err(Unanswered::new(err.to_string(), None)),
     }

@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::tools::doctor::check::now;
-
 /// Most bytes that are kept of each stream; the rest is read and dropped.
 const LIMIT: u64 = 256 << 10;
 
@@ -24,15 +22,15 @@ const REST: Duration = Duration::from_millis(500);
 
 /// A program that has ended.
 #[derive(Debug)]
-pub(super) struct EndedProgram {
-    pub(super) status: ExitStatus,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(crate) struct EndedProgram {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// The reason why there is no result.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProgramError {
+pub(crate) enum ProgramError {
     #[error("it cannot be started: {0}")]
     Start(#[from] io::Error),
     #[error("it did not end within {} s", .0.as_secs())]
@@ -40,7 +38,7 @@ pub(super) enum ProgramError {
 }
 
 /// Runs a program. At the time limit it is killed, with the processes of its group.
-pub(super) fn run(command: &mut Command, limit: Duration) -> Result<EndedProgram, ProgramError> {
+pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<EndedProgram, ProgramError> {
     let deadline = now() + limit;
     let mut child = command
         .stdin(Stdio::null())
@@ -62,6 +60,11 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<EndedProgram
         stdout: text(stdout),
         stderr: text(stderr),
     })
+}
+
+#[expect(clippy::disallowed_methods, reason = "a time limit of a program")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// Waits for the end of a program; `None` at the deadline.
