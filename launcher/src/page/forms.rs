@@ -70,11 +70,62 @@ pub(super) async fn command(request: Request<Incoming>, shared: &Arc<Shared>) ->
 fn obey(body: &[u8], shared: &Shared) -> Result<(), CommandError> {
     let asked = Asked::read(body)?;
     let plan = RunPlan::read(&shared.folder).map_err(io::Error::other)?;
-    let mut commands = shared.commands();
-    commands.launch.clone_from(&shared.launch);
-    let commands = asked.added_to(&commands, &plan)?;
-    commands::write(&commands, &shared.folder)?;
-    shared.commanded(commands);
+    shared.command(|mut commands| {
+        commands.launch.clone_from(&shared.launch);
+        let commands = asked.added_to(&commands, &plan)?;
+        commands::write(&commands, &shared.folder)?;
+        Ok(commands)
+    })?;
     say::info(asked.said());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use jobs::layout::{RunFolder, write_whole};
+    use jobs::live::Commands;
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::page::PagePlan;
+
+    const BROWSERS: usize = 16;
+
+    #[test]
+    fn commands_that_come_at_once_are_all_obeyed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let job = |index: usize| {
+            json!({"name": format!("job{index}"), "arena_env_args": {"environment": "reach"},
+                   "policy_type": "scripted", "num_episodes": 4})
+        };
+        let jobs: Vec<_> = (0..BROWSERS).map(job).collect();
+        let plan = RunPlan {
+            schema: "rrun/plan/1".to_owned(),
+            world_size: 1,
+            jobs: jobs::file::parse(&json!({ "jobs": jobs })).unwrap(),
+            ..RunPlan::default()
+        };
+        write_whole(&folder.plan(), &serde_json::to_vec(&plan).unwrap()).unwrap();
+        std::fs::create_dir(folder.live()).unwrap();
+        let page = PagePlan::new("127.0.0.1".parse().unwrap(), 0, Some("s3cret-and-long")).unwrap();
+        let shared = Shared::new(&page, dir.path(), "0a1b");
+
+        let all_there = Barrier::new(BROWSERS);
+        let press = |index: usize| {
+            let body = json!({"command": "skip", "job": format!("job{index}")}).to_string();
+            all_there.wait();
+            obey(body.as_bytes(), &shared).unwrap();
+        };
+        std::thread::scope(|browsers| {
+            for index in 0..BROWSERS {
+                let press = &press;
+                browsers.spawn(move || press(index));
+            }
+        });
+        assert_eq!(shared.commands().skip.len(), BROWSERS);
+        assert_eq!(Commands::read(&folder, "0a1b").skip.len(), BROWSERS);
+    }
 }

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::page::access::Access;
 use crate::page::board::Board;
+use crate::page::commands::CommandError;
 use crate::plan::page::PagePlan;
 
 /// What the tasks of the page share.
@@ -26,6 +27,8 @@ pub(super) struct Shared {
     /// Whether clients may send commands: only those with the token see the page.
     pub(super) has_buttons: bool,
     state: Mutex<PageState>,
+    /// Held by the one that changes the commands, from reading them until they are written.
+    commanding: Mutex<()>,
     /// Grows with every change of the board.
     changed: watch::Sender<u64>,
     /// Number of requests that want the page to be up to date.
@@ -88,6 +91,7 @@ impl Shared {
             has_buttons: plan.token.is_some(),
             folder,
             state: Mutex::new(state),
+            commanding: Mutex::default(),
             changed: watch::Sender::new(0),
             watchers: watch::Sender::new(0),
         }
@@ -186,9 +190,22 @@ impl Shared {
         self.state().commands.clone()
     }
 
-    /// Takes note of commands that the ranks read from now on.
-    pub(super) fn commanded(&self, commands: Commands) {
+    /// Changes the commands by `change`, which also writes them for the ranks: one change after the
+    /// other, so that none is lost.
+    ///
+    /// # Errors
+    /// Returns the error of `change`; the commands are then those from before.
+    pub(super) fn command(
+        &self,
+        change: impl FnOnce(Commands) -> Result<Commands, CommandError>,
+    ) -> Result<(), CommandError> {
+        let _only_one = self
+            .commanding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let commands = change(self.commands())?;
         self.state().commands = commands;
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, PageState> {
