@@ -144,6 +144,13 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
     })
 }
 
+/// Returns the path of the jobs beside a run folder, whose name may have dots.
+fn jobs_beside(output: &Path) -> PathBuf {
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(".jobs.json");
+    output.with_file_name(name)
+}
+
 /// Prepares the evaluation, and runs it in place of this process.
 fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
     let prepared = match args.suite() {
@@ -154,7 +161,7 @@ fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
         let name = format!("reproduce_{}", prepared.name);
         Path::new("outputs").join(name)
     });
-    let jobs_file = output.with_extension("jobs.json");
+    let jobs_file = jobs_beside(&output);
     write_jobs(&jobs_file, &prepared.jobs)?;
 
     let node = Node::read()?;
@@ -328,5 +335,18 @@ impl ReproduceArgs {
             }
         }
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_whose_names_differ_behind_a_dot_have_jobs_files_of_their_own() {
+        let of = |output: &str| jobs_beside(Path::new(output));
+        assert_eq!(of("outputs/n1.6"), Path::new("outputs/n1.6.jobs.json"));
+        assert_eq!(of("outputs/n1.7/"), Path::new("outputs/n1.7.jobs.json"));
+        assert_eq!(of("reach"), Path::new("reach.jobs.json"));
     }
 }
