@@ -4,6 +4,7 @@
 use std::io;
 use std::time::SystemTime;
 
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
@@ -68,5 +69,22 @@ fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
 }
 
 fn written(folder: &RunFolder) -> Option<Report> {
-    serde_json::from_slice(&std::fs::read(folder.report()).ok()?).ok()
+    let text = files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifo_in_place_of_the_report_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let made = std::process::Command::new("mkfifo")
+            .arg(folder.report())
+            .status();
+        assert!(made.unwrap().success());
+        assert!(written(&folder).is_none());
+    }
 }

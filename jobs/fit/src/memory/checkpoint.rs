@@ -1,10 +1,10 @@
 //! Computes the size of a checkpoint's weights from the headers of its files; no tensor is read.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use jobs::files;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde_json::Value;
@@ -57,11 +57,8 @@ pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, TensorSize>> {
     if single.is_file() {
         return header(&single);
     }
-    let index = folder.join(INDEX);
-    if index.metadata().ok()?.len() > MAX_INDEX {
-        return None;
-    }
-    let index: Value = serde_json::from_slice(&std::fs::read(index).ok()?).ok()?;
+    let index = files::read(&folder.join(INDEX), MAX_INDEX).ok()?;
+    let index: Value = serde_json::from_slice(&index).ok()?;
     let mut files: Vec<&str> = index
         .get("weight_map")?
         .as_object()?
@@ -79,7 +76,7 @@ pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, TensorSize>> {
 
 /// Returns the tensors in the header of one file.
 fn header(path: &Path) -> Option<BTreeMap<String, TensorSize>> {
-    let mut file = File::open(path).ok()?;
+    let mut file = files::open(path).ok()?;
     let size = file.metadata().ok()?.len();
     let mut length = [0; LENGTH as usize];
     file.read_exact(&mut length).ok()?;
@@ -188,6 +185,21 @@ mod tests {
         assert_eq!(tensors(dir.path()).unwrap().len(), 2);
         std::fs::remove_file(dir.path().join("2.safetensors")).unwrap();
         assert_eq!(tensors(dir.path()), None);
+    }
+
+    #[test]
+    fn a_fifo_in_a_checkpoint_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = |name: &str| {
+            let made = std::process::Command::new("mkfifo")
+                .arg(dir.path().join(name))
+                .status();
+            assert!(made.unwrap().success());
+        };
+        fifo(INDEX);
+        assert_eq!(tensors(dir.path()), None);
+        fifo("1.safetensors");
+        assert_eq!(header(&dir.path().join("1.safetensors")), None);
     }
 
     #[test]

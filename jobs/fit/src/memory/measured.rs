@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jobs::bytes::ByteSize;
+use jobs::files;
 use jobs::job::Job;
 use jobs::known::fields::DECLARED_MEMORY;
 use serde::{Deserialize, Serialize};
@@ -114,14 +115,8 @@ impl Measured {
             path: path.to_owned(),
             reason,
         };
-        let bytes = path.metadata().map_err(read)?.len();
-        if bytes > MAX_BYTES {
-            return Err(refuse(format!(
-                "it has {bytes} bytes, expected at most {MAX_BYTES}"
-            )));
-        }
-        let found: Self = serde_json::from_slice(&std::fs::read(path).map_err(read)?)
-            .map_err(|err| refuse(err.to_string()))?;
+        let text = files::read(path, MAX_BYTES).map_err(read)?;
+        let found: Self = serde_json::from_slice(&text).map_err(|err| refuse(err.to_string()))?;
         if found.schema == SCHEMA {
             return Ok(found);
         }

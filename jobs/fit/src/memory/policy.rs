@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use jobs::captured_graphs;
 use jobs::job::Job;
+use jobs::{captured_graphs, files};
 use serde_json::{Map, Value};
 
 use crate::memory::checkpoint::{self, TensorSize};
@@ -180,10 +180,8 @@ fn path(config: &Map<String, Value>, name: &str) -> Option<PathBuf> {
 
 fn yaml(config: &Map<String, Value>) -> Option<Value> {
     let path = Path::new(config.get("policy_config_yaml_path")?.as_str()?);
-    if path.metadata().ok()?.len() > MAX_YAML {
-        return None;
-    }
-    serde_saphyr::from_str(&std::fs::read_to_string(path).ok()?).ok()
+    let text = files::read(path, MAX_YAML).ok()?;
+    serde_saphyr::from_str(std::str::from_utf8(&text).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod pass;
 
 use std::path::Path;
 
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 pub(super) use load::WeightBytes;
 pub(super) use network::Network;
 use serde_json::{Map, Value};
@@ -185,7 +186,8 @@ impl NetworkWidths {
 }
 
 fn object(path: &Path) -> Option<Map<String, Value>> {
-    match serde_json::from_slice(&std::fs::read(path).ok()?).ok()? {
+    let text = files::read(path, MAX_DOCUMENT_BYTES).ok()?;
+    match serde_json::from_slice(&text).ok()? {
         Value::Object(object) => Some(object),
         _ => None,
     }
