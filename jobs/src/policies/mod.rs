@@ -5,7 +5,7 @@
 //! <policy>.rs ─► row of a PolicyType ─┬─► known, config, identity    names, aliases, identity of a job
 //!                                     ├─► check, SettingsReader      wrong and missing settings
 //!                                     ├─► launcher/src/plan/missing  files that have to exist
-//!                                     ├─► jobs/src/memory/policy.rs  GPU memory
+//!                                     ├─► jobs/fit/src/memory        GPU memory
 //!                                     └─► runtime/src/policy         a constructor for each
 //! ```
 //! A new policy is a file with its row here, a line in [`PolicyType`], and a folder in
