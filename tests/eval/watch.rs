@@ -76,6 +76,27 @@ impl Training {
         self.watch(words).spawn().unwrap()
     }
 
+    /// Starts a watch whose stderr goes to the file `told`.
+    fn start_told(&self, words: &[&str]) -> Child {
+        let told = fs::File::create(self.path("told")).unwrap();
+        self.watch(words).stderr(told).spawn().unwrap()
+    }
+
+    fn wait_until_told(&self, text: &str) {
+        let told = || fs::read_to_string(self.path("told")).unwrap();
+        wait_until(text, || told().contains(text));
+    }
+
+    /// Returns the processes that were started in the training's folder and run.
+    fn processes(&self) -> Vec<PathBuf> {
+        let folder = self.0.path().canonicalize().unwrap();
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let paths = processes.map(|process| process.path());
+        let is_here =
+            |path: &PathBuf| fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder);
+        paths.filter(is_here).collect()
+    }
+
     fn curve(&self) -> Curve {
         Curve::read(&self.path("out/watch.json")).unwrap_or_default()
     }
@@ -234,6 +255,48 @@ fn a_watch_that_is_stopped_goes_on_where_it_was() {
     assert!(output.status.success(), "{}", stderr(&output));
     let point = training.point("step_1").unwrap();
     assert_eq!((point.state, point.failures), (PointState::Evaluated, 0));
+}
+
+#[test]
+fn a_folder_that_is_away_for_a_while_does_not_end_the_watch() {
+    let training = Training::new();
+    let mut watch = training.start_told(&["--settle", "0", "--until", "1"]);
+    let (folder, away) = (training.path("checkpoints"), training.path("away"));
+    wait_until("the first look", || {
+        training.path("out/watch.json").exists()
+    });
+    fs::rename(&folder, &away).unwrap();
+    let reason = format!(
+        "cannot read the folder of the checkpoints, `{}`: No such file or directory",
+        folder.display()
+    );
+    training.wait_until_told(&reason);
+    fs::rename(&away, &folder).unwrap();
+    training.wait_until_told("the folder of the checkpoints can be read again");
+    training.save("step_1");
+    assert!(watch.wait().unwrap().success());
+    let told = fs::read_to_string(training.path("told")).unwrap();
+    assert_eq!(told.matches(&reason).count(), 1, "{told}");
+    let point = training.point("step_1").unwrap();
+    assert_eq!(point.state, PointState::Evaluated);
+}
+
+#[test]
+fn no_evaluation_outlives_a_watch_that_fails() {
+    let training = Training::new();
+    training.save("step_1");
+    training.save("step_2");
+    // The table of step_1 cannot be printed, when step_2 is already being evaluated.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut watch = training.watch(&["--settle", "0"]);
+    let output = watch.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let told = stderr(&output);
+    assert!(
+        told.contains("evaluating step_2") && told.contains("stops its evaluation"),
+        "{told}"
+    );
+    assert_eq!(training.processes(), Vec::<PathBuf>::new(), "{told}");
 }
 
 #[test]

@@ -14,12 +14,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal as listen};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::say;
-use crate::tools::print;
+use crate::tools::watch::WatchError;
 use crate::tools::watch::complete::policy_path;
 use crate::tools::watch::evaluation::{CommandWords, EvaluationFiles, signal};
 use crate::tools::watch::machine::{Action, Event, Machine, Remembered};
 use crate::tools::watch::scan::Scanner;
 use crate::tools::watch::template::Template;
+use crate::tools::{ToolError, print};
 
 /// What a watch works with.
 pub(super) struct Driver {
@@ -33,6 +34,8 @@ pub(super) struct Driver {
     pub(super) poll: Duration,
     /// The last curve that was written.
     pub(super) curve: Curve,
+    /// Whether the curve could not be written the last time.
+    pub(super) is_unwritten: bool,
 }
 
 /// How a watch ended.
@@ -55,6 +58,19 @@ enum Wake {
 struct Running {
     child: Child,
     files: EvaluationFiles,
+}
+
+impl Running {
+    /// Stops it in order; a further signal of the user is passed on, which makes it end at once.
+    async fn stop(mut self, signals: &mut Signals) {
+        signal(&self.child, libc::SIGTERM);
+        loop {
+            tokio::select! {
+                _ = self.child.wait() => return,
+                number = signals.recv() => signal(&self.child, number),
+            }
+        }
+    }
 }
 
 impl Driver {
@@ -85,16 +101,29 @@ impl Driver {
         }
     }
 
-    /// Runs until there is nothing left to do, or a signal arrives.
+    /// Runs until there is nothing left to do, or a signal arrives. No evaluation outlives it.
+    pub(super) async fn run(&mut self) -> Result<WatchEnd, ToolError> {
+        let mut signals = Signals::new()?;
+        let mut running = None;
+        let end = self.watch(&mut signals, &mut running).await;
+        if let Some(running) = running {
+            say::info("the watch cannot go on, and stops its evaluation");
+            running.stop(&mut signals).await;
+        }
+        end
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the loop tells the machine the time"
     )]
-    pub(super) async fn run(&mut self) -> io::Result<WatchEnd> {
-        let mut signals = Signals::new()?;
+    async fn watch(
+        &mut self,
+        signals: &mut Signals,
+        running: &mut Option<Running>,
+    ) -> Result<WatchEnd, ToolError> {
         let mut looks: Interval = interval(self.poll);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut running: Option<Running> = None;
         let mut stopped_by = None;
         loop {
             let wake = tokio::select! {
@@ -103,14 +132,14 @@ impl Driver {
                 _ = looks.tick() => Wake::Look,
             };
             let event = match wake {
-                Wake::Look => Event::Scanned(self.scanner.scan()?),
+                Wake::Look => self.look(),
                 Wake::Ended(status) => match running.take() {
                     Some(running) => outcome(&running.files, status),
                     None => continue,
                 },
                 Wake::Signal(number) => {
                     stopped_by.get_or_insert(number);
-                    if let Some(running) = &running {
+                    if let Some(running) = running {
                         signal(&running.child, number);
                     }
                     Event::Stop
@@ -122,7 +151,7 @@ impl Driver {
                     match action {
                         Action::Say(text) => say::info(text),
                         Action::Evaluate(name) => match self.start(&name) {
-                            Ok(started) => running = Some(started),
+                            Ok(started) => *running = Some(started),
                             Err(event) => events.push(event),
                         },
                         Action::Finish => {
@@ -132,7 +161,28 @@ impl Driver {
                     }
                 }
             }
-            self.write()?;
+            match self.write() {
+                Err(ToolError::Watch(unwritten)) => self.say_once(&unwritten),
+                written => written?,
+            }
+        }
+    }
+
+    /// Looks at the folder of the checkpoints.
+    fn look(&mut self) -> Event {
+        match self.scanner.scan() {
+            Ok(scan) => Event::Scanned(scan),
+            Err(err) => {
+                let path = self.checkpoints.clone();
+                Event::Unreadable(WatchError::Checkpoints { path, err }.to_string())
+            }
+        }
+    }
+
+    /// Says that the curve cannot be written, which is tried again with the next event.
+    fn say_once(&mut self, unwritten: &WatchError) {
+        if !std::mem::replace(&mut self.is_unwritten, true) {
+            say::warning(format_args!("{unwritten}; it is tried again"));
         }
     }
 
@@ -152,7 +202,10 @@ impl Driver {
     }
 
     /// Writes the curve if it has changed, and prints it if a checkpoint was evaluated.
-    fn write(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Returns [`WatchError::Curve`] if it cannot be written, and the errors of stdout.
+    fn write(&mut self) -> Result<(), ToolError> {
         let points = self.points();
         if points == self.curve.points && !self.curve.written.is_empty() {
             return Ok(());
@@ -160,7 +213,7 @@ impl Driver {
         let evaluated =
             |points: &[Point]| points.iter().filter(|one| one.overall.is_some()).count();
         let is_news = evaluated(&points) > evaluated(&self.curve.points);
-        self.curve = Curve {
+        let curve = Curve {
             schema: SCHEMA.to_owned(),
             checkpoints: self.checkpoints.display().to_string(),
             jobs_file: self.jobs_file.display().to_string(),
@@ -168,11 +221,16 @@ impl Driver {
             written: rfc3339(SystemTime::now()),
             points,
         };
-        self.curve.write(&self.output)?;
-        match is_news {
-            true => print(self.curve.table().trim_end()),
-            false => Ok(()),
+        curve.write(&self.output).map_err(|err| {
+            let path = self.output.join("watch.json");
+            WatchError::Curve { path, err }
+        })?;
+        self.curve = curve;
+        self.is_unwritten = false;
+        if is_news {
+            print(self.curve.table().trim_end())?;
         }
+        Ok(())
     }
 
     /// Returns the points of the curve by step, with results from their run folders.

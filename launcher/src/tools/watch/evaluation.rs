@@ -100,6 +100,8 @@ impl EvaluationFiles {
             .stderr(log);
         // Signals of the terminal reach the watch alone, which passes them on.
         command.process_group(0);
+        // The watch stops it in order; this is for a panic.
+        command.kill_on_drop(true);
         command.spawn()
     }
 

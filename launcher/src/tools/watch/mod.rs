@@ -108,6 +108,8 @@ pub(super) enum WatchError {
     Lock(#[from] LockError),
     #[error("cannot read the folder of the checkpoints, `{}`: {err}", path.display())]
     Checkpoints { path: PathBuf, err: io::Error },
+    #[error("cannot write the curve, `{}`: {err}", path.display())]
+    Curve { path: PathBuf, err: io::Error },
     #[error(
         "`{}` has the results of other jobs: choose another --output",
         path.display()
@@ -174,6 +176,7 @@ fn driver(
         jobs_file: args.jobs.clone(),
         poll: Duration::from_secs(args.poll),
         curve,
+        is_unwritten: false,
     };
     driver.remember(now);
     Ok(driver)

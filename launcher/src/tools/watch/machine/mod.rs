@@ -72,6 +72,8 @@ pub(super) struct Scan {
 pub(super) enum Event {
     /// The folder was looked at.
     Scanned(Scan),
+    /// The folder could not be looked at, for this reason.
+    Unreadable(String),
     /// The evaluation that runs has ended with a complete report.
     Evaluated,
     /// The evaluation that runs has ended without one.
@@ -143,6 +145,8 @@ pub(super) struct Machine {
     /// When something new was seen, or an evaluation ended.
     changed: Instant,
     is_scanned: bool,
+    /// Whether the last look at the folder failed.
+    is_unreadable: bool,
     is_stopping: bool,
 }
 
@@ -154,6 +158,7 @@ impl Machine {
             temporary: BTreeSet::new(),
             changed: now,
             is_scanned: false,
+            is_unreadable: false,
             is_stopping: false,
         }
     }
@@ -196,6 +201,7 @@ impl Machine {
         let mut actions = Vec::new();
         match event {
             Event::Scanned(scan) => self.scanned(scan, now, &mut actions),
+            Event::Unreadable(reason) => self.unreadable(&reason, &mut actions),
             Event::Evaluated => self.ended(State::Evaluated, None, now),
             Event::Failed(reason) => self.failed(reason, now, &mut actions),
             Event::Held(reason) => self.held(reason, now, &mut actions),
@@ -205,7 +211,18 @@ impl Machine {
         actions
     }
 
+    /// A file server may be away for a moment, and a trainer may replace the folder.
+    fn unreadable(&mut self, reason: &str, actions: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.is_unreadable, true) {
+            actions.push(Action::Say(format!("{reason}; it is tried again")));
+        }
+    }
+
     fn scanned(&mut self, scan: Scan, now: Instant, actions: &mut Vec<Action>) {
+        if std::mem::replace(&mut self.is_unreadable, false) {
+            let text = "the folder of the checkpoints can be read again".to_owned();
+            actions.push(Action::Say(text));
+        }
         let renamed = std::mem::replace(&mut self.temporary, scan.temporary);
         self.is_scanned = true;
         for (name, checkpoint) in &mut self.checkpoints {
@@ -294,12 +311,18 @@ impl Machine {
 
     fn failed(&mut self, reason: String, now: Instant, actions: &mut Vec<Action>) {
         let (attempts, is_stopping) = (self.rules.attempts, self.is_stopping);
+        let is_unreadable = self.is_unreadable;
         let Some((name, checkpoint)) = self.running() else {
             return;
         };
         let name = name.clone();
         if is_stopping {
             // It was stopped, and continues where it was at the next start.
+            return self.ended(State::Ready, None, now);
+        }
+        if is_unreadable {
+            let text = format!("{name}: evaluated again when its folder can be read: {reason}");
+            actions.push(Action::Say(text));
             return self.ended(State::Ready, None, now);
         }
         if !checkpoint.is_present {
@@ -351,7 +374,11 @@ impl Machine {
         let may_run = |checkpoint: &Checkpoint| {
             checkpoint.state == State::Ready && checkpoint.not_before.is_none_or(|at| at <= now)
         };
-        let ready = self.checkpoints.iter_mut().filter(|(_, one)| may_run(one));
+        let is_unreadable = self.is_unreadable;
+        let ready = self
+            .checkpoints
+            .iter_mut()
+            .filter(|(_, one)| !is_unreadable && may_run(one));
         if let Some((name, checkpoint)) = ready.min_by_key(|(_, one)| rank(one)) {
             checkpoint.state = State::Running;
             return Some(Action::Evaluate(name.clone()));
@@ -362,6 +389,11 @@ impl Machine {
     /// Returns whether the watch ends, when nothing runs.
     fn is_over(&self, now: Instant) -> bool {
         let all = || self.checkpoints.values();
+        let is_idle = |timeout| now.duration_since(self.changed) >= timeout;
+        let is_idle = self.rules.idle_timeout.is_some_and(is_idle);
+        if self.is_unreadable && is_idle {
+            return true;
+        }
         if !self.is_scanned || all().any(|one| one.state == State::Ready) {
             return false;
         }
@@ -369,11 +401,10 @@ impl Machine {
             let is_done = |one: &&Checkpoint| matches!(one.state, State::Evaluated | State::Failed);
             all().filter(is_done).any(|one| one.step >= until)
         };
-        let is_idle = |timeout| now.duration_since(self.changed) >= timeout;
         let is_settling = |one: &Checkpoint| one.state == State::Settling && one.reason.is_none();
         (self.rules.once && !all().any(is_settling))
             || self.rules.until.is_some_and(has_reached)
-            || self.rules.idle_timeout.is_some_and(is_idle)
+            || is_idle
     }
 }
 

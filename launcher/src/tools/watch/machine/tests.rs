@@ -306,3 +306,61 @@ fn the_idle_timeout_counts_from_the_last_change() {
     assert_eq!(watch.after(99), []);
     assert_eq!(watch.after(1), [Action::Finish]);
 }
+
+const AWAY: &str = "cannot read the folder of the checkpoints, `runs`: No such file or directory";
+
+impl Watch {
+    /// Fails to look at the folder some seconds later.
+    fn away(&mut self, seconds: u64) -> Vec<Action> {
+        self.now += Duration::from_secs(seconds);
+        self.on(Event::Unreadable(AWAY.to_owned()))
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_said_once_and_nothing_starts_until_it_is_back() {
+    let mut watch = Watch::new(WatchRules {
+        once: true,
+        ..RULES
+    });
+    watch.put(1, 1).put(2, 1).after(0);
+    assert_eq!(watch.after(10), evaluate(1));
+    assert_eq!(watch.away(5), []);
+    assert_eq!(watch.on(Event::Evaluated), [], "step_2 may not be there");
+    assert_eq!(watch.away(5), []);
+    assert_eq!(watch.after(5), evaluate(2), "it is as it was");
+    assert_eq!(
+        watch.said,
+        [
+            format!("{AWAY}; it is tried again"),
+            "the folder of the checkpoints can be read again".to_owned()
+        ]
+    );
+    assert_eq!(watch.on(Event::Evaluated), [Action::Finish]);
+}
+
+#[test]
+fn a_failure_while_the_folder_cannot_be_read_is_not_counted() {
+    let mut watch = Watch::new(RULES);
+    watch.put(1, 1).after(0);
+    assert_eq!(watch.after(10), evaluate(1));
+    watch.away(5);
+    assert_eq!(watch.on(Event::Failed("no config.json".to_owned())), []);
+    assert_eq!(watch.after(5), evaluate(1));
+    assert_eq!(watch.machine.checkpoints["step_1"].failures, 0);
+}
+
+#[test]
+fn a_watch_over_a_folder_that_stays_away_ends_when_it_is_idle_or_stopped() {
+    let idle_timeout = Some(Duration::from_secs(60));
+    let mut watch = Watch::new(WatchRules {
+        idle_timeout,
+        ..RULES
+    });
+    watch.put(1, 1).after(0);
+    assert_eq!(watch.away(30), []);
+    assert_eq!(watch.away(30), [Action::Finish]);
+    let mut watch = Watch::new(RULES);
+    watch.away(1000);
+    assert_eq!(watch.on(Event::Stop), [Action::Finish]);
+}
