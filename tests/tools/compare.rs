@@ -136,6 +136,28 @@ fn jobs_of_one_run_are_compared_where_their_seeds_are_equal_by_design() {
 }
 
 #[test]
+fn a_job_that_is_paired_twice_is_refused() {
+    let run = Run::new(&[job("old", 4), job("new", 4), job("other", 4)]);
+    run.whole();
+    let paired = |pairs: [&str; 2]| {
+        let words = [
+            "compare",
+            run.path(),
+            run.path(),
+            "--pair",
+            pairs[0],
+            "--pair",
+            pairs[1],
+        ];
+        rrun(&words).fails_with(1)
+    };
+    paired(["old=new", "old=other"])
+        .complains("--pair names the job `old` of A twice, expected each job once");
+    paired(["old=new", "other=new"])
+        .complains("--pair names the job `new` of B twice, expected each job once");
+}
+
+#[test]
 fn without_a_pair_the_comparison_has_failed_and_says_why() {
     let run = Run::new(&[job("old", 4), job("new", 4)]);
     run.whole();

@@ -124,6 +124,8 @@ enum ToolError {
     Io(#[from] io::Error),
     #[error("`{}` has no job `{name}`", path.display())]
     NoJob { path: PathBuf, name: String },
+    #[error("--pair names the job `{1}` of {0} twice, expected each job once")]
+    PairedTwice(&'static str, String),
     #[error("no episodes can be paired: {0}")]
     NoPairs(&'static str),
     #[error(transparent)]

@@ -3,7 +3,7 @@
 mod formats;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -128,6 +128,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, ToolError> {
 fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     let (a, b) = (Side::read(&args.a)?, Side::read(&args.b)?);
     let renamed: BTreeMap<_, _> = args.pairs.iter().cloned().collect();
+    check_once(&args.pairs)?;
     for (of_a, of_b) in &args.pairs {
         for (side, name) in [(&a, of_a), (&b, of_b)] {
             if !side.has(name) {
@@ -154,6 +155,20 @@ fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
         Some(GateVerdict::Regression) => ExitCode::from(LOST),
         Some(GateVerdict::Undecided { .. }) => ExitCode::from(UNDECIDED),
     })
+}
+
+/// Checks that no job is paired with two others.
+fn check_once(pairs: &[(String, String)]) -> Result<(), ToolError> {
+    let (mut of_a, mut of_b) = (BTreeSet::new(), BTreeSet::new());
+    for (a, b) in pairs {
+        if !of_a.insert(a) {
+            return Err(ToolError::PairedTwice("A", a.clone()));
+        }
+        if !of_b.insert(b) {
+            return Err(ToolError::PairedTwice("B", b.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// Prints a comparison in the format that was asked for.
