@@ -16,7 +16,7 @@
 //! no GPU                ─► the first that opens
 //! ```
 //!
-//! Within each group but the first, local ranks start at different devices. Devices that do not
+//! Within each group, local ranks start at different devices. Devices that do not
 //! open are skipped. [`note`] tells the user if a rank does not get the device of its GPU.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Models how a checkpoint is loaded to the GPU: one block for all weights, then fused layers, each
 //! allocated while its parts are still there, which leaves gaps.
 //!
-//! It follows `runtime/gr00t/src/weights/ahead.rs` and `Gr00t::lean`. Tensors that are not
+//! It follows `runtime/gr00t/src/weights/ahead.rs` and `Gr00t::fused`. Tensors that are not
 //! changed are counted as one.
 
 use crate::memory::allocator::{Allocation, Allocator, SMALL};

@@ -42,7 +42,7 @@ pub struct LiveEpisode {
     pub latency: FeltLatency,
 }
 
-/// EpisodePlace an episode ran: rank, environment and build.
+/// Where an episode ran: rank, environment and build.
 #[derive(Clone, Copy, Debug)]
 pub struct EpisodePlace {
     /// Global rank.
