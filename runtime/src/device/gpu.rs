@@ -4,7 +4,7 @@
 use jobs::journal::RankGpu;
 use tch::Device;
 
-use crate::device::VisibleDevices;
+use crate::device::{VisibleDevices, cards};
 use crate::env;
 use crate::policy::{InferenceError, PolicyError};
 use c10d::torch_error::{caught_of_libtorch, first_line, is_context_lost};
@@ -150,21 +150,20 @@ pub fn of_machine(device: Device) -> Option<env::Gpu> {
     let Device::Cuda(index) = device else {
         return None;
     };
-    let number = physical(
-        device,
-        std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(),
-    );
     let facts = cuda::load().ok().and_then(|cuda| cuda.device(index).ok());
+    let pci = facts.map(|facts| facts.pci);
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let number = pci.as_deref().and_then(cards::number);
     Some(env::Gpu {
         index,
-        number,
-        pci: facts.map(|facts| facts.pci),
+        number: number.or_else(|| physical(device, visible.as_deref())),
+        pci,
     })
 }
 
-/// Returns the index that `nvidia-smi` gives to `device`. `nvidia-smi` counts all GPUs of the
-/// machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Returns `None` if that list has UUIDs,
-/// because they have no index.
+/// Returns the index that `nvidia-smi` gives to `device` if all GPUs are the same. `nvidia-smi`
+/// counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Returns `None` if that
+/// list has UUIDs, because they have no index.
 fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
     let Device::Cuda(index) = device else {
         return None;

@@ -12,6 +12,7 @@
 use c10d::cuda;
 use tch::Device;
 
+mod cards;
 pub mod gpu;
 mod request;
 mod wish;
