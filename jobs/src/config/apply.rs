@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::Config;
-use crate::policies::PolicyType;
+use crate::policies::{PolicyType, canonical_policy};
 
 impl Config {
     /// Returns the jobs in the form of a jobs file: those of `jobs` (a parsed jobs file), otherwise
@@ -82,8 +82,12 @@ impl Config {
             .and_then(Value::as_str)
             .and_then(PolicyType::of)
             .is_some_and(|policy| policy.row().has_checkpoint);
-        let same = is_of_config(policy, self.under.get("policy_type"));
-        let names_policy = self.under.contains_key("policy_type");
+        let named = self.under.get("policy_type");
+        let canonical = |name: &Value| name.as_str().map(canonical_policy).map(str::to_owned);
+        // Either may use another name of the same policy.
+        let same =
+            is_of_config(policy, named) || policy.and_then(canonical) == named.and_then(canonical);
+        let names_policy = named.is_some();
         if let Some(Value::Object(ours)) = self
             .under
             .get("policy_config_dict")

@@ -181,6 +181,22 @@ fn a_checkpoint_goes_to_policies_that_have_one() {
 }
 
 #[test]
+fn settings_go_to_a_job_that_names_the_same_policy_by_another_of_its_names() {
+    let model = "model: {model_path: /models/x, num_action_chunks: 4}";
+    let config = |policy: &str| read(&[&format!("rollout: {{policy_type: {policy}, {model}}}")]);
+    let chunk = |policy: &str, name: &str| {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"},
+                           "policy_type": name, "num_episodes": 1});
+        let jobs = config(policy).unwrap().jobs(Some(json!({"jobs": [entry]})));
+        let mut job = parse(&jobs.unwrap()).unwrap().remove(0);
+        job.policy_config.remove("action_chunk_length")
+    };
+    assert_eq!(chunk("gr00t", "gr00t_closedloop"), Some(json!(4)));
+    assert_eq!(chunk("gr00t_closedloop", "gr00t"), Some(json!(4)));
+    assert_eq!(chunk("gr00t", "scripted"), None);
+}
+
+#[test]
 fn later_files_win_and_keys_with_dots_are_paths() {
     let first = "env: {eval: {environment: reach, video_cfg: {save_video: True, fps: 10}, total_num_envs: 8}}";
     let config = read(&[
