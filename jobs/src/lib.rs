@@ -28,6 +28,7 @@ pub mod file;
 pub mod files;
 pub mod host;
 pub mod hub;
+pub mod inputs;
 pub mod installed;
 pub mod job;
 pub mod journal;

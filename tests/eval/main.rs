@@ -17,6 +17,7 @@ mod exported;
 mod files;
 mod gr00t;
 mod hangs;
+mod identity;
 mod latency;
 mod left_out;
 mod lerobot_policy;

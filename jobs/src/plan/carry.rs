@@ -42,9 +42,9 @@ impl Carry {
     pub(super) fn line(&self, line: &Line) -> Option<Line> {
         let mut line = line.clone();
         let (index, episode) = match &mut line {
-            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => return Some(line),
-            // It was about the jobs as they were.
-            Line::Decision(_) => return None,
+            Line::Rank(_) | Line::RankEnd(_) => return Some(line),
+            // They were about the jobs as they were. Files are hashed again at the next start.
+            Line::Decision(_) | Line::PolicyFiles(_) => return None,
             Line::JobStart(start) => (&mut start.job_index, None),
             Line::JobEnd(end) => (&mut end.job_index, None),
             Line::EpisodeStart(start) => (&mut start.job_index, Some(start.episode)),

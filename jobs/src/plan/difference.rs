@@ -81,8 +81,9 @@ impl Difference {
         let compare = |job: &Job| {
             let other = by_name.get(job.name.as_str());
             let fate = other.map_or(JobFate::Removed, |other| {
-                let fields =
+                let mut fields =
                     Identity::of(job, run.seed).differences(&Identity::of(other, now.seed));
+                fields.extend(now.input_changes(run, other));
                 match () {
                     () if fields.is_empty() => JobFate::Same,
                     () if fields.iter().all(FieldChange::is_coverage) => JobFate::Kept(fields),

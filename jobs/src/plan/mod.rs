@@ -10,8 +10,8 @@
 //!                                                  supersede ─ carry ─► superseded/<n>
 //! ```
 //! A run is defined by what its results depend on: its jobs by name, each with its environment,
-//! policy, seed, length and rules. The number of ranks and environments, where they run, and what
-//! is filmed may change with every start.
+//! policy, seed, length and rules, and the contents of the files that these name. The number of
+//! ranks and environments, where they run, and what is filmed may change with every start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use crate::assign::Only;
 use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
 use crate::files::{self, MAX_DOCUMENT_BYTES};
+use crate::inputs::InputFile;
 use crate::job::{Job, Length};
 use crate::journal::Provenance;
 use crate::layout::RunFolder;
@@ -34,6 +35,7 @@ mod difference;
 mod error;
 mod git;
 mod identity;
+mod inputs;
 mod lock;
 mod provenance;
 mod quick;
@@ -46,6 +48,7 @@ pub use difference::{ComparedJob, Difference, JobFate};
 pub use error::RunFolderError;
 pub use git::Git;
 pub use identity::{FieldChange, Identity};
+pub use inputs::InputsNow;
 pub(crate) use lock::Lock as PlanLock;
 pub use provenance::{fingerprint, joined as joined_provenance};
 pub use resumed::Resumed;
@@ -85,6 +88,13 @@ pub struct RunPlan {
     pub world_size: usize,
     /// All jobs that may run, in the order of the file.
     pub jobs: Vec<Job>,
+    /// What decides the outcomes of the jobs beside their settings: the files that they name and
+    /// import, by path, as they were when the run was begun.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, InputFile>,
+    /// The inputs of each job at this start; `None` in a process that does not compare them.
+    #[serde(skip)]
+    pub now: Option<InputsNow>,
     /// The model server that `rrun` keeps running beside the ranks, as the first start had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_server: Option<ModelServer>,

@@ -35,7 +35,7 @@ impl RunPlan {
         })
     }
 
-    fn settled(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
+    fn settled(mut self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
         let io = io(folder.root());
         if supersede::is_half_done(folder) {
             let _lock = Lock::to_change(folder).map_err(&io)?;
@@ -46,7 +46,8 @@ impl RunPlan {
             self.begin(folder)?;
         }
         let found = Self::read(folder)?;
-        if self.renewed(&found).jobs == found.jobs && Difference::between(&found, &self).is_none() {
+        self.settle_inputs(&found, folder, begun(&folder.journals()));
+        if self.renewed(&found).is_as(&found) && Difference::between(&found, &self).is_none() {
             return Ok(found);
         }
         let _lock = Lock::to_change(folder).map_err(&io)?;
@@ -84,12 +85,13 @@ impl RunPlan {
 
     /// Continues the run under the lock. The plan in the folder differs from this one, or did a
     /// moment ago.
-    fn change(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
+    fn change(mut self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
         let io = io(folder.root());
         let found = Self::read(folder)?;
+        self.settle_inputs(&found, folder, begun(&folder.journals()));
         let difference = Difference::between(&found, &self);
         let renewed = self.renewed(&found);
-        if difference.is_none() && renewed.jobs == found.jobs {
+        if difference.is_none() && renewed.is_as(&found) {
             return Ok(found);
         }
         if !patience::wait_for(|| !journal::in_use(&folder.journals())) {
@@ -141,7 +143,9 @@ impl RunPlan {
             return Ok(Vec::new());
         }
         let found = Self::read(folder)?;
-        let difference = Difference::between(&found, self);
+        let mut settled = self.clone();
+        settled.settle_inputs(&found, folder, true);
+        let difference = Difference::between(&found, &settled);
         if difference.is_none() {
             let reordered =
                 "the jobs are in a different order than in the run, whose order is kept".to_owned();
@@ -185,8 +189,14 @@ impl RunPlan {
         };
         Self {
             jobs: found.jobs.iter().map(renew).collect(),
+            inputs: self.renewed_inputs(found),
             ..found.clone()
         }
+    }
+
+    /// Returns whether both have the same jobs, run in the same way, with the same inputs.
+    fn is_as(&self, found: &Self) -> bool {
+        (&self.jobs, &self.inputs) == (&found.jobs, &found.inputs)
     }
 
     /// Returns this plan as the successor of the one that was found: it belongs to the same run.

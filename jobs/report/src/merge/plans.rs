@@ -1,9 +1,10 @@
 //! Merges several plans: their jobs may be the same, different, or partly the same, but no two
 //! different jobs have the same name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jobs::episode_numbers::EpisodeNumbers;
+use jobs::inputs::InputFile;
 use jobs::job::{Job, JobIndex, Status};
 use jobs::plan::{Difference, RunPlan, joined_provenance};
 use jobs::{secrets, sha256};
@@ -15,6 +16,7 @@ use crate::merge::{MergeError, journals};
 /// set of inputs only: if they differ in something irrelevant, the smallest text is taken.
 pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
     let jobs = jobs(inputs)?;
+    let files = input_files(inputs)?;
     let seed = seed(inputs)?;
     let places: HashMap<String, JobIndex> = jobs
         .iter()
@@ -55,6 +57,8 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
         only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
         world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
         jobs,
+        inputs: files,
+        now: None,
         model_server: None,
         options: plans.iter().skip(1).fold(plans[0].options.clone(), common),
         rrun: plans
@@ -148,6 +152,40 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
         job
     };
     Ok(order.into_iter().enumerate().map(placed).collect())
+}
+
+/// Returns the files that decide the outcomes of the jobs. Runs that share a job must have had the
+/// same ones, as far as their sums are known.
+fn input_files(inputs: &[Input]) -> Result<BTreeMap<String, InputFile>, MergeError> {
+    let mut files: BTreeMap<&str, Vec<(&Input, &InputFile)>> = BTreeMap::new();
+    for input in inputs {
+        for (path, file) in &input.plan().inputs {
+            let known = files.entry(path).or_default();
+            let other = known.iter().find(|(owner, other)| {
+                let is_known = other.sha256.is_some() && file.sha256.is_some();
+                is_known && !other.is_same(file) && share_a_job(owner.plan(), input.plan())
+            });
+            if let Some((owner, other)) = other {
+                return Err(MergeError::Jobs {
+                    a: owner.root().to_owned(),
+                    b: input.root().to_owned(),
+                    lines: vec![format!("`{path}`: {other} → {file}")],
+                });
+            }
+            known.push((input, file));
+        }
+    }
+    let key = |file: &&InputFile| (file.sha256.clone(), file.bytes, file.modified);
+    let chosen = |(path, known): (&str, Vec<(&Input, &InputFile)>)| {
+        let file = known.into_iter().map(|(_, file)| file).max_by_key(key)?;
+        Some((path.to_owned(), file.clone()))
+    };
+    Ok(files.into_iter().filter_map(chosen).collect())
+}
+
+fn share_a_job(a: &RunPlan, b: &RunPlan) -> bool {
+    let names: HashSet<&str> = a.jobs.iter().map(|job| job.name.as_str()).collect();
+    b.jobs.iter().any(|job| names.contains(job.name.as_str()))
 }
 
 /// Returns the job as if all of its episodes were selected and none was done. A part that `--only`

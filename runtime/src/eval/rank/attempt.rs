@@ -164,6 +164,7 @@ impl Evaluation<'_> {
             place: setup.placement.place(self.args, &setup.env, work, device),
             inference: &self.inference,
             seed: setup.plan.seed,
+            inputs: &setup.plan.inputs,
             folder: &setup.folder,
             stop: self.stop,
             meter,

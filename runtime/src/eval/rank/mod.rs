@@ -49,7 +49,7 @@ use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::idle::IdleRank;
 use crate::eval::rank::job_queue::JobQueue;
 use crate::eval::rank::observers::Observers;
-use crate::eval::rank::policy_files::{HashedFiles, PolicyHashing};
+use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rollout::inference::InferenceThread;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::versions::versions;
@@ -115,8 +115,8 @@ impl<'a> Evaluation<'a> {
         let (mut history, _extract) = history::begin(setup, peers.eval_store(), progress)?;
         self.announce(&history);
         if setup.env.rank == 0 {
-            let (jobs, cache) = (&setup.plan.jobs, setup.folder.policy_files());
-            self.hashing = Some(PolicyHashing::start(jobs, &history.lines, cache));
+            let (plan, cache) = (&setup.plan, setup.folder.policy_files());
+            self.hashing = Some(PolicyHashing::start(plan, &history.lines, cache));
         }
         self.begin_early_stop(&history);
         let own = setup.placement.work.clone();
@@ -158,16 +158,10 @@ impl<'a> Evaluation<'a> {
     /// Writes journal lines for the policy files that have been hashed.
     fn note_policy_files(
         &mut self,
-        take: fn(&mut PolicyHashing) -> Vec<HashedFiles>,
+        take: fn(&mut PolicyHashing) -> Vec<Line>,
     ) -> Result<(), RankError> {
         let hashed = self.hashing.as_mut().map(take).unwrap_or_default();
-        for HashedFiles { line, warning } in hashed {
-            if let Some(warning) = warning {
-                self.observers.progress.say(&warning);
-            }
-            self.append(&line)?;
-        }
-        Ok(())
+        hashed.iter().try_for_each(|line| self.append(line))
     }
 
     /// Returns the first heartbeat of this rank, with its share of the work, and starts the

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use jobs::eval_args::EvalArgs;
+use jobs::inputs::Asker;
 use jobs::job::{Job, Status};
 use jobs::journal::Journal;
 use jobs::known;
@@ -63,6 +64,10 @@ impl RankSetup {
         let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."))
             .of_launch(env.launch.clone());
+        let plan = match asker(&env) {
+            Some(asker) => plan.with_inputs(&folder, asker, &variable),
+            None => plan,
+        };
         check_jobs(&plan.jobs, &jobs_file)?;
         known::check_to_run(&plan.jobs, args).map_err(|err| SetupRefusal::Unknown {
             file: jobs_file.clone(),
@@ -111,6 +116,16 @@ impl RankSetup {
             ));
         }
         Ok(journal)
+    }
+}
+
+/// Returns how this rank compares the inputs of the jobs with those of the run: not at all if a
+/// launcher has done it. Each job looks at its own inputs again when it begins.
+fn asker(env: &RankEnv) -> Option<Asker> {
+    match (&env.launch, env.rank, env.restart_count) {
+        (Some(_), _, _) => None,
+        (None, 0, 0) => Some(Asker::OneOfSeveral),
+        (None, _, _) => Some(Asker::Rank),
     }
 }
 

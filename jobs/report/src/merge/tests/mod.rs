@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use jobs::episode::{DemoRef, Episode, VideoRef};
+use jobs::inputs::InputFile;
 use jobs::job::{Job, JobIndex};
 use jobs::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
 use jobs::samples;
@@ -291,6 +292,32 @@ fn jobs_of_one_name_that_differ_are_refused_with_what_differs() {
         "{refusal}"
     );
     assert!(!place.path("out").exists());
+}
+
+#[test]
+fn runs_of_one_job_with_other_contents_of_a_file_are_refused() {
+    let folders = MergeFolders::new();
+    let file = |sum: &str| InputFile {
+        bytes: 9,
+        modified: 1,
+        sha256: Some(sum.to_owned()),
+    };
+    let run = |name: &str, job_of: &str, sum: &str| {
+        let mut run = folders.run(name, &[job(job_of)]);
+        run.plan.inputs = [("policy.py".to_owned(), file(sum))].into();
+        run.save();
+        run.rank(0, &[(job_of, 0, 5)]);
+    };
+    run("a", "reach", "1234");
+    run("b", "reach", "5678");
+    run("c", "other", "5678");
+    run("d", "reach", "1234");
+    let refused = folders.merge(&["a", "b"], "out").unwrap_err().to_string();
+    assert!(
+        refused.contains("`policy.py`: SHA-256 1234… → SHA-256 5678…"),
+        "{refused}"
+    );
+    assert!(folders.merge(&["a", "c", "d"], "out").is_ok());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use fit::memory::measured::MeasuredError;
 use jobs::assign::{Assignment, Shard};
 use jobs::eval_args::EvalArgs;
+use jobs::inputs::Asker;
 use jobs::known;
 use jobs::layout::RunFolder;
 use jobs::live::PAGE_TOKEN_VARIABLE;
@@ -251,13 +252,20 @@ impl EvalRequest {
             .then(|| idle::note(&self.setup.file.jobs, world_size, self.setup.assignment))
             .flatten();
         let seating = SeatingPlan::new(&self.setup, placement, resources, &room);
+        let asker = match launch.nodes.1 {
+            1 => Asker::Alone,
+            _ => Asker::OneOfSeveral,
+        };
         let run = RunPlan::new(
             &self.args,
             self.setup.file,
             world_size,
             rfc3339(SystemTime::now()),
         )
-        .started_in(Path::new("."));
+        .started_in(Path::new("."))
+        .with_inputs(&RunFolder::new(&output), asker, &|name| {
+            std::env::var(name).ok()
+        });
         let comparison = sequential::of_run(&self.args, &run)?;
         let accepts_changed_jobs = self.args.accept_changed_jobs;
         let folder = RunFolder::new(&output);

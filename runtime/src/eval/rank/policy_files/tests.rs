@@ -1,8 +1,11 @@
-//! Hashes of checkpoints, and the warning about other files.
+//! Hashes of checkpoints and other inputs.
 
+use std::fs;
 use std::process::Command;
 
 use serde_json::json;
+
+use jobs::inputs::InputFile;
 
 use super::*;
 
@@ -28,7 +31,7 @@ fn checkpoint() -> tempfile::TempDir {
     dir
 }
 
-fn jobs_of(model: &Path, replay: &Path) -> Vec<Job> {
+fn plan_of(model: &Path, replay: &Path) -> RunPlan {
     let entry = |name: &str, policy: &str, config: serde_json::Value| {
         json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": policy,
                "policy_config_dict": config, "num_episodes": 1})
@@ -39,7 +42,10 @@ fn jobs_of(model: &Path, replay: &Path) -> Vec<Job> {
         entry("c", "replay_action", json!({"replay_file_path": replay})),
         entry("d", "scripted", json!({})),
     ]});
-    jobs::file::parse(&entries).unwrap()
+    RunPlan {
+        jobs: jobs::file::parse(&entries).unwrap(),
+        ..RunPlan::default()
+    }
 }
 
 fn shell(folder: &Path, script: &str) -> String {
@@ -56,8 +62,8 @@ fn shell(folder: &Path, script: &str) -> String {
         .to_owned()
 }
 
-fn lines(found: Vec<HashedFiles>) -> Vec<PolicyFiles> {
-    let files = |found: HashedFiles| match found.line {
+fn lines(found: Vec<Line>) -> Vec<PolicyFiles> {
+    let files = |found: Line| match found {
         Line::PolicyFiles(files) => files,
         other => panic!("{other:?}"),
     };
@@ -68,8 +74,8 @@ fn lines(found: Vec<HashedFiles>) -> Vec<PolicyFiles> {
 fn files_and_folders_have_the_sums_that_sha256sum_gives() {
     let dir = checkpoint();
     let model = dir.path().join("model");
-    let jobs = jobs_of(&model, &dir.path().join("blob"));
-    let found = lines(PolicyHashing::start(&jobs, &[], dir.path().join("cache")).finish());
+    let plan = plan_of(&model, &dir.path().join("blob"));
+    let found = lines(PolicyHashing::start(&plan, &[], dir.path().join("cache")).finish());
     let of_folder = "find -L . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum";
     let wanted = [
         shell(&model, of_folder),
@@ -91,43 +97,30 @@ fn files_and_folders_have_the_sums_that_sha256sum_gives() {
 }
 
 #[test]
-fn a_line_that_is_there_is_not_written_again_and_other_files_are_said() {
+fn a_line_that_is_there_is_not_written_again() {
     let dir = checkpoint();
     let model = dir.path().join("model");
-    let jobs = jobs_of(&model, &dir.path().join("blob"));
+    let plan = plan_of(&model, &dir.path().join("blob"));
     let read =
-        |before: &[Line]| PolicyHashing::start(&jobs, before, dir.path().join("cache")).finish();
-    let first: Vec<Line> = read(&[]).into_iter().map(|found| found.line).collect();
+        |before: &[Line]| PolicyHashing::start(&plan, before, dir.path().join("cache")).finish();
+    let first = read(&[]);
     assert_eq!(read(&first).len(), 0);
     fs::write(model.join("config.json"), "other").unwrap();
-    let found = read(&first);
-    assert_eq!(found.len(), 1);
-    let warning = found[0].warning.as_deref().unwrap();
-    assert!(
-        warning.contains("model` has different files than before"),
-        "{warning}"
-    );
+    assert_eq!(read(&first).len(), 1);
 }
 
 #[test]
-fn what_was_read_before_is_read_again_only_when_it_has_changed() {
+fn large_inputs_that_are_no_policy_have_sums_for_the_next_start() {
     let dir = checkpoint();
-    let (blob, path) = (dir.path().join("blob"), dir.path().join("cache"));
-    let go_on = AtomicBool::new(false);
-    let first = HashCache::open(&path).file(&blob, &go_on).unwrap();
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace(&first.sha256, "remembered")).unwrap();
-    assert_eq!(
-        HashCache::open(&path).file(&blob, &go_on).unwrap().sha256,
-        "remembered"
-    );
-    fs::write(&blob, "other").unwrap();
-    assert_ne!(
-        HashCache::open(&path).file(&blob, &go_on).unwrap().sha256,
-        "remembered"
-    );
-    fs::write(&path, "no cache").unwrap();
-    assert_eq!(HashCache::open(&path).file(&blob, &go_on).unwrap().bytes, 5);
+    let (blob, cache) = (dir.path().join("blob"), dir.path().join("cache"));
+    let file = InputFile::at(&blob).unwrap();
+    let plan = RunPlan {
+        inputs: [(blob.display().to_string(), file.clone())].into(),
+        ..RunPlan::default()
+    };
+    assert_eq!(PolicyHashing::start(&plan, &[], cache.clone()).finish(), []);
+    let sum = shell(dir.path(), "sha256sum blob");
+    assert_eq!(SumCache::open(&cache).sum(&blob, &file), Some(&*sum));
 }
 
 #[test]

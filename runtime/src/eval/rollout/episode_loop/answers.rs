@@ -305,6 +305,8 @@ impl EpisodeLoop<'_, '_> {
             };
             self.recording.log.write(&Line::EnvLost(Box::new(lost)))?;
             if ruling.again {
+                // The next process reads the simulator again.
+                self.active.context.check_inputs()?;
                 self.totals.env_restarts += 1;
                 self.groups[index].schedule.again(env);
                 let restart = Restart {

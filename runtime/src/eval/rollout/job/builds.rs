@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::env::{self, AnswerBatch, Answers, EnvError, EnvIndex, EnvSpec, NewEnv, VectorEnv};
+use crate::env::{self, AnswerBatch, Answers, EnvIndex, EnvSpec, NewEnv, VectorEnv};
 use crate::eval::lease::Leases;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
+use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
 
 /// An event that the episode loop waits for.
@@ -39,11 +40,12 @@ pub struct EnvBuild {
 }
 
 impl EnvBuild {
-    /// Makes the environments of a job.
+    /// Makes the environments of a job, if its inputs are those of the run.
     ///
     /// # Errors
-    /// Returns an [`EnvError`] if the simulator cannot be started.
-    pub fn make(context: &JobContext) -> Result<Self, EnvError> {
+    /// Returns [`JobError::Inputs`], and [`JobError::Env`] if the simulator cannot be started.
+    pub fn make(context: &JobContext) -> Result<Self, JobError> {
+        context.check_inputs()?;
         let (events, inbox) = channel();
         let outbox = events.clone();
         let answers = Answers::in_batches(move |batch| {

@@ -1,9 +1,11 @@
 //! What a job finds in its rank, and what follows from it together with the job's policy.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jobs::assign::Work;
 use jobs::eval_args::EvalArgs;
+use jobs::inputs::{self, InputFile};
 use jobs::job::{Job, Length};
 use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
@@ -35,6 +37,8 @@ pub struct JobContext<'a> {
     pub inference: &'a InferenceThread,
     /// Base seed of the run.
     pub seed: u64,
+    /// Files that decide the outcomes, as they were when the run was begun.
+    pub inputs: &'a BTreeMap<String, InputFile>,
     /// Folder for all files of the run.
     pub folder: &'a RunFolder,
     /// Tells whether a signal has asked the rank to stop.
@@ -49,6 +53,18 @@ impl JobContext<'_> {
     /// Returns the job.
     pub fn job(&self) -> &Job {
         &self.work.job
+    }
+
+    /// Checks that what is about to be read decides the outcomes as it did when the run was begun.
+    ///
+    /// # Errors
+    /// Returns [`JobError::Inputs`] for the first file that was changed.
+    pub fn check_inputs(&self) -> Result<(), JobError> {
+        let variable = |name: &str| std::env::var(name).ok();
+        match inputs::changed(self.job(), self.inputs, self.folder, &variable) {
+            Some(change) => Err(JobError::Inputs(change)),
+            None => Ok(()),
+        }
     }
 
     /// Returns the pictures of the job's environments, if the run has a page.

@@ -19,6 +19,12 @@ pub enum JobError {
     /// The policy failed.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A file that decides the outcomes was changed while the run was under way.
+    #[error(
+        "{0}, was changed since the run was begun; put it back and repeat the command, or start its \
+         jobs over with --accept-changed-jobs"
+    )]
+    Inputs(String),
     /// Writing the dataset or a video failed.
     #[error(transparent)]
     Record(#[from] RecordError),

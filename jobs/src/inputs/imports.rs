@@ -1,0 +1,360 @@
+//! The local modules that a Python file imports, found in its text: those below the folders that
+//! Python looks into, and that no installed package has. Packages count as a whole. What is
+//! imported by a computed name is not found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::files;
+
+/// Most files that are followed; a program of more files is followed no further.
+const MOST_FILES: usize = 2000;
+
+/// Most bytes of a file that is searched for imports.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// Most levels of folders in a package.
+const DEEPEST: usize = 16;
+
+/// An import statement: `from ..a.b import c, d` has level 2, module `a.b` and names `c` and `d`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Import {
+    level: usize,
+    module: Vec<String>,
+    names: Vec<String>,
+}
+
+/// The folders that Python looks into for modules.
+pub(super) struct SearchPath {
+    folders: Vec<PathBuf>,
+    /// Names of the packages that are installed in each of the folders, as Python compares them.
+    installed: BTreeMap<PathBuf, BTreeSet<String>>,
+}
+
+impl SearchPath {
+    /// Creates the search path of these folders, in Python's order.
+    pub(super) fn new(folders: Vec<PathBuf>) -> Self {
+        let installed = folders
+            .iter()
+            .map(|folder| (folder.clone(), installed_in(folder)))
+            .collect();
+        Self { folders, installed }
+    }
+
+    /// Returns the files of a module, and of all local modules that it imports.
+    pub(super) fn module(&self, name: &str) -> BTreeSet<PathBuf> {
+        let module = name.split('.').map(str::to_owned).collect();
+        self.follow(self.find(&module, &[]))
+    }
+
+    /// Returns a file and those of all local modules that it imports.
+    pub(super) fn script(&self, file: &Path) -> BTreeSet<PathBuf> {
+        self.follow(vec![file.to_owned()])
+    }
+
+    fn follow(&self, first: Vec<PathBuf>) -> BTreeSet<PathBuf> {
+        let (mut found, mut left) = (BTreeSet::new(), first);
+        let mut known = BTreeSet::new();
+        while let Some(file) = left.pop() {
+            if found.len() >= MOST_FILES || !found.insert(file.clone()) {
+                continue;
+            }
+            for import in imports(&text(&file)) {
+                let beside = file.parent().unwrap_or(Path::new("")).to_owned();
+                if !known.insert((import.clone(), (import.level > 0).then(|| beside.clone()))) {
+                    continue;
+                }
+                left.extend(match import.level {
+                    0 => self.find(&import.module, &import.names),
+                    level => {
+                        let mut folder = beside;
+                        for _ in 1..level {
+                            folder.pop();
+                        }
+                        resolve(&folder, &import.module, &import.names).unwrap_or_default()
+                    }
+                });
+            }
+        }
+        found
+    }
+
+    /// Returns the files of a module by its absolute name, from the first folder that has it.
+    fn find(&self, module: &Vec<String>, names: &[String]) -> Vec<PathBuf> {
+        let Some(first) = module.first() else {
+            return Vec::new();
+        };
+        for folder in &self.folders {
+            if self.installed[folder].contains(&normalized(first)) {
+                return Vec::new();
+            }
+            match resolve(folder, module, names) {
+                // A folder of the name is no module if there is a real one further on.
+                Some(files) if !files.is_empty() => return files,
+                _ => {}
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// Returns the files of a module below `folder`: all of the first package on the way, or its file.
+fn resolve(folder: &Path, module: &[String], names: &[String]) -> Option<Vec<PathBuf>> {
+    let mut folder = folder.to_owned();
+    for part in module {
+        let (package, file) = (folder.join(part), folder.join(format!("{part}.py")));
+        if package.join("__init__.py").is_file() {
+            return Some(python_files(&package));
+        }
+        if file.is_file() {
+            return Some(vec![file]);
+        }
+        if !package.is_dir() {
+            return None;
+        }
+        folder = package;
+    }
+    // A folder without `__init__.py`: its modules are imported one by one.
+    let of_name = |name: &String| resolve_last(&folder, name);
+    Some(names.iter().flat_map(of_name).collect())
+}
+
+fn resolve_last(folder: &Path, name: &str) -> Vec<PathBuf> {
+    match folder.join(name) {
+        package if package.join("__init__.py").is_file() => python_files(&package),
+        module => Some(module.with_extension("py"))
+            .filter(|file| file.is_file())
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// Returns the Python files below a folder, without hidden ones.
+fn python_files(package: &Path) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![(package.to_owned(), 0)]);
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if is_hidden || files.len() >= MOST_FILES {
+            } else if path.is_dir() && depth < DEEPEST {
+                folders.push((path, depth + 1));
+            } else if path.extension().is_some_and(|end| end == "py") && path.is_file() {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// Returns the names of the packages whose metadata is in a folder.
+fn installed_in(folder: &Path) -> BTreeSet<String> {
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let stem = name
+                .strip_suffix(".dist-info")
+                .or_else(|| name.strip_suffix(".egg-info"))?;
+            Some(normalized(stem.split('-').next()?))
+        })
+        .collect()
+}
+
+/// Returns the name of a package as Python compares it (PEP 503).
+pub(super) fn normalized(name: &str) -> String {
+    name.to_lowercase().replace(['-', '.'], "_")
+}
+
+fn text(file: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = files::open(file) {
+        // What is read before an error is searched.
+        let _ = file.take(MOST_BYTES).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Returns the import statements of a Python program. A line of a text that looks like one counts,
+/// too.
+fn imports(text: &str) -> BTreeSet<Import> {
+    let mut found = BTreeSet::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let mut statement = without_comment(line).trim().to_owned();
+        if !statement.contains("import") {
+            continue;
+        }
+        let is_open = |text: &str| text.contains('(') && !text.contains(')');
+        while statement.starts_with("from ") && (is_open(&statement) || statement.ends_with('\\')) {
+            let Some(next) = lines.next() else { break };
+            statement = format!(
+                "{} {}",
+                statement.trim_end_matches('\\'),
+                without_comment(next).trim()
+            );
+        }
+        for part in statement.split(';') {
+            found.extend(import(part.trim()));
+        }
+    }
+    found
+}
+
+fn without_comment(line: &str) -> &str {
+    line.split('#').next().unwrap_or(line)
+}
+
+/// Parses one statement.
+fn import(statement: &str) -> Vec<Import> {
+    let name = |text: &str| text.split_whitespace().next().map(str::to_owned);
+    let dotted = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
+    if let Some(modules) = statement.strip_prefix("import ") {
+        let modules = modules.split(',').filter_map(name);
+        return modules
+            .map(|module| Import {
+                level: 0,
+                module: dotted(&module),
+                names: Vec::new(),
+            })
+            .collect();
+    }
+    let Some((from, names)) = statement
+        .strip_prefix("from ")
+        .and_then(|rest| rest.split_once(" import"))
+    else {
+        return Vec::new();
+    };
+    let from = from.trim();
+    let module = from.trim_start_matches('.');
+    let names = names.trim().trim_matches(['(', ')']);
+    vec![Import {
+        level: from.len() - module.len(),
+        module: if module.is_empty() {
+            Vec::new()
+        } else {
+            dotted(module)
+        },
+        names: names.split(',').filter_map(name).collect(),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Makes a folder with files of these texts.
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    /// Returns the names of the files that a script in a folder consists of.
+    fn files_of(dir: &tempfile::TempDir, script: &str) -> Vec<String> {
+        let path = SearchPath::new(vec![dir.path().to_owned()]);
+        let found = path.script(&dir.path().join(script));
+        let below = |file: &PathBuf| file.strip_prefix(dir.path()).unwrap().display().to_string();
+        found.iter().map(below).collect()
+    }
+
+    #[test]
+    fn modules_beside_a_script_and_what_they_import_belong_to_it() {
+        let dir = folder(&[
+            (
+                "policy.py",
+                "import numpy as np, helper  # not: unused\nimport json; import late\n",
+            ),
+            (
+                "helper.py",
+                "def f():\n    from tools import (\n        a,\n        b)\n",
+            ),
+            ("late.py", ""),
+            ("tools/a.py", "from . import c\n"),
+            ("tools/b.py", "from .d import x, \\\n    y\n"),
+            ("tools/c.py", ""),
+            ("tools/d.py", "import policy\n"),
+            ("tools/unused.py", ""),
+            ("unused.py", ""),
+        ]);
+        let expected = [
+            "helper.py",
+            "late.py",
+            "policy.py",
+            "tools/a.py",
+            "tools/b.py",
+            "tools/c.py",
+            "tools/d.py",
+        ];
+        assert_eq!(files_of(&dir, "policy.py"), expected);
+    }
+
+    #[test]
+    fn a_package_counts_as_a_whole_and_so_does_one_that_it_imports() {
+        let dir = folder(&[
+            ("sim.py", "from world.physics import step\n"),
+            ("world/__init__.py", ""),
+            (
+                "world/physics/__init__.py",
+                "from ...robots.arm import Arm\n",
+            ),
+            ("world/assets/table.py", "import robots\n"),
+            ("world/notes.txt", "import unused"),
+            ("world/.hidden.py", ""),
+            ("robots/__init__.py", ""),
+            ("robots/arm.py", ""),
+        ]);
+        let expected = [
+            "robots/__init__.py",
+            "robots/arm.py",
+            "sim.py",
+            "world/__init__.py",
+            "world/assets/table.py",
+            "world/physics/__init__.py",
+        ];
+        assert_eq!(files_of(&dir, "sim.py"), expected);
+        let path = SearchPath::new(vec![dir.path().to_owned()]);
+        assert_eq!(path.module("world.physics").len(), 5);
+        assert_eq!(path.module("nowhere.to_be.found").len(), 0);
+    }
+
+    #[test]
+    fn a_package_with_a_version_is_no_local_one() {
+        let dir = folder(&[
+            ("sim.py", "import My_Sim, mine\n"),
+            ("My_Sim/__init__.py", ""),
+            ("my_sim-1.2.dist-info/METADATA", ""),
+            ("mine.py", ""),
+        ]);
+        assert_eq!(files_of(&dir, "sim.py"), ["mine.py", "sim.py"]);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        for text in [
+            "from",
+            "from . import",
+            "import",
+            "import ,",
+            "from .import x",
+            "from (",
+            "from a import (\n",
+        ] {
+            let _ = imports(text);
+        }
+        assert_eq!(
+            import("from .. import x").first().map(|one| one.level),
+            Some(2)
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! The files that the settings of a job name, and the programs among them.
+//!
+//! Paths are found by the kinds of the settings in the row of a policy, and in all texts of the
+//! arguments that policies and simulators in Python get.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::hub;
+use crate::inputs::Lookup;
+use crate::inputs::imports::SearchPath;
+use crate::job::Job;
+use crate::known::is_python_environment;
+use crate::policies::{FactoryName, PathTo, PolicyType, SettingsReader, ValueKind, YAML};
+
+/// Most files of a folder. One with more is no checkpoint and no package, and does not count.
+const MOST_FILES: usize = 10_000;
+
+/// Longest text that may be a path.
+const LONGEST_PATH: usize = 4096;
+
+/// The setting of a Python process with its environment variables.
+const VARIABLES: &str = "env";
+
+/// Returns the files that decide what the policy of a job does.
+pub(super) fn of_policy(job: &Job, variable: Lookup<'_>) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let Some(policy) = PolicyType::of(&job.policy_type) else {
+        return found;
+    };
+    let mut reader = SettingsReader::new(policy, &job.policy_config);
+    if policy.row().setting(YAML).is_some()
+        && let Ok(Some(yaml)) = reader.path(YAML)
+    {
+        // A file that cannot be read is refused elsewhere.
+        let _ = reader.under(&yaml);
+        add(&mut found, &yaml);
+    }
+    let settings = policy.row().settings();
+    for setting in settings.filter(|setting| !setting.is_of_place && setting.name != VARIABLES) {
+        match setting.kind {
+            ValueKind::Path(PathTo::Interpreter) => {}
+            ValueKind::Path(to) => {
+                if let Ok(Some(path)) = reader.path(setting.name) {
+                    add(&mut found, &checkpoint(path, to, variable));
+                }
+            }
+            ValueKind::Factory => {
+                if let Ok(Some(name)) = reader.string(setting.name) {
+                    let variables = job.policy_config.get(VARIABLES);
+                    found.extend(of_factory(&name, &[], variables, variable));
+                }
+            }
+            ValueKind::Map(_) => {
+                if let Ok(Some(map)) = reader.map(setting.name) {
+                    in_texts(&mut found, &Value::Object(map));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns the programs of the environment of a job, and its mapping.
+pub(super) fn of_environment(job: &Job, variable: Lookup<'_>) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    if !is_python_environment(&job.environment) {
+        return found;
+    }
+    let args = &job.env_args;
+    let modules = ["import", "entry_point"].map(|field| texts(args.get(field)));
+    let variables = args.get(VARIABLES);
+    found.extend(of_factory(
+        &job.environment,
+        &modules.concat(),
+        variables,
+        variable,
+    ));
+    if let Some(mapping) = args.get("mapping").and_then(Value::as_str) {
+        add(&mut found, Path::new(mapping));
+    }
+    found
+}
+
+/// Returns the files that the arguments of the environment of a job name. It may write some of them.
+pub(super) fn in_arguments(job: &Job) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    if !is_python_environment(&job.environment) {
+        return found;
+    }
+    if let Some(kwargs) = job.env_args.get("env_kwargs") {
+        in_texts(&mut found, kwargs);
+    }
+    in_texts(&mut found, &Value::Object(job.variations.clone()));
+    found
+}
+
+/// Returns the folder of a downloaded model if `path` is the name of one.
+fn checkpoint(path: PathBuf, to: PathTo, variable: Lookup<'_>) -> PathBuf {
+    if to != PathTo::Checkpoint || path.is_dir() || !hub::is_name(&path) {
+        return path;
+    }
+    let name = path.to_string_lossy().into_owned();
+    hub::snapshot(&name, |name| variable(name).map(Into::into)).unwrap_or(path)
+}
+
+/// Returns the files of a Python callable, `file.py:name`, `package.module:name`,
+/// `package.module.name` or `gym:package.module:id`, and those of further modules.
+fn of_factory(
+    name: &str,
+    modules: &[&str],
+    variables: Option<&Value>,
+    variable: Lookup<'_>,
+) -> BTreeSet<PathBuf> {
+    let mut folders = vec![PathBuf::new()];
+    let own = variables.and_then(|variables| variables.get("PYTHONPATH"));
+    let path = match own {
+        Some(own) => own.as_str().map(str::to_owned),
+        None => variable("PYTHONPATH"),
+    };
+    if let Some(path) = path {
+        folders.extend(std::env::split_paths(&path));
+    }
+    let script = match FactoryName::of(name) {
+        Some(FactoryName::InFile { file, .. }) => Some(Path::new(file)),
+        _ => None,
+    };
+    if let Some(script) = script {
+        folders.insert(0, script.parent().unwrap_or(Path::new("")).to_owned());
+    }
+    let path = SearchPath::new(folders);
+    let mut found = script.map_or_else(BTreeSet::new, |script| path.script(script));
+    let module = match (script, name.strip_prefix("gym:")) {
+        (Some(_), _) => None,
+        (None, Some(id)) => id.rsplit_once(':').map(|(module, _)| module),
+        (None, None) => name
+            .rsplit_once(':')
+            .or_else(|| name.rsplit_once('.'))
+            .map(|(module, _)| module),
+    };
+    let modules = modules.iter().copied().chain(module);
+    found.extend(modules.flat_map(|module| path.module(module)));
+    found
+}
+
+/// Returns a text, or the texts of a list.
+fn texts(value: Option<&Value>) -> Vec<&str> {
+    match value {
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Adds the files and folders that exist and that any text in a value names. A word that is also
+/// the name of a folder is no path: that of a folder has a `/`.
+fn in_texts(found: &mut BTreeSet<PathBuf>, value: &Value) {
+    match value {
+        Value::String(text) if text.len() <= LONGEST_PATH && !text.contains(['\n', '\0']) => {
+            let path = Path::new(text);
+            if text.contains('/') || path.is_file() {
+                add(found, path);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| in_texts(found, item)),
+        Value::Object(object) => object.values().for_each(|item| in_texts(found, item)),
+        _ => {}
+    }
+}
+
+/// Adds a file, or the files of a folder.
+fn add(found: &mut BTreeSet<PathBuf>, path: &Path) {
+    if !path.is_dir() {
+        found.extend(path.is_file().then(|| path.to_owned()));
+        return;
+    }
+    let mut files = Vec::new();
+    if below(path, 0, &mut files) {
+        found.extend(files);
+    }
+}
+
+/// Lists the files below a folder without hidden and compiled ones. Returns false if there are too
+/// many.
+fn below(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> bool {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with('.') || name == "__pycache__" {
+            continue;
+        }
+        let path = entry.path();
+        // The limit on the depth ends loops of links to a parent folder.
+        let is_within = match path.is_dir() {
+            true => depth >= 16 || below(&path, depth + 1, files),
+            false => {
+                files.extend(path.is_file().then_some(path));
+                files.len() <= MOST_FILES
+            }
+        };
+        if !is_within {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,372 @@
+//! A run whose inputs were edited is another run, whatever kind of input it is.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::eval_args::EvalArgs;
+use crate::file::JobFile;
+use crate::journal::Journal;
+use crate::layout::RunFolder;
+use crate::plan::{RunFolderError, RunPlan};
+use crate::samples;
+
+/// A folder with inputs, and the run folder of a job that has them.
+struct World {
+    dir: tempfile::TempDir,
+    entry: Value,
+}
+
+impl World {
+    /// Makes the files, and a job with these fields, in which `DIR` is the folder.
+    fn new(files: &[(&str, &str)], fields: &Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let text = fields
+            .to_string()
+            .replace("DIR", dir.path().to_str().unwrap());
+        let mut entry = json!({"name": "a", "num_episodes": 3, "policy_type": "zero_action",
+                               "arena_env_args": {"environment": "reach"}});
+        let fields: Value = serde_json::from_str(&text).unwrap();
+        entry
+            .as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        let world = Self { dir, entry };
+        for (name, text) in files {
+            world.write(name, text);
+        }
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn folder(&self) -> RunFolder {
+        RunFolder::new(&self.path("run"))
+    }
+
+    /// Returns the plan of a start now.
+    fn plan(&self) -> RunPlan {
+        self.plan_of(Asker::Alone)
+    }
+
+    fn plan_of(&self, asker: Asker) -> RunPlan {
+        let file = JobFile {
+            path: "jobs.json".into(),
+            sha256: String::new(),
+            jobs: crate::file::parse(&json!({"jobs": [self.entry]})).unwrap(),
+            model_server: None,
+        };
+        let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+        RunPlan::new(&args, file, 1, String::new()).with_inputs(&self.folder(), asker, &|_| None)
+    }
+
+    /// Begins the run, and finishes an episode.
+    fn begin(&self) {
+        self.plan().settle(&self.folder(), false).unwrap();
+        let mut journal = Journal::open(&self.folder().journal(0)).unwrap();
+        journal.append(&samples::episode(0, "a", 0).into()).unwrap();
+    }
+
+    /// Returns what a repetition says: nothing, or why it is refused.
+    fn repeated(&self) -> String {
+        let checked = self.plan().check(&self.folder(), false).map(drop);
+        let settled = self.plan().settle(&self.folder(), false).map(drop);
+        let text = |result: Result<(), RunFolderError>| {
+            result.map_or_else(|err| err.to_string(), |()| String::new())
+        };
+        let (checked, settled) = (text(checked), text(settled));
+        assert_eq!(checked, settled);
+        settled
+    }
+
+    /// Returns what a rank finds before it begins the job.
+    fn changed(&self) -> Option<String> {
+        let plan = RunPlan::read(&self.folder()).unwrap();
+        changed(&plan.jobs[0], &plan.inputs, &self.folder(), &|_| None)
+    }
+
+    /// Sets the time of a file to some seconds ago.
+    fn age(&self, name: &str, seconds: u64) {
+        let file = File::options().write(true).open(self.path(name)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(seconds))
+            .unwrap();
+    }
+
+    /// Writes down the sum of a file, as rank 0 does.
+    fn hash(&self, name: &str) {
+        let mut sums = SumCache::open(&self.folder().policy_files());
+        let hash = |path: &Path| sha256::of_reader(File::open(path)?);
+        sums.file(&self.path(name), hash).unwrap();
+    }
+}
+
+/// Begins a run, edits a file of it, and returns why its repetition is refused. Accepted, the job
+/// starts over once.
+fn refusal(files: &[(&str, &str)], fields: Value, edited: &str) -> String {
+    let world = World::new(files, &fields);
+    world.begin();
+    assert_eq!(world.repeated(), "", "nothing was edited: {fields}");
+    let text = fs::read_to_string(world.path(edited)).unwrap();
+    world.write(edited, &text.replace("1", "2"));
+    let told = world.repeated();
+    world.plan().settle(&world.folder(), true).unwrap();
+    assert!(!told.is_empty(), "`{edited}` was edited: {fields}");
+    assert!(
+        world
+            .folder()
+            .superseded()
+            .join("1/journal/journal_rank0.jsonl")
+            .exists()
+    );
+    assert!(
+        !world.folder().journal(0).exists(),
+        "its episodes do not count"
+    );
+    assert_eq!(world.repeated(), "", "it goes on: {fields}");
+    told
+}
+
+const MODEL: (&str, &str) = ("model/config.json", "{\"n\": 1}");
+
+fn gr00t(config: &Value) -> Value {
+    let mut all = json!({"model_path": "DIR/model"});
+    all.as_object_mut()
+        .unwrap()
+        .extend(config.as_object().unwrap().clone());
+    json!({"policy_type": "gr00t", "policy_config_dict": all})
+}
+
+fn python(args: &Value) -> Value {
+    let mut all = json!({"environment": "DIR/sim.py:make"});
+    all.as_object_mut()
+        .unwrap()
+        .extend(args.as_object().unwrap().clone());
+    json!({"arena_env_args": all})
+}
+
+#[test]
+fn an_edited_file_of_a_policy_makes_it_another_run() {
+    let yaml = (
+        "policy.yaml",
+        "denoising_steps: 1\naction_joints_config_path: joints.yaml\n",
+    );
+    let of_yaml = gr00t(&json!({"policy_config_yaml_path": "DIR/policy.yaml"}));
+    let told = refusal(&[MODEL, yaml], of_yaml.clone(), "policy.yaml");
+    assert!(
+        told.contains("a: `") && told.contains("policy.yaml` SHA-256 "),
+        "{told}"
+    );
+    assert!(
+        told.contains("choose another --output, or use --accept-changed-jobs: "),
+        "{told}"
+    );
+    let joints = ("joints.yaml", "joints: {x: 1}\n");
+    refusal(&[MODEL, yaml, joints], of_yaml, "joints.yaml");
+    let of_joints = gr00t(&json!({"action_joints_config_path": "DIR/joints.yaml"}));
+    refusal(&[MODEL, joints], of_joints, "joints.yaml");
+    refusal(&[MODEL], gr00t(&json!({})), "model/config.json");
+    let script = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
+    refusal(&[("policy.pt", "1")], script, "policy.pt");
+}
+
+#[test]
+fn an_edited_program_of_a_policy_makes_it_another_run() {
+    let files = [
+        ("policy.py", "import helper\nx = 1\n"),
+        ("helper.py", "y = 1\n"),
+        ("weights.bin", "1"),
+        ("ckpt/model.bin", "1"),
+    ];
+    let config = json!({"policy": "DIR/policy.py:Policy", "policy_kwargs": {"files": ["DIR/weights.bin", {"from": "DIR/ckpt"}]}});
+    let job = json!({"policy_type": "python", "policy_config_dict": config});
+    for (file, _) in files {
+        let told = refusal(&files, job.clone(), file);
+        assert!(told.contains(&format!("{file}` SHA-256 ")), "{told}");
+    }
+    let package = [("lib/mine/__init__.py", ""), ("lib/mine/net.py", "x = 1\n")];
+    let config = json!({"policy": "mine.net:Policy", "env": {"PYTHONPATH": "DIR/lib"}});
+    let job = json!({"policy_type": "python", "policy_config_dict": config});
+    refusal(&package, job, "lib/mine/net.py");
+}
+
+#[test]
+fn an_edited_simulator_or_mapping_makes_it_another_run() {
+    let files = [
+        ("sim.py", "from world import step\nx = 1\n"),
+        ("world.py", "y = 1\n"),
+        ("map.yaml", "video: {top: {key: image1}}\n"),
+        ("scene.xml", "<mass>1</mass>\n"),
+        ("dark.json", "1"),
+    ];
+    let args = json!({"mapping": "DIR/map.yaml", "env_kwargs": {"scene": "DIR/scene.xml", "task": "reach"}});
+    let mut job = python(&args);
+    job["variations"] = json!({"light": "DIR/dark.json"});
+    for (file, _) in files {
+        let told = refusal(&files, job.clone(), file);
+        assert!(told.contains(&format!("{file}` SHA-256 ")), "{told}");
+    }
+}
+
+#[test]
+fn an_input_that_appears_or_is_gone_is_no_change() {
+    let args = json!({"env_kwargs": {"log": "DIR/log.txt", "marker": "DIR/marker"}});
+    let world = World::new(&[("sim.py", ""), ("marker", "1")], &python(&args));
+    world.begin();
+    world.write("log.txt", "written by the simulator");
+    assert_eq!(world.repeated(), "");
+    world.write("log.txt", "written by the simulator again");
+    fs::remove_file(world.path("marker")).unwrap();
+    assert_eq!(world.repeated(), "");
+}
+
+#[test]
+fn a_log_that_was_there_before_may_grow_and_not_be_rewritten() {
+    let args = json!({"env_kwargs": {"log": "DIR/sim.log", "scene": "DIR/scene.xml"}});
+    let files = [("sim.py", ""), ("sim.log", "1\n"), ("scene.xml", "1\n")];
+    let world = World::new(&files, &python(&args));
+    world.begin();
+    world.write("sim.log", "1\n2\n");
+    assert_eq!(world.repeated(), "");
+    assert_eq!(world.changed(), None);
+    world.write("sim.log", "other\n");
+    assert!(world.repeated().contains("sim.log` SHA-256 "));
+    assert_eq!(
+        world.changed(),
+        None,
+        "the simulator may do that while it runs"
+    );
+    world.write("sim.log", "1\n");
+    world.write("scene.xml", "1\n2\n");
+    assert!(world.repeated().contains("scene.xml` SHA-256 "));
+}
+
+#[test]
+fn a_rank_finds_what_was_changed_under_its_run() {
+    let large = "1".repeat(SMALL_BYTES as usize + 1);
+    let mut job = python(&json!({}));
+    job["policy_type"] = json!("torchscript");
+    job["policy_config_dict"] = json!({"model_path": "DIR/policy.pt"});
+    let files = [
+        ("sim.py", "import world\n"),
+        ("world.py", ""),
+        ("policy.pt", &large),
+    ];
+    let world = World::new(&files, &job);
+    world.begin();
+    assert_eq!(world.changed(), None);
+    world.age("policy.pt", 100);
+    assert_eq!(world.changed(), None, "a copy of another node");
+    world.write("world.py", "x = 1\n");
+    let told = world.changed().unwrap();
+    assert!(
+        told.contains("world.py`, SHA-256 e3b0c44298fc… → SHA-256 "),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_rank_reads_a_large_file_of_another_time_if_its_sum_is_known() {
+    let large = "1".repeat(SMALL_BYTES as usize + 1);
+    let job = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
+    let world = World::new(&[("policy.pt", &large)], &job);
+    world.begin();
+    world.hash("policy.pt");
+    world.age("policy.pt", 100);
+    assert_eq!(world.changed(), None, "it is the same");
+    world.write("policy.pt", &large.replace('1', "2"));
+    assert!(world.changed().unwrap().contains("policy.pt`, "));
+}
+
+#[test]
+fn what_a_run_writes_is_no_input_of_it() {
+    let args = json!({"env_kwargs": {"log": "DIR/run/logs"}});
+    let world = World::new(&[("sim.py", ""), ("run/logs/a", "1")], &python(&args));
+    world.begin();
+    world.write("run/logs/a", "2");
+    assert_eq!(world.repeated(), "");
+}
+
+#[test]
+fn files_that_moved_are_no_further_change() {
+    let job = |place: &str| json!({"policy_type": "python", "policy_config_dict": {"policy": format!("DIR/{place}/policy.py:Policy")}});
+    let text = "x = 1\n";
+    let mut world = World::new(
+        &[("old/policy.py", text), ("new/policy.py", text)],
+        &job("old"),
+    );
+    world.begin();
+    let moved = job("new")
+        .to_string()
+        .replace("DIR", world.dir.path().to_str().unwrap());
+    let moved: Value = serde_json::from_str(&moved).unwrap();
+    world.entry["policy_config_dict"] = moved["policy_config_dict"].clone();
+    let told = world.repeated();
+    assert!(
+        told.contains("policy_config_dict.policy ") && !told.contains("SHA-256"),
+        "{told}"
+    );
+}
+
+#[test]
+fn of_large_files_the_time_counts_and_then_the_contents() {
+    let large = "1".repeat(SMALL_BYTES as usize + 1);
+    let job = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
+    let world = World::new(&[("policy.pt", &large)], &job);
+    world.begin();
+    world.hash("policy.pt");
+    world.age("policy.pt", 100);
+    assert_eq!(world.repeated(), "", "the same contents of another time");
+    assert_eq!(world.repeated(), "", "and of that time again");
+    world.write("policy.pt", &large.replace('1', "2"));
+    let told = world.repeated();
+    assert!(
+        told.contains("policy.pt` ") && told.contains("→ SHA-256 "),
+        "{told}"
+    );
+    world.write("policy.pt", "small");
+    assert!(world.repeated().contains("policy.pt` "), "{told}");
+}
+
+#[test]
+fn a_large_file_of_another_time_that_nobody_has_read_is_not_trusted() {
+    let large = "1".repeat(SMALL_BYTES as usize + 1);
+    let job = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
+    let world = World::new(&[("policy.pt", &large)], &job);
+    world.plan().settle(&world.folder(), false).unwrap();
+    world.age("policy.pt", 50);
+    world.begin();
+    assert_eq!(
+        world.repeated(),
+        "",
+        "before the first line, times are written again"
+    );
+    world.age("policy.pt", 100);
+    let told = world.repeated();
+    assert!(told.contains("policy.pt` 1048577 bytes of "), "{told}");
+    let rank = world.plan_of(Asker::Rank).settle(&world.folder(), false);
+    assert!(rank.is_ok(), "the copy of another node has its own time");
+}
+
+#[test]
+fn a_plan_without_inputs_gets_them_and_goes_on() {
+    let world = World::new(&[("sim.py", "x = 1\n")], &python(&json!({})));
+    world.begin();
+    let plan = fs::read_to_string(world.folder().plan()).unwrap();
+    let mut plan: Value = serde_json::from_str(&plan).unwrap();
+    plan.as_object_mut().unwrap().remove("inputs");
+    world.write("run/plan.json", &plan.to_string());
+    assert_eq!(world.repeated(), "");
+    world.write("sim.py", "x = 2\n");
+    assert!(world.repeated().contains("sim.py` SHA-256 "));
+}
