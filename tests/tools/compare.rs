@@ -293,7 +293,7 @@ fn errors_of_a_gate_are_no_regressions() {
     other.whole();
     let (code, _) = judged(&dir, ["base", "other"], &["--fail-on", "regression"]);
     assert_eq!(code, Some(2), "nothing can be paired");
-    for condition in ["regression:0", "regression:101", "regression:x", "loss"] {
+    for condition in ["regression:0", "regression:100", "regression:x", "loss"] {
         let (code, _) = judged(&dir, ["base", "new"], &["--fail-on", condition]);
         assert_eq!(code, Some(2), "{condition}");
     }

@@ -3,6 +3,7 @@
 pub mod anytime;
 pub mod binomial;
 pub mod matched;
+pub mod non_inferiority;
 mod normal;
 pub mod paired;
 #[cfg(test)]

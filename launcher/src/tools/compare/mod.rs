@@ -73,7 +73,7 @@ enum Format {
 /// A value of `--fail-on` that is not a condition.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "expected regression or regression:POINTS, percentage points above 0 and up to 100, for \
+    "expected regression or regression:POINTS, percentage points above 0 and below 100, for \
      example `regression:2.5`"
 )]
 struct GateError;
@@ -84,7 +84,8 @@ fn gate(text: &str) -> Result<Gate, GateError> {
         Some(("regression", points)) => points.parse().map_err(|_| GateError)?,
         _ => return Err(GateError),
     };
-    match points > 0.0 && points <= 100.0 {
+    // No policy can lose more than everything.
+    match points > 0.0 && points < 100.0 {
         true => Ok(Gate {
             margin: points / 100.0,
         }),
