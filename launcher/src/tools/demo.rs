@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use jobs::launch::fresh_id;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::cli::built_in::DEMO_FOLDER;
 use crate::installed::suites;
 use crate::node::Node;
-use crate::tools::{ToolError, print};
+use crate::tools::{ToolError, alone, print};
 
 /// Most ranks of the demo.
 const MOST_RANKS: usize = 2;
@@ -67,8 +67,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
         videos.display(),
     ))?;
 
-    let mut eval = Command::new(&node.executable);
-    eval.arg("--nproc-per-node").arg(ranks.to_string());
+    let mut eval = alone::rrun(ranks)?;
     eval.arg("eval").arg("--jobs").arg(&jobs);
     eval.arg("--output").arg(&folder);
     eval.env(DEMO_FOLDER, &folder);

@@ -21,6 +21,7 @@
 //! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
 //! of the launcher.
 
+mod alone;
 mod certify;
 mod compare;
 mod demo;

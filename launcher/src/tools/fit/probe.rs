@@ -13,7 +13,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use fit::memory::Measured;
@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 
 use crate::node::Node;
 use crate::tools::fit::host;
-use crate::tools::{end_of, print};
+use crate::tools::{alone, end_of, print};
 
 /// The file for measurements if none is named.
 const FILE: &str = "memory.json";
@@ -275,19 +275,8 @@ impl ProbeRun {
 
     fn start(&self, no_video: bool) -> io::Result<Child> {
         let output = File::create(&self.log)?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args([
-            "--slurm",
-            "off",
-            "--kubernetes",
-            "off",
-            "--standalone",
-            "--nproc-per-node",
-            "1",
-            "--max-restarts",
-            "0",
-            "eval",
-        ]);
+        let mut command = alone::rrun(1)?;
+        command.args(["--max-restarts", "0", "eval"]);
         command
             .arg("--jobs")
             .arg(&self.jobs)

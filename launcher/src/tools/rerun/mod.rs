@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jobs::count::counted;
@@ -26,7 +26,7 @@ use jobs::plan::RunPlan;
 use jobs::trust;
 use report::{Journals, Merged};
 
-use crate::tools::end_of;
+use crate::tools::{alone, end_of};
 
 /// How episodes are run again. The group `again` of a command has what asks for it.
 #[derive(Debug, clap::Args)]
@@ -186,13 +186,9 @@ impl RerunArgs {
         request: &RerunRequest,
     ) -> io::Result<ExitStatus> {
         let output = File::create(log(folder))?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = alone::rrun(ranks)?;
         command
-            .arg("--nproc-per-node")
-            .arg(ranks.to_string())
-            .arg("eval");
-        command
-            .arg("--resume")
+            .args(["eval", "--resume"])
             .arg(folder.root())
             .arg("--num-envs")
             .arg(envs.to_string());
