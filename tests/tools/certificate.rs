@@ -53,18 +53,21 @@ fn allowed(folder: &Path, name: &str, key: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_certificate_holds_and_says_what_came_out_again() {
+fn a_certificate_holds_and_says_what_came_out_again_and_by_how_many_ranks() {
     let elsewhere = Elsewhere::new(Some);
     let words = ["certify", elsewhere.run.path(), "--sample", "4"];
     elsewhere
         .rrun(&words)
         .succeeds()
-        .says("run again: 4 episodes, by 2 ranks with 2 environments\n")
+        .says("run again: 4 episodes, by 1 rank with 2 environments\n")
         .says("6 of 8 episodes solved")
         .says("sample: 4 of 4 came out the same again");
     let path = elsewhere.run.folder.certificate();
     let certificate = Certificate::read(&path).unwrap();
-    assert_eq!(certificate.sample.unwrap().machines[0].host, "node0");
+    let sample = certificate.sample.unwrap();
+    assert_eq!(sample.machines[0].host, "node0");
+    // Two were asked for, and one has written a journal.
+    assert_eq!(sample.ranks, 1);
     verify(&path, &[])
         .succeeds()
         .says("| a   | scripted    | 4 of 6 |")
@@ -215,7 +218,7 @@ fn a_changed_episode_with_a_new_hash_is_found_by_running_it_again() {
     // The one that this seed chooses is not the changed one.
     again(&["--rerun", "1", "--rerun-seed", "y"])
         .succeeds()
-        .says("run again: 1 episode, chosen by `y`, by 2 ranks with 2 environments")
+        .says("run again: 1 episode, chosen by `y`, by 1 rank with 2 environments")
         .says("with a probability of 12.5 %");
 }
 

@@ -240,7 +240,7 @@ fn what_a_merged_folder_names_is_found_where_it_is() {
 fn episodes_that_come_out_the_same_elsewhere_leave_nothing_behind() {
     let elsewhere = Elsewhere::new(Some);
     let done = elsewhere.verify(&["--determinism", "4"]).succeeds();
-    done.says("note: run again: 4 episodes, by 2 ranks with 2 environments")
+    done.says("note: run again: 4 episodes, by 1 rank with 2 environments")
         .says("is all there");
     let words = elsewhere.words();
     assert_eq!(words.lines().count(), 2);
@@ -283,7 +283,7 @@ fn an_episode_that_comes_out_otherwise_elsewhere_is_found() {
         ])
         .fails_with(1);
     let done = done
-        .says("note: run again: 8 episodes, by 3 ranks with 6 environments; the results are in `");
+        .says("note: run again: 8 episodes, by 1 rank with 6 environments; the results are in `");
     done.says("wrong: b: episode 0 had a different result: return 0.0, then 8.8")
         .says("wrong: b: episode 1 had a different result");
 }

@@ -7,7 +7,7 @@
 //! The result depends on the set of lines only: neither the order of journals nor duplicate lines
 //! change it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -240,6 +240,16 @@ impl<'a> Merged<'a> {
     pub(crate) fn starts(&self) -> impl Iterator<Item = &RankStart> {
         let lives = self.state.events.iter().flat_map(|events| &events.lives);
         lives.map(|life| &life.start)
+    }
+
+    /// Returns the number of ranks that ran the scored episodes.
+    pub fn ranks(&self) -> usize {
+        let records = self.state.jobs.iter().flat_map(|job| &job.episodes);
+        let scored = records.filter(|record| record.is_scored());
+        scored
+            .map(|record| record.rank)
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     /// Returns the numbers of the scored episodes of a job.

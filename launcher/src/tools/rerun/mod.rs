@@ -103,6 +103,7 @@ pub(super) struct RerunRequest<'a> {
 /// A second run, in a folder of its own.
 pub(super) struct Rerun {
     pub(super) folder: RunFolder,
+    /// Number of ranks that ran its episodes.
     pub(super) ranks: usize,
     pub(super) envs: usize,
     pub(super) plan: RunPlan,
@@ -126,14 +127,16 @@ impl RerunArgs {
         let journals = Journals::of(&folder).map_err(named)?;
         // The launch has given the run an id, which its journal lines contain.
         let plan = RunPlan::read(&folder).unwrap_or(request.plan);
-        let again = Rerun {
+        let mut again = Rerun {
             folder,
-            ranks,
+            ranks: 0,
             envs,
             plan,
             journals,
         };
-        if !status.success() && !again.has_results()? {
+        // A launch starts no more ranks than it has jobs.
+        again.ranks = again.merged()?.ranks();
+        if !status.success() && again.ranks == 0 {
             let log = log(&again.folder);
             return Err(RerunError::Failed {
                 status,
@@ -214,12 +217,6 @@ impl Rerun {
     /// Returns its results.
     pub(super) fn merged(&self) -> Result<Merged<'_>, RerunError> {
         Merged::new(&self.plan, &self.journals).map_err(|err| self.named(err))
-    }
-
-    fn has_results(&self) -> Result<bool, RerunError> {
-        let merged = self.merged()?;
-        let mut jobs = self.plan.jobs.iter();
-        Ok(jobs.any(|job| merged.scored_of(job).next().is_some()))
     }
 
     /// Formats by whom the episodes were run, as in `2 ranks with 4 environments`.
