@@ -6,7 +6,7 @@
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,6 +18,28 @@ pub const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
 /// Time to wait for a lock. A process that only checks whether a file is locked holds the lock much
 /// shorter than this.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// What tells one version of a file that is replaced as a whole from another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileVersion {
+    inode: u64,
+    bytes: u64,
+    modified_ns: i64,
+}
+
+impl FileVersion {
+    /// Returns the version of a file; that of a missing one is the default.
+    pub fn of(path: &Path) -> Self {
+        std::fs::metadata(path).map_or_else(
+            |_| Self::default(),
+            |meta| Self {
+                inode: meta.ino(),
+                bytes: meta.len(),
+                modified_ns: meta.mtime().saturating_mul(1_000_000_000) + meta.mtime_nsec(),
+            },
+        )
+    }
+}
 
 /// Opens a regular file for reading. Symbolic links are followed.
 ///

@@ -18,4 +18,5 @@ mod policies;
 mod report;
 mod suite;
 mod top;
+mod under_way;
 mod verify;

@@ -44,7 +44,7 @@ mod pulse;
 
 use holder::HolderState;
 pub use holder::LockHolder;
-pub use pulse::Pulse;
+pub use pulse::{LivingLaunch, Pulse};
 
 /// Interval at which a holder updates the modification time of its file.
 const TOUCH: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Whether launches are alive, for somebody who looks at a run folder again and again, from any
 //! machine.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
@@ -15,43 +15,69 @@ pub struct Pulse {
     files: HashMap<PathBuf, LastTouch>,
 }
 
+/// A launch that is alive on one node, or may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LivingLaunch {
+    /// The process that holds the run folder.
+    pub holder: LockHolder,
+    /// Path of its lock file.
+    pub path: PathBuf,
+    /// Whether its lock is held, or its file was seen to change. Otherwise it may have died.
+    pub is_certain: bool,
+}
+
 /// When the modification time of a lock file was last seen to change.
 #[derive(Clone, Copy, Debug)]
 struct LastTouch {
     touched: Option<SystemTime>,
     seen: Instant,
+    has_changed: bool,
 }
 
 impl Pulse {
-    /// Returns the ids of the launches that are alive. The launch of another machine counts as alive
-    /// until its file has not changed for [`GONE`]. Does not wait.
-    pub fn look(&mut self, folder: &RunFolder, now: Instant) -> BTreeSet<String> {
+    /// Returns the launches that are alive, one entry for each node, in the order of their files. The
+    /// launch of another machine counts as alive until its file has not changed for [`GONE`]. Does
+    /// not wait.
+    pub fn look(&mut self, folder: &RunFolder, now: Instant) -> Vec<LivingLaunch> {
         let paths = others(folder, None).unwrap_or_default();
         self.files.retain(|path, _| paths.contains(path));
-        let mut alive = BTreeSet::new();
+        let mut alive = Vec::new();
         for path in paths {
             let Some(holder) = LockHolder::read(&path) else {
                 continue;
             };
-            let is_alive = match holder.life(&path) {
-                HolderState::Lives => true,
-                HolderState::Dead => false,
+            let certainty = match holder.life(&path) {
+                HolderState::Lives => Some(true),
+                HolderState::Dead => None,
                 HolderState::Unknown => self.beats(&path, modified(&path), now),
             };
-            if is_alive {
-                alive.insert(holder.launch);
+            if let Some(is_certain) = certainty {
+                alive.push(LivingLaunch {
+                    holder,
+                    path,
+                    is_certain,
+                });
             }
         }
         alive
     }
 
-    fn beats(&mut self, path: &Path, touched: Option<SystemTime>, now: Instant) -> bool {
-        let fresh = LastTouch { touched, seen: now };
-        let last = self.files.entry(path.to_owned()).or_insert(fresh);
+    /// Returns whether it is certain that the holder of a file is alive; `None` if it is dead.
+    fn beats(&mut self, path: &Path, touched: Option<SystemTime>, now: Instant) -> Option<bool> {
+        let first = LastTouch {
+            touched,
+            seen: now,
+            has_changed: false,
+        };
+        let last = self.files.entry(path.to_owned()).or_insert(first);
         if last.touched != touched {
-            *last = fresh;
+            *last = LastTouch {
+                has_changed: true,
+                ..first
+            };
         }
-        now.saturating_duration_since(last.seen) < GONE
+        let is_alive = now.saturating_duration_since(last.seen) < GONE;
+        is_alive.then_some(last.has_changed)
     }
 }
 
@@ -67,15 +93,14 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "the start of the test's time")]
         let start = Instant::now();
         let touched = |seconds| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        assert!(pulse.beats(path, touched(0), start));
-        assert!(pulse.beats(path, touched(5), start + GONE));
+        let certain = Some(true);
+        assert_eq!(pulse.beats(path, touched(0), start), Some(false));
+        assert_eq!(pulse.beats(path, touched(5), start + GONE), certain);
         let last = start + GONE * 2 - Duration::from_secs(1);
-        assert!(pulse.beats(path, touched(5), last));
-        assert!(!pulse.beats(path, touched(5), start + GONE * 2));
-        assert!(
-            pulse.beats(path, touched(90), start + GONE * 3),
-            "it was only slow"
-        );
+        assert_eq!(pulse.beats(path, touched(5), last), certain);
+        assert_eq!(pulse.beats(path, touched(5), start + GONE * 2), None);
+        let slow = pulse.beats(path, touched(90), start + GONE * 3);
+        assert_eq!(slow, certain, "it was only slow");
     }
 
     #[test]
@@ -89,11 +114,10 @@ mod tests {
         let now = Instant::now();
         let lock = crate::launch::LaunchLock::take(&folder, "0a1b", |_| ()).unwrap();
         let mut pulse = Pulse::default();
-        assert_eq!(
-            pulse.look(&folder, now),
-            BTreeSet::from(["0a1b".to_owned()])
-        );
+        let found = pulse.look(&folder, now);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].is_certain && found[0].holder.launch == "0a1b");
         drop(lock);
-        assert_eq!(pulse.look(&folder, now), BTreeSet::new());
+        assert_eq!(pulse.look(&folder, now), []);
     }
 }

@@ -1,5 +1,5 @@
 //! The lock on the plan of a run folder. A process that changes the plan holds it exclusively, and
-//! no journal is opened meanwhile.
+//! no journal is opened meanwhile. Whoever writes the report holds it, too, so that nobody else does.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,13 +8,17 @@ use crate::layout::RunFolder;
 
 /// A lock on the plan of a run folder. It is released when this value is dropped or the process
 /// ends. On a file system without locks it has no effect.
-pub(crate) struct Lock {
+#[derive(Debug)]
+pub struct Lock {
     _file: File,
 }
 
 impl Lock {
     /// Takes the lock exclusively: waits until no other process changes or reads the plan.
-    pub(crate) fn to_change(folder: &RunFolder) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Returns the error of opening the lock file.
+    pub fn to_change(folder: &RunFolder) -> io::Result<Self> {
         let file = open(folder)?;
         wait(|| file.lock());
         Ok(Self { _file: file })

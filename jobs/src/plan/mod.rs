@@ -49,7 +49,7 @@ pub use error::RunFolderError;
 pub use git::Git;
 pub use identity::{FieldChange, Identity};
 pub use inputs::InputsNow;
-pub(crate) use lock::Lock as PlanLock;
+pub use lock::Lock as PlanLock;
 pub use provenance::{fingerprint, joined as joined_provenance};
 pub use resumed::Resumed;
 pub use supersede::are_moves_of_ours;

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use jobs::count::counted;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
+use report::Merged;
 use report::certificate::{self, Certificate, MAX_BYTES, Machine, Refused, Sample, sample};
-use report::{Journals, Merged};
 
 use crate::tools::rerun::{CertifiedRequest, Rerun, RerunArgs, RerunError};
 use crate::tools::{ToolError, open, print_line, signature, under_way, verify};
@@ -112,8 +112,8 @@ fn certified(
     plan: &RunPlan,
 ) -> Result<Certificate, ToolError> {
     let name = || folder.root().display().to_string();
-    let journals = Journals::of(folder)?;
-    if let Some(who) = under_way::writer(folder, &journals) {
+    let journals = under_way::journals(folder)?;
+    if let Some(who) = journals.writer() {
         return Err(CertifyError::UnderWay {
             folder: name(),
             who,

@@ -8,7 +8,7 @@ use jobs::count::counted;
 use jobs::time::rfc3339;
 use report::merge::Merge;
 use report::tables;
-use report::{Context, Damage, Journals, Merged, Report};
+use report::{Context, Damage, Merged, Report};
 
 use crate::tools::{ToolError, print, under_way};
 
@@ -37,8 +37,8 @@ pub(super) fn run(args: &MergeArgs) -> Result<ExitCode, ToolError> {
         let root = input.folder().root().display();
         let jobs = counted(input.plan().jobs.len(), "job");
         print(format_args!("{root}: {jobs}"))?;
-        let journals = Journals::of(input.folder())?;
-        if let Some(writer) = under_way::writer(input.folder(), &journals) {
+        let journals = under_way::journals(input.folder())?;
+        if let Some(writer) = journals.writer() {
             let merged = Merged::new(input.plan(), &journals)?;
             let so_far = Report::of(&merged, Context::default())?.overall;
             print(format_args!("  {}", under_way::line(&writer, &so_far)))?;

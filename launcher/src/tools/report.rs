@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
-use jobs::files::{self, MAX_DOCUMENT_BYTES};
+use jobs::files::{self, FileVersion, MAX_DOCUMENT_BYTES};
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 use report::tables;
-use report::{Context, Journals, Merged, Report};
+use report::{Context, Merged, Report};
 
 use crate::tools::{ToolError, open, print, under_way};
 
@@ -57,14 +57,28 @@ pub(super) enum ReportError {
 
 pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.folder)?;
-    let journals = Journals::of(&folder)?;
-    let merged = Merged::new(&plan, &journals)?;
-    let there = written(&folder);
-    let writer = under_way::writer(&folder, &journals);
+    // Whoever has replaced the report meanwhile may have read more, such as the run that has ended.
+    while !renewed(args, &folder, &plan)? {}
+    let page = folder.page().display().to_string();
+    if args.open {
+        show(page)
+    } else {
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Writes the report and prints its tables. Returns false, and does nothing, if another process has
+/// replaced the existing report since this one began to read.
+fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool, ToolError> {
+    let version = FileVersion::of(&folder.report());
+    let there = written(folder);
+    let journals = under_way::journals(folder)?;
+    let merged = Merged::new(plan, &journals)?;
+    let writer = journals.writer();
     let context = Context {
-        commands: Commands::found(&folder),
+        commands: Commands::found(folder),
         is_over: writer.is_none(),
-        ..context(&plan, there.as_ref())
+        ..context(plan, there.as_ref())
     };
     let report = Report::of(&merged, context)?;
     if let Some(there) =
@@ -78,19 +92,16 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
         }
         .into());
     }
-    let folder_name = || folder.root().display().to_string();
-    report::write_merged(&folder, &merged, &report).map_err(|err| ReportError::Write {
-        folder: folder_name(),
+    let is_written = report::write_unless_replaced(folder, &merged, &report, version);
+    let is_written = is_written.map_err(|err| ReportError::Write {
+        folder: folder.root().display().to_string(),
         err,
     })?;
-    let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
-    tell(&folder, &plan, &merged, &report, under_way)?;
-    let page = folder.page().display().to_string();
-    if args.open {
-        show(page)
-    } else {
-        Ok(ExitCode::SUCCESS)
+    if is_written {
+        let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
+        tell(folder, plan, &merged, &report, under_way)?;
     }
+    Ok(is_written)
 }
 
 fn show(page: String) -> Result<ExitCode, ToolError> {

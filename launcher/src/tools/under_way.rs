@@ -1,16 +1,50 @@
-//! Whether a run is under way, as far as that can be seen from this machine.
+//! Whether a run is under way, and how far it is.
 
-use jobs::launch;
+use std::time::{Duration, Instant};
+
+use jobs::launch::{GONE, LivingLaunch, Pulse};
 use jobs::layout::RunFolder;
+use jobs::printable::printable;
 use report::{Journals, Rates};
 
-/// Returns who writes into the folder, if anybody does.
-pub(super) fn writer(folder: &RunFolder, journals: &Journals) -> Option<String> {
-    let launch = launch::holder(folder).map(|holder| holder.to_string());
-    launch.or_else(|| journals.in_use().then(|| "a rank is running".to_owned()))
+use crate::tools::ToolError;
+
+/// Interval between two looks at a launch of another machine.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Opens the journals of a folder, and notes which launches are alive.
+pub(super) fn journals(folder: &RunFolder) -> Result<Journals, ToolError> {
+    // Before the journals: those of a launch that has ended since are then complete.
+    let living = living(folder);
+    Ok(Journals::of(folder)?.with_launches(&living))
 }
 
-/// Returns the line that says so, and how far the run is.
+/// Returns the launches that are alive. Waits until that is certain: a launch of another machine, if
+/// its lock does not show, touches its file every few seconds.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "watches files of other machines, for a time that has an end"
+)]
+fn living(folder: &RunFolder) -> Vec<LivingLaunch> {
+    let mut pulse = Pulse::default();
+    let mut has_said = false;
+    loop {
+        let living = pulse.look(folder, Instant::now());
+        // One node that is alive is enough.
+        let doubtful = living.iter().find(|launch| !launch.is_certain);
+        let Some(launch) = doubtful.filter(|_| living.iter().all(|one| !one.is_certain)) else {
+            return living;
+        };
+        if !std::mem::replace(&mut has_said, true) {
+            let holder = printable(&launch.holder.to_string()).into_owned();
+            let seconds = GONE.as_secs();
+            eprintln!("rrun: waiting up to {seconds} s to see whether {holder} is still alive");
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Returns the line that says who writes into the folder, and how far the run is.
 pub(super) fn line(writer: &str, so_far: &Rates) -> String {
     let expected = so_far
         .expected

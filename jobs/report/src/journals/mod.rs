@@ -3,12 +3,14 @@
 //! A journal may be larger than memory. At most one piece of a journal is in memory for each
 //! thread; a line that is needed again is read from its [`LinePosition`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use jobs::journal::{Line, naming};
+use jobs::journal::{Line, RankStart, naming};
+use jobs::launch::LivingLaunch;
 use jobs::layout::RunFolder;
 use jobs::threads;
 
@@ -24,6 +26,10 @@ pub(crate) mod source;
 #[derive(Debug, Default)]
 pub struct Journals {
     sources: Vec<JournalSource>,
+    /// Launches that are alive on a node, whose ranks' locks cannot be seen from here.
+    unseen: BTreeSet<(String, String)>,
+    /// Who writes into the folder, if a launch does.
+    launch: Option<String>,
 }
 
 impl Journals {
@@ -33,15 +39,18 @@ impl Journals {
     /// # Errors
     /// Returns an error, with the name of the journal, if one exists and cannot be opened.
     pub fn of(folder: &RunFolder) -> io::Result<Self> {
-        let held = held::inodes();
+        let locked = held::locked();
         let mut sources = Vec::new();
         for path in jobs::journal::files(&folder.journals())? {
             sources.push(
-                JournalSource::open(&path, folder.relative(&path), &held)
+                JournalSource::open(&path, folder.relative(&path), &locked)
                     .map_err(|err| naming(&path, &err))?,
             );
         }
-        Ok(Self { sources })
+        Ok(Self {
+            sources,
+            ..Self::default()
+        })
     }
 
     /// Opens the journals again, as they are now: those that were known before keep their place.
@@ -103,6 +112,39 @@ impl Journals {
             bytes.push(b'\n');
         }
         Self::default().and_delivered([(0, bytes)])
+    }
+
+    /// Notes which launches are alive, see [`jobs::launch::Pulse`]. Their ranks on another machine or
+    /// in another container run, although their locks cannot be seen.
+    #[must_use]
+    pub fn with_launches(mut self, living: &[LivingLaunch]) -> Self {
+        self.note_launches(living);
+        self
+    }
+
+    /// Like [`Journals::with_launches`], in place.
+    pub(crate) fn note_launches(&mut self, living: &[LivingLaunch]) {
+        let locked = held::locked();
+        let is_seen = |launch: &&LivingLaunch| {
+            File::open(&launch.path).is_ok_and(|file| locked.contains(&file))
+        };
+        let unseen = living.iter().filter(|launch| !is_seen(launch));
+        self.unseen = unseen
+            .map(|launch| (launch.holder.launch.clone(), launch.holder.host.clone()))
+            .collect();
+        self.launch = living.first().map(|launch| launch.holder.to_string());
+    }
+
+    /// Returns whether a rank that has started like this runs where its lock cannot be seen.
+    pub(crate) fn runs_unseen(&self, start: &RankStart) -> bool {
+        let launch = start.launch.clone();
+        launch.is_some_and(|launch| self.unseen.contains(&(launch, start.host.clone())))
+    }
+
+    /// Returns who writes into the folder, if anybody does.
+    pub fn writer(&self) -> Option<String> {
+        let rank = || self.in_use().then(|| "a rank is running".to_owned());
+        self.launch.clone().or_else(rank)
     }
 
     /// Returns whether a process is writing to one of the journals. Unlike

@@ -41,7 +41,7 @@ enum Body {
 }
 
 impl JournalSource {
-    pub(crate) fn open(path: &Path, name: String, held: &held::Inodes) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, name: String, locked: &held::LockedFiles) -> io::Result<Self> {
         let file = files::open(path)?;
         let meta = file.metadata()?;
         if meta.len() > MAX_JOURNAL_BYTES {
@@ -51,6 +51,7 @@ impl JournalSource {
             );
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, found));
         }
+        let is_held = locked.contains(&file);
         let body = Body::File {
             file,
             path: path.to_owned(),
@@ -60,7 +61,7 @@ impl JournalSource {
         Ok(Self {
             name,
             rank: journal_rank(path).unwrap_or(0),
-            is_held: held.contains(&meta),
+            is_held,
             body,
         })
     }

@@ -12,11 +12,10 @@
 //! Nothing is written and no rank is asked, so a run can be watched from any machine that sees its
 //! folder.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::{Instant, SystemTime};
 
+use jobs::files::FileVersion;
 use jobs::launch::Pulse;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
@@ -57,25 +56,16 @@ pub enum LiveError {
 pub struct LiveRun {
     folder: RunFolder,
     plan: RunPlan,
-    plan_stamp: PlanStamp,
+    plan_version: FileVersion,
     journals: Journals,
     state: MergedState,
     cache: EpisodeCache,
     activity: Activity,
     pulse: Pulse,
-    launches: BTreeSet<String>,
     /// What a user has asked on the page of the run.
     commands: Option<Commands>,
     /// Whether the launch that watches its own run has ended, though it still holds the folder.
     has_ended: bool,
-}
-
-/// What tells one version of `plan.json` from another: the file is replaced as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct PlanStamp {
-    inode: u64,
-    bytes: u64,
-    modified_ns: i64,
 }
 
 impl LiveRun {
@@ -84,18 +74,17 @@ impl LiveRun {
     /// # Errors
     /// Returns a [`LiveError`] if the plan cannot be read.
     pub fn open(folder: RunFolder) -> Result<Self, LiveError> {
-        let plan_stamp = PlanStamp::of(&folder);
+        let plan_version = FileVersion::of(&folder.plan());
         let plan = RunPlan::read(&folder).map_err(Box::new)?;
         Ok(Self {
             state: MergedState::of(&plan),
             folder,
             plan,
-            plan_stamp,
+            plan_version,
             journals: Journals::default(),
             cache: EpisodeCache::default(),
             activity: Activity::default(),
             pulse: Pulse::default(),
-            launches: BTreeSet::new(),
             commands: None,
             has_ended: false,
         })
@@ -108,7 +97,7 @@ impl LiveRun {
     /// Returns a [`LiveError`] if plan or journals cannot be read.
     pub fn refresh(&mut self, now: Instant) -> Result<bool, LiveError> {
         let (was_under_way, known) = (self.is_under_way(), self.commands.take());
-        let is_same = PlanStamp::of(&self.folder) == self.plan_stamp;
+        let is_same = FileVersion::of(&self.folder.plan()) == self.plan_version;
         let continues = is_same && self.journals.refresh(&self.folder)?;
         if !continues {
             let (pulse, has_ended) = (std::mem::take(&mut self.pulse), self.has_ended);
@@ -116,7 +105,8 @@ impl LiveRun {
             (self.pulse, self.has_ended) = (pulse, has_ended);
             self.journals.refresh(&self.folder)?;
         }
-        self.launches = self.pulse.look(&self.folder, now);
+        let living = self.pulse.look(&self.folder, now);
+        self.journals.note_launches(&living);
         let activity = &mut self.activity;
         let starts = EpisodeStarts::Parsed;
         let has_grown = self
@@ -124,7 +114,11 @@ impl LiveRun {
             .grow(&self.plan, &self.journals, starts, |_, scan| {
                 activity.on(scan)
             })?;
-        self.note_who_runs();
+        // A lock that is gone is as new as a line.
+        let sources = self.journals.sources().iter();
+        for (source, events) in sources.zip(&mut self.state.events) {
+            events.is_held = source.is_held;
+        }
         self.commands = Commands::found(&self.folder);
         let is_as_before = self.is_under_way() == was_under_way && self.commands == known;
         Ok(has_grown || !continues || !is_as_before)
@@ -176,37 +170,6 @@ impl LiveRun {
 
     /// Returns whether a launch holds the run folder, on any machine, or a rank writes its journal.
     pub fn is_under_way(&self) -> bool {
-        if self.has_ended {
-            return false;
-        }
-        !self.launches.is_empty() || self.journals.in_use()
-    }
-
-    /// A rank runs if its journal is locked. The locks of other machines are not visible; there a
-    /// rank runs as long as its launch is alive.
-    fn note_who_runs(&mut self) {
-        let host = jobs::host::name();
-        let sources = self.journals.sources().iter();
-        for (source, events) in sources.zip(&mut self.state.events) {
-            let start = self.activity.rank(source.rank);
-            let is_far = start.is_some_and(|start| start.host != host);
-            let launch = start.and_then(|start| start.launch.as_ref());
-            let lives = launch.is_some_and(|launch| self.launches.contains(launch));
-            events.is_held = source.is_held || is_far && lives;
-        }
-    }
-}
-
-impl PlanStamp {
-    /// Returns the stamp of a plan; that of a missing one is the default.
-    fn of(folder: &RunFolder) -> Self {
-        std::fs::metadata(folder.plan()).map_or_else(
-            |_| Self::default(),
-            |meta| Self {
-                inode: meta.ino(),
-                bytes: meta.len(),
-                modified_ns: meta.mtime().saturating_mul(1_000_000_000) + meta.mtime_nsec(),
-            },
-        )
+        !self.has_ended && self.journals.writer().is_some()
     }
 }

@@ -13,6 +13,7 @@ use jobs::job::JobIndex;
 use jobs::journal::{JobEnd, Line, RankEnd, RankGpu, RankStart};
 use jobs::time::Moment;
 
+use crate::journals::Journals;
 use crate::journals::source::JournalSource;
 use crate::merged::busy;
 use crate::merged::scan::Other;
@@ -24,7 +25,7 @@ pub(crate) struct Events {
     pub(crate) journal: String,
     /// The rank, from the name of the journal.
     pub(crate) rank: usize,
-    /// Whether the rank is running.
+    /// Whether a process is writing to the journal, as far as that can be seen from here.
     pub(crate) is_held: bool,
     lines: Vec<LifeEvent>,
     /// How the last life was before it was closed although it has no end.
@@ -161,7 +162,7 @@ impl Events {
 
     /// Builds the lives, after lines were added. A life that goes on lasts until `now`, otherwise to
     /// the last line.
-    pub(crate) fn settle(&mut self, now: Option<Moment>) {
+    pub(crate) fn settle(&mut self, journals: &Journals, now: Option<Moment>) {
         self.reopen();
         for event in std::mem::take(&mut self.lines) {
             let open = self
@@ -179,15 +180,15 @@ impl Events {
                 (_, None) => {}
             }
         }
-        let (last, how) = match self.is_held {
-            true => (now.unwrap_or_default().max(self.last), HowEnded::Running),
-            false => (self.last, HowEnded::Died),
-        };
         let open = self
             .lives
             .last_mut()
             .filter(|life| life.how == HowEnded::Running);
         if let Some(life) = open {
+            let (last, how) = match self.is_held || journals.runs_unseen(&life.start) {
+                true => (now.unwrap_or_default().max(self.last), HowEnded::Running),
+                false => (self.last, HowEnded::Died),
+            };
             self.open = Some(OpenLife {
                 ended: life.ended,
                 span_ended: life.spans.last().map(|span| span.ended),

@@ -127,7 +127,9 @@ impl MergedState {
         for (job, lines) in plan.jobs.iter().zip(&mut self.jobs) {
             lines.settle(job.length, &mut reader)?;
         }
-        self.events.iter_mut().for_each(|events| events.settle(now));
+        self.events
+            .iter_mut()
+            .for_each(|events| events.settle(journals, now));
         if repeats::set_aside(&mut self.events) {
             let episodes = self.jobs.iter().flat_map(|job| &job.episodes);
             self.span = repeats::span(&self.events, episodes.map(|record| record.ended));

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 
+use jobs::files::FileVersion;
 use jobs::layout::{RunFolder, replace, write_whole, write_whole_with};
-use jobs::plan::RunPlan;
+use jobs::plan::{PlanLock, RunPlan};
 use serde_json::{Map, Value};
 
 use crate::output::eval_info::EvalInfo;
@@ -43,6 +44,35 @@ pub fn write(
 /// # Errors
 /// As [`write`].
 pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io::Result<()> {
+    let lock = PlanLock::to_change(folder)?;
+    write_locked(folder, merged, report, &lock)
+}
+
+/// Does the same, unless another process has replaced `report.json` since it had this version: a
+/// report that was read before that one must not replace it. Returns whether it has written.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_unless_replaced(
+    folder: &RunFolder,
+    merged: &Merged,
+    report: &Report,
+    version: FileVersion,
+) -> io::Result<bool> {
+    let lock = PlanLock::to_change(folder)?;
+    if FileVersion::of(&folder.report()) != version {
+        return Ok(false);
+    }
+    write_locked(folder, merged, report, &lock).map(|()| true)
+}
+
+/// Writes the files, `report.json` last.
+fn write_locked(
+    folder: &RunFolder,
+    merged: &Merged,
+    report: &Report,
+    _: &PlanLock,
+) -> io::Result<()> {
     // The file is as large as the journals and can be written again from them at any time, so it is
     // not synced to the disk.
     replace(&folder.episodes(), |file| merged.write_episodes(file))?;

@@ -30,7 +30,7 @@ use jobs::table::{MAX_ROWS, grid};
 use jobs::threads;
 use report::verify;
 use report::verify::{Findings, JobAudit};
-use report::{Context, JobReport, Journals, Merged, Report};
+use report::{Context, JobReport, Merged, Report};
 
 use crate::tools::rerun::RerunArgs;
 use crate::tools::{ToolError, open, print, print_line, under_way};
@@ -103,9 +103,9 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
 
 fn verify_folder(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.subject)?;
-    let journals = Journals::of(&folder)?;
+    let journals = under_way::journals(&folder)?;
     let merged = Merged::new(&plan, &journals)?;
-    let at_work = under_way::writer(&folder, &journals);
+    let at_work = journals.writer();
     if let Some(who) = &at_work {
         print_line(format_args!("the run is under way: {who}"))?;
     }
