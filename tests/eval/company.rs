@@ -41,6 +41,32 @@ fn innocent(eval: &Eval) -> Vec<EpisodeOutcome> {
     innocent.map(|e| Episode::outcome(&e)).collect()
 }
 
+/// Returns a job with episodes of different lengths, and a policy that infers `chunk` actions at a
+/// time.
+fn uneven(factory: &str, chunk: usize, args: Value) -> Value {
+    let mut job = toy(args);
+    let environment = &mut job["arena_env_args"]["environment"];
+    *environment = json!(
+        environment
+            .as_str()
+            .unwrap()
+            .replace(":Toy", &format!(":{factory}"))
+    );
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/policies");
+    job["policy_type"] = json!("python");
+    job["policy_config_dict"] = json!({
+        "policy": format!("{folder}/toy.py:Following"),
+        "python": job["arena_env_args"]["python"],
+        "policy_kwargs": {"horizon": chunk},
+    });
+    job["num_episodes"] = json!(20);
+    job
+}
+
+fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
+    eval.episodes().iter().map(Episode::outcome).collect()
+}
+
 fn losses(eval: &Eval) -> Vec<EnvLost> {
     let lines = eval.journal().into_iter();
     let lost = lines.filter_map(|line| match line {
@@ -95,4 +121,38 @@ fn an_episode_that_ends_a_vector_env_is_found_and_costs_its_neighbours_nothing()
         .stderr_has("start again, with fewer neighbours, because it is not known");
     assert_eq!(errors(&shared), FAULTY);
     assert_eq!(innocent(&shared), innocent(&alone));
+}
+
+#[test]
+fn copies_of_a_vector_env_run_with_chunks_as_each_does_alone_and_none_is_lost() {
+    for (chunk, num_envs, per_process, stages) in [(4, 3, 3, "2"), (7, 6, 2, "3")] {
+        let alone = uneven("Uneven", chunk, json!({"num_envs": 1}));
+        let alone = Eval::new(&[alone]).words(&["--no-dataset"]);
+        alone.run().succeeds();
+        let args = json!({"num_envs": num_envs, "envs_per_process": per_process});
+        let vector = uneven("uneven_vector", chunk, args);
+        let words = [
+            "--no-dataset",
+            "--pipeline-stages",
+            stages,
+            "--stall-timeout",
+            "60",
+        ];
+        let vector = Eval::new(&[vector]).words(&words);
+        vector.run().succeeds();
+        assert_eq!(losses(&vector), []);
+        assert_eq!(outcomes(&vector), outcomes(&alone), "chunks of {chunk}");
+    }
+}
+
+#[test]
+fn a_vector_env_of_a_job_in_steps_does_not_wait_for_copies_that_have_taken_theirs() {
+    let args = json!({"num_envs": 3, "envs_per_process": 3});
+    let mut job = uneven("uneven_vector", 4, args);
+    job.as_object_mut().unwrap().remove("num_episodes");
+    job["num_steps"] = json!(25);
+    // Longer than the test waits for the end.
+    let eval = Eval::new(&[job]).words(&["--no-dataset", "--stall-timeout", "600"]);
+    eval.run().succeeds();
+    assert_eq!(eval.report().per_job[0].env_steps, 75);
 }

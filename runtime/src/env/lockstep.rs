@@ -50,12 +50,12 @@ impl<E: VectorEnv> Lockstep<E> {
                 Command::Reset {
                     seed,
                     episode: seed,
+                    render,
                 },
             )
         };
         self.send(
             resets.iter().map(command).collect(),
-            render,
             |answer| match answer {
                 Answer::Reset(result) => result,
                 Answer::Step(_) | Answer::Last { .. } => {
@@ -77,12 +77,12 @@ impl<E: VectorEnv> Lockstep<E> {
                 Command::Step {
                     action: action.clone(),
                     next: None,
+                    render,
                 },
             )
         };
         self.send(
             actions.iter().map(command).collect(),
-            render,
             |answer| match answer {
                 Answer::Step(result) | Answer::Last { step: result, .. } => result,
                 Answer::Reset(_) => {
@@ -95,11 +95,10 @@ impl<E: VectorEnv> Lockstep<E> {
     fn send<R>(
         &mut self,
         work: Vec<(EnvIndex, Command)>,
-        render: Render,
         unpack: impl Fn(Answer) -> Result<R, EnvError>,
     ) -> Vec<Result<R, EnvError>> {
         let order: Vec<_> = work.iter().map(|(env, _)| *env).collect();
-        self.env.send(work, render);
+        self.env.send(work);
         let mut found: BTreeMap<_, _> = self.answers.iter().take(order.len()).collect();
         let unanswered = || Err(EnvError::Setup("a command was not answered".to_owned()));
         order

@@ -252,6 +252,8 @@ pub enum Command {
         seed: u64,
         /// Number of the episode in the job, for simulators with a list of initial states.
         episode: u64,
+        /// Whether images are rendered.
+        render: Render,
     },
     /// Takes one step.
     Step {
@@ -260,6 +262,8 @@ pub enum Command {
         /// The episode that the copy may begin without another command if the step terminates or
         /// truncates the one before, without images: see [`Answer::Last`].
         next: Option<NextEpisode>,
+        /// Whether images are rendered.
+        render: Render,
     },
 }
 
@@ -345,19 +349,25 @@ pub trait VectorEnv {
     /// Returns the number of copies.
     fn num_envs(&self) -> usize;
 
-    /// Sends commands to copies and returns at once; copies without a command do nothing. Each
-    /// command is answered once, in any order, through the [`Answers`] that the environment was
+    /// Sends commands to copies and returns at once; copies without a command do nothing,
+    /// except as [`VectorEnv::steps_together`] says. Each command is answered once, in any order, through the [`Answers`] that the environment was
     /// created with; a step after which the copy begins the episode that it was offered, twice.
     /// Only environments that take offers do so. A copy has at most one command at a time.
     ///
     /// The initial state of an episode is a function of the seed alone: not of the copy, of
     /// `num_envs`, or of what the copy did before.
-    fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
+    fn send(&mut self, work: Vec<(EnvIndex, Command)>);
 
     /// Returns the copies that share a process with this one, itself included: what ends the process
     /// ends the episodes of them all.
     fn company(&self, env: EnvIndex) -> Range<usize> {
         env.0..env.0 + 1
+    }
+
+    /// Returns whether the copies of a process only step together. Then a copy that gets no action
+    /// while another of its process steps takes one that nobody chose.
+    fn steps_together(&self) -> bool {
+        false
     }
 
     /// Returns whether copies begin episodes by themselves, see [`Command::Step`].

@@ -21,8 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::env::egl::EglRequest;
 use crate::env::{
-    ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render,
-    VectorEnv,
+    ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, VectorEnv,
 };
 use args::{CONTROL_HZ, MujocoSettings};
 use copy::DECIMATION;
@@ -93,7 +92,7 @@ pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), EnvError>
     MujocoSettings::new(&MujocoConfig::new(task), args).map(drop)
 }
 
-/// Builds the copies. OpenGL is only needed from the first step with [`Render::Yes`].
+/// Builds the copies. OpenGL is only needed from the first step with [`Render::Yes`](crate::env::Render::Yes).
 ///
 /// `args` are a job's `arena_env_args`. Known are `camera_height`, `camera_width`,
 /// `max_episode_steps` or `episode_length_s`, `success_hold_steps`, `success_threshold` (m),
@@ -271,7 +270,7 @@ impl VectorEnv for MujocoEnv {
             .collect())
     }
 
-    fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
+    fn send(&mut self, work: Vec<(EnvIndex, Command)>) {
         let mut shares: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
         for (env, command) in work {
             match self.owners.get(env.0) {
@@ -286,7 +285,7 @@ impl VectorEnv for MujocoEnv {
             .iter()
             .zip(shares)
             .filter(|(_, share)| !share.is_empty());
-        busy.for_each(|(worker, share)| worker.send(WorkerMessage::Work(share, render)));
+        busy.for_each(|(worker, share)| worker.send(WorkerMessage::Work(share)));
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Charge {
 
 /// Work for one thread, about its own copies only.
 pub(super) enum WorkerMessage {
-    Work(Vec<(EnvIndex, Command)>, Render),
+    Work(Vec<(EnvIndex, Command)>),
     /// Opens the renderer and sends a message for the user, if there is one.
     OpenRenderer(Sender<Result<Option<String>, EnvError>>),
     #[cfg(test)]
@@ -77,7 +77,7 @@ impl WorkerHandle {
     pub(super) fn send(&self, batch: WorkerMessage) {
         let Some(batches) = &self.batches else { return };
         if let Err(unsent) = batches.send(batch)
-            && let WorkerMessage::Work(work, _) = unsent.0
+            && let WorkerMessage::Work(work) = unsent.0
         {
             work.iter().for_each(|(env, command)| {
                 self.answers.give(*env, Answer::refuse(command, dead(*env)))
@@ -162,7 +162,7 @@ impl SimulationThread {
     fn run(&mut self, inbox: &Receiver<WorkerMessage>, answers: &Answers) {
         while let Ok(batch) = inbox.recv() {
             match batch {
-                WorkerMessage::Work(work, render) => self.work(work, render, answers),
+                WorkerMessage::Work(work) => self.work(work, answers),
                 WorkerMessage::OpenRenderer(to) => {
                     let note = self
                         .renderer()
@@ -181,7 +181,7 @@ impl SimulationThread {
         }
     }
 
-    fn work(&mut self, work: Vec<(EnvIndex, Command)>, render: Render, answers: &Answers) {
+    fn work(&mut self, work: Vec<(EnvIndex, Command)>, answers: &Answers) {
         let mut taken = Taken {
             work: work.into_iter(),
             current: None,
@@ -193,8 +193,12 @@ impl SimulationThread {
                 return;
             };
             let answer = match command {
-                Command::Reset { seed, .. } => Answer::Reset(self.reset(*env, *seed, render)),
-                Command::Step { action, .. } => Answer::Step(self.step(*env, action, render)),
+                Command::Reset { seed, render, .. } => {
+                    Answer::Reset(self.reset(*env, *seed, *render))
+                }
+                Command::Step { action, render, .. } => {
+                    Answer::Step(self.step(*env, action, *render))
+                }
             };
             answers.give(*env, answer);
         }

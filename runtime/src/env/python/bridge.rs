@@ -20,7 +20,7 @@ use crate::env::python::child::{CLOSE_LIMIT, Child};
 use crate::env::python::fork_server::ServerEvent;
 use crate::env::python::hello::Hello;
 use crate::env::python::host::{Host, HostSettings, ProcessEvent, ReadyDescriptor};
-use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Render};
+use crate::env::{Answer, Answers, Command, EnvError, EnvIndex};
 
 /// Screen of an X display if the job gives no size.
 const SCREEN: Screen = Screen {
@@ -36,7 +36,7 @@ const EVENTS: usize = 64;
 /// A request of the evaluation loop.
 pub enum BridgeRequest {
     /// Commands, at most one for each copy.
-    Work(Vec<(EnvIndex, Command)>, Render),
+    Work(Vec<(EnvIndex, Command)>),
     /// Close all processes.
     Close,
 }
@@ -293,12 +293,12 @@ impl Bridge {
         while let Ok(request) = self.inbox.try_recv() {
             match request {
                 BridgeRequest::Close => self.closing = Some(now()),
-                BridgeRequest::Work(work, render) => self.work(work, render),
+                BridgeRequest::Work(work) => self.work(work),
             }
         }
     }
 
-    fn work(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
+    fn work(&mut self, work: Vec<(EnvIndex, Command)>) {
         self.host.begin_round(work.iter().map(|(env, _)| *env));
         let mut touched = Vec::new();
         for (env, command) in work {
@@ -310,7 +310,7 @@ impl Bridge {
                 self.host.give(env, Answer::refuse(&command, err));
                 continue;
             };
-            self.children[index].take(local, command, render, &mut self.host, now());
+            self.children[index].take(local, command, &mut self.host);
             if touched.last() != Some(&index) {
                 touched.push(index);
             }

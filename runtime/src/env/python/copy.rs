@@ -32,10 +32,8 @@ pub struct RunningEpisode {
     pub seed: u64,
     /// Number of steps that were commanded.
     pub steps: u64,
-    /// True if it has ended, so that other copies need not wait for its next step.
+    /// True if it has ended.
     pub is_over: bool,
-    /// True if it was stepped without an action.
-    pub is_spoilt: bool,
 }
 
 impl RunningEpisode {
@@ -46,7 +44,6 @@ impl RunningEpisode {
             seed,
             steps: 0,
             is_over: false,
-            is_spoilt: false,
         }
     }
 }
@@ -56,8 +53,6 @@ impl RunningEpisode {
 pub enum Culprit {
     /// This copy, whose call was under way.
     Copy(EnvIndex),
-    /// Other copies than the one that hears of it.
-    Others,
     /// One of the copies; nobody knows which.
     Unknown,
     /// No copy: the process could not be started.
@@ -101,12 +96,6 @@ impl CopyState {
         self.doing.is_some() || self.episode.is_some_and(|episode| !episode.is_over)
     }
 
-    /// Returns whether other copies that step together with it have to wait for its action.
-    pub fn is_midway(&self) -> bool {
-        self.episode
-            .is_some_and(|episode| episode.steps > 0 && !episode.is_over)
-    }
-
     /// Ends the episode because the environment returned an invalid value; the process goes on with
     /// the next episode.
     pub fn fault(&mut self, reason: &str, terms: &HostSettings) -> EnvError {
@@ -136,7 +125,7 @@ impl CopyState {
             env: self.env,
             blame: match loss.culprit {
                 Culprit::Copy(env) if env == self.env => Blame::Own,
-                Culprit::Copy(_) | Culprit::Others => Blame::Neighbour,
+                Culprit::Copy(_) => Blame::Neighbour,
                 Culprit::Unknown => Blame::Unknown,
                 Culprit::Start => Blame::Start,
             },

@@ -23,7 +23,7 @@ use std::time::Duration;
 use jobs::eval_args::Screen;
 use jobs::job::Job;
 
-use crate::env::{Answers, Command, EnvError, EnvIndex, EnvSpec, Render, VectorEnv};
+use crate::env::{Answers, Command, EnvError, EnvIndex, EnvSpec, VectorEnv};
 use args::PythonSettings;
 use bridge::{BridgeHandle, BridgeRequest, ProcessShare};
 use host::HostSettings;
@@ -139,11 +139,13 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     let (bridge, hello) = BridgeHandle::start(terms, shares, config.xvfb, answers)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
     let takes_offers = hello.takes_offers(recycle_after);
+    let steps_together = hello.together;
     let notes = hello.notes.clone();
     let versions = hello.versions();
     Ok(PythonEnv {
         spec,
         companies,
+        steps_together,
         takes_offers,
         ignored,
         notes,
@@ -175,6 +177,7 @@ pub struct PythonEnv {
     spec: EnvSpec,
     /// For each copy, those that share its process.
     companies: Vec<Range<usize>>,
+    steps_together: bool,
     takes_offers: bool,
     ignored: Vec<String>,
     notes: Vec<String>,
@@ -213,6 +216,10 @@ impl VectorEnv for PythonEnv {
         self.companies[env.0].clone()
     }
 
+    fn steps_together(&self) -> bool {
+        self.steps_together
+    }
+
     fn takes_offers(&self) -> bool {
         self.takes_offers
     }
@@ -222,7 +229,7 @@ impl VectorEnv for PythonEnv {
         Ok(self.egl_note.iter().cloned().collect())
     }
 
-    fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
-        self.bridge.ask(BridgeRequest::Work(work, render));
+    fn send(&mut self, work: Vec<(EnvIndex, Command)>) {
+        self.bridge.ask(BridgeRequest::Work(work));
     }
 }

@@ -26,9 +26,8 @@ impl Child {
         let waits = match self.state {
             ChildState::Starting { .. } => Some(self.since + stall),
             ChildState::Up if !self.batches.is_empty() => Some(self.since + stall),
-            ChildState::Up => self.held.iter().map(|held| held.since + stall).min(),
             ChildState::Closing => Some(self.since + CLOSE_LIMIT),
-            ChildState::Down => None,
+            ChildState::Up | ChildState::Down => None,
         };
         let ended = self
             .ended
@@ -50,17 +49,6 @@ impl Child {
                 self.since = now + host.terms.stall_timeout;
             }
             _ if self.ended.is_some() => self.lose("closed its connection", host),
-            ChildState::Up if self.batches.is_empty() => {
-                // Copies of a VectorEnv that do not move: a job in steps ends in the middle of an
-                // episode.
-                for local in self.missing() {
-                    self.copies[local]
-                        .episode
-                        .iter_mut()
-                        .for_each(|episode| episode.is_over = true);
-                }
-                self.flush(host, now);
-            }
             _ => self.lose(&format!("gave no answer for {seconds} s"), host),
         }
     }

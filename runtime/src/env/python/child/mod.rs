@@ -6,8 +6,8 @@
 //!   └──── lost: exited, raised, no answer in time, invalid packet ──────┘
 //! ```
 //!
-//! Commands wait in `held` until the process can take them. Commands of copies that step together
-//! (a VectorEnv) also wait for each other.
+//! Commands wait in `held` until the process can take them. Those that arrive together are sent
+//! together: copies of a VectorEnv step at once.
 //!
 //! A step may carry an offer: the episode that its copy begins if the step ends the one before. The
 //! process answers the steps of a batch, then resets the copies that have taken an offer, and
@@ -73,8 +73,6 @@ enum ChildState {
 struct HeldCommand {
     local: usize,
     command: Command,
-    render: bool,
-    since: Instant,
 }
 
 /// Commands that were sent together and are answered together.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::env::python::child::error::ChildError;
 use crate::env::python::child::{Child, ChildState, HeldCommand, SentBatch};
-use crate::env::python::copy::{CopyState, Culprit, ProcessLoss, RunningEpisode};
+use crate::env::python::copy::{CopyState, RunningEpisode};
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::message::{self, CommandEntry, CommandKind};
@@ -15,24 +15,12 @@ use crate::env::{Answer, Command, EnvError, NextEpisode, Render};
 
 impl Child {
     /// Takes a command for one of its copies; [`Child::flush`] sends it.
-    pub fn take(
-        &mut self,
-        local: usize,
-        command: Command,
-        render: Render,
-        host: &mut Host,
-        now: Instant,
-    ) {
+    pub fn take(&mut self, local: usize, command: Command, host: &mut Host) {
         if let Err(err) = self.accept(local, &command, host) {
             host.give(self.copies[local].env, Answer::refuse(&command, err));
             return;
         }
-        self.held.push(HeldCommand {
-            local,
-            command,
-            render: render == Render::Yes,
-            since: now,
-        });
+        self.held.push(HeldCommand { local, command });
     }
 
     fn accept(&mut self, local: usize, command: &Command, host: &Host) -> Result<(), EnvError> {
@@ -54,19 +42,8 @@ impl Child {
         if let Some(loss) = &copy.lost {
             return Err(copy.loss(loss));
         }
-        match copy.episode {
-            None => return Err(episode_error("it has no episode".to_owned())),
-            Some(RunningEpisode {
-                is_spoilt: true, ..
-            }) => {
-                let reason = "its VectorEnv stepped on without an action for it".to_owned();
-                return Err(copy.loss(&ProcessLoss {
-                    culprit: Culprit::Others,
-                    reason,
-                    stderr: Vec::new(),
-                }));
-            }
-            Some(_) => {}
+        if copy.episode.is_none() {
+            return Err(episode_error("it has no episode".to_owned()));
         }
         let names = host
             .hello
@@ -122,16 +99,7 @@ impl Child {
     }
 
     fn send(&mut self, host: &mut Host, now: Instant) {
-        let wait =
-            host.hello.as_ref().is_some_and(|hello| hello.together) && !self.missing().is_empty();
-        let (later, work): (Vec<_>, Vec<_>) = self
-            .held
-            .drain(..)
-            .partition(|held| wait && matches!(held.command, Command::Step { .. }));
-        self.held = later;
-        if work.is_empty() {
-            return;
-        }
+        let work = std::mem::take(&mut self.held);
         let recycle_after = host.terms.recycle_after;
         let takes_offers = |hello: &Arc<Hello>| hello.takes_offers(recycle_after);
         let takes_offers = host.hello.as_ref().is_some_and(takes_offers);
@@ -146,9 +114,6 @@ impl Child {
                     return self.lose(&reason.to_string(), host);
                 }
             }
-        }
-        if entries.iter().any(|entry| entry.op == CommandKind::Step) {
-            self.spoil(&entries, host);
         }
         self.sequence = self.sequence.wrapping_add(1);
         let Some(process) = &self.process else { return };
@@ -167,40 +132,6 @@ impl Child {
         // Any other error means that the process has ended, which arrives as an event.
     }
 
-    /// Returns the copies that step together with the held commands and have no action yet.
-    pub(super) fn missing(&self) -> Vec<usize> {
-        let steps = |local| {
-            self.held
-                .iter()
-                .any(|held| held.local == local && matches!(held.command, Command::Step { .. }))
-        };
-        let midway = self
-            .copies
-            .iter()
-            .enumerate()
-            .filter(|(_, copy)| copy.is_midway());
-        midway
-            .map(|(local, _)| local)
-            .filter(|local| !steps(*local))
-            .collect()
-    }
-
-    /// Marks the copies of a VectorEnv that take a step without an action.
-    fn spoil(&mut self, entries: &[CommandEntry], host: &Host) {
-        if !host.hello.as_ref().is_some_and(|hello| hello.together) {
-            return;
-        }
-        for (local, copy) in self.copies.iter_mut().enumerate() {
-            if entries
-                .iter()
-                .all(|entry| usize::from(entry.local) != local)
-                && let Some(episode) = &mut copy.episode
-            {
-                episode.is_spoilt |= episode.steps > 0;
-            }
-        }
-    }
-
     /// Writes the action of a command to shared memory and returns the entry to send.
     ///
     /// # Errors
@@ -214,18 +145,27 @@ impl Child {
         let mut entry = CommandEntry {
             local,
             op: CommandKind::Reset,
-            render: held.render,
+            render: false,
             episode: None,
         };
         let copy = &mut self.copies[held.local];
         match &held.command {
-            &Command::Reset { seed, episode } => {
+            &Command::Reset {
+                seed,
+                episode,
+                render,
+            } => {
+                entry.render = render == Render::Yes;
                 let begun = NextEpisode { seed, episode };
                 entry.episode = Some(begun);
                 copy.episode = Some(RunningEpisode::new(begun));
             }
-            Command::Step { action, next } => {
-                entry.op = CommandKind::Step;
+            Command::Step {
+                action,
+                next,
+                render,
+            } => {
+                (entry.op, entry.render) = (CommandKind::Step, *render == Render::Yes);
                 entry.episode = next.filter(|_| takes_offers);
                 let memory = self.memory.as_ref().ok_or(ChildError::NoMemory)?;
                 memory.act(held.local, action).map_err(ChildError::Action)?;

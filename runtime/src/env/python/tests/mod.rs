@@ -8,7 +8,7 @@ use jobs::journal::Blame;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::env::{Answer, Lockstep, Observation, Step};
+use crate::env::{Answer, Lockstep, Observation, Render, Step};
 
 mod company;
 mod failures;

@@ -25,10 +25,12 @@ impl Raw {
 
     fn reset(&mut self, index: usize, seed: u64) {
         let episode = seed;
-        self.env.send(
-            vec![(EnvIndex(index), Command::Reset { seed, episode })],
-            Render::No,
-        );
+        let reset = Command::Reset {
+            seed,
+            episode,
+            render: Render::No,
+        };
+        self.env.send(vec![(EnvIndex(index), reset)]);
         assert!(matches!(self.next(), (at, Answer::Reset(Ok(_))) if at == index));
     }
 
@@ -39,11 +41,14 @@ impl Raw {
                 seed,
                 episode: seed,
             });
-            let action = vec![0.1, 0.2];
-            (EnvIndex(index), Command::Step { action, next })
+            let step = Command::Step {
+                action: vec![0.1, 0.2],
+                next,
+                render: Render::No,
+            };
+            (EnvIndex(index), step)
         };
-        self.env
-            .send(offers.iter().map(command).collect(), Render::No);
+        self.env.send(offers.iter().map(command).collect());
     }
 
     fn next(&self) -> (usize, Answer) {

@@ -93,71 +93,43 @@ fn a_vector_environment_shows_what_its_copies_show_alone() {
 }
 
 #[test]
-fn a_copy_of_a_vector_environment_waits_for_the_others() {
-    let (sender, answers) = std::sync::mpsc::channel();
-    let give = Answers::new(move |env, answer| drop(sender.send((env, answer))));
-    let args = json!({"environment": fixture("vector"), "envs_per_process": 2, "env_kwargs": {"length": 9}});
-    let mut env = make(&job(args), PythonConfig::new(2), give).unwrap();
-    let both = |command: Command| vec![(EnvIndex(0), command.clone()), (EnvIndex(1), command)];
-    let go = Command::Step {
-        action: vec![0.0, 0.0],
-        next: None,
-    };
-    env.send(
-        both(Command::Reset {
-            seed: 1,
-            episode: 1,
-        }),
-        Render::No,
-    );
-    env.send(Vec::new(), Render::No);
-    let limit = Duration::from_secs(60);
-    let next = || answers.recv_timeout(limit).unwrap().0.0;
-    assert_eq!([next(), next()], [0, 1]);
-    env.send(both(go.clone()), Render::No);
-    assert_eq!([next(), next()], [0, 1]);
-    // A copy in the middle of an episode has to be waited for; then both are answered.
-    env.send(vec![(EnvIndex(1), go.clone())], Render::No);
-    env.send(
-        vec![(
-            EnvIndex(0),
-            Command::Reset {
-                seed: 2,
-                episode: 2,
-            },
-        )],
-        Render::No,
-    );
-    assert_eq!([next(), next()], [0, 1]);
-    env.send(vec![(EnvIndex(1), go.clone())], Render::No);
-    assert_eq!(next(), 1);
-    // The first copy has not moved since its reset, whatever the other did.
-    env.send(both(go), Render::No);
-    let zero = answers.recv_timeout(limit).unwrap();
-    let Answer::Step(Ok(step)) = zero.1 else {
-        panic!("{:?}", zero.1)
-    };
-    let mut alone = start(json!({}), 1);
-    let wanted = (
-        reset(&mut alone, 0, 2).unwrap(),
-        crate::env::python::tests::step(&mut alone, 0, [0.0, 0.0]).unwrap(),
-    )
-        .1;
-    assert_eq!(step.observation.state, wanted.observation.state);
+fn a_copy_of_a_vector_environment_that_gets_no_action_keeps_no_other_waiting() {
+    let args = |length: usize| json!({"environment": fixture("vector"), "envs_per_process": 2, "env_kwargs": {"length": length}});
+    // The episode of the copy without an action goes on, or ends and begins again.
+    for length in [9, 2] {
+        let mut env = start(args(length), 2);
+        let both = [0, 1].map(|index| (EnvIndex(index), vec![0.0; 2]));
+        env.reset(&both.each_ref().map(|(env, _)| (*env, 1)), Render::No);
+        assert!(env.step(&both, Render::No).iter().all(Result::is_ok));
+        for seed in 2..4 {
+            step(&mut env, 1, [0.5, 0.0]).unwrap();
+            reset(&mut env, 1, seed).unwrap();
+        }
+        let moved = step(&mut env, 1, [0.5, 0.0]).unwrap().observation.state;
+        let mut alone = start(json!({}), 1);
+        reset(&mut alone, 0, 3).unwrap();
+        let expected = step(&mut alone, 0, [0.5, 0.0]).unwrap().observation.state;
+        assert_eq!(moved, expected);
+    }
 }
 
 #[test]
 fn a_vector_environment_that_does_not_fit_is_refused() {
-    let refusal = |factory: &str, per_process: usize, num_envs: usize| {
-        let args = json!({"environment": fixture(factory), "envs_per_process": per_process});
+    let refusal_with = |factory: &str, kwargs: Value, per_process: usize, num_envs: usize| {
+        let args = json!({"environment": fixture(factory), "env_kwargs": kwargs, "envs_per_process": per_process});
         start_with(args, PythonConfig::new(num_envs))
             .err()
             .unwrap()
             .to_string()
     };
-    assert!(refusal("autoresetting", 2, 2).contains("expected AutoresetMode.DISABLED"));
+    for mode in ["NEXT_STEP", "SAME_STEP"] {
+        let reason = refusal_with("autoresetting", json!({"mode": mode}), 2, 2);
+        let expected =
+            format!("is AutoresetMode.{mode}, expected AutoresetMode.DISABLED: episodes are reset");
+        assert!(reason.contains(&expected), "{reason}");
+    }
     assert_eq!(
-        refusal("pair", 3, 3),
+        refusal_with("pair", json!({}), 3, 3),
         "the VectorEnv has 2 copies, envs_per_process is 3"
     );
 }

@@ -184,9 +184,8 @@ class Separate:
 class Together:
     """A VectorEnv, of which all copies step at once.
 
-    A copy that has no action then takes the middle one. If its episode is over nobody looks; if it has just begun, it
-    begins again with the same seed before its own first step. In between it does not happen: the other side waits until
-    every copy in the midst of an episode has its action.
+    A copy that has no action then takes the middle one. Nobody looks at it: the other side sends the actions of all
+    copies with an episode together, and resets copies between steps.
     """
 
     batched = True
@@ -204,7 +203,6 @@ class Together:
         self.idle = None  # the action of a copy that has none
         self.begun = [(0, None)] * number  # seed and options of each copy's episode
         self.ended = np.zeros(number, np.bool_)  # by its last step
-        self.moved = np.zeros(number, np.bool_)  # stepped without an action since it began
         self.looker = looker(env)
 
     def look(self, render):
@@ -218,20 +216,19 @@ class Together:
         mask[list(seeds)] = True
         for local, seed in seeds.items():
             self.begun[local] = seed, options
-        self.ended[mask] = self.moved[mask] = False
+        self.ended[mask] = False
         given = [seeds.get(local) for local in range(self.number)]
         return two(self.env.reset(seed=given, options={**(options or {}), "reset_mask": mask}))
 
     def step(self, actions):
         """Steps with the actions in `actions` (copy -> action)."""
-        for local in range(self.number):
+        for local in np.flatnonzero(self.ended):
             # Stepping what has ended is an error in gymnasium, even if nobody looks.
-            if (self.moved if local in actions else self.ended)[local]:
+            if local not in actions:
                 seed, options = self.begun[local]
                 self.reset({local: seed}, options)
         values = five(self.env.step(stack([actions.get(local, self.idle) for local in range(self.number)])))
         self.ended = np.asarray(values[2], np.bool_) | np.asarray(values[3], np.bool_)
-        self.moved[[local for local in range(self.number) if local not in actions]] = True
         return values
 
     def render(self, local):

@@ -33,10 +33,10 @@ use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
+use crate::eval::rollout::schedule::Schedule;
 use crate::eval::rollout::schedule::company::Retries;
 use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::source::EpisodeSource;
-use crate::eval::rollout::schedule::{Schedule, groups};
 use crate::eval::rollout::totals::Totals;
 
 /// How often a waiting loop checks whether it has to stop.
@@ -177,12 +177,13 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             let waiting = source.waiting(envs.clone(), num_envs, self.active.context.work.share);
             let length = self.active.policy.chunk_length;
             let schedule = Schedule::new(waiting, envs.clone(), length, steps);
-            EnvGroup::new(envs, schedule.holding(self.active.latency.hold))
+            let schedule = schedule
+                .holding(self.active.latency.hold)
+                .stepping_together(self.envs.steps_together());
+            EnvGroup::new(envs, schedule)
         };
-        groups(num_envs, self.active.stages())
-            .into_iter()
-            .map(group)
-            .collect()
+        let groups = self.envs.groups(self.active.stages());
+        groups.into_iter().map(group).collect()
     }
 
     /// Waits for events until no group waits for anything.

@@ -12,7 +12,7 @@ use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
 use crate::eval::rollout::job::error::JobError;
-use crate::eval::rollout::schedule::{self, DueStep};
+use crate::eval::rollout::schedule::{self, DueStep, Turn};
 use crate::policy::{Continuation, PolicyRow};
 
 /// Commands for the environments of a group.
@@ -28,21 +28,18 @@ impl EpisodeLoop<'_, '_> {
                 schedule::start(&mut self.groups, index, &mut self.retries, process)
             }
         };
-        let schedule = &self.groups[index].schedule;
-        if starts.is_empty() {
-            let needs_chunk = schedule.needs_chunk();
-            if !needs_chunk.is_empty() {
-                self.infer(index, needs_chunk);
-                return Ok(());
+        match self.groups[index].schedule.turn(starts) {
+            Turn::Infer(needs_chunk) => self.infer(index, needs_chunk),
+            Turn::Act { starts, mut due } => {
+                let mut commands = Vec::with_capacity(starts.len() + due.len());
+                for (env, episode) in starts {
+                    commands.push((env, self.reset(env, episode)?));
+                }
+                self.offer(index, &mut due)?;
+                commands.extend(due.iter().map(|due| self.step(due)));
+                self.send(index, commands, due);
             }
         }
-        let mut resets = Vec::new();
-        for (env, episode) in starts {
-            resets.push((env, self.reset(env, episode)?));
-        }
-        let mut due = self.groups[index].schedule.due();
-        self.offer(index, &mut due)?;
-        self.send(index, resets, due);
         Ok(())
     }
 
@@ -90,7 +87,12 @@ impl EpisodeLoop<'_, '_> {
         if !self.announced.remove(&episode) {
             self.note_start(env, episode)?;
         }
-        Ok(Command::Reset { seed, episode })
+        let render = self.render(self.active.policy.spec.needs_video);
+        Ok(Command::Reset {
+            seed,
+            episode,
+            render,
+        })
     }
 
     /// Notes that an episode begins, or may begin.
@@ -129,9 +131,8 @@ impl EpisodeLoop<'_, '_> {
         Ok(())
     }
 
-    /// Sends `resets` and the steps that are due. Images are rendered where somebody looks at them:
-    /// the recorder at all, the policy at those that it infers from.
-    fn send(&mut self, index: usize, resets: Commands, due: Vec<DueStep>) {
+    /// Sends the commands of a turn, `due` among them.
+    fn send(&mut self, index: usize, commands: Commands, due: Vec<DueStep>) {
         let group = &mut self.groups[index];
         self.totals.env_steps += due.len() as u64;
         self.recording.log.beat.steps += due.len() as u64;
@@ -140,43 +141,37 @@ impl EpisodeLoop<'_, '_> {
                 live.latency.held += 1;
             }
         }
-        group.actions = due
-            .iter()
-            .map(|due| (due.env, due.action.clone()))
-            .collect();
+        group.actions = due.into_iter().map(|due| (due.env, due.action)).collect();
         group.since = now();
-        let spec = &self.active.policy.spec;
-        let (seen, unseen): (Vec<_>, Vec<_>) = due
-            .into_iter()
-            .partition(|due| spec.needs_video && (spec.looks_back > 0 || due.last));
-        let batches = [
-            (resets, spec.needs_video),
-            (self.steps(seen), true),
-            (self.steps(unseen), false),
-        ];
-        for (commands, is_looked_at) in batches {
-            if commands.is_empty() {
-                continue;
-            }
-            self.groups[index].outstanding += commands.len();
-            self.totals.sim_busy.begin(commands.len(), now());
-            let render = match self.recording.every_frame || is_looked_at {
-                true => Render::Yes,
-                false => Render::No,
-            };
-            self.envs.env().send(commands, render);
+        if commands.is_empty() {
+            return;
         }
+        group.outstanding += commands.len();
+        self.totals.sim_busy.begin(commands.len(), now());
+        self.envs.env().send(commands);
     }
 
-    fn steps(&self, due: Vec<DueStep>) -> Commands {
+    fn step(&self, due: &DueStep) -> (EnvIndex, Command) {
         let next = |episode| NextEpisode {
             seed: self.active.seed(episode),
             episode,
         };
-        let step = |due: DueStep| {
-            let (action, next) = (due.action, due.next.map(next));
-            (due.env, Command::Step { action, next })
+        let spec = &self.active.policy.spec;
+        let is_looked_at = spec.needs_video && (spec.looks_back > 0 || due.last);
+        let step = Command::Step {
+            action: due.action.clone(),
+            next: due.next.map(next),
+            render: self.render(is_looked_at),
         };
-        due.into_iter().map(step).collect()
+        (due.env, step)
+    }
+
+    /// Returns whether images are rendered: where somebody looks at them, the recorder at all, the
+    /// policy at those that it infers from.
+    fn render(&self, is_looked_at: bool) -> Render {
+        match self.recording.every_frame || is_looked_at {
+            true => Render::Yes,
+            false => Render::No,
+        }
     }
 }

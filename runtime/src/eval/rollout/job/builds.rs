@@ -11,6 +11,7 @@ use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
 use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::schedule;
 use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
 
 /// An event that the episode loop waits for.
@@ -79,6 +80,20 @@ impl EnvBuild {
     /// Returns the environments that share a process with this one, itself included.
     pub fn company(&self, env: EnvIndex) -> Range<usize> {
         self.made.env.company(env)
+    }
+
+    /// Returns whether the environments of a process only step together.
+    pub fn steps_together(&self) -> bool {
+        self.made.env.steps_together()
+    }
+
+    /// Returns the groups of environments that take turns with the policy, at most `stages`.
+    pub fn groups(&self, stages: usize) -> Vec<Range<usize>> {
+        let together = |env| match self.steps_together() {
+            true => self.company(env),
+            false => env.0..env.0 + 1,
+        };
+        schedule::groups(self.num_envs(), stages, together)
     }
 
     /// Returns the versions of the packages that simulate, by name.

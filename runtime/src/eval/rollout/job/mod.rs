@@ -56,7 +56,8 @@ pub fn run(
         policy,
         latency,
     };
-    let rows = envs.num_envs().div_ceil(active.stages().max(1));
+    let groups = envs.groups(active.stages());
+    let rows = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     context.inference.warm_up(rows, active.max_batch());
     let num_episodes = active.num_episodes()?;
     let settings = settings::effective(active, envs.versions());

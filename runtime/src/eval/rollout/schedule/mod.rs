@@ -9,6 +9,10 @@
 //! started episode is waited for. So N episodes are the first N, not the N that end first: stopping
 //! after N ends would favour short, successful episodes.
 //!
+//! The copies of a VectorEnv step together, so they take whole turns: resets, an inference for all
+//! that need one, or a step of each that runs an episode. Other environments step while their
+//! neighbours are reset.
+//!
 //! Environments are split into groups with their own schedules: while the policy infers for one
 //! group, the other steps. The number of an episode decides its group, not which environment is
 //! free first, so a run is reproducible.
@@ -35,12 +39,23 @@ use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::waiting::WaitingQueue;
 use crate::policy::Chunk;
 
-/// Splits the environments into `groups` contiguous ranges that are as equal as possible.
-pub fn groups(num_envs: usize, groups: usize) -> Vec<Range<usize>> {
-    let groups = groups.clamp(1, num_envs.max(1));
-    (0..groups)
-        .map(|group| group * num_envs / groups..(group + 1) * num_envs / groups)
-        .collect()
+/// Splits the environments into at most `count` contiguous ranges that are as equal as possible.
+/// `together` returns the environments that only step together with one: they stay in one group.
+pub fn groups(
+    num_envs: usize,
+    count: usize,
+    together: impl Fn(EnvIndex) -> Range<usize>,
+) -> Vec<Range<usize>> {
+    let count = count.clamp(1, num_envs.max(1));
+    let mut groups: Vec<Range<usize>> = Vec::with_capacity(count);
+    for group in 1..=count {
+        let begin = groups.last().map_or(0, |before| before.end);
+        let end = group * num_envs / count;
+        if end > begin {
+            groups.push(begin..together(EnvIndex(end - 1)).end);
+        }
+    }
+    groups
 }
 
 /// Starts the waiting episodes of a group in its idle environments, except those that have to wait
@@ -97,6 +112,7 @@ pub struct Schedule<'l> {
     slots: Vec<EnvSlot>,
     chunk_length: usize,
     hold: Hold,
+    steps_together: bool,
 }
 
 /// The state of one environment.
@@ -114,6 +130,20 @@ enum SlotState {
     Episode {
         number: u64,
         actions: ActionQueue,
+    },
+}
+
+/// What the environments of a group do next.
+#[derive(Debug, PartialEq)]
+pub enum Turn {
+    /// The policy infers chunks for these environments.
+    Infer(Vec<EnvIndex>),
+    /// These episodes start, and these steps are taken.
+    Act {
+        /// Environments to reset, with their episodes.
+        starts: Vec<(EnvIndex, u64)>,
+        /// The steps of others.
+        due: Vec<DueStep>,
     },
 }
 
@@ -169,12 +199,21 @@ impl<'l> Schedule<'l> {
             slots,
             chunk_length,
             hold: Hold::default(),
+            steps_together: false,
         }
     }
 
     /// Says what an environment does without an action.
     pub fn holding(self, hold: Hold) -> Self {
         Self { hold, ..self }
+    }
+
+    /// Says whether the environments of a process step together.
+    pub fn stepping_together(self, steps_together: bool) -> Self {
+        Self {
+            steps_together,
+            ..self
+        }
     }
 
     /// Starts waiting episodes in idle environments, both in ascending order.
@@ -214,6 +253,22 @@ impl<'l> Schedule<'l> {
                     is_running,
                 })
             })
+    }
+
+    /// Returns the turn in which these episodes start. It does not wait for an inference that others
+    /// need, so these cannot step: nor can those that only step together with them.
+    pub fn turn(&mut self, starts: Vec<(EnvIndex, u64)>) -> Turn {
+        if starts.is_empty() {
+            let needs_chunk = self.needs_chunk();
+            if !needs_chunk.is_empty() {
+                return Turn::Infer(needs_chunk);
+            }
+        }
+        let due = match self.steps_together && !starts.is_empty() {
+            true => Vec::new(),
+            false => self.due(),
+        };
+        Turn::Act { starts, due }
     }
 
     /// Returns the environments for which an inference begins before their next step.

@@ -8,8 +8,15 @@ use jobs::journal::Blame;
 use jobs::placement::Share;
 use proptest::prelude::*;
 
+mod together;
+
 fn envs(indices: &[usize]) -> Vec<EnvIndex> {
     indices.iter().copied().map(EnvIndex).collect()
+}
+
+/// The environments that only step together with one: itself.
+fn alone(env: EnvIndex) -> Range<usize> {
+    env.0..env.0 + 1
 }
 
 fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> WaitingEpisodes<'static> {
@@ -148,8 +155,8 @@ fn each_environment_takes_as_many_steps_as_it_may() {
 
 #[test]
 fn groups_are_even_and_share_out_the_episodes() {
-    assert_eq!(groups(5, 2), [0..2, 2..5]);
-    assert_eq!(groups(1, 2), vec![0..1; 1]);
+    assert_eq!(groups(5, 2, alone), [0..2, 2..5]);
+    assert_eq!(groups(1, 2, alone), vec![0..1; 1]);
     assert_eq!(deal(10..17, 5, 0..2).collect::<Vec<_>>(), [10, 11, 15, 16]);
     assert_eq!(deal(10..17, 5, 2..5).collect::<Vec<_>>(), [12, 13, 14]);
 }
@@ -169,7 +176,7 @@ fn given_up(run: &LossyRun) -> BTreeSet<u64> {
             Schedule::new(anyone(episodes.into_iter()), envs, 1, None),
         )
     };
-    let mut groups: Vec<_> = groups(num_envs, 2).into_iter().map(group).collect();
+    let mut groups: Vec<_> = groups(num_envs, 2, alone).into_iter().map(group).collect();
     let mut running: BTreeMap<EnvIndex, (u64, usize)> = BTreeMap::new();
     let (mut ended, mut given_up) = (BTreeSet::new(), BTreeSet::new());
     let index_of = |env: EnvIndex| usize::from(env.0 >= num_envs / 2 && num_envs > 1);
@@ -258,7 +265,7 @@ proptest! {
         stages in 1usize..4
     ) {
         let mut ended = Vec::new();
-        for group in groups(num_envs, stages) {
+        for group in groups(num_envs, stages, alone) {
             let episodes: Vec<_> = deal(0..lengths.len() as u64, num_envs, group.clone()).collect();
             let mut schedule = Schedule::new(anyone(episodes.into_iter()), group, chunk, None);
             let mut running = vec![None; num_envs];
