@@ -36,7 +36,7 @@ pub(super) struct StepRow {
     pub(super) after: StepSnapshot,
     /// Reward of this step.
     pub(super) reward: f32,
-    /// True if the step ended the episode.
+    /// True if the environment says that the step ended the episode.
     pub(super) done: bool,
 }
 
@@ -106,6 +106,14 @@ impl EpisodeRows {
         self.rewards.push(row.reward);
         self.dones.push(u8::from(row.done));
         Ok(())
+    }
+
+    /// Ends the episode with its last row, whoever has ended it: the environment, a success, a limit
+    /// of the job or the policy.
+    pub(super) fn end(&mut self) {
+        if let Some(done) = self.dones.last_mut() {
+            *done = 1;
+        }
     }
 
     /// Checks that every name has a value in every row.

@@ -129,9 +129,12 @@ impl EpisodeCollector {
             } => Err(RecordError::Rows(fault)),
             OpenEpisode { episode: None, .. } => Ok(None),
             OpenEpisode {
-                episode: Some(episode),
+                episode: Some(mut episode),
                 ..
-            } => self.store.append(&episode, end),
+            } => {
+                episode.end();
+                self.store.append(&episode, end)
+            }
         }
     }
 }

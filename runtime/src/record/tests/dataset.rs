@@ -76,6 +76,28 @@ fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
 }
 
 #[test]
+fn the_last_step_is_done_whoever_has_ended_the_episode() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    begin(&mut recorder, 0, 3, false);
+    for t in 1..=3 {
+        let step = step_to(observation(t, false));
+        recorder
+            .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.25]), &step)
+            .unwrap();
+    }
+    let on_success = EpisodeEnd {
+        terminated: false,
+        ..SUCCESS
+    };
+    recorder.end(EnvIndex(0), on_success).unwrap();
+    recorder.finish().unwrap();
+    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    let dones = file.dataset("data/demo_0/dones").unwrap();
+    assert_eq!(dones.read_raw::<u8>().unwrap(), [0, 0, 1]);
+}
+
+#[test]
 fn pictures_are_kept_before_the_action_when_asked() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), true, false);
