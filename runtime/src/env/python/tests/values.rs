@@ -37,6 +37,8 @@ fn a_success_is_a_truth_value_or_an_error_of_its_episode() {
         ("2", "int 2"),
         ("0.5", "float 0.5"),
         ("[true, true]", "ndarray bool [2]"),
+        ("masked", "MaskedConstant masked"),
+        ("[masked]", "MaskedArray bool [1]"),
     ];
     for (value, shown) in wrong {
         let wanted = format!(
@@ -58,6 +60,14 @@ fn a_reward_is_one_number_that_float32_holds_or_an_error_of_its_episode() {
         (
             "[true, true]",
             "the reward as ndarray bool [2], expected a number",
+        ),
+        (
+            "masked",
+            "the reward as MaskedConstant masked, expected a number",
+        ),
+        (
+            "[masked]",
+            "the reward as MaskedArray bool [1], expected a number",
         ),
         (
             "1e39",
@@ -83,16 +93,53 @@ fn numbers_of_another_type_are_taken_and_what_is_no_number_is_not() {
     reset(&mut env, 0, 1).unwrap();
     step(&mut env, 0, [0.0, 0.0]).unwrap();
     step(&mut env, 0, [0.0, 0.0]).unwrap();
-    let mut env = start(json!({"env_kwargs": {"fault": "text", "at": 2}}), 1);
-    reset(&mut env, 0, 1).unwrap();
-    step(&mut env, 0, [0.0, 0.0]).unwrap();
-    let reason = faulty(step(&mut env, 0, [0.0, 0.0]));
-    assert!(
-        reason.starts_with(
-            "the simulator gave state position as text [], at first it was float64 [3]; "
+    let wrong = [
+        (
+            "text",
+            "state position as text [], at first it was float64 [3]",
         ),
-        "{reason}"
+        (
+            "none",
+            "state position as NoneType [], at first it was float64 [3]",
+        ),
+        ("masked", "masked numbers in `position`"),
+    ];
+    for (fault, expected) in wrong {
+        let mut env = start(json!({"env_kwargs": {"fault": fault, "at": 2}}), 1);
+        reset(&mut env, 0, 1).unwrap();
+        step(&mut env, 0, [0.0, 0.0]).unwrap();
+        let reason = faulty(step(&mut env, 0, [0.0, 0.0]));
+        let expected = format!("the simulator gave {expected}; at step 2 of episode 1");
+        assert!(reason.starts_with(&expected), "{reason}");
+    }
+}
+
+#[test]
+fn what_is_in_a_sequence_is_no_state() {
+    let environment = json!({"environment": fixture("Varying")});
+    let mut env = start(environment.clone(), 1);
+    assert_eq!(env.spec().state, [("x".to_owned(), 1)]);
+    let left_out = "`things.0` float32 [2] is left out: it is in a Sequence";
+    let notes = env.env().notes();
+    assert!(
+        notes.iter().any(|note| note.starts_with(left_out)),
+        "{notes:?}"
     );
+    let mapping = json!({"state": {"thing": "things.0"}});
+    let reason = refusal(with(environment, "mapping", mapping));
+    let expected = "mapping: state.thing asks for `things.0`, which is in a Sequence: its number of elements changes; ";
+    assert!(reason.contains(expected), "{reason}");
+}
+
+#[test]
+fn a_float_picture_with_nan_ends_its_episode() {
+    let mapping = json!({"video": {"float": {"from": "float", "convert": "scale"}}, "state": {}});
+    let args = json!({"environment": fixture("Pictures"), "env_kwargs": {"spoilt": true}, "mapping": mapping});
+    let mut env = start(args, 1);
+    reset(&mut env, 0, 5).unwrap();
+    let reason = faulty(step(&mut env, 0, [0.0; 2]));
+    let expected = "the simulator gave the picture of camera float with NaN, expected numbers; at step 1 of episode 5";
+    assert!(reason.starts_with(expected), "{reason}");
 }
 
 #[test]

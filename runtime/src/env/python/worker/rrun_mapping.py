@@ -50,9 +50,11 @@ class Camera:
         if self.first_channel and picture.ndim == 3:
             picture = picture.transpose(1, 2, 0)
         if "scale" in self.steps:
-            # What is infinite is at an end of the range, what is no number at the lower one.
+            # What is infinite is at an end of the range.
             scaled = (picture.astype(np.float32) - self.low) * (255.0 / (self.high - self.low))
-            picture = np.rint(np.clip(np.nan_to_num(scaled, nan=0.0, posinf=255.0, neginf=0.0), 0.0, 255.0)).astype(np.uint8)
+            if np.isnan(scaled).any():
+                raise Wrong(f"the picture of camera {self.name} with NaN, expected numbers")
+            picture = np.rint(np.clip(scaled, 0.0, 255.0)).astype(np.uint8)
         if "drop_alpha" in self.steps and picture.ndim == 3 and picture.shape[2] == 4:
             picture = picture[:, :, :3]
         if "gray" in self.steps and picture.ndim == 2:
@@ -73,7 +75,7 @@ def cameras(scene, render):
         asked = {
             name: {"path": path}
             for name, path, value in scene.leaves()
-            if value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3
+            if value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3 and not scene.varies(path)
         }
         if not asked and render.offered:
             asked = {"render": {"render": True}}
@@ -182,6 +184,9 @@ def states(scene, pictures, left_out):
     for name, path, value in scene.leaves():
         if path in pictures:
             continue
+        if scene.varies(path):
+            left_out.append(f"`{name}` {looks(value)} is left out: it is in a Sequence, whose number of elements changes")
+            continue
         is_picture = value.dtype == np.uint8 and value.ndim == 3
         if value.dtype.kind in NUMBERS and 0 < value.size <= LARGEST_STATE and not is_picture:
             found.append(State(name, {"path": path}, scene))
@@ -205,7 +210,7 @@ def language(scene):
     if isinstance(asked, str):
         return lambda observation, row, info, attribute: asked
     if asked is None:
-        texts = [path for _, path, value in scene.leaves() if value.dtype.kind in "SU" and value.size == 1]
+        texts = [path for _, path, value in scene.leaves() if value.dtype.kind in "SU" and value.size == 1 and not scene.varies(path)]
         if not texts:
             return lambda observation, row, info, attribute: ""
         asked, path = {"from": None}, texts[0]

@@ -57,7 +57,9 @@ def leaves(node, name="", path=()):
 def array(value):
     """A value as a numpy array, from wherever it is."""
     if isinstance(value, np.ndarray):
-        return value
+        if type(value) is not np.ndarray and np.ma.is_masked(value):
+            raise Wrong("masked numbers")
+        return np.asarray(value)
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     return np.asarray(value)
@@ -69,13 +71,21 @@ def fetch(node, path, row):
         node = node[key]
     if row is not None:
         node = node[row]
-    return node if type(node) is np.ndarray else array(node)
+    if type(node) is np.ndarray:
+        return node
+    try:
+        return array(node)
+    except Wrong as wrong:
+        raise Wrong(f"{wrong} in `{'.'.join(map(str, path)) or BARE}`") from None
 
 
 def looks(value):
     """`uint8 [96, 96, 3]`."""
     value = array(value)
-    kind = "text" if value.dtype.kind in "SUO" else str(value.dtype)
+    kind = "text" if value.dtype.kind in "SU" else str(value.dtype)
+    if value.dtype.kind == "O":
+        kinds = {"text" if isinstance(item, (str, bytes)) else type(item).__name__ for item in value.flat}
+        kind = " and ".join(sorted(kinds)) or kind
     return f"{kind} {list(value.shape)}"
 
 
@@ -105,6 +115,8 @@ class Scene:
     def refused(self, reason):
         shows = ", ".join(f"`{name}` {looks(value)}" for name, _, value in self.leaves())
         return Refused(f"mapping: {reason}; the mapping asks for {self.asks()}; the environment shows {shows}")
+        if self.varies(path):
+            raise self.refused(f"{what} asks for `{text}`, which is in a Sequence: its number of elements changes")
 
     def asks(self):
         asked = []
@@ -115,16 +127,25 @@ class Scene:
                 asked.append(f"{section}.{name} <- " + " + ".join(f"`{text}`" for text in sources))
         return ", ".join(asked) or "what is there"
 
+    def varies(self, path):
+        """Whether an entry is an element of a `Sequence`, which may have another number of them each time."""
+        return any(hasattr(space, "feature_space") for space in self.spaces(path)[: len(path)])
+
+    def spaces(self, path):
+        """The spaces on the way to an entry, its own at last; fewer if they are not declared."""
+        found = [self.space]
+        for key in path:
+            inside = getattr(found[-1], "feature_space", None)
+            try:
+                found.append(found[-1].spaces[key] if inside is None else inside)
+            except (AttributeError, TypeError, KeyError, IndexError):
+                break
+        return found
+
     def declared(self, path):
         """The shape that the observation space gives for an entry; None if it gives none."""
-        space = self.space
-        for key in path:
-            inside = getattr(space, "spaces", None)
-            try:
-                space = inside[key]
-            except (TypeError, KeyError, IndexError):
-                return None
-        return getattr(space, "shape", None)
+        spaces = self.spaces(path)
+        return getattr(spaces[-1], "shape", None) if len(spaces) > len(path) else None
 
     def agree(self, what, path, value):
         declared = self.declared(path)
