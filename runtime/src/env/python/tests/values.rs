@@ -143,6 +143,23 @@ fn a_float_picture_with_nan_ends_its_episode() {
 }
 
 #[test]
+fn half_a_surrogate_pair_is_told_as_a_question_mark() {
+    let kwargs = json!({"fault": "raise a surrogate", "at": 1, "of": 1});
+    let mut env = start(json!({"env_kwargs": kwargs}), 1);
+    reset(&mut env, 0, 1).unwrap();
+    let (_, reason, _) = lost(step(&mut env, 0, [0.0; 2]));
+    let expected = "the simulator raised ValueError: half a pair: ? (";
+    assert!(reason.starts_with(expected), "{reason}");
+    let mapping = json!({"language": {"attr": "words"}});
+    let mut env = start(
+        json!({"environment": fixture("Halved"), "mapping": mapping}),
+        1,
+    );
+    assert_eq!(env.spec().language, "half a pair: ?");
+    assert_eq!(&*reset(&mut env, 0, 1).unwrap().language, "half a pair: ?");
+}
+
+#[test]
 fn a_start_that_fails_with_seed_0_is_tried_with_the_first_episodes() {
     let kwargs = json!({"fault": "raise", "at": 0, "of": 0});
     let config = PythonConfig {

@@ -1,9 +1,8 @@
 """What an environment says beside its observation, as the text of an answer: EmbodiedBench's info, and names of actions."""
 
-import json
 import math
 
-from rrun_observation import Wrong, array
+from rrun_observation import Wrong, array, packed, utf8
 from rrun_simulator import of_copy
 
 LONGEST_WORDS = 4_000  # letters of an instruction or a feedback; a packet takes some 200 kB
@@ -14,7 +13,7 @@ NAMES = ("language_skill_set", "action_names")  # EmbodiedBench's word, and a pl
 
 def clean(text):
     """A text that is not too long, and that every reader of JSON takes."""
-    return str(text)[:LONGEST_WORDS].encode("utf-8", "replace").decode()
+    return utf8(str(text)[:LONGEST_WORDS]).decode()
 
 
 class Feedback:
@@ -44,8 +43,8 @@ class Feedback:
         names = [clean(name) for name in self.copies.attribute(local, self.attribute)]
         if len(names) > self.copies.action_space.n:
             raise Wrong(f"a {self.attribute} of {len(names)} names, the action space had {self.copies.action_space.n} actions at first: make it as large as the largest list")
-        if len(json.dumps(names)) > LONGEST_NAMES:
-            raise Wrong(f"a {self.attribute} of {len(json.dumps(names))} bytes, expected at most {LONGEST_NAMES}")
+        if len(packed(names)) > LONGEST_NAMES:
+            raise Wrong(f"a {self.attribute} of {len(packed(names))} bytes, expected at most {LONGEST_NAMES}")
         return names
 
     def begun(self, language, local):
@@ -56,7 +55,7 @@ class Feedback:
             told["language"] = clean(language)
         if names is not None:
             told["feedback"] = {"action_names": names}
-        return json.dumps(told).encode() if told else b""
+        return packed(told) if told else b""
 
     def stepped(self, info, row):
         """The text after a step: nothing, for most environments."""
@@ -72,4 +71,4 @@ class Feedback:
         there, progress = of_copy(info, "task_progress", row)
         if there and progress is not None and math.isfinite(float(progress)):
             told["task_progress"] = float(progress)
-        return json.dumps({"feedback": told}).encode() if told else b""
+        return packed({"feedback": told}) if told else b""

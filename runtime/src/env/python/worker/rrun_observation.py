@@ -4,6 +4,7 @@ Keys `a.b.c` go into nested dicts; an observation that is one array is called `o
 """
 
 import difflib
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,6 +19,16 @@ class Refused(Exception):
 
 class Wrong(Exception):
     """What the environment gave cannot be right; says what, as the object of a sentence: "the reward as str 'x', ..."."""
+
+
+def utf8(text):
+    """A text as bytes. Half a surrogate pair, which UTF-8 has no bytes for, becomes `?`."""
+    return text.encode("utf-8", "replace")
+
+
+def packed(value):
+    """A value as JSON that every reader takes."""
+    return utf8(json.dumps(value, ensure_ascii=False))
 
 
 def children(node):
@@ -104,6 +115,8 @@ class Scene:
             near = difflib.get_close_matches(text, [name for name, _, _ in self.leaves()], 1, 0.5)
             hint = f" (did you mean `{near[0]}`?)" if near else ""
             raise self.refused(f"{what} asks for `{text}`, which does not exist{hint}")
+        if self.varies(path):
+            raise self.refused(f"{what} asks for `{text}`, which is in a Sequence: its number of elements changes")
         return path
 
     def get(self, path):
@@ -115,8 +128,6 @@ class Scene:
     def refused(self, reason):
         shows = ", ".join(f"`{name}` {looks(value)}" for name, _, value in self.leaves())
         return Refused(f"mapping: {reason}; the mapping asks for {self.asks()}; the environment shows {shows}")
-        if self.varies(path):
-            raise self.refused(f"{what} asks for `{text}`, which is in a Sequence: its number of elements changes")
 
     def asks(self):
         asked = []

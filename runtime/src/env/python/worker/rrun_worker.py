@@ -31,7 +31,7 @@ import rrun_mapping as mapping
 import rrun_simulator as simulator
 from rrun_actions import Action
 from rrun_feedback import Feedback
-from rrun_observation import Refused, Scene, Wrong, fetch
+from rrun_observation import Refused, Scene, Wrong, fetch, packed, utf8
 from rrun_values import flag, reward_of
 from rrun_success import Success
 
@@ -86,7 +86,7 @@ class Worker:
     # --- start ----------------------------------------------------------------------------------------------------------
 
     def stage(self, text):
-        self.sock.send(b"S" + text.encode())
+        self.sock.send(b"S" + utf8(text))
 
     def prepare(self):
         config = self.config
@@ -332,7 +332,7 @@ class Worker:
 
 def refusal(local, kind, wrong):
     """The answer where what the environment gave is wrong: its episode is over, and the process lives on."""
-    text = json.dumps({"wrong": str(wrong)[:LONGEST_WRONG]}).encode()
+    text = packed({"wrong": str(wrong)[:LONGEST_WRONG]})
     return local, kind, 0, 0.0, text
 
 
@@ -342,7 +342,7 @@ def last_line(error):
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("rrun_")]
     if frames:
         text += f" ({frames[-1].filename} line {frames[-1].lineno}, in {frames[-1].name})"
-    return text.encode()[:LONGEST_TEXT]
+    return utf8(text)[:LONGEST_TEXT]
 
 
 def main(sock, config):
@@ -350,7 +350,7 @@ def main(sock, config):
     code = 1
     try:
         worker.prepare()
-        sock.send(b"H" + json.dumps(worker.hello()).encode())
+        sock.send(b"H" + packed(worker.hello()))
         packet = sock.recv(1 << 18)
         if packet:
             worker.attach(json.loads(packet))
@@ -372,8 +372,8 @@ def main(sock, config):
 def tell(sock, worker, error):
     """Says why this process ends."""
     if isinstance(error, Refused):
-        sock.send(b"F" + str(error).encode()[:LONGEST_TEXT])
+        sock.send(b"F" + utf8(str(error))[:LONGEST_TEXT])
         return
     traceback.print_exception(type(error), error, error.__traceback__)
-    reason = b"gave " + str(error).encode()[:LONGEST_TEXT] if isinstance(error, Wrong) else b"raised " + last_line(error)
+    reason = b"gave " + utf8(str(error))[:LONGEST_TEXT] if isinstance(error, Wrong) else b"raised " + last_line(error)
     sock.send(struct.pack("=BBH", ord("E"), 0, worker.current) + reason)

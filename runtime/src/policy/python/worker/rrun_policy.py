@@ -41,6 +41,11 @@ class Wrong(Exception):
     """What the policy gave cannot be taken."""
 
 
+def utf8(text):
+    """A text as bytes. Half a surrogate pair, which UTF-8 has no bytes for, becomes `?`."""
+    return text.encode("utf-8", "replace")
+
+
 class Episode:
     """One row of a call: which episode it belongs to. All numbers are the same for any number of environments and ranks, except `env`."""
 
@@ -82,7 +87,7 @@ class Worker:
 
     def stage(self, text):
         self.doing = text
-        self.sock.send(b"S" + text.encode())
+        self.sock.send(b"S" + utf8(text))
 
     # --- start ----------------------------------------------------------------------------------------------------------
 
@@ -230,7 +235,7 @@ class Worker:
                     traceback.print_exception(type(error), error, error.__traceback__)
                     reason = f"`{self.doing}` raised {last_line(error)}"
                 is_gone = "CUDA error" in reason  # every later call of this process would fail
-                self.sock.send(HEAD.pack(b"G" if is_gone else b"E", sequence) + reason.encode()[:LONGEST_TEXT])
+                self.sock.send(HEAD.pack(b"G" if is_gone else b"E", sequence) + utf8(reason)[:LONGEST_TEXT])
                 if is_gone:
                     return
                 continue
@@ -281,7 +286,7 @@ def main(sock, config):
             traceback.print_exception(type(error), error, error.__traceback__)
         reason = str(error) if isinstance(error, (Refused, Wrong)) else f"{worker.doing} raised {last_line(error)}"
         with contextlib.suppress(OSError):  # nobody may be there to be told
-            sock.send(b"F" + reason.encode()[:LONGEST_TEXT])
+            sock.send(b"F" + utf8(reason)[:LONGEST_TEXT])
     finally:
         # Policies leave threads and exit handlers that hang.
         with contextlib.suppress(Exception):
