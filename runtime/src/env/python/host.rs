@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::clock::now;
 use crate::env::python::args::PythonSettings;
@@ -283,13 +283,17 @@ impl Host {
 
     /// Returns the environment variables of a process.
     fn variables(&self, envs: &[EnvIndex], gpu: Option<u32>) -> Vec<Variable> {
-        let first = envs.first().map_or(0, |env| env.0);
+        let numbers = Placeholders {
+            gpu,
+            env: envs.first().map_or(0, |env| env.0),
+            rank: self.terms.rank,
+        };
         let given: Vec<_> = self
             .terms
             .settings
             .variables
             .iter()
-            .map(|entry| self.numbers(first, gpu).fill_variable(entry))
+            .map(|entry| numbers.fill_variable(entry))
             .collect();
         let place = ProcessPlace {
             gpu,
@@ -302,15 +306,6 @@ impl Host {
         variables(&place, &given, |name| std::env::var_os(name).is_some())
     }
 
-    /// Returns the values of the placeholders of a copy.
-    fn numbers(&self, env: usize, gpu: Option<u32>) -> Placeholders {
-        Placeholders {
-            gpu,
-            env,
-            rank: self.terms.rank,
-        }
-    }
-
     /// Sends a process its configuration, and watches its descriptors.
     fn introduce(
         &self,
@@ -320,13 +315,15 @@ impl Host {
         gpu: Option<u32>,
     ) -> io::Result<()> {
         let settings = &self.terms.settings;
-        let kwargs = Value::from(settings.env_kwargs.clone());
         let config = json!({
             "modules": modules,
             "memory_fd": process.memfd.as_raw_fd(),
-            "envs": envs.iter().map(|env| env.0).collect::<Vec<_>>(),
+            "first_env": envs.first().map_or(0, |env| env.0),
+            "num_envs": envs.len(),
+            "gpu": gpu,
+            "rank": self.terms.rank,
             "environment": settings.environment,
-            "env_kwargs": envs.iter().map(|env| self.numbers(env.0, gpu).fill_value(&kwargs)).collect::<Vec<_>>(),
+            "env_kwargs": settings.env_kwargs,
             "imports": settings.imports,
             "control_hz": settings.control_hz,
             "max_episode_steps": settings.max_episode_steps,

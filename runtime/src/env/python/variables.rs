@@ -134,7 +134,7 @@ pub fn pci(gpu: u32) -> Option<String> {
     addresses.into_iter().nth(gpu as usize)
 }
 
-/// Values of the placeholders in `env_kwargs` and `env`.
+/// Values of the placeholders in `env`; those in `env_kwargs` are filled in by the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placeholders {
     /// `{gpu}`: GPU of the process, as `nvidia-smi` counts.
@@ -162,31 +162,10 @@ impl Placeholders {
             .replace("{env}", &self.env.to_string())
             .replace("{rank}", &self.rank.to_string())
     }
-
-    /// Fills in the placeholders of all texts in a value; a text that is only a placeholder becomes
-    /// a number.
-    pub fn fill_value(&self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => match text.as_str() {
-                "{gpu}" => self.gpu.into(),
-                "{env}" => self.env.into(),
-                "{rank}" => self.rank.into(),
-                text => self.fill(text).into(),
-            },
-            Value::Array(items) => items.iter().map(|item| self.fill_value(item)).collect(),
-            Value::Object(map) => map
-                .iter()
-                .map(|(key, value)| (key.clone(), self.fill_value(value)))
-                .collect(),
-            other => other.clone(),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn set(place: ProcessPlace, given: &[(&str, &str)], inherited: &[&str]) -> Vec<String> {
@@ -319,15 +298,11 @@ mod tests {
             env: 5,
             rank: 1,
         };
-        let value =
-            json!({"device": "{gpu}", "port": ["90{env}"], "url": "r{rank}-e{env}", "n": 3});
-        let wanted = json!({"device": 2, "port": ["905"], "url": "r1-e5", "n": 3});
-        assert_eq!(numbers.fill_value(&value), wanted);
+        assert_eq!(numbers.fill("{gpu}:r{rank}-e{env}"), "2:r1-e5");
         let nowhere = Placeholders {
             gpu: None,
             ..numbers
         };
-        assert_eq!(nowhere.fill_value(&json!("{gpu}")), Value::Null);
         let variable = |text: &str| ("A".to_owned(), Some(text.to_owned()));
         assert_eq!(numbers.fill_variable(&variable("{gpu}")), variable("2"));
         assert_eq!(

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::env::python::child::Child;
 use crate::env::python::child::error::ChildError;
-use crate::env::python::child::{Child, SentBatch};
 use crate::env::python::copy::{CopyState, RunningEpisode};
 use crate::env::python::hello::Hello;
 use crate::env::python::host::{Host, HostSettings};
@@ -57,8 +57,8 @@ impl Child {
         Ok(())
     }
 
-    /// Forwards the answers of the oldest unanswered batch, and expects those of the episodes that
-    /// its copies begin by themselves.
+    /// Forwards the next answers of the oldest unanswered batch, and after the last of them expects
+    /// those of the episodes that its copies begin by themselves.
     pub(super) fn answer(
         &mut self,
         sequence: u32,
@@ -67,7 +67,7 @@ impl Child {
     ) -> Result<(), ChildError> {
         let front = self
             .batches
-            .front()
+            .front_mut()
             .filter(|batch| batch.sequence == sequence);
         let (Some(batch), Some(memory), Some(hello)) = (front, &self.memory, &host.hello) else {
             return Err(ChildError::UnknownBatch { sequence });
@@ -76,11 +76,13 @@ impl Child {
             let is_rendered = entry.render == reply.rendered || reply.told.wrong.is_some();
             (entry.local, entry.op) == (reply.local, reply.op) && is_rendered
         };
-        if batch.entries.len() != replies.len() || !batch.entries.iter().zip(replies).all(fits) {
+        let is_answered = !replies.is_empty() && replies.len() <= batch.entries.len();
+        if !is_answered || !batch.entries.iter().zip(replies).all(fits) {
             return Err(ChildError::OtherAnswer);
         }
         let mut read = Vec::with_capacity(replies.len());
-        for (entry, reply) in batch.entries.iter().zip(replies) {
+        let entries: Vec<_> = batch.entries.drain(..replies.len()).collect();
+        for (entry, reply) in entries.iter().zip(replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
             let bytes = memory.read(local, reply).map_err(ChildError::Unreadable)?;
@@ -97,14 +99,14 @@ impl Child {
                 follows: entry.followed_by(reply),
             });
         }
-        self.batches.pop_front();
-        let entries: Vec<_> = read.iter().filter_map(|read| read.follows).collect();
-        if !entries.is_empty() {
-            self.batches.push_front(SentBatch {
-                sequence,
-                entries,
-                follows: true,
-            });
+        batch
+            .begun
+            .extend(read.iter().filter_map(|read| read.follows));
+        if batch.entries.is_empty() {
+            (batch.entries, batch.follows) = (std::mem::take(&mut batch.begun), true);
+        }
+        if batch.entries.is_empty() {
+            self.batches.pop_front();
         }
         for read in read {
             self.served += u64::from(read.reply.op == CommandKind::Reset);

@@ -78,8 +78,11 @@ struct HeldCommand {
 /// Commands that were sent together and are answered together.
 struct SentBatch {
     sequence: u32,
+    /// Those that have no answer yet.
     entries: Vec<CommandEntry>,
-    /// True if it was not sent: the episodes that were offered with the steps of a batch.
+    /// The episodes that copies begin by themselves after the last answer.
+    begun: Vec<CommandEntry>,
+    /// True if `entries` are these episodes.
     follows: bool,
 }
 

@@ -124,6 +124,7 @@ impl Child {
         self.batches.push_back(SentBatch {
             sequence: self.sequence,
             entries,
+            begun: Vec::new(),
             follows: false,
         });
         if sent == Err(Errno::AGAIN) {

@@ -14,6 +14,7 @@ mod company;
 mod failures;
 mod fork_server;
 mod hostile;
+mod many;
 mod offers;
 mod place;
 mod seen;

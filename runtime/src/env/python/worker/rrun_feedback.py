@@ -5,7 +5,7 @@ import math
 from rrun_observation import Wrong, array, packed, utf8
 from rrun_simulator import of_copy
 
-LONGEST_WORDS = 4_000  # letters of an instruction or a feedback; a packet takes some 200 kB
+LONGEST_WORDS = 4_000  # letters of an instruction or a feedback; a packet takes some 200 kB, at least one answer
 LONGEST_NAMES = 32_000  # bytes of the names of all actions
 TOLD = {"env_feedback", "last_action_success", "task_progress"}  # what of an info is told after a step
 NAMES = ("language_skill_set", "action_names")  # EmbodiedBench's word, and a plain one

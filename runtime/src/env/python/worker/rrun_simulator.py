@@ -80,7 +80,8 @@ def version_of(package):
 
 def make(config):
     """The copies that this process holds, by the job's fields."""
-    number, environment = len(config["envs"]), config["environment"]
+    number, environment = config["num_envs"], config["environment"]
+    kwargs = [kwargs_of(config, local) for local in range(number)]
     if environment.startswith("gym:"):
         import gymnasium
 
@@ -88,9 +89,8 @@ def make(config):
         if config["renders"]:
             given["render_mode"] = "rgb_array"
         maker = lambda kwargs: gymnasium.make(environment[4:], disable_env_checker=True, **{**given, **kwargs})
-        return Separate([maker(kwargs) for kwargs in config["env_kwargs"]])
+        return Separate([maker(each) for each in kwargs])
     factory = load_factory(environment)
-    kwargs = config["env_kwargs"]
     vector = config["vector"]
     if vector is not False and takes_num_envs(factory):
         made = factory(**{"num_envs": number, **kwargs[0]})
@@ -103,6 +103,27 @@ def make(config):
     if vector or (vector is None and is_vector(first)):
         return Together(first, number)
     return Separate([first, *(factory(**each) for each in kwargs[1:])])
+
+
+def kwargs_of(config, local):
+    """The arguments of a copy, with its numbers in place of `{gpu}`, `{env}` and `{rank}`."""
+    numbers = {"{gpu}": config["gpu"], "{env}": config["first_env"] + local, "{rank}": config["rank"]}
+    return filled(config["env_kwargs"], numbers)
+
+
+def filled(value, numbers):
+    """A value with numbers in its texts; a text that is nothing else becomes the number."""
+    if isinstance(value, dict):
+        return {key: filled(inside, numbers) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [filled(inside, numbers) for inside in value]
+    if not isinstance(value, str):
+        return value
+    if value in numbers:
+        return numbers[value]
+    for name, number in numbers.items():
+        value = value.replace(name, "" if number is None else str(number))
+    return value
 
 
 def is_vector(env):

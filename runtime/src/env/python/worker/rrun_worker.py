@@ -6,6 +6,7 @@ Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's by
              An offer is the episode that the copy begins if the step ends the one before. Its answer follows in a second packet with the same sequence, a reset 0.
     close    u8 'C'
     answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
+             They come in the order of the commands, in as many packets as they need.
              After a step the place of the action has what the environment took. An answer with `wrong` in its text has nothing else.
     stage    u8 'S', what is being done
     hello    u8 'H', JSON: what the environment is
@@ -40,7 +41,8 @@ RESET, STEP, OFFER = 0, 1, 2
 SUCCESS, TERMINATED, TRUNCATED, RENDERED, OUT_OF_BOUNDS = 1, 2, 4, 8, 16
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
 LONGEST_TEXT = 16_000  # bytes of a reason; a packet takes some 200 kB
-LONGEST_WRONG = 1_000  # letters of what is wrong with a copy's answer; a packet has those of all copies
+LONGEST_WRONG = 1_000  # letters of what is wrong with a copy's answer
+LONGEST_ANSWERS = 100_000  # bytes after which no more answers are added to a packet
 SEED_BITS = (1 << 31) - 1  # what C's and numpy's older generators take
 DEFAULT_HZ = 20
 
@@ -113,7 +115,7 @@ class Worker:
         if not limit:
             raise Refused("the environment has no limit of steps: set max_episode_steps")
         self.limit = limit
-        number = len(config["envs"])
+        number = config["num_envs"]
         self.steps, self.told = [0] * number, [None] * number
 
     def first_reset(self):
@@ -208,20 +210,29 @@ class Worker:
             size = self.sock.recv_into(buffer)
             if size < HEAD.size:
                 return  # asked to close, or nobody is there any more
-            _, _, count, sequence = HEAD.unpack_from(buffer)
-            self.reply(sequence, count, work(ENTRY.iter_unpack(buffer[HEAD.size : size])))
+            _, _, _, sequence = HEAD.unpack_from(buffer)
+            self.reply(sequence, work(ENTRY.iter_unpack(buffer[HEAD.size : size])))
             if self.offered:
                 # After the answers: whatever these resets do, the steps before them are told.
                 begun, self.offered = self.offered, []
-                self.reply(sequence, len(begun), self.begin(begun))
+                self.reply(sequence, self.begin(begun))
 
-    def reply(self, sequence, count, made):
-        answers, texts = [HEAD.pack(ord("A"), 0, count, sequence)], []
+    def reply(self, sequence, made):
+        answers, texts, size = [], [], 0
         for local, kind, flags, reward, text in made:
             answers.append(ANSWER.pack(local, kind, flags, reward, len(text)))
             texts.append(text)
+            size += ANSWER.size + len(text)
+            if size > LONGEST_ANSWERS:
+                self.tell(sequence, answers, texts)
+                answers, texts, size = [], [], 0
         self.calls[1] = 0
-        self.sock.send(b"".join(answers + texts))
+        if answers:
+            self.tell(sequence, answers, texts)
+
+    def tell(self, sequence, answers, texts):
+        head = HEAD.pack(ord("A"), 0, len(answers), sequence)
+        self.sock.send(b"".join([head, *answers, *texts]))
 
     def call(self, local, name):
         self.current = local
