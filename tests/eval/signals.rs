@@ -1,12 +1,13 @@
 //! Tests of signals to the launcher of an evaluation, alone and in a step of SLURM.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use jobs::job::Status;
 use serde_json::json;
 
 use crate::command::threads::minds_sigterm;
-use crate::command::{Eval, Running, job, wait_until};
+use crate::command::{Eval, Running, alive, job, wait_until};
 
 /// Returns an evaluation that lasts longer than any test.
 fn long() -> Eval {
@@ -100,30 +101,49 @@ fn a_wait_for_another_machines_launch_ends_with_an_interrupt() {
     assert!(other.exists(), "a lock that was waited for is removed");
 }
 
-#[test]
-fn an_interpreter_that_is_asked_for_modules_has_no_signal_blocked() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let script = format!(
-        "#!/bin/sh\ngrep SigBlk /proc/self/status >> {}\nexit 1\n",
-        path("blocked")
-    );
-    std::fs::write(path("text"), script).unwrap();
+/// Returns an evaluation whose interpreter is a shell script, and the file to which the script is to
+/// write as `$OUT`.
+fn asking(script: &str) -> (Eval, PathBuf) {
+    let mut asks = job("reach", 1, 1);
+    asks["policy_type"] = json!("random_action");
+    let eval = Eval::new(&[asks.clone()]);
+    let path = |name: &str| eval.jobs_file().with_file_name(name);
+    let out = path("written");
+    let text = format!("#!/bin/sh\nOUT='{}'\n{script}\n", out.display());
+    std::fs::write(path("text"), text).unwrap();
     // Copied by another process, so that no child of another test has the file open for writing.
     let copied = Command::new("install")
-        .args(["-m", "755", &path("text"), &path("python")])
+        .args(["-m", "755"])
+        .args([path("text"), path("python")])
         .status();
     assert!(copied.unwrap().success());
-    let mut asks = job("reach", 1, 1);
     asks["arena_env_args"] =
         json!({"environment": "gym:CartPole-v1", "num_envs": 1, "python": path("python")});
-    asks["policy_type"] = json!("random_action");
-    Eval::new(&[asks]).run();
-    let blocked = std::fs::read_to_string(path("blocked")).unwrap();
+    (eval.jobs(&[asks]), out)
+}
+
+#[test]
+fn an_interpreter_that_is_asked_for_modules_has_no_signal_blocked() {
+    let (eval, out) = asking("grep SigBlk /proc/self/status >> \"$OUT\"\nexit 1");
+    eval.run();
+    let blocked = std::fs::read_to_string(out).unwrap();
     assert!(
         blocked
             .lines()
             .all(|line| line == "SigBlk:\t0000000000000000"),
         "{blocked}"
     );
+}
+
+#[test]
+fn a_second_interrupt_ends_a_launch_that_is_being_prepared() {
+    let (eval, out) = asking("echo asked > \"$OUT\"\nexec sleep 8");
+    let running = eval.start();
+    wait_until("a question that is not answered", || out.exists());
+    wait_until("the end of the launcher", || {
+        running.signal("INT");
+        !alive(running.pid())
+    });
+    running.wait().fails_with(128 + 2);
+    assert!(!eval.folder().plan().exists(), "nothing was begun");
 }

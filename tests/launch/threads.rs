@@ -3,7 +3,9 @@
 use std::fs;
 
 /// SIGHUP, SIGINT and SIGTERM in the masks of `/proc/<pid>/status`.
-const ENDING: u64 = 1 << (1 - 1) | 1 << (2 - 1) | 1 << (15 - 1);
+const ENDING: u64 = bit(1) | bit(2) | bit(SIGTERM);
+
+const SIGTERM: u32 = 15;
 
 /// Panics if SIGHUP, SIGINT or SIGTERM would end a launcher at once: if a thread of it neither blocks
 /// nor ignores the signal, and there is no handler. A process that is not a launcher passes.
@@ -30,14 +32,19 @@ fn exposed(status: &str) -> Option<String> {
             .iter()
             .fold(0, |all, name| all | mask(status, name));
     let name = field(status, "Name")?;
-    (left != 0).then(|| format!("{name}: {left:#x}"))
+    let has_ended = field(status, "State")?.starts_with(['X', 'Z']);
+    (!has_ended && left != 0).then(|| format!("{name}: {left:#x}"))
 }
 
 /// Returns whether a process blocks or handles SIGTERM, as a launcher does when it has begun.
 #[allow(dead_code, reason = "not every program of tests signals that early")]
 pub fn minds_sigterm(pid: impl std::fmt::Display) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    (mask(&status, "SigBlk") | mask(&status, "SigCgt")) & 1 << (15 - 1) != 0
+    (mask(&status, "SigBlk") | mask(&status, "SigCgt")) & bit(SIGTERM) != 0
+}
+
+const fn bit(signal: u32) -> u64 {
+    1 << (signal - 1)
 }
 
 fn mask(status: &str, name: &str) -> u64 {
