@@ -18,6 +18,8 @@ pub struct RankEnv {
     pub local_world_size: usize,
     /// `GROUP_RANK`: number of the node.
     pub group_rank: usize,
+    /// `GROUP_WORLD_SIZE`: number of nodes; otherwise that of nodes with as many ranks as this one.
+    pub group_world_size: usize,
     /// `TORCHELASTIC_RUN_ID`.
     pub run_id: String,
     /// `TORCHELASTIC_RESTART_COUNT`.
@@ -127,6 +129,9 @@ impl RankEnv {
             local_rank,
             local_world_size,
             group_rank: number("GROUP_RANK")?.unwrap_or(0),
+            group_world_size: number("GROUP_WORLD_SIZE")?
+                .unwrap_or(world_size.div_ceil(local_world_size))
+                .max(1),
             run_id: get("TORCHELASTIC_RUN_ID").unwrap_or_else(|| "none".to_owned()),
             restart_count,
             round: number("RRUN_ROUND")?.map_or(restart_count, |round| round as u32),
@@ -195,6 +200,14 @@ mod tests {
             (env.rank, env.world_size, env.local_rank, env.master),
             (0, 1, None, None)
         );
+        let even = read(&[
+            ("RANK", "1"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_WORLD_SIZE", "4"),
+            ("MASTER_ADDR", "::1"),
+            ("MASTER_PORT", "29500"),
+        ]);
+        assert_eq!(even.unwrap().group_world_size, 2);
     }
 
     #[test]
@@ -205,6 +218,7 @@ mod tests {
             ("LOCAL_RANK", "1"),
             ("LOCAL_WORLD_SIZE", "4"),
             ("GROUP_RANK", "1"),
+            ("GROUP_WORLD_SIZE", "3"),
             ("MASTER_ADDR", "::1"),
             ("MASTER_PORT", "29500"),
             ("TORCHELASTIC_RUN_ID", "x"),
@@ -217,9 +231,10 @@ mod tests {
                 env.rank,
                 env.local_rank,
                 env.local_world_size,
-                env.group_rank
+                env.group_rank,
+                env.group_world_size
             ),
-            (5, Some(1), 4, 1)
+            (5, Some(1), 4, 1, 3)
         );
         assert_eq!(
             (env.restart_count, env.round, env.isolated, env.agent_store),

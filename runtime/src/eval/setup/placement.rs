@@ -44,8 +44,8 @@ impl RankPlacement {
         } else {
             0
         };
-        let nodes = env.world_size.div_ceil(env.local_world_size);
-        let resources = Resources::new(env.gpus_per_node.unwrap_or(seen), nodes);
+        let gpus_per_node = env.gpus_per_node.unwrap_or(seen);
+        let resources = Resources::new(gpus_per_node, env.group_world_size);
         let placed = setup.placement(resources)?;
         let is_placed = placed.is_some();
         let placement = placed.unwrap_or_else(|| Placement::of_ranks(vec![0; env.world_size]));
@@ -160,6 +160,14 @@ mod tests {
         world_size: usize,
         gpus: usize,
     ) -> Result<RankPlacement, SetupRefusal> {
+        placed_rank_in(words, &rank_env(rank, world_size), gpus)
+    }
+
+    fn placed_rank_in(
+        words: &[&str],
+        env: &RankEnv,
+        gpus: usize,
+    ) -> Result<RankPlacement, SetupRefusal> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("behavior.yaml");
         std::fs::write(&path, "env: {eval: {environment: reach, total_num_envs: 4}}\nrollout: {policy_type: scripted}")
@@ -170,7 +178,7 @@ mod tests {
         let args = EvalArgs::parse_words(&words.map(Into::into).collect::<Vec<_>>()).unwrap();
         RankPlacement::new(
             &Setup::read(&args, &|_| None).unwrap(),
-            &rank_env(rank, world_size),
+            env,
             &VisibleDevices::Cuda { count: gpus },
         )
     }
@@ -223,6 +231,22 @@ mod tests {
             .map(|seat| (seat.worker, seat.gpu, seat.env))
             .collect();
         assert_eq!(seats, [(1, 1, 0), (1, 1, 1)]);
+    }
+
+    #[test]
+    fn the_ranks_of_uneven_nodes_agree_on_their_placement() {
+        // srun -N2 -n4, with three ranks on the first node and one on the second.
+        let words = ["--placement", "env: all, rollout: 0:0-2,1:3"];
+        let of = |rank, local_world_size| {
+            let env = RankEnv {
+                local_world_size,
+                group_world_size: 2,
+                ..rank_env(rank, 4)
+            };
+            placed_rank_in(&words, &env, 1).unwrap().placement
+        };
+        assert_eq!(of(0, 3).env.len(), 2);
+        assert_eq!(of(3, 1), of(0, 3));
     }
 
     #[test]
