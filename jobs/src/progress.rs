@@ -136,6 +136,37 @@ pub fn status_so_far(lines: &[&Line], job: &Job) -> String {
     }
 }
 
+/// Returns when the last episode ended, if a launch that began at the UTC time `launched` has found
+/// every job done that is to run.
+pub fn done_before(lines: &[Line], jobs: &[Job], launched: &str) -> Option<String> {
+    let has_begun = |line: &Line| match line {
+        Line::JobStart(start) => start.started.as_str() >= launched,
+        _ => false,
+    };
+    if lines.iter().any(has_begun) {
+        return None;
+    }
+    let mut about: BTreeMap<JobIndex, Vec<&Line>> = BTreeMap::new();
+    for line in lines {
+        if let Some(job) = line.job() {
+            about.entry(job).or_default().push(line);
+        }
+    }
+    let mut pending = jobs.iter().filter(|job| job.status == Status::Pending);
+    let is_done = |job: &Job| {
+        let about = about.get(&job.index).map_or(&[][..], Vec::as_slice);
+        status_so_far(about, job).starts_with(Status::Completed.as_str())
+    };
+    if !pending.all(is_done) {
+        return None;
+    }
+    let ended = |line: &Line| match line {
+        Line::Episode(episode) => Some(episode.ended.clone()),
+        _ => None,
+    };
+    lines.iter().filter_map(ended).max()
+}
+
 /// Returns the ends that determine the status of a job, the latest first; `ends` must be in order
 /// of time. If several ranks share the job, the last end of each counts. An end is outdated if all
 /// its environments have a later one.
@@ -194,6 +225,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::journal::JobStart;
     use crate::samples;
 
     fn job(length: (&str, u64)) -> Job {
@@ -217,6 +249,38 @@ mod tests {
         let end = Line::JobEnd(Box::default());
         let ended: Vec<_> = about.iter().copied().chain([&end]).collect();
         assert_eq!(of(("num_steps", 90), &ended), "completed, 3 done");
+    }
+
+    #[test]
+    fn a_launch_that_finds_all_done_knows_when_the_last_episode_ended() {
+        let jobs = [job(("num_episodes", 2))];
+        let at = |minute: u64| format!("2026-11-21T10:{minute:02}:00.000Z");
+        let episode = |number, minute| {
+            let mut episode = samples::episode(0, "a", number);
+            episode.ended = at(minute);
+            Line::from(episode)
+        };
+        let start = |minute| {
+            Line::JobStart(JobStart {
+                started: at(minute),
+                ..JobStart::default()
+            })
+        };
+        let mut lines = vec![start(1), episode(1, 5), episode(0, 3)];
+        assert_eq!(done_before(&lines, &jobs, &at(9)), Some(at(5)));
+        assert_eq!(done_before(&lines[..2], &jobs, &at(9)), None, "one is left");
+        assert_eq!(
+            done_before(&lines, &jobs, &at(1)),
+            None,
+            "run by this launch"
+        );
+        lines.push(start(10));
+        assert_eq!(
+            done_before(&lines, &jobs, &at(9)),
+            None,
+            "another rank runs it"
+        );
+        assert_eq!(done_before(&[], &jobs, &at(9)), None);
     }
 
     #[test]

@@ -65,6 +65,21 @@ pub fn local(seconds: u64) -> String {
     }
 }
 
+/// Formats a time written by [`rfc3339`] as `2026-11-21 06:10` in the time zone of this machine, or
+/// with a `Z` in UTC if the zone is unknown. An invalid time is returned unchanged.
+pub fn local_minute(at: &str) -> String {
+    let moment = Moment::parse(at);
+    if !moment.is_known() {
+        return at.to_owned();
+    }
+    let text = local(moment.0 / 1000).replace('_', " ");
+    match text.rsplit_once(':') {
+        Some((minute, seconds)) if seconds.ends_with('Z') => format!("{minute}Z"),
+        Some((minute, _)) => minute.to_owned(),
+        None => text,
+    }
+}
+
 fn millis(text: &[u8]) -> Option<u64> {
     let marks = [
         (4, b'-'),
@@ -129,6 +144,18 @@ mod tests {
             .replace(|c: char| c.is_ascii_digit(), "0");
         assert_eq!(digits, "0000-00-00_00:00:00");
         assert!(text.starts_with("2026-11-2"), "{text}");
+    }
+
+    #[test]
+    fn a_local_minute_is_a_local_time_without_seconds() {
+        let text = local_minute("2026-11-21T10:15:30.125Z");
+        assert!(
+            local(1_795_256_130)
+                .replace('_', " ")
+                .starts_with(text.trim_end_matches('Z'))
+        );
+        assert_eq!(text.trim_end_matches('Z').len(), "2026-11-21 10:15".len());
+        assert_eq!(local_minute("soon"), "soon");
     }
 
     proptest! {

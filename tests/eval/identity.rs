@@ -40,6 +40,12 @@ fn a_policy_that_is_edited_after_the_last_episode_is_another_run() {
     eval.run().succeeds();
     let before = eval.report().overall.successes;
     assert!(before >= 5, "{before}");
+    let told = eval.run().succeeds().stdout;
+    let last = told.lines().last().unwrap_or_default();
+    assert!(
+        last.contains("nothing was run: all 6 episodes were there (20") && last.ends_with(')'),
+        "{told}"
+    );
     std::fs::write(folder.path().join("helper.py"), RESTS).unwrap();
     let told = eval.run();
     told.fails_with(1)

@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use jobs::count::counted;
 use jobs::exit::FINAL;
 use jobs::journal::{Line, RankEnd};
-use jobs::time::rfc3339;
+use jobs::time::{local_minute, rfc3339};
 use report::{Report, tables};
 
 use crate::clock::now;
+use crate::console;
 use crate::error_file;
 use crate::eval::error::RankError;
 use crate::eval::monitor::heartbeat::Heartbeat;
@@ -77,6 +79,13 @@ impl Evaluation<'_> {
         let report = outcome::report(self.setup, together, self.reference_table())?;
         self.observers.peers.report_is_written();
         self.finish_tracking(&report);
+        if let Some(ended) = self.done_before.as_ref().filter(|_| report.complete()) {
+            let episodes = counted(report.overall.episodes, "episode");
+            let at = local_minute(ended);
+            console::out(format_args!(
+                "nothing was run: all {episodes} were there ({at})"
+            ));
+        }
         // The launcher tells what a user has left out on the page; the rank has not failed.
         let is_as_asked = self.failed.is_none() && report.lacks_only_what_was_asked();
         if report.complete() || is_as_asked {

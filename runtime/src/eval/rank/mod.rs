@@ -72,6 +72,8 @@ pub struct Evaluation<'a> {
     hashing: Option<PolicyHashing>,
     /// What a user asks on the page of the run.
     orders: LiveOrders,
+    /// When the last episode ended, if all were there before this launch.
+    done_before: Option<String>,
 }
 
 impl<'a> Evaluation<'a> {
@@ -98,6 +100,7 @@ impl<'a> Evaluation<'a> {
             busy_s: 0.0,
             failed: None,
             hashing: None,
+            done_before: None,
         }
     }
 
@@ -114,6 +117,8 @@ impl<'a> Evaluation<'a> {
         } = &self.observers;
         let (mut history, _extract) = history::begin(setup, peers.eval_store(), progress)?;
         self.announce(&history);
+        self.done_before =
+            progress::done_before(&history.lines, &setup.plan.jobs, &history.launched);
         if setup.env.rank == 0 {
             let (plan, cache) = (&setup.plan, setup.folder.policy_files());
             self.hashing = Some(PolicyHashing::start(plan, &history.lines, cache));
