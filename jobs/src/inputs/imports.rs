@@ -6,7 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::files;
+use crate::inputs::Lookup;
+use crate::policies::FactoryName;
 
 /// Most files that are followed; a program of more files is followed no further.
 const MOST_FILES: usize = 2000;
@@ -97,6 +101,23 @@ impl SearchPath {
         }
         Vec::new()
     }
+}
+
+/// Returns the folders that Python looks into for the modules of a callable before those of its
+/// installation: that of its file, the working directory, and `PYTHONPATH`, which `variables` may
+/// set.
+pub(super) fn folders(name: &str, variables: Option<&Value>, variable: Lookup<'_>) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    if let Some(FactoryName::InFile { file, .. }) = FactoryName::of(name) {
+        folders.push(Path::new(file).parent().unwrap_or(Path::new("")).to_owned());
+    }
+    folders.push(PathBuf::new());
+    let path = match variables.and_then(|variables| variables.get("PYTHONPATH")) {
+        Some(own) => own.as_str().map(str::to_owned),
+        None => variable("PYTHONPATH"),
+    };
+    folders.extend(path.iter().flat_map(std::env::split_paths));
+    folders
 }
 
 /// Returns the files of a module below `folder`: all of the first package on the way, or its file.

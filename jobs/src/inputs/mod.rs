@@ -11,6 +11,7 @@
 mod imports;
 mod named;
 mod sums;
+pub mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

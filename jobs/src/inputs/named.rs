@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::hub;
 use crate::inputs::Lookup;
-use crate::inputs::imports::SearchPath;
+use crate::inputs::imports::{SearchPath, folders};
 use crate::job::Job;
 use crate::known::is_python_environment;
 use crate::policies::{FactoryName, PathTo, PolicyType, SettingsReader, ValueKind, YAML};
@@ -115,23 +115,11 @@ fn of_factory(
     variables: Option<&Value>,
     variable: Lookup<'_>,
 ) -> BTreeSet<PathBuf> {
-    let mut folders = vec![PathBuf::new()];
-    let own = variables.and_then(|variables| variables.get("PYTHONPATH"));
-    let path = match own {
-        Some(own) => own.as_str().map(str::to_owned),
-        None => variable("PYTHONPATH"),
-    };
-    if let Some(path) = path {
-        folders.extend(std::env::split_paths(&path));
-    }
     let script = match FactoryName::of(name) {
         Some(FactoryName::InFile { file, .. }) => Some(Path::new(file)),
         _ => None,
     };
-    if let Some(script) = script {
-        folders.insert(0, script.parent().unwrap_or(Path::new("")).to_owned());
-    }
-    let path = SearchPath::new(folders);
+    let path = SearchPath::new(folders(name, variables, variable));
     let mut found = script.map_or_else(BTreeSet::new, |script| path.script(script));
     let module = match (script, name.strip_prefix("gym:")) {
         (Some(_), _) => None,

@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
+
+use crate::inputs::versions::{self, OtherVersion};
 use crate::inputs::{Asker, InputFile, Inputs, SumCache};
 use crate::job::{Job, Status};
 use crate::layout::RunFolder;
@@ -14,7 +17,9 @@ use crate::plan::identity::FieldChange;
 pub struct InputsNow {
     inputs: Inputs,
     asker: Asker,
-    /// Whether `RunPlan::inputs` has been settled against those of the run.
+    /// Packages of each job with another version than the journals have.
+    versions: BTreeMap<String, Vec<OtherVersion>>,
+    /// Whether both have been settled against those of the run.
     is_settled: bool,
 }
 
@@ -34,6 +39,7 @@ impl RunPlan {
             now: Some(InputsNow {
                 inputs,
                 asker,
+                versions: BTreeMap::new(),
                 is_settled: false,
             }),
             ..self
@@ -53,6 +59,9 @@ impl RunPlan {
         };
         let sums = SumCache::open(&folder.policy_files());
         self.inputs = now.inputs.since(&found.inputs, asker, &sums);
+        if asker != Asker::Rank {
+            now.versions = other_versions(found, folder);
+        }
         now.is_settled = is_begun;
     }
 
@@ -76,19 +85,43 @@ impl RunPlan {
     /// then, or is not there now, is no change: it may be an output, and what is needed and missing
     /// is refused elsewhere.
     pub(super) fn input_changes(&self, run: &Self, job: &Job) -> Vec<FieldChange> {
-        let pending = self.now.as_ref().filter(|_| job.status == Status::Pending);
-        let names = pending
-            .into_iter()
-            .flat_map(|now| now.inputs.of_job(&job.name));
-        names
-            .filter_map(|name| {
-                let (then, now) = (run.inputs.get(name)?, self.inputs.get(name)?);
-                (!then.is_same(now)).then(|| FieldChange {
-                    field: format!("`{name}`"),
-                    before: Some(then.to_string()),
-                    after: Some(now.to_string()),
-                })
+        let Some(now) = self.now.as_ref().filter(|_| job.status == Status::Pending) else {
+            return Vec::new();
+        };
+        let of_file = |name: &str| {
+            let (then, now) = (run.inputs.get(name)?, self.inputs.get(name)?);
+            (!then.is_same(now)).then(|| FieldChange {
+                field: format!("`{name}`"),
+                before: Some(then.to_string()),
+                after: Some(now.to_string()),
             })
-            .collect()
+        };
+        let versions = now.versions.get(&job.name).into_iter().flatten();
+        let of_package = |other: &OtherVersion| FieldChange {
+            field: other.package.clone(),
+            before: Some(other.before.clone()),
+            after: Some(other.now.clone()),
+        };
+        let files = now.inputs.of_job(&job.name).filter_map(of_file);
+        files.chain(versions.map(of_package)).collect()
     }
+}
+
+/// Returns the packages that are installed in another version than a run has had, by job.
+fn other_versions(run: &RunPlan, folder: &RunFolder) -> BTreeMap<String, Vec<OtherVersion>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let recorded = versions::recorded(&folder.journals());
+    // Hundreds of jobs may have one simulator.
+    let mut known: BTreeMap<String, Vec<OtherVersion>> = BTreeMap::new();
+    let of_job = |job: &Job| {
+        let recorded = recorded.get(&job.index)?;
+        let arguments = ["python", "env"].map(|name| job.env_args.get(name));
+        let versions = recorded.get(versions::OF_SIMULATOR);
+        let key = json!([job.environment, arguments, versions]).to_string();
+        let others = known
+            .entry(key)
+            .or_insert_with(|| versions::changed(job, recorded, &variable));
+        (!others.is_empty()).then(|| (job.name.clone(), others.clone()))
+    };
+    run.jobs.iter().filter_map(of_job).collect()
 }

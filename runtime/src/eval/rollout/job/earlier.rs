@@ -1,11 +1,15 @@
 //! What the journals say about a job before an attempt at it. Pure: no I/O.
 
+use std::collections::BTreeMap;
+
 use jobs::assign::Work;
+use jobs::inputs::versions;
 use jobs::job::Length;
 use jobs::journal::Line;
 use jobs::progress;
 use jobs::record_format::RecordFormat;
 use jobs::suspects::Suspects;
+use serde_json::Value;
 
 /// What earlier attempts recorded about a job.
 pub struct Earlier<'a> {
@@ -61,6 +65,26 @@ impl<'a> Earlier<'a> {
         self.done.binary_search(&episode).is_err()
     }
 
+    /// Returns the packages that the job has had in another version, as far as an episode was run
+    /// with it, as in `env_versions.numpy 2.1.0 → 2.2.0`.
+    pub fn other_versions(&self, settings: &BTreeMap<String, Value>) -> Vec<String> {
+        let before = self.lines.iter().find_map(|line| match line {
+            Line::JobStart(start) => Some(&start.settings),
+            _ => None,
+        });
+        let has_episode = self
+            .lines
+            .iter()
+            .any(|line| matches!(line, Line::Episode(_)));
+        let before = before.filter(|_| has_episode);
+        let others = before.map(|before| versions::others(before, settings));
+        others
+            .into_iter()
+            .flatten()
+            .map(|other| format!("{} {} → {}", other.package, other.before, other.now))
+            .collect()
+    }
+
     /// Returns the first free demonstration number of a dataset: one more than the highest in the
     /// journals, whether the file still exists or not.
     pub fn first_demo(&self, format: RecordFormat, file: &str) -> u64 {
@@ -79,5 +103,40 @@ fn episode_of(line: &Line) -> Option<u64> {
         Some(episode.episode)
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::journal::JobStart;
+    use jobs::samples;
+    use serde_json::json;
+
+    #[test]
+    fn other_versions_count_if_an_episode_was_run_with_the_former() {
+        let settings = |version: &str| -> BTreeMap<String, Value> {
+            [("env_versions".to_owned(), json!({"numpy": version}))].into()
+        };
+        let start = Line::JobStart(JobStart {
+            settings: settings("2.1"),
+            ..JobStart::default()
+        });
+        let episode = Line::from(samples::episode(0, "a", 0));
+        let suspects = Suspects::default();
+        let found = |lines: Vec<&Line>, version: &str| {
+            let earlier = Earlier {
+                done: Vec::new(),
+                solved: 0,
+                lines,
+                suspects: &suspects,
+                attempt: 0,
+            };
+            earlier.other_versions(&settings(version))
+        };
+        assert!(found(vec![&start], "2.2").is_empty());
+        assert!(found(vec![&start, &episode], "2.1").is_empty());
+        let expected = ["env_versions.numpy 2.1 → 2.2"];
+        assert_eq!(found(vec![&start, &episode], "2.2"), expected);
     }
 }

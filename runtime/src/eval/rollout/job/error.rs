@@ -25,6 +25,12 @@ pub enum JobError {
          jobs over with --accept-changed-jobs"
     )]
     Inputs(String),
+    /// A package that decides the outcomes has another version than before.
+    #[error(
+        "packages have other versions than when the run was begun ({0}); install those again, or \
+         choose another --output"
+    )]
+    Versions(String),
     /// Writing the dataset or a video failed.
     #[error(transparent)]
     Record(#[from] RecordError),

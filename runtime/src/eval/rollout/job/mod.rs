@@ -61,6 +61,10 @@ pub fn run(
     context.inference.warm_up(rows, active.max_batch());
     let num_episodes = active.num_episodes()?;
     let settings = settings::effective(active, envs.versions());
+    let others = earlier.other_versions(&settings);
+    if !others.is_empty() {
+        return Err(JobError::Versions(others.join(", ")));
+    }
     log.write(&start_line(active, num_episodes, earlier, settings))?;
     let own: Vec<u64> = context
         .work
