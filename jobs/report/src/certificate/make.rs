@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use jobs::files;
+use jobs::inputs::{InputFile, SumCache};
 use jobs::job::{Job, Length, Status};
 use jobs::layout::RunFolder;
 use jobs::sha256;
@@ -11,8 +12,8 @@ use serde_json::Value;
 
 use crate::certificate::canonical::{self, CanonicalError};
 use crate::certificate::{
-    Certificate, CertifiedEpisode, CertifiedFiles, CertifiedJob, CertifiedJournal, CertifiedRates,
-    CertifiedRun, Contents, Machine, SCHEMA,
+    Certificate, CertifiedEpisode, CertifiedFiles, CertifiedInput, CertifiedJob, CertifiedJournal,
+    CertifiedRates, CertifiedRun, Contents, Machine, SCHEMA,
 };
 use crate::merged::Merged;
 use crate::merged::record::Repetition;
@@ -74,6 +75,7 @@ pub fn make(
         findings,
         run: run(folder, merged)?,
         policies: distinct(policies),
+        inputs: inputs(folder, merged),
         machines: machines(merged),
         versions: versions(merged.starts()),
         model_server: jobs::file::jobs_file(&[], server)
@@ -89,6 +91,22 @@ pub fn make(
         sample: None,
         signature: None,
     })
+}
+
+/// Returns the files of the plan whose sums are known. Those of large ones are computed beside an
+/// evaluation.
+fn inputs(folder: &RunFolder, merged: &Merged) -> Vec<CertifiedInput> {
+    let sums = SumCache::open(&folder.policy_files());
+    let input = |(path, file): (&String, &InputFile)| {
+        let known = file.sha256.as_deref();
+        let sha256 = known.or_else(|| sums.sum(path.as_ref(), file))?.to_owned();
+        Some(CertifiedInput {
+            path: path.clone(),
+            sha256,
+            bytes: file.bytes,
+        })
+    };
+    merged.plan.inputs.iter().filter_map(input).collect()
 }
 
 /// Returns the machines of the ranks, each once.

@@ -6,6 +6,7 @@
 //!                                                                     └─► signature
 //! file of a stranger ─► read (size, form, hash) ─┬─► check    coverage, seeds, rates, sample
 //!                                                ├─► rebuild  jobs file, plan
+//!                                                ├─► identity files and packages of another run
 //!                                                └─► leaderboard
 //! ```
 //! The hash covers `contents`, and the signature covers hash and sample. Which episodes are run
@@ -13,12 +14,14 @@
 
 pub mod canonical;
 mod check;
+mod identity;
 mod make;
 mod read;
 mod rebuild;
 pub mod sample;
 mod schema;
 
+pub use identity::differences;
 pub use make::{Refused, machines, make};
 pub use read::{CertificateError, MAX_BYTES, PREFIX, is_certificate};
 pub use rebuild::{jobs_file, only, plan, plan_of};

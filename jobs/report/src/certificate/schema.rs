@@ -42,6 +42,9 @@ pub struct Contents {
     pub run: CertifiedRun,
     /// Files and folders of the policies.
     pub policies: Vec<CertifiedFiles>,
+    /// The other files that decided the results: settings, programs and what these import.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<CertifiedInput>,
     /// The machines of the ranks, each once.
     pub machines: Vec<Machine>,
     /// Versions that the ranks reported, by program or library; more than one if ranks differ.
@@ -106,6 +109,17 @@ pub struct CertifiedFiles {
     /// SHA-256 of the file, or of the list of the folder's files.
     pub sha256: String,
     /// Total size in bytes.
+    pub bytes: u64,
+}
+
+/// A file that decided results, as in `inputs` of `plan.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertifiedInput {
+    /// The file, as settings and imports name it.
+    pub path: String,
+    /// SHA-256 of its contents.
+    pub sha256: String,
+    /// Size in bytes.
     pub bytes: u64,
 }
 

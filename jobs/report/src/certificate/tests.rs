@@ -1,6 +1,7 @@
 use jobs::eval_args::EvalArgs;
 use jobs::file::JobFile;
-use jobs::journal::{Line, PolicyFiles, RankStart};
+use jobs::inputs::InputFile;
+use jobs::journal::{JobStart, Line, PolicyFiles, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::{RunPlan, fingerprint};
 use jobs::samples;
@@ -65,6 +66,68 @@ fn try_of(file: &Value, has: impl Fn(u64) -> bool) -> Result<Certificate, Refuse
     let plan = RunPlan::read(&folder).unwrap();
     let journals = Journals::of(&folder).unwrap();
     make(&folder, &Merged::new(&plan, &journals).unwrap(), Vec::new())
+}
+
+/// Returns how a run with this file and these versions differs from a certificate of another one.
+fn differences(sum: &str, versions: &Value) -> (Vec<String>, Vec<String>) {
+    let mut certificate = certificate();
+    let contents = &mut certificate.contents;
+    for (path, sha256) in [("sim.py", "11"), ("there.py", "22")] {
+        contents.inputs.push(CertifiedInput {
+            path: path.to_owned(),
+            sha256: sha256.to_owned(),
+            bytes: 1,
+        });
+    }
+    let had = json!({"python": "3.12.3", "numpy": "2.1.0", "torch": "2.11"});
+    contents.jobs[0]
+        .settings
+        .insert("env_versions".to_owned(), had);
+    let mut plan = plan(&certificate).unwrap();
+    let file = |sum: &str| InputFile {
+        bytes: 1,
+        modified: 0,
+        sha256: Some(sum.to_owned()),
+    };
+    plan.inputs = [
+        ("sim.py".to_owned(), file(sum)),
+        ("here.py".to_owned(), file("22")),
+    ]
+    .into();
+    let start = Line::JobStart(JobStart {
+        settings: [("env_versions".to_owned(), versions.clone())].into(),
+        ..JobStart::default()
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    std::fs::create_dir(folder.journals()).unwrap();
+    std::fs::write(
+        folder.journal(0),
+        serde_json::to_string(&start).unwrap() + "\n",
+    )
+    .unwrap();
+    let journals = Journals::of(&folder).unwrap();
+    let merged = Merged::new(&plan, &journals).unwrap();
+    let found = super::differences(&certificate.contents, &merged, |_| None);
+    (found.wrong, found.notes)
+}
+
+#[test]
+fn other_files_and_packages_than_those_of_a_certificate_are_found() {
+    let same = json!({"python": "3.12.3", "numpy": "2.1.0", "scipy": "1.0"});
+    assert_eq!(differences("11", &same), (Vec::new(), Vec::new()));
+    let (wrong, notes) = differences("33", &json!({"python": "3.12.4", "numpy": "2.2.0"}));
+    assert_eq!(
+        wrong,
+        [
+            "`sim.py` has the SHA-256 33 here, and 11 in the certificate",
+            "a: env_versions.numpy is 2.2.0 here, and 2.1.0 in the certificate"
+        ]
+    );
+    assert_eq!(
+        notes,
+        ["a: env_versions.python is 3.12.4 here, and 3.12.3 in the certificate"]
+    );
 }
 
 fn text(certificate: &Certificate) -> Vec<u8> {

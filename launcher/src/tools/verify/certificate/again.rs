@@ -60,6 +60,14 @@ impl Again<'_> {
         findings
             .wrong
             .extend(policies::differences(&certificate.contents, &merged));
+        let here = |path: &str| {
+            let mut mappings = places.iter().chain(self.paths);
+            mappings.find_map(|mapping| mapping.of(path))
+        };
+        let found = certificate::differences(&certificate.contents, &merged, here);
+        let differs = !found.wrong.is_empty();
+        findings.wrong.extend(found.wrong);
+        findings.notes.extend(found.notes);
         let differences: Vec<_> = episodes
             .iter()
             .map(|one| difference(certificate, one))
@@ -71,7 +79,7 @@ impl Again<'_> {
             Some(format!("{}: episode {} {difference}", one.job, one.episode))
         });
         findings.wrong.extend(wrong);
-        let kept = again.remove_if(differences.iter().all(Option::is_none))?;
+        let kept = again.remove_if(!differs && differences.iter().all(Option::is_none))?;
         findings.notes.push(format!(
             "run again: {}, chosen by `{seed}`, by {}{kept}",
             counted(episodes.len(), "episode"),

@@ -1,0 +1,93 @@
+//! Compares what a certificate says about files and packages with what ranks have used that ran its
+//! episodes again.
+
+use jobs::count::counted;
+use jobs::inputs::versions;
+
+use crate::certificate::{CertifiedInput, CertifiedJob, Contents};
+use crate::merged::Merged;
+use crate::verify::Findings;
+
+/// Number of files that are named.
+const NAMED: usize = 3;
+
+/// The interpreter among the versions of packages. Its patches change no result that is known.
+const INTERPRETER: &str = ".python";
+
+/// Returns which files and versions differ from those of the certificate. `here` says where a file
+/// is on this machine, if it is elsewhere.
+pub fn differences(
+    contents: &Contents,
+    again: &Merged,
+    here: impl Fn(&str) -> Option<String>,
+) -> Findings {
+    let mut findings = Findings::default();
+    let mut absent = Vec::new();
+    for input in &contents.inputs {
+        let place = here(&input.path).unwrap_or_else(|| input.path.clone());
+        match file(input, &place, again) {
+            Comparison::Same => {}
+            Comparison::Other(text) => findings.wrong.push(text),
+            Comparison::Absent => absent.push(format!("`{}`", input.path)),
+        }
+    }
+    if !absent.is_empty() {
+        let more = if absent.len() > NAMED { ", …" } else { "" };
+        findings.notes.push(format!(
+            "{} of the certificate not compared, because nothing here names or imports them: {}{more}",
+            counted(absent.len(), "file"),
+            absent[..NAMED.min(absent.len())].join(", ")
+        ));
+    }
+    for job in &contents.jobs {
+        packages(job, again, &mut findings);
+    }
+    findings
+}
+
+/// What is known of a file of the certificate here.
+enum Comparison {
+    Same,
+    /// Its contents differ, with the reason as text.
+    Other(String),
+    Absent,
+}
+
+fn file(input: &CertifiedInput, place: &str, again: &Merged) -> Comparison {
+    let files = &again.plan.inputs;
+    let wanted = &input.sha256;
+    match files.get(place).map(|file| file.sha256.as_ref()) {
+        // A large file is compared with the policies.
+        Some(None) => Comparison::Same,
+        Some(Some(found)) if found == wanted => Comparison::Same,
+        Some(Some(found)) => Comparison::Other(format!(
+            "`{place}` has the SHA-256 {found} here, and {wanted} in the certificate"
+        )),
+        None if files
+            .values()
+            .any(|file| file.sha256.as_ref() == Some(wanted)) =>
+        {
+            Comparison::Same
+        }
+        None => Comparison::Absent,
+    }
+}
+
+fn packages(certified: &CertifiedJob, again: &Merged, findings: &mut Findings) {
+    let name = certified.name();
+    let mut jobs = again.plan.jobs.iter();
+    let job = jobs.find(|job| job.name == name);
+    let Some(settings) = job.and_then(|job| again.settings_of(job).last()) else {
+        return;
+    };
+    for other in versions::others(&certified.settings, settings) {
+        let text = format!(
+            "{name}: {} is {} here, and {} in the certificate",
+            other.package, other.now, other.before
+        );
+        match other.package.ends_with(INTERPRETER) {
+            true => findings.notes.push(text),
+            false => findings.wrong.push(text),
+        }
+    }
+}
