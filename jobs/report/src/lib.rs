@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::io;
 
 use jobs::job::{Job, Status};
@@ -115,6 +116,9 @@ impl Report {
             report.latency = latency::of_job(merged, job)?;
         }
         left_out::name(merged, &mut context, &mut per_job);
+        let variants = merged.variant_jobs();
+        let varied: BTreeSet<usize> = variants.iter().map(|variant| variant.position).collect();
+        let controls = || (0..per_job.len()).filter(|position| !varied.contains(position));
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
@@ -131,12 +135,18 @@ impl Report {
             run: run::run(merged, context),
             config: run::config(merged, &per_job),
             decision: merged.decision().cloned(),
-            per_policy: policies.rates(&per_job, &tallies),
+            per_policy: policies.rates(&per_job, &tallies, &varied),
             overall: tallies
                 .iter()
                 .fold(EpisodeTally::new(Some(0)), EpisodeTally::and)
                 .rates(),
-            mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
+            controls: controls()
+                .map(|position| &tallies[position])
+                .fold(EpisodeTally::new(Some(0)), EpisodeTally::and)
+                .rates(),
+            mean_task_success_rate: mean(
+                controls().filter_map(|position| per_job[position].rates.success_rate),
+            ),
             per_group: groups::groups(&plan.jobs, &per_job, &tallies),
             variations: variations::variations(merged, &policies),
             per_latency: latency::series(&plan.jobs, &per_job, plan.seed),

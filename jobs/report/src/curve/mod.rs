@@ -136,7 +136,7 @@ impl Point {
             name: job.name.clone(),
             score: Score::from(&job.rates),
         };
-        self.overall = Some(Score::from(&report.overall));
+        self.overall = Some(Score::from(&report.controls));
         self.jobs = report.per_job.iter().map(of_job).collect();
     }
 }

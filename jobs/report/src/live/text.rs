@@ -128,13 +128,17 @@ fn progress(view: &LiveView) -> String {
 }
 
 fn results(report: &Report) -> String {
-    let overall = &report.overall;
-    let unsolved = overall.scored.saturating_sub(overall.successes);
-    let mut line = format!("{} solved, {unsolved} not solved", overall.successes);
-    if overall.errors > 0 {
-        line += &format!(", {} broke", overall.errors);
+    let controls = &report.controls;
+    let unsolved = controls.scored.saturating_sub(controls.successes);
+    let mut line = match report.has_variants() {
+        true => "without variations: ".to_owned(),
+        false => String::new(),
+    };
+    line += &format!("{} solved, {unsolved} not solved", controls.successes);
+    if controls.errors > 0 {
+        line += &format!(", {} broke", controls.errors);
     }
-    if let Some((rate, wilson)) = overall.success_rate.zip(overall.wilson95) {
+    if let Some((rate, wilson)) = controls.success_rate.zip(controls.wilson95) {
         let (rate, interval) = (number::percent(rate), number::interval(wilson));
         line += &format!(": {rate} ({interval})");
     }

@@ -107,13 +107,19 @@ impl<'a> EvalInfo<'a> {
             });
             group.push(job);
         }
-        let all: Vec<_> = groups.values().flatten().copied().collect();
-        let of = aggregate(merged, &all);
+        // A rate over variants depends on which of them somebody chose.
+        let controls: Vec<_> = report.jobs_under_control().collect();
+        let of = aggregate(merged, &controls);
         let eval_s = report.run.wall_s;
-        let eval_ep_s = eval_s.map(|seconds| seconds / of.n_episodes.max(1) as f64);
+        let scored = report.overall.scored.max(1);
+        let eval_ep_s = eval_s.map(|seconds| seconds / scored as f64);
+        let of_group = |group: &str| -> Vec<_> {
+            let jobs = controls.iter().copied();
+            jobs.filter(|job| job.environment == group).collect()
+        };
         let per_group = groups
-            .into_iter()
-            .map(|(group, jobs)| (group, aggregate(merged, &jobs)))
+            .into_keys()
+            .map(|group| (group, aggregate(merged, &of_group(group))))
             .collect();
         Self {
             per_task,

@@ -137,12 +137,7 @@ impl TaskGrid {
         );
         let mut cells: BTreeMap<(usize, usize), CellTally> = BTreeMap::new();
         let (mut rows, mut columns) = (Places::default(), Places::default());
-        let names: BTreeSet<&str> = report.per_job.iter().map(|job| &*job.name).collect();
-        let is_varied = |job: &JobReport| {
-            let control = job.variant_of.as_deref();
-            control.is_some_and(|control| names.contains(control))
-        };
-        for job in report.per_job.iter().filter(|job| !is_varied(job)) {
+        for job in report.jobs_under_control() {
             let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
             let column = columns
                 .place(policies.key(policy(job), "not started"))

@@ -29,16 +29,18 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
         }
         p.when { (origin::when(report, zone)) }
         div.headline {
-            (rate(report, &tally))
+            (rate(report))
             (coverage(report, &tally, "Missing"))
         }
         (reasons(report))
     }
 }
 
-/// Shows the rate of each policy, if there are several, then the rate of all together.
-pub(super) fn rate(report: &Report, tally: &CellTally) -> Markup {
+/// Shows the rate of each policy, if there are several, then the rate of all together. Variants are
+/// not part of it: their rate is up to whoever chose them.
+pub(super) fn rate(report: &Report) -> Markup {
     let policies: Vec<_> = report.tried().collect();
+    let tally = CellTally::from(&report.controls);
     html! {
         div.rate {
             @if policies.len() > 1 {
@@ -58,7 +60,14 @@ pub(super) fn rate(report: &Report, tally: &CellTally) -> Markup {
                     }
                 }
             } @else {
-                (one(&report.overall, None, report.mean_task_success_rate, [rated(report), report.per_job.len() as u64]))
+                (one(&report.controls, None, report.mean_task_success_rate, rated(report)))
+            }
+            @let varied = report.overall.episodes.saturating_sub(report.controls.episodes);
+            @if report.has_variants() && varied > 0 {
+                p {
+                    "Without " (number::counted(varied, "episode of a variant", "episodes of variants"))
+                    ", see " a href="#variations" { "what variations changed" }
+                }
             }
         }
     }
@@ -107,12 +116,13 @@ fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, [rated, jobs]: [u
     }
 }
 
-fn rated(report: &Report) -> u64 {
-    report
-        .per_job
-        .iter()
-        .filter(|job| job.rates.success_rate.is_some())
-        .count() as u64
+/// Returns how many of the jobs under control have a rate, and how many there are.
+fn rated(report: &Report) -> [u64; 2] {
+    let jobs = report.jobs_under_control();
+    jobs.fold([0, 0], |[rated, all], job| {
+        let is_rated = job.rates.success_rate.is_some();
+        [rated + u64::from(is_rated), all + 1]
+    })
 }
 
 fn strip(tally: &CellTally) -> Markup {

@@ -20,6 +20,7 @@ pub(super) fn report() -> Report {
         per_policy: vec![],
         decision: None,
         overall: Rates::default(),
+        controls: Rates::default(),
         mean_task_success_rate: None,
         per_job: vec![],
         per_group: vec![],
@@ -255,6 +256,7 @@ fn nothing_comes_from_elsewhere() {
 fn every_element_of_a_drawing_is_closed() {
     let mut report = of_jobs(vec![job(0, "reach", "gr00t", rates(1, 2, 1))]);
     report.overall = rates(1, 2, 1);
+    report.controls = rates(1, 2, 1);
     report.per_rank = vec![RankReport {
         busy_s: 1.0,
         ..rank(0)
@@ -301,7 +303,7 @@ fn of_several_policies_each_leads_with_its_rate_and_the_sum_says_that_it_is_one(
         of("scripted", rates(12, 12, 0)),
         of("idle", rates(0, 0, 0)),
     ];
-    report.overall = rates(21, 24, 0);
+    report.controls = rates(21, 24, 0);
     let page = text(&report);
     let of = |words: &str| {
         page.find(words)
@@ -328,7 +330,7 @@ fn a_mean_counts_the_jobs_that_are_in_it() {
         ..rates(1, 2, 0)
     };
     let mut report = of_jobs(vec![job(0, "reach", "gr00t", half.clone()); 2]);
-    (report.overall, report.mean_task_success_rate) = (half, Some(0.5));
+    (report.controls, report.mean_task_success_rate) = (half, Some(0.5));
     assert!(text(&report).contains("Mean over 2 jobs: "));
     let without = job(2, "lift", "gr00t", Rates::default());
     report.per_job.push(without);

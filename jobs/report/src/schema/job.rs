@@ -168,14 +168,14 @@ pub struct JobReport {
     pub videos: Vec<String>,
 }
 
-/// The jobs of one policy.
+/// The jobs of one policy that are under control, see [`Report::controls`](crate::Report::controls).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyRates {
     /// Policy type.
     pub policy_type: String,
     /// Path that the policy was read from, if known. Two paths of one type are two policies.
     pub path: Option<String>,
-    /// Number of jobs with this policy.
+    /// Number of these jobs.
     pub jobs: u64,
     /// Number of these that have a rate.
     #[serde(default)]

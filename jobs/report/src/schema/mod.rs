@@ -42,7 +42,10 @@ pub struct Report {
     pub decision: Option<Decision>,
     /// Counts and rates over all jobs, whatever their policies.
     pub overall: Rates,
-    /// Unweighted mean of the jobs' success rates.
+    /// The same over the jobs under control: all but the variants. A rate over variants depends on
+    /// which of them somebody chose, so these are the rates to look at first.
+    pub controls: Rates,
+    /// Unweighted mean of the success rates of the jobs under control.
     pub mean_task_success_rate: Option<f64>,
     /// One entry for each job, in file order.
     pub per_job: Vec<JobReport>,

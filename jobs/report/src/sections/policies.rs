@@ -60,14 +60,17 @@ impl<'a> Policies<'a> {
         self.policies[number]
     }
 
-    /// Returns one entry for each policy; `reports` and `tallies` are those of the jobs, in order.
+    /// Returns one entry for each policy; `reports` and `tallies` are those of the jobs, in order, of
+    /// which those at `varied` are variants.
     pub(crate) fn rates(
         &self,
         reports: &[JobReport],
         tallies: &[EpisodeTally],
+        varied: &BTreeSet<usize>,
     ) -> Vec<PolicyRates> {
         let rates = |(number, (policy, path)): (usize, &(&str, Option<&str>))| {
-            let jobs = || (0..reports.len()).filter(|job| self.of_jobs[*job] == number);
+            let is_own = |job: &usize| self.of_jobs[*job] == number && !varied.contains(job);
+            let jobs = || (0..reports.len()).filter(is_own);
             PolicyRates {
                 policy_type: (*policy).to_owned(),
                 path: path.map(str::to_owned),

@@ -6,7 +6,6 @@ use jobs::count::counted;
 use jobs::job::Status;
 
 use crate::sections::left_out::STOPPED_ON_PAGE;
-use crate::stats::wilson95;
 use crate::tables::decision;
 use crate::{JobReport, PolicyRates, Rates, Report};
 
@@ -21,7 +20,7 @@ const MOST_SKIPPED: usize = 10;
 
 /// Returns the number of episodes and the success rate, and one line for each thing that is
 /// missing. With several policies, each has its own rate, because a rate over all of them depends
-/// on how many episodes each had.
+/// on how many episodes each had. Rates are without variants, which have a table of their own.
 pub fn conclusion(report: &Report) -> String {
     let rates = &report.overall;
     let expected = rates
@@ -31,6 +30,9 @@ pub fn conclusion(report: &Report) -> String {
     let policies: Vec<_> = report.tried().collect();
     if policies.len() > 1 {
         let _ = write!(text, " of {} policies{}", policies.len(), errors(rates));
+        if report.has_variants() {
+            text.push_str(", without variations:");
+        }
         policies
             .iter()
             .take(MOST_POLICIES)
@@ -46,15 +48,20 @@ pub fn conclusion(report: &Report) -> String {
             text,
             "\nall {} policies together: {}",
             policies.len(),
-            solved(rates)
+            solved(&report.controls)
         );
     } else {
-        if rates.episodes > 0 {
-            let _ = write!(text, ", {}", solved(rates));
+        let controls = &report.controls;
+        match (controls.episodes, report.has_variants()) {
+            (0, _) => {}
+            (_, false) => text += &format!(", {}", solved(controls)),
+            (episodes, true) => {
+                let (share, successes) = (solved(controls), controls.successes);
+                text += &format!(", without variations {share}, {successes} of {episodes}");
+            }
         }
         text.push_str(&errors(rates));
     }
-    text.push_str(&without_variations(report));
     if let Some(decided) = &report.decision {
         let _ = write!(text, "\n{}", decision(decided));
     }
@@ -112,23 +119,6 @@ pub fn conclusion(report: &Report) -> String {
         let _ = write!(text, "\n… and {more}, see report.json");
     }
     text
-}
-
-/// Returns the rate of the jobs that are not variants, if some are: the rate over all depends on which
-/// variations somebody chose.
-fn without_variations(report: &Report) -> String {
-    let jobs = &report.per_job;
-    if jobs.iter().all(|job| job.variant_of.is_none()) {
-        return String::new();
-    }
-    let controls = || jobs.iter().filter(|job| job.variant_of.is_none());
-    let solved: u64 = controls().map(|job| job.rates.successes).sum();
-    let episodes: u64 = controls().map(|job| job.rates.episodes).sum();
-    let Some(interval) = wilson95(solved, episodes) else {
-        return String::new();
-    };
-    let share = solved_share(solved as f64 / episodes as f64, interval);
-    format!("\nwithout variations: {share}, {solved} of {episodes}")
 }
 
 fn of_policy(report: &Report, policy: &PolicyRates) -> String {
@@ -351,11 +341,10 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
             })
             .into();
         let text = conclusion(&Report::new(&plan, &lines, Context::default()));
-        assert!(text.starts_with("4 of 4 episodes, 50.0 % solved"), "{text}");
-        assert!(
-            text.contains("\nwithout variations: 100.0 % solved (95 %: 34.2 to 100.0), 2 of 2"),
-            "{text}"
-        );
+        let first =
+            "4 of 4 episodes, without variations 100.0 % solved (95 %: 34.2 to 100.0), 2 of 2";
+        assert!(text.starts_with(first), "{text}");
+        assert!(!text.contains("50.0 %"), "{text}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Shows what variations changed: each variant beside its control, then the groups of variants.
 
+use std::collections::BTreeSet;
+
 use jobs::count::counted;
 use jobs::printable::printable_line;
 use jobs::table::{MAX_ROWS, grid};
 
 use crate::tables::points::{p_value, percent, points, points_interval};
-use crate::{Report, VariationReport, VariationScope};
+use crate::{JobReport, Report, VariationReport, VariationScope};
 
 const COLUMNS: [&str; 8] = [
     "Group",
@@ -96,6 +98,21 @@ impl VariationReport {
 }
 
 impl Report {
+    /// Returns whether there are jobs that are not under control.
+    pub(crate) fn has_variants(&self) -> bool {
+        !self.variations.is_empty()
+    }
+
+    /// Returns the jobs under control, in the order of the jobs file. A variant whose control is not
+    /// in the plan has nothing to be compared with, and is one of them.
+    pub(crate) fn jobs_under_control(&self) -> impl Iterator<Item = &JobReport> {
+        let names: BTreeSet<&str> = self.per_job.iter().map(|job| &*job.name).collect();
+        self.per_job.iter().filter(move |job| {
+            let control = job.variant_of.as_deref();
+            control.is_none_or(|control| !names.contains(control))
+        })
+    }
+
     /// Returns the policies that have variants, by type and path, in the order of the jobs file.
     pub(crate) fn varied_policies(&self) -> Vec<(&str, Option<&str>)> {
         let mut policies = Vec::new();

@@ -175,6 +175,8 @@ fn every_field_is_documented_and_nothing_else() {
                 .retain(|key, _| !rates.contains_key(key));
         }
     }
+    // So has this.
+    report["controls"] = Value::Null;
     let mut fields = BTreeSet::new();
     paths(&report, "", &mut fields);
     let documented = documented();

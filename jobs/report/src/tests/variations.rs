@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::stats::paired::PairCounts;
-use crate::{VariationReport, VariationScope, tables};
+use crate::{VariationReport, VariationScope, curve, page, tables};
 
 /// Returns a plan of two jobs with three variants each: `dark` and `bright` of the group `light`,
 /// and `small`.
@@ -76,6 +76,24 @@ fn counts(entry: &VariationReport) -> [u64; 6] {
         entry.only_variant,
         entry.neither,
     ]
+}
+
+#[test]
+fn the_first_rate_that_somebody_sees_is_that_of_the_controls() {
+    let report = report();
+    let text = tables::conclusion(&report);
+    let first = "30 of 32 episodes, without variations 87.5 % solved (95 %: 52.9 to 97.8), 7 of 8";
+    assert!(text.starts_with(first), "{text}");
+    let page = page::render(&report, &page::Zone::utc());
+    let largest = page.split("<p class=\"big\">").nth(1).unwrap();
+    let rate = page::number::percent(0.875);
+    let wanted = format!("<b>{rate}</b> solved</p>");
+    assert!(largest.starts_with(&wanted), "{largest}");
+    let mut point = curve::Point::default();
+    point.set_results(&report);
+    assert_eq!(point.overall.unwrap().success_rate, Some(0.875));
+    assert_eq!(report.mean_task_success_rate, Some(0.875));
+    assert_eq!(report.per_policy[0].rates.success_rate, Some(0.875));
 }
 
 #[test]

@@ -25,10 +25,12 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> EarlierResults {
             )
         })
         .collect();
+    let has_variants = pending.clone().any(|job| job.variant.is_some());
     let expected = pending.map(selected).sum();
     let mut before = EarlierResults {
         expected,
         policies: policies.len(),
+        has_variants,
         ..EarlierResults::default()
     };
     let mut seen = BTreeSet::new();

@@ -30,7 +30,7 @@ pub(super) fn section(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Mark
         (pace(view))
         (buttons(view, extras))
         div.headline {
-            (headline::rate(report, &tally))
+            (headline::rate(report))
             (headline::coverage(report, &tally, "To come"))
         }
     }

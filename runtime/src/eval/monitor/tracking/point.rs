@@ -1,6 +1,6 @@
 //! What is logged of a run, and when. Pure: no I/O and no clock of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jobs::job::{Job, JobIndex};
@@ -38,6 +38,8 @@ pub struct Points {
     last: Option<(Instant, u64)>,
     /// What the last points said of each job.
     said: BTreeMap<JobIndex, JobTally>,
+    /// The jobs under control, if there are variants: the overall rate is theirs.
+    controls: Option<BTreeSet<JobIndex>>,
 }
 
 impl Points {
@@ -49,6 +51,7 @@ impl Points {
             begun: now,
             last: None,
             said: BTreeMap::new(),
+            controls: controls(jobs),
         }
     }
 
@@ -66,7 +69,16 @@ impl Points {
         }
         self.last = Some((now, run.done));
         let mut values = Vec::new();
-        add_rate(&mut values, "overall", run.solved, run.done);
+        let (solved, ended) = match &self.controls {
+            None => (run.solved, run.done),
+            Some(controls) => {
+                let of_controls = run.by_job.iter().filter(|(job, _)| controls.contains(job));
+                of_controls.fold((0, 0), |(solved, ended), (_, tally)| {
+                    (solved + tally.solved, ended + tally.ended)
+                })
+            }
+        };
+        add_rate(&mut values, "overall", solved, ended);
         values.push(("overall/errors".to_owned(), run.errors as f64));
         values.extend(speed(run));
         for (job, tally) in &run.by_job {
@@ -90,6 +102,19 @@ impl Points {
     }
 }
 
+/// Returns the jobs that are not variants of another one; `None` if all are such.
+fn controls(jobs: &[Job]) -> Option<BTreeSet<JobIndex>> {
+    let names: BTreeSet<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+    let is_varied = |job: &&Job| {
+        let variant = job.variant.as_ref();
+        variant.is_some_and(|variant| names.contains(variant.of.as_str()))
+    };
+    jobs.iter().any(|job| is_varied(&job)).then(|| {
+        let controls = jobs.iter().filter(|job| !is_varied(job));
+        controls.map(|job| job.index).collect()
+    })
+}
+
 /// Returns the last point of a run, whose values are those of its report.
 pub fn last_point(report: &Report, unix_s: f64) -> Point {
     let mut values = Vec::new();
@@ -97,7 +122,7 @@ pub fn last_point(report: &Report, unix_s: f64) -> Point {
         add_rate(&mut values, place, rates.successes, rates.episodes);
         values.push((format!("{place}/errors"), rates.errors as f64));
     };
-    add("overall", &report.overall);
+    add("overall", &report.controls);
     for job in report.per_job.iter().filter(|job| job.rates.episodes > 0) {
         add(&format!("tasks/{}", job.name), &job.rates);
     }
@@ -194,6 +219,21 @@ mod tests {
         assert_eq!(values["tasks/a/success_rate_low"], low);
         assert_eq!(values["tasks/a/success_rate_high"], high);
         assert!(values.contains_key("speed/sim_busy") && !values.contains_key("speed/gpu_busy"));
+    }
+
+    #[test]
+    fn the_overall_rate_is_that_of_the_controls() {
+        let start = now();
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                           "num_episodes": 4, "variations": [{"name": "dark", "light_intensity": 100}]});
+        let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let mut view = RunView::new(EarlierResults::default(), 1);
+        let mut points = Points::new(&jobs, start);
+        let ranks = [beat(&[(0, 2, 2), (1, 3, 0)])];
+        let point = points.on(&view.on(&ranks, start), start, 7.0).unwrap();
+        let values = values(&point);
+        assert_eq!((point.step, values["overall/success_rate"]), (5, 1.0));
+        assert_eq!(values["tasks/a_dark/success_rate"], 0.0);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct EarlierResults {
     pub solved: u64,
     /// Number of policies of the jobs. A success rate over several policies describes none of them.
     pub policies: usize,
+    /// Whether some jobs are variants. A success rate over these depends on which somebody chose.
+    pub has_variants: bool,
     /// The episodes that earlier launches have finished, by job.
     pub by_job: BTreeMap<JobIndex, JobTally>,
 }
@@ -80,6 +82,7 @@ impl RunView {
             expected: self.before.expected,
             solved: self.before.solved + sum(|beat| beat.ended_solved),
             policies: self.before.policies,
+            has_variants: self.before.has_variants,
             errors: sum(|beat| beat.errors),
             rate: ranks.iter().map(|rank| rank.rate).sum(),
             left: None,

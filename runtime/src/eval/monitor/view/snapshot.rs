@@ -26,6 +26,8 @@ pub struct RunSnapshot {
     pub solved: u64,
     /// Number of policies of the jobs.
     pub policies: usize,
+    /// Whether some jobs are variants.
+    pub has_variants: bool,
     /// Number of finished episodes that an error ended.
     pub errors: u64,
     /// Episodes per second over the last minute.
@@ -82,6 +84,8 @@ impl RunSnapshot {
         let mut text = format!("{jobs}{}{of} episodes", self.done);
         if self.policies > 1 {
             text += &format!(", {} solved by {} policies", self.solved, self.policies);
+        } else if self.has_variants {
+            text += &format!(", {} solved, with variations", self.solved);
         } else if let Some([low, high]) = wilson95(self.solved, self.done) {
             let rate = self.solved as f64 / self.done as f64;
             text += &format!(

@@ -77,6 +77,24 @@ fn several_policies_have_no_rate_in_common() {
 }
 
 #[test]
+fn variants_have_no_rate_in_common_with_their_control() {
+    let mut view = RunView::new(
+        EarlierResults {
+            expected: Some(100),
+            policies: 1,
+            has_variants: true,
+            ..EarlierResults::default()
+        },
+        1,
+    );
+    let snapshot = view.on(&[beat(10, 6, 100)], now());
+    assert_eq!(
+        snapshot.summary(),
+        "0/1 jobs, 6/100 episodes, 3 solved, with variations"
+    );
+}
+
+#[test]
 fn ranks_that_take_what_comes_are_done_together() {
     let start = now();
     let mut view = RunView::new(
