@@ -51,6 +51,8 @@ pub struct Casualty {
     pub stopped_by: Option<i32>,
     /// Its hang, if it was ended for one.
     pub hang: Option<Hang>,
+    /// What the kernel's OOM killer did before its end, for a message; empty if nothing.
+    pub memory: &'static str,
 }
 
 impl Casualty {
@@ -59,6 +61,14 @@ impl Casualty {
         AboutRank {
             rank: self.rank,
             pid: Some(self.pid),
+        }
+    }
+
+    /// Returns what to append to "was killed by SIGKILL", which alone does not tell the cause.
+    pub fn lack_of_memory(&self) -> &'static str {
+        match (&self.hang, self.exit) {
+            (None, Exit::Signal(libc::SIGKILL)) => self.memory,
+            _ => "",
         }
     }
 
@@ -295,6 +305,7 @@ mod tests {
             at,
             stopped_by: None,
             hang: None,
+            memory: "",
         }
     }
 

@@ -99,6 +99,7 @@ mod tests {
                 at,
                 stopped_by,
                 hang: None,
+                memory: "",
             },
             None,
         )

@@ -21,6 +21,7 @@ use crate::process::command::ChildCommand;
 use crate::process::environment::ChildEnvironment;
 use crate::process::exit::Exit;
 use crate::process::exits::ExitWatch;
+use crate::process::oom::OomKills;
 use crate::process::rank::{RankEnded, RankProcess};
 use crate::process::start::{NotStarted, ParallelStart};
 use crate::round::Round;
@@ -139,8 +140,14 @@ impl Attempt {
     }
 
     /// Returns the ranks that have ended since the last call, in the order of their local ranks.
-    pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
-        let mut exited = Vec::new();
+    /// `memory` is asked once for all that have failed.
+    pub fn exited(
+        &mut self,
+        round: &Round<'_>,
+        now: SystemTime,
+        memory: &mut OomKills,
+    ) -> Vec<(LocalRank, Exit)> {
+        let (mut exited, mut hint) = (Vec::new(), None);
         for index in self.exits.ended() {
             let Some(rank) = self.ranks.get_mut(index) else {
                 continue;
@@ -170,6 +177,10 @@ impl Attempt {
                 at: now,
                 stopped_by,
                 hang: self.hung.get(&pid).cloned(),
+                memory: match exit.is_success() {
+                    true => "",
+                    false => hint.get_or_insert_with(|| memory.hint(now)),
+                },
             };
             tell(
                 round,

@@ -18,7 +18,6 @@ use crate::agent::attempt::Attempt;
 use crate::failure::{RankFailure, by_themselves};
 use crate::node::host;
 use crate::plan::LaunchPlan;
-use crate::process::exit::Exit;
 use crate::report;
 use crate::say::{self, AboutRank, Level};
 
@@ -27,14 +26,13 @@ use crate::say::{self, AboutRank, Level};
 const SHOWN: usize = 4;
 
 /// Prints the report, and hands the root cause on to the process that started this launcher.
-/// `memory` is the hint for a rank that was killed by SIGKILL.
-pub fn say_all(plan: &LaunchPlan, attempt: &Attempt, failures: &[RankFailure], memory: &str) {
+pub fn say_all(plan: &LaunchPlan, attempt: &Attempt, failures: &[RankFailure]) {
     let blamed = by_themselves(failures);
     let Some(root) = blamed.first() else { return };
     say::of_rank(
         Level::Error,
         about(root),
-        headline(root, &host::full_name(), memory),
+        headline(root, &host::full_name()),
     );
     for failure in blamed.iter().take(SHOWN) {
         say_last_lines(attempt, failure);
@@ -61,7 +59,7 @@ fn about(failure: &RankFailure) -> AboutRank {
     }
 }
 
-fn headline(root: &RankFailure, host: &str, memory: &str) -> String {
+fn headline(root: &RankFailure, host: &str) -> String {
     let casualty = &root.casualty;
     let (rank, local_rank, pid, exit) = (
         casualty.rank,
@@ -69,11 +67,7 @@ fn headline(root: &RankFailure, host: &str, memory: &str) -> String {
         casualty.pid,
         casualty.ending(),
     );
-    let hint = if casualty.exit == Exit::Signal(libc::SIGKILL) && casualty.hang.is_none() {
-        memory
-    } else {
-        ""
-    };
+    let hint = casualty.lack_of_memory();
     let used = casualty
         .usage
         .map(|usage| format!("; it used {usage}"))
@@ -124,6 +118,7 @@ mod tests {
     use crate::agent::tests::plan;
     use crate::failure::{Casualty, Hang};
     use crate::plan::Streams;
+    use crate::process::exit::Exit;
     use crate::process::usage::Usage;
 
     fn failure(exit: Exit, usage: Option<Usage>) -> RankFailure {
@@ -137,6 +132,7 @@ mod tests {
             at: UNIX_EPOCH,
             stopped_by: None,
             hang: None,
+            memory: " (no memory)",
         };
         RankFailure::read(casualty, None)
     }
@@ -148,11 +144,7 @@ mod tests {
             system_s: 0.25,
             max_rss: 3 << 20,
         };
-        let text = headline(
-            &failure(Exit::Code(7), Some(usage)),
-            "node1",
-            " (no memory)",
-        );
+        let text = headline(&failure(Exit::Code(7), Some(usage)), "node1");
         let used = "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory";
         assert_eq!(
             text,
@@ -164,13 +156,7 @@ mod tests {
 
     #[test]
     fn lack_of_memory_is_a_hint_for_sigkill_alone() {
-        let said = |signal| {
-            headline(
-                &failure(Exit::Signal(signal), None),
-                "node1",
-                " (no memory)",
-            )
-        };
+        let said = |signal| headline(&failure(Exit::Signal(signal), None), "node1");
         assert!(said(libc::SIGKILL).ends_with("on node1 was killed by SIGKILL (no memory)"));
         assert!(said(libc::SIGSEGV).ends_with("on node1 was killed by SIGSEGV"));
     }
@@ -182,7 +168,7 @@ mod tests {
             seconds: 5,
             report: None,
         });
-        let text = headline(&hung, "node1", " (no memory)");
+        let text = headline(&hung, "node1");
         let wanted =
             "on node1 made no progress for 5 s (--hang-timeout) and was ended by rrun (SIGKILL)";
         assert!(text.ends_with(wanted), "{text}");

@@ -2,36 +2,68 @@
 //! tell its cause.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
-/// Number of OOM kills when the launch began.
+/// Time for which a kill explains failures: the kernel may end several ranks, one after the other.
+const EXPLAINS: Duration = Duration::from_secs(5);
+
+/// What is known of OOM kills since the launch began.
 #[derive(Clone, Copy, Debug)]
 pub struct OomKills {
+    known: OomCounts,
+    /// When new kills were last noticed, and what to say of them.
+    noticed: Option<(SystemTime, &'static str)>,
+}
+
+/// Number of OOM kills at a moment.
+#[derive(Clone, Copy, Debug)]
+struct OomCounts {
     in_group: Option<u64>,
     on_machine: Option<u64>,
 }
 
 impl OomKills {
-    /// Returns the current counts.
+    /// Takes the current counts for old.
     pub fn now() -> OomKills {
         OomKills {
+            known: OomCounts::now(),
+            noticed: None,
+        }
+    }
+
+    /// Returns what to append to "was killed by SIGKILL" for ranks that have failed at `now`. Kills
+    /// before the last failure do not explain this one.
+    pub fn hint(&mut self, now: SystemTime) -> &'static str {
+        self.hint_of(OomCounts::now(), now)
+    }
+
+    fn hint_of(&mut self, counts: OomCounts, now: SystemTime) -> &'static str {
+        if let Some(hint) = self.known.compare(&counts) {
+            self.noticed = Some((now, hint));
+        }
+        self.known = counts;
+        let since = |at| now.duration_since(at).unwrap_or_default();
+        match self.noticed {
+            Some((at, hint)) if since(at) <= EXPLAINS => hint,
+            _ => "",
+        }
+    }
+}
+
+impl OomCounts {
+    fn now() -> OomCounts {
+        OomCounts {
             in_group: in_group(),
             on_machine: on_machine(),
         }
     }
 
-    /// Returns what to append to "was killed by SIGKILL".
-    pub fn hint(&self) -> &'static str {
-        self.compare(&OomKills::now())
-    }
-
-    fn compare(&self, now: &OomKills) -> &'static str {
+    fn compare(&self, now: &OomCounts) -> Option<&'static str> {
         if self.in_group < now.in_group {
-            return " (the kernel ended a process of this job for lack of memory)";
+            return Some(" (the kernel ended a process of this job for lack of memory)");
         }
-        if self.on_machine < now.on_machine {
-            return " (the kernel ended a process of this machine for lack of memory)";
-        }
-        ""
+        (self.on_machine < now.on_machine)
+            .then_some(" (the kernel ended a process of this machine for lack of memory)")
     }
 }
 
@@ -64,10 +96,26 @@ fn field(text: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const BEFORE: OomKills = OomKills {
+    const BEFORE: OomCounts = OomCounts {
         in_group: Some(1),
         on_machine: Some(5),
     };
+
+    const AFTER: OomCounts = OomCounts {
+        in_group: Some(2),
+        on_machine: Some(6),
+    };
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn kills() -> OomKills {
+        OomKills {
+            known: BEFORE,
+            noticed: None,
+        }
+    }
 
     #[test]
     fn the_count_is_read_by_its_whole_name() {
@@ -80,23 +128,28 @@ mod tests {
 
     #[test]
     fn a_kill_in_the_job_is_told_of_first() {
-        let now = OomKills {
-            in_group: Some(2),
-            on_machine: Some(6),
+        assert!(kills().hint_of(AFTER, at(9)).contains("of this job"));
+        let elsewhere = OomCounts {
+            in_group: Some(1),
+            ..AFTER
         };
-        assert!(BEFORE.compare(&now).contains("of this job"));
         assert!(
-            BEFORE
-                .compare(&OomKills {
-                    in_group: Some(1),
-                    ..now
-                })
+            kills()
+                .hint_of(elsewhere, at(9))
                 .contains("of this machine")
         );
     }
 
     #[test]
     fn without_a_new_kill_there_is_no_hint() {
-        assert_eq!(BEFORE.compare(&BEFORE), "");
+        assert_eq!(kills().hint_of(BEFORE, at(9)), "");
+    }
+
+    #[test]
+    fn a_kill_explains_all_ranks_that_it_ended_and_none_that_was_killed_hours_later() {
+        let mut kills = kills();
+        assert!(kills.hint_of(AFTER, at(100)).contains("of this job"));
+        assert!(kills.hint_of(AFTER, at(101)).contains("of this job"));
+        assert_eq!(kills.hint_of(AFTER, at(7300)), "");
     }
 }

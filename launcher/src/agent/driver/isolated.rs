@@ -8,6 +8,7 @@ use crate::agent::event::{GroupEvent, LocalRank, LossReason};
 use crate::events::{self, Happening};
 use crate::failure::Casualty;
 use crate::logs::attempt::LoggedRank;
+use crate::process::exit::Exit;
 use crate::process::leftover::Trace;
 use crate::say::{self, Level};
 use crate::supervision::Restart;
@@ -103,9 +104,10 @@ impl LaunchDriver<'_> {
 
     /// Describes the end of a rank, with a hint at its likely cause.
     pub(super) fn failure(&self, casualty: &Casualty) -> String {
-        let hint = match casualty.hang {
-            Some(_) => "",
-            None => self.hint(casualty.exit),
+        let hint = match (&casualty.hang, casualty.exit) {
+            (Some(_), _) => "",
+            (None, Exit::Signal(libc::SIGKILL)) => casualty.lack_of_memory(),
+            (None, exit) => exit.meaning(),
         };
         format!("rank {} {}{hint}", casualty.rank, casualty.ending())
     }

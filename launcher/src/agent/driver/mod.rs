@@ -38,7 +38,7 @@ use crate::logs::folder::LogFolder;
 use crate::model_server::SupervisedServer;
 use crate::page::LivePage;
 use crate::plan::{FailurePolicy, LaunchPlan, Sender};
-use crate::process::exit::{CANNOT_RUN, Exit};
+use crate::process::exit::CANNOT_RUN;
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
 use crate::rendezvous::place::NodePlace;
@@ -260,7 +260,8 @@ impl<'a> LaunchDriver<'a> {
     fn exited(&mut self) -> Vec<GroupEvent> {
         let round = self.round();
         self.release_captured();
-        let exited = self.attempt.exited(&round, SystemTime::now());
+        let now = SystemTime::now();
+        let exited = self.attempt.exited(&round, now, &mut self.memory);
         let served = self.server_exited();
         // Otherwise an adopted process has ended. To look for one beside every rank that ends would
         // list all children each time; what is missed here is reaped with the next, or when the
@@ -299,14 +300,6 @@ impl<'a> LaunchDriver<'a> {
             "failed (exitcode: {code}) local_rank: {local_rank} (pid: {pid}) of binary: {program}"
         );
         say::of_rank(Level::Error, casualty.about(), line);
-    }
-
-    /// Returns a hint at the likely cause of this exit; empty if there is none.
-    fn hint(&self, exit: Exit) -> &'static str {
-        match exit {
-            Exit::Signal(libc::SIGKILL) => self.memory.hint(),
-            Exit::Signal(_) | Exit::Code(_) => exit.meaning(),
-        }
     }
 
     fn is_sweeping(&self) -> bool {
@@ -486,7 +479,7 @@ impl<'a> LaunchDriver<'a> {
         {
             return;
         }
-        last_words::say_all(self.plan, &self.attempt, &failures, self.memory.hint());
+        last_words::say_all(self.plan, &self.attempt, &failures);
     }
 }
 
