@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU32;
 
-use jobs::episode::{End, Episode};
+use jobs::episode::{End, Episode, FeltLatency};
 use jobs::job::JobIndex;
 use jobs::time::Moment;
 use serde::de::{MapAccess, Visitor};
@@ -105,6 +105,8 @@ pub(crate) struct EpisodeLine<'a> {
     _infer_calls: u64,
     #[serde(default)]
     actions_out_of_bounds: u64,
+    #[serde(default, rename = "latency")]
+    _latency: Option<FeltLatency>,
     #[serde(borrow)]
     ended: Cow<'a, str>,
     #[serde(borrow, default)]
