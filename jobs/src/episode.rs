@@ -133,7 +133,7 @@ pub enum End {
 }
 
 /// A demonstration in a dataset file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DemoRef {
     /// Path of the file, relative to the run folder.
     pub file: String,

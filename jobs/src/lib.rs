@@ -16,6 +16,7 @@ pub mod captured_graphs;
 pub mod claim;
 pub mod config;
 pub mod count;
+pub mod datasets;
 pub mod episode;
 pub mod episode_numbers;
 pub mod error_chain;

@@ -74,6 +74,10 @@ impl Recorded {
 }
 
 fn recorded(run: &Run, number: u64) -> Episode {
+    recorded_in(run, "a/dataset_a.hdf5", number)
+}
+
+fn recorded_in(run: &Run, dataset: &str, number: u64) -> Episode {
     let video = VideoRef {
         file: "a/a_video_rank0_gpu0_env0.mp4".to_owned(),
         first_frame: number * 10,
@@ -82,7 +86,7 @@ fn recorded(run: &Run, number: u64) -> Episode {
     };
     Episode {
         dataset: Some(DemoRef {
-            file: "a/dataset_a.hdf5".to_owned(),
+            file: dataset.to_owned(),
             demo: format!("demo_{number}"),
         }),
         video: Some(video),
@@ -142,11 +146,12 @@ fn an_episode_that_is_not_in_its_dataset_is_found() {
     journal(text.replace("demo_1", "demo_7"));
     let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
     let done = done.says("wrong: `a/dataset_a.hdf5` episode 1 is missing");
-    done.says("note: `a/dataset_a.hdf5` also has demo_1, which no episode that counts names");
-    journal(text.replace("\"length\":11", "\"length\":12"));
-    recorded.is_wrong(
-        "`a/dataset_a.hdf5` episode 1 is there with another num_samples than in the journal",
+    done.says(
+        "wrong: `a/dataset_a.hdf5` also has demo_1 (episode 1), which no line of the journals names",
     );
+    journal(text.replace("\"length\":11", "\"length\":12"));
+    recorded
+        .is_wrong("`a/dataset_a.hdf5` episode 1 is there with another length than in the journal");
     journal(
         text.replace("demo_1\"", "demo_x\"")
             .replace("demo_2\"", "demo_1\"")
@@ -154,6 +159,50 @@ fn an_episode_that_is_not_in_its_dataset_is_found() {
     );
     let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
     done.says("episodes 1-2 are there with another seed than in the journal");
+}
+
+#[test]
+fn an_outcome_that_a_dataset_contradicts_is_found() {
+    let recorded = Recorded::new();
+    let text = fs::read_to_string(recorded.run.folder.journal(0)).unwrap();
+    let journal = |text: String| fs::write(recorded.run.folder.journal(0), text).unwrap();
+    let flipped = text.replace("\"success\":true", "\"success\":false");
+    assert_ne!(flipped, text);
+    journal(flipped);
+    recorded.is_wrong(
+        "`a/dataset_a.hdf5` episodes 0-1 are there with another success than in the journal",
+    );
+    journal(text.replace("\"return\":0.3333333333333333", "\"return\":0.4"));
+    recorded.is_wrong(
+        "`a/dataset_a.hdf5` episode 1 is there with another sum of rewards than in the journal",
+    );
+}
+
+#[test]
+fn a_dataset_that_no_line_names_is_found() {
+    let recorded = Recorded::new();
+    let left = recorded.run.folder.job("a").join("dataset_a_rank3.hdf5");
+    fs::write(left, DATASET).unwrap();
+    recorded.is_wrong(
+        "`a/dataset_a_rank3.hdf5` also has demo_0 (episode 0), demo_1 (episode 1), \
+         demo_2 (episode 2), which no line of the journals names",
+    );
+}
+
+#[test]
+fn a_demonstration_of_a_line_that_does_not_count_is_a_note() {
+    let recorded = Recorded::new();
+    let folder = &recorded.run.folder;
+    fs::write(folder.job("a").join("dataset_a_rank1.hdf5"), DATASET).unwrap();
+    let again = (0..3).map(|number| Episode {
+        ended: at(70 + number),
+        ..recorded_in(&recorded.run, "a/dataset_a_rank1.hdf5", number)
+    });
+    recorded.run.rank(1, again);
+    rrun(&["verify", recorded.run.path()]).succeeds().says(
+        "note: `a/dataset_a_rank1.hdf5` also has demo_0 (episode 0), demo_1 (episode 1), \
+         demo_2 (episode 2), which no episode that counts names",
+    );
 }
 
 #[test]
@@ -210,7 +259,7 @@ fn an_episode_with_an_error_or_two_outcomes_is_found() {
 }
 
 #[test]
-fn a_torn_last_line_is_worth_a_word_and_a_damaged_one_is_wrong() {
+fn a_torn_last_line_is_worth_a_word_and_a_damaged_one_is_wrong_while_an_episode_is_missing() {
     let run = Run::new(&[job("a", 2)]);
     run.whole();
     let text = fs::read_to_string(run.folder.journal(0)).unwrap();
@@ -218,9 +267,15 @@ fn a_torn_last_line_is_worth_a_word_and_a_damaged_one_is_wrong() {
     let torn = "note: `journal/journal_rank0.jsonl`: the last line is torn (7 bytes)";
     rrun(&["verify", run.path()]).succeeds().says(torn);
     fs::write(run.folder.journal(0), format!("{text}\0\0\0\n")).unwrap();
+    let damaged = "`journal/journal_rank0.jsonl`: 1 damaged line (7)";
+    rrun(&["verify", run.path()])
+        .succeeds()
+        .says(&format!("note: {damaged}"));
+    let missing = text.replacen("\"episode\":1,", "\"episode\":0,", 1);
+    fs::write(run.folder.journal(0), format!("{missing}\0\0\0\n")).unwrap();
     rrun(&["verify", run.path()])
         .fails_with(1)
-        .says("wrong: `journal/journal_rank0.jsonl`: 1 damaged line (7)");
+        .says(&format!("wrong: {damaged}"));
 }
 
 #[test]

@@ -5,11 +5,13 @@
 //! off, and the work that it described is done again. Report and resume depend on the plan and the
 //! journals, and on nothing else.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::episode::DemoRef;
 use crate::files;
 
 mod decision;
@@ -181,6 +183,24 @@ pub(crate) fn each(
         Err(_) => Ok(()),
     });
     lines.map(drop)
+}
+
+/// Returns the demonstrations that the journals of a folder name, also those of lines that do not
+/// count.
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub fn demos(folder: &Path) -> io::Result<BTreeSet<DemoRef>> {
+    let mut demos = BTreeSet::new();
+    for path in files(folder)? {
+        each(&path, |line, _| {
+            if let Line::Episode(episode) = line {
+                demos.extend(episode.dataset);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(demos)
 }
 
 /// Calls `on` for every complete line that is not empty, with its number from 1. Returns the number

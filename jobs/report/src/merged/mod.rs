@@ -83,7 +83,12 @@ pub struct Damage {
 impl Damage {
     /// Whether it is no more than what a kill leaves.
     pub fn is_torn_only(&self) -> bool {
-        self.lines.is_empty() && self.foreign.is_empty() && self.unplanned.is_empty()
+        self.lines.is_empty() && self.is_unreadable_only()
+    }
+
+    /// Whether all of it cannot be read, and nothing is of another run, job or episode.
+    pub fn is_unreadable_only(&self) -> bool {
+        self.foreign.is_empty() && self.unplanned.is_empty()
     }
 }
 

@@ -89,7 +89,7 @@ impl<'a> Merged<'a> {
         self.needed_rounds().is_some() && self.missing_count_of(job) == 0
     }
 
-    fn missing_count_of(&self, job: &Job) -> u64 {
+    pub(crate) fn missing_count_of(&self, job: &Job) -> u64 {
         let numbers = self.numbers(job);
         let wanted = job
             .only

@@ -62,7 +62,7 @@ pub struct JobAudit {
 }
 
 /// An episode in a dataset.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExpectedDemo {
     /// Name of its group below `data`, or `episode_<n>` of a LeRobot folder.
     pub name: String,
@@ -72,8 +72,50 @@ pub struct ExpectedDemo {
     pub seed: u64,
     /// Number of steps.
     pub length: u64,
+    /// Sum of rewards.
+    pub return_: f64,
     /// Whether the episode was solved.
     pub success: Option<bool>,
+}
+
+/// What a dataset says about one of its episodes, as far as it does. Steps and seeds have at most
+/// 53 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HeldDemo {
+    /// Number within the job.
+    pub episode: Option<f64>,
+    /// Seed of the episode.
+    pub seed: Option<f64>,
+    /// Number of steps.
+    pub length: Option<f64>,
+    /// Sum of rewards.
+    pub return_: Option<f64>,
+    /// Whether the episode was solved.
+    pub success: Option<bool>,
+}
+
+impl ExpectedDemo {
+    /// Returns in what the dataset contradicts the journal.
+    pub fn contradictions(&self, held: &HeldDemo) -> impl Iterator<Item = String> {
+        let is_other = |held: Option<f64>, wanted: u64| held.is_some_and(|it| it != wanted as f64);
+        // Both are sums of the same `f32`; the order of the additions may differ.
+        let return_is_other = held.return_.is_some_and(|held| {
+            let close = 1e-6 * self.return_.abs().max(1.0);
+            held.is_nan() || (held - self.return_).abs() > close
+        });
+        let success = self.success == Some(true);
+        let others = [
+            ("episode number", is_other(held.episode, self.episode)),
+            ("seed", is_other(held.seed, self.seed)),
+            ("length", is_other(held.length, self.length)),
+            ("success", held.success.is_some_and(|held| held != success)),
+            ("sum of rewards", return_is_other),
+        ];
+        others
+            .into_iter()
+            .filter(|(_, is_other)| *is_other)
+            .map(|(name, _)| format!("there with another {name} than in the journal"))
+    }
 }
 
 /// An episode in a video.
@@ -97,9 +139,15 @@ impl EpisodeFrames {
 /// Returns the errors and notes about the run as a whole.
 pub fn run(merged: &Merged) -> Findings {
     let mut findings = Findings::default();
+    let is_whole = merged.plan.jobs.iter().all(|job| {
+        let is_known = merged.expected(job).is_some();
+        is_known && merged.missing_count_of(job) == 0
+    });
     for damage in merged.damage() {
-        // A torn last line is what a kill leaves; what it was about happened again, or is missing.
-        let list = if damage.is_torn_only() {
+        // A torn last line is what a kill leaves. If no episode is missing, what a line that cannot
+        // be read was about happened again.
+        let is_made_up = damage.is_torn_only() || (is_whole && damage.is_unreadable_only());
+        let list = if is_made_up {
             &mut findings.notes
         } else {
             &mut findings.wrong
@@ -227,6 +275,7 @@ impl JobAudit {
             episode: number,
             seed,
             length,
+            return_,
             success,
             ..
         } = episode;
@@ -237,6 +286,7 @@ impl JobAudit {
                 episode: number,
                 seed,
                 length,
+                return_,
                 success,
             });
         }

@@ -142,6 +142,64 @@ fn an_episode_that_is_not_the_plans_is_found() {
 }
 
 #[test]
+fn a_line_that_cannot_be_read_is_a_note_once_its_episode_is_there() {
+    let (plan, whole) = (plan(), lines((0..4).map(episode)));
+    let of = |lines: &[Line]| {
+        let mut text = b"{\"type\":\"episode\",\"job\":\"a\",\"job_in\n".to_vec();
+        for line in lines {
+            text.extend(serde_json::to_vec(line).unwrap());
+            text.push(b'\n');
+        }
+        let journals = Journals::default().and_delivered([(0, text)]);
+        run(&Merged::new(&plan, &journals).unwrap())
+    };
+    let told = |findings: &[String]| {
+        findings
+            .iter()
+            .any(|text| text.contains("1 damaged line (1)"))
+    };
+    let missing = of(&whole[..3]);
+    assert!(
+        told(&missing.wrong) && missing.notes.is_empty(),
+        "{missing:?}"
+    );
+    let again = of(&whole);
+    assert!(told(&again.notes) && again.wrong.is_empty(), "{again:?}");
+}
+
+#[test]
+fn a_dataset_contradicts_the_journal_in_what_it_holds() {
+    let (_, job) = audit(&lines((0..4).map(episode)));
+    let demo = &job.datasets["a/a.hdf5"][1];
+    let held = HeldDemo {
+        episode: Some(1.0),
+        seed: Some(demo.seed as f64),
+        length: Some(10.0),
+        return_: Some(1.0 + 1e-9),
+        success: Some(true),
+    };
+    let told = |held: HeldDemo| demo.contradictions(&held).collect::<Vec<_>>();
+    assert_eq!(told(held), [""; 0]);
+    assert_eq!(told(HeldDemo::default()), [""; 0], "nothing is held");
+    let other = HeldDemo {
+        episode: Some(2.0),
+        seed: Some(7.0),
+        length: Some(11.0),
+        return_: Some(f64::NAN),
+        success: Some(false),
+    };
+    let named = [
+        "episode number",
+        "seed",
+        "length",
+        "success",
+        "sum of rewards",
+    ];
+    let wanted = named.map(|name| format!("there with another {name} than in the journal"));
+    assert_eq!(told(other), wanted);
+}
+
+#[test]
 fn a_recording_with_gaps_is_found_and_one_of_successes_alone_is_none() {
     let failed = |number: u64| Episode {
         success: Some(false),

@@ -10,13 +10,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use hdf5_reader::attribute_api::Attribute;
 use hdf5_reader::dataset::Dataset;
 use hdf5_reader::error::Error;
 use hdf5_reader::group::Group;
 use hdf5_reader::storage::FileStorage;
 use hdf5_reader::{Hdf5File, OpenOptions};
 use jobs::files;
-use report::verify::{ExpectedDemo, Findings, episodes};
+use report::verify::{ExpectedDemo, HeldDemo, episodes};
+
+use crate::tools::verify::extra::{Checked, ExtraDemo};
 
 /// Largest chunk in bytes; an image of 4096 × 4096 has 48 MiB.
 const MAX_CHUNK_BYTES: usize = 256 << 20;
@@ -43,23 +46,21 @@ const CHUNK: u64 = 1 << 10;
 /// The group with the demonstrations.
 const DATA: &str = "/data";
 
-/// Number of unreferenced demonstrations of a file that are named.
-const NAMED: usize = 5;
-
 /// Compares a file with what the journal says about it. With `values`, reads all of its values.
-pub(super) fn check(path: &Path, demos: &[ExpectedDemo], values: bool) -> Findings {
-    let mut findings = Findings::default();
-    if let Err(err) = look(path, demos, values, &mut findings) {
+pub(super) fn check(path: &Path, demos: &[ExpectedDemo], values: bool) -> Checked {
+    let mut checked = Checked::default();
+    if let Err(err) = look(path, demos, values, &mut checked) {
+        let findings = &mut checked.findings;
         findings.wrong.push(format!("cannot be read: {err}"));
     }
-    findings
+    checked
 }
 
 fn look(
     path: &Path,
     demos: &[ExpectedDemo],
     values: bool,
-    findings: &mut Findings,
+    Checked { findings, extra }: &mut Checked,
 ) -> Result<(), Error> {
     // Reads at positions: a memory map would end the process if the file were truncated meanwhile.
     let mut budget = DatasetBudget::of(&files::open(path)?.metadata()?, values);
@@ -95,35 +96,71 @@ fn look(
             .wrong
             .push(format!("{} {reason}", episodes(&numbers)));
     }
-    if !there.is_empty() {
-        let named: Vec<_> = there.keys().take(NAMED).map(String::as_str).collect();
-        let more = if there.len() > NAMED { ", …" } else { "" };
-        findings.notes.push(format!(
-            "also has {}{more}, which no episode that counts names",
-            named.join(", ")
-        ));
-    }
+    extra.extend(there.into_iter().map(|(name, group)| ExtraDemo {
+        episode: episode_of(&group),
+        name,
+    }));
     Ok(())
 }
 
 /// Returns what is wrong with one demonstration.
 fn reasons(group: &Group, demo: &ExpectedDemo, budget: &mut DatasetBudget) -> Vec<String> {
+    let attributes = match group.attributes() {
+        Ok(attributes) => attributes,
+        Err(err) => return vec![format!("not whole: {err}")],
+    };
     let mut reasons = Vec::new();
-    for (name, wanted) in [("num_samples", demo.length), ("seed", demo.seed)] {
-        match group
-            .attribute(name)
-            .and_then(|attribute| attribute.read_as_f64())
-        {
-            // Steps and seeds have at most 53 bits.
-            Ok(found) if found == wanted as f64 => {}
-            Ok(_) => reasons.push(format!("there with another {name} than in the journal")),
-            Err(err) => reasons.push(format!("there without a readable {name} ({err})")),
+    let mut number = |name: &str| match number(&attributes, name) {
+        Ok(number) => Some(number),
+        Err(err) => {
+            reasons.push(format!("there without a readable {name} ({err})"));
+            None
         }
-    }
+    };
+    let held = HeldDemo {
+        length: number("num_samples"),
+        seed: number("seed"),
+        // Other programs that write this format do not number episodes.
+        episode: self::number(&attributes, "episode").ok(),
+        return_: rewards(group, budget),
+        success: flag(&attributes, "success"),
+    };
+    reasons.extend(demo.contradictions(&held));
     if let Err(err) = budget.read(group, DEPTH) {
         reasons.push(format!("not whole: {err}"));
     }
     reasons
+}
+
+fn episode_of(group: &Group) -> Option<u64> {
+    let number = number(&group.attributes().ok()?, "episode").ok()?;
+    Some(number as u64)
+}
+
+fn number(attributes: &[Attribute], name: &str) -> Result<f64, Error> {
+    let found = attributes.iter().find(|attribute| attribute.name == name);
+    found
+        .ok_or_else(|| Error::AttributeNotFound(name.to_owned()))?
+        .read_as_f64()
+}
+
+/// Returns an attribute that h5py writes for a `bool`: an enumeration, 0 for `FALSE`.
+fn flag(attributes: &[Attribute], name: &str) -> Option<bool> {
+    let found = attributes.iter().find(|attribute| attribute.name == name)?;
+    let bytes = &found.raw_data;
+    (!bytes.is_empty()).then(|| bytes.iter().any(|byte| *byte != 0))
+}
+
+/// Returns the sum of rewards; `None` if the demonstration has none that can be read, which
+/// [`DatasetBudget::read`] tells.
+fn rewards(group: &Group, budget: &mut DatasetBudget) -> Option<f64> {
+    let rewards = group.dataset("rewards").ok()?;
+    let steps = rewards.num_elements().ok()?;
+    budget
+        .take(steps.saturating_mul(size_of::<f32>() as u64))
+        .ok()?;
+    let rewards = rewards.read_array::<f32>().ok()?;
+    Some(rewards.iter().copied().map(f64::from).sum())
 }
 
 /// Limits the bytes of a file that are read. A malicious file can have groups that contain

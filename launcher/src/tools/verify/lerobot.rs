@@ -1,45 +1,141 @@
-//! Checks a LeRobot folder: whether `meta/info.json` counts the episodes that the journal names,
-//! and whether their tables and videos exist and have an intact beginning and end.
+//! Checks a LeRobot folder: whether `meta/` counts and describes the episodes that the journal names
+//! and no others, and whether their tables and videos exist and have an intact beginning and end.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, BufReader};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
-use report::verify::{ExpectedDemo, Findings, episodes};
+use jobs::journal;
+use report::verify::{ExpectedDemo, Findings, HeldDemo, episodes};
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::tools::verify::extra::{Checked, ExtraDemo};
 use crate::tools::verify::video;
 
 /// The first and the last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Compares a folder with what the journal says about it.
-pub(super) fn check(root: &Path, demos: &[ExpectedDemo]) -> Findings {
-    let mut findings = Findings::default();
-    let info = match info(root) {
-        Ok(info) => info,
-        Err(err) => {
-            findings.wrong.push(err.to_string());
-            return findings;
+/// What `meta/rrun_episodes.jsonl` says about an episode.
+#[derive(Deserialize)]
+struct EpisodeFacts {
+    episode_index: u64,
+    episode: u64,
+    seed: u64,
+    success: bool,
+    length: Option<u64>,
+    #[serde(rename = "return")]
+    return_: Option<f64>,
+}
+
+/// Compares a folder with what the journal says about it. A folder that grows is compared in what
+/// does not change.
+pub(super) fn check(root: &Path, demos: &[ExpectedDemo], is_over: bool) -> Checked {
+    let mut checked = Checked::default();
+    // A rank that died during the first episode leaves a folder that counts none.
+    if demos.is_empty() && !root.join("meta/info.json").exists() {
+        return checked;
+    }
+    match (info(root, "info.json"), facts(root)) {
+        (Ok(info), Ok(facts)) => {
+            of_episodes(&info, &facts, demos, &mut checked);
+            if is_over {
+                let wrong = &mut checked.findings.wrong;
+                wrong.extend(of_frames(root, &info, &facts));
+            }
+            of_files(root, total(&info), &mut checked.findings);
         }
-    };
-    let total = info["total_episodes"].as_u64().unwrap_or(0);
-    let number = |demo: &ExpectedDemo| demo.name.strip_prefix("episode_")?.parse::<u64>().ok();
-    let absent = |demo: &&ExpectedDemo| number(demo).is_none_or(|number| number >= total);
-    let mut numbers: Vec<_> = demos
-        .iter()
-        .filter(absent)
-        .map(|demo| demo.episode)
-        .collect();
-    numbers.sort_unstable();
-    if !numbers.is_empty() {
+        (Err(err), _) | (_, Err(err)) => checked.findings.wrong.push(err.to_string()),
+    }
+    checked
+}
+
+fn total(info: &Value) -> u64 {
+    info["total_episodes"].as_u64().unwrap_or(0)
+}
+
+/// Compares the episodes of the folder with those that the journal names.
+fn of_episodes(
+    info: &Value,
+    facts: &[EpisodeFacts],
+    demos: &[ExpectedDemo],
+    Checked { findings, extra }: &mut Checked,
+) {
+    let total = total(info);
+    // Lines beyond are of an episode during which the process was killed.
+    let counted = facts.iter().filter(|facts| facts.episode_index < total);
+    let mut there: BTreeMap<u64, &EpisodeFacts> = BTreeMap::new();
+    let mut wrong: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for facts in counted {
+        if there.insert(facts.episode_index, facts).is_some() {
+            let reason = "listed more than once in `meta/rrun_episodes.jsonl`".to_owned();
+            wrong.entry(reason).or_default().push(facts.episode);
+        }
+    }
+    if (there.len() as u64) < total {
+        let listed = there.len();
         findings.wrong.push(format!(
-            "has {total} episodes: {} missing",
-            episodes(&numbers)
+            "has {total} episodes, and `meta/rrun_episodes.jsonl` lists {listed}"
         ));
     }
+    let number = |demo: &ExpectedDemo| demo.name.strip_prefix("episode_")?.parse::<u64>().ok();
+    for demo in demos {
+        let number = number(demo).filter(|number| *number < total);
+        let Some(number) = number else {
+            let reason = format!("missing: it has {total} episodes");
+            wrong.entry(reason).or_default().push(demo.episode);
+            continue;
+        };
+        let Some(facts) = there.remove(&number) else {
+            continue;
+        };
+        for reason in demo.contradictions(&facts.held()) {
+            wrong.entry(reason).or_default().push(demo.episode);
+        }
+    }
+    for (reason, mut numbers) in wrong {
+        numbers.sort_unstable();
+        let told = format!("{} {reason}", episodes(&numbers));
+        findings.wrong.push(told);
+    }
+    extra.extend(there.into_iter().map(|(number, facts)| ExtraDemo {
+        name: format!("episode_{number}"),
+        episode: Some(facts.episode),
+    }));
+}
+
+/// Compares the numbers of frames that the files in `meta` say.
+fn of_frames(root: &Path, info: &Value, facts: &[EpisodeFacts]) -> Vec<String> {
+    let (total, frames) = (total(info), info["total_frames"].as_u64().unwrap_or(0));
+    let mut wrong = Vec::new();
+    let counted = facts.iter().filter(|facts| facts.episode_index < total);
+    let lengths: Option<u64> = counted.map(|facts| facts.length).sum();
+    if let Some(lengths) = lengths.filter(|lengths| *lengths != frames) {
+        wrong.push(format!(
+            "has {frames} frames in `meta/info.json`, and its episodes have {lengths}"
+        ));
+    }
+    match info_of_stats(root) {
+        Ok(counted) if counted == frames => {}
+        Ok(counted) => wrong.push(format!(
+            "has {frames} frames, and `meta/stats.json` is about {counted}"
+        )),
+        Err(err) => wrong.push(err.to_string()),
+    }
+    wrong
+}
+
+/// Returns the number of frames that the statistics are about.
+fn info_of_stats(root: &Path) -> Result<u64, InfoError> {
+    let stats = info(root, "stats.json")?;
+    Ok(stats["index"]["count"][0].as_u64().unwrap_or(0))
+}
+
+/// Checks that there are as many tables as episodes, and that no table or video is cut.
+fn of_files(root: &Path, total: u64, findings: &mut Findings) {
     let files = ["data", "meta/episodes", "videos"].map(|folder| below(&root.join(folder)));
     for path in files.into_iter().flatten() {
         let name = path
@@ -68,21 +164,49 @@ pub(super) fn check(root: &Path, demos: &[ExpectedDemo]) -> Findings {
             ));
         }
     }
-    findings
+}
+
+impl EpisodeFacts {
+    fn held(&self) -> HeldDemo {
+        HeldDemo {
+            episode: Some(self.episode as f64),
+            seed: Some(self.seed as f64),
+            length: self.length.map(|length| length as f64),
+            return_: self.return_,
+            success: Some(self.success),
+        }
+    }
 }
 
 /// The reason why the description of a dataset is not known.
 #[derive(Debug, thiserror::Error)]
-enum InfoError {
-    #[error("`meta/info.json` cannot be read: {0}")]
-    Read(#[from] io::Error),
-    #[error("`meta/info.json` is not JSON: {0}")]
-    Json(#[from] serde_json::Error),
+#[error("`meta/{name}` cannot be read: {err}")]
+struct InfoError {
+    name: &'static str,
+    err: io::Error,
 }
 
-fn info(root: &Path) -> Result<Value, InfoError> {
-    let text = files::read(&root.join("meta/info.json"), MAX_DOCUMENT_BYTES)?;
-    Ok(serde_json::from_slice(&text)?)
+fn info(root: &Path, name: &'static str) -> Result<Value, InfoError> {
+    let text = files::read(&root.join("meta").join(name), MAX_DOCUMENT_BYTES);
+    let parsed = text.and_then(|text| Ok(serde_json::from_slice(&text)?));
+    parsed.map_err(|err| InfoError { name, err })
+}
+
+fn facts(root: &Path) -> Result<Vec<EpisodeFacts>, InfoError> {
+    let name = "rrun_episodes.jsonl";
+    let read = || {
+        let mut file = BufReader::new(files::open(&root.join("meta").join(name))?);
+        let (mut facts, mut line) = (Vec::new(), Vec::new());
+        loop {
+            journal::read_line(&mut file, &mut line)?;
+            // What a kill leaves of a line is of an episode that is not counted.
+            let Some(text) = line.strip_suffix(b"\n") else {
+                return Ok(facts);
+            };
+            facts.push(serde_json::from_slice(text)?);
+        }
+    };
+    read().map_err(|err| InfoError { name, err })
 }
 
 /// Returns the paths of all files below a folder; empty if it does not exist. Links to folders are
@@ -123,6 +247,8 @@ fn parquet(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn folder(total: u64) -> tempfile::TempDir {
@@ -137,12 +263,25 @@ mod tests {
                 .unwrap();
             }
         }
-        fs::write(
-            dir.path().join("meta/info.json"),
-            format!("{{\"total_episodes\": {total}}}"),
-        )
-        .unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join("meta").join(name), text);
+        let frames = total * 3;
+        let info = json!({"total_episodes": total, "total_frames": frames}).to_string();
+        write("info.json", &info).unwrap();
+        let stats = json!({"index": {"count": [frames]}}).to_string();
+        write("stats.json", &stats).unwrap();
+        let lines: String = (0..total).map(line).collect();
+        write("rrun_episodes.jsonl", &lines).unwrap();
         dir
+    }
+
+    fn line(number: u64) -> String {
+        let facts = json!({"episode_index": number, "episode": number, "seed": 0, "success": true,
+                           "length": 3, "return": 0.5});
+        format!("{facts}\n")
+    }
+
+    fn wrong(dir: &Path, demos: &[ExpectedDemo]) -> Vec<String> {
+        check(dir, demos, true).findings.wrong
     }
 
     fn demo(number: u64) -> ExpectedDemo {
@@ -150,16 +289,17 @@ mod tests {
             name: format!("episode_{number}"),
             episode: number,
             seed: 0,
-            length: 1,
-            success: None,
+            length: 3,
+            return_: 0.5,
+            success: Some(true),
         }
     }
 
     #[test]
     fn a_whole_folder_has_no_findings() {
         assert_eq!(
-            check(folder(2).path(), &[demo(0), demo(1)]),
-            Findings::default()
+            check(folder(2).path(), &[demo(0), demo(1)], true),
+            Checked::default()
         );
     }
 
@@ -176,7 +316,7 @@ mod tests {
                 .success()
         );
         fs::rename(path("videos.parquet"), path("data/x.parquet")).unwrap();
-        let found = check(dir.path(), &[demo(0)]).wrong;
+        let found = wrong(dir.path(), &[demo(0)]);
         assert_eq!(
             found,
             ["`data/x.parquet` it is a FIFO, expected a regular file"]
@@ -191,15 +331,63 @@ mod tests {
             b"PAR1 ta",
         )
         .unwrap();
-        let found = check(dir.path(), &[demo(0), demo(2)]).wrong;
+        let found = wrong(dir.path(), &[demo(0), demo(2)]);
         let cut = "`data/chunk-000/file-001.parquet` is not a complete Parquet file";
-        assert_eq!(found, ["has 2 episodes: episode 2 is missing", cut]);
+        assert_eq!(found, ["episode 2 is missing: it has 2 episodes", cut]);
         assert_eq!(
-            check(folder(3).path(), &[]).wrong[0],
+            wrong(folder(3).path(), &[])[0],
             "has 2 files in `data` for 3 episodes"
         );
         assert!(
-            check(Path::new("none"), &[]).wrong[0].starts_with("`meta/info.json` cannot be read")
+            wrong(Path::new("none"), &[demo(0)])[0].starts_with("`meta/info.json` cannot be read")
+        );
+        assert_eq!(wrong(Path::new("none"), &[]), [""; 0]);
+    }
+
+    #[test]
+    fn an_episode_that_is_too_much_or_another_one_is_found() {
+        let dir = folder(2);
+        let checked = check(dir.path(), &[demo(1)], true);
+        assert_eq!(checked.findings, Findings::default());
+        let extra = ExtraDemo {
+            name: "episode_0".to_owned(),
+            episode: Some(0),
+        };
+        assert_eq!(checked.extra, [extra]);
+        let flipped = ExpectedDemo {
+            success: Some(false),
+            return_: 0.0,
+            seed: 7,
+            ..demo(1)
+        };
+        let found = wrong(dir.path(), &[demo(0), flipped]);
+        let told = ["seed", "success", "sum of rewards"];
+        let told =
+            told.map(|name| format!("episode 1 is there with another {name} than in the journal"));
+        assert_eq!(found, told);
+    }
+
+    #[test]
+    fn lists_and_statistics_that_are_not_about_the_episodes_are_found() {
+        let dir = folder(2);
+        let meta = |name: &str| dir.path().join("meta").join(name);
+        let lines = [line(0), line(1), line(1), line(2)].concat();
+        fs::write(meta("rrun_episodes.jsonl"), lines + "{\"epi").unwrap();
+        fs::write(meta("stats.json"), "{\"index\": {\"count\": [9]}}").unwrap();
+        let found = wrong(dir.path(), &[demo(0), demo(1)]);
+        let wanted = [
+            "episode 1 is listed more than once in `meta/rrun_episodes.jsonl`",
+            "has 6 frames in `meta/info.json`, and its episodes have 9",
+            "has 6 frames, and `meta/stats.json` is about 9",
+        ];
+        assert_eq!(found, wanted);
+        let of_a_run_that_goes_on = check(dir.path(), &[demo(0), demo(1)], false).findings.wrong;
+        assert_eq!(of_a_run_that_goes_on.len(), 1);
+        fs::write(meta("rrun_episodes.jsonl"), line(0)).unwrap();
+        let found = wrong(dir.path(), &[demo(0)]);
+        assert_eq!(
+            found[0],
+            "has 2 episodes, and `meta/rrun_episodes.jsonl` lists 1"
         );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plan, journals ─► report::verify (episodes, seeds, settings) ─► per job: files and their contents
-//!                                                                  ├─► dataset (HDF5), lerobot
+//!                                                                  ├─► dataset (HDF5), lerobot; extra
 //!                                                                  └─► video (mp4)
 //! episodes ─► determinism (some run again, with other numbers of ranks and environments)
 //! certificate ─► certificate (hash, coverage, rates, sample, signature; some run again)
@@ -11,11 +11,13 @@
 mod certificate;
 mod dataset;
 mod determinism;
+mod extra;
 mod lerobot;
 mod video;
 
 pub(super) use certificate::{PolicyError, VerifyError};
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,12 +31,13 @@ use jobs::record_format::RecordFormat;
 use jobs::table::{MAX_ROWS, grid};
 use jobs::threads;
 use report::verify;
-use report::verify::{Findings, JobAudit};
+use report::verify::{ExpectedDemo, Findings, JobAudit};
 use report::{Context, JobReport, Merged, Report};
 
 use crate::tools::rerun::RerunArgs;
 use crate::tools::{ToolError, open, print, print_line, under_way};
 use determinism::Determinism;
+use extra::NamedDemos;
 
 /// Check that every episode of the plan exists once, and that every dataset and video that the
 /// journals name exists and is complete; or check a certificate of `rrun certify`. Exit with 1 if
@@ -116,6 +119,7 @@ fn verify_folder(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
         merged: &merged,
         values,
         is_over,
+        named: NamedDemos::of(&folder),
     })?;
     print(shown(&rows))?;
     if let Some(count) = args.determinism {
@@ -162,6 +166,7 @@ pub(super) fn findings(
         merged,
         values: false,
         is_over: true,
+        named: NamedDemos::of(folder),
     })?;
     Ok(audit.findings.wrong)
 }
@@ -186,6 +191,7 @@ struct VerifiedRun<'a> {
     merged: &'a Merged<'a>,
     values: bool,
     is_over: bool,
+    named: NamedDemos<'a>,
 }
 
 impl VerifiedRun<'_> {
@@ -216,13 +222,8 @@ impl VerifiedRun<'_> {
                     .map(|note| format!("`{file}` {note}")),
             );
         };
-        for (file, demos) in &audit.datasets {
-            let path = self.path(file);
-            let look = || match RecordFormat::of_path(&path) {
-                RecordFormat::Hdf5 => dataset::check(&path, demos, self.values),
-                RecordFormat::Lerobot => lerobot::check(&path, demos),
-            };
-            add(file, present(&path).unwrap_or_else(look));
+        for (file, demos) in &self.datasets(job, &audit)? {
+            add(file, self.dataset(file, demos)?);
         }
         for (file, spans) in &audit.videos {
             let path = self.path(file);
@@ -260,6 +261,36 @@ impl VerifiedRun<'_> {
             videos,
             wrong,
         })
+    }
+
+    /// Returns the datasets that the journals name with their demonstrations, and those in the
+    /// folder of the job that no line names.
+    fn datasets<'a>(
+        &self,
+        job: &Job,
+        audit: &'a JobAudit,
+    ) -> io::Result<BTreeMap<String, &'a [ExpectedDemo]>> {
+        let found = self.folder.datasets(&job.name)?.into_iter();
+        let found = found.map(|dataset| (self.folder.relative(&dataset.path), &[][..]));
+        let named = audit.datasets.iter();
+        let named = named.map(|(file, demos)| (file.clone(), demos.as_slice()));
+        Ok(found.chain(named).collect())
+    }
+
+    fn dataset(&self, file: &str, demos: &[ExpectedDemo]) -> io::Result<Findings> {
+        let path = self.path(file);
+        if let Some(missing) = present(&path) {
+            return Ok(missing);
+        }
+        let checked = match RecordFormat::of_path(&path) {
+            RecordFormat::Hdf5 => dataset::check(&path, demos, self.values),
+            RecordFormat::Lerobot => lerobot::check(&path, demos, self.is_over),
+        };
+        match self.is_over {
+            true => self.named.judge(file, checked),
+            // The line of a demonstration follows it.
+            false => Ok(checked.findings),
+        }
     }
 
     /// Returns the path of a file that the journals name relative to the run folder, or absolute.

@@ -1,0 +1,97 @@
+//! What a dataset holds that no episode names: a demonstration that a rank wrote before it died, and
+//! whose line it did not write.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::OnceLock;
+
+use jobs::episode::DemoRef;
+use jobs::journal;
+use jobs::layout::RunFolder;
+use report::verify::Findings;
+
+/// Number of demonstrations of a dataset that are named.
+const NAMED: usize = 5;
+
+/// What was found in a dataset.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Checked {
+    pub(super) findings: Findings,
+    /// What it holds beside the expected demonstrations.
+    pub(super) extra: Vec<ExtraDemo>,
+}
+
+/// A demonstration that no episode that counts names.
+#[derive(Debug, PartialEq)]
+pub(super) struct ExtraDemo {
+    /// Its name in the dataset.
+    pub(super) name: String,
+    /// The episode that it is of, if the dataset says so.
+    pub(super) episode: Option<u64>,
+}
+
+/// The demonstrations that lines of the journals name, whether they count or not. They are only
+/// read if a dataset holds more than it should.
+pub(super) struct NamedDemos<'a> {
+    folder: &'a RunFolder,
+    named: OnceLock<BTreeSet<DemoRef>>,
+}
+
+impl<'a> NamedDemos<'a> {
+    pub(super) fn of(folder: &'a RunFolder) -> Self {
+        let named = OnceLock::new();
+        Self { folder, named }
+    }
+
+    /// Adds what the dataset `file` holds too much to its findings. A line that does not count may
+    /// name it: of an episode that two ranks have run, or that is not in the plan any more.
+    pub(super) fn judge(&self, file: &str, checked: Checked) -> io::Result<Findings> {
+        let Checked {
+            mut findings,
+            extra,
+        } = checked;
+        if extra.is_empty() {
+            return Ok(findings);
+        }
+        let named = self.named()?;
+        let is_named = |extra: &ExtraDemo| {
+            named.contains(&DemoRef {
+                file: file.to_owned(),
+                demo: extra.name.clone(),
+            })
+        };
+        let (uncounted, unnamed): (Vec<_>, Vec<_>) = extra.into_iter().partition(is_named);
+        if !uncounted.is_empty() {
+            let told = listed(&uncounted);
+            let note = format!("also has {told}, which no episode that counts names");
+            findings.notes.push(note);
+        }
+        if !unnamed.is_empty() {
+            let told = listed(&unnamed);
+            let wrong = format!("also has {told}, which no line of the journals names");
+            findings.wrong.push(wrong);
+        }
+        Ok(findings)
+    }
+
+    fn named(&self) -> io::Result<&BTreeSet<DemoRef>> {
+        if let Some(named) = self.named.get() {
+            return Ok(named);
+        }
+        let named = journal::demos(&self.folder.journals())?;
+        Ok(self.named.get_or_init(|| named))
+    }
+}
+
+fn listed(extra: &[ExtraDemo]) -> String {
+    let text = |extra: &ExtraDemo| match extra.episode {
+        Some(episode) => format!("{} (episode {episode})", extra.name),
+        None => extra.name.clone(),
+    };
+    let named: Vec<_> = extra.iter().take(NAMED).map(text).collect();
+    let more = extra.len().saturating_sub(NAMED);
+    match more {
+        0 => named.join(", "),
+        _ => format!("{} and {more} more", named.join(", ")),
+    }
+}
