@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use runtime::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{
-    CameraSize, ChannelWaits, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan,
-    Recorder, VideoPlan,
+    CameraSize, ChannelWaits, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Export, Format,
+    RecordPlan, Recorder, VideoPlan,
 };
 
 /// Dimension of the action and of each of the three state vectors: an arm with seven joints.
@@ -165,8 +165,8 @@ fn dataset(dir: &Path, cameras: bool) -> DatasetPlan {
         path: dir.join("dataset.hdf5"),
         format: Format::Hdf5,
         export: Export::All,
-        first_demo: 0,
-        first_failed_demo: 0,
+        earlier: EarlierDemos::default(),
+        earlier_failed: EarlierDemos::default(),
         env_args: serde_json::json!({"env_name": "push", "type": 2}),
         cameras,
     }

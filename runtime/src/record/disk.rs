@@ -173,7 +173,7 @@ fn in_words(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::env::{ActionSpec, CameraSpec};
-    use crate::record::{CameraSize, Export};
+    use crate::record::{CameraSize, EarlierDemos, Export};
 
     /// 1000 steps of one environment, the unit of document s001.
     const THOUSAND: Amount = Amount {
@@ -204,8 +204,8 @@ mod tests {
             path: "dataset.hdf5".into(),
             format: Format::Hdf5,
             export: Export::All,
-            first_demo: 0,
-            first_failed_demo: 0,
+            earlier: EarlierDemos::default(),
+            earlier_failed: EarlierDemos::default(),
             env_args: serde_json::json!({}),
             cameras,
         });

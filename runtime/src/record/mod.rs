@@ -37,7 +37,7 @@ mod video;
 mod writer;
 
 pub use channel::ChannelWaits;
-pub use dataset::{DatasetPlan, Export, Format};
+pub use dataset::{DatasetPlan, EarlierDemos, Export, Format, demos, leave_out};
 pub use disk::{Amount, Estimate};
 pub use error::{ImageError, RecordError, RowError};
 pub use recorder::{Pressure, Recorder};

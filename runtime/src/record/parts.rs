@@ -91,8 +91,53 @@ impl Parts {
         }
     }
 
-    /// Returns the complete episodes, each once, in the order of their ends.
+    /// Returns the complete episodes, each once, in the order of their ends. One that lacks an answer
+    /// holds back those behind it: a dataset has them in the same order, so that after a kill only
+    /// its last ones have no line in the journal.
     pub(super) fn take(&mut self) -> Vec<Recorded> {
-        std::mem::take(&mut self.ready).into_values().collect()
+        let held_back = match self.waiting.keys().next() {
+            Some(first) => self.ready.split_off(first),
+            None => BTreeMap::new(),
+        };
+        std::mem::replace(&mut self.ready, held_back)
+            .into_values()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::EnvIndex;
+
+    #[test]
+    fn an_episode_that_lacks_an_answer_holds_back_those_behind_it() {
+        let mut parts = Parts::default();
+        let tickets: Vec<_> = (0..3)
+            .map(|episode| {
+                let recorded = Recorded {
+                    env: EnvIndex(0),
+                    episode,
+                    dataset: None,
+                    demo: None,
+                    video: None,
+                    episode_video: None,
+                    warning: None,
+                    error: None,
+                };
+                parts.expect(recorded, 1)
+            })
+            .collect();
+        let answer = |parts: &mut Parts, at: usize| {
+            parts.add(EpisodePart {
+                ticket: tickets[at],
+                ..EpisodePart::default()
+            });
+            let taken = parts.take().into_iter();
+            taken.map(|recorded| recorded.episode).collect::<Vec<_>>()
+        };
+        assert_eq!(answer(&mut parts, 1), [0; 0]);
+        assert_eq!(answer(&mut parts, 0), [0, 1]);
+        assert_eq!(answer(&mut parts, 2), [2]);
     }
 }

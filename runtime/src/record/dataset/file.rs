@@ -20,10 +20,11 @@
 //! is off, because a reader's shared lock would block the next episode, and many cluster file
 //! systems have no locks.
 //!
-//! At the end `building` is unlinked. If the file exists at the start, its complete demos are
-//! copied to a new file (see [`crate::record::dataset::repack`]), which replaces the old one by a
+//! At the end `building` is unlinked. If the file exists at the start, its complete demos that count
+//! are copied to a new file (see [`crate::record::dataset::repack`]), which replaces the old one by a
 //! rename.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ use hdf5::OpenMode;
 
 use crate::record::closed::ThreadResult;
 use crate::record::dataset::hdf5_file::{BUILDING, DATA, open, reserve, sync};
-use crate::record::dataset::{demo, repack, root_table};
+use crate::record::dataset::{EarlierDemos, demo, repack, root_table};
 use crate::record::episode::EpisodeRows;
 use crate::record::error::hdf5_reason;
 use crate::record::parts::EpisodeLocation;
@@ -59,28 +60,37 @@ pub(super) struct DemoFile {
 }
 
 impl DemoFile {
-    /// Creates the file, or continues an existing one. The next demo has at least the number
-    /// `first_demo`. `notes` receives a line for everything that was lost.
+    /// Creates the file, or continues an existing one, of which `earlier` tells what the journals
+    /// say. `notes` receives a line for everything that was lost.
     pub(super) fn open(
         path: PathBuf,
-        env_args: &serde_json::Value,
-        first_demo: u64,
+        env_args: String,
+        earlier: &EarlierDemos,
         notes: &mut Vec<String>,
     ) -> Result<Self, RecordError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|err| RecordError::file(parent, err))?;
         }
-        let env_args = env_args.to_string();
-        let fresh = repack::start(&path, &env_args)?;
+        let fresh = repack::start(&path, &env_args, &earlier.left_out)?;
         notes.extend(fresh.warnings);
         Ok(Self {
             path,
             env_args,
-            next: fresh.next.max(first_demo),
+            next: fresh.next.max(earlier.next),
             total: fresh.total,
             lacking: None,
             torn: false,
         })
+    }
+
+    /// Drops demonstrations of an existing file.
+    pub(super) fn leave_out(path: &Path, left_out: &BTreeSet<String>) -> Result<(), RecordError> {
+        let env_args = repack::env_args(path)?;
+        let earlier = EarlierDemos {
+            next: 0,
+            left_out: left_out.clone(),
+        };
+        Self::open(path.to_owned(), env_args, &earlier, &mut Vec::new())?.close()
     }
 
     /// Adds an episode and returns its name after it is on disk.
@@ -114,7 +124,7 @@ impl DemoFile {
     /// After an episode that failed halfway, copies the demos of `data` to a new file.
     fn mend(&mut self) -> Result<(), RecordError> {
         if self.torn {
-            let fresh = repack::start(&self.path, &self.env_args)?;
+            let fresh = repack::start(&self.path, &self.env_args, &BTreeSet::new())?;
             self.next = fresh.next.max(self.next);
             self.total = fresh.total;
             self.lacking = None;

@@ -1,5 +1,6 @@
 //! Configuration of a dataset.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The dataset of a rank.
@@ -11,16 +12,26 @@ pub struct DatasetPlan {
     pub format: Format,
     /// Selects the episodes to keep.
     pub export: Export,
-    /// Lowest number of the first new demo: one more than the highest that the journals mention. If
-    /// a file was lost, its names must not be given to other episodes. LeRobot numbers its episodes
-    /// without gaps and ignores this.
-    pub first_demo: u64,
+    /// What the journals say about an existing dataset.
+    pub earlier: EarlierDemos,
     /// The same for [`DatasetPlan::failed_path`].
-    pub first_failed_demo: u64,
+    pub earlier_failed: EarlierDemos,
     /// JSON for the attribute `env_args` of `data`: `{"env_name": …, "type": 2, …}`.
     pub env_args: serde_json::Value,
     /// True if images are kept as well: as `obs/<camera>`, or as videos for LeRobot.
     pub cameras: bool,
+}
+
+/// What the journals say about the demonstrations of an existing dataset.
+#[derive(Clone, Debug, Default)]
+pub struct EarlierDemos {
+    /// Lowest number of the first new demo: one more than the highest that the journals mention. If
+    /// a file was lost, its names must not be given to other episodes. LeRobot numbers its episodes
+    /// without gaps and ignores this.
+    pub next: u64,
+    /// Names that do not count and are dropped: the process died before it wrote their lines to the
+    /// journal, or their job starts over. LeRobot drops those that no other episode follows.
+    pub left_out: BTreeSet<String>,
 }
 
 /// The format of a dataset.

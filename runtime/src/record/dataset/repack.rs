@@ -1,11 +1,13 @@
-//! Creates a new dataset file: empty, or with the complete demos of the existing file.
+//! Creates a new dataset file: empty, or with the complete demos of the existing file that count.
 //!
 //! It is written beside the old one as `<name>.tmp` and replaces it by a rename. Unreadable data is
 //! never overwritten: the old file stays as `<name>.damaged`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hdf5::types::VarLenUnicode;
 use hdf5::{Group, OpenMode};
 
 use crate::record::RecordError;
@@ -31,14 +33,19 @@ pub(super) struct FreshFile {
     is_incomplete: bool,
 }
 
-/// Makes `path` a file to which episodes can be appended.
-pub(super) fn start(path: &Path, env_args: &str) -> Result<FreshFile, RecordError> {
+/// Makes `path` a file to which episodes can be appended. Of an existing one, the demos of
+/// `left_out` are not kept.
+pub(super) fn start(
+    path: &Path,
+    env_args: &str,
+    left_out: &BTreeSet<String>,
+) -> Result<FreshFile, RecordError> {
     let temporary = beside(path, "tmp");
     let exists = path
         .try_exists()
         .map_err(|err| RecordError::file(path, err))?;
     let fresh = if exists {
-        resume(path, &temporary, env_args)?
+        resume(path, &temporary, env_args, left_out)?
     } else {
         empty(&temporary, env_args)?
     };
@@ -50,11 +57,17 @@ pub(super) fn start(path: &Path, env_args: &str) -> Result<FreshFile, RecordErro
     Ok(fresh)
 }
 
-/// Copies what can be read.
-fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<FreshFile, RecordError> {
+/// Copies what can be read and is not left out.
+fn resume(
+    path: &Path,
+    temporary: &Path,
+    env_args: &str,
+    left_out: &BTreeSet<String>,
+) -> Result<FreshFile, RecordError> {
     let found = open(path, OpenMode::Read).and_then(|file| numbers(&file.group(DATA)?));
-    let numbers = match found {
-        Ok(found) => found,
+    let stays = |number: &u64| !left_out.contains(&name(*number));
+    let numbers: Vec<u64> = match found {
+        Ok(found) => found.into_iter().filter(stays).collect(),
         Err(err) => {
             let mut fresh = empty(temporary, env_args)?;
             let aside = free_name(path, "damaged");
@@ -129,7 +142,7 @@ impl FreshFile {
     /// Copies a demo if it is complete, and links the copy to both groups.
     fn take(&mut self, number: u64, demos: &Group, copies: &Group) -> hdf5::Result<()> {
         self.next = number + 1;
-        let name = format!("demo_{number}");
+        let name = name(number);
         match copy(demos, copies, &name) {
             Ok(rows) => {
                 copies.link_hard(&format!("/{DATA}/{name}"), &format!("/{BUILDING}/{name}"))?;
@@ -172,6 +185,27 @@ fn copy(old: &Group, new: &Group, name: &str) -> Result<u64, Skipped> {
         .map_err(Skipped::Unreadable)?;
     demo.copy_to(new, name).map_err(Skipped::Unreadable)?;
     Ok(rows.max(0) as u64)
+}
+
+/// Returns the names of the demos of an existing file, ascending.
+pub(super) fn names(path: &Path) -> Result<Vec<String>, RecordError> {
+    let found = open(path, OpenMode::Read).and_then(|file| numbers(&file.group(DATA)?));
+    let found = found.map_err(|err| RecordError::file(path, hdf5_reason(&err)))?;
+    Ok(found.into_iter().map(name).collect())
+}
+
+/// Returns the attribute `env_args` of an existing file.
+pub(super) fn env_args(path: &Path) -> Result<String, RecordError> {
+    let read = || {
+        let data = open(path, OpenMode::Read)?.group(DATA)?;
+        data.attr("env_args")?.read_scalar::<VarLenUnicode>()
+    };
+    let text = read().map_err(|err| RecordError::file(path, hdf5_reason(&err)))?;
+    Ok(text.as_str().to_owned())
+}
+
+fn name(number: u64) -> String {
+    format!("demo_{number}")
 }
 
 /// Returns the numbers of the `demo_<n>` members, ascending.

@@ -32,11 +32,16 @@ pub(super) enum LeRobotError {
         /// Rate of the environment.
         wanted: u64,
     },
-    /// `stats.json` is not a map.
-    #[error("`stats.json` is not an object")]
-    StatsForm,
-    /// `stats.json` lacks a part.
-    #[error("`stats.json` does not have all statistics")]
+    /// The list of episodes is not that of the dataset.
+    #[error("`rrun_episodes.jsonl` has episode {found} where {wanted} is expected")]
+    List {
+        /// Index in the list, or the number of lines.
+        found: u64,
+        /// Index, or the number of episodes of the dataset.
+        wanted: u64,
+    },
+    /// A line of the list of episodes lacks a part of its statistics.
+    #[error("`rrun_episodes.jsonl` does not have all statistics")]
     Stats,
     /// The list of tasks cannot be read.
     #[error(transparent)]

@@ -1,8 +1,7 @@
 //! The folder of one dataset: writes an episode's files first, then those about all episodes.
 
-use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -10,12 +9,13 @@ use serde_json::{Map, Value, json};
 use crate::env::EnvSpec;
 use crate::record::closed::ThreadResult;
 use crate::record::episode::EpisodeRows;
+use crate::record::lerobot::episodes::{self, Counted, EpisodeFacts, FolderStats};
 use crate::record::lerobot::error::LeRobotError;
 use crate::record::lerobot::features::{CAMERA, DatasetFeatures, plain};
 use crate::record::lerobot::moments::Moments;
 use crate::record::lerobot::rows::{EpisodePosition, FeatureColumn, in_f64};
 use crate::record::lerobot::table::{self, ColumnValues, TableColumn};
-use crate::record::lerobot::{CHUNK, camera};
+use crate::record::lerobot::{CHUNK, camera, file};
 use crate::record::parts::EpisodeLocation;
 use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
@@ -30,7 +30,7 @@ pub(in crate::record) struct Folder {
     frames: u64,
     /// Instructions in the order of their task numbers.
     tasks: Vec<String>,
-    stats: BTreeMap<String, Moments>,
+    stats: FolderStats,
 }
 
 /// The size of a dataset.
@@ -41,11 +41,13 @@ struct DatasetTotals {
 }
 
 impl Folder {
-    /// Opens an existing folder or a new one, which is created with the first episode. `notes`
-    /// receives a line for everything that could not be read.
+    /// Opens an existing folder or a new one, which is created with the first episode. Of an
+    /// existing one the last episodes are dropped that are in `left_out`. `notes` receives a line
+    /// for everything that could not be read.
     pub(in crate::record) fn open(
         root: &Path,
         env: &EnvSpec,
+        left_out: &BTreeSet<String>,
         notes: &mut Vec<String>,
     ) -> Result<Self, RecordError> {
         camera::refuse_odd(&env.cameras)?;
@@ -56,76 +58,33 @@ impl Folder {
             episodes: 0,
             frames: 0,
             tasks: Vec::new(),
-            stats: BTreeMap::new(),
+            stats: FolderStats::new(),
         };
-        if !root.join("meta/info.json").exists() {
+        if !root.exists() {
             return Ok(folder);
         }
-        if let Err(reason) = folder.read() {
-            let aside = (1..).map(|number| root.with_added_extension(format!("damaged{number}")));
-            let aside = aside
-                .into_iter()
-                .find(|aside| !aside.exists())
-                .unwrap_or_else(|| root.with_extension("damaged"));
-            fs::rename(root, &aside).map_err(|err| RecordError::file(root, err))?;
-            let (root, aside) = (root.display(), aside.display());
-            notes.push(format!(
-                "`{root}` cannot be continued and is kept as `{aside}`: {reason}"
-            ));
-            return Ok(Self {
-                features: None,
-                episodes: 0,
-                frames: 0,
-                tasks: Vec::new(),
-                stats: BTreeMap::new(),
-                ..folder
-            });
+        match kept(root, left_out).and_then(|counted| folder.take(&counted).map(|()| counted)) {
+            Ok(counted) => counted
+                .mend(root)
+                .map_err(|err| RecordError::file(root, err))?,
+            Err(reason) => notes.push(set_aside(root, &reason)?),
         }
-        folder
-            .drop_uncounted()
-            .map_err(|err| RecordError::file(root, err))?;
         Ok(folder)
     }
 
-    fn read(&mut self) -> Result<(), LeRobotError> {
-        let (info, stats) = (self.read_json("info.json")?, self.read_json("stats.json")?);
-        let number =
-            |name: &'static str| info[name].as_u64().ok_or(LeRobotError::NoNumber { name });
-        self.episodes = number("total_episodes")?;
-        self.frames = number("total_frames")?;
-        let (found, wanted) = (number("fps")?, self.fps());
+    /// Continues a folder with these episodes.
+    fn take(&mut self, counted: &Counted) -> Result<(), LeRobotError> {
+        let Some(info) = counted.info.as_ref().filter(|_| counted.episodes > 0) else {
+            return Ok(());
+        };
+        let (found, wanted) = (episodes::number(info, "fps")?, self.fps());
         if found != wanted {
             return Err(LeRobotError::Rate { found, wanted });
         }
         let features = info["features"].as_object();
         self.features = Some(features.ok_or(LeRobotError::NoFeatures)?.clone());
-        let stats = stats.as_object().ok_or(LeRobotError::StatsForm)?.iter();
-        let stats = stats.map(|(name, entry)| Some((name.clone(), Moments::from_json(entry)?)));
-        self.stats = stats.collect::<Option<_>>().ok_or(LeRobotError::Stats)?;
-        let mut tasks = table::read_tasks(&self.root.join("meta/tasks.parquet"))?;
-        tasks.sort();
-        self.tasks = tasks.into_iter().map(|(_, task)| task).collect();
-        Ok(())
-    }
-
-    fn read_json(&self, name: &str) -> Result<Value, LeRobotError> {
-        let path = self.root.join("meta").join(name);
-        let text = fs::read(&path).map_err(|err| LeRobotError::file(&path, err))?;
-        serde_json::from_slice(&text).map_err(|err| LeRobotError::file(&path, err))
-    }
-
-    /// Deletes the files of an episode during which the process was killed.
-    fn drop_uncounted(&self) -> std::io::Result<()> {
-        let keys = self
-            .features
-            .iter()
-            .flat_map(Map::keys)
-            .filter(|key| key.starts_with(CAMERA));
-        let videos = keys.map(|key| self.file(&format!("videos/{key}"), "mp4"));
-        let tables = ["data", "meta/episodes"].map(|folder| self.file(folder, "parquet"));
-        for path in videos.chain(tables).filter(|path| path.exists()) {
-            fs::remove_file(path)?;
-        }
+        (self.episodes, self.frames) = (counted.episodes, counted.frames);
+        (self.stats, self.tasks) = (counted.stats.clone(), counted.tasks.clone());
         Ok(())
     }
 
@@ -146,21 +105,18 @@ impl Folder {
             write_tasks(&self.root.join("meta/tasks.parquet"), &tasks)?;
         }
         if self.features.is_none() {
-            self.write_json("modality.json", features.modality())?;
+            episodes::write_json(&self.root, "modality.json", features.modality())?;
         }
-        self.tell(episode, end)?;
-        let entries: Map<String, Value> = stats
-            .iter()
-            .map(|(name, moments)| (name.clone(), moments.to_json()))
-            .collect();
-        self.write_json("stats.json", &Value::from(entries))?;
+        EpisodeFacts::of(self.episodes, episode, end, &stats).append(&self.root)?;
+        let stats = episodes::and(&self.stats, stats);
+        episodes::write_stats(&self.root, &stats)?;
         let totals = DatasetTotals {
             episodes: self.episodes + 1,
             frames: self.frames + episode.rows() as u64,
             tasks: tasks.len(),
         };
         let entries = self.features.as_ref().unwrap_or(features.entries());
-        self.write_json("info.json", &self.info(&totals, entries))?;
+        episodes::write_info(&self.root, &self.info(&totals, entries))?;
         self.episodes = totals.episodes;
         self.frames = totals.frames;
         self.tasks = tasks;
@@ -170,14 +126,14 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the files of one episode; returns the statistics of all episodes including it.
+    /// Writes the files of one episode; returns its statistics.
     fn write_episode(
         &self,
         episode: &EpisodeRows,
         end: EpisodeEnd,
         task: i64,
-    ) -> Result<BTreeMap<String, Moments>, LeRobotError> {
-        let mut stats = BTreeMap::new();
+    ) -> Result<FolderStats, LeRobotError> {
+        let mut stats = FolderStats::new();
         for (name, pictures) in &episode.pictures {
             let key = format!("{CAMERA}{}", plain(name));
             let path = self.made(&format!("videos/{key}"), "mp4")?;
@@ -198,25 +154,7 @@ impl Folder {
         let columns: Vec<_> = data.into_iter().map(FeatureColumn::into_table).collect();
         write_table(&self.made("data", "parquet")?, &columns, None)?;
         write_table(&self.made("meta/episodes", "parquet")?, &row, None)?;
-        for (name, moments) in &mut stats {
-            *moments = self
-                .stats
-                .get(name)
-                .map_or_else(|| moments.clone(), |before| before.and(moments));
-        }
         Ok(stats)
-    }
-
-    /// Appends the facts for which LeRobot has no field.
-    fn tell(&self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<(), LeRobotError> {
-        let line = json!({
-            "episode_index": self.episodes, "episode": episode.meta.episode, "seed": episode.meta.seed,
-            "env": episode.env.0, "success": end.success, "terminated": end.terminated, "truncated": end.truncated,
-        });
-        let path = self.root.join("meta/rrun_episodes.jsonl");
-        let file = OpenOptions::new().append(true).create(true).open(&path);
-        let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
-        written.map_err(|err| LeRobotError::file(&path, err))
     }
 
     fn info(&self, totals: &DatasetTotals, features: &Map<String, Value>) -> Value {
@@ -232,7 +170,7 @@ impl Folder {
             "data_files_size_in_mb": 100,
             "video_files_size_in_mb": 200,
             "fps": self.fps(),
-            "splits": {"train": format!("0:{}", totals.episodes)},
+            "splits": episodes::splits(totals.episodes),
             "data_path": format!("data/{chunked}.parquet"),
             "video_path": videos.then(|| format!("videos/{{video_key}}/{chunked}.mp4")),
             "features": features,
@@ -243,35 +181,50 @@ impl Folder {
         u64::from(self.env.control_hz.max(1))
     }
 
-    /// Returns the path of the next episode's file below `folder`.
-    fn file(&self, folder: &str, ending: &str) -> PathBuf {
-        let (chunk, file) = (self.episodes / CHUNK, self.episodes % CHUNK);
-        self.root
-            .join(folder)
-            .join(format!("chunk-{chunk:03}"))
-            .join(format!("file-{file:03}.{ending}"))
-    }
-
+    /// Returns the path of the next episode's file below `folder`, which is created.
     fn made(&self, folder: &str, ending: &str) -> Result<PathBuf, LeRobotError> {
-        let path = self.file(folder, ending);
+        let path = file(&self.root.join(folder), self.episodes, ending);
         let parent = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(parent).map_err(|err| LeRobotError::file(parent, err))?;
         Ok(path)
     }
+}
 
-    /// Writes a file of `meta` and moves it into place by a rename.
-    fn write_json(&self, name: &str, value: &Value) -> Result<(), LeRobotError> {
-        let path = self.root.join("meta").join(name);
-        let temporary = path.with_added_extension("tmp");
-        let mut text = serde_json::to_vec_pretty(value)?;
-        text.push(b'\n');
-        let written = fs::File::create(&temporary).and_then(|mut file| {
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)
-        });
-        written.map_err(|err| LeRobotError::file(&path, err))
-    }
+/// Reads the episodes of a folder that stay. Episodes are numbered without gaps, so only those of
+/// `left_out` can go that no other one follows.
+fn kept(root: &Path, left_out: &BTreeSet<String>) -> Result<Counted, LeRobotError> {
+    let names = episodes::names(root)?;
+    let last = names.iter().rposition(|name| !left_out.contains(name));
+    Counted::read(root, last.map_or(0, |last| last as u64 + 1))
+}
+
+/// Renames a folder that cannot be continued; returns a line about that.
+fn set_aside(root: &Path, reason: &LeRobotError) -> Result<String, RecordError> {
+    let aside = (1..).map(|number| root.with_added_extension(format!("damaged{number}")));
+    let aside = aside
+        .into_iter()
+        .find(|aside| !aside.exists())
+        .unwrap_or_else(|| root.with_extension("damaged"));
+    fs::rename(root, &aside).map_err(|err| RecordError::file(root, err))?;
+    let (root, aside) = (root.display(), aside.display());
+    Ok(format!(
+        "`{root}` cannot be continued and is kept as `{aside}`: {reason}"
+    ))
+}
+
+/// Returns the names of the episodes of a folder.
+pub(in crate::record) fn names(root: &Path) -> Result<Vec<String>, RecordError> {
+    episodes::names(root).map_err(|err| RecordError::file(root, err))
+}
+
+/// Drops the last episodes of a folder that are in `left_out`, and what a kill has left of others.
+pub(in crate::record) fn leave_out(
+    root: &Path,
+    left_out: &BTreeSet<String>,
+) -> Result<(), RecordError> {
+    kept(root, left_out)
+        .and_then(|counted| counted.mend(root))
+        .map_err(|err| RecordError::file(root, err))
 }
 
 impl DatasetWriter for Folder {
@@ -287,7 +240,7 @@ impl DatasetWriter for Folder {
         if episode.rows() == 0 {
             return Ok(None);
         }
-        let name = format!("episode_{}", self.episodes);
+        let name = episodes::name(self.episodes);
         self.add(episode, end)
             .map_err(|reason| RecordError::file(&self.root, reason))?;
         Ok(Some(EpisodeLocation {

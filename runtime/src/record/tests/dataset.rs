@@ -8,7 +8,7 @@ use hdf5::types::VarLenUnicode;
 
 use crate::env::EnvIndex;
 use crate::record::tests::{SUCCESS, begin, demos, episode, observation, plan, step_to, steps};
-use crate::record::{EpisodeEnd, EpisodeMeta, Export, RecordError, Recorder};
+use crate::record::{self, EpisodeEnd, EpisodeMeta, Export, RecordError, Recorder};
 
 #[test]
 fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
@@ -159,6 +159,32 @@ fn an_incomplete_demo_is_left_out_of_a_resumed_file() {
             .unwrap(),
         ["demo_5"]
     );
+}
+
+#[test]
+fn a_demo_that_is_left_out_is_dropped_wherever_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.hdf5");
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    (0..4).for_each(|number| episode(&mut recorder, 0, number, 3));
+    recorder.finish().unwrap();
+    let mut again = plan(dir.path(), true, false);
+    let earlier = &mut again.dataset.as_mut().unwrap().earlier;
+    (earlier.next, earlier.left_out) = (3, ["demo_1", "demo_3"].map(str::to_owned).into());
+    let mut recorder = Recorder::start(again).unwrap();
+    assert_eq!(recorder.warnings(), [""; 0]);
+    assert_eq!(record::demos(&path).unwrap(), ["demo_0", "demo_2"]);
+    episode(&mut recorder, 0, 3, 5);
+    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_3"]);
+    record::leave_out(&path, &["demo_0".to_owned()].into()).unwrap();
+    assert_eq!(record::demos(&path).unwrap(), ["demo_2", "demo_3"]);
+    let file = hdf5::File::open(&path).unwrap();
+    assert_eq!(file.member_names().unwrap(), ["data"]);
+    let data = file.group("data").unwrap();
+    assert_eq!(data.attr("total").unwrap().read_scalar::<i64>().unwrap(), 8);
+    let env_args = data.attr("env_args").unwrap();
+    let env_args = env_args.read_scalar::<VarLenUnicode>().unwrap();
+    assert_eq!(env_args.as_str(), r#"{"env_name":"Lift","type":2}"#);
 }
 
 #[test]
@@ -358,7 +384,7 @@ fn has_h5py(python: &PathBuf) -> bool {
 fn the_names_of_lost_demonstrations_are_not_given_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), true, false);
-    plan.dataset.as_mut().unwrap().first_demo = 3;
+    plan.dataset.as_mut().unwrap().earlier.next = 3;
     let mut recorder = Recorder::start(plan).unwrap();
     episode(&mut recorder, 0, 7, 4);
     assert_eq!(demos(&recorder.finish().unwrap()), ["demo_3"]);
@@ -375,7 +401,7 @@ fn failed_episodes_go_where_the_export_says() {
         let dir = tempfile::tempdir().unwrap();
         let mut plan = plan(dir.path(), true, false);
         plan.dataset.as_mut().unwrap().export = export;
-        plan.dataset.as_mut().unwrap().first_failed_demo = 5;
+        plan.dataset.as_mut().unwrap().earlier_failed.next = 5;
         let mut recorder = Recorder::start(plan).unwrap();
         episode(&mut recorder, 0, 0, 2);
         begin(&mut recorder, 0, 1, false);

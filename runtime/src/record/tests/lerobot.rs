@@ -1,16 +1,17 @@
 //! Tests of LeRobot folders: contents, resuming, a kill between two files, and loading with lerobot
 //! itself.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::env::EnvIndex;
 use crate::record::tests::{SUCCESS, begin, demos, episode, plan, steps};
-use crate::record::{EpisodeEnd, Format, RecordPlan, Recorder};
+use crate::record::{self, EpisodeEnd, Format, RecordPlan, Recorder};
 
 const FAILURE: EpisodeEnd = EpisodeEnd {
     success: false,
@@ -153,6 +154,173 @@ fn a_resumed_folder_goes_on_and_what_a_kill_left_is_taken_away() {
         json!([8])
     );
     check_with_lerobot(&root, 2, 8);
+}
+
+/// Returns the contents of all files of a folder, by path; files that are being written do not
+/// count.
+fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|ending| ending == "tmp") => {}
+                false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+fn put(files: &BTreeMap<PathBuf, Vec<u8>>) {
+    for (path, bytes) in files {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// Checks that a folder has these episodes, by their numbers in the job, and that all files of
+/// `meta` are about them.
+fn check_episodes(root: &Path, wanted: &[u64]) {
+    let lines = fs::read_to_string(root.join("meta/rrun_episodes.jsonl")).unwrap();
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let numbers = |name: &str| -> Vec<u64> {
+        let number = |line: &Value| line[name].as_u64().unwrap();
+        lines.iter().map(number).collect()
+    };
+    assert_eq!(numbers("episode"), wanted);
+    assert_eq!(
+        numbers("episode_index"),
+        Vec::from_iter(0..wanted.len() as u64)
+    );
+    let frames: u64 = numbers("length").iter().sum();
+    let info = read(&root.join("meta/info.json"));
+    let of_info = ["total_episodes", "total_frames"].map(|name| info[name].as_u64().unwrap());
+    assert_eq!(of_info, [wanted.len() as u64, frames]);
+    let stats = read(&root.join("meta/stats.json"));
+    assert_eq!(stats["index"]["count"], json!([frames]));
+    assert_eq!(stats["index"]["max"], json!([frames as f64 - 1.0]));
+    for folder in ["data", "meta/episodes", "videos/observation.images.front"] {
+        let files = contents(&root.join(folder));
+        assert_eq!(files.len(), wanted.len(), "{folder}: {:?}", files.keys());
+    }
+}
+
+/// Returns in which order the files of an episode are moved into place.
+fn order(root: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<PathBuf> {
+    let at = |path: &PathBuf| {
+        let order = [
+            "videos",
+            "data",
+            "meta/episodes",
+            "meta/tasks.parquet",
+            "meta/modality.json",
+            "meta/rrun_episodes.jsonl",
+            "meta/stats.json",
+            "meta/info.json",
+        ];
+        let path = path.strip_prefix(root).unwrap();
+        order
+            .iter()
+            .position(|first| path.starts_with(first))
+            .unwrap()
+    };
+    let mut paths: Vec<_> = files.keys().cloned().collect();
+    paths.sort_by_key(|path| at(path));
+    paths
+}
+
+#[test]
+fn a_folder_is_whole_after_a_kill_at_each_of_its_files_in_any_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("lerobot");
+    let record = |number: u64, steps: u32| {
+        let mut recorder = Recorder::start(folder(dir.path())).unwrap();
+        assert_eq!(recorder.warnings(), [""; 0]);
+        episode(&mut recorder, 0, number, steps);
+        recorder.finish().unwrap();
+    };
+    let mut before = BTreeMap::new();
+    for (number, steps) in [(0, 3), (1, 4), (2, 5)] {
+        record(number, steps);
+        let after = contents(&root);
+        let mut changed = after.clone();
+        changed.retain(|path, bytes| before.get(path) != Some(bytes));
+        let written = order(&root, &changed);
+        assert!(written.last().unwrap().ends_with("info.json"));
+        let counted: Vec<u64> = (0..number).collect();
+        // As many of them as a kill leaves, in their order; then each of them alone, and all but
+        // one: a system that crashes may keep any of them. Without the last, none of them counts.
+        let info = written.len() - 1;
+        let cuts = (0..=info).map(|end| (0..end).collect::<Vec<_>>());
+        let alone = (0..info).map(|at| vec![at]);
+        let but_one = (0..info).map(|at| (0..info).filter(|other| *other != at).collect());
+        for kept in cuts.chain(alone).chain(but_one) {
+            fs::remove_dir_all(&root).unwrap();
+            put(&before);
+            let part = kept.iter().map(|at| written[*at].clone());
+            put(&part
+                .map(|path| (path.clone(), changed[&path].clone()))
+                .collect());
+            // The next start runs the episode again, and another one after it.
+            record(number, steps);
+            check_episodes(&root, &[counted.as_slice(), &[number]].concat());
+            record(9, 2);
+            check_episodes(&root, &[counted.as_slice(), &[number, 9]].concat());
+        }
+        fs::remove_dir_all(&root).unwrap();
+        put(&after);
+        before = after;
+    }
+    check_with_lerobot(&root, 3, 12);
+}
+
+#[test]
+fn a_torn_line_of_an_episode_that_does_not_count_is_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("lerobot");
+    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
+    episode(&mut recorder, 0, 0, 3);
+    recorder.finish().unwrap();
+    let list = root.join("meta/rrun_episodes.jsonl");
+    let text = fs::read_to_string(&list).unwrap() + "{\"episode_index\":1,\"epi";
+    fs::write(&list, text).unwrap();
+    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
+    episode(&mut recorder, 0, 1, 2);
+    recorder.finish().unwrap();
+    check_episodes(&root, &[0, 1]);
+}
+
+#[test]
+fn the_last_episodes_that_are_left_out_are_dropped_and_their_places_are_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("lerobot");
+    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
+    (0..4).for_each(|number| episode(&mut recorder, 0, number, 3));
+    recorder.finish().unwrap();
+    let left_out = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let mut plan = folder(dir.path());
+    plan.dataset.as_mut().unwrap().earlier.left_out = left_out(&["episode_2", "episode_3"]);
+    let mut recorder = Recorder::start(plan).unwrap();
+    check_episodes(&root, &[0, 1]);
+    episode(&mut recorder, 0, 3, 5);
+    assert_eq!(demos(&recorder.finish().unwrap()), ["episode_2"]);
+    check_episodes(&root, &[0, 1, 3]);
+    check_with_lerobot(&root, 3, 11);
+    // One that others follow keeps its place.
+    record::leave_out(&root, &left_out(&["episode_0"])).unwrap();
+    check_episodes(&root, &[0, 1, 3]);
+    record::leave_out(&root, &left_out(&["episode_0", "episode_1", "episode_2"])).unwrap();
+    assert_eq!(record::demos(&root).unwrap(), [""; 0]);
+    assert_eq!(contents(&root.join("data")), BTreeMap::new());
+    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
+    episode(&mut recorder, 0, 5, 2);
+    recorder.finish().unwrap();
+    check_episodes(&root, &[5]);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
 use crate::record::{
-    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorded,
-    Recorder, VideoPlan,
+    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan,
+    Recorded, Recorder, VideoPlan,
 };
 
 const SUCCESS: EpisodeEnd = EpisodeEnd {
@@ -57,8 +57,8 @@ fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
             path: dir.join("dataset.hdf5"),
             format: Format::Hdf5,
             export: Export::All,
-            first_demo: 0,
-            first_failed_demo: 0,
+            earlier: EarlierDemos::default(),
+            earlier_failed: EarlierDemos::default(),
             env_args,
             cameras: false,
         }),

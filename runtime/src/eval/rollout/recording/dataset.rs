@@ -8,7 +8,7 @@ use jobs::record_format::RecordFormat;
 use crate::env::EnvSpec;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
-use crate::record::{DatasetPlan, Export, Format};
+use crate::record::{DatasetPlan, EarlierDemos, Export, Format};
 
 /// Returns the plan for the dataset of a job; `None` if none is recorded.
 pub fn plan(context: &JobContext, spec: &EnvSpec, earlier: &Earlier) -> Option<DatasetPlan> {
@@ -26,12 +26,15 @@ pub fn plan(context: &JobContext, spec: &EnvSpec, earlier: &Earlier) -> Option<D
         RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
         RecordFormat::Lerobot => (Format::LeRobot, file.with_extension(""), true),
     };
-    let first_demo = |path: &Path| earlier.first_demo(args.record_format, &folder.relative(path));
+    let demos = |path: &Path| EarlierDemos {
+        next: earlier.first_demo(args.record_format, &folder.relative(path)),
+        ..EarlierDemos::default()
+    };
     Some(DatasetPlan {
         format,
         export,
-        first_demo: first_demo(&path),
-        first_failed_demo: first_demo(&DatasetPlan::failed_path(&path)),
+        earlier: demos(&path),
+        earlier_failed: demos(&DatasetPlan::failed_path(&path)),
         env_args: serde_json::json!({
             "env_name": job.environment,
             "type": 2,
