@@ -38,6 +38,7 @@ mod simulators;
 mod tools;
 mod tracking;
 mod under_others;
+mod unwritten;
 mod variations;
 mod vla_eval;
 mod watch;

@@ -253,27 +253,27 @@ pub fn naming(path: &Path, err: &io::Error) -> io::Error {
 
 /// Returns whether a process has a journal of this folder open for writing.
 pub fn in_use(folder: &Path) -> bool {
+    let mut files = files(folder).unwrap_or_default().into_iter();
+    files.any(|path| is_held(&path))
+}
+
+/// Returns whether a process has this journal open for writing.
+pub fn is_held(path: &Path) -> bool {
     // Opening a FIFO would block until it has a reader.
-    let is_regular =
-        |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    let busy = |path: PathBuf| {
-        let file = OpenOptions::new().write(true).open(path);
-        file.is_ok_and(|file| match file.try_lock() {
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Error(_)) => false,
-            Ok(()) => {
-                // Unlock explicitly, as `Journal::drop` does. A file system that cannot unlock has
-                // not locked either.
-                let _ = file.unlock();
-                false
-            }
-        })
-    };
-    files(folder)
-        .unwrap_or_default()
-        .into_iter()
-        .filter(is_regular)
-        .any(busy)
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return false;
+    }
+    let file = OpenOptions::new().write(true).open(path);
+    file.is_ok_and(|file| match file.try_lock() {
+        Err(TryLockError::WouldBlock) => true,
+        Err(TryLockError::Error(_)) => false,
+        Ok(()) => {
+            // Unlock explicitly, as `Journal::drop` does. A file system that cannot unlock has
+            // not locked either.
+            let _ = file.unlock();
+            false
+        }
+    })
 }
 
 /// Returns whether a journal of this folder has a complete line, whether or not it can be parsed.

@@ -18,7 +18,7 @@ mod client;
 mod expected;
 mod set;
 #[cfg(test)]
-mod testing;
+pub(in crate::eval) mod testing;
 
 pub use client::{LeaseClient, LeaseConfig};
 pub use expected::BlockCut;

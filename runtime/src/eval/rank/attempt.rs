@@ -12,8 +12,8 @@ use crate::device::gpu;
 use crate::eval::error::RankError;
 use crate::eval::lease::Leases;
 use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::rank::Evaluation;
 use crate::eval::rank::history::JournalHistory;
+use crate::eval::rank::{Evaluation, datasets};
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
 use crate::eval::rollout::job::error::JobError;
@@ -38,11 +38,25 @@ struct AttemptEnd {
     beat: Heartbeat,
     /// The reason why it failed.
     error: Option<String>,
+    /// True if it goes on: the rank has recorded an episode that another one has taken over, and has
+    /// to open its dataset again.
+    is_overtaken: bool,
 }
 
 impl AttemptEnd {
     fn without_error(beat: Heartbeat) -> Self {
-        Self { beat, error: None }
+        Self {
+            beat,
+            error: None,
+            is_overtaken: false,
+        }
+    }
+
+    fn overtaken(beat: Heartbeat) -> Self {
+        Self {
+            is_overtaken: true,
+            ..Self::without_error(beat)
+        }
     }
 }
 
@@ -66,7 +80,8 @@ impl Evaluation<'_> {
             });
             return Ok(beat);
         }
-        for number in 1..=self.args.job_attempts {
+        let mut number = 1;
+        loop {
             let attempt = JobAttempt {
                 work,
                 leases,
@@ -74,14 +89,20 @@ impl Evaluation<'_> {
             };
             let ended = self.attempt(&attempt, history, &beat)?;
             beat = ended.beat;
+            if ended.is_overtaken {
+                history.refresh_own(self.setup)?;
+                continue;
+            }
             let Some(error) = ended.error else { break };
+            history.refresh_own(self.setup)?;
             if number == self.args.job_attempts {
+                datasets::clean_job(self.setup, history, &self.observers.progress, job);
                 let reason = format!("{}: {error}", job.name);
                 error_file::write_error_file(&reason);
                 self.failed = Some(reason);
                 break;
             }
-            history.refresh_own(self.setup)?;
+            number += 1;
         }
         beat.jobs_done += u64::from(!self.stop.asked());
         Ok(beat)
@@ -117,9 +138,13 @@ impl Evaluation<'_> {
         leave(result.is_ok());
         self.busy_s += started.elapsed().as_secs_f64();
         let error = match result {
-            Err(JobError::Stopped | JobError::TakenOver) => {
+            Err(JobError::Stopped) => return Ok(AttemptEnd::without_error(beat)),
+            Err(JobError::TakenOver) => {
+                // This rank does not open the dataset of the job again.
+                datasets::clean_job(self.setup, history, &self.observers.progress, &work.job);
                 return Ok(AttemptEnd::without_error(beat));
             }
+            Err(JobError::Overtaken { .. }) => return Ok(AttemptEnd::overtaken(beat)),
             Err(JobError::Leases(err)) => return Err(err.into()),
             Err(JobError::Policy(PolicyError::DeviceLost(reason))) => {
                 return Err(self.lose(reason)?);
@@ -135,7 +160,10 @@ impl Evaluation<'_> {
         let took = started.elapsed();
         self.observers.progress.job_ended(&beat, took);
         self.note_end(attempt, &totals, error.as_deref(), took)?;
-        Ok(AttemptEnd { beat, error })
+        Ok(AttemptEnd {
+            error,
+            ..AttemptEnd::without_error(beat)
+        })
     }
 
     /// Returns whether a user has left out the rest of a job in steps.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! program ─► Evaluation::run ─► history      what the journals say is done
+//!              │                 datasets     without demonstrations that no journal line names
 //!              │                 policy_files hashes the files of the policies (rank 0)
 //!              ├─ each job ────► job_queue    own jobs, then leased ones; idle while none is free
 //!              │                 attempt      rollout::job, line `job_end`, retries
@@ -11,6 +12,7 @@
 
 mod attempt;
 mod conclusion;
+mod datasets;
 pub mod early_stop;
 mod history;
 mod idle;
@@ -119,6 +121,7 @@ impl<'a> Evaluation<'a> {
         self.announce(&history);
         self.done_before =
             progress::done_before(&history.lines, &setup.plan.jobs, &history.launched);
+        datasets::clean(setup, &history, progress);
         if setup.env.rank == 0 {
             let (plan, cache) = (&setup.plan, setup.folder.policy_files());
             self.hashing = Some(PolicyHashing::start(plan, &history.lines, cache));

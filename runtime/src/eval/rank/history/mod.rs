@@ -17,7 +17,7 @@ use crate::eval::monitor::progress::Progress;
 use crate::eval::rank::history::extract::ExtractWriter;
 use crate::eval::rank::history::part::{JournalPart, failed_for_good, started, this_launch};
 use crate::eval::setup::rank_setup::RankSetup;
-pub use start::begin;
+pub use start::{begin, is_first_life};
 
 /// The journal lines that earlier attempts of any rank wrote.
 #[derive(Debug, Default)]

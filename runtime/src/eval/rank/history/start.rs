@@ -74,9 +74,7 @@ pub fn begin(
 /// Determines the source of a rank. `begins` says that the rank has not started in this round
 /// before, and that the world is large enough for extracts.
 fn source(plan: &RunPlan, env: &RankEnv, begins: bool) -> Source {
-    // This launch began the run, so that there was nothing to read when its ranks started, and no
-    // rank has been lost, so that each still has the work that it began with.
-    let is_first_round = env.launch.is_some() && plan.begun_by == env.launch && env.round == 0;
+    let is_first_round = is_first_round(plan, env);
     match env.rank {
         0 if begins && !is_first_round => Source::AllForOthers,
         0 => Source::All,
@@ -84,6 +82,17 @@ fn source(plan: &RunPlan, env: &RankEnv, begins: bool) -> Source {
         _ if begins && !is_first_round => Source::RankZero,
         _ => Source::All,
     }
+}
+
+/// Whether this launch began the run, so that there was nothing to read when its ranks started, and
+/// no rank has been lost, so that each still has the work that it began with.
+fn is_first_round(plan: &RunPlan, env: &RankEnv) -> bool {
+    env.launch.is_some() && plan.begun_by == env.launch && env.round == 0
+}
+
+/// Returns whether nothing of the run was there before this rank started.
+pub fn is_first_life(RankSetup { plan, env, .. }: &RankSetup) -> bool {
+    is_first_round(plan, env) && env.restart_count == 0
 }
 
 /// Reads all journals, and writes an extract of them for the other ranks.

@@ -1,6 +1,6 @@
 //! What the journals say about a job before an attempt at it. Pure: no I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::assign::Work;
 use jobs::inputs::versions;
@@ -85,6 +85,18 @@ impl<'a> Earlier<'a> {
             .collect()
     }
 
+    /// Returns the demonstrations of a dataset that journal lines name, and those of them whose
+    /// episodes this rank runs again: a job in steps starts over.
+    pub fn demos(&self, work: &Work, file: &str) -> [BTreeSet<String>; 2] {
+        let starts_over = matches!(work.job.length, Length::Steps(_));
+        let runs_again = |line: &&Line| {
+            let episode = episode_of(line);
+            starts_over && episode.is_some_and(|episode| work.runs(episode))
+        };
+        let again: Vec<_> = self.lines.iter().copied().filter(runs_again).collect();
+        [demos_in(&self.lines, file), demos_in(&again, file)]
+    }
+
     /// Returns the first free demonstration number of a dataset: one more than the highest in the
     /// journals, whether the file still exists or not.
     pub fn first_demo(&self, format: RecordFormat, file: &str) -> u64 {
@@ -95,6 +107,15 @@ impl<'a> Earlier<'a> {
         let numbers = demos.filter_map(|demo| format.demo_number(&demo.demo));
         numbers.max().map_or(0, |last| last + 1)
     }
+}
+
+/// Returns the demonstrations of a dataset that journal lines name.
+pub fn demos_in(lines: &[&Line], file: &str) -> BTreeSet<String> {
+    let demos = lines.iter().filter_map(|line| match line {
+        Line::Episode(episode) => episode.dataset.as_ref().filter(|demo| demo.file == file),
+        _ => None,
+    });
+    demos.map(|demo| demo.demo.clone()).collect()
 }
 
 /// Returns the number of the episode that a line is about.

@@ -51,6 +51,15 @@ pub enum JobError {
         #[source]
         err: io::Error,
     },
+    /// The journals cannot be read.
+    #[error("cannot read the journals in `{}`: {err}", folder.display())]
+    Journals {
+        /// Folder of the journals.
+        folder: PathBuf,
+        /// The I/O error.
+        #[source]
+        err: io::Error,
+    },
     /// Neither the job nor the policy says when it ends.
     #[error(
         "neither num_episodes nor num_steps is given, and policy `{policy}` has no length of its \
@@ -69,6 +78,12 @@ pub enum JobError {
     /// The job was a single lease, and another rank has taken it over.
     #[error("another rank has taken it over, because this one made no progress for too long")]
     TakenOver,
+    /// Another rank has taken over an episode that is in the dataset and not in the journal.
+    #[error("another rank has taken over episode {episode}, which this one has recorded")]
+    Overtaken {
+        /// Episode number within the job.
+        episode: u64,
+    },
     /// A signal asked the rank to stop.
     #[error("stopped by a signal")]
     Stopped,

@@ -8,14 +8,25 @@ use jobs::record_format::RecordFormat;
 use crate::env::EnvSpec;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
+use crate::eval::rollout::job::error::JobError;
+use crate::eval::rollout::recording::episode_log::EpisodeLog;
+use crate::eval::rollout::recording::leftovers;
 use crate::record::{DatasetPlan, EarlierDemos, Export, Format};
 
 /// Returns the plan for the dataset of a job; `None` if none is recorded.
-pub fn plan(context: &JobContext, spec: &EnvSpec, earlier: &Earlier) -> Option<DatasetPlan> {
+///
+/// # Errors
+/// Returns [`JobError::Journals`] if the journals cannot be read.
+pub fn plan(
+    context: &JobContext,
+    spec: &EnvSpec,
+    earlier: &Earlier,
+    log: &mut EpisodeLog,
+) -> Result<Option<DatasetPlan>, JobError> {
     let (folder, args, job) = (context.folder, context.args, context.job());
     let export = match args.export_mode {
-        _ if args.no_dataset => return None,
-        ExportMode::None => return None,
+        _ if args.no_dataset => return Ok(None),
+        ExportMode::None => return Ok(None),
         ExportMode::All => Export::All,
         ExportMode::Succeeded => Export::Succeeded,
         ExportMode::Separate => Export::Separate,
@@ -26,15 +37,12 @@ pub fn plan(context: &JobContext, spec: &EnvSpec, earlier: &Earlier) -> Option<D
         RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
         RecordFormat::Lerobot => (Format::LeRobot, file.with_extension(""), true),
     };
-    let demos = |path: &Path| EarlierDemos {
-        next: earlier.first_demo(args.record_format, &folder.relative(path)),
-        ..EarlierDemos::default()
-    };
-    Some(DatasetPlan {
+    let failed = DatasetPlan::failed_path(&path);
+    Ok(Some(DatasetPlan {
         format,
         export,
-        earlier: demos(&path),
-        earlier_failed: demos(&DatasetPlan::failed_path(&path)),
+        earlier: demos(context, earlier, &path, log)?,
+        earlier_failed: demos(context, earlier, &failed, log)?,
         env_args: serde_json::json!({
             "env_name": job.environment,
             "type": 2,
@@ -43,5 +51,30 @@ pub fn plan(context: &JobContext, spec: &EnvSpec, earlier: &Earlier) -> Option<D
         }),
         cameras: cameras && job.enable_cameras != Some(false),
         path,
+    }))
+}
+
+/// Returns what the journals say about the demonstrations of a dataset.
+fn demos(
+    context: &JobContext,
+    earlier: &Earlier,
+    path: &Path,
+    log: &mut EpisodeLog,
+) -> Result<EarlierDemos, JobError> {
+    let folder = context.folder;
+    let file = folder.relative(path);
+    let [named, runs_again] = earlier.demos(context.work, &file);
+    let journals = |err| JobError::Journals {
+        folder: folder.journals(),
+        err,
+    };
+    let mut left_out = leftovers::of(folder, path, &named).map_err(journals)?;
+    if !left_out.is_empty() {
+        log.observer.say(&leftovers::told(folder, path, &left_out));
+    }
+    left_out.extend(runs_again);
+    Ok(EarlierDemos {
+        next: earlier.first_demo(context.args.record_format, &file),
+        left_out,
     })
 }

@@ -118,9 +118,17 @@ impl<'a> EpisodeLog<'a> {
     /// # Errors
     /// Returns the errors of [`EpisodeLog::may_write`] and [`EpisodeLog::write`].
     pub fn episode(&mut self, episode: Episode) -> Result<(), JobError> {
-        if !self.may_write(&episode)? {
-            return Ok(());
+        match self.may_write(&episode)? {
+            true => self.write_episode(episode),
+            false => Ok(()),
         }
+    }
+
+    /// Works like [`EpisodeLog::episode`], after [`EpisodeLog::may_write`].
+    ///
+    /// # Errors
+    /// Returns [`JobError::Journal`] if the file cannot be written.
+    pub fn write_episode(&mut self, episode: Episode) -> Result<(), JobError> {
         let line = Line::Episode(Box::new(episode));
         self.note(&line)?;
         if let Line::Episode(episode) = line {

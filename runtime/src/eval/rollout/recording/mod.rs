@@ -2,7 +2,10 @@
 
 mod dataset;
 pub mod episode_log;
+pub mod leftovers;
 mod sync_pace;
+#[cfg(test)]
+mod tests;
 mod video_plan;
 
 use std::collections::BTreeMap;
@@ -29,6 +32,9 @@ pub struct Recording<'a, 'l> {
     folder: &'a RunFolder,
     /// True if every step has to be rendered.
     pub every_frame: bool,
+    /// True if a demonstration has got no line. Then no later one gets one, so that what has no
+    /// line is the end of the dataset, which the next attempt drops.
+    is_torn: bool,
     /// Journal, heartbeat and observer of the job.
     pub log: &'a mut EpisodeLog<'l>,
 }
@@ -48,7 +54,7 @@ impl<'a, 'l> Recording<'a, 'l> {
     ) -> Result<Self, JobError> {
         let (folder, job) = (context.folder, context.job());
         let plan = RecordPlan {
-            dataset: dataset::plan(context, spec, earlier),
+            dataset: dataset::plan(context, spec, earlier, log)?,
             video: video_plan::plan(context.args, job, &context.work.seats, folder, spec),
             num_envs: job.num_envs,
             env: spec.clone(),
@@ -64,6 +70,7 @@ impl<'a, 'l> Recording<'a, 'l> {
             waiting: BTreeMap::new(),
             folder,
             every_frame,
+            is_torn: false,
             log,
         })
     }
@@ -164,19 +171,32 @@ impl<'a, 'l> Recording<'a, 'l> {
         written
     }
 
+    /// Writes the lines of all that can have one; returns the first error.
     fn on_all_recorded(
         &mut self,
         recorded: impl IntoIterator<Item = Recorded>,
     ) -> Result<(), JobError> {
-        recorded
-            .into_iter()
-            .try_for_each(|recorded| self.on_recorded(recorded))
+        let mut result = Ok(());
+        for recorded in recorded {
+            result = result.and(self.on_recorded(recorded));
+        }
+        result
     }
 
     fn on_recorded(&mut self, recorded: Recorded) -> Result<(), JobError> {
-        let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else {
+        let Some(episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else {
             return Ok(());
         };
+        let is_demo = recorded.demo.is_some();
+        if is_demo && self.is_torn {
+            return Ok(());
+        }
+        let written = self.write(episode, recorded);
+        self.is_torn |= is_demo && written.is_err();
+        written
+    }
+
+    fn write(&mut self, mut episode: Episode, recorded: Recorded) -> Result<(), JobError> {
         if let Some(reason) = recorded.error {
             return Err(JobError::Unrecorded {
                 episode: recorded.episode,
@@ -185,6 +205,14 @@ impl<'a, 'l> Recording<'a, 'l> {
         }
         if let Some(warning) = recorded.warning {
             self.log.observer.say(&format!("warning: {warning}"));
+        }
+        if !self.log.may_write(&episode)? {
+            return match recorded.demo {
+                None => Ok(()),
+                Some(_) => Err(JobError::Overtaken {
+                    episode: recorded.episode,
+                }),
+            };
         }
         let file = recorded.dataset.map(|path| self.folder.relative(&path));
         episode.dataset = file
@@ -199,7 +227,7 @@ impl<'a, 'l> Recording<'a, 'l> {
         episode.episode_video = recorded
             .episode_video
             .map(|path| self.folder.relative(&path));
-        self.log.episode(episode)
+        self.log.write_episode(episode)
     }
 }
 

@@ -1,0 +1,112 @@
+//! What is written of episodes that the recorder has finished.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use jobs::assign::lease::NextStep;
+use jobs::job::JobIndex;
+use jobs::journal::{self, Journal};
+use jobs::samples;
+
+use super::*;
+use crate::eval::lease::Leases;
+use crate::eval::lease::testing::{client, serve, work};
+use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::rollout::recording::episode_log::JobObserver;
+
+struct Deaf;
+
+impl JobObserver for Deaf {
+    fn on(&mut self, _: &Heartbeat) {}
+    fn ended(&mut self, _: &Episode) {}
+    fn say(&mut self, _: &str) {}
+    fn say_for_all(&mut self, _: &'static str, _: &str) {}
+}
+
+fn recorded(env: usize, demo: Option<&str>) -> Recorded {
+    Recorded {
+        env: EnvIndex(env),
+        episode: env as u64,
+        dataset: demo.map(|_| PathBuf::from("out/a/dataset_a.hdf5")),
+        demo: demo.map(str::to_owned),
+        video: None,
+        episode_video: None,
+        warning: None,
+        error: None,
+    }
+}
+
+/// Has these episodes written, one of each environment and job, and returns the result with the
+/// environments of those that are in the journal.
+fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), JobError>, Vec<usize>) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
+    let (mut deaf, folder) = (Deaf, RunFolder::new("out".as_ref()));
+    let mut log = EpisodeLog::new(&mut journal, &mut deaf, leases, Heartbeat::default());
+    let episode = |recorded: &Recorded| {
+        let env = recorded.env.0;
+        let episode = Episode {
+            env,
+            ..samples::episode(env, "a", recorded.episode)
+        };
+        ((recorded.env, recorded.episode), episode)
+    };
+    let mut recording = Recording {
+        recorder: None,
+        waiting: all.iter().map(episode).collect(),
+        folder: &folder,
+        every_frame: false,
+        is_torn: false,
+        log: &mut log,
+    };
+    let result = recording.on_all_recorded(all);
+    let journals = journal::read_all(dir.path()).unwrap();
+    let lines = journals[0].1.lines.iter();
+    let envs = lines.map(|line| match line {
+        jobs::journal::Line::Episode(episode) => episode.env,
+        line => panic!("{line:?} is no episode"),
+    });
+    (result, envs.collect())
+}
+
+#[test]
+fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
+    let (work, store) = (work(12, 1), serve());
+    let leases = client(&store, 0, std::slice::from_ref(&work), 4);
+    let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
+        panic!("there is work")
+    };
+    assert!(leases.hold(&claim, &work, true, &[]));
+    leases.visit(&work, Vec::new(), BTreeSet::new());
+    assert_eq!(leases.next_build(), Some(0));
+    // The rank is restarted while its old process hangs, and takes all over.
+    let again = client(&store, 0, std::slice::from_ref(&work), 4);
+    for _ in 0..7 {
+        again.claim(BTreeSet::new()).unwrap();
+    }
+    assert!(!leases.may_write(JobIndex(0), 0).unwrap());
+    // Only the first one is of the leased job.
+    let all = vec![
+        recorded(0, Some("demo_0")),
+        recorded(1, Some("demo_1")),
+        recorded(2, None),
+    ];
+    let (result, envs) = written(Some(&leases), all);
+    assert!(
+        matches!(result, Err(JobError::Overtaken { episode: 0 })),
+        "{result:?}"
+    );
+    assert_eq!(envs, [2]);
+}
+
+#[test]
+fn an_episode_that_could_not_be_recorded_costs_no_other() {
+    let lost = Recorded {
+        error: Some("it is full".to_owned()),
+        ..recorded(0, None)
+    };
+    let (result, envs) = written(None, vec![lost, recorded(1, Some("demo_0"))]);
+    let result = result.unwrap_err().to_string();
+    assert_eq!(result, "episode 0 is not recorded: it is full");
+    assert_eq!(envs, [1]);
+}
