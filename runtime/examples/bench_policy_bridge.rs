@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use runtime::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
 use runtime::policy::python::{PythonPolicy, PythonPolicySettings};
-use runtime::policy::{EpisodeReset, Lifeline, Policy as _, PolicyRow};
+use runtime::policy::{EpisodeReset, Lifeline, Policy as _, PolicyRow, RowNoise};
 use serde_json::{Map, json};
 use tch::Device;
 
@@ -46,12 +46,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let set = call % SETS;
         sleep(pause);
         let begun = now();
-        let chunks = policy.act(&sets[set])?;
+        let answers = policy.act(&sets[set])?;
         let took = begun.elapsed();
-        for (row, chunk) in chunks.iter().enumerate() {
+        for (row, answer) in answers.iter().enumerate() {
             let pixel = f32::from(level(set, row));
-            if chunk.action(0).map(|action| &action[..3]) != Some(&[set as f32, pixel, pixel]) {
-                return Err(format!("call {call} has the actions of another: {chunk:?}").into());
+            let action = answer.chunk().and_then(|chunk| chunk.action(0));
+            if action.map(|action| &action[..3]) != Some(&[set as f32, pixel, pixel]) {
+                return Err(format!("call {call} has the actions of another: {answer:?}").into());
             }
         }
         if call >= WARM {
@@ -120,6 +121,7 @@ fn seen(set: usize, row: usize) -> PolicyRow {
         env: EnvIndex(row),
         observation: Arc::new(observation),
         continues: None,
+        noise: RowNoise::default(),
     }
 }
 

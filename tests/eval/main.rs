@@ -14,6 +14,7 @@ mod early_stop;
 mod event_file;
 mod experiment;
 mod exported;
+mod failed_rows;
 mod files;
 mod gr00t;
 mod hangs;

@@ -333,7 +333,7 @@ fn a_server_that_never_answers_costs_no_more_than_its_time() {
 }
 
 #[test]
-fn what_a_server_says_is_wrong_is_the_jobs_error_in_its_words() {
+fn what_a_server_says_is_wrong_is_told_in_its_words() {
     let failure = |server: &Server, policy: &str, reason: &str| {
         eval(server.job(policy, json!({"remote_api_token_env": "WRONG_TOKEN"})))
             .run()
@@ -357,7 +357,7 @@ fn what_a_server_says_is_wrong_is_the_jobs_error_in_its_words() {
     );
     gr00t(
         json!({"fault": "short"}),
-        "actions x are [2, 2, 1], expected [2, 4 or more, 1 or more]",
+        "actions x are [1, 2, 1], expected [1, 4 or more, 1 or more]",
     );
     let openpi =
         |settings: Value, reason: &str| failure(&Server::openpi(settings), "pi0_remote", reason);

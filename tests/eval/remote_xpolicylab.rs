@@ -89,7 +89,7 @@ fn a_server_of_xpolicylab_that_is_silent_costs_no_more_than_its_time() {
 }
 
 #[test]
-fn what_a_server_of_xpolicylab_gets_wrong_is_the_jobs_error() {
+fn what_a_server_of_xpolicylab_gets_wrong_is_told_in_its_words() {
     let failure = |settings: Value, more: Value, reason: &str| {
         let server = start(settings);
         eval(job(&server, more))

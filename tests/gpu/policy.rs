@@ -33,7 +33,7 @@ fn actions(device: Device, dtype: &str) -> Vec<f32> {
         .map(|pixels| raw(pixels, views, &states))
         .collect();
     let noises: Vec<_> = (0..ROWS as u64).map(|row| inference.noise(row)).collect();
-    let answers = inference.infer(&raws, &noises, ROWS);
+    let answers = inference.infer(&raws, &noises, ROWS).unwrap();
     answers
         .into_iter()
         .flat_map(|row| row.unwrap().into_iter().flat_map(|key| key.values))

@@ -151,6 +151,37 @@ fn a_torchscript_module_answers_both_protocols() {
     assert_eq!(both(&server, 5), [wanted.clone(), wanted]);
 }
 
+/// Writes a module with the root of the position as all actions, which is NaN below zero.
+fn root_module(folder: &Path) -> PathBuf {
+    let inputs = [
+        Tensor::zeros([2, 1, 2, 2, 3], (Kind::Uint8, Device::Cpu)),
+        Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)),
+        Tensor::zeros([2, 8], (Kind::Int64, Device::Cpu)),
+    ];
+    let mut forward = |inputs: &[Tensor]| {
+        let root = inputs[1].select(1, 0).sqrt();
+        vec![root.reshape([-1, 1, 1]).expand([-1, 1, 7], false)]
+    };
+    let module = CModule::create_by_tracing("Root", "forward", &inputs, &mut forward).unwrap();
+    let path = folder.join("policy.pt");
+    module.save(&path).unwrap();
+    path
+}
+
+#[test]
+fn a_robot_gets_an_error_instead_of_nan() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = json!({"model_path": root_module(folder.path()), "max_tokens": 8});
+    let server = serve(folder.path(), "torchscript", &config, &[]);
+    let mut client = Client::connect(server.address);
+    assert_eq!(
+        error(&client.ask_value(&get_action(9, -1.0, "wait"))),
+        "policy `torchscript` gave NaN as `a0` of action 0"
+    );
+    let answer = client.ask_value(&get_action(9, 0.25, "wait"));
+    assert_eq!(numbers(&answer), [0.5; 7], "the client goes on");
+}
+
 #[test]
 fn random_actions_follow_from_the_seed_of_the_episode() {
     let folder = tempfile::tempdir().unwrap();

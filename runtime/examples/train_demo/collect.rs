@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
 use runtime::env::{EnvIndex, Lockstep, Observation, Render};
-use runtime::policy::{EpisodeReset, Policy, PolicyRow, Scripted};
+use runtime::policy::{EpisodeReset, Policy, PolicyRow, RowNoise, Scripted};
 use serde_json::json;
 
 use crate::noise::Disturbance;
@@ -104,11 +104,16 @@ fn episodes(
                 env: live.env,
                 observation: Arc::clone(&live.seen),
                 continues: None,
+                noise: RowNoise {
+                    episode_seed: live.seed,
+                    inference: u64::from(step),
+                },
             })
             .collect();
         let plans = expert.act(&rows)?;
         let mut actions = Vec::new();
-        for (live, chunk) in live.iter_mut().zip(&plans) {
+        for (live, answer) in live.iter_mut().zip(&plans) {
+            let chunk = answer.chunk().ok_or("the expert has no plan")?;
             if step.is_multiple_of(plan.stride) {
                 writer.add((live.seed, step), &live.seen, chunk)?;
             }

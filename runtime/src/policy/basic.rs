@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::env::{ActionSpec, EnvIndex};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
 
 /// The settings of a policy whose chunks have one action.
 pub(crate) struct OneActionSettings {
@@ -80,11 +80,9 @@ impl Policy for ZeroAction {
 
     fn reset(&mut self, _: &[EpisodeReset]) {}
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        Ok(rows
-            .iter()
-            .map(|_| Chunk::new(self.action.len(), self.action.clone()))
-            .collect())
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let chunk = || Chunk::new(self.action.len(), self.action.clone());
+        Ok(rows.iter().map(|_| RowAnswer::Chunk(chunk())).collect())
     }
 }
 
@@ -125,8 +123,8 @@ impl Policy for RandomAction {
             .extend(starts.iter().map(|start| (start.env, start.seed)));
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let mut chunks = Vec::with_capacity(rows.len());
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let mut answers = Vec::with_capacity(rows.len());
         for row in rows {
             let stream = self.streams.entry(row.env).or_default();
             let range = self.action.low.iter().zip(&self.action.high).enumerate();
@@ -134,9 +132,9 @@ impl Policy for RandomAction {
                 sample(*low, *high, self.action.grid_of(at), stream)
             };
             let action: Vec<_> = range.map(sample).collect();
-            chunks.push(Chunk::new(action.len(), action));
+            answers.push(RowAnswer::Chunk(Chunk::new(action.len(), action)));
         }
-        Ok(chunks)
+        Ok(answers)
     }
 }
 
@@ -201,7 +199,7 @@ fn normal(state: &mut u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::{observation, row};
+    use crate::policy::tests::{chunks, observation, row};
 
     fn spec() -> ActionSpec {
         ActionSpec {
@@ -343,9 +341,7 @@ mod tests {
 
     #[test]
     fn zero_stays_within_the_bounds() {
-        let chunks = ZeroAction::new(&spec())
-            .act(&[row(0, observation())])
-            .unwrap();
+        let chunks = chunks(ZeroAction::new(&spec()).act(&[row(0, observation())]));
         assert_eq!(chunks[0].action(0), Some(&[0.0, 2.0][..]));
     }
 

@@ -58,9 +58,21 @@ pub enum PolicyError {
     /// A checkpoint cannot be used.
     #[error("{0}")]
     Checkpoint(String),
-    /// Inference failed.
+    /// The inference of some rows failed, or of all.
     #[error(transparent)]
     Inference(#[from] InferenceError),
+    /// The policy answers no row any more.
+    #[error(
+        "policy `{policy}` has answered none of {rows} observations in succession, at last: {reason}"
+    )]
+    Failing {
+        /// Type of the policy.
+        policy: String,
+        /// Number of rows that have failed since the last one that was answered.
+        rows: usize,
+        /// Why the last one failed.
+        reason: String,
+    },
     /// The process has lost its GPU; only a new process can use it again.
     #[error("{0}")]
     DeviceLost(String),
@@ -73,7 +85,7 @@ pub enum PolicyError {
         #[source]
         err: WorkerError,
     },
-    /// A policy server is unreachable or refuses a request.
+    /// A policy server is unreachable, or cannot be used at all.
     #[error("policy server {server}: {reason}")]
     Remote {
         /// Address of the server.
@@ -83,7 +95,7 @@ pub enum PolicyError {
     },
 }
 
-/// The reason why an inference failed. The rows' episodes count as errors, not as failures.
+/// The reason why an inference failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InferenceError {
     /// The observation lacks a picture or a state that the policy reads.
@@ -141,7 +153,7 @@ pub enum InferenceError {
         /// The shape of the interface.
         wanted: Vec<usize>,
     },
-    /// The inference of a client's row failed.
+    /// The inference of a row failed.
     #[error("{reason}")]
     Row {
         /// What the policy said.
@@ -162,6 +174,18 @@ pub enum InferenceError {
         found: usize,
         /// Number of actions that clients get.
         wanted: usize,
+    },
+    /// An action is NaN or infinite.
+    #[error("policy `{policy}` gave {value} as `{name}` of action {step}")]
+    NotFinite {
+        /// Type of the policy.
+        policy: String,
+        /// The number.
+        value: f32,
+        /// Name of the component of the action.
+        name: String,
+        /// Index of the action in its chunk.
+        step: usize,
     },
     /// The network gave no result for a row.
     #[error("the row was not inferred")]
@@ -203,6 +227,14 @@ pub enum InferenceError {
     /// The rows of a request to a GR00T server differ in size.
     #[error(transparent)]
     Request(#[from] ProtocolError),
+    /// A policy server rejects a request, or its answer cannot be used.
+    #[error("policy server {server}: {reason}")]
+    Refused {
+        /// Address of the server.
+        server: String,
+        /// The request and what the server said.
+        reason: String,
+    },
     /// The planner of an agent fails.
     #[error(transparent)]
     Agent(#[from] PlannerError),

@@ -10,6 +10,7 @@ use jobs::policies::SettingError;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 
 mod agent;
+mod answers;
 mod basic;
 mod batches;
 mod checkpoints;
@@ -32,12 +33,14 @@ mod torchscript;
 pub mod vla_eval;
 pub mod xpolicylab;
 
+pub use answers::{FailedRows, RowAnswer, RowError, check_finite};
 pub use basic::{RandomAction, ZeroAction};
 pub use batches::Shortage;
 pub use checkpoints::Checkpoints;
 pub use config::{Made, check, files, make};
 pub use error::{InferenceError, PolicyError};
-pub use planner::{Account, GiveChunks, Over, Planner};
+pub use noise::RowNoise;
+pub use planner::{Account, GiveAnswers, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;
 pub use scripted::Scripted;
@@ -47,8 +50,6 @@ pub use scripted::Scripted;
 pub struct Chunk {
     action_dim: usize,
     values: Vec<f32>,
-    is_end: bool,
-    failure: Option<Arc<str>>,
 }
 
 impl Chunk {
@@ -62,40 +63,17 @@ impl Chunk {
             "a chunk of {} values is not a whole number of actions of {action_dim}",
             values.len()
         );
-        Self {
-            action_dim,
-            values,
-            is_end: false,
-            failure: None,
-        }
+        Self { action_dim, values }
     }
 
-    /// Creates a chunk that ends the episode: no step is taken, and the episode counts as not
-    /// solved unless it was solved before.
-    pub fn end(action_dim: usize) -> Self {
-        Self {
-            is_end: true,
-            ..Self::new(action_dim, vec![0.0; action_dim])
-        }
+    /// Returns the number of components of an action.
+    pub fn action_dim(&self) -> usize {
+        self.action_dim
     }
 
-    /// Creates the result of a row whose inference failed, for a policy in which a failure of some
-    /// rows is none of the others. The episode counts as an error, for this reason.
-    pub fn failed(action_dim: usize, reason: &str) -> Self {
-        Self {
-            failure: Some(Arc::from(reason)),
-            ..Self::new(action_dim, vec![0.0; action_dim])
-        }
-    }
-
-    /// Returns why the inference of this row failed, if it did.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
-
-    /// Returns whether the policy ends the episode.
-    pub fn is_end(&self) -> bool {
-        self.is_end
+    /// Returns all actions, one after the other.
+    pub fn values(&self) -> &[f32] {
+        &self.values
     }
 
     /// Returns the number of steps.
@@ -118,6 +96,8 @@ pub struct PolicyRow {
     pub observation: Arc<Observation>,
     /// How the new chunk follows the previous one of the episode; `None` for the first.
     pub continues: Option<Continuation>,
+    /// What determines its noise.
+    pub noise: RowNoise,
 }
 
 /// How a chunk follows the previous one of its episode.
@@ -198,12 +178,13 @@ pub trait Policy {
         None
     }
 
-    /// Returns one chunk per row, in order; never called without rows.
+    /// Returns one answer per row, in order; never called without rows. A row whose inference
+    /// fails is [`RowAnswer::Failed`]: its episode counts as an error, not as a failure, and the
+    /// other rows are answered as if it were not there.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Inference`] if the model fails; the rows' episodes then count as
-    /// errors, not as failures. A policy that goes on afterwards gives [`Chunk::failed`] instead.
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError>;
+    /// Returns the reason if the policy itself has failed, which ends the job.
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError>;
 }
 
 /// Returns an error about a field of the job.
@@ -253,13 +234,23 @@ pub(crate) mod tests {
         Observation::empty()
     }
 
-    /// Returns a row of an inference.
+    /// Returns a row of an inference, the first of an episode with seed 0.
     pub(crate) fn row(env: usize, observation: Observation) -> PolicyRow {
         PolicyRow {
             env: EnvIndex(env),
             observation: Arc::new(observation),
             continues: None,
+            noise: RowNoise::default(),
         }
+    }
+
+    /// Returns the chunks of rows, none of which may have failed.
+    pub(crate) fn chunks(answers: Result<Vec<RowAnswer>, PolicyError>) -> Vec<Chunk> {
+        let chunk = |answer| match answer {
+            RowAnswer::Chunk(chunk) => chunk,
+            other => panic!("expected a chunk: {other:?}"),
+        };
+        answers.unwrap().into_iter().map(chunk).collect()
     }
 
     /// Returns the table-top's action vector and state keys, without a simulator.

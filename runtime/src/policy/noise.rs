@@ -3,28 +3,19 @@
 
 use jobs::seed;
 
-/// The noise of one episode.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::policy) struct NoiseSource {
+/// What determines the noise of a row, beside the policy's seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowNoise {
     /// Seed of the episode.
-    episode: u64,
-    /// Number of its inferences so far.
-    inferences: u64,
+    pub episode_seed: u64,
+    /// Number of chunks that the episode has had. An inference that failed does not count, so it
+    /// has the same noise when it is tried again.
+    pub inference: u64,
 }
 
-impl NoiseSource {
-    /// Creates the source of an episode that starts.
-    pub(in crate::policy) fn new(episode: u64) -> Self {
-        Self {
-            episode,
-            inferences: 0,
-        }
-    }
-
-    /// Returns the seed of the next inference's noise, for a policy with the seed `policy`.
-    pub(in crate::policy) fn next_noise(&mut self, policy: u64) -> u64 {
-        let seed = seed::noise(policy, self.episode, self.inferences);
-        self.inferences += 1;
-        seed
+impl RowNoise {
+    /// Returns the seed of the noise for a policy with the seed `policy`.
+    pub fn seed(self, policy: u64) -> u64 {
+        seed::noise(policy, self.episode_seed, self.inference)
     }
 }

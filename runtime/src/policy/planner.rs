@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::env::{EnvIndex, Observation};
-use crate::policy::{Chunk, PolicyError, PolicyRow};
+use crate::policy::{PolicyError, PolicyRow, RowAnswer};
 
-/// Receives the answer to a request, from any thread, once.
-pub type GiveChunks = Box<dyn FnOnce(Result<Vec<Chunk>, PolicyError>) + Send>;
+/// Receives the answers to a request, from any thread, once.
+pub type GiveAnswers = Box<dyn FnOnce(Result<Vec<RowAnswer>, PolicyError>) + Send>;
 
 /// The end of an episode.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub trait Planner {
 
     /// As [`crate::policy::Policy::act`], but returns at once and passes the answer to `give` when
     /// it is available.
-    fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveChunks);
+    fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveAnswers);
 
     /// Ends an episode.
     ///

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
 
 /// The settings of a replay.
 pub(crate) struct ReplaySettings {
@@ -211,23 +211,23 @@ impl Policy for ReplayAction {
 
     /// Returns the whole demonstration first, then one action of zeros at a time if the environment
     /// continues after it.
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let mut chunks = Vec::with_capacity(rows.len());
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let mut answers = Vec::with_capacity(rows.len());
         for row in rows {
             let values = match self.playing.insert(row.env, Playing::Over) {
                 Some(Playing::Fresh(demo)) => self.demos[demo].actions.clone(),
                 Some(Playing::Over) | None => vec![0.0; self.action_dim],
             };
-            chunks.push(Chunk::new(self.action_dim, values));
+            answers.push(RowAnswer::Chunk(Chunk::new(self.action_dim, values)));
         }
-        Ok(chunks)
+        Ok(answers)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::tests::{env_spec, observation, row};
+    use crate::policy::tests::{chunks, env_spec, observation, row};
 
     fn dataset(dir: &tempfile::TempDir, shape: (usize, usize)) -> std::path::PathBuf {
         let path = dir.path().join("dataset.hdf5");
@@ -270,12 +270,12 @@ mod tests {
             episode: 2,
             seed: 0,
         }]);
-        let chunk = policy.act(&[row(0, observation())]).unwrap().remove(0);
+        let chunk = chunks(policy.act(&[row(0, observation())])).remove(0);
         assert_eq!(
             (chunk.horizon(), chunk.action(3)),
             (4, Some(&[10.0; 7][..]))
         );
-        let after = policy.act(&[row(0, observation())]).unwrap().remove(0);
+        let after = chunks(policy.act(&[row(0, observation())])).remove(0);
         assert_eq!((after.horizon(), after.action(0)), (1, Some(&[0.0; 7][..])));
     }
 

@@ -22,7 +22,7 @@ use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::tokens::Tokens;
 use crate::policy::{
     Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
-    require_state,
+    RowAnswer, require_state,
 };
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, message};
@@ -200,7 +200,13 @@ impl TorchScript {
         };
         caught(forward)
             .flatten()
-            .map_err(|reason| file(&self.path, &reason))
+            .map_err(|reason| self.failed(&reason))
+    }
+
+    /// Returns the error of an inference.
+    fn failed(&self, reason: &str) -> PolicyError {
+        let reason = format!("`{}`: {reason}", self.path.display());
+        InferenceError::Torch { reason }.into()
     }
 
     /// Returns the chunks of rows that are inferred together.
@@ -234,13 +240,10 @@ impl TorchScript {
         let actions = self.forward(images, state, Tensor::from_slice(&tokens).view([batch, -1]))?;
         let wanted = [batch, self.horizon as i64, self.action_dim as i64];
         if actions.size() != wanted {
-            return Err(file(
-                &self.path,
-                &format!(
-                    "its `forward` gave {:?}, expected {wanted:?}",
-                    actions.size()
-                ),
-            ));
+            let found = actions.size();
+            return Err(self.failed(&format!(
+                "its `forward` gave {found:?}, expected {wanted:?}"
+            )));
         }
         let values = Vec::<f32>::try_from(actions.contiguous().view(-1));
         let values = values.map_err(InferenceError::from)?;
@@ -277,15 +280,11 @@ impl Policy for TorchScript {
 
     fn reset(&mut self, _: &[EpisodeReset]) {}
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let parts = self
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let chunks = self
             .batches
-            .split(rows, rows.len(), |rows| self.infer(rows));
-        let chunks = parts
-            .into_iter()
-            .map(|part| part.result)
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(chunks.concat())
+            .infer(rows, rows.len(), |rows| self.infer(rows))?;
+        Ok(chunks.into_iter().map(RowAnswer::from).collect())
     }
 }
 
@@ -351,7 +350,7 @@ fn words(err: &tch::TchError) -> String {
 mod tests {
     use super::*;
     use crate::env::{CameraSpec, Frame, Observation};
-    use crate::policy::tests::{env_spec, row};
+    use crate::policy::tests::{chunks, env_spec, row};
     use serde_json::json;
     use std::sync::Arc;
 
@@ -424,7 +423,7 @@ mod tests {
         .unwrap();
         assert_eq!(policy.spec().action_horizon, 2);
         let (first, second) = (observation(10, 0.5), observation(20, 1.5));
-        let chunks = policy.act(&[row(0, first), row(1, second)]).unwrap();
+        let chunks = chunks(policy.act(&[row(0, first), row(1, second)]));
         assert_eq!(chunks[0], Chunk::new(7, [[10.0; 7], [65.5; 7]].concat()));
         assert_eq!(chunks[1], Chunk::new(7, [[20.0; 7], [66.5; 7]].concat()));
     }

@@ -1,16 +1,18 @@
 //! The state of one client: its episode, from which the randomness of its actions is derived.
 //!
 //! As in an evaluation, the noise is a function of the policy's seed, the episode's seed and the
-//! number of the inference within the episode. A client sets the episode's seed at `reset`
+//! number of answered inferences of the episode: an error changes the noise of nobody. A client sets the episode's seed at `reset`
 //! (`options: {"seed": 7}`), or the seed of every row (`options: {"noise_seeds": [7, 8]}`, where
 //! nothing is remembered), or passes the noise itself (`options: {"noise": array}`). Without any of
 //! these, each connection has its own episodes.
 
 use jobs::seed;
 
-use crate::policy::served::{ClientEpisodeRow, ClientId, Noise, ServedSpec};
+use crate::policy::served::{Actions, ClientEpisodeRow, ClientId, Noise, ServedSpec};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
+use crate::serve::observation::ValidatedRequest;
+use crate::serve::server::ServerState;
 use wire::Value;
 
 /// The current episode of one client.
@@ -21,7 +23,8 @@ pub struct ClientEpisode {
     number: u64,
     /// Seed that the client chose.
     seed: Option<u64>,
-    inferences: u64,
+    /// Number of requests in the episode that were answered.
+    answered: u64,
 }
 
 impl ClientEpisode {
@@ -31,7 +34,7 @@ impl ClientEpisode {
             client,
             number: 0,
             seed: None,
-            inferences: 0,
+            answered: 0,
         }
     }
 
@@ -41,12 +44,29 @@ impl ClientEpisode {
             client: self.client,
             number: self.number + 1,
             seed,
-            inferences: 0,
+            answered: 0,
         };
     }
 
+    /// Asks the policy for the actions of the next inference.
+    ///
+    /// # Errors
+    /// Returns the reason if there are no actions; the inference then has the same noise when it
+    /// is asked for again.
+    pub async fn ask(
+        &mut self,
+        server: &ServerState,
+        asked: ValidatedRequest,
+    ) -> Result<Actions, RequestError> {
+        let (rows, chose_noise) = (asked.rows, asked.noise.is_some());
+        let request = asked.request(|rows| self.noise(rows, &server.card));
+        let actions = server.ask(self.client, rows, request).await?;
+        self.answered += u64::from(!chose_noise);
+        Ok(actions)
+    }
+
     /// Returns the noise of `rows` rows for which the client chose none.
-    pub fn noise(&mut self, rows: usize, card: &ServedSpec) -> Vec<Noise> {
+    fn noise(&self, rows: usize, card: &ServedSpec) -> Vec<Noise> {
         let episode = self
             .seed
             .unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
@@ -56,12 +76,10 @@ impl ClientEpisode {
                 row,
                 number: self.number,
                 seed: episode.wrapping_add(row as u64),
-                inference: self.inferences,
+                inference: self.answered,
             })
         };
-        let noise = (0..rows).map(row).collect();
-        self.inferences += 1;
-        noise
+        (0..rows).map(row).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now;
+use crate::policy::PolicyError;
 use crate::policy::served::{Actions, ClientId, PolicyRequest};
 use crate::serve::batcher::{
     BatchLimits, Batcher, BatcherAction, BatcherEvent, RequestRows, Ticket,
@@ -203,7 +204,7 @@ impl Dispatcher {
                 continue;
             };
             let answer = match (answer, open.actions.take()) {
-                (Err(err), _) => Err(RequestError::from(err)),
+                (Err(err), _) => Err(RequestError::from(PolicyError::from(err))),
                 (Ok(actions), None) => Ok(actions),
                 (Ok(actions), Some(mut all)) => {
                     all.append(actions);

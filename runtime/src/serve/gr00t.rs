@@ -143,9 +143,7 @@ impl Gr00tClient {
         asked: ValidatedRequest,
         is_flat: bool,
     ) -> Result<Value, RequestError> {
-        let rows = asked.rows;
-        let request = asked.request(|rows| self.episode.noise(rows, &self.server.card));
-        let actions = self.server.ask(self.id, rows, request).await?;
+        let actions = self.episode.ask(&self.server, asked).await?;
         Ok(vec![
             by_key(&actions, if is_flat { "action." } else { "" }),
             Value::map([]),

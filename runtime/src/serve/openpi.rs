@@ -113,9 +113,7 @@ impl OpenpiClient {
             self.episode.reset(seed);
         }
         let inferring = now();
-        let rows = asked.rows;
-        let request = asked.request(|rows| self.episode.noise(rows, &self.server.card));
-        let actions = self.server.ask(self.id, rows, request).await?;
+        let actions = self.episode.ask(&self.server, asked).await?;
         Ok(self.reply(&actions, started, inferring))
     }
 

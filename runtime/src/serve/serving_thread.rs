@@ -30,7 +30,7 @@ pub struct RequestBatch {
 /// The result of a batch.
 pub struct InferredBatch {
     /// One answer for each request.
-    pub answers: Vec<Result<Actions, PolicyError>>,
+    pub answers: Vec<Result<Actions, InferenceError>>,
     /// Duration of the inference.
     pub took: Duration,
 }
@@ -93,13 +93,8 @@ impl ServingThread {
                     policy.notes().into_iter().for_each(&say);
                     // Cannot fail: `start` waits for it.
                     let _ = told.send(Ok(policy.card()));
-                    let is_lost = |err: &PolicyError| lost(device, err);
-                    if let Some(reason) = run(
-                        policy.as_mut(),
-                        &inbox,
-                        || words.try_iter().for_each(&say),
-                        is_lost,
-                    ) {
+                    let tell = || words.try_iter().for_each(&say);
+                    if let Some(reason) = run(policy.as_mut(), device, &inbox, tell) {
                         // Cannot fail: `own` was never set.
                         let _ = own.set(reason);
                         // libtorch aborts the process if it cannot free GPU memory, so leak it.
@@ -133,22 +128,14 @@ impl ServingThread {
     }
 }
 
-/// Returns why no later call can succeed, if `err` means that: the policy has lost its GPU, or its
-/// worker has used up its restarts.
-fn lost(device: Device, err: &PolicyError) -> Option<String> {
-    match err {
-        PolicyError::Worker { .. } => Some(err.to_string()),
-        err => gpu::loss(device, err).map(|loss| loss.to_string()),
-    }
-}
-
-/// Answers batches until the channel is closed, or `lost` reports that the policy is lost.
+/// Answers batches until the channel is closed, or the policy is lost. Returns why it is lost.
 fn run(
     policy: &mut dyn served::Served,
+    device: Device,
     messages: &Receiver<ServingMessage>,
     tell: impl Fn(),
-    lost: impl Fn(&PolicyError) -> Option<String>,
 ) -> Option<String> {
+    let card = policy.card();
     for message in messages {
         let RequestBatch {
             requests,
@@ -162,13 +149,23 @@ fn run(
             }
         };
         let started = now();
-        let answers = policy.answer(&requests, max_rows);
-        if let Some(loss) = answers
-            .iter()
-            .find_map(|answer| lost(answer.as_ref().err()?))
-        {
-            return Some(loss);
-        }
+        let answers = match gpu::using(device, || policy.answer(&requests, max_rows)) {
+            Ok(answers) => answers
+                .into_iter()
+                .map(|answer| checked(answer, &card))
+                .collect(),
+            Err(loss @ (PolicyError::DeviceLost(_) | PolicyError::Worker { .. })) => {
+                return Some(loss.to_string());
+            }
+            Err(err) => {
+                let reason = err.to_string();
+                let failed = |_: &PolicyRequest| {
+                    let reason = reason.clone();
+                    Err(InferenceError::Row { reason })
+                };
+                requests.iter().map(failed).collect()
+            }
+        };
         give(InferredBatch {
             answers,
             took: started.elapsed(),
@@ -176,4 +173,113 @@ fn run(
         tell();
     }
     None
+}
+
+/// Returns actions that a robot can take, whatever the policy.
+fn checked(
+    answer: Result<Actions, InferenceError>,
+    card: &ServedSpec,
+) -> Result<Actions, InferenceError> {
+    let actions = answer?;
+    actions.check_finite(card)?;
+    Ok(actions)
+}
+
+#[cfg(test)]
+mod tests {
+    use gr00t::client::PyObject;
+    use gr00t::processor::KeyActions;
+
+    use super::*;
+    use crate::serve::vla_eval::tests::card;
+
+    /// A policy that gives its requests the next of these answers.
+    struct Told(Vec<Result<Vec<f32>, PolicyError>>);
+
+    impl served::Served for Told {
+        fn card(&self) -> ServedSpec {
+            card(&[0])
+        }
+
+        fn answer(
+            &mut self,
+            requests: &[PolicyRequest],
+            _: usize,
+        ) -> Result<Vec<Result<Actions, InferenceError>>, PolicyError> {
+            let values = self.0.remove(0)?;
+            let key = |key: &str, width: usize| KeyActions {
+                key: key.to_owned(),
+                width,
+                values: values[..2 * width].to_vec(),
+            };
+            let actions = Actions {
+                rows: 1,
+                horizon: 2,
+                keys: vec![key("y", 1), key("x", 3)],
+            };
+            Ok(requests.iter().map(|_| Ok(actions.clone())).collect())
+        }
+    }
+
+    /// Asks a policy as often as it has answers; returns what two requests get each time, and why
+    /// the policy is lost.
+    fn asked(answers: Vec<Result<Vec<f32>, PolicyError>>) -> (Vec<[String; 2]>, Option<String>) {
+        let (messages, inbox) = channel();
+        let (tell, told) = channel();
+        for _ in 0..answers.len() {
+            let request = PolicyRequest {
+                observation: PyObject::Map(Vec::new()),
+                noise: Vec::new(),
+            };
+            let tell = tell.clone();
+            let batch = RequestBatch {
+                requests: vec![request; 2],
+                max_rows: 1,
+                give: Box::new(move |inferred| tell.send(inferred.answers).unwrap()),
+            };
+            messages.send(ServingMessage::Infer(batch)).unwrap();
+        }
+        drop((messages, tell));
+        let loss = run(&mut Told(answers), Device::Cpu, &inbox, || ());
+        // Batches that a lost policy leaves are dropped with their replies.
+        drop(inbox);
+        let text = |answer: Result<Actions, InferenceError>| match answer {
+            Ok(actions) => format!("{:?}", actions.keys[0].values),
+            Err(err) => err.to_string(),
+        };
+        let texts = |answers: Vec<_>| {
+            let texts: Vec<String> = answers.into_iter().map(text).collect();
+            texts.try_into().unwrap()
+        };
+        (told.iter().map(texts).collect(), loss)
+    }
+
+    fn both(text: &str) -> [String; 2] {
+        [(); 2].map(|()| text.to_owned())
+    }
+
+    #[test]
+    fn no_robot_gets_a_number_that_is_not_finite() {
+        let (ok, mut nan) = (vec![1.0; 6], vec![1.0; 6]);
+        nan[4] = f32::NAN;
+        let infinite = vec![1.0, f32::INFINITY, 1.0, 1.0, 1.0, 1.0];
+        let (answers, loss) = asked(vec![Ok(nan), Ok(infinite), Ok(ok)]);
+        let wanted = [
+            "policy `gr00t` gave NaN as `x[1]` of action 1",
+            "policy `gr00t` gave inf as `y[0]` of action 1",
+            "[1.0, 1.0]",
+        ];
+        assert_eq!((answers, loss), (wanted.map(both).to_vec(), None));
+    }
+
+    #[test]
+    fn a_call_that_fails_is_an_error_of_each_request_and_the_policy_goes_on() {
+        let failed = || Err(InferenceError::NoPolicy.into());
+        let (answers, loss) = asked(vec![failed(), Ok(vec![1.0; 6])]);
+        assert_eq!(answers, [both("no policy was made"), both("[1.0, 1.0]")]);
+        assert_eq!(loss, None);
+        let lost = || Err(PolicyError::DeviceLost("gone".to_owned()));
+        let (answers, loss) = asked(vec![lost(), Ok(vec![1.0; 6])]);
+        assert_eq!((answers, loss), (Vec::new(), Some("gone".to_owned())));
+    }
 }

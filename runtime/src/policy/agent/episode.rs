@@ -15,7 +15,7 @@ use crate::policy::agent::picture::PngPicture;
 use crate::policy::agent::server::{ModelClient, TimedCompletion};
 use crate::policy::agent::session::{PlanStep, PlanningRules, PlanningSession};
 use crate::policy::agent::transcript::Transcript;
-use crate::policy::{Account, Chunk, InferenceError, Over, PolicyError};
+use crate::policy::{Account, InferenceError, Over, PolicyError, RowAnswer};
 
 /// What all episodes share.
 pub(super) struct AgentShared {
@@ -25,8 +25,6 @@ pub(super) struct AgentShared {
     pub(super) rules: Arc<PlanningRules>,
     /// Cameras whose pictures the model sees.
     pub(super) cameras: Vec<String>,
-    /// Number of components of an action.
-    pub(super) action_dim: usize,
 }
 
 /// The accumulated costs of an episode's requests.
@@ -78,13 +76,13 @@ impl AgentEpisode {
         &mut self,
         shared: &AgentShared,
         observation: &Observation,
-    ) -> Result<Chunk, PolicyError> {
+    ) -> Result<RowAnswer, PolicyError> {
         let pictures = pictures(&shared.cameras, observation)?;
         loop {
             self.ask(&shared.server, pictures.clone())?;
             match self.next(observation)? {
-                PlanStep::Steps(chunk) => return Ok(chunk),
-                PlanStep::Stop => return Ok(Chunk::end(shared.action_dim)),
+                PlanStep::Steps(chunk) => return Ok(RowAnswer::Chunk(chunk)),
+                PlanStep::Stop => return Ok(RowAnswer::End),
                 PlanStep::Ask => {}
             }
         }

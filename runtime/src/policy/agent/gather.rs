@@ -3,22 +3,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::policy::agent::PlannerError;
-use crate::policy::{Chunk, GiveChunks, InferenceError, PolicyError};
+use crate::policy::{GiveAnswers, InferenceError, PolicyError, RowAnswer};
 
 /// The answers that have arrived so far.
 pub(super) struct Gather {
-    chunks: Vec<Option<Chunk>>,
+    answers: Vec<Option<RowAnswer>>,
     /// The first error that occurred.
     error: Option<PolicyError>,
     /// Number of places that are not filled yet.
     left: usize,
-    give: Option<GiveChunks>,
+    give: Option<GiveAnswers>,
 }
 
 /// All answers, and their receiver.
 struct GatheredAnswers {
-    give: GiveChunks,
-    chunks: Result<Vec<Chunk>, PolicyError>,
+    give: GiveAnswers,
+    answers: Result<Vec<RowAnswer>, PolicyError>,
 }
 
 /// The place for one answer. If it is dropped unfilled it yields an error, so that the receiver
@@ -31,9 +31,9 @@ pub(super) struct AnswerPlace {
 
 impl Gather {
     /// Returns `count` places; filling the last one delivers all answers to `give`.
-    pub(super) fn places(count: usize, give: GiveChunks) -> Vec<AnswerPlace> {
+    pub(super) fn places(count: usize, give: GiveAnswers) -> Vec<AnswerPlace> {
         let gather = Self {
-            chunks: vec![None; count],
+            answers: vec![None; count],
             error: None,
             left: count,
             give: Some(give),
@@ -52,34 +52,34 @@ impl Gather {
     fn fill(
         &mut self,
         index: usize,
-        answer: Result<Chunk, PolicyError>,
+        answer: Result<RowAnswer, PolicyError>,
     ) -> Option<GatheredAnswers> {
         match answer {
-            Ok(chunk) => self.chunks[index] = Some(chunk),
+            Ok(answer) => self.answers[index] = Some(answer),
             Err(err) => drop(self.error.get_or_insert(err)),
         }
         self.left -= 1;
         if self.left > 0 {
             return None;
         }
-        let chunks: Vec<_> = std::mem::take(&mut self.chunks)
+        let answers: Vec<_> = std::mem::take(&mut self.answers)
             .into_iter()
             .flatten()
             .collect();
         Some(GatheredAnswers {
             give: self.give.take()?,
-            chunks: self.error.take().map_or(Ok(chunks), Err),
+            answers: self.error.take().map_or(Ok(answers), Err),
         })
     }
 }
 
 impl AnswerPlace {
     /// Fills the place with an answer.
-    pub(super) fn put(mut self, answer: Result<Chunk, PolicyError>) {
+    pub(super) fn put(mut self, answer: Result<RowAnswer, PolicyError>) {
         self.fill(answer);
     }
 
-    fn fill(&mut self, answer: Result<Chunk, PolicyError>) {
+    fn fill(&mut self, answer: Result<RowAnswer, PolicyError>) {
         if std::mem::replace(&mut self.is_filled, true) {
             return;
         }
@@ -88,8 +88,8 @@ impl AnswerPlace {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .fill(self.index, answer);
-        if let Some(GatheredAnswers { give, chunks }) = last {
-            give(chunks);
+        if let Some(GatheredAnswers { give, answers }) = last {
+            give(answers);
         }
     }
 }
@@ -105,19 +105,20 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
+    use crate::policy::Chunk;
 
-    type GatheredChunks = Result<Vec<Chunk>, PolicyError>;
+    type Gathered = Result<Vec<RowAnswer>, PolicyError>;
 
-    fn places(count: usize) -> (Vec<AnswerPlace>, Receiver<GatheredChunks>) {
+    fn places(count: usize) -> (Vec<AnswerPlace>, Receiver<Gathered>) {
         let (give, answer) = channel();
         (
-            Gather::places(count, Box::new(move |chunks| drop(give.send(chunks)))),
+            Gather::places(count, Box::new(move |answers| drop(give.send(answers)))),
             answer,
         )
     }
 
-    fn chunk(value: f32) -> Chunk {
-        Chunk::new(1, vec![value])
+    fn chunk(value: f32) -> RowAnswer {
+        RowAnswer::Chunk(Chunk::new(1, vec![value]))
     }
 
     #[test]

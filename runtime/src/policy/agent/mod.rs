@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Account, Chunk, EpisodeReset, GiveChunks, InferenceError, Lifeline, Over, Planner, Policy,
-    PolicyError, PolicyRow, PolicySpec,
+    Account, EpisodeReset, GiveAnswers, InferenceError, Lifeline, Over, Planner, Policy,
+    PolicyError, PolicyRow, PolicySpec, RowAnswer,
 };
 use episode::{AgentEpisode, AgentShared};
 use gather::Gather;
@@ -100,7 +100,6 @@ impl OpenaiAgent {
             server,
             rules: Arc::new(settings.rules),
             cameras,
-            action_dim: env.action.names.len(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -206,12 +205,12 @@ impl Policy for OpenaiAgent {
         Some(self)
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let (give, answer) = std::sync::mpsc::channel();
         // The receiver waits below.
         self.act_later(
             rows.to_vec(),
-            Box::new(move |chunks| drop(give.send(chunks))),
+            Box::new(move |answers| drop(give.send(answers))),
         );
         answer
             .recv()
@@ -224,7 +223,7 @@ impl Planner for OpenaiAgent {
         self.folder = Some(folder);
     }
 
-    fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveChunks) {
+    fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveAnswers) {
         let places = Gather::places(rows.len(), give);
         for (
             PolicyRow {
@@ -236,8 +235,8 @@ impl Planner for OpenaiAgent {
             let episode = self.episode(env);
             let next = lock(&episode).next(&observation);
             match next {
-                Ok(PlanStep::Steps(chunk)) => place.put(Ok(chunk)),
-                Ok(PlanStep::Stop) => place.put(Ok(Chunk::end(self.shared.action_dim))),
+                Ok(PlanStep::Steps(chunk)) => place.put(Ok(RowAnswer::Chunk(chunk))),
+                Ok(PlanStep::Stop) => place.put(Ok(RowAnswer::End)),
                 Err(err) => place.put(Err(err)),
                 Ok(PlanStep::Ask) => {
                     let shared = Arc::clone(&self.shared);

@@ -17,7 +17,8 @@ use std::rc::Rc;
 
 use tch::Device;
 
-use crate::policy::{InferenceError, Lifeline, PolicyError};
+use crate::device::gpu;
+use crate::policy::{InferenceError, Lifeline, PolicyError, RowError};
 use c10d::cuda;
 use c10d::torch_error::{is_out_of_memory, shortage};
 
@@ -52,11 +53,11 @@ pub struct Batches {
 
 /// Rows that were inferred together, and the result.
 #[derive(Debug)]
-pub struct InferredRows<'a, R, T> {
+struct InferredRows<'a, R, T> {
     /// The rows, in order.
-    pub rows: &'a [R],
+    rows: &'a [R],
     /// What the inference gave.
-    pub result: Result<T, PolicyError>,
+    result: Result<T, PolicyError>,
 }
 
 impl Ladders {
@@ -91,10 +92,48 @@ impl Batches {
         }
     }
 
+    /// Infers all rows as [`Batches::split`] does. The rows of a batch that fails for another
+    /// reason than memory are inferred one by one, so that a row costs no other its answer.
+    ///
+    /// # Errors
+    /// Returns an error that no row survives: the device is lost, or has no room for one row.
+    pub fn infer<'a, R, T>(
+        &self,
+        rows: &'a [R],
+        max_rows: usize,
+        mut run: impl FnMut(&'a [R]) -> Result<Vec<T>, PolicyError>,
+    ) -> Result<Vec<Result<T, RowError>>, PolicyError> {
+        let mut answers = Vec::with_capacity(rows.len());
+        for InferredRows { rows, result } in self.split(rows, max_rows, &mut run) {
+            match result {
+                Ok(all) => answers.extend(all.into_iter().map(Ok)),
+                Err(err) if rows.len() == 1 => answers.push(Err(self.of_row(err)?)),
+                Err(err) => {
+                    self.of_row(err)?;
+                    for alone in self.split(rows, 1, &mut run) {
+                        match alone.result {
+                            Ok(all) => answers.extend(all.into_iter().map(Ok)),
+                            Err(err) => answers.push(Err(self.of_row(err)?)),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Returns the error of a batch as that of a row.
+    fn of_row(&self, err: PolicyError) -> Result<RowError, PolicyError> {
+        match gpu::loss(self.device, &err) {
+            Some(loss) => Err(loss),
+            None => err.of_row(),
+        }
+    }
+
     /// Infers all rows in order, with at most `max_rows` at a time and no more than fit. When
     /// memory runs out, `run` is called again with fewer rows. It must have released its tensors
     /// when it returns an error.
-    pub fn split<'a, R, T>(
+    fn split<'a, R, T>(
         &self,
         rows: &'a [R],
         max_rows: usize,

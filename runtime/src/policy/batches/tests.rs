@@ -167,6 +167,28 @@ fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
     );
 }
 
+#[test]
+fn a_row_that_fails_costs_no_other_row_its_answer() {
+    let (device, (batches, _)) = (Small::new(2), batches());
+    let infer = |rows: &[usize]| match rows.contains(&3) {
+        true => Err(InferenceError::no_state("key").into()),
+        false => device.infer(rows),
+    };
+    let answers = batches.infer(&[0, 1, 2, 3, 4, 5, 6], 4, infer).unwrap();
+    let failed = || Err(RowError("the observation has no state key".to_owned()));
+    let wanted = [Ok(0), Ok(10), Ok(20), failed(), Ok(40), Ok(50), Ok(60)];
+    assert_eq!(answers, wanted);
+    // The first four fail together and go alone; the last three are halved.
+    assert_eq!(*device.asked.borrow(), [3, 1, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn no_room_for_one_row_is_not_blamed_on_the_row() {
+    let (device, (batches, _)) = (Small::new(0), batches());
+    let err = batches.infer(&[7, 8], 2, |rows| device.infer(rows));
+    assert!(err.unwrap_err().to_string().starts_with("out of memory"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]

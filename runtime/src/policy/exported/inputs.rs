@@ -16,12 +16,6 @@ use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKi
 /// The name of the policy type, for errors.
 const NAME: &str = "exported";
 
-/// A row, and the seed of its noise.
-pub(super) struct NoisyRow<'a> {
-    pub(super) row: &'a PolicyRow,
-    pub(super) noise: u64,
-}
-
 /// Where the values of all inputs come from.
 pub(super) struct Inputs {
     sources: Vec<Source>,
@@ -97,14 +91,18 @@ impl Inputs {
         self.signature.inputs.iter().map(zeros).collect()
     }
 
-    /// Returns the inputs of some rows.
+    /// Returns the inputs of some rows, with the noise of a policy with this seed.
     ///
     /// # Errors
     /// Returns [`InferenceError`] for an observation that lacks what it showed at first.
-    pub(super) fn tensors(&self, rows: &[&NoisyRow<'_>]) -> Result<Vec<Tensor>, PolicyError> {
+    pub(super) fn tensors(
+        &self,
+        rows: &[&PolicyRow],
+        seed: u64,
+    ) -> Result<Vec<Tensor>, PolicyError> {
         self.sources
             .iter()
-            .map(|source| source.tensor(rows))
+            .map(|source| source.tensor(rows, seed))
             .collect()
     }
 }
@@ -153,8 +151,8 @@ impl Source {
         TensorLayout { kind, row }
     }
 
-    fn tensor(&self, rows: &[&NoisyRow<'_>]) -> Result<Tensor, PolicyError> {
-        let observations = rows.iter().map(|row| &*row.row.observation);
+    fn tensor(&self, rows: &[&PolicyRow], seed: u64) -> Result<Tensor, PolicyError> {
+        let observations = rows.iter().map(|row| &*row.observation);
         match self {
             Self::Pictures(pictures) => pictures.tensor(observations),
             Self::State(vectors) => {
@@ -176,7 +174,7 @@ impl Source {
                 Ok(Tensor::from_slice(&ids).view([rows.len() as i64, -1]))
             }
             Self::Noise(shape) => {
-                let noise = |row: &&NoisyRow| normal(row.noise, shape);
+                let noise = |row: &&PolicyRow| normal(row.noise.seed(seed), shape);
                 Ok(Tensor::stack(
                     &rows.iter().map(noise).collect::<Vec<_>>(),
                     0,

@@ -1,20 +1,19 @@
 //! The policy: rows become batches, and the package's actions become chunks.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use crate::env::{EnvIndex, EnvSpec};
+use crate::env::EnvSpec;
 use crate::policy::batches::{Batches, Shortage};
-use crate::policy::exported::inputs::{Inputs, NoisyRow};
+use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::package::{self, LoadedPackage};
 use crate::policy::exported::settings::ExportedSettings;
-use crate::policy::noise::NoiseSource;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    RowAnswer,
 };
 use jobs::exported::{Description, Package};
 
@@ -24,8 +23,6 @@ pub(in crate::policy) struct ExportedPolicy {
     description: Description,
     pub(super) inputs: Inputs,
     batches: Batches,
-    /// The noise of the running episode of each environment.
-    episodes: BTreeMap<EnvIndex, NoiseSource>,
     /// Maximum number of rows of one inference.
     max_rows: usize,
     settings: ExportedSettings,
@@ -52,7 +49,6 @@ impl ExportedPolicy {
             package,
             inputs,
             batches,
-            episodes: BTreeMap::new(),
             max_rows: description.batch.max,
             description,
             settings,
@@ -71,7 +67,7 @@ impl ExportedPolicy {
     }
 
     /// Returns the chunks of rows that are inferred together.
-    fn infer(&self, rows: &[NoisyRow<'_>]) -> Result<Vec<Chunk>, PolicyError> {
+    fn infer(&self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let batch = self.description.batch;
         let most = self
             .shortage()
@@ -80,13 +76,16 @@ impl ExportedPolicy {
         let most = most.min(self.max_rows).max(batch.min);
         let size = self.package.padded(rows.len(), most).max(batch.min);
         let padding = rows.last().into_iter().cycle();
-        let members: Vec<&NoisyRow> = rows.iter().chain(padding).take(size).collect();
-        let tensors = self.inputs.tensors(&members)?;
+        let members: Vec<&PolicyRow> = rows.iter().chain(padding).take(size).collect();
+        let tensors = self.inputs.tensors(&members, self.settings.seed)?;
         let actions = self.package.run(&tensors, size)?;
         let values = self.values(&actions, size)?;
-        let length = self.description.output.horizon * self.description.output.action_dim;
-        let chunks = values.chunks_exact(length).take(rows.len());
-        Ok(chunks.map(|values| self.chunk(values)).collect())
+        let dim = self.description.output.action_dim;
+        let chunks = values.chunks_exact(self.description.output.horizon * dim);
+        Ok(chunks
+            .take(rows.len())
+            .map(|values| Chunk::new(dim, values.to_vec()))
+            .collect())
     }
 
     /// Returns the actions of a batch, row-major; refuses another shape than that of the
@@ -101,22 +100,6 @@ impl ExportedPolicy {
         }
         let actions = actions.to_kind(Kind::Float).contiguous().view(-1);
         Ok(Vec::<f32>::try_from(actions).map_err(InferenceError::from)?)
-    }
-
-    /// Returns the chunk of a row, which is an error if an action is not a finite number.
-    fn chunk(&self, values: &[f32]) -> Chunk {
-        let dim = self.description.output.action_dim;
-        match values.iter().position(|value| !value.is_finite()) {
-            None => Chunk::new(dim, values.to_vec()),
-            Some(at) => {
-                let (step, component, value) = (at / dim, at % dim, values[at]);
-                let reason = format!(
-                    "`{}`: component {component} of action {step} is {value}",
-                    self.settings.model_path.display()
-                );
-                Chunk::failed(dim, &reason)
-            }
-        }
     }
 }
 
@@ -177,24 +160,12 @@ impl Policy for ExportedPolicy {
         self.batches.shortage()
     }
 
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        for start in starts {
-            let source = NoiseSource::new(start.seed);
-            self.episodes.insert(start.env, source);
-        }
-    }
+    fn reset(&mut self, _: &[EpisodeReset]) {}
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let mut noisy = Vec::with_capacity(rows.len());
-        for row in rows {
-            let episode = self.episodes.entry(row.env).or_default();
-            let noise = episode.next_noise(self.settings.seed);
-            noisy.push(NoisyRow { row, noise });
-        }
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let most = self.max_rows;
-        let parts = self.batches.split(&noisy, most, |rows| self.infer(rows));
-        let chunks: Result<Vec<_>, _> = parts.into_iter().map(|part| part.result).collect();
-        Ok(chunks?.concat())
+        let chunks = self.batches.infer(rows, most, |rows| self.infer(rows))?;
+        Ok(chunks.into_iter().map(RowAnswer::from).collect())
     }
 }
 

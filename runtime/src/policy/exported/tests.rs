@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
+use crate::env::{CameraSpec, EnvSpec, Frame, Observation};
 use crate::policy::exported::package::{InputTensors, Rows};
 use crate::policy::exported::policy::ExportedPolicy;
 use crate::policy::graphs_testing as testing;
-use crate::policy::tests::{env_spec, row};
-use crate::policy::{Checkpoints, Chunk, EpisodeReset, Policy, PolicyRow};
+use crate::policy::tests::{chunks, env_spec, row};
+use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow, RowNoise};
 use c10d::operators::normal;
 use gr00t::graphs::Graphs;
 
@@ -126,17 +126,19 @@ fn observation(index: usize) -> Observation {
 
 /// Returns the first chunk of `rows` environments, whose episodes have the seeds 100, 101, ….
 fn first_chunks(policy: &mut ExportedPolicy, rows: std::ops::Range<usize>) -> Vec<Chunk> {
-    let starts: Vec<EpisodeReset> = rows
-        .clone()
-        .map(|index| EpisodeReset {
-            env: EnvIndex(index),
-            episode: index as u64,
-            seed: 100 + index as u64,
-        })
-        .collect();
-    policy.reset(&starts);
-    let rows: Vec<PolicyRow> = rows.map(|index| row(index, observation(index))).collect();
-    policy.act(&rows).unwrap()
+    let rows: Vec<PolicyRow> = rows.map(|index| inferred(index, 0)).collect();
+    chunks(policy.act(&rows))
+}
+
+/// Returns the row of environment `index` for an inference of its episode.
+fn inferred(index: usize, inference: u64) -> PolicyRow {
+    PolicyRow {
+        noise: RowNoise {
+            episode_seed: 100 + index as u64,
+            inference,
+        },
+        ..row(index, observation(index))
+    }
 }
 
 /// Returns what `reaching.py` computes for environment `index` in its first inference.
@@ -195,7 +197,7 @@ fn each_inference_of_an_episode_has_its_own_noise() {
     let Some(folder) = packages() else { return };
     let mut policy = open(&folder.join("dynamic.pt2"));
     let first = first_chunks(&mut policy, 0..1);
-    let second = policy.act(&[row(0, observation(0))]).unwrap();
+    let second = chunks(policy.act(&[inferred(0, 1)]));
     assert_ne!(first, second);
     assert_eq!(first_chunks(&mut policy, 0..1), first, "the episode again");
 }

@@ -103,9 +103,9 @@ mod tests {
     use tch::Device;
 
     use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
-    use crate::policy::tests::env_spec;
+    use crate::policy::tests::{chunks, env_spec};
     use crate::policy::{
-        Checkpoints, Chunk, Continuation, EpisodeReset, Lifeline, Policy, PolicyRow, make,
+        Checkpoints, Chunk, Continuation, EpisodeReset, Lifeline, Policy, PolicyRow, RowNoise, make,
     };
 
     const EDGE: u32 = 96;
@@ -169,6 +169,10 @@ mod tests {
             env: EnvIndex(0),
             observation: Arc::new(seen),
             continues,
+            noise: RowNoise {
+                episode_seed: 7,
+                inference: 0,
+            },
         }
     }
 
@@ -177,7 +181,7 @@ mod tests {
     }
 
     fn act(policy: &mut dyn Policy, row: PolicyRow) -> Chunk {
-        policy.act(&[row]).unwrap().remove(0)
+        chunks(policy.act(&[row])).remove(0)
     }
 
     /// Asserts that two chunks differ by no more than rounding: a test beside this one may change

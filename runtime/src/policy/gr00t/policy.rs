@@ -7,7 +7,7 @@
 //! Prompts of different lengths do not share a batch unless the settings ask for it, because
 //! padding reaches the real tokens through the self-attention over the backbone's features. The
 //! noise comes from the episode's seed and the number of the inference in the episode, so a chunk
-//! does not depend on what else is inferred.
+//! does not depend on what else is inferred, or fails to be.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,11 +21,10 @@ use crate::policy::gr00t::history::ObservationHistory;
 use crate::policy::gr00t::inference::{self, Gr00tInference, RowChunk, RowStart, inference};
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
-use crate::policy::noise::NoiseSource;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
-    Shortage,
+    RowAnswer, RowError, Shortage,
 };
 use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 
@@ -35,8 +34,6 @@ pub struct Gr00tPolicy {
     inference: Gr00tInference,
     wiring: Wiring,
     history: ObservationHistory,
-    /// The noise of the running episode of each environment.
-    episodes: BTreeMap<EnvIndex, NoiseSource>,
     /// The newest chunks, if the next ones continue them.
     previous: Option<PreviousChunks>,
     /// Number of actions of a chunk that may be used.
@@ -74,42 +71,46 @@ impl Gr00tPolicy {
         let deltas =
             [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
         let history = ObservationHistory::new(deltas.concat());
-        let (episodes, blank) = (BTreeMap::new(), blank(env));
         Ok(Self {
             history,
-            episodes,
             previous,
             inference,
             wiring,
             horizon,
             max_rows: usize::MAX,
-            blank,
+            blank: blank(env),
             settings,
         })
     }
 
-    fn infer(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let starts = rows.iter().map(|row| self.start(row));
-        let starts = starts.collect::<Result<Vec<_>, _>>()?;
-        let inputs = rows
-            .iter()
-            .map(|row| self.inputs(row.env, &row.observation))
-            .collect::<Result<Vec<_>, _>>()?;
-        let answers = self.inference.infer_from(&inputs, &starts, self.max_rows);
-        let mut chunks = Vec::with_capacity(rows.len());
-        for (row, answer) in rows.iter().zip(answers) {
-            let RowChunk { predicted, actions } = answer?;
-            chunks.push(self.chunk(&actions));
-            if let Some(previous) = &mut self.previous {
-                previous.keep(row.env, predicted);
+    /// Returns what the checkpoint gives for each row.
+    fn infer(&self, rows: &[PolicyRow]) -> Result<Vec<Result<RowChunk, RowError>>, PolicyError> {
+        let (mut inputs, mut starts) = (Vec::new(), Vec::new());
+        let mut refusals = Vec::with_capacity(rows.len());
+        for row in rows {
+            let prepared = self.inputs(row.env, &row.observation);
+            match prepared.and_then(|input| Ok((input, self.start(row)?))) {
+                Ok((input, start)) => {
+                    inputs.push(input);
+                    starts.push(start);
+                    refusals.push(None);
+                }
+                Err(err) => refusals.push(Some(err.of_row()?)),
             }
         }
-        Ok(chunks)
+        let inferred = self.inference.infer_from(&inputs, &starts, self.max_rows)?;
+        let mut inferred = inferred.into_iter();
+        let gone = || Err(InferenceError::NotInferred.into());
+        let answer = |refusal: Option<RowError>| match refusal {
+            Some(err) => Err(err),
+            None => inferred.next().unwrap_or_else(gone),
+        };
+        Ok(refusals.into_iter().map(answer).collect())
     }
 
     /// Returns where the denoising of a row starts.
-    fn start(&mut self, row: &PolicyRow) -> Result<RowStart, PolicyError> {
-        let noise = self.noise(row.env);
+    fn start(&self, row: &PolicyRow) -> Result<RowStart, PolicyError> {
+        let noise = self.inference.noise(row.noise.seed(self.settings.seed));
         match &self.previous {
             Some(previous) => previous.start(row, &noise, self.inference.horizon()),
             None => Ok(RowStart::at(noise)),
@@ -122,9 +123,10 @@ impl Gr00tPolicy {
         let noises: Vec<Tensor> = (0..rows)
             .map(|row| self.inference.noise(row as u64))
             .collect();
-        let mut answers =
-            (0..2).flat_map(|_| self.inference.infer(&inputs, &noises, self.max_rows));
-        answers.try_for_each(|answer| answer.map(drop))
+        for _ in 0..2 {
+            self.inference.infer(&inputs, &noises, self.max_rows)?;
+        }
+        Ok(())
     }
 
     /// Returns what the checkpoint reads of an observation and of those before it, under its own
@@ -170,12 +172,6 @@ impl Gr00tPolicy {
     fn chunk(&self, actions: &[KeyActions]) -> Chunk {
         let rows = self.wiring.actions(actions, self.horizon);
         Chunk::new(rows.len() / self.horizon, rows)
-    }
-
-    /// Returns the noise from which the denoising of an environment's next chunk starts.
-    fn noise(&mut self, env: EnvIndex) -> Tensor {
-        let episode = self.episodes.entry(env).or_default();
-        self.inference.noise(episode.next_noise(self.settings.seed))
     }
 }
 
@@ -240,8 +236,6 @@ impl Policy for Gr00tPolicy {
             if let Some(previous) = &mut self.previous {
                 previous.forget(start.env);
             }
-            self.episodes
-                .insert(start.env, NoiseSource::new(start.seed));
         }
     }
 
@@ -249,8 +243,18 @@ impl Policy for Gr00tPolicy {
         self.history.see(env, observation);
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        self.infer(rows)
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let mut answers = Vec::with_capacity(rows.len());
+        for (row, inferred) in rows.iter().zip(self.infer(rows)?) {
+            let chunk = inferred.map(|RowChunk { predicted, actions }| {
+                if let Some(previous) = &mut self.previous {
+                    previous.keep(row.env, predicted);
+                }
+                self.chunk(&actions)
+            });
+            answers.push(chunk.into());
+        }
+        Ok(answers)
     }
 }
 

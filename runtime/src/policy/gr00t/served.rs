@@ -5,10 +5,10 @@ use jobs::policies::PolicyType;
 use jobs::seed;
 use tch::{Kind, Tensor};
 
-use crate::policy::gr00t::inference::{Gr00tInference, inference, open_processor};
+use crate::policy::gr00t::inference::{Gr00tInference, open_processor};
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::served::{Actions, Noise, PolicyRequest, Served, ServedSpec};
-use crate::policy::{Checkpoints, InferenceError, PolicyError};
+use crate::policy::{Checkpoints, InferenceError, PolicyError, RowError};
 use gr00t::client::ClientObservations;
 use gr00t::processor::{KeyActions, RowInputs};
 
@@ -20,7 +20,7 @@ pub struct Gr00tServed {
 }
 
 /// The range of one request's rows within the batch.
-type BatchPlace = Result<std::ops::Range<usize>, PolicyError>;
+type BatchPlace = Result<std::ops::Range<usize>, InferenceError>;
 
 impl Gr00tServed {
     /// Loads the checkpoint that the settings name.
@@ -55,15 +55,14 @@ impl Gr00tServed {
     fn rows<'a>(
         observations: &'a ClientObservations,
         noise: &[Noise],
-    ) -> Result<Vec<RowInputs<'a>>, PolicyError> {
-        let rows = observations.rows().map_err(inference)?;
+    ) -> Result<Vec<RowInputs<'a>>, InferenceError> {
+        let rows = observations.rows()?;
         match rows.len() {
-            0 => Err(InferenceError::NoRows.into()),
+            0 => Err(InferenceError::NoRows),
             rows if rows != noise.len() => Err(InferenceError::Noises {
                 rows,
                 noises: noise.len(),
-            }
-            .into()),
+            }),
             _ => Ok(rows),
         }
     }
@@ -104,7 +103,7 @@ impl Served for Gr00tServed {
         &mut self,
         requests: &[PolicyRequest],
         max_rows: usize,
-    ) -> Vec<Result<Actions, PolicyError>> {
+    ) -> Result<Vec<Result<Actions, InferenceError>>, PolicyError> {
         let modalities = self.inference.processor().modalities();
         let observations = requests
             .iter()
@@ -114,7 +113,7 @@ impl Served for Gr00tServed {
         for (request, observations) in requests.iter().zip(&observations) {
             let rows = match observations {
                 Ok(observations) => Self::rows(observations, &request.noise),
-                Err(err) => Err(inference(err.clone())),
+                Err(err) => Err(err.clone().into()),
             };
             places.push(rows.map(|rows| {
                 let from = raws.len();
@@ -125,28 +124,28 @@ impl Served for Gr00tServed {
         }
         let mut rows: Vec<_> = self
             .inference
-            .infer(&raws, &noises, max_rows)
+            .infer(&raws, &noises, max_rows)?
             .into_iter()
             .map(Some)
             .collect();
         let take = |place: BatchPlace| {
             place.and_then(|place| together(rows[place].iter_mut().filter_map(Option::take)))
         };
-        places.into_iter().map(take).collect()
+        Ok(places.into_iter().map(take).collect())
     }
 }
 
 /// Concatenates the rows of one request, key by key.
 fn together(
-    rows: impl Iterator<Item = Result<Vec<KeyActions>, PolicyError>>,
-) -> Result<Actions, PolicyError> {
+    rows: impl Iterator<Item = Result<Vec<KeyActions>, RowError>>,
+) -> Result<Actions, InferenceError> {
     let mut all = Actions {
         rows: 0,
         horizon: 0,
         keys: Vec::new(),
     };
     for row in rows {
-        let row = row?;
+        let row = row.map_err(|RowError(reason)| InferenceError::Row { reason })?;
         all.rows += 1;
         all.horizon = row
             .first()

@@ -12,7 +12,7 @@ use crate::policy::openpi::settings::OpenpiSettings;
 use crate::policy::remote::inputs::{self, InputSource};
 use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
 use wire::{Array, Dialect, Key, Value, WireError};
 
 /// A server's policy that acts in one environment.
@@ -77,7 +77,7 @@ impl Openpi {
 
     fn chunk(&self, answer: &Bytes) -> Result<Chunk, PolicyError> {
         chunk(answer, self.settings.chunk_length, self.action_dim)
-            .map_err(|reason| self.settings.server.error(format!("infer: {reason}")))
+            .map_err(|reason| self.settings.server.refusal(format!("infer: {reason}")))
     }
 }
 
@@ -162,19 +162,19 @@ impl Policy for Openpi {
     /// The protocol has no episodes.
     fn reset(&mut self, _: &[EpisodeReset]) {}
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let chunks = self.ask_all(rows);
-        if chunks.is_err() {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let answers = self.ask_all(rows);
+        if answers.is_err() {
             // Close the connections, so that outstanding answers are discarded.
             self.callers.clear();
         }
-        chunks
+        answers
     }
 }
 
 impl Openpi {
-    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let mut chunks: Vec<Option<Chunk>> = rows.iter().map(|_| None).collect();
+    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let mut answers: Vec<Option<RowAnswer>> = rows.iter().map(|_| None).collect();
         let mut waiting: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate().rev() {
             waiting
@@ -185,29 +185,33 @@ impl Openpi {
         // Every connection has at most one outstanding request, so a server that is slow to read
         // cannot deadlock with us.
         while waiting.values().any(|rows| !rows.is_empty()) {
-            let round: Vec<(usize, usize)> = waiting
-                .iter_mut()
-                .filter_map(|(connection, rows)| Some((*connection, rows.pop()?)))
-                .collect();
-            let mut requests = Vec::with_capacity(round.len());
-            for (connection, row) in &round {
-                let request = self.request(&rows[*row].observation)?;
+            let mut round = Vec::new();
+            for (connection, waiting) in &mut waiting {
+                let Some(index) = waiting.pop() else {
+                    continue;
+                };
+                match self.request(&rows[index].observation) {
+                    Ok(request) => round.push((*connection, index, request)),
+                    Err(err) => answers[index] = Some(RowAnswer::of(Err(err))?),
+                }
+            }
+            for (connection, _, request) in &round {
                 let new = || Caller::new(&self.settings.server, &self.lifeline);
                 self.callers
                     .entry(*connection)
                     .or_insert_with(new)
-                    .begin(&request);
-                requests.push(request);
+                    .begin(request);
             }
-            for ((connection, row), request) in round.into_iter().zip(&requests) {
+            for (connection, index, request) in round {
                 let Some(caller) = self.callers.get_mut(&connection) else {
                     continue;
                 };
-                let answer = caller.finish("infer", request)?;
-                chunks[row] = Some(self.chunk(&answer)?);
+                let answer = caller.finish("infer", &request);
+                let chunk = answer.and_then(|answer| self.chunk(&answer));
+                answers[index] = Some(RowAnswer::of(chunk)?);
             }
         }
-        Ok(chunks.into_iter().flatten().collect())
+        Ok(answers.into_iter().flatten().collect())
     }
 }
 

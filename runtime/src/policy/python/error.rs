@@ -92,16 +92,6 @@ pub enum WorkerError {
         /// What the worker says.
         reason: String,
     },
-    /// An action of a row is no finite number.
-    #[error("`act` gave {value} as `{name}` of step {step}")]
-    NotFinite {
-        /// The number.
-        value: f32,
-        /// Name of the action.
-        name: String,
-        /// Index of the step in the chunk.
-        step: usize,
-    },
     /// The policy keeps a state for each episode, which ended with its worker.
     #[error("its worker was restarted, which has ended the state that the policy kept")]
     StateLost,

@@ -35,6 +35,7 @@ use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Chunk, EpisodeReset, InferenceError, Lifeline, Policy, PolicyError, PolicyRow, PolicySpec,
+    RowAnswer, RowError,
 };
 
 pub use error::{OutputLines, WorkerError};
@@ -66,8 +67,6 @@ pub struct PythonPolicy {
 #[derive(Clone, Copy, Debug)]
 struct PolicyEpisode {
     start: EpisodeReset,
-    /// Number of chunks that the policy has given.
-    calls: u64,
     /// Number of workers that had failed when the policy was told of the episode; `None` before
     /// its first call.
     told_after: Option<u64>,
@@ -172,42 +171,36 @@ impl PythonPolicy {
     ///
     /// # Errors
     /// Returns the errors that end the job: too many restarts, and a stop.
-    fn part(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let dim = self.terms.env.action.names.len();
+    fn part(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let revived = self.revive();
-        let mut chunks: Vec<Option<Chunk>> = rows
-            .iter()
-            .map(|row| {
-                let refused = self.check(row).err();
-                refused.map(|err| Chunk::failed(dim, &err.to_string()))
-            })
-            .collect();
+        let refusal = |row| Some(RowAnswer::Failed(self.check(row).err()?.into()));
+        let mut answers: Vec<Option<RowAnswer>> = rows.iter().map(refusal).collect();
         let fit: Vec<&PolicyRow> = rows
             .iter()
-            .zip(&chunks)
+            .zip(&answers)
             .filter_map(|(row, failed)| failed.is_none().then_some(row))
             .collect();
         if fit.is_empty() && revived.is_ok() {
-            return Ok(chunks.into_iter().flatten().collect());
+            return Ok(answers.into_iter().flatten().collect());
         }
         let answered = revived.and_then(|()| self.ask(&fit));
         let mut given = match answered {
-            Ok(given) => given,
+            Ok(given) => given.into_iter().map(RowAnswer::Chunk).collect(),
             Err(err @ (WorkerError::GivenUp { .. } | WorkerError::Stopped { .. })) => {
                 return Err(permanent(&self.terms, err));
             }
             Err(err) => {
-                let err = inference(&self.terms, err).to_string();
-                vec![Chunk::failed(dim, &err); fit.len()]
+                let err = RowError::from(inference(&self.terms, err));
+                vec![RowAnswer::Failed(err); fit.len()]
             }
         }
         .into_iter();
-        for chunk in &mut chunks {
-            if chunk.is_none() {
-                *chunk = given.next();
+        for answer in &mut answers {
+            if answer.is_none() {
+                *answer = given.next();
             }
         }
-        Ok(chunks.into_iter().flatten().collect())
+        Ok(answers.into_iter().flatten().collect())
     }
 
     /// Checks that a row can be asked for.
@@ -279,7 +272,10 @@ impl PythonPolicy {
         };
         let length = actions.len() / rows.len();
         let chunks = actions.chunks_exact(length);
-        Ok(chunks.map(|chunk| self.chunk(numbers(chunk))).collect())
+        let dim = self.terms.env.action.names.len();
+        Ok(chunks
+            .map(|chunk| Chunk::new(dim, numbers(chunk)))
+            .collect())
     }
 
     /// Returns the packet of a call, and remembers that the policy knows its episodes.
@@ -300,28 +296,11 @@ impl PythonPolicy {
                 resets.push(index);
                 known.told_after = Some(self.failures);
             }
-            let step = known.calls * self.chunk_length as u64;
-            known.calls += 1;
+            let step = row.noise.inference * self.chunk_length as u64;
             let EpisodeReset { episode, seed, .. } = known.start;
             entries.push(json!([env.0, episode, seed, step, place]));
         }
         json!({"rows": entries, "texts": texts, "reset": resets})
-    }
-
-    /// Returns the chunk of one row, which has failed if a number is not finite.
-    fn chunk(&self, values: Vec<f32>) -> Chunk {
-        let names = &self.terms.env.action.names;
-        match values.iter().position(|value| !value.is_finite()) {
-            None => Chunk::new(names.len(), values),
-            Some(place) => {
-                let err = WorkerError::NotFinite {
-                    value: values[place],
-                    name: names[place % names.len()].clone(),
-                    step: place / names.len(),
-                };
-                Chunk::failed(names.len(), &inference(&self.terms, err).to_string())
-            }
-        }
     }
 }
 
@@ -357,7 +336,6 @@ fn no_start(env: EnvIndex) -> PolicyEpisode {
             episode: 0,
             seed: 0,
         },
-        calls: 0,
         told_after: None,
     }
 }
@@ -443,7 +421,7 @@ impl Policy for PythonPolicy {
         self.history.see(env, observation);
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let parts = rows.chunks(self.rows).map(|rows| self.part(rows));
         Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
     }

@@ -69,7 +69,9 @@ impl<C: ServerConnection> Caller<C> {
     /// Opens the connection if there is none.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Remote`] if the server stays unreachable or is not a policy server.
+    /// Returns [`PolicyError::Remote`] if the server stays unreachable, and
+    /// [`InferenceError::Refused`](crate::policy::InferenceError::Refused) if it is not a policy
+    /// server.
     pub fn meet(&mut self) -> Result<(), PolicyError> {
         self.retry("connecting", |caller| caller.connected().map(drop))
     }
@@ -77,7 +79,9 @@ impl<C: ServerConnection> Caller<C> {
     /// Sends a request and waits for its answer; `what` names the request in errors.
     ///
     /// # Errors
-    /// Fails like [`Caller::meet`].
+    /// Returns [`PolicyError::Remote`] if the server stays unreachable, and
+    /// [`InferenceError::Refused`](crate::policy::InferenceError::Refused) if it rejects the
+    /// request.
     pub fn call(&mut self, what: &str, request: &Bytes) -> Result<Bytes, PolicyError> {
         self.begin(request);
         self.finish(what, request)
@@ -95,7 +99,7 @@ impl<C: ServerConnection> Caller<C> {
     /// Waits for the answer to a request that [`Caller::begin`] sent; sends it again if necessary.
     ///
     /// # Errors
-    /// Fails like [`Caller::meet`].
+    /// Fails like [`Caller::call`].
     pub fn finish(&mut self, what: &str, request: &Bytes) -> Result<Bytes, PolicyError> {
         self.retry(what, |caller| {
             if caller.begun.is_none() {
@@ -147,7 +151,7 @@ impl<C: ServerConnection> Caller<C> {
             let reason = match trouble {
                 CallError::Away(reason) => format!("{what}: {reason}"),
                 CallError::Wrong(reason) => {
-                    return Err(self.server.error(format!("{what}: {reason}")));
+                    return Err(self.server.refusal(format!("{what}: {reason}")));
                 }
                 CallError::Cut => {
                     return Err(self

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::policy::remote::{Resolver, TlsTrust};
-use crate::policy::{PolicyError, argument};
+use crate::policy::{InferenceError, PolicyError, argument};
 use jobs::policies::SettingsReader;
 
 /// How long a server may be unreachable unless `remote_retry_s` says otherwise; large models take
@@ -111,18 +111,31 @@ impl PolicyServer {
             .collect()
     }
 
-    /// Returns an error about this server. A reason may be as long as an answer, so it is
-    /// truncated.
-    pub fn error(&self, mut reason: String) -> PolicyError {
-        if reason.len() > LONGEST_REASON {
-            reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
-            reason.push('…');
-        }
+    /// Returns an error about this server, which ends the job.
+    pub fn error(&self, reason: String) -> PolicyError {
         PolicyError::Remote {
             server: self.to_string(),
-            reason,
+            reason: shortened(reason),
         }
     }
+
+    /// Returns an error about an answer of this server, which may be due to what it was asked.
+    pub fn refusal(&self, reason: String) -> PolicyError {
+        InferenceError::Refused {
+            server: self.to_string(),
+            reason: shortened(reason),
+        }
+        .into()
+    }
+}
+
+/// Shortens a reason, which may be as long as an answer.
+fn shortened(mut reason: String) -> String {
+    if reason.len() > LONGEST_REASON {
+        reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+        reason.push('…');
+    }
+    reason
 }
 
 impl fmt::Display for PolicyServer {

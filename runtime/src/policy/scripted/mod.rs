@@ -24,7 +24,7 @@ use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, require_state,
+    Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer, require_state,
 };
 use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
 
@@ -231,9 +231,9 @@ impl Policy for Scripted {
         }
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         rows.iter()
-            .map(|row| self.chunk(row.env, &row.observation))
+            .map(|row| RowAnswer::of(self.chunk(row.env, &row.observation)))
             .collect()
     }
 }
@@ -378,7 +378,7 @@ mod tests {
     use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
     use crate::env::{EnvIndex, Lockstep, Render, Step};
     use crate::policy::scripted::Scripted;
-    use crate::policy::tests::row;
+    use crate::policy::tests::{chunks, row};
     use crate::policy::{EpisodeReset, Policy};
 
     const COPY: EnvIndex = EnvIndex(0);
@@ -398,7 +398,7 @@ mod tests {
         }]);
         loop {
             let rows = [row(COPY.0, observation.clone())];
-            let chunk = policy.act(&rows).unwrap().remove(0);
+            let chunk = chunks(policy.act(&rows)).remove(0);
             for index in 0..taken {
                 let action = chunk.action(index).unwrap().to_vec();
                 let step = env.step(&[(COPY, action)], Render::No).remove(0).unwrap();

@@ -46,8 +46,7 @@ pub fn serve(
         (Serving::Refused(reason), _, _) => Err(PolicyError::not_served(policy.name(), reason)),
         (Serving::Interface | Serving::OwnKeys, Some(env), _) => {
             let made = crate::policy::make(policy_type, config, env, checkpoints, lifeline)?;
-            let device = checkpoints.device();
-            Ok(Box::new(ServedPolicy::new(policy, made, env, device)?))
+            Ok(Box::new(ServedPolicy::new(policy, made, env)?))
         }
         (Serving::OwnKeys, None, PolicyType::Gr00t) => Ok(Box::new(Gr00tServed::new(
             Gr00tSettings::read(config)?,

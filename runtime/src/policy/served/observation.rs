@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gr00t::client::{PyArray, PyObject};
 
 use crate::env::{EnvSpec, Frame, Observation};
-use crate::policy::{InferenceError, PolicyError};
+use crate::policy::InferenceError;
 
 /// The observations of a request.
 pub struct ClientRows<'a> {
@@ -29,7 +29,7 @@ impl<'a> ClientRows<'a> {
         env: &'a EnvSpec,
         has_video: bool,
         [rows, steps]: [usize; 2],
-    ) -> Result<Self, PolicyError> {
+    ) -> Result<Self, InferenceError> {
         let array = |part: &str, key: &str| match observation.get(part)?.get(key)? {
             PyObject::Array(array) => Some(array),
             _ => None,
@@ -55,7 +55,7 @@ impl<'a> ClientRows<'a> {
         }
         let instructions = texts(observation.get("language"));
         if instructions.len() != rows {
-            return Err(InferenceError::NoRows.into());
+            return Err(InferenceError::NoRows);
         }
         Ok(Self {
             video,

@@ -6,7 +6,7 @@ use gr00t::client::PyObject;
 use gr00t::processor::{KeyActions, Modalities};
 use serde_json::Value;
 
-use crate::policy::PolicyError;
+use crate::policy::{InferenceError, PolicyError, check_finite};
 
 /// The properties of a policy that clients can ask for.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ pub struct ClientEpisodeRow {
     pub number: u64,
     /// Seed of the row's episode.
     pub seed: u64,
-    /// Number of requests in the episode before this one.
+    /// Number of requests in the episode before this one that were answered.
     pub inference: u64,
 }
 
@@ -119,6 +119,25 @@ pub struct Actions {
 }
 
 impl Actions {
+    /// Refuses actions of which a number is not finite.
+    ///
+    /// # Errors
+    /// Returns [`InferenceError::NotFinite`] for the first one.
+    pub fn check_finite(&self, card: &ServedSpec) -> Result<(), InferenceError> {
+        let mut before = 0;
+        for KeyActions { key, width, values } in &self.keys {
+            let name = |at: usize| match card.action_names.get(before + at) {
+                Some(name) => name.clone(),
+                None => format!("{key}[{at}]"),
+            };
+            for row in values.chunks(self.horizon * width) {
+                check_finite(card.policy, row, *width, name)?;
+            }
+            before += width;
+        }
+        Ok(())
+    }
+
     /// Appends the rows of `more`; the rows that are there first determine the keys and the number
     /// of steps.
     pub fn append(&mut self, more: Self) {
@@ -142,11 +161,14 @@ pub trait Served {
 
     /// Returns one answer per request, in order; at most `max_rows` rows go into one pass of a
     /// network. An error in one request does not affect the others.
+    ///
+    /// # Errors
+    /// Returns the reason if the policy itself has failed.
     fn answer(
         &mut self,
         requests: &[PolicyRequest],
         max_rows: usize,
-    ) -> Vec<Result<Actions, PolicyError>>;
+    ) -> Result<Vec<Result<Actions, InferenceError>>, PolicyError>;
 
     /// Forgets a client that has disconnected.
     fn leave(&mut self, _client: ClientId) {}

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::env::EnvIndex;
-use crate::policy::EpisodeReset;
 use crate::policy::served::request::{ClientEpisodeRow, ClientId};
+use crate::policy::{EpisodeReset, RowNoise};
 
 /// The slots of all clients.
 #[derive(Debug, Default)]
@@ -24,6 +24,10 @@ struct ClientSlot {
     index: usize,
     /// Number of the episode that the policy was told of.
     episode: u64,
+    /// The client's number of the request, which counts up only once a request was answered.
+    request: u64,
+    /// Number of requests of the episode before it that had this row and were answered.
+    inference: u64,
 }
 
 /// A slot, and the episode that starts in it.
@@ -33,6 +37,8 @@ pub struct SlotEpisode {
     pub env: EnvIndex,
     /// The episode, if the policy has to be told of it.
     pub start: Option<EpisodeReset>,
+    /// What determines the noise of the row.
+    pub noise: RowNoise,
 }
 
 impl ClientSlots {
@@ -40,6 +46,10 @@ impl ClientSlots {
     pub fn slot(&mut self, row: &ClientEpisodeRow) -> SlotEpisode {
         let place = (row.client, row.row);
         let known = self.taken.get(&place).copied();
+        let same_episode = known.filter(|slot| slot.episode == row.number);
+        let inference = same_episode.map_or(0, |slot| {
+            slot.inference + u64::from(slot.request != row.inference)
+        });
         let index = match known {
             Some(slot) => slot.index,
             None => self.take(),
@@ -47,17 +57,22 @@ impl ClientSlots {
         let slot = ClientSlot {
             index,
             episode: row.number,
+            request: row.inference,
+            inference,
         };
         self.taken.insert(place, slot);
         let env = EnvIndex(index);
-        let is_known = known.is_some_and(|slot| slot.episode == row.number);
         SlotEpisode {
             env,
-            start: (!is_known).then_some(EpisodeReset {
+            start: same_episode.is_none().then_some(EpisodeReset {
                 env,
                 episode: row.number,
                 seed: row.seed,
             }),
+            noise: RowNoise {
+                episode_seed: row.seed,
+                inference,
+            },
         }
     }
 
@@ -73,6 +88,10 @@ impl ClientSlots {
         SlotEpisode {
             env,
             start: Some(start),
+            noise: RowNoise {
+                episode_seed: seed,
+                inference: 0,
+            },
         }
     }
 
@@ -137,6 +156,25 @@ mod tests {
         assert!(start(0).is_none());
         assert_eq!(start(1).unwrap().seed, 11);
         assert!(start(1).is_none());
+    }
+
+    #[test]
+    fn inferences_count_once_they_are_answered_and_only_for_the_rows_that_they_had() {
+        let mut slots = ClientSlots::default();
+        let mut inference = |row_index, number, request| {
+            let row = ClientEpisodeRow {
+                inference: request,
+                ..row(1, row_index, number)
+            };
+            slots.slot(&row).noise.inference
+        };
+        // The second request is sent again, because it had no answer.
+        assert_eq!(
+            [0, 1, 1, 2].map(|request| inference(0, 0, request)),
+            [0, 1, 1, 2]
+        );
+        assert_eq!([0, 2].map(|request| inference(1, 0, request)), [0, 1]);
+        assert_eq!([0, 1].map(|request| inference(0, 1, request)), [0, 1]);
     }
 
     #[test]

@@ -18,13 +18,6 @@ pub(super) enum AnswerError {
         dim: usize,
         hint: &'static str,
     },
-    /// A number is NaN or infinite.
-    #[error("its action {step} has {value} as {name}")]
-    NotFinite {
-        value: f32,
-        name: String,
-        step: usize,
-    },
 }
 
 /// What to do about a chunk of which nobody said how much is to be executed.
@@ -37,11 +30,11 @@ const ONE_AT_A_TIME: &str = "; a server that sends one action needs no action_ch
 pub(super) fn chunk(
     payload: &Value,
     chunk_length: Option<usize>,
-    names: &[String],
+    dim: usize,
 ) -> Result<Chunk, AnswerError> {
     let actions = payload.get("actions").or_else(|| payload.get("action"));
     let (shape, numbers) = actions.and_then(numbers).ok_or(AnswerError::NoActions)?;
-    let (horizon, dim) = (chunk_length.unwrap_or(1), names.len());
+    let horizon = chunk_length.unwrap_or(1);
     let fits = match shape[..] {
         [width] => width == dim && horizon == 1,
         [1, width] => width == dim && horizon == 1,
@@ -61,15 +54,7 @@ pub(super) fn chunk(
             hint,
         });
     }
-    let numbers = numbers[..horizon * dim].to_vec();
-    match numbers.iter().position(|number| !number.is_finite()) {
-        None => Ok(Chunk::new(dim, numbers)),
-        Some(place) => Err(AnswerError::NotFinite {
-            value: numbers[place],
-            name: names[place % dim].clone(),
-            step: place / dim,
-        }),
-    }
+    Ok(Chunk::new(dim, numbers[..horizon * dim].to_vec()))
 }
 
 /// Returns shape and numbers of an array, or of a list of numbers or of such lists.

@@ -14,7 +14,7 @@ use crate::policy::vla_eval::mapping::ObservationMapping;
 use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::vla_eval::settings::VlaEvalSettings;
 use crate::policy::{
-    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer, RowError,
 };
 
 /// A model server's policy that acts in one environment.
@@ -27,8 +27,7 @@ pub(super) struct VlaEvalPolicy {
     sessions: BTreeMap<EnvIndex, VlaEvalSession>,
     /// Name of the environment, which the server is told.
     env: String,
-    /// Names of the components of an action.
-    names: Vec<String>,
+    action_dim: usize,
     notes: Vec<String>,
 }
 
@@ -54,7 +53,7 @@ impl VlaEvalPolicy {
             lifeline: lifeline.clone(),
             sessions: BTreeMap::from([(EnvIndex(0), first)]),
             env: env.name.clone(),
-            names: env.action.names.clone(),
+            action_dim: env.action.names.len(),
             notes,
             settings,
         })
@@ -79,36 +78,35 @@ impl VlaEvalPolicy {
         self.mapping.observation(observation, words)
     }
 
-    fn failed(&self, reason: &str) -> Chunk {
-        Chunk::failed(self.names.len(), reason)
-    }
-
-    fn chunk(&self, payload: &Value) -> Chunk {
-        let chunk = answer::chunk(payload, self.settings.chunk_length, &self.names);
-        chunk.unwrap_or_else(|err| {
-            let err = self.settings.server.error(format!("observation: {err}"));
-            self.failed(&err.to_string())
-        })
+    fn answer(&self, payload: &Value) -> Result<RowAnswer, PolicyError> {
+        let chunk = answer::chunk(payload, self.settings.chunk_length, self.action_dim);
+        let refused = |err| self.settings.server.refusal(format!("observation: {err}"));
+        RowAnswer::of(chunk.map_err(refused))
     }
 
     /// Asks for all rows; every session has at most one outstanding observation.
-    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let mut asked = Vec::with_capacity(rows.len());
         for row in rows {
-            let observation = self.observation(&row.observation)?;
-            self.session(row.env).begin(&observation);
+            let observation = self.observation(&row.observation);
+            if let Ok(observation) = &observation {
+                self.session(row.env).begin(observation);
+            }
             asked.push((row.env, observation));
         }
-        let mut chunks = Vec::with_capacity(rows.len());
+        let mut answers = Vec::with_capacity(rows.len());
         for (env, observation) in asked {
-            let chunk = match self.session(env).finish(&observation) {
-                Ok(payload) => self.chunk(&payload),
-                Err(SessionError::Episode(reason)) => self.failed(&reason),
-                Err(SessionError::Job(err)) => return Err(err),
+            let answer = match observation {
+                Ok(observation) => match self.session(env).finish(&observation) {
+                    Ok(payload) => self.answer(&payload)?,
+                    Err(SessionError::Episode(reason)) => RowAnswer::Failed(RowError(reason)),
+                    Err(SessionError::Job(err)) => return Err(err),
+                },
+                Err(err) => RowAnswer::of(Err(err))?,
             };
-            chunks.push(chunk);
+            answers.push(answer);
         }
-        Ok(chunks)
+        Ok(answers)
     }
 }
 
@@ -153,12 +151,12 @@ impl Policy for VlaEvalPolicy {
         }
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let chunks = self.ask_all(rows);
-        if chunks.is_err() {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let answers = self.ask_all(rows);
+        if answers.is_err() {
             let sessions = self.sessions.values_mut();
             sessions.for_each(VlaEvalSession::disconnect);
         }
-        chunks
+        answers
     }
 }

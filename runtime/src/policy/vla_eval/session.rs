@@ -173,7 +173,7 @@ impl VlaEvalSession {
     }
 
     fn lost(&self, reason: &str) -> SessionError {
-        let err = self.server.error(format!("observation: {reason}"));
+        let err = self.server.refusal(format!("observation: {reason}"));
         SessionError::Episode(err.to_string())
     }
 

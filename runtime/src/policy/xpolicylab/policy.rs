@@ -12,7 +12,7 @@ use crate::policy::xpolicylab::adapter::Adapter;
 use crate::policy::xpolicylab::connection::{XpolicylabConnection, fresh_id};
 use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
 use crate::policy::xpolicylab::settings::XpolicylabSettings;
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec};
+use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
 use wire::{Array, Key, Value};
 
 /// Version of the format of observations that are sent.
@@ -92,7 +92,12 @@ impl Xpolicylab {
         let what = message_type.name();
         let answer = self.caller.call(what, &request.with(payload))?;
         frame::payload(&answer, message_type, &message_id)
-            .map_err(|reason| self.settings.server.error(format!("{what}: {reason}")))
+            .map_err(|reason| self.settings.server.refusal(format!("{what}: {reason}")))
+    }
+
+    /// Closes the connection, so that an outstanding answer is discarded.
+    fn reconnect(&mut self) {
+        self.caller = Caller::new(&self.settings.server, &self.lifeline);
     }
 
     fn next_id(&mut self) -> String {
@@ -130,7 +135,7 @@ impl Xpolicylab {
         let answer = self.ask(MessageType::Infer, &id, step, payload)?;
         let most = self.settings.chunk_length;
         read_chunk(&answer, &self.settings.action_keys, self.action_dim, most)
-            .map_err(|reason| self.settings.server.error(format!("infer: {reason}")))
+            .map_err(|reason| self.settings.server.refusal(format!("infer: {reason}")))
     }
 
     /// Returns an observation in XPolicyLab's format v1.0.
@@ -260,15 +265,21 @@ impl Policy for Xpolicylab {
         }
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let chunks = self
-            .begin_trials()
-            .and_then(|()| rows.iter().map(|row| self.infer(row)).collect());
-        if chunks.is_err() {
-            // Close the connection, so that an outstanding answer is discarded.
-            self.caller = Caller::new(&self.settings.server, &self.lifeline);
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let begun = self.begin_trials();
+        if begun.is_err() {
+            self.reconnect();
         }
-        chunks
+        begun?;
+        let mut answers = Vec::with_capacity(rows.len());
+        for row in rows {
+            let chunk = self.infer(row);
+            if chunk.is_err() {
+                self.reconnect();
+            }
+            answers.push(RowAnswer::of(chunk)?);
+        }
+        Ok(answers)
     }
 }
 

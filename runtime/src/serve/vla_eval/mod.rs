@@ -165,9 +165,7 @@ impl VlaEvalClient {
         let decode = move || observation::validated(&steps, &card, &limits);
         let asked = self.server.decode(self.id, decoded, decode).await??;
         self.server.stats.asked("infer");
-        let rows = asked.rows;
-        let request = asked.request(|rows| self.episode.noise(rows, &self.server.card));
-        let actions = self.server.ask(self.id, rows, request).await?;
+        let actions = self.episode.ask(&self.server, asked).await?;
         let executed = self.server.chunk_size.unwrap_or(actions.horizon);
         self.chunk = (0..actions.horizon.min(executed))
             .map(|step| at(&actions, step))

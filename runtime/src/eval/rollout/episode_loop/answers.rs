@@ -18,11 +18,11 @@ use crate::eval::rollout::episode_loop::restart::{self, Restart};
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::env_group::AnswerKey;
-use crate::policy::{Account, Chunk, EpisodeReset, InferenceError, PolicyError};
+use crate::policy::{Account, EpisodeReset, InferenceError, PolicyError, RowAnswer, RowError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_, '_> {
-    /// Gives the chunks of an inference to the environments of a group.
+    /// Gives the answers of an inference to the environments of a group.
     pub(super) fn on_inference(
         &mut self,
         index: usize,
@@ -30,16 +30,16 @@ impl EpisodeLoop<'_, '_> {
         waited: Duration,
     ) -> Result<(), JobError> {
         let InferenceResult {
-            chunks,
+            answers,
             took,
             shortage,
         } = inference;
         self.totals.shortage = shortage;
-        let chunks = chunks?;
+        let answers = answers?;
         self.totals.infer.add(took);
         tracing::trace!(
             group = index,
-            rows = chunks.len(),
+            rows = answers.len(),
             ms = took.as_secs_f64() * 1e3,
             "inferred"
         );
@@ -49,40 +49,40 @@ impl EpisodeLoop<'_, '_> {
             self.totals.inferred += took;
         }
         let needs_chunk = std::mem::take(&mut self.groups[index].thinking);
-        self.check(&chunks, needs_chunk.len())?;
+        self.check(&answers, needs_chunk.len())?;
         let delay = self.active.latency.steps(waited);
-        for (env, chunk) in needs_chunk.into_iter().zip(chunks) {
+        for (env, answer) in needs_chunk.into_iter().zip(answers) {
             if let Some(live) = self.live.get_mut(&env) {
                 live.infer_calls += 1;
                 if live.length > 0 {
                     live.latency.add(delay);
                 }
             }
-            if let Some(reason) = chunk.failure() {
-                self.on_failed_chunk(index, env, reason)?;
-            } else if chunk.is_end() {
-                self.ended_by_policy(index, env)?;
-            } else {
-                if self.active.latency.fixed().is_some() {
-                    let length = self.active.policy.chunk_length as u64;
-                    latency::check(delay, length, chunk.horizon() as u64)?;
+            match answer {
+                RowAnswer::Failed(reason) => self.on_failed_row(index, env, reason)?,
+                RowAnswer::End => self.ended_by_policy(index, env)?,
+                RowAnswer::Chunk(chunk) => {
+                    if self.active.latency.fixed().is_some() {
+                        let length = self.active.policy.chunk_length as u64;
+                        latency::check(delay, length, chunk.horizon() as u64)?;
+                    }
+                    let schedule = &mut self.groups[index].schedule;
+                    schedule.add_chunk(env, chunk, delay as usize);
                 }
-                let schedule = &mut self.groups[index].schedule;
-                schedule.add_chunk(env, chunk, delay as usize);
             }
         }
         Ok(())
     }
 
-    fn check(&self, chunks: &[Chunk], rows: usize) -> Result<(), JobError> {
+    fn check(&self, answers: &[RowAnswer], rows: usize) -> Result<(), JobError> {
         let dim = self.envs.spec().action.names.len();
-        let has_dim = |chunk: &Chunk| chunk.action(0).is_some_and(|row| row.len() == dim);
-        if chunks.len() == rows && chunks.iter().all(has_dim) {
+        let mut chunks = answers.iter().filter_map(RowAnswer::chunk);
+        if answers.len() == rows && chunks.all(|chunk| chunk.action_dim() == dim) {
             return Ok(());
         }
         let wrong = InferenceError::Chunks {
             policy: self.job().policy_type.clone(),
-            found: chunks.len(),
+            found: answers.len(),
             rows,
             dim,
         };
@@ -90,11 +90,11 @@ impl EpisodeLoop<'_, '_> {
     }
 
     /// Ends an episode as an error, because the policy has no chunk for it.
-    fn on_failed_chunk(
+    fn on_failed_row(
         &mut self,
         index: usize,
         env: EnvIndex,
-        reason: &str,
+        RowError(reason): RowError,
     ) -> Result<(), JobError> {
         self.recording.forget(env)?;
         self.groups[index].schedule.end(env);
@@ -103,10 +103,10 @@ impl EpisodeLoop<'_, '_> {
         };
         if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
             // The steps of the job would never be taken.
-            let (reason, episode) = (reason.to_owned(), live.episode);
+            let episode = live.episode;
             return Err(PolicyError::from(InferenceError::NoFirstChunk { reason, episode }).into());
         }
-        let errored = live.errored(self.job(), self.place(env), reason.to_owned());
+        let errored = live.errored(self.job(), self.place(env), reason);
         self.recording.log.errored_episode(errored)
     }
 

@@ -13,7 +13,7 @@ use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
-use crate::policy::{Continuation, PolicyRow};
+use crate::policy::{Continuation, PolicyRow, RowNoise};
 
 /// Commands for the environments of a group.
 type Commands = Vec<(EnvIndex, Command)>;
@@ -76,6 +76,10 @@ impl EpisodeLoop<'_, '_> {
             env,
             observation: Arc::clone(&live.observation),
             continues: steps.map(|steps| Continuation { steps, delay }),
+            noise: RowNoise {
+                episode_seed: live.seed,
+                inference: live.infer_calls,
+            },
         })
     }
 

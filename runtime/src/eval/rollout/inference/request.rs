@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::{
-    Account, Chunk, EpisodeReset, InferenceError, Over, PolicyError, PolicyRow, PolicySpec,
+    Account, EpisodeReset, InferenceError, Over, PolicyError, PolicyRow, PolicySpec, RowAnswer,
     Shortage,
 };
 
@@ -37,8 +37,8 @@ pub struct PolicyInfo {
 /// The result of an inference.
 #[derive(Debug)]
 pub struct InferenceResult {
-    /// One chunk for each row, in order.
-    pub chunks: Result<Vec<Chunk>, PolicyError>,
+    /// One answer for each row, in order.
+    pub answers: Result<Vec<RowAnswer>, PolicyError>,
     /// Duration of the call.
     pub took: Duration,
     /// Memory shortages that the policy has reported since it was made.
@@ -66,7 +66,7 @@ impl Drop for InferenceReply {
     fn drop(&mut self) {
         if let Some(give) = self.0.take() {
             give(InferenceResult {
-                chunks: Err(gone()),
+                answers: Err(gone()),
                 took: Duration::ZERO,
                 shortage: Shortage::default(),
             });
@@ -98,13 +98,13 @@ pub enum InferenceRequest {
     Reset(EpisodeReset),
     /// Shows an observation.
     Observe(EnvIndex, Arc<Observation>),
-    /// Asks for action chunks.
+    /// Asks for answers.
     Infer {
         /// One row for each environment.
         rows: Vec<PolicyRow>,
         /// Maximum number of rows in one call of the policy.
         max_batch: usize,
-        /// Where the chunks go.
+        /// Where the answers go.
         reply: InferenceReply,
     },
     /// An episode is over.

@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 use serde_json::json;
 
 use super::*;
-use crate::policy::Chunk;
 use crate::policy::tests::env_spec;
+use crate::policy::{RowAnswer, RowNoise};
 
 fn job(policy: &str) -> Job {
     let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "policy_type": policy,
@@ -22,18 +22,19 @@ fn rows(count: usize) -> Vec<PolicyRow> {
             env: EnvIndex(env),
             observation: Arc::new(Observation::empty()),
             continues: None,
+            noise: RowNoise::default(),
         })
         .collect()
 }
 
-fn chunks(
+fn answers(
     thread: &InferenceThread,
     count: usize,
     max_batch: usize,
-) -> Result<Vec<Chunk>, PolicyError> {
+) -> Result<Vec<RowAnswer>, PolicyError> {
     let (give, answer) = channel();
     thread.infer(rows(count), max_batch, move |result| {
-        drop(give.send(result.chunks))
+        drop(give.send(result.answers))
     });
     answer.recv().unwrap()
 }
@@ -54,9 +55,9 @@ fn rows_are_answered_in_order_in_batches_of_any_size() {
         })
     };
     begin();
-    let together = chunks(&thread, 3, usize::MAX).unwrap();
+    let together = answers(&thread, 3, usize::MAX).unwrap();
     begin();
-    assert_eq!(chunks(&thread, 3, 2).unwrap(), together);
+    assert_eq!(answers(&thread, 3, 2).unwrap(), together);
     assert_ne!(together[0], together[1]);
 }
 
@@ -64,7 +65,7 @@ fn rows_are_answered_in_order_in_batches_of_any_size() {
 fn an_inference_without_a_policy_is_an_error() {
     let thread = InferenceThread::start(Device::Cpu).unwrap();
     assert_eq!(
-        chunks(&thread, 1, 1).unwrap_err().to_string(),
+        answers(&thread, 1, 1).unwrap_err().to_string(),
         "no policy was made"
     );
 }
@@ -119,7 +120,7 @@ fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
 fn an_unanswered_question_answers_itself() {
     let (give, answer) = channel();
     drop(InferenceReply::new(move |result: InferenceResult| {
-        drop(give.send(result.chunks))
+        drop(give.send(result.answers))
     }));
     assert_eq!(
         answer.recv().unwrap().unwrap_err().to_string(),

@@ -1,6 +1,7 @@
 //! The inference thread itself: answers requests until their channel is closed or the GPU is lost.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use jobs::job::Job;
@@ -13,8 +14,8 @@ use crate::eval::rollout::inference::request::{
     InferenceReply, InferenceRequest, InferenceResult, PolicyInfo,
 };
 use crate::policy::{
-    self, Account, Checkpoints, Chunk, InferenceError, Lifeline, Made, Over, PolicyError,
-    PolicyRow, Shortage,
+    self, Account, Checkpoints, FailedRows, InferenceError, Lifeline, Made, Over, PolicyError,
+    PolicyRow, RowAnswer, Shortage, check_finite,
 };
 use c10d::cuda;
 
@@ -24,6 +25,8 @@ pub struct InferenceWorker {
     lifeline: Lifeline,
     /// The policy of the current job. It is freed before the checkpoints, which stand below.
     made: Option<Made>,
+    face: Arc<ActionFace>,
+    failures: FailedRows,
     models: Checkpoints,
     is_gpu_lost: bool,
 }
@@ -42,6 +45,8 @@ impl InferenceWorker {
             models: Checkpoints::heard_by(device, lifeline.clone()),
             lifeline,
             made: None,
+            face: Arc::default(),
+            failures: FailedRows::default(),
             is_gpu_lost: false,
         }
     }
@@ -109,6 +114,11 @@ impl InferenceWorker {
             planner.keep_in(folder);
         }
         self.made = Some(made);
+        self.failures = FailedRows::default();
+        self.face = Arc::new(ActionFace {
+            policy: job.policy_type.clone(),
+            names: env.action.names.clone(),
+        });
         Ok(info)
     }
 
@@ -121,9 +131,10 @@ impl InferenceWorker {
 
     fn infer(&mut self, rows: Vec<PolicyRow>, max_batch: usize, reply: InferenceReply) {
         let started = now();
-        let give = move |chunks, shortage| {
+        let face = Arc::clone(&self.face);
+        let give = move |answers: Result<Vec<RowAnswer>, _>, shortage| {
             reply.give(InferenceResult {
-                chunks,
+                answers,
                 took: started.elapsed(),
                 shortage,
             });
@@ -133,13 +144,23 @@ impl InferenceWorker {
             return give(Err(none), Shortage::default());
         };
         if let Some(planner) = made.policy.planner() {
-            let give = move |chunks| give(chunks, Shortage::default());
+            let give = move |answers: Result<_, _>| {
+                give(
+                    answers.map(|answers| face.checked(answers)),
+                    Shortage::default(),
+                );
+            };
             planner.act_later(rows, Box::new(give));
             return;
         }
-        let chunks = gpu::using(self.device, || act(made, &rows, max_batch));
-        self.is_gpu_lost = matches!(chunks, Err(PolicyError::DeviceLost(_)));
-        give(chunks, made.policy.shortage());
+        let answers = gpu::using(self.device, || act(made, &rows, max_batch));
+        self.is_gpu_lost = matches!(answers, Err(PolicyError::DeviceLost(_)));
+        let answers = answers.and_then(|answers| {
+            let answers = face.checked(answers);
+            self.failures.count(&face.policy, &answers)?;
+            Ok(answers)
+        });
+        give(answers, made.policy.shortage());
     }
 
     fn end(&mut self, over: &Over) -> Result<Account, PolicyError> {
@@ -148,12 +169,45 @@ impl InferenceWorker {
     }
 }
 
-fn act(made: &mut Made, rows: &[PolicyRow], max_batch: usize) -> Result<Vec<Chunk>, PolicyError> {
-    let mut chunks = Vec::with_capacity(rows.len());
+fn act(
+    made: &mut Made,
+    rows: &[PolicyRow],
+    max_batch: usize,
+) -> Result<Vec<RowAnswer>, PolicyError> {
+    let mut answers = Vec::with_capacity(rows.len());
     for rows in rows.chunks(max_batch.max(1)) {
-        chunks.extend(made.policy.act(rows)?);
+        answers.extend(made.policy.act(rows)?);
     }
-    Ok(chunks)
+    Ok(answers)
+}
+
+/// The policy of a job, and the components of its actions.
+#[derive(Debug, Default)]
+struct ActionFace {
+    policy: String,
+    names: Vec<String>,
+}
+
+impl ActionFace {
+    /// Returns the answers, in which a chunk that no environment can take is a failure of its row.
+    fn checked(&self, answers: Vec<RowAnswer>) -> Vec<RowAnswer> {
+        answers
+            .into_iter()
+            .map(|answer| self.refusal(&answer).unwrap_or(answer))
+            .collect()
+    }
+
+    fn refusal(&self, answer: &RowAnswer) -> Option<RowAnswer> {
+        let chunk = answer.chunk()?;
+        let name = |at: usize| {
+            self.names
+                .get(at)
+                .cloned()
+                .unwrap_or_else(|| at.to_string())
+        };
+        let checked = check_finite(&self.policy, chunk.values(), chunk.action_dim(), name);
+        Some(RowAnswer::Failed(checked.err()?.into()))
+    }
 }
 
 /// Returns the properties of a policy.
@@ -177,5 +231,29 @@ fn info(made: &mut Made) -> PolicyInfo {
         is_planner,
         notes,
         is_remote: made.is_remote,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Chunk, RowError};
+
+    #[test]
+    fn a_chunk_that_no_environment_can_take_fails_its_row_alone() {
+        let face = ActionFace {
+            policy: "pi0_remote".to_owned(),
+            names: vec!["x".to_owned(), "gripper".to_owned()],
+        };
+        let chunk = |last: f32| RowAnswer::Chunk(Chunk::new(2, vec![0.0, 1.0, 2.0, last]));
+        let reason = "policy `pi0_remote` gave inf as `gripper` of action 1".to_owned();
+        assert_eq!(
+            face.checked(vec![chunk(3.0), chunk(f32::INFINITY), RowAnswer::End]),
+            [
+                chunk(3.0),
+                RowAnswer::Failed(RowError(reason)),
+                RowAnswer::End
+            ]
+        );
     }
 }

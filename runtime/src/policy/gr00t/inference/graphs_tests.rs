@@ -69,6 +69,7 @@ fn actions(
     let noises: Vec<_> = (0..rows).map(|row| inference.noise(row as u64)).collect();
     inference
         .infer(&raws, &noises, max_rows)
+        .unwrap()
         .into_iter()
         .map(Result::unwrap)
         .collect()

@@ -19,10 +19,10 @@ use crate::policy::argument;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::gr00t::LoadedModel;
 use crate::policy::gr00t::settings::Gr00tSettings;
-use crate::policy::{Checkpoints, InferenceError, PolicyError};
+use crate::policy::{Checkpoints, InferenceError, PolicyError, RowError};
 use c10d::operators::{self, InferenceMode};
 use c10d::seed_cpu;
-use c10d::torch_error::{caught, is_context_lost, is_out_of_memory};
+use c10d::torch_error::{caught, is_out_of_memory};
 use gr00t::ModelDir;
 use gr00t::graphs::{PassFn, bucket};
 use gr00t::inputs::InputError;
@@ -142,51 +142,58 @@ impl Gr00tInference {
 
     /// Returns the actions of each row, in order, with at most `max_rows` rows in one pass of the
     /// network. An error in one row does not affect the others.
+    ///
+    /// # Errors
+    /// Returns an error that no row survives.
     pub fn infer(
         &self,
         inputs: &[RowInputs],
         noises: &[Tensor],
         max_rows: usize,
-    ) -> Vec<Result<Vec<KeyActions>, PolicyError>> {
+    ) -> Result<Vec<Result<Vec<KeyActions>, RowError>>, PolicyError> {
         let starts = noises
             .iter()
             .map(|noise| RowStart::at(noise.shallow_clone()));
         let starts: Vec<_> = starts.collect();
-        self.infer_from(inputs, &starts, max_rows)
-            .into_iter()
-            .map(|chunk| Ok(chunk?.actions))
-            .collect()
+        let chunks = self.infer_from(inputs, &starts, max_rows)?.into_iter();
+        Ok(chunks.map(|chunk| Ok(chunk?.actions)).collect())
     }
 
     /// As [`Self::infer`], from starts of their own, and with what the network has predicted.
+    ///
+    /// # Errors
+    /// Returns an error that no row survives.
     pub fn infer_from(
         &self,
         inputs: &[RowInputs],
         starts: &[RowStart],
         max_rows: usize,
-    ) -> Vec<Result<RowChunk, PolicyError>> {
+    ) -> Result<Vec<Result<RowChunk, RowError>>, PolicyError> {
         let _mode = InferenceMode::begin();
         let samples = self.processor.prepare_each(inputs);
         let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
         for group in self.groups(&samples) {
-            for (row, predicted) in self.predict_each(&group, max_rows, &samples, starts) {
+            let predict = |rows: &[usize]| self.predict(rows, &samples, starts, max_rows);
+            let predicted = self.batches.infer(&group, max_rows, predict)?;
+            for (row, predicted) in group.into_iter().zip(predicted) {
                 let decode = |predicted: Vec<f32>| {
                     let numbers = self.processor.numbers();
                     let actions = numbers.decode(&predicted, &inputs[row].state);
-                    let actions = actions.map_err(inference)?;
+                    let actions = actions.map_err(InferenceError::from)?;
                     Ok(RowChunk { predicted, actions })
                 };
                 answers[row] = Some(predicted.and_then(decode));
             }
         }
-        let samples = samples
-            .into_iter()
-            .map(|sample| sample.err().map(|err| Err(inference(err))));
+        let refusals = samples.into_iter().map(|sample| {
+            let refusal = InferenceError::from(sample.err()?);
+            Some(Err(RowError::from(refusal)))
+        });
         let gone = || Err(InferenceError::NotInferred.into());
-        samples
+        Ok(refusals
             .zip(answers)
             .map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone))
-            .collect()
+            .collect())
     }
 
     /// Groups the rows that may share a batch.
@@ -203,37 +210,6 @@ impl Gr00tInference {
                 .push(row);
         }
         groups.into_values().collect()
-    }
-
-    /// Runs the rows in batches that fit into memory. If a batch fails for another reason than
-    /// memory, each of its rows is tried alone, unless the error means that the GPU is lost.
-    fn predict_each<E>(
-        &self,
-        rows: &[usize],
-        max_rows: usize,
-        samples: &[Result<PreparedRow, E>],
-        starts: &[RowStart],
-    ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
-        let parts = self.batches.split(rows, max_rows, |rows| {
-            self.predict(rows, samples, starts, max_rows)
-        });
-        let each = parts
-            .into_iter()
-            .flat_map(|part| match (part.rows, part.result) {
-                (rows, Ok(all)) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
-                (rows, Err(err)) if rows.len() == 1 => vec![(rows[0], Err(err))],
-                (rows, Err(err)) if is_context_lost(&err.to_string()) => {
-                    let reason = err.to_string();
-                    let again = || {
-                        PolicyError::from(InferenceError::Torch {
-                            reason: reason.clone(),
-                        })
-                    };
-                    rows.iter().map(|row| (*row, Err(again()))).collect()
-                }
-                (rows, Err(_)) => self.predict_each(rows, 1, samples, starts),
-            });
-        each.collect()
     }
 
     /// Runs the network on some rows and returns `[action_horizon, max_action_dim]` for each,

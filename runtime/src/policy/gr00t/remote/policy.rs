@@ -8,17 +8,17 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::answers::each;
 use crate::policy::argument;
 use crate::policy::gr00t::history::ObservationHistory;
 use crate::policy::gr00t::remote::error::ProtocolError;
 use crate::policy::gr00t::remote::protocol::{self, RequestInputs, ServerModalities};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
-use crate::policy::noise::NoiseSource;
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
+    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer,
 };
 use gr00t::processor::KeyActions;
 use wire::Value;
@@ -34,8 +34,6 @@ pub struct Gr00tRemote {
     /// Whether the widths of the actions are known, which is the case after the first answer.
     knows_widths: bool,
     history: ObservationHistory,
-    /// The noise of the running episode of each environment.
-    episodes: BTreeMap<EnvIndex, NoiseSource>,
     /// Whether an episode has begun since the last reset was sent to the server.
     is_reset_due: bool,
     horizon: usize,
@@ -75,7 +73,6 @@ impl Gr00tRemote {
         let deltas = [&modalities.video, &modalities.state].map(|modality| modality.deltas.clone());
         Ok(Self {
             history: ObservationHistory::new(deltas.concat()),
-            episodes: BTreeMap::new(),
             env: env.clone(),
             knows_widths: false,
             is_reset_due: false,
@@ -100,22 +97,21 @@ impl Gr00tRemote {
         )
         .into();
         let answer = self.caller.call(endpoint, &request)?;
-        protocol::answer(&answer).map_err(|reason| self.wrong(endpoint, &reason))
+        protocol::answer(&answer).map_err(|reason| self.refused(endpoint, &reason))
     }
 
-    fn wrong(&self, endpoint: &str, reason: &ProtocolError) -> PolicyError {
-        self.settings.server.error(format!("{endpoint}: {reason}"))
+    fn refused(&self, endpoint: &str, reason: &ProtocolError) -> PolicyError {
+        self.settings
+            .server
+            .refusal(format!("{endpoint}: {reason}"))
     }
 
     /// Returns the noise seeds, one per row: the same as for a policy in this process.
-    fn options(&mut self, rows: &[PolicyRow]) -> Value {
+    fn options(&self, rows: &[PolicyRow]) -> Value {
         let Some(own) = self.settings.seed else {
             return Value::Nil;
         };
-        let seeds = rows.iter().map(|row| {
-            let episode = self.episodes.entry(row.env).or_default();
-            Value::from(episode.next_noise(own))
-        });
+        let seeds = rows.iter().map(|row| Value::from(row.noise.seed(own)));
         Value::map([("noise_seeds", seeds.collect::<Vec<_>>().into())])
     }
 
@@ -247,8 +243,6 @@ impl Policy for Gr00tRemote {
     fn reset(&mut self, starts: &[EpisodeReset]) {
         for start in starts {
             self.history.forget(start.env);
-            self.episodes
-                .insert(start.env, NoiseSource::new(start.seed));
         }
         self.is_reset_due = true;
     }
@@ -257,10 +251,18 @@ impl Policy for Gr00tRemote {
         self.history.see(env, observation);
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         if std::mem::take(&mut self.is_reset_due) {
             self.ask("reset", Value::map([("options", Value::Nil)]))?;
         }
+        let chunks = each(rows, |rows| self.infer(rows))?;
+        Ok(chunks.into_iter().map(RowAnswer::from).collect())
+    }
+}
+
+impl Gr00tRemote {
+    /// Returns the chunks of rows that one request asks for.
+    fn infer(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
         let observation = self.observation(rows)?;
         let data = Value::map([
             ("observation", observation),
@@ -273,7 +275,7 @@ impl Policy for Gr00tRemote {
             rows.len(),
             self.horizon,
         );
-        let chunks = chunks.map_err(|reason| self.wrong("get_action", &reason))?;
+        let chunks = chunks.map_err(|reason| self.refused("get_action", &reason))?;
         if let Some(first) = chunks.first() {
             self.learn_widths(first)?;
         }

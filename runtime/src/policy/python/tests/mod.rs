@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::env::{CameraSpec, Frame};
+use crate::policy::RowNoise;
 use crate::policy::tests::{env_spec, row};
 
 mod document;
@@ -95,6 +96,15 @@ fn seen(env: usize, level: u8, x: f32, text: &str) -> PolicyRow {
     row(env, observation)
 }
 
+/// Returns a row as a later inference of its episode.
+fn later(row: PolicyRow, inference: u64) -> PolicyRow {
+    let noise = RowNoise {
+        inference,
+        ..row.noise
+    };
+    PolicyRow { noise, ..row }
+}
+
 /// Begins an episode in each of these environments, with these seeds.
 fn begin(policy: &mut PythonPolicy, seeds: &[u64]) {
     let starts: Vec<_> = seeds
@@ -109,23 +119,23 @@ fn begin(policy: &mut PythonPolicy, seeds: &[u64]) {
     policy.reset(&starts);
 }
 
-/// Returns the chunks of these environments, which all see the same.
-fn act(policy: &mut PythonPolicy, envs: &[usize]) -> Vec<Chunk> {
+/// Returns the answers for these environments, which all see the same.
+fn act(policy: &mut PythonPolicy, envs: &[usize]) -> Vec<RowAnswer> {
     let rows: Vec<_> = envs.iter().map(|env| seen(*env, 9, 0.5, "go")).collect();
     policy.act(&rows).unwrap()
 }
 
 /// Returns the first action of a chunk that has not failed.
-fn first(chunk: &Chunk) -> &[f32] {
-    assert_eq!(chunk.failure(), None);
+fn first(answer: &RowAnswer) -> &[f32] {
+    let chunk = answer.chunk().unwrap_or_else(|| panic!("{answer:?}"));
     chunk.action(0).unwrap()
 }
 
 /// Returns the process id of the worker, as its actions have it.
-fn pid(chunk: &Chunk) -> f32 {
-    first(chunk)[6]
+fn pid(answer: &RowAnswer) -> f32 {
+    first(answer)[6]
 }
 
-fn failure(chunk: &Chunk) -> &str {
-    chunk.failure().expect("must have failed")
+fn failure(answer: &RowAnswer) -> &str {
+    answer.failure().expect("must have failed")
 }

@@ -14,10 +14,11 @@ fn a_policy_sees_pictures_states_texts_and_episodes() {
     let chunks = policy.act(&rows).unwrap();
     assert_eq!(first(&chunks[0])[..6], [10.0, 0.5, 2.0, 1005.0, 0.0, 2.0]);
     assert_eq!(first(&chunks[1])[..6], [20.0, 1.5, 8.0, 1006.0, 0.0, 2.0]);
-    let chunks = policy.act(&[seen(1, 30, 2.5, "")]).unwrap();
+    let chunks = policy.act(&[later(seen(1, 30, 2.5, ""), 1)]).unwrap();
     assert_eq!(first(&chunks[0])[..6], [30.0, 2.5, 0.0, 1006.0, 2.0, 2.0]);
     begin(&mut policy, &[7]);
-    let chunks = policy.act(&rows).unwrap();
+    let [first_row, second_row] = rows;
+    let chunks = policy.act(&[first_row, later(second_row, 2)]).unwrap();
     assert_eq!(first(&chunks[0])[..6], [10.0, 0.5, 2.0, 1007.0, 0.0, 3.0]);
     assert_eq!(first(&chunks[1])[..6], [20.0, 1.5, 8.0, 1006.0, 4.0, 3.0]);
 }
@@ -26,10 +27,13 @@ fn a_policy_sees_pictures_states_texts_and_episodes() {
 fn steps_are_counted_by_the_actions_that_are_executed() {
     let mut policy = start("Toy", json!({"action_chunk_length": 1}));
     begin(&mut policy, &[5]);
-    let steps: Vec<f32> = (0..3)
-        .map(|_| first(&act(&mut policy, &[0])[0])[4])
-        .collect();
-    assert_eq!(steps, [0.0, 1.0, 2.0]);
+    let mut step = |inference| {
+        let row = later(seen(0, 9, 0.5, "go"), inference);
+        first(&policy.act(&[row]).unwrap()[0])[4]
+    };
+    assert_eq!([0, 1, 2].map(&mut step), [0.0, 1.0, 2.0]);
+    // The third inference again, which had no answer.
+    assert_eq!(step(2), 2.0);
 }
 
 #[test]

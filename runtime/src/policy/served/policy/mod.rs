@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request of a client ─► rows ─► slot of each ─► reset (a new episode) ─► observe ─► act
-//!        error of that request ◄─ Chunk::failed, Chunk::end      Actions ◄─ chunks ◄──┘
+//!        error of that request ◄─ RowAnswer::Failed, RowAnswer::End  Actions ◄─ chunks ◄──┘
 //! ```
 //! A policy that looks back gets the steps before an observation from the client, as GR00T's
 //! clients send them, because only the client has seen them all.
@@ -12,14 +12,12 @@ use std::sync::Arc;
 
 use gr00t::processor::{KeyActions, Modalities, ModalityConfig};
 use jobs::policies::PolicyType;
-use tch::Device;
 
-use crate::device::gpu;
 use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::served::observation::ClientRows;
 use crate::policy::served::request::{Actions, ClientId, Noise, PolicyRequest, Served, ServedSpec};
 use crate::policy::served::slots::{ClientSlots, SlotEpisode};
-use crate::policy::{Chunk, InferenceError, Made, Policy, PolicyError, PolicyRow};
+use crate::policy::{InferenceError, Made, Policy, PolicyError, PolicyRow, RowAnswer, RowError};
 
 /// Key of the instruction. In flat observations, GR00T's clients give it two names.
 const LANGUAGE_KEY: &str = "task";
@@ -40,7 +38,6 @@ pub struct ServedPolicy {
     looks_back: usize,
     needs_video: bool,
     env: EnvSpec,
-    device: Device,
     slots: ClientSlots,
 }
 
@@ -51,16 +48,11 @@ struct RequestPlace {
 }
 
 impl ServedPolicy {
-    /// Serves a policy that was made for the interface `env` on `device`.
+    /// Serves a policy that was made for the interface `env`.
     ///
     /// # Errors
     /// Refuses a policy that needs more than observations.
-    pub fn new(
-        policy_type: PolicyType,
-        made: Made,
-        env: &EnvSpec,
-        device: Device,
-    ) -> Result<Self, PolicyError> {
+    pub fn new(policy_type: PolicyType, made: Made, env: &EnvSpec) -> Result<Self, PolicyError> {
         let Made {
             mut policy,
             chunk_length,
@@ -86,7 +78,6 @@ impl ServedPolicy {
             looks_back: spec.looks_back,
             needs_video: spec.needs_video,
             env: env.clone(),
-            device,
             slots: ClientSlots::default(),
         })
     }
@@ -97,21 +88,21 @@ impl ServedPolicy {
         &mut self,
         request: &PolicyRequest,
         batch: &mut Vec<PolicyRow>,
-    ) -> Result<RequestPlace, PolicyError> {
+    ) -> Result<RequestPlace, InferenceError> {
         let steps = self.looks_back + 1;
         let size = [request.noise.len(), steps];
         let rows = ClientRows::read(&request.observation, &self.env, self.needs_video, size)?;
         let is_given = |noise: &Noise| matches!(noise, Noise::Given(_));
         if request.noise.is_empty() || request.noise.iter().any(is_given) {
             // `chosen_noise` has refused noise, because the policy has no shape of it.
-            return Err(InferenceError::NoRows.into());
+            return Err(InferenceError::NoRows);
         }
         let mut place = RequestPlace {
             rows: batch.len()..batch.len() + request.noise.len(),
             borrowed: Vec::new(),
         };
         for (row, noise) in request.noise.iter().enumerate() {
-            let SlotEpisode { env, start } = match noise {
+            let SlotEpisode { env, start, noise } = match noise {
                 Noise::Episode(episode) => self.slots.slot(episode),
                 Noise::Seed(seed) => {
                     let slot = self.slots.borrow(*seed);
@@ -132,60 +123,41 @@ impl ServedPolicy {
                 env,
                 observation: Arc::new(now),
                 continues: None,
+                noise,
             }));
         }
         Ok(place)
     }
 
-    /// Returns the result of each row. Rows of a call that fails are tried one by one.
-    fn act(&mut self, rows: &[PolicyRow], max_rows: usize) -> Vec<Result<Chunk, PolicyError>> {
-        let mut results = Vec::with_capacity(rows.len());
+    /// Returns the answer for each row.
+    fn act(&mut self, rows: &[PolicyRow], max_rows: usize) -> Result<Vec<RowAnswer>, PolicyError> {
+        let mut answers = Vec::with_capacity(rows.len());
         for rows in rows.chunks(max_rows.max(1)) {
-            match self.call(rows) {
-                Ok(chunks) => results.extend(chunks.into_iter().map(Ok)),
-                Err(err) if rows.len() == 1 || is_permanent(&err) => {
-                    // Without an answer of their own, the other rows were not inferred.
-                    results.push(Err(err));
-                    let others = || Err(InferenceError::NotInferred.into());
-                    results.extend(rows.iter().skip(1).map(|_| others()));
+            let given = self.policy.act(rows)?;
+            let dim = self.env.action.names.len();
+            let mut chunks = given.iter().filter_map(RowAnswer::chunk);
+            if given.len() != rows.len() || chunks.any(|chunk| chunk.action_dim() != dim) {
+                return Err(InferenceError::Chunks {
+                    policy: self.policy_type.name().to_owned(),
+                    found: given.len(),
+                    rows: rows.len(),
+                    dim,
                 }
-                Err(_) => {
-                    for row in rows {
-                        let alone = self.call(std::slice::from_ref(row));
-                        results.push(alone.and_then(only));
-                    }
-                }
+                .into());
             }
+            answers.extend(given);
         }
-        results
-    }
-
-    fn call(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let chunks = gpu::using(self.device, || self.policy.act(rows))?;
-        let dim = self.env.action.names.len();
-        let fits = |chunk: &Chunk| chunk.action(0).is_none_or(|action| action.len() == dim);
-        if chunks.len() == rows.len() && chunks.iter().all(fits) {
-            return Ok(chunks);
-        }
-        Err(InferenceError::Chunks {
-            policy: self.policy_type.name().to_owned(),
-            found: chunks.len(),
-            rows: rows.len(),
-            dim,
-        }
-        .into())
+        Ok(answers)
     }
 
     /// Appends the actions of one row.
-    fn append(&self, chunk: &Chunk, values: &mut Vec<f32>) -> Result<(), PolicyError> {
+    fn append(&self, answer: RowAnswer, values: &mut Vec<f32>) -> Result<(), InferenceError> {
         let policy = || self.policy_type.name().to_owned();
-        if let Some(reason) = chunk.failure() {
-            let reason = reason.to_owned();
-            return Err(InferenceError::Row { reason }.into());
-        }
-        if chunk.is_end() {
-            return Err(InferenceError::EpisodeEnded { policy: policy() }.into());
-        }
+        let chunk = match answer {
+            RowAnswer::Chunk(chunk) => chunk,
+            RowAnswer::End => return Err(InferenceError::EpisodeEnded { policy: policy() }),
+            RowAnswer::Failed(RowError(reason)) => return Err(InferenceError::Row { reason }),
+        };
         for index in 0..self.chunk_length {
             let action = chunk
                 .action(index)
@@ -200,11 +172,11 @@ impl ServedPolicy {
     }
 
     /// Returns the answer to one request.
-    fn actions(&self, chunks: Vec<Result<Chunk, PolicyError>>) -> Result<Actions, PolicyError> {
-        let rows = chunks.len();
+    fn actions(&self, answers: Vec<RowAnswer>) -> Result<Actions, InferenceError> {
+        let rows = answers.len();
         let mut values = Vec::new();
-        for chunk in chunks {
-            self.append(&chunk?, &mut values)?;
+        for answer in answers {
+            self.append(answer, &mut values)?;
         }
         let key = KeyActions {
             key: ACTION_KEY.to_owned(),
@@ -266,40 +238,29 @@ impl Served for ServedPolicy {
         &mut self,
         requests: &[PolicyRequest],
         max_rows: usize,
-    ) -> Vec<Result<Actions, PolicyError>> {
+    ) -> Result<Vec<Result<Actions, InferenceError>>, PolicyError> {
         let mut batch = Vec::new();
         let places: Vec<_> = requests
             .iter()
             .map(|request| self.prepare(request, &mut batch))
             .collect();
-        let mut chunks = self.act(&batch, max_rows).into_iter();
-        let mut answers = Vec::with_capacity(places.len());
-        for place in places {
-            let answer = place.and_then(|RequestPlace { rows, borrowed }| {
-                borrowed
-                    .into_iter()
-                    .for_each(|env| self.slots.give_back(env));
-                self.actions(chunks.by_ref().take(rows.len()).collect())
-            });
-            answers.push(answer);
-        }
-        answers
+        let rows = match &batch[..] {
+            [] => Ok(Vec::new()),
+            rows => self.act(rows, max_rows),
+        };
+        let borrowed = places.iter().flatten().flat_map(|place| &place.borrowed);
+        borrowed.for_each(|env| self.slots.give_back(*env));
+        let mut rows = rows?.into_iter();
+        let answer = |place: Result<RequestPlace, InferenceError>| {
+            let place = place?;
+            self.actions(rows.by_ref().take(place.rows.len()).collect())
+        };
+        Ok(places.into_iter().map(answer).collect())
     }
 
     fn leave(&mut self, client: ClientId) {
         self.slots.leave(client);
     }
-}
-
-/// Returns whether no later call can succeed in this process.
-fn is_permanent(err: &PolicyError) -> bool {
-    matches!(err, PolicyError::DeviceLost(_) | PolicyError::Worker { .. })
-}
-
-/// Returns the chunk of a call with one row.
-fn only(chunks: Vec<Chunk>) -> Result<Chunk, PolicyError> {
-    let chunk = chunks.into_iter().next();
-    chunk.ok_or_else(|| InferenceError::NotInferred.into())
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! Tests with policies that need no model, and with one that does as it is told.
 
 use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use gr00t::client::{PyArray, PyObject};
 use jobs::serve_args::PolicyChoice;
-use serde_json::Map;
+use serde_json::{Map, json};
 
 use super::*;
 use crate::env::{CameraSpec, Observation};
 use crate::policy::served::{ClientEpisodeRow, serve};
-use crate::policy::tests::{env_spec, row};
-use crate::policy::{Checkpoints, EpisodeReset, Lifeline, PolicySpec};
+use crate::policy::tests::{chunks, env_spec, row};
+use crate::policy::{Checkpoints, Chunk, EpisodeReset, Lifeline, PolicySpec};
+use tch::Device;
 
 /// Returns the interface of the tests: one camera, all states of the table-top.
 fn interface() -> EnvSpec {
@@ -120,14 +122,27 @@ fn evaluated(policy_type: &str, seed: u64, values: &[f32]) -> Vec<f32> {
         observation.state = states
             .map(|(name, length)| (name, vec![*value; length]))
             .collect();
-        let chunk = made.policy.act(&[row(3, observation)]).unwrap().remove(0);
+        let chunk = chunks(made.policy.act(&[row(3, observation)])).remove(0);
         actions
             .extend((0..made.chunk_length).flat_map(|index| chunk.action(index).unwrap().to_vec()));
     }
     actions
 }
 
-fn values(answer: Result<Actions, PolicyError>) -> Vec<f32> {
+/// Returns the answers to requests that come together.
+fn answers(
+    server: &mut dyn Served,
+    requests: &[PolicyRequest],
+) -> Vec<Result<Actions, InferenceError>> {
+    server.answer(requests, 8).unwrap()
+}
+
+/// Returns the answer to a request of its own.
+fn answer(server: &mut dyn Served, request: PolicyRequest) -> Result<Actions, InferenceError> {
+    server.answer(&[request], 8).unwrap().remove(0)
+}
+
+fn values(answer: Result<Actions, InferenceError>) -> Vec<f32> {
     answer.unwrap().keys.remove(0).values
 }
 
@@ -137,7 +152,7 @@ fn actions_are_those_of_an_evaluation_with_the_same_seed() {
         let mut server = served(policy_type);
         let mut ask = |client: u64, value: f32| {
             let request = request(&[&[value]], vec![episode(client, 0, 40 + client)]);
-            values(server.answer(&[request], 8).remove(0))
+            values(answer(server.as_mut(), request))
         };
         // Two clients take turns.
         let [one, other, more] = [ask(1, 0.1), ask(2, 0.2), ask(1, 0.3)];
@@ -156,7 +171,7 @@ fn a_seed_for_one_request_is_the_start_of_an_episode() {
     let mut server = served("random_action");
     for _ in 0..2 {
         let request = request(&[&[0.1], &[0.1]], vec![Noise::Seed(5), Noise::Seed(6)]);
-        let found = values(server.answer(&[request], 8).remove(0));
+        let found = values(answer(server.as_mut(), request));
         let wanted = [
             evaluated("random_action", 5, &[0.1]),
             evaluated("random_action", 6, &[0.1]),
@@ -211,7 +226,7 @@ impl Policy for Obedient {
             .push(format!("observe {} {x}", env.0));
     }
 
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let x = |row: &PolicyRow| row.observation.state["eef_position"][0];
         assert!(rows.iter().all(|row| &*row.observation.language == "go"));
         assert!(
@@ -221,12 +236,12 @@ impl Policy for Obedient {
         if rows.iter().any(|row| x(row) == RAISES) {
             return Err(InferenceError::NoPolicy.into());
         }
-        let chunk = |row: &PolicyRow| match x(row) {
-            FAILS => Chunk::failed(7, "as a test wants it"),
-            ENDS => Chunk::end(7),
-            x => Chunk::new(7, vec![x; 7]),
+        let answer = |row: &PolicyRow| match x(row) {
+            FAILS => RowAnswer::Failed(RowError("as a test wants it".to_owned())),
+            ENDS => RowAnswer::End,
+            x => RowAnswer::Chunk(Chunk::new(7, vec![x; 7])),
         };
-        Ok(rows.iter().map(chunk).collect())
+        Ok(rows.iter().map(answer).collect())
     }
 }
 
@@ -241,7 +256,7 @@ fn obedient(looks_back: usize) -> (ServedPolicy, Rc<RefCell<Vec<String>>>) {
         chunk_length: 1,
         is_remote: false,
     };
-    let served = ServedPolicy::new(PolicyType::Python, made, &interface(), Device::Cpu);
+    let served = ServedPolicy::new(PolicyType::Python, made, &interface());
     (served.unwrap(), calls)
 }
 
@@ -253,7 +268,6 @@ fn a_row_that_fails_costs_its_request_alone() {
             ENDS,
             "policy `python` has ended the episode; `reset` starts another",
         ),
-        (RAISES, "no policy was made"),
     ] {
         let (mut server, _) = obedient(0);
         let requests = [
@@ -261,11 +275,22 @@ fn a_row_that_fails_costs_its_request_alone() {
             request(&[&[2.0], &[bad]], vec![Noise::Seed(0), Noise::Seed(1)]),
             request(&[&[3.0]], vec![episode(2, 0, 0)]),
         ];
-        let mut answers = server.answer(&requests, 8).into_iter();
+        let mut answers = server.answer(&requests, 8).unwrap().into_iter();
         assert_eq!(values(answers.next().unwrap()), [1.0; 7]);
         assert_eq!(answers.next().unwrap().unwrap_err().to_string(), reason);
         assert_eq!(values(answers.next().unwrap()), [3.0; 7]);
     }
+}
+
+#[test]
+fn a_policy_that_fails_gives_back_the_slots_that_it_borrowed() {
+    let (mut server, calls) = obedient(0);
+    for _ in 0..2 {
+        let request = request(&[&[RAISES]], vec![Noise::Seed(0)]);
+        let err = server.answer(&[request], 8).unwrap_err();
+        assert_eq!(err.to_string(), "no policy was made");
+    }
+    assert_eq!(*calls.borrow(), ["reset 0 episode 0"; 2]);
 }
 
 #[test]
@@ -280,7 +305,7 @@ fn an_observation_of_another_size_is_refused_by_name() {
         floats(&[1, 1, 2], &[0.0; 2]),
     )]);
     let right = request(&[&[2.0]], vec![episode(2, 0, 0)]);
-    let mut answers = server.answer(&[wrong, right], 8).into_iter();
+    let mut answers = server.answer(&[wrong, right], 8).unwrap().into_iter();
     let text = answers.next().unwrap().unwrap_err().to_string();
     assert!(
         text.starts_with("state joint_position has the shape [1, 1, 2], expected [1, 1, 7]"),
@@ -294,7 +319,7 @@ fn a_policy_that_looks_back_gets_the_steps_of_the_client() {
     let (mut server, calls) = obedient(1);
     assert_eq!(server.card().modalities.video.delta_indices, [-1, 0]);
     let request = request(&[&[1.0, 2.0]], vec![episode(1, 4, 0)]);
-    assert_eq!(values(server.answer(&[request], 8).remove(0)), [2.0; 7]);
+    assert_eq!(values(answer(&mut server, request)), [2.0; 7]);
     assert_eq!(
         *calls.borrow(),
         ["reset 0 episode 4", "observe 0 1", "observe 0 2"]
@@ -305,8 +330,110 @@ fn a_policy_that_looks_back_gets_the_steps_of_the_client() {
 fn a_client_that_leaves_frees_its_slots() {
     let (mut server, calls) = obedient(0);
     for client in 1..=3 {
-        server.answer(&[request(&[&[1.0]], vec![episode(client, 0, 0)])], 8);
+        let request = request(&[&[1.0]], vec![episode(client, 0, 0)]);
+        values(answer(&mut server, request));
         server.leave(ClientId(client));
     }
     assert_eq!(*calls.borrow(), ["reset 0 episode 0"; 3]);
+}
+
+/// Returns the demo's checkpoint, whose instructions are taken as they are.
+fn verbatim(folder: &Path) -> PathBuf {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
+    let path = folder.join("policy");
+    std::fs::create_dir(&path).unwrap();
+    for entry in std::fs::read_dir(demo).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name();
+        if name == "processor_config.json" {
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            let text = text.replace(
+                "\"formalize_language\": true",
+                "\"formalize_language\": false",
+            );
+            std::fs::write(path.join(name), text).unwrap();
+        } else {
+            std::os::unix::fs::symlink(entry.path(), path.join(name)).unwrap();
+        }
+    }
+    path
+}
+
+/// Returns a request for the demo's checkpoint with one row.
+fn demo_request(env: &EnvSpec, text: &str, noise: Noise) -> PolicyRequest {
+    let picture = |camera: &CameraSpec| {
+        let (height, width) = (camera.height as usize, camera.width as usize);
+        let bytes = vec![90; height * width * 3];
+        let picture = PyArray::new("uint8", 1, &[1, 1, height, width, 3], bytes.into());
+        (camera.name.clone(), PyObject::Array(picture.unwrap()))
+    };
+    let state = |(name, length): &(String, usize)| {
+        (name.clone(), floats(&[1, 1, *length], &vec![0.1; *length]))
+    };
+    let text = PyObject::List(vec![PyObject::List(vec![PyObject::Text(text.to_owned())])]);
+    let parts = [
+        ("video", map(env.cameras.iter().map(picture).collect())),
+        ("state", map(env.state.iter().map(state).collect())),
+        ("language", map(vec![(LANGUAGE_KEY.to_owned(), text)])),
+    ];
+    PolicyRequest {
+        observation: map(parts.map(|(name, part)| (name.to_owned(), part)).into()),
+        noise: vec![noise],
+    }
+}
+
+#[test]
+fn an_instruction_that_a_checkpoint_refuses_shifts_the_noise_of_no_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut env = interface();
+    let camera = |name: &str| CameraSpec {
+        name: name.to_owned(),
+        height: 96,
+        width: 96,
+    };
+    env.cameras = ["front", "wrist"].map(camera).to_vec();
+    let config = json!({"model_path": verbatim(folder.path())});
+    let choice = PolicyChoice {
+        policy_type: "gr00t".to_owned(),
+        config: config.as_object().unwrap().clone(),
+    };
+    let mut checkpoints = Checkpoints::new(Device::Cpu);
+    let served = serve(&choice, Some(&env), &mut checkpoints, &Lifeline::alone());
+    let mut server = served.unwrap();
+    let nth = |client: u64, inference: u64| {
+        Noise::Episode(ClientEpisodeRow {
+            client: ClientId(client),
+            row: 0,
+            number: 0,
+            seed: 7,
+            inference,
+        })
+    };
+    let mut alone = Vec::new();
+    for inference in 0..3 {
+        let request = demo_request(&env, "reach", nth(1, inference));
+        alone.push(values(answer(server.as_mut(), request)));
+    }
+    assert_ne!(alone[0], alone[1]);
+    for (inference, wanted) in alone.iter().enumerate() {
+        let requests = [
+            demo_request(&env, "reach", nth(2, inference as u64)),
+            // Never answered, it is always this client's first inference.
+            demo_request(&env, "look at <|image_pad|>", nth(3, 0)),
+        ];
+        let mut answers = answers(server.as_mut(), &requests);
+        let refusal = answers.pop().unwrap().unwrap_err().to_string();
+        assert!(refusal.contains("`look at <|image_pad|>`"), "{refusal}");
+        let found = values(answers.pop().unwrap());
+        let apart = found.iter().zip(wanted).map(|(a, b)| (a - b).abs());
+        let apart = apart.fold(0.0, f32::max);
+        assert!(apart < 1e-4, "inference {inference} is {apart} apart");
+    }
+    // The client that was refused starts where it would have started.
+    let first = answer(server.as_mut(), demo_request(&env, "reach", nth(3, 0)));
+    let apart = values(first)
+        .iter()
+        .zip(&alone[0])
+        .all(|(a, b)| (a - b).abs() < 1e-4);
+    assert!(apart, "its noise has moved");
 }

@@ -1,0 +1,248 @@
+//! What a policy answers for a row, and when a row's failure is that of its policy.
+
+use crate::policy::{Chunk, InferenceError, PolicyError};
+
+/// Number of rows that fail in succession, with none answered between them, until their policy has
+/// failed: more than a few states that a network cannot take, and few of a job's episodes.
+const MOST_FAILED_ROWS: usize = 16;
+
+/// What the inference of a row gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowAnswer {
+    /// The actions of the next steps.
+    Chunk(Chunk),
+    /// The policy ends the episode: no step is taken, and the episode counts as not solved unless
+    /// it was solved before.
+    End,
+    /// The inference of the row failed. It costs the row's episode or request, and no other.
+    Failed(RowError),
+}
+
+/// Why the inference of a row failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RowError(pub String);
+
+impl RowAnswer {
+    /// Returns the answer for a row from the result of its inference.
+    ///
+    /// # Errors
+    /// Returns the error if the policy has failed, and not just the row.
+    pub fn of(result: Result<Chunk, PolicyError>) -> Result<Self, PolicyError> {
+        match result {
+            Ok(chunk) => Ok(Self::Chunk(chunk)),
+            Err(err) => err.of_row().map(Self::Failed),
+        }
+    }
+
+    /// Returns the chunk, if there is one.
+    pub fn chunk(&self) -> Option<&Chunk> {
+        match self {
+            Self::Chunk(chunk) => Some(chunk),
+            Self::End | Self::Failed(_) => None,
+        }
+    }
+
+    /// Returns why the inference failed, if it did.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(RowError(reason)) => Some(reason),
+            Self::Chunk(_) | Self::End => None,
+        }
+    }
+}
+
+impl From<Result<Chunk, RowError>> for RowAnswer {
+    fn from(result: Result<Chunk, RowError>) -> Self {
+        match result {
+            Ok(chunk) => Self::Chunk(chunk),
+            Err(err) => Self::Failed(err),
+        }
+    }
+}
+
+impl From<InferenceError> for RowError {
+    fn from(err: InferenceError) -> Self {
+        Self(err.to_string())
+    }
+}
+
+impl PolicyError {
+    /// Returns the error of an inference of one row as that of the row.
+    ///
+    /// # Errors
+    /// Returns the error itself if no other row would fare better.
+    pub(in crate::policy) fn of_row(self) -> Result<RowError, Self> {
+        match self {
+            Self::Inference(InferenceError::OutOfMemory { .. }) => Err(self),
+            Self::Inference(err) => Ok(err.into()),
+            other => Err(other),
+        }
+    }
+}
+
+/// Infers rows together, and one by one if that fails for a reason that may be that of one of them.
+///
+/// # Errors
+/// Returns the error if the policy has failed, and not just rows.
+pub(in crate::policy) fn each<'a, R, T>(
+    rows: &'a [R],
+    mut infer: impl FnMut(&'a [R]) -> Result<Vec<T>, PolicyError>,
+) -> Result<Vec<Result<T, RowError>>, PolicyError> {
+    let err = match infer(rows) {
+        Ok(all) => return Ok(all.into_iter().map(Ok).collect()),
+        Err(err) => err.of_row()?,
+    };
+    if rows.len() == 1 {
+        return Ok(vec![Err(err)]);
+    }
+    let alone = |row| match infer(std::slice::from_ref(row)) {
+        Ok(mut one) => Ok(one.pop().ok_or_else(|| InferenceError::NotInferred.into())),
+        Err(err) => err.of_row().map(Err),
+    };
+    rows.iter().map(alone).collect()
+}
+
+/// Refuses actions of `width` numbers each if a number is not finite: what moves by them is an
+/// environment, or a robot. `name` names a component of an action.
+///
+/// # Errors
+/// Returns [`InferenceError::NotFinite`] for the first such number.
+pub fn check_finite(
+    policy: &str,
+    values: &[f32],
+    width: usize,
+    name: impl FnOnce(usize) -> String,
+) -> Result<(), InferenceError> {
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(place) => Err(InferenceError::NotFinite {
+            policy: policy.to_owned(),
+            value: values[place],
+            name: name(place % width),
+            step: place / width,
+        }),
+    }
+}
+
+/// The rows of a policy that have failed since it last answered one.
+#[derive(Debug, Default)]
+pub struct FailedRows(usize);
+
+impl FailedRows {
+    /// Counts the failures of a call.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Failing`] with the reason of the last row if the policy answers no
+    /// row any more.
+    pub fn count(&mut self, policy: &str, answers: &[RowAnswer]) -> Result<(), PolicyError> {
+        let mut reasons = answers.iter().map(RowAnswer::failure);
+        let Some(Some(reason)) = reasons.next_back() else {
+            self.0 = 0;
+            return Ok(());
+        };
+        if reasons.any(|reason| reason.is_none()) {
+            self.0 = 0;
+            return Ok(());
+        }
+        self.0 += answers.len();
+        if self.0 < MOST_FAILED_ROWS {
+            return Ok(());
+        }
+        Err(PolicyError::Failing {
+            policy: policy.to_owned(),
+            rows: self.0,
+            reason: reason.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered() -> RowAnswer {
+        RowAnswer::Chunk(Chunk::new(1, vec![0.0]))
+    }
+
+    fn failed(reason: &str) -> RowAnswer {
+        RowAnswer::Failed(RowError(reason.to_owned()))
+    }
+
+    /// Doubles numbers, but refuses odd ones, and fails for good at 100.
+    fn doubled(rows: &[u32]) -> Result<Vec<u32>, PolicyError> {
+        if rows.contains(&100) {
+            return Err(PolicyError::DeviceLost("gone".to_owned()));
+        }
+        match rows.iter().find(|row| *row % 2 == 1) {
+            Some(odd) => Err(InferenceError::no_state(&odd.to_string()).into()),
+            None => Ok(rows.iter().map(|row| 2 * row).collect()),
+        }
+    }
+
+    #[test]
+    fn rows_that_fail_together_are_inferred_one_by_one() {
+        let odd = RowError("the observation has no state 3".to_owned());
+        assert_eq!(
+            each(&[2, 3, 4], doubled).unwrap(),
+            [Ok(4), Err(odd.clone()), Ok(8)]
+        );
+        assert_eq!(each(&[3], doubled).unwrap(), [Err(odd)]);
+        assert_eq!(each(&[2, 4], doubled).unwrap(), [Ok(4), Ok(8)]);
+    }
+
+    #[test]
+    fn what_no_row_survives_is_not_blamed_on_rows() {
+        assert_eq!(each(&[2, 100], doubled).unwrap_err().to_string(), "gone");
+        let full = |_: &[u32]| -> Result<Vec<u32>, _> {
+            let shortage = "1 GiB".to_owned();
+            Err(InferenceError::OutOfMemory { shortage }.into())
+        };
+        let text = each(&[1, 2], full).unwrap_err().to_string();
+        assert!(text.starts_with("out of memory"), "{text}");
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_refused_with_policy_and_component() {
+        let name = |component: usize| ["dx", "gripper"][component].to_owned();
+        check_finite("torchscript", &[0.0, 1.0], 2, name).unwrap();
+        let refusal = |values: &[f32]| {
+            let refused = check_finite("torchscript", values, 2, name);
+            refused.unwrap_err().to_string()
+        };
+        assert_eq!(
+            refusal(&[0.0, 1.0, 2.0, f32::NAN]),
+            "policy `torchscript` gave NaN as `gripper` of action 1"
+        );
+        assert_eq!(
+            refusal(&[f32::NEG_INFINITY, 1.0]),
+            "policy `torchscript` gave -inf as `dx` of action 0"
+        );
+    }
+
+    #[test]
+    fn a_policy_that_answers_no_row_any_more_has_failed() {
+        let mut failures = FailedRows::default();
+        let mut count = |answers: &[RowAnswer]| failures.count("torchscript", answers);
+        for _ in 0..100 {
+            count(&vec![failed("a"); MOST_FAILED_ROWS - 1]).unwrap();
+            count(&[failed("a"), answered(), failed("a")]).unwrap();
+        }
+        for _ in 0..MOST_FAILED_ROWS - 1 {
+            count(&[failed("b")]).unwrap();
+        }
+        assert_eq!(
+            count(&[failed("c")]).unwrap_err().to_string(),
+            "policy `torchscript` has answered none of 16 observations in succession, at last: c"
+        );
+    }
+
+    #[test]
+    fn an_episode_that_its_policy_ends_was_answered() {
+        let mut failures = FailedRows::default();
+        for _ in 0..2 {
+            failures.count("python", &vec![failed("a"); 10]).unwrap();
+            failures.count("python", &[RowAnswer::End]).unwrap();
+        }
+    }
+}
