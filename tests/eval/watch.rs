@@ -45,7 +45,10 @@ impl Training {
     }
 
     fn watch(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(binaries().join("rrun"));
+        // The tests may run under `nohup`, which ignores SIGHUP.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP,INT,TERM");
+        command.arg(binaries().join("rrun"));
         command.arg("watch").current_dir(self.0.path());
         command.args([
             "--checkpoints",
@@ -255,6 +258,20 @@ fn a_watch_that_is_stopped_goes_on_where_it_was() {
     assert!(output.status.success(), "{}", stderr(&output));
     let point = training.point("step_1").unwrap();
     assert_eq!((point.state, point.failures), (PointState::Evaluated, 0));
+}
+
+#[test]
+fn a_watch_whose_terminal_ends_stops_its_evaluation() {
+    let training = Training::new();
+    training.save("step_1");
+    let watch = training.start(&["--settle", "0"]);
+    training.wait_for("step_1", "running", |point| {
+        point.state == PointState::Running
+    });
+    send(&watch, "-HUP");
+    let stopped = watch.wait_with_output().unwrap();
+    assert_eq!(stopped.status.code(), Some(129), "{}", stderr(&stopped));
+    assert_eq!(training.processes(), Vec::<PathBuf>::new());
 }
 
 #[test]

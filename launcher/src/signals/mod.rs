@@ -265,6 +265,11 @@ fn ignored_mask() -> u64 {
     parse_ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default()).unwrap_or(0)
 }
 
+/// Returns whether this process ignores a signal, as SIGHUP under `nohup`.
+pub(crate) fn is_ignored(number: i32) -> bool {
+    ignored_mask() & mask(number) != 0
+}
+
 fn parse_ignored(status: &str) -> Option<u64> {
     let line = status
         .lines()

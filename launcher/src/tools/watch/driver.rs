@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal as listen};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::say;
+use crate::signals::is_ignored;
 use crate::tools::watch::WatchError;
 use crate::tools::watch::complete::policy_path;
 use crate::tools::watch::evaluation::{CommandWords, EvaluationFiles, signal};
@@ -285,6 +286,8 @@ async fn ended(running: Option<&mut Running>) -> io::Result<ExitStatus> {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` under `nohup`, which lets a watch survive its terminal.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -292,14 +295,24 @@ impl Signals {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: (!is_ignored(libc::SIGHUP))
+                .then(|| listen(SignalKind::hangup()))
+                .transpose()?,
         })
     }
 
     /// Returns the number of the next signal.
     async fn recv(&mut self) -> i32 {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => libc::SIGINT,
             _ = self.terminate.recv() => libc::SIGTERM,
+            _ = hangup => libc::SIGHUP,
         }
     }
 }
