@@ -152,7 +152,7 @@ impl Bench {
     /// Returns the seconds from observations in host memory to actions in host memory.
     fn seconds(&self, raws: &[RowInputs<'_>], noises: &[Tensor]) -> Outcome<f64> {
         let begin = now();
-        for row in self.inference.infer(raws, noises, raws.len()) {
+        for row in self.inference.infer(raws, noises, raws.len())? {
             row?;
         }
         Ok(begin.elapsed().as_secs_f64())
