@@ -48,7 +48,7 @@ impl SearchPath {
 
     /// Returns the files of a module, and of all local modules that it imports.
     pub(super) fn module(&self, name: &str) -> BTreeSet<PathBuf> {
-        let module = name.split('.').map(str::to_owned).collect();
+        let module: Vec<_> = name.split('.').map(str::to_owned).collect();
         self.follow(self.find(&module, &[]))
     }
 
@@ -85,7 +85,7 @@ impl SearchPath {
     }
 
     /// Returns the files of a module by its absolute name, from the first folder that has it.
-    fn find(&self, module: &Vec<String>, names: &[String]) -> Vec<PathBuf> {
+    fn find(&self, module: &[String], names: &[String]) -> Vec<PathBuf> {
         let Some(first) = module.first() else {
             return Vec::new();
         };

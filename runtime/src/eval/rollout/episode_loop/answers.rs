@@ -59,7 +59,11 @@ impl EpisodeLoop<'_, '_> {
                 }
             }
             match answer {
-                RowAnswer::Failed(reason) => self.on_failed_row(index, env, reason)?,
+                RowAnswer::Failed(reason) => {
+                    // A policy whose process was lost has read its program again.
+                    self.active.context.check_inputs()?;
+                    self.on_failed_row(index, env, reason)?;
+                }
                 RowAnswer::End => self.ended_by_policy(index, env)?,
                 RowAnswer::Chunk(chunk) => {
                     if self.active.latency.fixed().is_some() {
