@@ -116,11 +116,11 @@ fn kill_unwritten(eval: &Eval, running: &Running) -> bool {
         victim.is_some()
     });
     let victim = victim.unwrap();
-    let pids = eval.journal().into_iter().filter_map(|line| match line {
+    let mut pids = eval.journal().into_iter().filter_map(|line| match line {
         Line::Rank(start) if start.rank == victim.rank.unwrap_or(0) => Some(start.pid),
         _ => None,
     });
-    let pid = pids.last().unwrap();
+    let pid = pids.next_back().unwrap();
     assert!(running.ranks().contains(&pid));
     signal(pid, "KILL");
     wait_until("the end of the rank", || !alive(pid));

@@ -122,7 +122,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
             proptest::collection::btree_map(names, inner, 0..3)
-                .prop_map(|fields| Value::from_iter(fields)),
+                .prop_map(Value::from_iter),
         ]
     })
 }
