@@ -108,7 +108,7 @@ fn differences(sum: &str, versions: &Value) -> (Vec<String>, Vec<String>) {
     .unwrap();
     let journals = Journals::of(&folder).unwrap();
     let merged = Merged::new(&plan, &journals).unwrap();
-    let found = super::differences(&certificate.contents, &merged, |_| None);
+    let found = crate::certificate::differences(&certificate.contents, &merged, |_| None);
     (found.wrong, found.notes)
 }
 
