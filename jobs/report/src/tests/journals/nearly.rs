@@ -121,8 +121,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         let names = prop_oneof![Just("steps".to_owned()), "[a-z]{1,3}"];
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            proptest::collection::btree_map(names, inner, 0..3)
-                .prop_map(Value::from_iter),
+            proptest::collection::btree_map(names, inner, 0..3).prop_map(Value::from_iter),
         ]
     })
 }
