@@ -18,9 +18,6 @@ const MOST_FILES: usize = 2000;
 /// Most bytes of a file that is searched for imports.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Most levels of folders in a package.
-const DEEPEST: usize = 16;
-
 /// An import statement: `from ..a.b import c, d` has level 2, module `a.b` and names `c` and `d`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Import {
@@ -153,16 +150,23 @@ fn resolve_last(folder: &Path, name: &str) -> Vec<PathBuf> {
 
 /// Returns the Python files below a folder, without hidden ones.
 fn python_files(package: &Path) -> Vec<PathBuf> {
-    let (mut files, mut folders) = (Vec::new(), vec![(package.to_owned(), 0)]);
-    while let Some((folder, depth)) = folders.pop() {
+    let (mut files, mut folders) = (Vec::new(), vec![package.to_owned()]);
+    let mut known = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        // A link to a folder above would go on for ever.
+        if !folder.canonicalize().is_ok_and(|real| known.insert(real)) {
+            continue;
+        }
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
             if is_hidden || files.len() >= MOST_FILES {
-            } else if path.is_dir() && depth < DEEPEST {
-                folders.push((path, depth + 1));
-            } else if path.extension().is_some_and(|end| end == "py") && path.is_file() {
+                continue;
+            }
+            if path.extension().is_some_and(|end| end == "py") && path.is_file() {
                 files.push(path);
+            } else if path.is_dir() {
+                folders.push(path);
             }
         }
     }

@@ -161,36 +161,38 @@ fn in_texts(found: &mut BTreeSet<PathBuf>, value: &Value) {
 
 /// Adds a file, or the files of a folder.
 fn add(found: &mut BTreeSet<PathBuf>, path: &Path) {
-    if !path.is_dir() {
-        found.extend(path.is_file().then(|| path.to_owned()));
-        return;
-    }
-    let mut files = Vec::new();
-    if below(path, 0, &mut files) {
-        found.extend(files);
+    if path.is_dir() {
+        found.extend(below(path).into_iter().flatten());
+    } else if path.is_file() {
+        found.insert(path.to_owned());
     }
 }
 
-/// Lists the files below a folder without hidden and compiled ones. Returns false if there are too
+/// Lists the files below a folder without hidden and compiled ones. Returns `None` if there are too
 /// many.
-fn below(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> bool {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with('.') || name == "__pycache__" {
+fn below(folder: &Path) -> Option<Vec<PathBuf>> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    let mut known = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        // A link to a folder above would go on for ever.
+        if !folder.canonicalize().is_ok_and(|real| known.insert(real)) {
             continue;
         }
-        let path = entry.path();
-        // The limit on the depth ends loops of links to a parent folder.
-        let is_within = match path.is_dir() {
-            true => depth >= 16 || below(&path, depth + 1, files),
-            false => {
-                files.extend(path.is_file().then_some(path));
-                files.len() <= MOST_FILES
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with('.') || name == "__pycache__" {
+                continue;
             }
-        };
-        if !is_within {
-            return false;
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.is_file() {
+                files.push(path);
+            }
+            if files.len() > MOST_FILES {
+                return None;
+            }
         }
     }
-    true
+    Some(files)
 }

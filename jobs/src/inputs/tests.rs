@@ -219,6 +219,28 @@ fn an_edited_simulator_or_mapping_makes_it_another_run() {
 }
 
 #[test]
+fn folders_with_links_to_themselves_are_looked_through_once_and_not_for_ever() {
+    let files = [
+        ("sim.py", "import world"),
+        ("world/__init__.py", ""),
+        ("data/a", "x"),
+    ];
+    let simulator = json!({"arena_env_args": {"environment": "DIR/sim.py:make",
+                                              "env_kwargs": {"data": "DIR/data"}}});
+    let world = World::new(&files, &simulator);
+    for link in [
+        "data/1", "data/2", "data/3", "world/1", "world/2", "world/3",
+    ] {
+        let link = world.path(link);
+        std::os::unix::fs::symlink(link.parent().unwrap(), &link).unwrap();
+    }
+    world.begin();
+    world.write("world/__init__.py", "edited");
+    let told = world.repeated();
+    assert!(told.contains("/world/__init__.py` SHA-256"), "{told}");
+}
+
+#[test]
 fn an_input_that_appears_or_is_gone_is_no_change() {
     let args = json!({"env_kwargs": {"log": "DIR/log.txt", "marker": "DIR/marker"}});
     let world = World::new(&[("sim.py", ""), ("marker", "1")], &python(&args));
