@@ -245,9 +245,14 @@ fn an_errored_episode_of_a_replay_runs_again() {
                         "policy_config_dict": {"replay_file_path": path}});
     let eval = Eval::new(&[replay]).nproc(1).words(&["--no-dataset"]);
     write("nan");
-    eval.run().fails_with(1).stderr_has(", 1 error\n");
-    assert_eq!(eval.report().overall.errors, 1);
+    for _ in 0..2 {
+        eval.run().fails_with(1).stderr_has(", 1 error\n");
+        assert_eq!(eval.report().overall.errors, 1);
+    }
+    assert_eq!(eval.journaled(), 3, "one episode ran twice");
     write("0");
+    eval.run().fails_with(1).stderr_has("replay.hdf5` SHA-256");
+    let eval = eval.words(&["--accept-changed-jobs"]);
     eval.run().succeeds();
     assert!(eval.report().complete());
 }
