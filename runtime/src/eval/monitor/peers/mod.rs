@@ -357,7 +357,7 @@ impl RankPeers {
         let Some(eval_store) = self.eval_store.clone() else {
             return Vec::new();
         };
-        let mut mends = 0;
+        let (mut mends, mut have_all_arrived) = (0, false);
         // A rank that was restarted arrives again and must not be counted twice.
         let is_first = eval_store
             .add(&format!("arrived/{}", self.rank), 1)
@@ -386,9 +386,13 @@ impl RankPeers {
                 return Vec::new();
             }
             if waited.is_ok() {
-                // A rank that has arrived, died and been started again is under way once more.
+                // What the others have just published is read at once. If that does not settle it, a
+                // rank that had arrived has died and been started again, and is under way once more.
                 mends = 0;
-                pause(self.every);
+                if have_all_arrived {
+                    pause(self.every);
+                }
+                have_all_arrived = true;
                 continue;
             }
             if waited.is_err_and(|err| err.is_timeout() && !err.is_lost()) {

@@ -110,7 +110,22 @@ fn a_rank_that_arrived_and_was_started_again_is_waited_for_without_haste() {
         }
     });
     assert!(server.check("rrun/eval/none/0/all").unwrap());
-    assert!(looks <= 5, "it looked {looks} times in three seconds");
+    assert!(looks <= 6, "it looked {looks} times in three seconds");
+}
+
+#[test]
+fn a_rank_that_waits_leaves_as_soon_as_the_last_one_has_arrived() {
+    let server = serve();
+    let mut near = rank(0, server.port());
+    // A rest would last longer than the test.
+    near.every = Duration::from_secs(3600);
+    near.tell(&beat(1));
+    let (port, stop) = (server.port(), StopRequest::default());
+    let far =
+        move || rank(1, port).wait_for_all(beat(1), CONNECT, &StopRequest::default(), |_, _| {});
+    let arrival = std::thread::spawn(far);
+    let lost = in_time(move || near.wait_for_all(beat(1), CONNECT * 60, &stop, |_, _| {}));
+    assert_eq!((lost, arrival.join().unwrap()), (vec![], vec![]));
 }
 
 #[test]
