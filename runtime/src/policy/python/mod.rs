@@ -183,16 +183,9 @@ impl PythonPolicy {
         if fit.is_empty() && revived.is_ok() {
             return Ok(answers.into_iter().flatten().collect());
         }
-        let answered = revived.and_then(|()| self.ask(&fit));
-        let mut given = match answered {
-            Ok(given) => given.into_iter().map(RowAnswer::Chunk).collect(),
-            Err(err @ (WorkerError::GivenUp { .. } | WorkerError::Stopped { .. })) => {
-                return Err(permanent(&self.terms, err));
-            }
-            Err(err) => {
-                let err = RowError::from(inference(&self.terms, err));
-                vec![RowAnswer::Failed(err); fit.len()]
-            }
+        let mut given = match revived {
+            Ok(()) => self.answers(&fit)?,
+            Err(err) => self.failed(err, fit.len())?,
         }
         .into_iter();
         for answer in &mut answers {
@@ -201,6 +194,28 @@ impl PythonPolicy {
             }
         }
         Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Asks for rows together, and one by one if that raises in a policy that remembers nothing of an
+    /// episode: then a row costs no other its answer.
+    fn answers(&mut self, rows: &[&PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        match self.revive().and_then(|()| self.ask(rows)) {
+            Ok(given) => Ok(given.into_iter().map(RowAnswer::Chunk).collect()),
+            Err(err) if rows.len() > 1 && err.leaves_worker() && !self.hello.has_reset => {
+                let each = rows.chunks(1).map(|row| self.answers(row));
+                Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
+            }
+            Err(err) => self.failed(err, rows.len()),
+        }
+    }
+
+    /// Returns the answers for rows that an error has cost.
+    fn failed(&self, err: WorkerError, count: usize) -> Result<Vec<RowAnswer>, PolicyError> {
+        if let WorkerError::GivenUp { .. } | WorkerError::Stopped { .. } = err {
+            return Err(permanent(&self.terms, err));
+        }
+        let err = RowError::from(inference(&self.terms, err));
+        Ok(vec![RowAnswer::Failed(err); count])
     }
 
     /// Checks that a row can be asked for.

@@ -35,6 +35,20 @@ fn an_exception_costs_the_rows_of_its_call_and_the_worker_goes_on() {
 }
 
 #[test]
+fn an_exception_over_one_row_costs_the_others_of_the_batch_nothing() {
+    let mut policy = faulty("Toy", "raise");
+    begin(&mut policy, &[5, FAULT_SEED, 6]);
+    let answers = act(&mut policy, &[0, 1, 2]);
+    assert!(answers[0].chunk().is_some() && answers[2].chunk().is_some());
+    assert!(failure(&answers[1]).contains("the gripper is not there"));
+    // One with a `reset` may have remembered a part of the call.
+    let mut policy = faulty("Remembering", "raise");
+    begin(&mut policy, &[5, FAULT_SEED]);
+    let answers = act(&mut policy, &[0, 1]);
+    assert!(answers.iter().all(|answer| answer.failure().is_some()));
+}
+
+#[test]
 fn a_batch_after_the_end_of_a_worker_is_one_call_of_the_next() {
     let mut policy = faulty("Counting", "die");
     begin(&mut policy, &[FAULT_SEED, 5, 6, 7]);
