@@ -5,7 +5,8 @@
 //!            McNemar, difference with interval, returns, largest rewards, lengths
 //! ```
 //! Episodes with the same seed begin in the same state, so a pair tells more than the two rates do.
-//! Unpaired episodes are counted and reported, but never mixed in. Any difference other than the
+//! Unpaired episodes are counted and reported, but never mixed in. Variants have rows of their own, if
+//! their controls are there. Any difference other than the
 //! policy is reported as a warning.
 
 use std::cmp::Ordering;
@@ -37,9 +38,10 @@ pub struct Comparison {
     pub a: ComparedRun,
     /// The second run.
     pub b: ComparedRun,
-    /// The result over all pairs.
+    /// The result over all pairs but those of variants: they are the episodes of their control under
+    /// other conditions, and no further observations of the policy.
     pub overall: Paired,
-    /// Results by task, which is the environment of the job of A.
+    /// The same by task, which is the environment of the job of A.
     pub per_task: BTreeMap<String, Paired>,
     /// Results by job of A.
     pub per_job: BTreeMap<String, Paired>,
@@ -192,10 +194,13 @@ pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Compar
         .filter(|name| !taken.contains(name))
         .cloned()
         .collect();
+    let have_controls = common.iter().any(|(_, job, _)| !job.is_variant);
     for (name, job, other) in &common {
         let counting = pair(job, other, &mut unpaired);
-        tasks.entry(&job.task).or_default().and(&counting);
-        all.and(&counting);
+        if !(have_controls && job.is_variant) {
+            tasks.entry(&job.task).or_default().and(&counting);
+            all.and(&counting);
+        }
         jobs.insert((*name).to_owned(), counting.paired());
     }
     Comparison {

@@ -97,6 +97,8 @@ pub(super) struct SideJob {
     /// The environment of the job, or its name if only episodes are known.
     pub(super) task: String,
     pub(super) policy: String,
+    /// Whether the job is a variant, as far as plan or report say so.
+    pub(super) is_variant: bool,
     /// The identity of the job; `None` if its plan is unknown.
     pub(super) identity: Option<Identity>,
     pub(super) settings: BTreeMap<String, Value>,
@@ -214,6 +216,7 @@ impl Side {
         SideJob {
             task: job.environment.clone(),
             policy: job.policy_type.clone(),
+            is_variant: job.variant.is_some(),
             identity: Some(Identity::of(job, seed)),
             ..SideJob::default()
         }
@@ -239,6 +242,7 @@ impl Side {
             let side = jobs.entry(job.name).or_default();
             (side.task, side.policy, side.settings) =
                 (job.environment, job.policy_type, job.settings);
+            side.is_variant = job.variant_of.is_some();
         }
         Ok(Self {
             path: path.to_owned(),

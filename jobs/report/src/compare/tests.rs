@@ -48,6 +48,24 @@ const YES: Option<bool> = Some(true);
 const NO: Option<bool> = Some(false);
 
 #[test]
+fn variants_are_no_further_pairs_of_their_control() {
+    let variant = |outcomes: &[Option<bool>]| SideJob {
+        is_variant: true,
+        ..side_job("reach", outcomes)
+    };
+    let [control, dark] = [side_job("reach", &[YES, NO]), variant(&[NO, NO])];
+    let both = side(&[("x", control), ("x_dark", dark.clone())]);
+    let found = compared(&both, &both);
+    assert_eq!((found.overall.pairs, found.per_task["reach"].pairs), (2, 2));
+    assert_eq!(
+        (found.overall.rate_a, found.per_job["x_dark"].pairs),
+        (Some(0.5), 2)
+    );
+    let alone = side(&[("x_dark", dark)]);
+    assert_eq!(compared(&alone, &alone).overall.pairs, 2);
+}
+
+#[test]
 fn pairs_are_counted_by_task_and_over_all() {
     let a = side(&[
         ("x", side_job("reach", &[YES, YES, NO, NO])),
