@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::files;
 use crate::inputs::Lookup;
+use crate::inputs::folder::files_below;
 use crate::policies::FactoryName;
 
 /// Most files that are followed; a program of more files is followed no further.
@@ -150,26 +151,9 @@ fn resolve_last(folder: &Path, name: &str) -> Vec<PathBuf> {
 
 /// Returns the Python files below a folder, without hidden ones.
 fn python_files(package: &Path) -> Vec<PathBuf> {
-    let (mut files, mut folders) = (Vec::new(), vec![package.to_owned()]);
-    let mut known = BTreeSet::new();
-    while let Some(folder) = folders.pop() {
-        // A link to a folder above would go on for ever.
-        if !folder.canonicalize().is_ok_and(|real| known.insert(real)) {
-            continue;
-        }
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-            if is_hidden || files.len() >= MOST_FILES {
-                continue;
-            }
-            if path.extension().is_some_and(|end| end == "py") && path.is_file() {
-                files.push(path);
-            } else if path.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
+    let is_python = |file: &Path| file.extension().is_some_and(|end| end == "py");
+    let mut files = files_below(package, MOST_FILES, is_python);
+    files.truncate(MOST_FILES);
     files
 }
 

@@ -8,6 +8,7 @@
 //! `plan.json` has the inputs of a run as they were when it was begun, each file once. A file that
 //! appears later is no input, because a run may write files that its jobs name.
 
+mod folder;
 mod imports;
 mod named;
 mod sums;

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::hub;
 use crate::inputs::Lookup;
+use crate::inputs::folder::files_below;
 use crate::inputs::imports::{SearchPath, folders};
 use crate::job::Job;
 use crate::known::is_python_environment;
@@ -162,37 +163,11 @@ fn in_texts(found: &mut BTreeSet<PathBuf>, value: &Value) {
 /// Adds a file, or the files of a folder.
 fn add(found: &mut BTreeSet<PathBuf>, path: &Path) {
     if path.is_dir() {
-        found.extend(below(path).into_iter().flatten());
+        let files = files_below(path, MOST_FILES, |_| true);
+        if files.len() <= MOST_FILES {
+            found.extend(files);
+        }
     } else if path.is_file() {
         found.insert(path.to_owned());
     }
-}
-
-/// Lists the files below a folder without hidden and compiled ones. Returns `None` if there are too
-/// many.
-fn below(folder: &Path) -> Option<Vec<PathBuf>> {
-    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
-    let mut known = BTreeSet::new();
-    while let Some(folder) = folders.pop() {
-        // A link to a folder above would go on for ever.
-        if !folder.canonicalize().is_ok_and(|real| known.insert(real)) {
-            continue;
-        }
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if name.to_string_lossy().starts_with('.') || name == "__pycache__" {
-                continue;
-            }
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.is_file() {
-                files.push(path);
-            }
-            if files.len() > MOST_FILES {
-                return None;
-            }
-        }
-    }
-    Some(files)
 }

@@ -155,6 +155,14 @@ fn python(args: &Value) -> Value {
     json!({"arena_env_args": all})
 }
 
+/// A policy of a file that is too large to be read at every start, and its contents.
+fn of_large_policy() -> (World, String) {
+    let large = "1".repeat(SMALL_BYTES as usize + 1);
+    let job = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
+    let world = World::new(&[("policy.pt", &large)], &job);
+    (world, large)
+}
+
 #[test]
 fn an_edited_file_of_a_policy_makes_it_another_run() {
     let yaml = (
@@ -299,9 +307,7 @@ fn a_rank_finds_what_was_changed_under_its_run() {
 
 #[test]
 fn a_rank_reads_a_large_file_of_another_time_if_its_sum_is_known() {
-    let large = "1".repeat(SMALL_BYTES as usize + 1);
-    let job = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
-    let world = World::new(&[("policy.pt", &large)], &job);
+    let (world, large) = of_large_policy();
     world.begin();
     world.hash("policy.pt");
     world.age("policy.pt", 100);
@@ -342,9 +348,7 @@ fn files_that_moved_are_no_further_change() {
 
 #[test]
 fn of_large_files_the_time_counts_and_then_the_contents() {
-    let large = "1".repeat(SMALL_BYTES as usize + 1);
-    let job = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
-    let world = World::new(&[("policy.pt", &large)], &job);
+    let (world, large) = of_large_policy();
     world.begin();
     world.hash("policy.pt");
     world.age("policy.pt", 100);
@@ -362,9 +366,7 @@ fn of_large_files_the_time_counts_and_then_the_contents() {
 
 #[test]
 fn a_large_file_of_another_time_that_nobody_has_read_is_not_trusted() {
-    let large = "1".repeat(SMALL_BYTES as usize + 1);
-    let job = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
-    let world = World::new(&[("policy.pt", &large)], &job);
+    let (world, _) = of_large_policy();
     world.plan().settle(&world.folder(), false).unwrap();
     world.age("policy.pt", 50);
     world.begin();
