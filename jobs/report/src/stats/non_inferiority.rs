@@ -53,17 +53,8 @@ impl PairCounts {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::stats::simulated::pairs;
     use proptest::prelude::*;
-
-    fn pairs([both, only_a, only_b, neither]: [u64; 4]) -> PairCounts {
-        PairCounts {
-            both,
-            only_a,
-            only_b,
-            neither,
-        }
-    }
 
     #[test]
     fn the_estimate_under_the_margin_is_the_most_likely_one() {

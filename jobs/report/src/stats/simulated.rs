@@ -1,4 +1,16 @@
-//! Numbers for tests that simulate episodes.
+//! Numbers and tables for tests that simulate episodes.
+
+use crate::stats::paired::PairCounts;
+
+/// Returns the pairs that both policies solve, only A, only B, and neither.
+pub(crate) fn pairs([both, only_a, only_b, neither]: [u64; 4]) -> PairCounts {
+    PairCounts {
+        both,
+        only_a,
+        only_b,
+        neither,
+    }
+}
 
 /// Numbers in [0, 1) from SplitMix64 (Steele, Lea and Flood 2014).
 pub(crate) struct Numbers(pub(crate) u64);

@@ -179,19 +179,10 @@ mod enumeration;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::simulated::Numbers;
+    use crate::stats::simulated::{Numbers, pairs};
     use proptest::prelude::*;
 
     const FIVE: Gate = Gate { margin: 0.05 };
-
-    fn pairs([both, only_a, only_b, neither]: [u64; 4]) -> PairCounts {
-        PairCounts {
-            both,
-            only_a,
-            only_b,
-            neither,
-        }
-    }
 
     fn verdict(counts: [u64; 4]) -> &'static str {
         FIVE.judge(pairs(counts)).verdict.as_str()
