@@ -5,9 +5,9 @@ use std::process::Command;
 
 use jobs::episode::EpisodeOutcome;
 
-use crate::command::{Eval, binaries, wait_until};
-use crate::fault::marked;
-use crate::scenario::{Scenario, jobs};
+use crate::chaos::fault::marked;
+use crate::chaos::scenario::{Scenario, jobs};
+use crate::eval::command::{Eval, binaries, wait_until};
 
 /// The results of an undisturbed run.
 pub struct Expected {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::command::{Eval, Running, alive};
+use crate::eval::command::{Eval, Running, alive};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::command::{Eval, job};
-use crate::fault::{Fault, SmallDisk};
+use crate::chaos::fault::{Fault, SmallDisk};
+use crate::eval::command::{Eval, job};
 
 /// Number of launches with faults; later ones are undisturbed.
 const DISTURBED: usize = 2;

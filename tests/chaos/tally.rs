@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
 
-use crate::fault::Fault;
-use crate::scenario::Scenario;
+use crate::chaos::fault::Fault;
+use crate::chaos::scenario::Scenario;
 
 /// Counters over all runs.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Ranks as separate processes, for tests in which they die: this test program, started again with
 //! the name of one test.
 
-use crate::ranks::{PATIENCE, join, serve};
+use crate::dist::ranks::{PATIENCE, join, serve};
 use c10d::ProcessGroup;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio, abort};

@@ -1,7 +1,7 @@
 //! Tests of Gloo groups of Rust ranks.
 
-use crate::child;
-use crate::ranks::{PATIENCE, gloo, join, ranks, serve};
+use crate::dist::child;
+use crate::dist::ranks::{PATIENCE, gloo, join, ranks, serve};
 use c10d::{DistError, ProcessGroup, Reduction};
 use std::sync::Barrier;
 use std::thread;

@@ -1,7 +1,7 @@
 //! Tests of the gather over the store at the end of an evaluation.
 
-use crate::child;
-use crate::ranks::{PATIENCE, join, ranks, serve};
+use crate::dist::child;
+use crate::dist::ranks::{PATIENCE, join, ranks, serve};
 use c10d::{DistError, Gathered, Participant, Route, Store, gather};
 use std::time::Duration;
 use tch::Device;

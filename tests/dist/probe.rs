@@ -6,7 +6,7 @@ use jobs::rank_probe::{DrawnPicture, LoadedLibraries, RankQuestion, RoundTrip};
 use serde::de::DeserializeOwned;
 
 fn probe(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
+    let mut command = Command::new(rig::rrun_rank());
     command.arg("probe").args(words).output().unwrap()
 }
 

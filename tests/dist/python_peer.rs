@@ -1,6 +1,6 @@
 //! Tests of Rust and Python ranks in one Gloo group, with torch 2.11 on both sides.
 
-use crate::ranks::{PATIENCE, join, serve};
+use crate::dist::ranks::{PATIENCE, join, serve};
 use c10d::{ProcessGroup, Reduction, Store, StoreAddr};
 use std::net::TcpListener;
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::path::Path;
 use jobs::episode::EpisodeOutcome;
 use serde_json::Value;
 
-use crate::command::{Eval, binaries, job, signal};
+use crate::eval::command::{Eval, binaries, job, signal};
 
 /// Returns one job that is ten times as long as the two others.
 fn skewed() -> Vec<Value> {

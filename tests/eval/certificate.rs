@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::command::{Eval, binaries, job};
-use crate::python::toy;
+use crate::eval::command::{Eval, binaries, job};
+use crate::eval::python::toy;
 
 /// A place that knows nothing of the run: another working directory, home and temporary folder.
 struct FreshClone {

@@ -7,8 +7,8 @@ use jobs::episode::{Episode, EpisodeOutcome};
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
-use crate::command::{Eval, alive, wait_until};
-use crate::python::{seed, toy};
+use crate::eval::command::{Eval, alive, wait_until};
+use crate::eval::python::{seed, toy};
 
 /// Returns an evaluation without files beside the journal, whose episodes begin in the process of
 /// the simulator.

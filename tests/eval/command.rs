@@ -1,8 +1,5 @@
 //! Runs `rrun eval` on a jobs file and checks its results.
 
-#[path = "../launch/threads.rs"]
-pub mod threads;
-
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,7 +39,7 @@ pub fn job(name: &str, episodes: u64, num_envs: u64) -> Value {
 /// otherwise cargo's.
 pub fn binaries() -> PathBuf {
     let built = || {
-        Path::new(env!("CARGO_BIN_EXE_rrun-rank"))
+        Path::new(rig::rrun_rank())
             .parent()
             .expect("a binary is in a folder")
             .to_owned()
@@ -323,7 +320,7 @@ impl Running {
     /// Sends a signal by its name.
     #[track_caller]
     pub fn signal(&self, name: &str) {
-        threads::assert_none_is_exposed(self.pid());
+        rig::threads::assert_none_is_exposed(self.pid());
         signal(self.pid(), name);
     }
 

@@ -6,8 +6,8 @@ use jobs::episode::{Episode, EpisodeOutcome};
 use jobs::journal::{Blame, EnvLost, Line};
 use serde_json::{Value, json};
 
-use crate::command::Eval;
-use crate::python::{seed, toy};
+use crate::eval::command::Eval;
+use crate::eval::python::{seed, toy};
 
 /// The episodes that end their process, or raise, in [`faulty`].
 const FAULTY: [u64; 3] = [2, 5, 9];

@@ -1,6 +1,6 @@
 //! Tests of what an evaluation prints.
 
-use crate::command::{Eval, job};
+use crate::eval::command::{Eval, job};
 
 #[test]
 fn quiet_leaves_out_the_opening_table_and_keeps_the_results() {

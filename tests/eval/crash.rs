@@ -7,7 +7,7 @@ use jobs::episode::EpisodeOutcome;
 use jobs::job::Status;
 use serde_json::json;
 
-use crate::command::{Eval, alive, job, signal, wait_until};
+use crate::eval::command::{Eval, alive, job, signal, wait_until};
 
 /// Returns an evaluation that is long enough to be hit in the middle.
 fn long(ranks: usize) -> Eval {

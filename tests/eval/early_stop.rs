@@ -9,8 +9,8 @@ use report::certificate::{self, canonical};
 use report::{Journals, Merged};
 use serde_json::{Value, json};
 
-use crate::command::{Eval, binaries, job};
-use crate::resume::kill_all;
+use crate::eval::command::{Eval, binaries, job};
+use crate::eval::resume::kill_all;
 
 /// Returns `reach` and `push` with this policy.
 fn tasks(policy: &str, episodes: u64) -> [Value; 2] {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::command::Eval;
+use crate::eval::command::Eval;
 
 const EXPERIMENT: &str = "
 shared:
@@ -115,7 +115,7 @@ fn what_is_wrong_is_refused_before_anything_starts() {
     );
     let rlinf = refusal("env: {eval: {}}", &[]);
     assert!(rlinf.contains("for RLinf's YAML, use --config"), "{rlinf}");
-    let json = Eval::new(&[crate::command::job("reach", 1, 1)])
+    let json = Eval::new(&[crate::eval::command::job("reach", 1, 1)])
         .words(&["shared.a=1"])
         .run();
     assert!(

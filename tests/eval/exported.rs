@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
-use crate::command::Eval;
+use crate::eval::command::Eval;
 
 /// A Python policy that runs the module of the page in eager PyTorch.
 const EAGER: &str = r#"

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{Eval, binaries, job};
+use crate::eval::command::{Eval, binaries, job};
 
 /// Returns the Python of the project's venv, in which `setup.sh test` installed h5py.
 fn python() -> std::path::PathBuf {

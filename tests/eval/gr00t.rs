@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::command::Eval;
+use crate::eval::command::Eval;
 
 fn checkpoint() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::command::{Ended, Eval, signal};
-use crate::python::toy;
+use crate::eval::command::{Ended, Eval, signal};
+use crate::eval::python::toy;
 
 /// Returns an evaluation whose launcher restarts a rank that stands still for 3 s.
 fn watched(jobs: &[Value], ranks: usize) -> Eval {
@@ -18,7 +18,7 @@ fn watched(jobs: &[Value], ranks: usize) -> Eval {
 fn hang_of(fault: &str) -> (String, Ended) {
     let folder = tempfile::tempdir().unwrap();
     let once = folder.path().join("once");
-    let kwargs = json!({"fault": fault, "at": 3, "once": once, "of": crate::python::seed(5)});
+    let kwargs = json!({"fault": fault, "at": 3, "once": once, "of": crate::eval::python::seed(5)});
     let eval = watched(&[toy(json!({"env_kwargs": kwargs, "num_envs": 1}))], 1);
     let ended = eval.run().succeeds();
     assert_eq!(eval.episodes().len(), 12);

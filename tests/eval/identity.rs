@@ -5,7 +5,7 @@ use std::path::Path;
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
-use crate::command::{Eval, signal};
+use crate::eval::command::{Eval, signal};
 
 fn root() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -3,8 +3,8 @@
 use jobs::episode::{Episode, EpisodeOutcome};
 use serde_json::{Value, json};
 
-use crate::command::{Eval, binaries, job};
-use crate::resume::kill_all;
+use crate::eval::command::{Eval, binaries, job};
+use crate::eval::resume::kill_all;
 
 /// Returns a job of the scripted expert, whose chunks have 8 actions, with an inference every 4
 /// steps.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jobs::job::Status;
 use serde_json::{Value, json};
 
-use crate::command::{Ended, Eval, job, wait_until};
+use crate::eval::command::{Ended, Eval, job, wait_until};
 
 const TOKEN: &str = "a-token-for-the-test";
 

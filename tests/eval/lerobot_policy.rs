@@ -7,7 +7,7 @@ use jobs::episode::EpisodeOutcome;
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
-use crate::command::Eval;
+use crate::eval::command::Eval;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

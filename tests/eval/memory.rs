@@ -1,46 +1,11 @@
 //! Tests of memory shortage: a policy that allocates an absurd amount for more than two rows at a
 //! time.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
-use tch::{CModule, Device, Kind, Tensor};
 
-use crate::command::Eval;
-
-/// Maximum number of rows for which the policy succeeds.
-const ROOM: f64 = 2.0;
-
-/// More bytes than any address space has (x86-64: 2^47), whatever the machine promises.
-const ABSURD: f64 = (1_u64 << 50) as f64;
-
-/// Writes a TorchScript module whose actions are zero. Its allocation depends on the number of
-/// rows, so that tracing keeps it.
-fn policy(folder: &Path) -> PathBuf {
-    let inputs = [
-        Tensor::zeros([2, 0, 1, 1, 3], (Kind::Uint8, Device::Cpu)),
-        Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)),
-        Tensor::zeros([2, 8], (Kind::Int64, Device::Cpu)),
-    ];
-    let mut forward = |inputs: &[Tensor]| {
-        let none = inputs[1].select(1, 0) * 0.0;
-        let too_many = ((&none + 1.0).sum(Kind::Float) - ROOM)
-            .clamp_min(0.0)
-            .reshape([1]);
-        let filler = Tensor::zeros([1], (Kind::Float, Device::Cpu));
-        let filler = filler.repeat_interleave_self_tensor(
-            &(too_many * ABSURD).to_kind(Kind::Int64),
-            0,
-            None,
-        );
-        let still = none + filler.sum(Kind::Float);
-        vec![still.reshape([-1, 1, 1]).expand([-1, 50, 7], false)]
-    };
-    let module = CModule::create_by_tracing("Hungry", "forward", &inputs, &mut forward).unwrap();
-    let path = folder.join("policy.pt");
-    module.save(&path).unwrap();
-    path
-}
+use crate::eval::command::Eval;
 
 fn job(name: &str, policy: &Path) -> Value {
     json!({
@@ -54,8 +19,7 @@ fn job(name: &str, policy: &Path) -> Value {
 
 #[test]
 fn a_batch_that_does_not_fit_is_halved_and_no_episode_is_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let policy = policy(folder.path());
+    let policy = rig::fixture("modules/hungry.pt");
     let words = ["--max-batch", "4", "--pipeline-stages", "1", "--no-dataset"];
     let eval = Eval::new(&[job("first", &policy), job("second", &policy)])
         .nproc(1)

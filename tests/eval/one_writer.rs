@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jobs::launch;
 
-use crate::command::{Eval, Running, alive, binaries, job, wait_until};
+use crate::eval::command::{Eval, Running, alive, binaries, job, wait_until};
 
 fn rank() -> String {
     binaries().join("rrun-rank").to_string_lossy().into_owned()

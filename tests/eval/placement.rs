@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::command::{Ended, Eval, job};
+use crate::eval::command::{Ended, Eval, job};
 
 /// Returns the path of a file in this repository.
 fn file(path: &str) -> String {
@@ -328,7 +328,7 @@ fn contradictions_are_refused_before_anything_is_started() {
 
 #[test]
 fn under_another_launcher_the_world_size_must_be_that_of_the_placement() {
-    let rank = crate::command::binaries()
+    let rank = crate::eval::command::binaries()
         .join("rrun-rank")
         .display()
         .to_string();

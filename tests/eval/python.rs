@@ -7,7 +7,7 @@ use jobs::episode::Episode;
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
-use crate::command::{Eval, signal, wait_until};
+use crate::eval::command::{Eval, signal, wait_until};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -8,8 +8,8 @@ use jobs::episode::EpisodeOutcome;
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
-use crate::command::{Eval, binaries, signal, wait_until};
-use crate::python::marked;
+use crate::eval::command::{Eval, binaries, signal, wait_until};
+use crate::eval::python::marked;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

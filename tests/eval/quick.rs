@@ -3,7 +3,7 @@
 use jobs::layout::RunFolder;
 use serde_json::json;
 
-use crate::command::{Eval, job};
+use crate::eval::command::{Eval, job};
 
 /// Returns the folder of the quick runs of an evaluation.
 fn quick_folder(eval: &Eval) -> RunFolder {

@@ -1,6 +1,6 @@
 //! Tests of invalid input, which is refused before anything is started or written.
 
-use crate::command::{Ended, Eval, job};
+use crate::eval::command::{Ended, Eval, job};
 
 #[track_caller]
 fn refused(eval: &Eval, code: i32, reason: &str) -> Ended {

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::{Eval, wait_until};
+use crate::eval::command::{Eval, wait_until};
 
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -66,7 +66,7 @@ impl Server {
     /// Starts `rrun-rank serve` with a checkpoint.
     pub fn ours(checkpoint: &Path, words: &[&str]) -> Self {
         let mut server = Self::nowhere();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
+        let mut command = Command::new(rig::rrun_rank());
         command
             .args([
                 "serve",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::remote::{Server, eval, local, outcomes, root};
+use crate::eval::remote::{Server, eval, local, outcomes, root};
 
 fn file(name: &str) -> PathBuf {
     root().join("tests/fixtures/tls").join(name)

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::remote::{Server, eval, local, outcomes};
+use crate::eval::remote::{Server, eval, local, outcomes};
 
 fn start(settings: Value) -> Server {
     Server::start("xpolicylab_server.py", settings)

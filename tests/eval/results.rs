@@ -4,7 +4,7 @@ use jobs::episode::EpisodeOutcome;
 use jobs::job::Status;
 use serde_json::{Value, json};
 
-use crate::command::{Eval, job};
+use crate::eval::command::{Eval, job};
 
 fn three_tasks(num_envs: u64) -> Vec<Value> {
     [("reach", 5), ("push", 4), ("pick_and_place", 4)]

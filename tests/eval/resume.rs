@@ -5,7 +5,7 @@ use jobs::journal::{self, Line};
 use jobs::plan::RunPlan;
 use serde_json::{Value, json};
 
-use crate::command::{Eval, Running, alive, job, wait_until};
+use crate::eval::command::{Eval, Running, alive, job, wait_until};
 
 /// Fields of a report about time, place, launch and speed; all other fields are results.
 const NOT_RESULTS: &[&str] = &[

@@ -6,8 +6,8 @@ use std::process::Command;
 use jobs::job::Status;
 use serde_json::json;
 
-use crate::command::threads::minds_sigterm;
-use crate::command::{Eval, Running, alive, job, wait_until};
+use crate::eval::command::{Eval, Running, alive, job, wait_until};
+use rig::threads::minds_sigterm;
 
 /// Returns an evaluation that lasts longer than any test.
 fn long() -> Eval {

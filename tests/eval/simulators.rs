@@ -8,7 +8,7 @@ use std::process::Command;
 use jobs::episode::{Episode, EpisodeOutcome};
 use serde_json::{Value, json};
 
-use crate::command::Eval;
+use crate::eval::command::Eval;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::command::{Eval, binaries, job};
+use crate::eval::command::{Eval, binaries, job};
 
 /// Runs a tool, which must succeed, and returns what it printed.
 pub fn rrun(words: &[&str]) -> String {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::command::{Eval, job};
-use crate::event_file::{self, Event};
+use crate::eval::command::{Eval, job};
+use crate::eval::event_file::{self, Event};
 
 /// Returns the event files of a run, oldest first.
 fn event_files(folder: &Path) -> Vec<PathBuf> {

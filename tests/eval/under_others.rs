@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::command::{Eval, binaries, job};
+use crate::eval::command::{Eval, binaries, job};
 
 fn rank() -> String {
     binaries().join("rrun-rank").to_string_lossy().into_owned()

@@ -10,8 +10,8 @@ use jobs::journal::Line;
 use jobs::layout::RunFolder;
 use serde_json::{Value, json};
 
-use crate::command::{Eval, Running, alive, binaries, signal, wait_until};
-use crate::python::toy;
+use crate::eval::command::{Eval, Running, alive, binaries, signal, wait_until};
+use crate::eval::python::toy;
 
 const EPISODES: u64 = 10;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use report::{Report, VariationReport, VariationScope};
 use serde_json::{Value, json};
 
-use crate::command::{Eval, job};
-use crate::tools::rrun;
+use crate::eval::command::{Eval, job};
+use crate::eval::tools::rrun;
 
 /// Returns a job whose variant `dark` changes nothing for the expert, and whose variants `short`
 /// and `hasty` leave it too little time.

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::command::Eval;
-use crate::remote::{Server, eval, local, outcomes, root, toy};
+use crate::eval::command::Eval;
+use crate::eval::remote::{Server, eval, local, outcomes, root, toy};
 
 /// Starts a model server that keeps the rest of a chunk of three actions.
 fn server(mut settings: Value) -> Server {

@@ -9,7 +9,7 @@ use report::curve::{Curve, Point, PointState};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::command::{binaries, wait_until};
+use crate::eval::command::{binaries, wait_until};
 
 /// A training's folder, and a watch over it.
 struct Training(TempDir);

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use c10d::cuda;
 use tch::Device;
 
-use crate::card::{demo_policy, device};
-use crate::command::Eval;
+use crate::gpu::card::{demo_policy, device};
+use crate::gpu::command::Eval;
 
 fn job(name: &str) -> Value {
     json!({

@@ -7,7 +7,7 @@ use runtime::env::{ActionSpec, EnvSpec};
 use runtime::policy::{Checkpoints, Lifeline, make};
 use serde_json::json;
 
-use crate::card::{Card, card};
+use crate::gpu::card::{Card, card};
 
 fn env() -> EnvSpec {
     EnvSpec {

@@ -1,6 +1,6 @@
 //! Tests of the facts that the driver and libtorch report about a GPU.
 
-use crate::card::card;
+use crate::gpu::card::card;
 use c10d::cuda;
 use runtime::device::{DeviceRequest, VisibleDevices, resolve, visible};
 use tch::{Kind, Tensor};

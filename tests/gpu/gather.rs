@@ -1,8 +1,8 @@
 //! Tests of the gather at the end of an evaluation, with one process per rank: by NCCL if each has
 //! a GPU, otherwise through the store.
 
-use crate::card::card;
-use crate::ranks::{PATIENCE, Seat, all_succeed, seat, serve, start};
+use crate::gpu::card::card;
+use crate::gpu::ranks::{PATIENCE, Seat, all_succeed, seat, serve, start};
 use c10d::{Gathered, Participant, Route, cuda, gather};
 use tch::Device;
 

@@ -8,8 +8,8 @@ use gr00t::graphs::{CudaEngine, Engine, Graphs, PassFn};
 use gr00t::model::{ConstantsKey, Normalise, PassInputs};
 use tch::{Device, Kind, Tensor};
 
-use crate::card::{Card, card};
-use crate::case::{Case, cases};
+use crate::gpu::card::{Card, card};
+use crate::parity::case::{Case, cases};
 
 fn graphs(card: &Card, cap: u64) -> Graphs {
     Graphs::new(

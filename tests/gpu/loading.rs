@@ -6,8 +6,8 @@ use std::path::Path;
 use gr00t::{ModelConfig, ModelDir, Weights, layout, write_checkpoint};
 use tch::{Device, Kind, Tensor};
 
-use crate::card::{card, device, root};
-use crate::case::cases_in;
+use crate::gpu::card::{card, device, root};
+use crate::parity::case::cases_in;
 
 /// Returns the tensors of a checkpoint on the CPU, after loading them to `device`, ahead or not.
 fn loaded(

@@ -1,7 +1,7 @@
 //! Tests of collectives on a GPU.
 
-use crate::card::card;
-use crate::ranks::{PATIENCE, serve};
+use crate::gpu::card::card;
+use crate::gpu::ranks::{PATIENCE, serve};
 use c10d::{ProcessGroup, Reduction};
 use tch::{Kind, Tensor};
 

@@ -3,7 +3,7 @@
 use c10d::operators::{add_linear, linear_gelu, linear_plus, linear_relu, to_host};
 use tch::{Device, Kind, Tensor};
 
-use crate::card::{Card, card};
+use crate::gpu::card::{Card, card};
 
 /// Rows, inputs and outputs: of the network's layers, of a single row or output, and of odd sizes.
 const SHAPES: [[i64; 3]; 5] = [

@@ -3,9 +3,9 @@
 
 use tch::{Kind, Tensor};
 
-use crate::card::{device, root};
-use crate::case::{Case, Tensors, cases_in};
-use crate::compare::{Recorder, Tolerance, compare};
+use crate::gpu::card::{device, root};
+use crate::parity::case::{Case, Tensors, cases_in};
+use crate::parity::compare::{Recorder, Tolerance, compare};
 use gr00t::model::{Gr00t, NoTap};
 
 /// Prefixes of the tensors that belong to the processor, to the policy, or to a run in float32.

@@ -7,7 +7,7 @@ use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
 use serde_json::json;
 use tch::Device;
 
-use crate::card::{card, demo_policy, device};
+use crate::gpu::card::{card, demo_policy, device};
 
 /// Height and width of the images in pixels.
 const EDGE: usize = 96;

@@ -3,11 +3,11 @@
 use std::mem::discriminant;
 use std::path::Path;
 
-use hostile::Target;
 use jobs::experiment::Experiment;
 use jobs::layout::RunFolder;
 use jobs::plan::{Difference, RunPlan, are_moves_of_ours};
 use jobs::{file, journal, secrets, trust};
+use rig::hostile::Target;
 use serde_json::Value;
 
 /// Tokens of jobs files and plans.

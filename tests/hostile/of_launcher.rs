@@ -3,13 +3,13 @@
 use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
-use hostile::Target;
 use launcher::rendezvous::join::{JoinEvent, JoinSettings, Member};
 use launcher::rendezvous::state::{NodeFailure, NodeInfo, RendezvousState};
 use launcher::slurm::hostlist;
 use launcher::store::table::StoreTable;
 use launcher::store::waits::StoreClientId;
 use launcher::store::wire::{Parsed, parse};
+use rig::hostile::Target;
 
 #[test]
 fn hostile_hostlist() {

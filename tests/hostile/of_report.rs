@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use hostile::Target;
 use jobs::file;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use report::certificate::{self, Certificate, canonical, sample};
 use report::leaderboard::{self, Board, Entry};
 use report::{Context, Journals, Merged, Report, page, verify};
+use rig::hostile::Target;
 use serde_json::json;
 
 /// Returns a plan of three jobs: one with episodes, one that is shared, and one whose policy

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::mem::{Discriminant, discriminant};
 
 use bytes::BytesMut;
-use hostile::Target;
+use rig::hostile::Target;
 use runtime::policy::xpolicylab::{self, AnswerError, FrameError, MessageType};
 use runtime::serve::http;
 use tungstenite::WebSocket;

@@ -1,6 +1,6 @@
 //! Tests of the command that is executed for a rank, and of its process.
 
-use crate::command::{PYTHON, Rrun};
+use crate::launch::command::{PYTHON, Rrun};
 
 /// A script that prints its arguments with a single write: an unbuffered `print` writes each word
 /// separately, and the lines of ranks that share a stream would mix.

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use tempfile::TempDir;
 
-use crate::ended::Ended;
-use crate::running::Running;
+use crate::launch::ended::Ended;
+use crate::launch::running::Running;
 
 /// The interpreter that `./setup.sh test` installs.
 pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python");
@@ -144,7 +144,7 @@ impl Rrun {
     /// Starts the launch and returns at once.
     pub fn start(&self) -> Running {
         let mut command = Command::new("/usr/bin/env");
-        command.args([DEFAULT_SIGNALS, env!("CARGO_BIN_EXE_rrun")]);
+        command.args([DEFAULT_SIGNALS, rig::rrun()]);
         self.start_named("rrun", command.args(&self.options).args(&self.program))
     }
 
@@ -157,14 +157,7 @@ impl Rrun {
     /// launches can share a folder.
     pub fn start_below_as(&self, name: &str, script: &str) -> Running {
         let mut command = Command::new("/usr/bin/env");
-        let command = command.args([
-            DEFAULT_SIGNALS,
-            "/bin/sh",
-            "-c",
-            script,
-            "sh",
-            env!("CARGO_BIN_EXE_rrun"),
-        ]);
+        let command = command.args([DEFAULT_SIGNALS, "/bin/sh", "-c", script, "sh", rig::rrun()]);
         self.start_named(name, command.args(&self.options).args(&self.program))
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use launcher::process::files::FileLimit;
 use launcher::store::StoreClient;
 
-use crate::command::Rrun;
-use crate::running::wait_until;
+use crate::launch::command::Rrun;
+use crate::launch::running::wait_until;
 
 /// Number of idle connections.
 const IDLE: usize = 10_000;

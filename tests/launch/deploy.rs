@@ -9,7 +9,7 @@ use jobs::eval_args::EvalArgs;
 use jobs::setup::Setup;
 use serde_json::Value;
 
-use crate::command::Rrun;
+use crate::launch::command::Rrun;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

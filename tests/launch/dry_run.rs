@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::command::Rrun;
+use crate::launch::command::Rrun;
 
 #[track_caller]
 fn plan(rrun: Rrun) -> Value {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 
-use crate::command::Rrun;
-use crate::ended::Ended;
-use crate::running::wait_until;
+use crate::launch::command::Rrun;
+use crate::launch::ended::Ended;
+use crate::launch::running::wait_until;
 
 type Variables = BTreeMap<String, String>;
 

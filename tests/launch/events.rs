@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::command::Rrun;
+use crate::launch::command::Rrun;
 
 /// Returns the events in a text of JSON lines.
 fn events(text: &str) -> Vec<Value> {

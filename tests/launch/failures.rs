@@ -1,7 +1,7 @@
 //! Tests of a failing rank: which rank is reported, and what happens to the others.
 
-use crate::command::Rrun;
-use crate::running::alive;
+use crate::launch::command::Rrun;
+use crate::launch::running::alive;
 
 /// A rank that writes its PID and sleeps without an end.
 const SLEEP: &str = "echo $$ > pid.$RANK; exec sleep 10000";

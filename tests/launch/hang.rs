@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::Rrun;
-use crate::ended::Ended;
-use crate::running::Running;
+use crate::launch::command::Rrun;
+use crate::launch::ended::Ended;
+use crate::launch::running::Running;
 
 /// Waits in a function of its own until the file `go` exists. A file named by the rank says that it
 /// has come so far.

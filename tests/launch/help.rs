@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::command::Rrun;
+use crate::launch::command::Rrun;
 
 fn is_installed(program: &str) -> bool {
     let found = Command::new("sh")

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::command::Rrun;
-use crate::ended::Ended;
-use crate::running::{Running, alive};
+use crate::launch::command::Rrun;
+use crate::launch::ended::Ended;
+use crate::launch::running::{Running, alive};
 
 /// Returns a launch whose ranks fail independently of each other.
 fn isolated(ranks: usize, restarts: u32) -> Rrun {
@@ -282,7 +282,7 @@ fn other_ranks_find_a_lost_one_in_the_store() {
         "--rdzv-id",
         "job-7",
         "--master-port",
-        &crate::environment::free_port().to_string(),
+        &crate::launch::environment::free_port().to_string(),
     ]);
     rrun.python(script)
         .fails_with(1)

@@ -1,9 +1,9 @@
 //! Tests of processes that ranks leave behind: they end with the launch, except for daemons of a
 //! successful one.
 
-use crate::command::Rrun;
-use crate::ended::Ended;
-use crate::running::alive;
+use crate::launch::command::Rrun;
+use crate::launch::ended::Ended;
+use crate::launch::running::alive;
 
 #[track_caller]
 fn child_is_gone(ended: &Ended) {

@@ -1,7 +1,7 @@
 //! Tests of the ranks' output: console, files, prefixes.
 
-use crate::command::Rrun;
-use crate::ended::Ended;
+use crate::launch::command::Rrun;
+use crate::launch::ended::Ended;
 
 /// A script that prints one line to each stream.
 const BOTH: &str = "echo out$RANK; echo err$RANK >&2";

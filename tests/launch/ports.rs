@@ -1,7 +1,7 @@
 //! Tests of the address of the ranks' store, of idle connections to it, and of launches with
 //! unusable folders, terminals and files.
 
-use crate::command::Rrun;
+use crate::launch::command::Rrun;
 
 /// Prints the listening addresses with the port MASTER_PORT, as the kernel formats them.
 const LISTENERS: &str = r#"
@@ -66,7 +66,7 @@ print(struct.unpack("<q", rank.recv(8))[0])
 
 #[test]
 fn a_rank_finds_room_in_a_store_full_of_idle_connections() {
-    let python = crate::command::PYTHON;
+    let python = crate::launch::command::PYTHON;
     let rrun = Rrun::new()
         .nproc(1)
         .options(&["--no-python"])

@@ -1,7 +1,7 @@
 //! Tests of `--max-restarts`: all ranks are restarted.
 
-use crate::command::Rrun;
-use crate::running::alive;
+use crate::launch::command::Rrun;
+use crate::launch::running::alive;
 
 #[test]
 fn a_failure_restarts_all_ranks_and_each_knows_the_count() {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::ended::{Ended, read};
-use crate::threads::assert_none_is_exposed;
+use crate::launch::ended::{Ended, read};
+use rig::threads::assert_none_is_exposed;
 
 /// Time limit, longer than any step here takes on a busy machine with two cores.
 const DEADLINE: Duration = Duration::from_secs(120);

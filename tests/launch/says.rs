@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::command::Rrun;
-use crate::isolation::start_eval;
+use crate::launch::command::Rrun;
+use crate::launch::isolation::start_eval;
 
 /// Parses every line of stderr, each of which must be a JSON object.
 fn objects(stderr: &str) -> Vec<Value> {

@@ -1,7 +1,7 @@
 //! Tests of signals to the launcher.
 
-use crate::command::Rrun;
-use crate::running::{Running, alive, wait_until};
+use crate::launch::command::Rrun;
+use crate::launch::running::{Running, alive, wait_until};
 
 /// Returns a launch of two ranks that write the name of a signal they get, and exit with code 0.
 fn listening() -> Rrun {

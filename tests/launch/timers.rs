@@ -1,6 +1,6 @@
 //! Tests of torch's file timer: `TORCHELASTIC_ENABLE_FILE_TIMER=1`.
 
-use crate::command::Rrun;
+use crate::launch::command::Rrun;
 
 /// Uses torch's own client. Rank 1 is not done in time in its first attempt.
 const TRAINING: &str = "

@@ -2,7 +2,7 @@
 //!
 //! Importing torch takes most of the time, so one launch here tests several things.
 
-use crate::command::Rrun;
+use crate::launch::command::Rrun;
 
 fn ranks(nproc: usize) -> Rrun {
     Rrun::new().nproc(nproc).fixture("launch_torch.py")

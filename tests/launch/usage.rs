@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::command::Rrun;
-use crate::ended::Ended;
+use crate::launch::command::Rrun;
+use crate::launch::ended::Ended;
 
 /// Returns the plan that a dry run prints for these options.
 #[track_caller]

@@ -1,8 +1,5 @@
 //! Starts several launchers as nodes and checks their results.
 
-#[path = "../launch/threads.rs"]
-pub mod threads;
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -327,7 +324,7 @@ impl Cluster {
     #[track_caller]
     pub fn signal(&self, node: usize, name: &str) {
         let pid = self.pid(node).to_string();
-        threads::assert_none_is_exposed(&pid);
+        rig::threads::assert_none_is_exposed(&pid);
         assert!(
             Command::new("kill")
                 .args([&format!("-{name}"), &pid])
@@ -386,7 +383,7 @@ impl Drop for Cluster {
 
 /// Returns the launcher, outside of SLURM.
 pub fn rrun() -> Command {
-    let mut rrun = Command::new(env!("CARGO_BIN_EXE_rrun"));
+    let mut rrun = Command::new(rig::rrun());
     rrun.env_remove("SLURM_JOB_ID");
     rrun
 }

@@ -1,6 +1,6 @@
 //! Tests of elastic launches: nodes arrive, leave or die, and the others start another round.
 
-use crate::cluster::{Cluster, RECORD, Record, sh};
+use crate::nodes::cluster::{Cluster, RECORD, Record, sh};
 
 /// Returns node and rank of each record.
 fn places(records: &[Record]) -> Vec<(usize, usize)> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use launcher::store::StoreClient;
 
-use crate::cluster::{Cluster, RECORD, rrun, sh};
+use crate::nodes::cluster::{Cluster, RECORD, rrun, sh};
 
 #[test]
 fn nodes_of_different_size_share_a_world() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use launcher::store::{StoreClient, StoreServer};
 use tokio::runtime::Runtime;
 
-use crate::cluster::{Cluster, RECORD, free_port, sh};
+use crate::nodes::cluster::{Cluster, RECORD, free_port, sh};
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread()

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use crate::cluster::Cluster;
+use crate::nodes::cluster::Cluster;
 
 /// Prints each line with one write: with `PYTHONUNBUFFERED`, each argument of `print` is a separate
 /// write, and the ranks share a file.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, RECORD, sh};
-use crate::site::{NOTICED, Site, Stopwatch};
+use crate::nodes::cluster::{Cluster, RECORD, sh};
+use crate::nodes::site::{NOTICED, Site, Stopwatch};
 
 /// What a node says that has been elected.
 const ELECTED: &str = "this node hosts the rendezvous now";
@@ -177,7 +177,7 @@ fn a_host_in_the_minority_stops_and_comes_back_as_a_node() {
     site.lab.unplug(0);
     site.cluster.wait_for_world(&[1, 2]);
     the_ranks_of_the_host_end(&mut site.cluster);
-    let alone = |record: &crate::cluster::Record| record.node == 0 && record.world < 3;
+    let alone = |record: &crate::nodes::cluster::Record| record.node == 0 && record.world < 3;
     site.cluster.pause(Duration::from_secs(3));
     assert!(
         !site.cluster.records().iter().any(alone),
@@ -235,7 +235,7 @@ const EPISODES: usize = 60;
 /// Writes the jobs of an evaluation into the folder; returns its command line, or `None` without
 /// the program of its ranks.
 fn evaluation(cluster: &Cluster) -> Option<Vec<&'static str>> {
-    let rank = Path::new(env!("CARGO_BIN_EXE_rrun")).with_file_name("rrun-rank");
+    let rank = Path::new(rig::rrun()).with_file_name("rrun-rank");
     if !rank.exists() {
         eprintln!("skipped, there is no {}", rank.display());
         return None;
@@ -268,7 +268,7 @@ fn is_whole(cluster: &Cluster) {
         EPISODES,
         "no episode ran a second time"
     );
-    let verify = std::process::Command::new(env!("CARGO_BIN_EXE_rrun"))
+    let verify = std::process::Command::new(rig::rrun())
         .args(["verify", "run"])
         .current_dir(cluster.folder())
         .output()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use launcher::store::StoreClient;
 
-use crate::cluster::{Cluster, Record, sh};
+use crate::nodes::cluster::{Cluster, Record, sh};
 
 /// A rank that writes its rank, world and round, and runs until the file `go` exists. Rank 1 fails
 /// at once.

@@ -126,7 +126,7 @@ impl Lab {
     pub fn rrun(&self, host: usize, dir: &str) -> Command {
         let mut command = self.hosts[host].enter();
         command
-            .args(["env", "-C", dir, env!("CARGO_BIN_EXE_rrun")])
+            .args(["env", "-C", dir, rig::rrun()])
             .env_remove("SLURM_JOB_ID");
         command
     }

@@ -1,7 +1,7 @@
 //! Tests of machines that die during a launch, and of others that join.
 
-use crate::cluster::{RECORD, Record, sh};
-use crate::site::{NOTICED, Site, Stopwatch};
+use crate::nodes::cluster::{RECORD, Record, sh};
+use crate::nodes::site::{NOTICED, Site, Stopwatch};
 
 /// Starts three machines in one elastic launch; the first has the store.
 fn three(nnodes: &str) -> Option<Site> {

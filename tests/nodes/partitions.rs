@@ -1,7 +1,7 @@
 //! Tests of machines that are disconnected for some time.
 
-use crate::cluster::{RECORD, sh};
-use crate::site::{NOTICED, Site, Stopwatch};
+use crate::nodes::cluster::{RECORD, sh};
+use crate::nodes::site::{NOTICED, Site, Stopwatch};
 
 /// Lost after 10 s without a heartbeat.
 const PATIENT: &str = "keep_alive_interval=1,keep_alive_max_attempt=10,last_call_timeout=1";

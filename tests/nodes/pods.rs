@@ -7,9 +7,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, FAST, RECORD, Record, sh};
-use crate::lab::Lab;
-use crate::manifests::{Manifest, PodFacts};
+use crate::nodes::cluster::{Cluster, FAST, RECORD, Record, sh};
+use crate::nodes::lab::Lab;
+use crate::nodes::manifests::{Manifest, PodFacts};
 
 /// Episodes of a job that are enough to be interrupted in the middle.
 const EPISODES: usize = 60;
@@ -180,9 +180,7 @@ fn all_pods_fail_if_one_has_lost_a_rank_so_that_all_come_back() {
 
 /// Returns whether the rank program is beside the launcher; prints a message if not.
 fn has_rank() -> bool {
-    let found = Path::new(env!("CARGO_BIN_EXE_rrun"))
-        .with_file_name("rrun-rank")
-        .exists();
+    let found = Path::new(rig::rrun()).with_file_name("rrun-rank").exists();
     if !found {
         eprintln!("skipped: rrun-rank is not built");
     }

@@ -1,7 +1,7 @@
 //! Tests of nodes that cannot complete a rendezvous, and of their messages.
 
-use crate::cluster::{Cluster, RECORD, sh};
-use crate::foreign::serve;
+use crate::nodes::cluster::{Cluster, RECORD, sh};
+use crate::nodes::foreign::serve;
 
 #[test]
 fn too_few_nodes_are_counted() {

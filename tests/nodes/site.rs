@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cluster::Cluster;
-use crate::lab::Lab;
+use crate::nodes::cluster::Cluster;
+use crate::nodes::lab::Lab;
 
 /// Port of the rendezvous, which is always free in a network namespace of the test.
 pub const PORT: u16 = 29400;
@@ -53,7 +53,7 @@ impl Site {
             "--nnodes",
             nnodes,
         ];
-        let conf = ["--rdzv-conf", crate::cluster::FAST];
+        let conf = ["--rdzv-conf", crate::nodes::cluster::FAST];
         self.start(host, &[&meeting[..], &conf, options].concat(), program)
     }
 
@@ -79,7 +79,7 @@ impl Site {
             "--master-port",
             "29400",
             "--rdzv-conf",
-            crate::cluster::FAST,
+            crate::nodes::cluster::FAST,
         ];
         self.start(host, &[&meeting[..], &conf, options].concat(), program)
     }

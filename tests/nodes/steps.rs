@@ -4,12 +4,12 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::cluster::threads::minds_sigterm;
-use crate::cluster::{Cluster, sh};
+use crate::nodes::cluster::{Cluster, sh};
+use rig::threads::minds_sigterm;
 
 /// Starts two launchers as the tasks of a step; returns `false` without the program of the ranks.
 fn started(cluster: &mut Cluster) -> bool {
-    let rrun = env!("CARGO_BIN_EXE_rrun");
+    let rrun = rig::rrun();
     let rank = std::path::Path::new(rrun).with_file_name("rrun-rank");
     if !rank.exists() {
         eprintln!("skipped, there is no {}", rank.display());
@@ -89,7 +89,7 @@ fn of_a_rank_that_is_a_task_a_failure_names_the_local_rank() {
     let mut cluster = Cluster::new();
     let port = cluster.port().to_string();
     for task in ["0", "1"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
+        let mut command = Command::new(rig::rrun());
         command.envs([
             ("SLURM_JOB_ID", "14"),
             ("SLURM_NODEID", "0"),

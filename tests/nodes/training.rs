@@ -5,8 +5,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::cluster::Cluster;
-use crate::gloo::python;
+use crate::nodes::cluster::Cluster;
+use crate::nodes::gloo::python;
 
 const SCRIPT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),

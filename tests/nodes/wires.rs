@@ -1,7 +1,7 @@
 //! Tests of launches on machines in a network: addresses, names, interfaces.
 
-use crate::cluster::{Cluster, FAST, RECORD, sh};
-use crate::site::Site;
+use crate::nodes::cluster::{Cluster, FAST, RECORD, sh};
+use crate::nodes::site::Site;
 
 /// Checks nodes of 64 ranks: each has sixteen consecutive ranks, and all have one master.
 #[track_caller]

@@ -5,7 +5,7 @@ use std::fmt::Arguments;
 use gr00t::model::Tap;
 use tch::{Kind, Tensor};
 
-use crate::case::Tensors;
+use crate::parity::case::Tensors;
 
 /// The largest accepted differences.
 #[derive(Clone, Copy)]

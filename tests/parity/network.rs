@@ -3,8 +3,8 @@
 use gr00t::model::{PassInputs, SamplerStart};
 use tch::Kind;
 
-use crate::case::{Case, Tensors, cases};
-use crate::compare::{Recorder, Tolerance, compare};
+use crate::parity::case::{Case, Tensors, cases};
+use crate::parity::compare::{Recorder, Tolerance, compare};
 
 /// Prefixes of tensors that the tests of processor and policy compare.
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32.action."];

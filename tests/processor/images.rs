@@ -5,7 +5,7 @@ use std::path::Path;
 use gr00t::processor::{Geometry, Image, PictureProcessor, RgbPicture};
 use serde_json::Value;
 
-use crate::files::{cases_with, json, tensors};
+use crate::processor::files::{cases_with, json, tensors};
 
 pub fn view(image: &Image) -> RgbPicture<'_> {
     RgbPicture::new(image.height, image.width, &image.rgb).unwrap()

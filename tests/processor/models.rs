@@ -12,7 +12,7 @@ use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
-use crate::files::{Stored, below, cases_with, difference, json, tensors};
+use crate::processor::files::{Stored, below, cases_with, difference, json, tensors};
 
 /// One sample of a case, as in its files.
 struct Case<'a> {

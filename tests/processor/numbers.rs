@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gr00t::processor::{ProcessorConfig, StateActionCodec, StateSteps};
 
-use crate::files::{below, cases_with, difference, json, tensors};
+use crate::processor::files::{below, cases_with, difference, json, tensors};
 
 /// The reference orthogonalises the reference pose in `f32`; everything else is exact.
 const TOLERANCE: f64 = 1e-6;

@@ -7,7 +7,7 @@ use gr00t::processor::{Processor, ProcessorError, RgbPicture, RowInputs, StateSt
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::files::cases_with;
+use crate::processor::files::cases_with;
 
 const FILES: [&str; 8] = [
     "processor_config.json",

@@ -6,7 +6,7 @@ use gr00t::processor::{PreparedRow, Prompts, collate};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use crate::files::{cases_with, json};
+use crate::processor::files::{cases_with, json};
 
 /// Number of tokens of the single image in the prompts of the goldens: 256 x 256 pixels.
 const IMAGE_TOKENS: usize = 64;

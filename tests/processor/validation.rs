@@ -4,7 +4,7 @@ use gr00t::client::{ClientObservations, PyArray, PyObject, validate, validate_fl
 use gr00t::processor::{Modalities, Processor, ProcessorConfig};
 use serde_json::Value;
 
-use crate::files::{cases_with, goldens, json};
+use crate::processor::files::{cases_with, goldens, json};
 
 const VIEWS: [(&str, [usize; 2]); 2] = [
     ("exterior_image_1_left", [60, 90]),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wire::{Array, Dialect, Value, read, write};
 
-use crate::server::{DEADLINE, fixtures};
+use crate::serve::server::{DEADLINE, fixtures};
 
 pub struct Client {
     stream: TcpStream,

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::sync::mpsc::Receiver;
 
-use crate::client::{Client, file};
-use crate::launcher::{Launch, rrun};
-use crate::server::{DEADLINE, metric_of, spawn, wait_until};
+use crate::serve::client::{Client, file};
+use crate::serve::launcher::{Launch, rrun};
+use crate::serve::server::{DEADLINE, metric_of, spawn, wait_until};
 
 /// A launch of three ranks behind a front port.
 struct FrontLaunch {
@@ -123,7 +123,7 @@ fn connections_are_spread_over_the_ranks_and_survive_the_death_of_another() {
 
 #[test]
 fn a_front_port_needs_the_launcher() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
+    let mut command = Command::new(rig::rrun_rank());
     let folder = tempfile::tempdir().unwrap();
     let interface = folder.path().join("interface.json");
     std::fs::write(&interface, r#"{"actions": {"names": ["x"]}}"#).unwrap();

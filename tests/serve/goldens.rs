@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use wire::{Array, Dialect, Value, read, write};
 
-use crate::client::{Client, file, get_action, tensors};
-use crate::server::{Server, fixtures};
+use crate::serve::client::{Client, file, get_action, tensors};
+use crate::serve::server::{Server, fixtures};
 
 /// The dtype of the recording.
 const AS_RECORDED: &[&str] = &["--policy-config", r#"{"dtype": "bfloat16"}"#];

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::client::{Client, file, hello};
-use crate::server::{DEADLINE, Server, now};
+use crate::serve::client::{Client, file, hello};
+use crate::serve::server::{DEADLINE, Server, now};
 
 fn is_well(server: &Server) {
     assert_eq!(

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use wire::{Dialect, Value, read, write};
 
-use crate::client::{Client, error, hello, numbers, rows_of, seeded, with_token};
-use crate::server::{DEADLINE, Server, now, wait_until};
+use crate::serve::client::{Client, error, hello, numbers, rows_of, seeded, with_token};
+use crate::serve::server::{DEADLINE, Server, now, wait_until};
 
 const TOKEN: &str = "s3cret";
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
-use crate::client::{Client, file};
-use crate::server::{DEADLINE, recorded, spawn, wait};
+use crate::serve::client::{Client, file};
+use crate::serve::server::{DEADLINE, recorded, spawn, wait};
 
 /// A launcher that is stopped with its ranks on drop.
 pub struct Launch(pub Child);
@@ -17,7 +17,7 @@ impl Drop for Launch {
 }
 
 pub fn rrun() -> Command {
-    Command::new(Path::new(env!("CARGO_BIN_EXE_rrun-rank")).with_file_name("rrun"))
+    Command::new(Path::new(rig::rrun_rank()).with_file_name("rrun"))
 }
 
 /// Returns a free port whose successor is free as well.

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use wire::{Array, Dialect, Value, read, write};
 
-use crate::client::{Client, error, numbers, rows_of, seeded, with_token};
-use crate::server::{Server, wait_until};
+use crate::serve::client::{Client, error, numbers, rows_of, seeded, with_token};
+use crate::serve::server::{Server, wait_until};
 
 /// Returns the recorded request with images of this size in all views.
 fn pictures_of(height: usize, width: usize) -> Value {

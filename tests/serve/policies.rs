@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tch::{CModule, Device, Kind, Tensor};
 use wire::{Array, Value};
 
-use crate::client::{Client, error, numbers};
-use crate::server::{Server, fixtures};
-use crate::websocket::infer;
+use crate::serve::client::{Client, error, numbers};
+use crate::serve::server::{Server, fixtures};
+use crate::serve::websocket::infer;
 
 /// A robot with one camera of 2 × 2 pixels, one state and two actions.
 fn interface(folder: &Path) -> PathBuf {
@@ -130,48 +129,18 @@ fn a_python_policy_sees_what_the_clients_of_both_protocols_send() {
 #[test]
 fn a_torchscript_module_answers_both_protocols() {
     let folder = tempfile::tempdir().unwrap();
-    let inputs = [
-        Tensor::zeros([2, 1, 2, 2, 3], (Kind::Uint8, Device::Cpu)),
-        Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)),
-        Tensor::zeros([2, 8], (Kind::Int64, Device::Cpu)),
-    ];
     // The sum of the position and the first byte of the instruction, seven times.
-    let mut forward = |inputs: &[Tensor]| {
-        let first = inputs[2].select(1, 0).to_kind(Kind::Float);
-        let pixel = inputs[0].flatten(1, -1).select(1, 0).to_kind(Kind::Float);
-        let sum = inputs[1].select(1, 0) + first + pixel;
-        vec![sum.unsqueeze(-1).unsqueeze(-1).expand([-1, 1, 7], false)]
-    };
-    let module = CModule::create_by_tracing("Sum", "forward", &inputs, &mut forward).unwrap();
-    let path = folder.path().join("policy.pt");
-    module.save(&path).unwrap();
+    let path = rig::fixture("modules/sum.pt");
     let config = json!({"model_path": path, "max_tokens": 8});
     let server = serve(folder.path(), "torchscript", &config, &[]);
     let wanted = vec![0.5 + f32::from(b'w') + 9.0; 7];
     assert_eq!(both(&server, 5), [wanted.clone(), wanted]);
 }
 
-/// Writes a module with the root of the position as all actions, which is NaN below zero.
-fn root_module(folder: &Path) -> PathBuf {
-    let inputs = [
-        Tensor::zeros([2, 1, 2, 2, 3], (Kind::Uint8, Device::Cpu)),
-        Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)),
-        Tensor::zeros([2, 8], (Kind::Int64, Device::Cpu)),
-    ];
-    let mut forward = |inputs: &[Tensor]| {
-        let root = inputs[1].select(1, 0).sqrt();
-        vec![root.reshape([-1, 1, 1]).expand([-1, 1, 7], false)]
-    };
-    let module = CModule::create_by_tracing("Root", "forward", &inputs, &mut forward).unwrap();
-    let path = folder.join("policy.pt");
-    module.save(&path).unwrap();
-    path
-}
-
 #[test]
 fn a_robot_gets_an_error_instead_of_nan() {
     let folder = tempfile::tempdir().unwrap();
-    let config = json!({"model_path": root_module(folder.path()), "max_tokens": 8});
+    let config = json!({"model_path": rig::fixture("modules/root.pt"), "max_tokens": 8});
     let server = serve(folder.path(), "torchscript", &config, &[]);
     let mut client = Client::connect(server.address);
     assert_eq!(
@@ -216,7 +185,7 @@ fn the_episodes_of_clients_do_not_mix_and_end_with_them() {
     assert_eq!(ask(&mut one), [0.0, 7.0, 4.0, 1.0]);
     drop(one);
     // The server forgets the client before it counts the scrape alone and the other one.
-    crate::server::wait_until("the client has left", || {
+    crate::serve::server::wait_until("the client has left", || {
         server.metric("rrun_serve_connections") <= 2.0
     });
     let mut third = Client::connect(server.address);

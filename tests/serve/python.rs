@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::server::{Server, fixtures};
+use crate::serve::server::{Server, fixtures};
 
 /// Runs a program of clients with a server; skips if the venv lacks the modules.
 fn with_clients(modules: &str, program: &str, words: &[&str], said: &str) {

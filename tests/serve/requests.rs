@@ -4,8 +4,8 @@ use std::sync::Barrier;
 
 use wire::{Array, Value};
 
-use crate::client::{Client, error, get_action, numbers, seeded};
-use crate::server::Server;
+use crate::serve::client::{Client, error, get_action, numbers, seeded};
+use crate::serve::server::Server;
 
 /// Returns `value` with the value at `path` replaced.
 fn with(value: &Value, path: &[&str], new: Value) -> Value {

@@ -33,7 +33,7 @@ impl Server {
     }
 
     pub fn of(model: &Path, words: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
+        let mut command = Command::new(rig::rrun_rank());
         command
             .args(["serve", "--host", "127.0.0.1", "--port", "0", "--policy"])
             .arg(model)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use wire::{Dialect, write};
 
-use crate::client::{Client, numbers, seeded};
-use crate::server::{Server, now};
+use crate::serve::client::{Client, numbers, seeded};
+use crate::serve::server::{Server, now};
 
 /// Tolerance, because the actions of a batch differ in the last bits from those of one row.
 const NEAR: f32 = 1e-2;

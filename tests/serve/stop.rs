@@ -4,8 +4,8 @@ use std::net::TcpStream;
 
 use wire::{Dialect, Value, read, write};
 
-use crate::client::{Client, error, numbers, seeded};
-use crate::server::{Server, wait_until};
+use crate::serve::client::{Client, error, numbers, seeded};
+use crate::serve::server::{Server, wait_until};
 
 #[test]
 fn what_was_asked_is_answered_and_what_comes_is_refused() {

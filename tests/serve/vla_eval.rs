@@ -3,8 +3,8 @@
 use serde_json::json;
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
-use crate::server::Server;
-use crate::websocket::{BINARY, CLOSE, Websocket};
+use crate::serve::server::Server;
+use crate::serve::websocket::{BINARY, CLOSE, Websocket};
 
 struct Client {
     socket: Websocket,

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use bytes::Bytes;
 use wire::{Dialect, Value, read, write};
 
-use crate::client::{Client, file};
-use crate::server::{DEADLINE, Server, wait_until};
+use crate::serve::client::{Client, file};
+use crate::serve::server::{DEADLINE, Server, wait_until};
 
 pub struct Websocket {
     stream: TcpStream,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::job::{Job, RRUN, has_slurm};
+use crate::slurm::job::{Job, has_slurm};
 
 /// Number of episodes of a job, without images: enough that it is interrupted in the middle of
 /// them.
@@ -15,7 +15,7 @@ const ENDLESS: usize = 100_000;
 
 /// Returns whether the rank program is beside the launcher; prints a message if not.
 fn has_rank() -> bool {
-    let found = Path::new(RRUN).with_file_name("rrun-rank").exists();
+    let found = Path::new(rig::rrun()).with_file_name("rrun-rank").exists();
     if !found {
         eprintln!("skipped: rrun-rank is not built");
     }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::job::{Job, has_slurm};
+use crate::slurm::job::{Job, has_slurm};
 
 /// Returns whether the examples can run; prints the reason if not.
 fn has_torch() -> bool {

@@ -14,7 +14,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The launcher under test.
-pub const RRUN: &str = env!("CARGO_BIN_EXE_rrun");
 
 /// States of a job that has not ended.
 const ALIVE: [&str; 6] = [
@@ -91,7 +90,7 @@ impl Job {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/slurm");
         fs::copy(docs.join("train.py"), folder.path().join("train.py")).expect("train.py is there");
         let script = fs::read_to_string(docs.join(name)).expect("the example is there");
-        let bin = Path::new(RRUN).parent().expect("a folder").display();
+        let bin = Path::new(rig::rrun()).parent().expect("a folder").display();
         // The options of the example stay first, where sbatch looks for them.
         let (options_of_example, body): (Vec<&str>, Vec<&str>) = script
             .lines()

@@ -1,13 +1,14 @@
 //! Tests of the settings that are inferred from SLURM, as the ranks see them.
 
-use crate::job::{Job, RRUN, has_slurm};
+use crate::slurm::job::{Job, has_slurm};
 
 /// Prints a rank's variables.
 const PLACE: &str = "echo place $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE \
                      $MASTER_ADDR $TORCHELASTIC_RUN_ID $(hostname)";
 
 fn script(srun: &str, options: &str) -> String {
-    format!("{srun} {RRUN} {options} --no-python sh -c '{PLACE}'")
+    let rrun = rig::rrun();
+    format!("{srun} {rrun} {options} --no-python sh -c '{PLACE}'")
 }
 
 /// Returns the ranks' variables without the run ID, which contains the job ID, and the host names.
@@ -123,8 +124,9 @@ fn a_rank_that_fails_on_one_node_ends_the_job() {
     if !has_slurm() {
         return;
     }
+    let rrun = rig::rrun();
     let fails = format!(
-        "srun {RRUN} --nproc-per-node 2 --no-python sh -c '[ $RANK = 3 ] && exit 7; sleep 100'"
+        "srun {rrun} --nproc-per-node 2 --no-python sh -c '[ $RANK = 3 ] && exit 7; sleep 100'"
     );
     let (state, output) = Job::submit(&["-N2", "--ntasks-per-node=1"], &fails).end();
     assert_eq!(state, "FAILED");

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::job::{Job, RRUN, has_slurm};
+use crate::slurm::job::{Job, has_slurm};
 
 /// Replaces the rank program, which would need libtorch: prints that it has reached the server of
 /// its node.
@@ -25,7 +25,7 @@ fn write(folder: &Path) {
     fs::write(folder.join("server.yaml"), config).expect("written");
     let bin = folder.join("bin");
     fs::create_dir(&bin).expect("made");
-    fs::copy(RRUN, bin.join("rrun")).expect("copied");
+    fs::copy(rig::rrun(), bin.join("rrun")).expect("copied");
     fs::write(bin.join("rrun-rank"), RANK.replace("/bin/sh", "/bin/bash")).expect("written");
     fs::set_permissions(bin.join("rrun-rank"), fs::Permissions::from_mode(0o755)).expect("ours");
 }

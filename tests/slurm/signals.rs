@@ -1,13 +1,14 @@
 //! Tests of the signals that SLURM sends, and of those that reach the ranks.
 
-use crate::job::{Job, RRUN, has_slurm};
+use crate::slurm::job::{Job, has_slurm};
 
 /// A rank that prints the signals it gets, and exits after SIGTERM.
 const RANK: &str = "trap \"echo told TERM; exit 0\" TERM; trap \"echo told USR1\" USR1; echo ready $RANK; \
                     i=0; while [ $i -lt 600 ] && [ ! -e done ]; do sleep 0.1; i=$((i+1)); done; echo through";
 
 fn step() -> String {
-    format!("srun {RRUN} --nproc-per-node 2 --no-python sh -c '{RANK}'")
+    let rrun = rig::rrun();
+    format!("srun {rrun} --nproc-per-node 2 --no-python sh -c '{RANK}'")
 }
 
 #[test]
@@ -54,7 +55,8 @@ fn sigusr1_to_the_script_is_passed_on_by_the_launcher() {
     if !has_slurm() {
         return;
     }
-    let launch = format!("{RRUN} --nproc-per-node 2 --no-python sh -c '{RANK}' & rrun=$!");
+    let rrun = rig::rrun();
+    let launch = format!("{rrun} --nproc-per-node 2 --no-python sh -c '{RANK}' & rrun=$!");
     let script =
         format!("{launch}\ntrap 'kill -USR1 $rrun' USR1\nwait $rrun; touch done; wait $rrun");
     let job = Job::submit(&["-N1", "-n1"], &script);

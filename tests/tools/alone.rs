@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::elsewhere::Elsewhere;
-use crate::folder::{Done, rrun_at};
+use crate::tools::elsewhere::Elsewhere;
+use crate::tools::folder::{Done, rrun_at};
 
 /// Seconds after which a launch waits for nodes that never come.
 const LIMIT: &str = "60";

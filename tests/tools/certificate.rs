@@ -8,8 +8,8 @@ use jobs::episode::Episode;
 use report::certificate::{Certificate, canonical};
 use serde_json::{Value, json};
 
-use crate::elsewhere::Elsewhere;
-use crate::folder::{Done, Run, job, rrun, rrun_with};
+use crate::tools::elsewhere::Elsewhere;
+use crate::tools::folder::{Done, Run, job, rrun, rrun_with};
 
 /// Returns a run of two jobs with its certificate, of which no episode was run again.
 fn certified() -> (Run, PathBuf) {

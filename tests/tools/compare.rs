@@ -6,7 +6,7 @@ use jobs::episode::{End, Episode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::folder::{Run, job, rrun, rrun_in, rrun_with};
+use crate::tools::folder::{Run, job, rrun, rrun_in, rrun_with};
 
 /// Returns two runs of the same jobs, in which B solves every episode whose number is not a
 /// multiple of 5.

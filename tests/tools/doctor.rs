@@ -30,7 +30,7 @@ impl Installed {
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_rrun"), bin.join("rrun")).unwrap();
+        std::fs::copy(rig::rrun(), bin.join("rrun")).unwrap();
         Self { dir }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::folder::{Done, Run, job, rrun_in};
+use crate::tools::folder::{Done, Run, job, rrun_in};
 
 /// A folder with a jobs file.
 struct Workplace(TempDir);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use jobs::episode::Episode;
 
-use crate::folder::{Done, Run, job, rrun_at};
+use crate::tools::folder::{Done, Run, job, rrun_at};
 
 /// A copy of `rrun` beside a fake rank program, which writes prepared journals instead of running
 /// the jobs.
@@ -22,7 +22,7 @@ impl Elsewhere {
         run.whole();
         let bin = run.dir.path().join("bin");
         fs::create_dir(&bin).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_rrun"), bin.join("rrun")).unwrap();
+        fs::copy(rig::rrun(), bin.join("rrun")).unwrap();
         let prepared = Run::at(
             &run.dir.path().join("prepared"),
             &[job("a", 6), job("b", 2)],

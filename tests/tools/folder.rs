@@ -210,7 +210,7 @@ pub fn rrun(words: &[&str]) -> Done {
 
 /// Runs `rrun` in a folder.
 pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
+    let mut command = Command::new(rig::rrun());
     Done {
         output: command
             .args(words)
@@ -222,7 +222,7 @@ pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
 
 /// Runs `rrun` with these arguments and environment variables.
 pub fn rrun_with(variables: &[(&str, &str)], words: &[&str]) -> Done {
-    rrun_at(Path::new(env!("CARGO_BIN_EXE_rrun")), variables, words)
+    rrun_at(Path::new(rig::rrun()), variables, words)
 }
 
 /// Runs the `rrun` at `program`.

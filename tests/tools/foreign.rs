@@ -7,7 +7,7 @@ use std::process::Command;
 use jobs::episode::{DemoRef, Episode, VideoRef};
 use serde_json::{Value, json};
 
-use crate::folder::{Run, job, rrun};
+use crate::tools::folder::{Run, job, rrun};
 
 /// HDF5 groups that contain themselves, and dimensions without a limit; see `make_hostile.py`
 /// beside it.

@@ -7,8 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::folder::{Done, rrun};
-use crate::policies::{plan, root};
+use crate::tools::folder::{Done, rrun};
+use crate::tools::policies::{plan, root};
 
 /// A copy of `rrun` in a tree like that of the source, whose suites it finds wherever cargo builds.
 struct Tree(TempDir);
@@ -22,7 +22,7 @@ impl Tree {
         // Copied by another process: a child of another test might inherit the descriptor of a file
         // that this process writes, and then the file could not be executed.
         let mut copy = Command::new("cp");
-        copy.arg(env!("CARGO_BIN_EXE_rrun")).arg(&target);
+        copy.arg(rig::rrun()).arg(&target);
         assert!(copy.status().unwrap().success());
         Self(dir)
     }

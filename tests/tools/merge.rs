@@ -6,7 +6,7 @@ use std::path::Path;
 use jobs::episode::Episode;
 use jobs::layout::RunFolder;
 
-use crate::folder::{Run, job, report, rrun_in};
+use crate::tools::folder::{Run, job, report, rrun_in};
 
 #[test]
 fn workers_are_merged_as_s002_wants_them() {

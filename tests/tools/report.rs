@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::folder::{Run, job, rrun, rrun_in, rrun_with};
+use crate::tools::folder::{Run, job, rrun, rrun_in, rrun_with};
 
 #[test]
 fn a_report_is_made_of_plan_and_journals_alone_and_is_the_same_each_time() {

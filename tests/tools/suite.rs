@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::folder::{rrun, rrun_with};
-use crate::policies::plan;
+use crate::tools::folder::{rrun, rrun_with};
+use crate::tools::policies::plan;
 
 /// Returns the jobs file that a command prints.
 fn jobs(words: &[&str]) -> Value {

@@ -1,6 +1,6 @@
 //! Tests of `rrun top`.
 
-use crate::folder::{Run, job, rrun};
+use crate::tools::folder::{Run, job, rrun};
 
 #[test]
 fn a_frame_has_the_run_so_far_and_a_run_that_is_not_under_way_has_only_one() {

@@ -14,7 +14,7 @@ use jobs::launch::LaunchLock;
 use report::HowEnded;
 use serde_json::json;
 
-use crate::folder::{Run, at, job, rrun};
+use crate::tools::folder::{Run, at, job, rrun};
 
 const LAUNCH: &str = "0a1b";
 
@@ -70,7 +70,7 @@ fn stopped_while_reading(run: &Run) -> Child {
     let root = run.folder.root().canonicalize().unwrap();
     let journal = run.folder.journal(0).canonicalize().unwrap();
     for _ in 0..50 {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_rrun"))
+        let mut child = Command::new(rig::rrun())
             .args(["report", run.path()])
             .stdout(Stdio::null())
             .spawn()
@@ -190,7 +190,7 @@ fn report_in_another_namespace(run: &Run) -> Command {
         "--fork",
         "--mount-proc",
     ]);
-    command.args([env!("CARGO_BIN_EXE_rrun"), "report", run.path()]);
+    command.args([rig::rrun(), "report", run.path()]);
     command
 }
 

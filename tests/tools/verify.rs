@@ -7,8 +7,8 @@ use jobs::episode::{DemoRef, Episode, VideoRef};
 use jobs::journal::Journal;
 use serde_json::json;
 
-use crate::elsewhere::Elsewhere;
-use crate::folder::{Run, at, job, rrun, rrun_with};
+use crate::tools::elsewhere::Elsewhere;
+use crate::tools::folder::{Run, at, job, rrun, rrun_with};
 
 /// Three demonstrations of a job `a`; see `make_dataset.py` beside it.
 const DATASET: &[u8] = include_bytes!("../fixtures/tools/dataset.hdf5");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::fault::{moment, pause};
+use crate::chaos::fault::{moment, pause};
 
 /// How a browser behaves, and how long it stays.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::fault::moment;
-use crate::soak::nodes::Nodes;
+use crate::chaos::fault::moment;
+use crate::chaos::soak::nodes::Nodes;
 
 /// Parts of the run by which memory is told.
 const PARTS: usize = 10;

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::checks::nothing_is_left;
-use crate::command::{Eval, binaries};
-use crate::fault::{moment, pause};
-use crate::scenario::toy;
+use crate::chaos::checks::nothing_is_left;
+use crate::chaos::command::{Eval, binaries};
+use crate::chaos::fault::{moment, pause};
+use crate::chaos::scenario::toy;
 use browsers::Browsers;
 use memory::Memory;
 use nodes::Nodes;

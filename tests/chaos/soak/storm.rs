@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
-use crate::fault::{moment, python_processes, send, stop};
-use crate::soak::nodes::Nodes;
+use crate::chaos::fault::{moment, python_processes, send, stop};
+use crate::chaos::soak::nodes::Nodes;
 
 /// What may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

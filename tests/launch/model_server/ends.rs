@@ -2,9 +2,11 @@
 
 use serde_json::json;
 
-use crate::command::PYTHON;
-use crate::model_server::{WAITING, eval, free_port, nothing_is_left, run, server, start, starts};
-use crate::running::{Running, alive, wait_until};
+use crate::launch::command::PYTHON;
+use crate::launch::model_server::{
+    WAITING, eval, free_port, nothing_is_left, run, server, start, starts,
+};
+use crate::launch::running::{Running, alive, wait_until};
 
 /// Returns a launch whose server and rank are running, and the server's PID.
 fn up(words: &[&str]) -> (Running, i32) {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::command::PYTHON;
-use crate::model_server::{
+use crate::launch::command::PYTHON;
+use crate::launch::model_server::{
     eval, free_port, log, nothing_is_left, run, server, start, starts, with,
 };
-use crate::running::{alive, wait_until};
+use crate::launch::running::{alive, wait_until};
 
 #[test]
 fn ranks_start_when_the_server_answers_and_it_ends_after_them() {

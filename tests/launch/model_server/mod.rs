@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::command::{PYTHON, Rrun};
-use crate::ended::Ended;
-use crate::running::{Running, alive};
+use crate::launch::command::{PYTHON, Rrun};
+use crate::launch::ended::Ended;
+use crate::launch::running::{Running, alive};
 
 /// A rank that waits for the file `go`, which gives a test time for its checks.
 const WAITING: &str = "echo $$ > pid.$RANK; await go";

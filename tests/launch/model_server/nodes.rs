@@ -4,15 +4,15 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::command::{PYTHON, Rrun};
-use crate::ended::Ended;
-use crate::model_server::{eval, eval_of_any, free_port, nothing_is_left, server, starts};
-use crate::running::Running;
+use crate::launch::command::{PYTHON, Rrun};
+use crate::launch::ended::Ended;
+use crate::launch::model_server::{eval, eval_of_any, free_port, nothing_is_left, server, starts};
+use crate::launch::running::Running;
 
 /// Copies the binary beside the rank program of the test.
 fn install(rrun: &Rrun) {
     let copy = Command::new("install")
-        .arg(env!("CARGO_BIN_EXE_rrun"))
+        .arg(rig::rrun())
         .arg(rrun.path("bin/rrun"))
         .status();
     assert!(copy.is_ok_and(|status| status.success()));

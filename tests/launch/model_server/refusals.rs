@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use crate::model_server::{eval, free_port, run, server, start, with};
+use crate::launch::model_server::{eval, free_port, run, server, start, with};
 
 #[test]
 fn what_answers_already_is_no_server_of_ours() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::folder::{Done, rrun_in};
+use crate::tools::folder::{Done, rrun_in};
 
 mod ppo;
 

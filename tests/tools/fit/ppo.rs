@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fit::parsed;
-use crate::folder::{Done, rrun_in};
+use crate::tools::fit::parsed;
+use crate::tools::folder::{Done, rrun_in};
 
 /// Runs `fit` on a training configuration in a file.
 fn ppo(text: &str, words: &[&str]) -> (TempDir, Done) {

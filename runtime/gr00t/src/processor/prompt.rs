@@ -281,7 +281,7 @@ fn check_image_id(path: &Path, image_id: i64) -> Result<(), LoadError> {
 
 #[cfg(test)]
 mod tests {
-    use hostile::Target;
+    use rig::hostile::Target;
 
     use super::*;
 

@@ -143,7 +143,7 @@ fn number(value: usize) -> Result<i64, HeaderError> {
 
 #[cfg(test)]
 mod tests {
-    use hostile::Target;
+    use rig::hostile::Target;
 
     use super::*;
 

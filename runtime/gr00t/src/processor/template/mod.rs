@@ -216,7 +216,7 @@ fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, LoadError> {
 
 #[cfg(test)]
 mod tests {
-    use hostile::Target;
+    use rig::hostile::Target;
 
     use super::*;
 

@@ -1,7 +1,5 @@
 //! Tests of `rrun-rank serve` through its protocols: requests and answers.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod client;
 mod front;
 mod goldens;

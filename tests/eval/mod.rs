@@ -1,12 +1,10 @@
 //! Tests of `rrun eval` as a command: arguments, output and files.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod agent;
 mod assignment;
 mod certificate;
 mod cheap;
-mod command;
+pub mod command;
 mod company;
 mod console;
 mod crash;

@@ -37,7 +37,6 @@ fn exposed(status: &str) -> Option<String> {
 }
 
 /// Returns whether a process blocks or handles SIGTERM, as a launcher does when it has begun.
-#[allow(dead_code, reason = "not every program of tests signals that early")]
 pub fn minds_sigterm(pid: impl std::fmt::Display) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     (mask(&status, "SigBlk") | mask(&status, "SigCgt")) & bit(SIGTERM) != 0

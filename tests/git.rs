@@ -1,7 +1,4 @@
-//! Tests the queries to git. They run in a process of their own: between fork and exec a child
-//! holds the locks of its parent, and other tests check locks.
-
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+//! Tests the queries to git.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

@@ -10,18 +10,10 @@
 //! On a machine without the sources or cargo, `RRUN_ROOT` names the checkout and `RRUN_BIN` the
 //! folder of `rrun` and `rrun-rank`; `benches/gpu.sh` sets both.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod card;
-#[path = "../parity/case.rs"]
-#[allow(dead_code, reason = "the tests on a CPU need more of it")]
-mod case;
 #[path = "../eval/command.rs"]
 #[allow(dead_code, reason = "the tests of `rrun eval` need more of it")]
 mod command;
-#[path = "../parity/compare.rs"]
-#[allow(dead_code, reason = "the tests on a CPU need more of it")]
-mod compare;
 mod evaluation;
 mod exported;
 mod facts;

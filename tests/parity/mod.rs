@@ -4,8 +4,6 @@
 //! Sizes, IDs and switches come from the case's own files, so a new folder needs no code. Use
 //! `--nocapture` to see the largest error of each case.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod case;
-mod compare;
+pub mod case;
+pub mod compare;
 mod network;

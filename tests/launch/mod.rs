@@ -1,7 +1,5 @@
 //! Tests of `rrun` as a command: arguments, the environment of the ranks, output and files.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod argv;
 mod command;
 mod crowd;
@@ -22,7 +20,6 @@ mod restarts;
 mod running;
 mod says;
 mod signals;
-mod threads;
 mod timers;
 mod torch;
 mod usage;

@@ -1,7 +1,5 @@
 //! Tests of the command-line tools on the files of a run.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod alone;
 mod certificate;
 mod compare;

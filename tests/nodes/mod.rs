@@ -1,8 +1,6 @@
 //! Tests of several launchers on one machine, each of which is a node: rendezvous, lost nodes and
 //! ends.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod cluster;
 mod elastic;
 mod fixed;

@@ -9,14 +9,9 @@
 //! `RRUN_CHAOS_RUNS`, `RRUN_CHAOS_SEED` and `RRUN_CHAOS_FIRST` select the number of runs and which;
 //! `RRUN_CHAOS_KEEP` is a path to which the folder of the last failed run is moved.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod checks;
-#[path = "../eval/command.rs"]
-#[allow(dead_code, reason = "the tests of `eval` use the rest")]
-mod command;
 mod fault;
 mod scenario;
 mod soak;

@@ -1,8 +1,6 @@
 //! Tests of the processor against the reference's results, for every case in `$RRUN_GOLDENS`
 //! (default: the committed `tests/fixtures/gr00t`).
 
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
-
 mod files;
 mod images;
 mod models;

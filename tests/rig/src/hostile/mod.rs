@@ -1,7 +1,7 @@
 //! Runs a parser on mutated inputs, for any length of time: cargo-fuzz without a nightly compiler.
 //!
 //! ```no_run
-//! let target = hostile::Target::new("hostlist").dictionary(&[b"[", b"-", b"node"]);
+//! let target = rig::hostile::Target::new("hostlist").dictionary(&[b"[", b"-", b"node"]);
 //! target.run(|input| input.len() % 7);
 //! ```
 //! Inputs are the files of `tests/hostile/corpus/<name>/`, unchanged and mutated. The return value
@@ -182,7 +182,7 @@ impl Target {
     /// Returns the files of the corpus, sorted by name.
     fn corpus(&self) -> Vec<Vec<u8>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("corpus")
+            .join("../hostile/corpus")
             .join(self.name);
         let mut paths: Vec<PathBuf> = fs::read_dir(folder)
             .into_iter()

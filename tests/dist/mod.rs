@@ -1,8 +1,6 @@
 //! Tests of several ranks: collectives and the gather at world sizes 1 to 4, with ranks that are
 //! late, die or run Python.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
-
 mod child;
 mod collectives;
 mod gather;

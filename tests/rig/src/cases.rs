@@ -1,0 +1,110 @@
+//! Cases in a text file: what is given, and under it, after `! `, what comes of it.
+//!
+//! ```text
+//! ## a count is a whole number
+//! num_episodes = 0
+//! ! job 0 (a), field `num_episodes`: found 0, expected a whole number above 0
+//! ```
+//! Blank lines separate cases; `## ` begins a comment. `UPDATE_CASES=1` writes what comes now into
+//! the file, whose difference is then reviewed like code.
+
+use std::path::Path;
+
+/// Checks every case of a file; `answer` says what comes of what is given.
+///
+/// # Panics
+///
+/// With all cases that differ, unless `UPDATE_CASES` is set.
+#[track_caller]
+pub fn check(file: impl AsRef<Path>, answer: impl FnMut(&str) -> String) {
+    let path = file.as_ref();
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
+    let found = answered(&text, answer);
+    if std::env::var_os("UPDATE_CASES").is_some() {
+        std::fs::write(path, found).unwrap();
+        return;
+    }
+    assert!(!text.trim().is_empty(), "{} has no case", path.display());
+    let differing = differing(&text, &found);
+    assert!(differing.is_empty(), "{}:\n{differing}", path.display());
+}
+
+/// Returns the file with the answers of now.
+fn answered(text: &str, mut answer: impl FnMut(&str) -> String) -> String {
+    let mut cases = Vec::new();
+    for case in text
+        .split("\n\n")
+        .map(str::trim_end)
+        .filter(|case| !case.trim().is_empty())
+    {
+        let case = case.trim_start_matches('\n');
+        let kept: Vec<&str> = case.lines().filter(|line| !is_answer(line)).collect();
+        let given: Vec<&str> = kept
+            .iter()
+            .copied()
+            .filter(|line| !line.starts_with("## "))
+            .collect();
+        let mut lines: Vec<String> = kept.iter().map(|&line| line.to_owned()).collect();
+        if !given.is_empty() {
+            let said = answer(&given.join("\n"));
+            lines.extend(
+                said.lines()
+                    .map(|line| format!("! {line}").trim_end().to_owned()),
+            );
+        }
+        cases.push(lines.join("\n"));
+    }
+    cases.join("\n\n") + "\n"
+}
+
+fn is_answer(line: &str) -> bool {
+    line == "!" || line.starts_with("! ")
+}
+
+/// Returns the cases that differ, with both answers.
+fn differing(wanted: &str, found: &str) -> String {
+    let cases = |text: &str| -> Vec<String> {
+        let cases = text.split("\n\n").map(|case| case.trim().to_owned());
+        cases.filter(|case| !case.is_empty()).collect()
+    };
+    let pairs = cases(wanted)
+        .into_iter()
+        .zip(cases(found))
+        .filter(|(wanted, found)| wanted != found);
+    pairs
+        .map(|(wanted, found)| format!("wanted\n{wanted}\nfound\n{found}\n\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "## halves\n4\n! 2\n\n6\n! 4\n\n8\n9\n";
+
+    fn halves(given: &str) -> String {
+        given
+            .lines()
+            .map(|line| format!("{}\n", line.parse::<u32>().unwrap() / 2))
+            .collect()
+    }
+
+    #[test]
+    fn answers_stand_under_what_is_given() {
+        assert_eq!(
+            answered(TEXT, halves),
+            "## halves\n4\n! 2\n\n6\n! 3\n\n8\n9\n! 4\n! 4\n"
+        );
+    }
+
+    #[test]
+    fn a_case_that_differs_is_shown_with_both_answers() {
+        let differing = differing(TEXT, &answered(TEXT, halves));
+        assert!(
+            differing.starts_with("wanted\n6\n! 4\nfound\n6\n! 3\n"),
+            "{differing}"
+        );
+        assert!(!differing.contains("halves"), "{differing}");
+    }
+}
