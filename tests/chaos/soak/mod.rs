@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::chaos::checks::nothing_is_left;
-use crate::chaos::command::{Eval, binaries};
+use crate::eval::command::{Eval, binaries};
 use crate::chaos::fault::{moment, pause};
 use crate::chaos::scenario::toy;
 use browsers::Browsers;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::chaos::command::{Ended, Eval, Running, alive, binaries};
+use crate::eval::command::{Ended, Eval, Running, alive, binaries};
 use crate::chaos::fault::{marked, moment};
 
 /// How many texts of launchers that ended are kept.
