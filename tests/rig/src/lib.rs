@@ -1,13 +1,38 @@
 //! What tests share.
+//!
+//! A test gives a program, starts it, waits for what it says, and checks how it ended:
+//! ```text
+//! let launch = Given::rrun().words("--nproc-per-node 2").sh("echo up > up.$RANK; await go");
+//! let running = launch.start();
+//! running.wait_for_files(&["up.0", "up.1"]);
+//! running.signal(Signal::TERM);
+//! running.wait().fails_with(1).stderr_has("shutting down workers (SIGTERM)");
+//! ```
+//! * [`run`]: [`Given`](run::Given) → [`Running`](run::Running) → [`Ended`](run::Ended), each with a
+//!   folder of its own. All checks print stdout and stderr when they fail.
+//! * [`wait`]: the only deadline and the only poll.
+//! * [`net`]: ports that nobody takes.
+//! * [`need`]: what a machine may lack. A test begins with `if !need(Need::Torch) { return; }`.
+//! * [`process`]: signals to processes that are known by their PID, and whether they live.
+//! * [`threads`]: which threads of a launcher a signal would end.
+//! * [`cases`]: cases in text files. [`hostile`]: mutated inputs for parsers.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 pub mod cases;
 pub mod hostile;
+pub mod need;
+pub mod net;
+pub mod process;
+pub mod run;
 pub mod threads;
+pub mod wait;
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+
+/// The interpreter that `./setup.sh test` installs.
+pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin/python");
 
 /// Returns the path of `rrun`, which `cargo build` has put beside the folder of this program.
 pub fn rrun() -> &'static str {
@@ -21,16 +46,23 @@ pub fn rrun_rank() -> &'static str {
     &PATH
 }
 
-/// Returns the path of a file in `tests/fixtures`.
-pub fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../fixtures")
-        .join(name)
+/// Returns the path of the checkout.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Returns the path of a file in `tests/fixtures`.
+pub fn fixture(name: &str) -> PathBuf {
+    root().join("tests/fixtures").join(name)
+}
+
+/// `RRUN_BIN` names the folder of the programs where they were built elsewhere.
 fn beside(name: &str) -> String {
-    let own = std::env::current_exe().unwrap();
-    let folder: PathBuf = own.ancestors().nth(2).unwrap().to_owned();
+    let built = || {
+        let own = std::env::current_exe().unwrap();
+        own.ancestors().nth(2).unwrap().to_owned()
+    };
+    let folder = std::env::var_os("RRUN_BIN").map_or_else(built, PathBuf::from);
     let path = folder.join(name);
     assert!(
         path.exists(),
