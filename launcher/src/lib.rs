@@ -45,3 +45,6 @@ pub mod store;
 pub mod supervision;
 pub mod tools;
 pub mod verdict;
+
+#[cfg(test)]
+mod tests;

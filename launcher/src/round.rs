@@ -148,7 +148,7 @@ impl Round<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::tests::plan;
+    use crate::tests::plan;
     use crate::rendezvous::place::Master;
 
     fn place(is_agent_store: bool) -> NodePlace {

@@ -115,7 +115,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::agent::tests::plan;
+    use crate::tests::plan;
     use crate::failure::{Casualty, Hang};
     use crate::plan::Streams;
     use crate::process::exit::Exit;

@@ -191,7 +191,7 @@ fn backend(plan: &LaunchPlan) -> &'static str {
 mod tests {
     use super::*;
     use crate::agent::peers::alone;
-    use crate::agent::tests::plan;
+    use crate::tests::plan;
 
     const WHO: EventRank = EventRank {
         index: 1,

@@ -172,7 +172,7 @@ fn append(path: &Path, line: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use crate::agent::peers::alone;
-    use crate::agent::tests::plan;
+    use crate::tests::plan;
     use crate::plan::LaunchPlan;
 
     #[test]

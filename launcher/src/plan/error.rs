@@ -234,11 +234,3 @@ fn ranks_of(nodes: usize) -> String {
         nodes => format!("0 to {}", nodes - 1),
     }
 }
-
-/// In tests, two errors are equal if their texts are.
-#[cfg(test)]
-impl PartialEq for PlanError {
-    fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string()
-    }
-}

@@ -27,33 +27,3 @@ impl EventLog {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handlers_have_torchrun_s_names_and_one_more() {
-        let handlers = [
-            "null",
-            "dynamic_rendezvous",
-            "console",
-            "json:e.jsonl",
-            "json:",
-            "foo",
-        ]
-        .map(EventLog::parse);
-        let file = Some(EventLog::File("e.jsonl".into()));
-        assert_eq!(
-            handlers,
-            [
-                Some(EventLog::None),
-                Some(EventLog::None),
-                Some(EventLog::Console),
-                file,
-                None,
-                None
-            ]
-        );
-    }
-}

@@ -70,49 +70,35 @@ fn number(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn gpus<const N: usize>(variables: [(&str, &str); N]) -> Option<(usize, &'static str)> {
-        SlurmGpus::read(&Environment::from(variables)).map(|gpus| (gpus.count, gpus.source))
-    }
+    use crate::tests::environment;
 
     #[test]
-    fn what_cuda_shows_comes_first() {
-        let all = [
-            ("CUDA_VISIBLE_DEVICES", "1"),
-            ("SLURM_STEP_GPUS", "0,1"),
-            ("SLURM_GPUS_ON_NODE", "2"),
-        ];
-        assert_eq!(gpus(all), Some((1, "CUDA_VISIBLE_DEVICES")));
-        assert_eq!(
-            gpus([("SLURM_STEP_GPUS", "0,2-3"), ("SLURM_GPUS_ON_NODE", "2")]),
-            Some((3, "SLURM_STEP_GPUS"))
-        );
-        assert_eq!(
-            gpus([("SLURM_GPUS_ON_NODE", "4")]),
-            Some((4, "SLURM_GPUS_ON_NODE"))
-        );
-    }
-
-    #[test]
-    fn hidden_gpus_do_not_count() {
-        assert_eq!(
-            gpus([("CUDA_VISIBLE_DEVICES", ""), ("SLURM_GPUS_ON_NODE", "2")]),
-            None
-        );
-        assert_eq!(gpus([("CUDA_VISIBLE_DEVICES", "NoDevFiles")]), None);
-        assert_eq!(gpus([("SLURM_JOB_GPUS", "0,1")]), None);
+    fn what_cuda_shows_comes_first_and_hidden_gpus_do_not_count() {
+        let (cuda, step) = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS");
+        let node = "SLURM_GPUS_ON_NODE";
+        for (variables, wanted) in [
+            (
+                &[(cuda, "1"), (step, "0,1"), (node, "2")][..],
+                Some((1, cuda)),
+            ),
+            (&[(step, "0,2-3"), (node, "2")], Some((3, step))),
+            (&[(node, "4")], Some((4, node))),
+            (&[(cuda, ""), (node, "2")], None),
+            (&[(cuda, "NoDevFiles")], None),
+            (&[("SLURM_JOB_GPUS", "0,1")], None),
+        ] {
+            let gpus = SlurmGpus::read(&environment(variables.iter().copied()));
+            assert_eq!(
+                gpus.map(|it| (it.count, it.source)),
+                wanted,
+                "{variables:?}"
+            );
+        }
     }
 
     #[test]
     fn devices_have_numbers_or_uuids() {
-        assert_eq!(
-            [
-                devices("0, 3"),
-                devices("GPU-8f,GPU-1"),
-                devices("MIG-5"),
-                devices("0,-1,2")
-            ],
-            [2, 2, 1, 1]
-        );
+        let counts = ["0, 3", "GPU-8f,GPU-1", "MIG-5", "0,-1,2"].map(devices);
+        assert_eq!(counts, [2, 2, 1, 1]);
     }
 }

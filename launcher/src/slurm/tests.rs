@@ -1,17 +1,14 @@
-//! Tests of launches as SLURM 22.05 starts them; the variables were recorded in real jobs.
+//! Launches as SLURM 22.05 starts them, from its variables to the plan. The variables were recorded
+//! in real jobs.
 
-use std::ffi::OsString;
-use std::fs;
+use jobs::count::counted;
 
-use serde_json::json;
-
-use super::*;
-use crate::cli::{CliRequest, parse};
-use crate::plan::error::PlanError;
+use crate::plan::rendezvous::RendezvousPlan;
+use crate::tests::{Variables, cases, planned};
 
 /// Task number 3, on node2, of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2
 /// --cpus-per-task=3`.
-pub(crate) const STEP: [(&str, &str); 24] = [
+pub const STEP: [(&str, &str); 24] = [
     ("CUDA_VISIBLE_DEVICES", "0,1"),
     ("ENVIRONMENT", "BATCH"),
     ("HOSTNAME", "node1"),
@@ -49,7 +46,7 @@ const ALONE: [(&str, &str); 6] = [
 ];
 
 /// The batch script of the same job.
-pub(crate) const BATCH: [(&str, &str); 9] = [
+const BATCH: [(&str, &str); 9] = [
     ("CUDA_VISIBLE_DEVICES", "0,1"),
     ("ENVIRONMENT", "BATCH"),
     ("SLURM_JOB_ID", "1"),
@@ -61,300 +58,88 @@ pub(crate) const BATCH: [(&str, &str); 9] = [
     ("PYTHON_EXEC", "py"),
 ];
 
-/// Returns a machine with eight CPUs.
-fn node() -> Node {
-    Node {
-        cpus: 8,
-        executable: "/nonexistent/rrun".into(),
-        uuid: "uuid".to_owned(),
-        ..Node::default()
-    }
-}
+/// The only task of a step on one node, `srun -N1 -n1`.
+const ONE_NODE: [(&str, &str); 9] = [
+    ("SLURM_NNODES", "1"),
+    ("SLURM_NTASKS", "1"),
+    ("SLURM_TASKS_PER_NODE", "1"),
+    ("SLURM_STEP_NODELIST", "node1"),
+    ("SLURM_STEP_NUM_NODES", "1"),
+    ("SLURM_STEP_NUM_TASKS", "1"),
+    ("SLURM_STEP_TASKS_PER_NODE", "1"),
+    ("SLURM_NODEID", "0"),
+    ("SLURM_PROCID", "0"),
+];
 
-fn environment(parts: &[&[(&str, &str)]]) -> Environment {
-    let variables = parts
-        .iter()
-        .copied()
-        .flatten()
-        .chain(&[("PYTHON_EXEC", "py")]);
-    variables.fold(Environment::default(), |env, (name, value)| {
-        env.with(name, value)
+/// The changes that turn [`STEP`] into a task of `srun -N2 -n3`, which puts two tasks on the first
+/// node and one on the second.
+const OF_THREE: [(&str, &str); 5] = [
+    ("SLURM_NTASKS", "3"),
+    ("SLURM_TASKS_PER_NODE", "2,1"),
+    ("SLURM_STEP_NUM_TASKS", "3"),
+    ("SLURM_STEP_TASKS_PER_NODE", "2,1"),
+    ("SLURM_LOCALID", "0"),
+];
+
+fn variables(name: &str) -> Option<Variables> {
+    Some(match name {
+        "STEP" => &STEP,
+        "ALONE" => &ALONE,
+        "ONE_NODE" => &ONE_NODE,
+        "OF_THREE" => &OF_THREE,
+        "BATCH" => &BATCH,
+        _ => return None,
     })
 }
 
-fn cli(line: &str, env: &Environment) -> Cli {
-    match parse(line.split(' ').map(OsString::from).collect(), env).expect("a command line") {
-        CliRequest::Launch(cli) => *cli,
-        other => panic!("no launch but {other:?}"),
-    }
-}
-
-fn slurm(line: &str, parts: &[&[(&str, &str)]]) -> Slurm {
-    let env = environment(parts);
-    Slurm::new(&cli(line, &env), &env).expect("an inference")
-}
-
-fn plan(line: &str, parts: &[&[(&str, &str)]]) -> Result<LaunchPlan, PlanError> {
-    let env = environment(parts);
-    LaunchPlan::new(&cli(line, &env), &env, &node())
-}
-
-/// Plans an evaluation of four jobs, with more words after `eval`, in a step.
-fn evaluation(words: &[&str], parts: &[&[(&str, &str)]]) -> Result<LaunchPlan, PlanError> {
-    let dir = tempfile::tempdir().unwrap();
-    let job = |index| {
-        let name = format!("job{index}");
-        json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-               "num_episodes": 1})
+/// Says what follows for a launch from where it is started.
+pub fn answer(given: &str, known: fn(&str) -> Option<Variables>) -> String {
+    let plan = match planned(given, known) {
+        Ok(plan) => plan,
+        Err(err) => return err,
     };
-    let jobs: Vec<_> = (0..4).map(job).collect();
-    let file = dir.path().join("jobs.json");
-    fs::write(&file, json!({ "jobs": jobs }).to_string()).unwrap();
-    fs::write(dir.path().join("rrun-rank"), "").unwrap();
-    let node = Node {
-        executable: dir.path().join("rrun"),
-        ..node()
+    let nodes = |met: &RendezvousPlan| {
+        let returning = if met.nodes_return { " that return" } else { "" };
+        let (rank, count) = (met.node_rank, met.max);
+        format!(
+            "node {rank} of {count}{returning}, at {}:{}",
+            met.host, met.port
+        )
     };
-    let env = environment(parts);
-    let output = dir.path().join("out");
-    let line = format!(
-        "eval --jobs {} --output {}",
-        file.display(),
-        output.display()
-    );
-    let line = [&[line.as_str()], words].concat().join(" ");
-    LaunchPlan::new(&cli(&line, &env), &env, &node)
-}
-
-/// Returns the changes that turn [`STEP`] into a task of `srun -N2 -n3`, which puts two tasks on
-/// the first node and one on the second.
-fn of_three(rank: &'static str, node: &'static str) -> [(&'static str, &'static str); 7] {
-    [
-        ("SLURM_NTASKS", "3"),
-        ("SLURM_TASKS_PER_NODE", "2,1"),
-        ("SLURM_STEP_NUM_TASKS", "3"),
-        ("SLURM_STEP_TASKS_PER_NODE", "2,1"),
-        ("SLURM_PROCID", rank),
-        ("SLURM_NODEID", node),
-        ("SLURM_LOCALID", "0"),
-    ]
-}
-
-/// Returns the inferred options as a command line.
-fn options(line: &str, parts: &[&[(&str, &str)]]) -> String {
-    let Cli {
-        nnodes,
-        node_rank,
-        master_addr,
-        master_port,
-        nproc_per_node,
-        rdzv_id,
-        ..
-    } = slurm(line, parts).cli;
-    let at = master_addr
-        .map(|addr| format!(" at {addr}:{}", master_port.unwrap_or(0)))
-        .unwrap_or_default();
-    format!("{node_rank} of {nnodes} x {nproc_per_node}{at} as {rdzv_id}")
-}
-
-#[test]
-fn outside_of_slurm_nothing_is_inferred() {
-    assert_eq!(options("train.py", &[]), "0 of 1:1 x 1 as none");
-}
-
-#[test]
-fn one_task_a_node_infers_everything() {
-    assert_eq!(
-        options("train.py", &[&STEP, &ALONE]),
-        "1 of 2 x 2 at node1:10008 as 1.0"
-    );
-    assert_eq!(
-        options("--nproc-per-node 8 --rdzv-id x train.py", &[&STEP, &ALONE]),
-        "1 of 2 x 8 at node1:10008 as x"
-    );
-}
-
-#[test]
-fn several_tasks_a_node_are_a_rank_each() {
-    assert_eq!(
-        options("train.py", &[&STEP]),
-        "3 of 4 x 1 at node1:10008 as 1.0"
-    );
-}
-
-#[test]
-fn a_rendezvous_option_or_a_word_turns_inference_off() {
-    assert_eq!(
-        options("--slurm off train.py", &[&STEP]),
-        "0 of 1:1 x 1 as none"
-    );
-    for option in [
-        "--standalone",
-        "--nnodes 1",
-        "--rdzv-backend c10d",
-        "--rdzv-endpoint h:1",
-        "--master-port 1",
-    ] {
-        let Cli {
-            master_addr,
-            nproc_per_node,
-            ..
-        } = slurm(&format!("{option} train.py"), &[&STEP, &ALONE]).cli;
-        assert_eq!(
-            (master_addr, nproc_per_node.as_str()),
-            (None, "1"),
-            "{option}"
-        );
-    }
-    assert_eq!(
-        options("train.py", &[&STEP, &ALONE, &[("PET_NNODES", "1")]]),
-        "0 of 1 x 1 as none"
-    );
-}
-
-#[test]
-fn the_batch_script_is_a_launch_on_one_node() {
-    assert_eq!(options("train.py", &[&BATCH]), "0 of 1:1 x 2 as none");
-    assert!(slurm("train.py", &[&BATCH]).notes[1].contains("this launch is on the first alone"));
-}
-
-#[test]
-fn launchers_that_crowd_a_node_are_noticed() {
-    let notes = |line| {
-        slurm(line, &[&STEP])
-            .notes
-            .iter()
-            .map(|note| note.to_string())
-            .collect::<String>()
-    };
-    assert!(
-        notes("--nnodes 2 --rdzv-endpoint node1:1 t.py")
-            .starts_with("SLURM runs 2 tasks on this node")
-    );
-    assert_eq!(notes("--nnodes 4 --node-rank 3 --master-port 1 t.py"), "");
-    assert_eq!(notes("--standalone t.py"), "");
-}
-
-#[test]
-fn a_task_that_is_a_rank_has_the_place_that_slurm_gave_it() {
-    let env = environment(&[&STEP]);
-    let task = slurm("t.py", &[&STEP]).task.expect("a task");
-    let of = |name: &str| {
-        of_task(&task, 3, &env)
-            .get(name)
-            .cloned()
-            .unwrap_or_default()
-    };
-    assert_eq!(
-        [of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")],
-        ["3", "3", "1"]
-    );
-    assert_eq!(
-        [
-            of("LOCAL_WORLD_SIZE"),
-            of("GROUP_WORLD_SIZE"),
-            of("OMP_NUM_THREADS")
-        ],
-        ["2", "2", "3"]
-    );
-    assert_eq!(of("LOCAL_RANK"), "", "the plan has it");
-}
-
-#[test]
-fn a_gpu_of_its_own_is_device_0() {
-    let gpu = [("CUDA_VISIBLE_DEVICES", "1")];
-    let slurm = slurm("--virtual-local-rank t.py", &[&STEP, &gpu]);
-    let task = slurm.task.expect("a task");
-    assert_eq!(of_task(&task, 3, &environment(&[&STEP]))["LOCAL_RANK"], "0");
-    assert!(!slurm.cli.virtual_local_rank);
-}
-
-#[test]
-fn slurm_s_signals_and_its_patience_reach_the_plan() {
-    let env = environment(&[&STEP]);
-    let mut of_step = plan("--slurm off t.py", &[&STEP]).expect("a plan");
-    assert_eq!(
-        (of_step.signals.sender, of_step.shutdown_timeout.as_secs()),
-        (Sender::Anyone, 30)
-    );
-    slurm("--nnodes 1 t.py", &[&STEP]).complete(&mut of_step, &env, &node());
-    assert_eq!(
-        (of_step.signals.sender, of_step.shutdown_timeout.as_secs()),
-        (Sender::SlurmToStep, 27)
-    );
-    let of_script = plan("--shutdown-timeout 90 t.py", &[&BATCH]).expect("a plan");
-    assert_eq!(
-        (
-            of_script.signals.sender,
-            of_script.shutdown_timeout.as_secs()
+    let nodes = plan.rendezvous.as_ref().map(nodes);
+    let first = &plan.ranks[0];
+    let variables: Vec<_> = first.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let mut lines = vec![
+        nodes.unwrap_or_else(|| "one node".to_owned()),
+        format!(
+            "{} in run {}",
+            counted(plan.ranks.len(), "rank"),
+            plan.run_id
         ),
-        (Sender::SlurmToScript, 90)
-    );
-}
-
-#[test]
-fn ranks_on_fewer_cpus_than_they_are_is_said() {
-    assert!(bound(1, 4).is_some_and(|note| {
-        note.starts_with("the 4 ranks of this node share 1 CPU, to which srun")
-    }));
-    assert_eq!([bound(4, 4), bound(0, 4), bound(1, 1)], [None, None, None]);
-}
-
-#[test]
-fn variables_that_contradict_each_other_refuse_the_launch() {
-    let err = plan("t.py", &[&STEP, &[("SLURM_NODEID", "7")]])
-        .expect_err("refused")
-        .to_string();
-    assert!(
-        err.contains("SLURM_NODEID is `7`") && err.contains("--slurm off"),
-        "{err}"
-    );
-    assert!(plan("--nnodes 1 t.py", &[&STEP, &[("SLURM_NODEID", "7")]]).is_ok());
-}
-
-#[test]
-fn an_evaluation_by_uneven_tasks_has_as_many_ranks_as_there_are_tasks() {
-    for (rank, node) in [("0", "0"), ("2", "1")] {
-        let plan = evaluation(&[], &[&STEP, &of_three(rank, node)]).expect("a plan");
-        assert_eq!((plan.nnodes, plan.ranks.len()), (3, 1), "rank {rank}");
-        assert_eq!(plan.eval.unwrap().run.world_size, 3, "rank {rank}");
-    }
-}
-
-#[test]
-fn a_placement_fits_uneven_tasks() {
-    let placed = |workers: &'static str, rank, node| {
-        let words = ["--placement", workers];
-        let planned = evaluation(&words, &[&STEP, &of_three(rank, node)]);
-        planned.map(|plan| plan.eval.unwrap().run.world_size)
-    };
-    for (rank, node) in [("0", "0"), ("2", "1")] {
-        assert_eq!(placed("env,rollout:0-2", rank, node).unwrap(), 3);
-        let refused = placed("env,rollout:0-3", rank, node).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "srun starts 3 tasks, but the placement has 4 rollout worker(s), and each task is the \
-             rank of one; change one of them"
-        );
-    }
-}
-
-#[test]
-fn a_quick_run_of_several_tasks_is_refused_by_each() {
-    // srun -N1 -n4
-    let one_node = [
-        ("SLURM_NNODES", "1"),
-        ("SLURM_TASKS_PER_NODE", "4"),
-        ("SLURM_STEP_NODELIST", "node1"),
-        ("SLURM_STEP_NUM_NODES", "1"),
-        ("SLURM_STEP_TASKS_PER_NODE", "4"),
-        ("SLURM_NODEID", "0"),
+        format!("the first has {}", variables.join(" ")),
+        format!(
+            "signals by {:?}, {} s to end",
+            plan.signals.sender,
+            plan.shutdown_timeout.as_secs()
+        ),
     ];
-    let refused = evaluation(&["--quick"], &[&STEP, &one_node]);
-    let refused = refused.unwrap_err().to_string();
-    assert_eq!(
-        refused,
-        "--quick runs under one launcher, but srun starts 4, one for each task; use \
-         `srun --ntasks=1 rrun --nproc-per-node N eval --quick …`"
+    let world = plan.eval.as_ref().map(|eval| eval.run.world_size);
+    lines.extend(world.map(|size| format!("an evaluation of {size} ranks")));
+    let is_about_place = |note: &&str| {
+        ["SLURM", "Kubernetes", "srun"]
+            .iter()
+            .any(|it| note.contains(it))
+    };
+    let notes = plan.notes.iter().map(|note| &**note);
+    lines.extend(
+        notes
+            .filter(is_about_place)
+            .map(|note| format!("note: {note}")),
     );
+    lines.join("\n")
+}
+
+#[test]
+fn the_variables_of_slurm_mean_a_launch() {
+    rig::cases::check(cases("slurm/places.txt"), |given| answer(given, variables));
 }

@@ -17,11 +17,30 @@ use std::path::Path;
 /// With all cases that differ, unless `UPDATE_CASES` is set.
 #[track_caller]
 pub fn check(file: impl AsRef<Path>, answer: impl FnMut(&str) -> String) {
-    let path = file.as_ref();
+    compare(
+        file.as_ref(),
+        answer,
+        std::env::var_os("UPDATE_CASES").is_some(),
+    );
+}
+
+/// Checks a file whose answers are not ours to change: what another program says. It is never
+/// rewritten.
+///
+/// # Panics
+///
+/// With all cases that differ.
+#[track_caller]
+pub fn evidence(file: impl AsRef<Path>, answer: impl FnMut(&str) -> String) {
+    compare(file.as_ref(), answer, false);
+}
+
+#[track_caller]
+fn compare(path: &Path, answer: impl FnMut(&str) -> String, is_update: bool) {
     let text =
         std::fs::read_to_string(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
     let found = answered(&text, answer);
-    if std::env::var_os("UPDATE_CASES").is_some() {
+    if is_update {
         std::fs::write(path, found).unwrap();
         return;
     }

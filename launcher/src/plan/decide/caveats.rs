@@ -113,8 +113,8 @@ pub fn port(plan: &LaunchPlan, connections: Option<(u16, u16)>) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::tests::plan;
     use crate::plan::StorePlan;
+    use crate::tests::plan;
 
     #[test]
     fn a_port_among_those_of_connections_is_said() {

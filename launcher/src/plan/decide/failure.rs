@@ -35,50 +35,32 @@ impl FailurePolicy {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
-    use crate::cli::{CliRequest, Environment, parse};
-
-    fn policy(line: &str) -> (FailurePolicy, u32) {
-        let words = line.split(' ').map(OsString::from).collect();
-        let Ok(CliRequest::Launch(cli)) = parse(words, &Environment::default()) else {
-            panic!("no launch: {line}")
-        };
-        let policy = FailurePolicy::new(&cli);
-        (policy, policy.max_restarts(&cli).unwrap())
-    }
+    use crate::cli::Environment;
+    use crate::tests::cli;
 
     #[test]
     fn ranks_of_built_in_programs_fail_each_for_itself_and_others_together() {
-        assert_eq!(policy("eval --jobs j"), (FailurePolicy::Isolate, 6));
-        assert_eq!(policy("serve --policy p"), (FailurePolicy::Isolate, 6));
-        assert_eq!(policy("train.py"), (FailurePolicy::Torchrun, 0));
-        assert_eq!(
-            policy("--no-python eval"),
-            (FailurePolicy::Torchrun, 0),
-            "a program of that name is not ours"
-        );
-    }
-
-    #[test]
-    fn either_can_be_asked_for() {
-        assert_eq!(
-            policy("--failure-policy torchrun eval --jobs j"),
-            (FailurePolicy::Torchrun, 0)
-        );
-        assert_eq!(
-            policy("--failure_policy=isolate worker.py"),
-            (FailurePolicy::Isolate, 0)
-        );
-    }
-
-    #[test]
-    fn a_number_of_restarts_that_is_given_counts() {
-        assert_eq!(policy("--max-restarts 0 eval --jobs j").1, 0);
-        assert_eq!(
-            policy("--max-restarts 7 --failure-policy isolate worker.py").1,
-            7
-        );
+        let (isolate, torchrun) = (FailurePolicy::Isolate, FailurePolicy::Torchrun);
+        for (line, wanted) in [
+            ("eval --jobs j", (isolate, 6)),
+            ("serve --policy p", (isolate, 6)),
+            ("train.py", (torchrun, 0)),
+            // A program of that name is not ours.
+            ("--no-python eval", (torchrun, 0)),
+            // Either can be asked for, and a number of restarts that is given counts.
+            ("--failure-policy torchrun eval --jobs j", (torchrun, 0)),
+            ("--failure_policy=isolate worker.py", (isolate, 0)),
+            ("--max-restarts 0 eval --jobs j", (isolate, 0)),
+            (
+                "--max-restarts 7 --failure-policy isolate worker.py",
+                (isolate, 7),
+            ),
+        ] {
+            let cli = cli(line, &Environment::default());
+            let policy = FailurePolicy::new(&cli);
+            let restarts = policy.max_restarts(&cli).unwrap();
+            assert_eq!((policy, restarts), wanted, "{line}");
+        }
     }
 }

@@ -30,35 +30,3 @@ impl SignalPlan {
         )
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_become_numbers_and_the_list_stays_as_it_is() {
-        let (plan, notes) = SignalPlan::new("SIGTERM, SIGUSR1,SIGRTMIN,SIGTERM");
-        assert_eq!(
-            (plan.spec.as_str(), plan.numbers),
-            ("SIGTERM, SIGUSR1,SIGRTMIN,SIGTERM", vec![15, 10, 34])
-        );
-        assert!(notes.is_empty());
-    }
-
-    #[test]
-    fn an_unknown_name_is_noted_and_left_out() {
-        let (plan, notes) = SignalPlan::new("SIGFOO,SIGHUP,TERM");
-        assert_eq!(plan.numbers, [1]);
-        assert_eq!(notes.len(), 2);
-        assert!(
-            notes[0].starts_with("Failed to register signal handler for SIGFOO"),
-            "{notes:?}"
-        );
-    }
-
-    #[test]
-    fn an_empty_list_handles_none() {
-        let (plan, notes) = SignalPlan::new("");
-        assert!(plan.numbers.is_empty() && notes.is_empty());
-    }
-}

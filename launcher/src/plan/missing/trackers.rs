@@ -73,16 +73,10 @@ pub fn check_trackers(tracking: &TrackingArgs, env: &Environment) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
-    fn check(words: &[&str]) -> String {
-        let words: Vec<_> = ["--jobs", "a"]
-            .iter()
-            .chain(words)
-            .map(Into::into)
-            .collect();
+    fn check(words: &str) -> String {
+        let words = crate::tests::words(&format!("--jobs a {words}"));
         let args = jobs::eval_args::EvalArgs::parse_words(&words).unwrap();
         let path = std::env::var("PATH").unwrap();
         let env = Environment::from([("PATH", path.as_str())]);
@@ -93,48 +87,31 @@ mod tests {
     }
 
     #[test]
-    fn tensorboard_needs_no_python() {
-        assert_eq!(
-            check(&["--track", "tensorboard", "--track-python", "/no"]),
-            "found"
-        );
-        assert_eq!(check(&[]), "found");
-    }
-
-    #[test]
-    fn an_interpreter_that_is_not_there_is_refused() {
-        assert_eq!(
-            check(&[
-                "--track",
-                "tensorboard,mlflow",
-                "--track-python",
-                "/no/venv"
-            ]),
-            "--track mlflow needs Python: `/no/venv` is neither an interpreter nor a venv; name an \
-             interpreter or a venv with --track-python"
-        );
+    fn an_interpreter_is_needed_by_others_than_tensorboard() {
+        for (words, wanted) in [
+            ("", "found"),
+            ("--track tensorboard --track-python /no", "found"),
+            (
+                "--track tensorboard,mlflow --track-python /no/venv",
+                "--track mlflow needs Python: `/no/venv` is neither an interpreter nor a venv; \
+                 name an interpreter or a venv with --track-python",
+            ),
+        ] {
+            assert_eq!(check(words), wanted, "{words}");
+        }
     }
 
     #[test]
     fn a_package_that_is_not_installed_is_refused_with_the_command_that_installs_it() {
         let venv = tempfile::tempdir().unwrap();
         let bin = venv.path().join("bin");
-        fs::create_dir(&bin).unwrap();
+        std::fs::create_dir(&bin).unwrap();
         // The system's interpreter, without the packages of any venv.
-        let made = Command::new("/bin/sh")
-            .args([
-                "-c",
-                "printf '#!/bin/sh\\nexec python3 -S \"$@\"\\n' > \"$0\"; chmod +x \"$0\"",
-            ])
-            .arg(bin.join("python"))
-            .status();
-        assert!(made.unwrap().success());
-        let text = check(&[
-            "--track",
-            "wandb",
-            "--track-python",
-            venv.path().to_str().unwrap(),
-        ]);
+        crate::tests::write_program(&bin.join("python"), "exec python3 -S \"$@\"");
+        let text = check(&format!(
+            "--track wandb --track-python {}",
+            venv.path().display()
+        ));
         assert!(
             text.starts_with("--track wandb: `") && text.contains("finds no module `wandb`"),
             "{text}"

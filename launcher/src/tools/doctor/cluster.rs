@@ -98,46 +98,27 @@ fn kubernetes(env: &Environment) -> Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slurm::tests::STEP;
+    use crate::tests::environment;
     use crate::tools::doctor::diagnosis::Health;
 
     #[test]
-    fn outside_of_clusters_there_are_notes() {
-        let env = Environment::default();
-        assert_eq!(slurm(&env), Diagnosis::note("SLURM", "not in a job"));
-        let none = Diagnosis::note("Kubernetes", "not in a pod");
-        assert_eq!(kubernetes(&env), none);
-    }
-
-    #[test]
     fn a_step_says_what_a_launch_takes_from_it() {
-        let env = Environment::from([
-            ("SLURM_JOB_ID", "12"),
-            ("SLURM_STEP_ID", "0"),
-            ("SLURM_STEP_NUM_NODES", "2"),
-            ("SLURM_STEP_NUM_TASKS", "2"),
-            ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
-            ("SLURM_STEP_NODELIST", "node[1-2]"),
-            ("SLURM_NODEID", "1"),
-            ("SLURM_PROCID", "1"),
-            ("SLURM_LOCALID", "0"),
-        ]);
-        let found = slurm(&env);
-        assert_eq!(found.health, Health::Ok, "{found:?}");
-        let expected = "task 1 of 2 in step 0 of job 12; a launch takes --nnodes 2 --node-rank 1 \
-                        --master-addr node1 --master-port ";
-        assert!(found.found.starts_with(expected), "{found:?}");
-    }
-
-    #[test]
-    fn variables_that_contradict_each_other_fail() {
-        let env = Environment::from([("SLURM_JOB_ID", "twelve")]);
-        let found = slurm(&env);
-        assert_eq!(found.health, Health::Failed);
-        assert!(found.found.contains("SLURM_JOB_ID"), "{found:?}");
+        let none = Diagnosis::note("SLURM", "not in a job");
+        assert_eq!(slurm(&Environment::default()), none);
+        let found = slurm(&environment(STEP));
+        let expected = "task 3 of 4 in step 0 of job 1; a launch takes --nnodes 4 --node-rank 3 \
+                        --master-addr node1 --master-port 10008 --nproc-per-node 1";
+        assert_eq!(found, Diagnosis::ok("SLURM", expected));
+        let wrong = slurm(&Environment::from([("SLURM_JOB_ID", "twelve")]));
+        assert_eq!(wrong.health, Health::Failed);
+        assert!(wrong.found.contains("SLURM_JOB_ID"), "{wrong:?}");
     }
 
     #[test]
     fn an_indexed_job_is_seen() {
+        let none = Diagnosis::note("Kubernetes", "not in a pod");
+        assert_eq!(kubernetes(&Environment::default()), none);
         let env = Environment::from([
             ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
             ("JOB_COMPLETION_INDEX", "3"),

@@ -46,55 +46,55 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-
-    fn said(entries: &[Value], world_size: usize, shard: Shard) -> Option<String> {
-        let entries: Vec<_> = entries
-            .iter()
-            .enumerate()
-            .map(|(index, length)| {
-                let mut entry = json!({"name": format!("j{index}"), "arena_env_args": {"environment": "reach"},
-                                       "policy_type": "scripted"});
-                entry.as_object_mut().unwrap().extend(length.as_object().unwrap().clone());
-                entry
-            })
-            .collect();
-        let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
-        note(
-            &jobs,
-            world_size,
-            Assignment {
-                assign: Assign::Modulo,
-                shard,
-            },
-        )
-        .map(String::from)
-    }
+    use crate::tests::job;
 
     #[test]
-    fn idle_ranks_are_told_with_what_would_use_them() {
+    fn idle_ranks_are_told_with_what_would_use_them_and_nothing_that_would_not() {
+        let said = |lengths: &[Value], world_size, shard| {
+            let jobs = lengths.iter().enumerate();
+            let jobs: Vec<_> = jobs
+                .map(|(at, it)| job(&format!("j{at}"), it.clone()))
+                .collect();
+            let jobs = jobs::file::parse(&json!({ "jobs": jobs })).unwrap();
+            let assign = Assign::Modulo;
+            let note = note(&jobs, world_size, Assignment { assign, shard });
+            note.map(String::from).unwrap_or_default()
+        };
         let one = [json!({"num_episodes": 50})];
-        assert_eq!(
-            said(&one, 4, Shard::Jobs).unwrap(),
-            "3 of 4 ranks have nothing to do: the run has 1 job; --shard episodes gives episodes to all of them"
-        );
-        assert_eq!(said(&one, 4, Shard::Episodes), None);
-        assert_eq!(said(&one, 1, Shard::Jobs), None);
-    }
-
-    #[test]
-    fn nothing_is_promised_that_would_not_help() {
         let short = [json!({"num_episodes": 1}), json!({"num_episodes": 2})];
-        assert_eq!(
-            said(&short, 4, Shard::Jobs).unwrap(),
-            "2 of 4 ranks have nothing to do: the run has 2 jobs; --shard episodes leaves 1 without work"
-        );
-        assert_eq!(
-            said(&short, 4, Shard::Episodes).unwrap(),
-            "1 of 4 ranks has nothing to do: the run has 2 jobs, and too few episodes for more"
-        );
-        assert_eq!(
-            said(&[json!({"num_steps": 9})], 2, Shard::Jobs).unwrap(),
-            "1 of 2 ranks has nothing to do: the run has 1 job, and --shard episodes would not change that"
-        );
+        let steps = [json!({"num_steps": 9})];
+        for (jobs, world_size, shard, wanted) in [
+            (
+                &one[..],
+                4,
+                Shard::Jobs,
+                "3 of 4 ranks have nothing to do: the run has 1 job; --shard episodes gives \
+                 episodes to all of them",
+            ),
+            (&one, 4, Shard::Episodes, ""),
+            (&one, 1, Shard::Jobs, ""),
+            (
+                &short,
+                4,
+                Shard::Jobs,
+                "2 of 4 ranks have nothing to do: the run has 2 jobs; --shard episodes leaves 1 \
+                 without work",
+            ),
+            (
+                &short,
+                4,
+                Shard::Episodes,
+                "1 of 4 ranks has nothing to do: the run has 2 jobs, and too few episodes for more",
+            ),
+            (
+                &steps,
+                2,
+                Shard::Jobs,
+                "1 of 2 ranks has nothing to do: the run has 1 job, and --shard episodes would \
+                 not change that",
+            ),
+        ] {
+            assert_eq!(said(jobs, world_size, shard), wanted);
+        }
     }
 }

@@ -91,6 +91,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::tests::environment;
 
     /// Returns a folder that contains executables with these names.
     fn folder(names: &[&str]) -> tempfile::TempDir {
@@ -104,123 +105,76 @@ mod tests {
         folder
     }
 
-    fn text(path: &Path) -> &str {
-        path.to_str().unwrap()
-    }
-
-    /// Returns the interpreter for an `rrun` at this path.
-    fn python_of(rrun: &Path, env: &Environment) -> Result<OsString, PlanError> {
+    /// Returns the interpreter for an `rrun` that was called by this path.
+    fn python_of(rrun: &Path, variables: &[(&str, &str)]) -> Option<OsString> {
         let node = Node {
-            executable: rrun.to_path_buf(),
+            executable: "/opt/rrun".into(),
             called_as: rrun.to_path_buf(),
             ..Node::default()
         };
-        interpreter(env, &node)
+        interpreter(&environment(variables.iter().copied()), &node).ok()
     }
 
-    fn elsewhere(env: &Environment) -> Result<OsString, PlanError> {
-        python_of(Path::new("/nonexistent/bin/rrun"), env)
-    }
-
-    fn in_path(folders: &[&Path]) -> String {
-        std::env::join_paths(folders)
-            .unwrap()
-            .into_string()
-            .unwrap()
-    }
-
-    #[test]
-    fn the_variable_wins_unchecked() {
-        let (venv, env) = (
-            folder(&["bin/python", "pyvenv.cfg"]),
-            [("PYTHON_EXEC", "mypython"), ("PATH", "")],
-        );
-        assert_eq!(
-            python_of(&venv.path().join("bin/rrun"), &Environment::from(env)),
-            Ok("mypython".into())
-        );
+    /// Joins folders as in `PATH`.
+    fn path(folders: &[&Path]) -> String {
+        let path = std::env::join_paths(folders).unwrap();
+        path.into_string().unwrap()
     }
 
     #[test]
     fn rrun_of_an_environment_runs_its_interpreter_whatever_is_active() {
-        let (venv, other) = (
-            folder(&["bin/python", "pyvenv.cfg"]),
-            folder(&["bin/python3"]),
-        );
-        let path = in_path(&[&other.path().join("bin")]);
-        let env = Environment::from([("VIRTUAL_ENV", text(other.path())), ("PATH", path.as_str())]);
-        assert_eq!(
-            python_of(&venv.path().join("bin/rrun"), &env),
-            Ok(venv.path().join("bin/python").into())
-        );
-        let linked = Node {
-            executable: "/opt/rrun".into(),
-            called_as: venv.path().join("bin/rrun"),
+        let venv = folder(&["bin/python", "pyvenv.cfg"]);
+        let other = folder(&["bin/python3"]);
+        let active = path(&[&other.path().join("bin")]);
+        let root = path(&[other.path()]);
+        let variables = [("VIRTUAL_ENV", &*root), ("PATH", &active)];
+        let rrun = venv.path().join("bin/rrun");
+        let own = Some(venv.path().join("bin/python").into());
+        assert_eq!(python_of(&rrun, &variables), own);
+        let node = Node {
+            executable: rrun.clone(),
+            called_as: rrun.clone(),
             ..Node::default()
         };
+        assert_eq!(interpreter(&environment(variables), &node).ok(), own);
+        let chosen = [("PYTHON_EXEC", "mypython"), ("PATH", "")];
         assert_eq!(
-            interpreter(&env, &linked),
-            Ok(venv.path().join("bin/python").into())
+            python_of(&rrun, &chosen),
+            Some("mypython".into()),
+            "unchecked"
         );
     }
 
     #[test]
-    fn a_folder_that_is_no_environment_s_leaves_it_to_path() {
+    fn elsewhere_the_first_of_path_counts() {
+        let rrun = Path::new("/nonexistent/bin/rrun");
         let (system, active) = (folder(&["bin/python"]), folder(&["bin/python"]));
-        let path = in_path(&[&active.path().join("bin"), &system.path().join("bin")]);
-        let env = Environment::from([("PATH", path.as_str())]);
-        assert_eq!(
-            python_of(&system.path().join("bin/rrun"), &env),
-            Ok(active.path().join("bin/python").into())
+        let (first, both) = (folder(&["python"]), folder(&["python", "python3"]));
+        let bin = |folder: &tempfile::TempDir| folder.path().join("bin");
+        // A folder that is no environment's leaves it to PATH.
+        let found = python_of(
+            &bin(&system).join("rrun"),
+            &[("PATH", &path(&[&bin(&active), &bin(&system)]))],
         );
-    }
-
-    #[test]
-    fn a_variable_that_stayed_behind_does_not_beat_path() {
-        let (stale, first, later) = (
-            folder(&["bin/python"]),
-            folder(&["python"]),
-            folder(&["python3"]),
-        );
-        let env =
-            |path: &str| Environment::from([("VIRTUAL_ENV", text(stale.path())), ("PATH", path)]);
-        let both = in_path(&[first.path(), later.path()]);
-        assert_eq!(
-            elsewhere(&env(&both)),
-            Ok(first.path().join("python").into())
-        );
-        assert_eq!(
-            elsewhere(&env("/nonexistent")),
-            Ok(stale.path().join("bin/python").into())
-        );
-    }
-
-    #[test]
-    fn python3_comes_before_python() {
-        let (both, one) = (folder(&["python", "python3"]), folder(&["python"]));
-        let env = |folder: &tempfile::TempDir| {
-            Environment::from([("PATH", text(folder.path())), ("VIRTUAL_ENV", "/no")])
-        };
-        assert_eq!(
-            elsewhere(&env(&both)),
-            Ok(both.path().join("python3").into())
-        );
-        assert_eq!(elsewhere(&env(&one)), Ok(one.path().join("python").into()));
-    }
-
-    #[test]
-    fn without_any_the_launch_is_refused() {
-        assert_eq!(
-            elsewhere(&Environment::from([("PATH", "/nonexistent")])),
-            Err(PlanError::NoPython)
-        );
+        assert_eq!(found, Some(bin(&active).join("python").into()));
+        // A variable that stayed behind does not beat PATH.
+        let stale = path(&[active.path()]);
+        let of = |path: &str| python_of(rrun, &[("VIRTUAL_ENV", &stale), ("PATH", path)]);
+        let found = of(&path(&[first.path(), both.path()]));
+        assert_eq!(found, Some(first.path().join("python").into()));
+        let found = of("/nonexistent");
+        assert_eq!(found, Some(bin(&active).join("python").into()));
+        // python3 comes before python.
+        let found = of(&path(&[both.path()]));
+        assert_eq!(found, Some(both.path().join("python3").into()));
+        assert_eq!(python_of(rrun, &[("PATH", "/nonexistent")]), None);
     }
 
     #[test]
     fn a_program_is_found_by_path_or_by_its_own_slash() {
         let bin = folder(&["prog"]);
         fs::write(bin.path().join("plain"), "").unwrap();
-        let env = Environment::from([("PATH", text(bin.path()))]);
+        let env = environment([("PATH", &*path(&[bin.path()]))]);
         assert_eq!(
             find(OsStr::new("prog"), &env),
             Some(bin.path().join("prog"))

@@ -65,33 +65,6 @@ mod tests {
 
     use super::*;
 
-    fn filled(text: &str) -> String {
-        substitute(OsStr::new(text), "local_rank", "7")
-            .into_string()
-            .unwrap()
-    }
-
-    #[test]
-    fn the_local_rank_is_filled_in() {
-        assert_eq!(filled("out-${local_rank}.txt $local_rank"), "out-7.txt 7");
-        assert_eq!(filled("${local_rank}${local_rank}$local_rank-"), "777-");
-    }
-
-    #[test]
-    fn two_dollars_become_one() {
-        assert_eq!(
-            filled("$$ $${x} $$local_rank $$$local_rank"),
-            "$ ${x} $local_rank $7"
-        );
-    }
-
-    #[test]
-    fn other_dollars_stay() {
-        let text = "${rank} $rank $1.00 a$ ${ ${} ${local_rank ${LOCAL_RANK} $local_ranks ${local_rank:-0} $é";
-        assert_eq!(filled(text), text);
-        assert_eq!(filled("${${local_rank}}"), "${7}");
-    }
-
     proptest! {
         #[test]
         fn text_without_dollars_stays_and_no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {

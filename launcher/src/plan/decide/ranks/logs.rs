@@ -83,31 +83,3 @@ fn push(texts: &mut [String], text: &str) {
         last.push_str(text);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_filter_is_split_at_single_commas() {
-        assert_eq!(texts("apple,orange"), ["apple", "orange"]);
-        assert_eq!(texts("a,,b,c"), ["a,b", "c"]);
-        assert_eq!(texts("a,,,b"), ["a,", "b"]);
-    }
-
-    #[test]
-    fn an_empty_filter_matches_nothing() {
-        assert!(texts("").is_empty());
-        assert_eq!(texts("x,"), ["x"]);
-    }
-
-    #[test]
-    fn the_ranks_shown_are_a_list_of_numbers() {
-        assert_eq!(shown_ranks(""), Ok(None));
-        assert_eq!(shown_ranks("0, 2"), Ok(Some(vec![0, 2])));
-        assert_eq!(
-            ["a", "0,", "0;1"].map(shown_ranks),
-            [const { Err(PlanError::LocalRanksFilter) }; 3]
-        );
-    }
-}

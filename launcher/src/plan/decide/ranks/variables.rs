@@ -90,87 +90,10 @@ mod tests {
 
     #[test]
     fn threads_sleep_while_they_wait_unless_the_user_says_otherwise() {
-        let passive = of_waiting(&Environment::default());
-        assert_eq!(
-            passive,
-            Some(("OMP_WAIT_POLICY".to_owned(), "passive".to_owned()))
-        );
+        let passive = ("OMP_WAIT_POLICY".to_owned(), "passive".to_owned());
+        assert_eq!(of_waiting(&Environment::default()), Some(passive));
         for said in ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"] {
             assert_eq!(of_waiting(&Environment::from([(said, "1")])), None);
         }
-    }
-
-    fn names(env: &Environment, nproc: usize) -> (String, bool) {
-        let (variables, note) = shared(env, nproc);
-        let names: Vec<String> = variables
-            .into_iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        (names.join(" "), note.is_some())
-    }
-
-    #[test]
-    fn several_ranks_get_one_thread_each_and_the_user_is_told() {
-        let nccl = "TORCH_NCCL_ASYNC_ERROR_HANDLING=1";
-        assert_eq!(
-            names(&Environment::default(), 2),
-            (format!("OMP_NUM_THREADS=1 {nccl}"), true)
-        );
-        assert_eq!(names(&Environment::default(), 1), (nccl.to_owned(), false));
-    }
-
-    #[test]
-    fn variables_that_are_set_are_left_alone_even_if_empty() {
-        let env = Environment::from([
-            ("OMP_NUM_THREADS", ""),
-            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"),
-        ]);
-        assert_eq!(names(&env, 2), (String::new(), false));
-    }
-
-    fn devices(env: &Environment, is_virtual: bool) -> Vec<Option<String>> {
-        let of = |rank| {
-            of_rank(env, rank, is_virtual)
-                .unwrap()
-                .get("CUDA_VISIBLE_DEVICES")
-                .cloned()
-        };
-        [0, 1].map(of).to_vec()
-    }
-
-    #[test]
-    fn a_virtual_rank_has_its_own_gpu_as_device_0() {
-        let env = Environment::from([("CUDA_VISIBLE_DEVICES", "3, 5")]);
-        assert_eq!(
-            devices(&env, true),
-            [Some("3".to_owned()), Some("5".to_owned())]
-        );
-        assert_eq!(
-            devices(&Environment::default(), true),
-            [Some("0".to_owned()), Some("1".to_owned())]
-        );
-        assert_eq!(of_rank(&env, 1, true).unwrap()["LOCAL_RANK"], "0");
-    }
-
-    #[test]
-    fn a_real_rank_inherits_the_devices() {
-        assert_eq!(
-            devices(&Environment::from([("CUDA_VISIBLE_DEVICES", "3,5")]), false),
-            [None, None]
-        );
-        assert_eq!(
-            of_rank(&Environment::default(), 1, false).unwrap()["LOCAL_RANK"],
-            "1"
-        );
-    }
-
-    #[test]
-    fn more_virtual_ranks_than_gpus_are_refused() {
-        let err =
-            of_rank(&Environment::from([("CUDA_VISIBLE_DEVICES", "3")]), 1, true).unwrap_err();
-        assert_eq!(
-            err.to_string(),
-            "local_rank 1 exceeds available GPUs in CUDA_VISIBLE_DEVICES=3"
-        );
     }
 }

@@ -1,6 +1,5 @@
-use std::os::unix::fs::PermissionsExt as _;
-
 use super::*;
+use crate::tests::write_program;
 use crate::tools::doctor::diagnosis::Health;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -18,17 +17,7 @@ fn needed(python: &Path, modules: &[&str]) -> NeededPython {
 fn script(folder: &Path, text: &str) -> PathBuf {
     let python = folder.join("bin/python");
     std::fs::create_dir_all(python.parent().unwrap()).unwrap();
-    // Renamed into place: a file that a forked process has open for writing cannot be executed.
-    let made = Command::new("/bin/sh")
-        .args([
-            "-c",
-            "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\"; chmod 755 \"$0\"",
-        ])
-        .args([python.as_os_str(), text.as_ref()])
-        .status();
-    assert!(made.unwrap().success());
-    let mode = std::fs::metadata(&python).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o755);
+    write_program(&python, text);
     python
 }
 

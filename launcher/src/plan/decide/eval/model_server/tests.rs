@@ -30,56 +30,66 @@ fn seating(gpus: usize, placement: &str) -> SeatingPlan {
 
 #[test]
 fn devices_count_what_the_launcher_sees() {
-    assert_eq!(visible(&[1, 0], 4, None), Ok("1,0".to_owned()));
-    assert_eq!(visible(&[1], 2, Some("3, GPU-5f")), Ok("GPU-5f".to_owned()));
-    assert_eq!(
-        visible(&[], 4, Some("3,5")),
-        Ok(String::new()),
-        "a server without a GPU"
-    );
-    assert_eq!(visible(&[7], 0, None), Ok("7".to_owned()), "labels");
-}
-
-#[test]
-fn a_device_that_is_not_there_is_refused_with_those_that_are() {
-    assert_eq!(
-        visible(&[0, 4], 4, None).unwrap_err().to_string(),
-        "model_server field devices: GPU 4 does not exist, GPUs 0 to 3 are visible"
-    );
-    assert_eq!(
-        visible(&[1], 1, None).unwrap_err().to_string(),
-        "model_server field devices: GPU 1 does not exist, GPU 0 alone is visible"
-    );
+    let refused = |text: &str| Err(format!("model_server field devices: {text}"));
+    for (devices, gpus, shown, wanted) in [
+        (&[1, 0][..], 4, None, Ok("1,0".to_owned())),
+        (&[1], 2, Some("3, GPU-5f"), Ok("GPU-5f".to_owned())),
+        // A server without a GPU.
+        (&[], 4, Some("3,5"), Ok(String::new())),
+        // Without a GPU here, numbers are labels.
+        (&[7], 0, None, Ok("7".to_owned())),
+        (
+            &[0, 4],
+            4,
+            None,
+            refused("GPU 4 does not exist, GPUs 0 to 3 are visible"),
+        ),
+        (
+            &[1],
+            1,
+            None,
+            refused("GPU 1 does not exist, GPU 0 alone is visible"),
+        ),
+    ] {
+        let found = visible(devices, gpus, shown).map_err(|err| err.to_string());
+        assert_eq!(found, wanted);
+    }
 }
 
 #[test]
 fn a_gpu_that_ranks_have_too_is_warned_about() {
-    let said = |devices: Option<&[usize]>, gpus, placement: &str| {
-        caveats(
-            &server(&block(&["x"], devices)),
-            gpus,
-            &seating(gpus, placement),
-        )
-    };
-    assert_eq!(
-        said(Some(&[0]), 4, "env: 1-2, rollout: 2-3"),
-        Vec::<String>::new()
-    );
-    let shared = said(Some(&[0, 2]), 4, "env: 0-1, rollout: 2-3");
-    assert!(
-        shared[0].starts_with("GPU 0 is used by the model server and by environment worker 0"),
-        "{shared:?}"
-    );
-    assert!(
-        shared[1].starts_with("GPU 2 is used by the model server and by rank 0"),
-        "{shared:?}"
-    );
-    assert!(
-        said(None, 4, "env,rollout: all")[0]
-            .starts_with("model_server has no `devices`: it sees all GPUs")
-    );
-    assert!(said(Some(&[0]), 0, "env,rollout: 0")[0].contains("there is no GPU here"));
-    assert_eq!(said(None, 0, "env,rollout: 0"), Vec::<String>::new());
+    for (devices, gpus, placement, wanted) in [
+        (Some(&[0][..]), 4, "env: 1-2, rollout: 2-3", &[][..]),
+        (
+            Some(&[0, 2]),
+            4,
+            "env: 0-1, rollout: 2-3",
+            &[
+                "GPU 0 is used by the model server and by environment worker 0",
+                "GPU 2 is used by the model server and by rank 0",
+            ],
+        ),
+        (
+            None,
+            4,
+            "env,rollout: all",
+            &["model_server has no `devices`: it sees all GPUs"],
+        ),
+        (
+            Some(&[0]),
+            0,
+            "env,rollout: 0",
+            &["model_server has `devices`, but there is no GPU"],
+        ),
+        (None, 0, "env,rollout: 0", &[]),
+    ] {
+        let server = server(&block(&["x"], devices));
+        let said = caveats(&server, gpus, &seating(gpus, placement));
+        assert_eq!(said.len(), wanted.len(), "{said:?}");
+        for (line, wanted) in said.iter().zip(wanted) {
+            assert!(line.starts_with(wanted), "{line}");
+        }
+    }
 }
 
 #[test]

@@ -281,4 +281,15 @@ fn ranks(count: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_steps_and_neighbouring_jobs_differ() {
+        let ports: std::collections::BTreeSet<u16> = (1000..1100)
+            .flat_map(|job| (0..8).map(move |step| port(job, step)))
+            .collect();
+        assert_eq!(ports.len(), 800);
+        assert!(port(u64::MAX, u64::MAX) < 32_768 && port(0, 0) == 10_000);
+    }
+}

@@ -445,6 +445,3 @@ fn idle(placement: &Placement, total: Option<usize>) -> Option<String> {
         .or(worker
             .map(|worker| format!("environment worker {worker} has more GPUs than environments")))
 }
-
-#[cfg(test)]
-mod tests;
