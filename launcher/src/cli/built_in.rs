@@ -143,149 +143,90 @@ mod tests {
     use jobs::tracking::Tracker;
 
     use super::*;
+    use crate::cli::Environment;
+    use crate::tests::{cli, words};
+
+    fn parsed(line: &str) -> Cli {
+        cli(line, &Environment::default())
+    }
 
     #[test]
     fn the_command_of_the_whole_run_is_that_of_the_quick_one_without_its_option() {
-        let words = [
-            "--nproc-per-node",
-            "2",
-            "eval",
-            "--jobs",
-            "my jobs.json",
-            "--quick",
-        ];
-        assert_eq!(
-            command_without_quick(&words.map(OsString::from)),
-            "rrun --nproc-per-node 2 eval --jobs 'my jobs.json'"
-        );
-    }
-
-    fn topic(words: &[&str]) -> Result<Option<HelpTopic>, UnknownCommand> {
-        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        help_topic(&words)
-    }
-
-    fn parsed(words: &[OsString]) -> Cli {
-        match crate::cli::parse(words.to_vec(), &crate::cli::Environment::default()) {
-            Ok(crate::cli::CliRequest::Launch(cli)) => *cli,
-            other => panic!("{other:?}"),
-        }
+        let line = words("--nproc-per-node 2 eval --jobs my␣jobs.json --quick");
+        let whole = "rrun --nproc-per-node 2 eval --jobs 'my jobs.json'";
+        assert_eq!(command_without_quick(&line), whole);
     }
 
     #[test]
     fn the_token_of_a_server_moves_into_the_environment_with_all_other_words_as_they_were() {
-        let words = [
-            "--nproc-per-node",
-            "2",
-            "serve",
-            "--policy",
-            "x",
-            "--api-token",
-            "s3cret",
-            "--port",
-            "1",
-        ];
-        let words = words.map(OsString::from);
-        let command = with_token_in_environment(&parsed(&words), &words).unwrap();
+        let line = "--nproc-per-node 2 serve --policy x --api-token s3cret --port 1";
+        let command = with_token_in_environment(&parsed(line), &words(line)).unwrap();
         let left: Vec<_> = command.get_args().collect();
-        assert_eq!(
-            left,
-            [
-                "--nproc-per-node",
-                "2",
-                "serve",
-                "--policy",
-                "x",
-                "--port",
-                "1"
-            ]
-        );
+        assert_eq!(left, words("--nproc-per-node 2 serve --policy x --port 1"));
         let variables: Vec<_> = command.get_envs().collect();
-        assert_eq!(
-            variables,
-            [(OsStr::new("RRUN_API_TOKEN"), Some(OsStr::new("s3cret")))]
-        );
-        let other = ["x.py", "--api-token", "s3cret"].map(OsString::from);
+        let token = (OsStr::new("RRUN_API_TOKEN"), Some(OsStr::new("s3cret")));
+        assert_eq!(variables, [token]);
+        let other = "x.py --api-token s3cret";
         assert!(
-            with_token_in_environment(&parsed(&other), &other).is_none(),
+            with_token_in_environment(&parsed(other), &words(other)).is_none(),
             "a program of the user's"
         );
     }
 
     #[test]
     fn the_command_that_resumes_has_the_options_of_the_launcher() {
-        let words = [
-            "--nproc-per-node",
-            "2",
-            "eval",
-            "--jobs",
-            "a.json",
-            "--seed=7",
-        ];
-        let words = words.map(OsString::from);
-        let tracked_by = |folder: &str, tracking: &TrackingArgs| {
-            resume_command(&parsed(&words), &words, Path::new(folder), tracking)
+        let line = "--nproc-per-node 2 eval --jobs a.json --seed=7";
+        let command = |folder: &str, tracking: &TrackingArgs| {
+            resume_command(&parsed(line), &words(line), Path::new(folder), tracking).unwrap()
         };
-        let command = |folder: &str| tracked_by(folder, &TrackingArgs::default());
+        let (not_tracked, tracked) = (
+            TrackingArgs::default(),
+            TrackingArgs {
+                track: vec![Tracker::Wandb],
+                track_name: Some("a b".to_owned()),
+                ..TrackingArgs::default()
+            },
+        );
+        let plain = command("outputs/tonight", &not_tracked);
         assert_eq!(
-            command("outputs/tonight").unwrap(),
+            plain,
             "rrun --nproc-per-node 2 eval --resume outputs/tonight"
         );
-        assert!(
-            command("it's my run")
-                .unwrap()
-                .ends_with(r"--resume 'it'\''s my run'")
-        );
-        let tracking = TrackingArgs {
-            track: vec![Tracker::Wandb],
-            track_name: Some("a b".to_owned()),
-            ..TrackingArgs::default()
-        };
-        assert!(
-            tracked_by("out", &tracking)
-                .unwrap()
-                .ends_with("--resume out --track wandb --track-name 'a b'")
-        );
+        let quoted = command("it's my run", &not_tracked);
+        assert!(quoted.ends_with(r"--resume 'it'\''s my run'"), "{quoted}");
+        let tracked = command("out", &tracked);
+        let end = "--resume out --track wandb --track-name 'a b'";
+        assert!(tracked.ends_with(end), "{tracked}");
     }
 
     #[test]
-    fn help_is_no_script() {
-        assert_eq!(topic(&["help"]), Ok(Some(HelpTopic::Commands)));
-        assert_eq!(topic(&["help", "--all"]), Ok(Some(HelpTopic::Commands)));
-        assert_eq!(topic(&["help", "options"]), Ok(Some(HelpTopic::Options)));
-        let eval = HelpTopic::Command("eval");
-        assert_eq!(topic(&["help", "eval"]), Ok(Some(eval)));
-        assert_eq!(topic(&["train.py", "help"]), Ok(None));
-    }
-
-    #[test]
-    fn a_misspelt_command_after_help_is_refused_with_the_nearest_one() {
-        let told = |word| topic(&["help", word]).unwrap_err().to_string();
-        assert_eq!(
-            told("evel"),
-            "there is no command `evel`: did you mean `rrun help eval`?"
-        );
-        assert_eq!(
-            told("me"),
-            "there is no command `me`: `rrun help` lists them"
-        );
+    fn help_is_no_script_and_a_misspelt_command_after_it_is_refused() {
+        let topic = |line| help_topic(&words(line)).map_err(|err| err.to_string());
+        for (line, wanted) in [
+            ("help", Ok(Some(HelpTopic::Commands))),
+            ("help --all", Ok(Some(HelpTopic::Commands))),
+            ("help options", Ok(Some(HelpTopic::Options))),
+            ("help eval", Ok(Some(HelpTopic::Command("eval")))),
+            ("train.py help", Ok(None)),
+            (
+                "help evel",
+                Err("there is no command `evel`: did you mean `rrun help eval`?"),
+            ),
+            (
+                "help me",
+                Err("there is no command `me`: `rrun help` lists them"),
+            ),
+        ] {
+            assert_eq!(topic(line), wanted.map_err(str::to_owned), "{line}");
+        }
     }
 
     #[test]
     fn a_misspelt_word_is_known_and_a_script_is_left_alone() {
         let meant = |word: &str| meant_by(OsStr::new(word));
-        assert_eq!(
-            ["evel", "sevre", "reprot", "hlep"].map(meant),
-            ["eval", "serve", "report", "help"].map(Some)
-        );
-        assert_eq!(
-            [
-                meant("train.py"),
-                meant("./evall"),
-                meant("train"),
-                meant("src")
-            ],
-            [None; 4]
-        );
+        let known = ["evel", "sevre", "reprot", "hlep"].map(meant);
+        assert_eq!(known, ["eval", "serve", "report", "help"].map(Some));
+        let scripts = ["train.py", "./evall", "train", "src"].map(meant);
+        assert_eq!(scripts, [None; 4]);
     }
 }

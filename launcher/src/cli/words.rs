@@ -269,124 +269,11 @@ fn os(bytes: &[u8]) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
     use proptest::prelude::*;
 
     use super::*;
-
-    fn spellings() -> Vec<Spelling> {
-        let spelling = |long: &str, short, takes_value| Spelling {
-            long: long.to_owned(),
-            short,
-            takes_value,
-            may_have_value: long == "dry-run",
-        };
-        vec![
-            spelling("nproc-per-node", None, true),
-            spelling("node-rank", None, true),
-            spelling("redirects", Some('r'), true),
-            spelling("module", Some('m'), false),
-            spelling("rdzv-id", None, true),
-            spelling("rdzv-conf", None, true),
-            spelling("no-python", None, false),
-            spelling("version", Some('V'), false),
-            spelling("virtual-local-rank", None, false),
-            spelling("dry-run", None, false),
-        ]
-    }
-
-    /// Returns `option=value … | program …`, or the error.
-    fn read(words: &[&str]) -> String {
-        let spellings = spellings();
-        let words = words.iter().map(OsString::from).collect();
-        let split = match split(words, &spellings) {
-            Ok(split) => split,
-            Err(err) => return err.to_string(),
-        };
-        let option = |(spelling, value): &(&Spelling, Option<OsString>)| match value {
-            Some(value) => format!("{}={}", spelling.long, value.to_string_lossy()),
-            None => spelling.long.clone(),
-        };
-        let plain = |word: &OsString| word.to_string_lossy().into_owned();
-        let unknown = split.unknown.iter().map(|word| format!("?{}", plain(word)));
-        let words: Vec<String> = split.options.iter().map(option).chain(unknown).collect();
-        let program: Vec<String> = split.program.iter().map(plain).collect();
-        format!("{} | {}", words.join(" "), program.join(" "))
-    }
-
-    #[test]
-    fn both_spellings_and_both_forms_of_a_value_are_read() {
-        assert_eq!(
-            read(&["--nproc-per-node", "2", "a"]),
-            "nproc-per-node=2 | a"
-        );
-        assert_eq!(read(&["--nproc_per_node=2", "a"]), "nproc-per-node=2 | a");
-        assert_eq!(read(&["--rdzv-conf=a=1,b=2", "a"]), "rdzv-conf=a=1,b=2 | a");
-        assert_eq!(read(&["--rdzv-conf=", "a"]), "rdzv-conf= | a");
-    }
-
-    #[test]
-    fn short_options_are_glued_joined_or_apart() {
-        assert_eq!(
-            read(&["-r3", "-r=2", "-r", "1", "a"]),
-            "redirects=3 redirects=2 redirects=1 | a"
-        );
-        assert_eq!(read(&["-mr3", "a"]), "module redirects=3 | a");
-    }
-
-    #[test]
-    fn everything_after_the_program_is_verbatim() {
-        assert_eq!(
-            read(&["-m", "a", "-m", "--", "--nproc", ""]),
-            "module | a -m -- --nproc "
-        );
-        assert_eq!(read(&["-", "x"]), " | - x");
-    }
-
-    #[test]
-    fn the_first_double_dash_ends_the_options() {
-        assert_eq!(
-            read(&["-m", "--", "--weird", "--", "x"]),
-            "module | --weird -- x"
-        );
-    }
-
-    #[test]
-    fn a_double_dash_right_after_the_program_is_dropped_unless_one_came_before() {
-        assert_eq!(read(&["a", "--", "--lr", "3"]), " | a --lr 3");
-        assert_eq!(read(&["-m", "a", "--", "--", "x"]), "module | a -- x");
-        assert_eq!(read(&["--", "a", "--", "x"]), " | a -- x");
-        assert_eq!(read(&["a", "x", "--", "y"]), " | a x -- y");
-    }
-
-    #[test]
-    fn an_abbreviation_of_one_spelling_is_clear() {
-        assert_eq!(read(&["--nproc-per=2", "a"]), "nproc-per-node=2 | a");
-        assert_eq!(read(&["--nproc_", "2", "a"]), "nproc-per-node=2 | a");
-        assert_eq!(read(&["--mod", "a"]), "module | a");
-    }
-
-    #[test]
-    fn an_abbreviation_of_two_spellings_of_one_option_is_ambiguous() {
-        let text = |word| {
-            format!("ambiguous option: {word} could match --nproc-per-node, --nproc_per_node")
-        };
-        assert_eq!(read(&["--nproc", "2", "a"]), text("--nproc"));
-        assert_eq!(read(&["--nproc=2", "a"]), text("--nproc=2"));
-    }
-
-    #[test]
-    fn an_abbreviation_of_several_options_is_ambiguous() {
-        let text =
-            "ambiguous option: --rdzv could match --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf";
-        assert_eq!(read(&["--rdzv", "x", "a"]), text);
-    }
-
-    #[test]
-    fn our_own_options_do_not_blur_abbreviations() {
-        assert_eq!(read(&["--virtual-", "a"]), "virtual-local-rank | a");
-        assert_eq!(read(&["--vers", "a"]), "?--vers | a");
-        assert_eq!(read(&["--version"]), "version | ");
-    }
+    use crate::cli::Cli;
 
     #[test]
     fn an_exact_name_wins_over_longer_ones() {
@@ -397,72 +284,17 @@ mod tests {
             may_have_value: false,
         };
         let spellings = [spelling("log-dir"), spelling("log")];
-        assert_eq!(
-            split(vec!["--log".into()], &spellings).unwrap().options[0]
-                .0
-                .long,
-            "log"
-        );
-    }
-
-    #[test]
-    fn a_value_may_be_negative_or_have_blanks_but_is_no_option() {
-        assert_eq!(read(&["--node-rank", "-1", "a"]), "node-rank=-1 | a");
-        assert_eq!(read(&["--rdzv-id", "-a b", "a"]), "rdzv-id=-a b | a");
-        assert_eq!(read(&["--rdzv-id", "-", "a"]), "rdzv-id=- | a");
-        assert_eq!(
-            read(&["--rdzv-id", "-x"]),
-            "argument --rdzv-id/--rdzv_id: expected one argument"
-        );
-        assert_eq!(
-            read(&["-r", "--", "a"]),
-            "argument -r/--redirects: expected one argument"
-        );
-        assert_eq!(
-            read(&["-r"]),
-            "argument -r/--redirects: expected one argument"
-        );
-    }
-
-    #[test]
-    fn a_flag_takes_no_value() {
-        let text = "argument --no-python/--no_python: ignored explicit argument '1'";
-        assert_eq!(read(&["--no-python=1", "a"]), text);
-        assert_eq!(
-            read(&["-mx", "a"]),
-            "argument -m/--module: ignored explicit argument 'x'"
-        );
-    }
-
-    #[test]
-    fn the_word_after_an_optional_value_is_the_program() {
-        assert_eq!(read(&["--dry-run", "a"]), "dry-run | a");
-        assert_eq!(read(&["--dry-run", "json"]), "dry-run | json");
-        assert_eq!(read(&["--dry_run=json", "a"]), "dry-run=json | a");
-        assert_eq!(
-            read(&["--dry-run", "-r", "3", "a"]),
-            "dry-run redirects=3 | a"
-        );
-        assert_eq!(read(&["--dry", "a"]), "?--dry | a");
-    }
-
-    #[test]
-    fn unknown_options_are_collected() {
-        assert_eq!(
-            read(&["--bogus", "-x", "-m", "a", "--b"]),
-            "module ?--bogus ?-x | a --b"
-        );
+        let split = split(vec!["--log".into()], &spellings).unwrap();
+        assert_eq!(split.options[0].0.long, "log");
     }
 
     #[test]
     fn words_that_are_not_text_are_kept() {
-        let (spellings, raw) = (spellings(), OsStr::from_bytes(b"--rdzv-id=\xff").to_owned());
-        let split = split(vec![raw, OsStr::from_bytes(b"\xfe").to_owned()], &spellings).unwrap();
-        assert_eq!(
-            split.options[0].1.as_deref(),
-            Some(OsStr::from_bytes(b"\xff"))
-        );
-        assert_eq!(split.program, [OsStr::from_bytes(b"\xfe")]);
+        let spellings = Spelling::of(&Cli::command());
+        let words = [&b"--rdzv-id=\xff"[..], b"\xfe"].map(os).to_vec();
+        let split = split(words, &spellings).unwrap();
+        assert_eq!(split.options[0].1, Some(os(b"\xff")));
+        assert_eq!(split.program, [os(b"\xfe")]);
     }
 
     proptest! {
@@ -470,7 +302,7 @@ mod tests {
         fn no_command_line_makes_it_panic_and_the_program_s_words_survive(
             words in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..12), 0..8)
         ) {
-            let spellings = spellings();
+            let spellings = Spelling::of(&Cli::command());
             let mut line: Vec<OsString> = vec!["-m".into(), "program".into()];
             line.extend(words.iter().map(|word| os(word)));
             let words: Vec<OsString> = words.iter().map(|word| os(word)).collect();

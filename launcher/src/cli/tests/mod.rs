@@ -1,322 +1,268 @@
-mod both_spellings;
 mod documented;
 mod examples;
 
-use std::path::PathBuf;
-
 use super::*;
+use crate::tests::environment;
 
-fn request(words: &[&str], env: &Environment) -> Result<CliRequest, CliError> {
-    parse(words.iter().map(OsString::from).collect(), env)
+/// Reads a line, in which words such as `PET_ROLE=a` come first and are variables.
+fn request(line: &str) -> Result<CliRequest, CliError> {
+    let is_variable = |word: &&str| word.starts_with("PET_");
+    let variables = line.split(' ').take_while(is_variable);
+    let env = environment(variables.map(|word| word.split_once('=').unwrap()));
+    let words: Vec<&str> = line.split(' ').skip_while(is_variable).collect();
+    parse(crate::tests::words(&words.join(" ")), &env)
 }
 
-fn cli_with<const N: usize>(words: &[&str], variables: [(&str, &str); N]) -> Cli {
-    match request(words, &Environment::from(variables)).unwrap() {
+fn cli(line: &str) -> Cli {
+    match request(line).unwrap() {
         CliRequest::Launch(cli) => *cli,
         other => panic!("no launch but {other:?}"),
     }
 }
 
-fn cli(words: &[&str]) -> Cli {
-    cli_with(words, [])
+/// Returns `option=value … | program argument …` of a line, or its error.
+fn read(line: &str) -> String {
+    let cli = match request(line) {
+        Ok(CliRequest::Launch(cli)) => *cli,
+        Ok(other) => return format!("{other:?}"),
+        Err(err) => return err.to_string(),
+    };
+    let fields = format!("{cli:#?}")
+        .replace("(\n        ", "(")
+        .replace(",\n    )", ")");
+    let option = |name: &String| {
+        let field = format!("    {}: ", name.replace('-', "_"));
+        let value = fields.lines().find_map(|line| line.strip_prefix(&field));
+        let value = value.unwrap_or_else(|| panic!("no field {field}: {fields}"));
+        let value = value.trim_end_matches(',').replace('"', "");
+        let inner = value.strip_prefix("Some(").unwrap_or(&value);
+        format!("{name}={}", inner.trim_end_matches(')'))
+    };
+    let options: Vec<String> = cli.given.iter().map(option).collect();
+    let program: Vec<String> = [&cli.program]
+        .into_iter()
+        .chain(&cli.args)
+        .map(|word| match word.is_empty() {
+            true => "''".to_owned(),
+            false => word.to_string_lossy().replace(' ', "␣"),
+        })
+        .collect();
+    let line = format!("{} | {}", options.join(" "), program.join(" "));
+    line.trim_start().to_owned()
 }
 
-fn refused(words: &[&str]) -> String {
-    match request(words, &Environment::default()) {
-        Err(CliError::Usage(text)) => text,
-        other => panic!("{other:?}"),
+#[track_caller]
+fn are_read(table: &[(&str, &str)]) {
+    for (line, wanted) in table {
+        assert_eq!(read(line), *wanted, "{line}");
     }
 }
 
 #[test]
 fn without_options_everything_has_torchrun_s_default() {
-    let cli = cli(&["train.py"]);
-    assert_eq!(
-        (
-            cli.nnodes.as_str(),
-            cli.nproc_per_node.as_str(),
-            cli.node_rank
-        ),
-        ("1:1", "1", 0)
-    );
-    assert_eq!(
-        (cli.rdzv_backend.as_str(), cli.rdzv_endpoint.as_str()),
-        ("static", "")
-    );
-    assert_eq!(
-        (
-            cli.rdzv_id.as_str(),
-            cli.rdzv_conf.as_str(),
-            cli.role.as_str()
-        ),
-        ("none", "", "default")
-    );
-    assert_eq!(
-        (cli.max_restarts, cli.monitor_interval, cli.shutdown_timeout),
-        (0, 0.1, None)
-    );
-    assert_eq!(
-        (cli.start_method.as_str(), cli.event_log_handler.as_str()),
-        ("spawn", "null")
-    );
-    assert_eq!(
-        (
-            cli.redirects.as_str(),
-            cli.tee.as_str(),
-            cli.local_ranks_filter.as_str()
-        ),
-        ("0", "0", "")
-    );
-    assert_eq!(
-        (
-            cli.master_addr,
-            cli.master_port,
-            cli.local_addr,
-            cli.log_dir
-        ),
-        (None, None, None, None)
-    );
-    assert_eq!(
-        (
-            cli.logs_specs,
-            cli.numa_binding,
-            cli.log_line_prefix_template
-        ),
-        (None, None, None)
-    );
-    assert_eq!(cli.signals_to_handle, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
-    assert!(
-        !(cli.standalone
-            || cli.module
-            || cli.no_python
-            || cli.run_path
-            || cli.virtual_local_rank
-            || cli.dry_run.is_some())
-    );
+    let defaults = r#"nproc_per_node: "1", nnodes: "1:1", node_rank: 0, role: "default", virtual_local_rank: false,
+        numa_binding: None, module: false, no_python: false, run_path: false, start_method: "spawn",
+        standalone: false, master_addr: None, master_port: None, local_addr: None, rdzv_backend: "static",
+        rdzv_endpoint: "", slurm: "auto", kubernetes: "auto", rdzv_id: "none", rdzv_conf: "",
+        max_restarts: 0, failure_policy: None, shutdown_timeout: None, hang_timeout: None, on_hang: None,
+        signals_to_handle: "SIGTERM,SIGINT,SIGHUP,SIGQUIT", monitor_interval: 0.1, log_dir: None,
+        redirects: "0", tee: "0", local_ranks_filter: "", duplicate_stdout_filters: "",
+        duplicate_stderr_filters: "", log_line_prefix_template: None, logs_specs: None,
+        event_log_handler: "null","#;
+    let defaults: Vec<&str> = defaults.split_whitespace().collect();
+    let found = format!("{:?}", cli("train.py"));
+    assert!(found.contains(&defaults.join(" ")), "{found}");
 }
 
 #[test]
-fn program_and_arguments_are_verbatim() {
-    let args = [
-        "--nproc-per-node",
-        "9",
-        "-t",
-        "3",
-        "--standalone",
-        "--x=1",
-        "-",
-        "a b",
-        "",
-        "--",
-        "é",
-        "--help",
-    ];
-    let words: Vec<&str> = ["-r3", "s.py"].into_iter().chain(args).collect();
-    let cli = cli(&words);
-    assert_eq!(
-        (cli.program.to_str(), cli.nproc_per_node.as_str()),
-        (Some("s.py"), "1")
-    );
-    assert_eq!(cli.args, args);
-}
-
-#[test]
-fn a_double_dash_beside_the_program_is_the_launcher_s() {
-    assert_eq!(cli(&["s.py", "--", "x"]).args, ["x"]);
-    assert_eq!(cli(&["s.py", "--", "--", "x"]).args, ["--", "x"]);
-    let cli = cli(&["--", "--weird.py", "--", "x"]);
-    assert_eq!(
-        (cli.program.to_str(), cli.args),
-        (Some("--weird.py"), vec!["--".into(), "x".into()])
-    );
-}
-
-#[test]
-fn the_last_of_repeated_options_wins() {
-    let cli = cli(&[
-        "--role",
-        "a",
-        "--standalone",
-        "--role=b",
-        "-r1",
-        "--standalone",
-        "--redirects",
-        "3",
-        "x",
-    ]);
-    assert_eq!(
-        (cli.role.as_str(), cli.redirects.as_str(), cli.standalone),
-        ("b", "3", true)
-    );
-}
-
-#[test]
-fn an_empty_value_is_a_value() {
-    assert_eq!(
-        (cli(&["--role=", "x"]).role, cli(&["--role", "", "x"]).role),
-        (String::new(), String::new())
-    );
-    assert_eq!(cli(&["--log-dir=", ""]).log_dir, Some(PathBuf::new()));
-}
-
-#[test]
-fn no_program_is_refused() {
-    let text = "the following arguments are required: training_script, training_script_args";
-    assert_eq!(refused(&[]), text);
-    assert_eq!(refused(&["--bogus"]), text);
-    assert_eq!(refused(&["--standalone", "--"]), text);
-}
-
-#[test]
-fn unknown_options_are_refused_by_name() {
-    assert_eq!(
-        refused(&["--bogus", "-x", "s.py", "--y"]),
-        "unrecognized arguments: --bogus -x"
-    );
-}
-
-#[test]
-fn wrong_types_and_choices_are_refused_in_argparse_s_words() {
-    let table = [
-        (
-            ["--max-restarts", "a"],
-            "argument --max-restarts/--max_restarts: invalid int value: 'a'",
-        ),
-        (
-            ["--max_restarts", ""],
-            "argument --max-restarts/--max_restarts: invalid int value: ''",
-        ),
-        (
-            ["--node-rank", "1.0"],
-            "argument --node-rank/--node_rank: invalid int value: '1.0'",
-        ),
-        (
-            ["--master-port", "x"],
-            "argument --master-port/--master_port: invalid int value: 'x'",
-        ),
-        (
-            ["--monitor-interval", "x"],
-            "argument --monitor-interval/--monitor_interval: invalid float value: 'x'",
-        ),
-        (
-            ["--start-method", "foo"],
-            "argument --start-method/--start_method: invalid choice: 'foo' (choose from 'spawn', 'fork', 'forkserver')",
-        ),
-        (
-            ["--numa-binding", "zz"],
-            "argument --numa-binding/--numa_binding: invalid choice: 'zz' (choose from 'node', 'socket', 'exclusive', \
-             'core-complex')",
-        ),
-    ];
-    for ([option, value], text) in table {
-        assert_eq!(refused(&[option, value, "s.py"]), text);
+fn every_option_is_read_in_both_spellings() {
+    let options = Spelling::of(&Cli::command()).into_iter();
+    let launches = |option: &Spelling| {
+        !["help", "version", "print-completion", "write-man"].contains(&option.long.as_str())
+    };
+    for Spelling {
+        long, takes_value, ..
+    } in options.filter(launches)
+    {
+        let value = match long.as_str() {
+            "start-method" => "fork",
+            "numa-binding" => "node",
+            "slurm" | "kubernetes" => "off",
+            "failure-policy" => "isolate",
+            "on-hang" => "abort",
+            "log-format" | "dry-run" => "json",
+            "monitor-interval" => "0.5",
+            _ if takes_value => "7",
+            _ => "true",
+        };
+        let given = match value {
+            "true" => String::new(),
+            value => format!("={value}"),
+        };
+        for spelled in [long.clone(), long.replace('-', "_")] {
+            let line = format!("--{spelled}{given} x");
+            assert_eq!(read(&line), format!("{long}={value} | x"));
+        }
     }
 }
 
 #[test]
-fn a_wrong_value_is_found_before_a_missing_program() {
-    assert_eq!(
-        refused(&["--max-restarts", "a"]),
-        "argument --max-restarts/--max_restarts: invalid int value: 'a'"
-    );
-}
-
-#[test]
-fn abbreviations_work_over_the_real_options() {
-    let cli = cli(&[
-        "--standal",
-        "--nnode",
-        "1",
-        "--max-r",
-        "2",
-        "--nproc-p",
-        "2",
-        "--local-r",
-        "0",
-        "--virtual-l",
-        "x",
-    ]);
-    assert_eq!(
+fn values_stand_beside_options_as_in_argparse() {
+    are_read(&[
+        ("--nproc-per-node 2 a", "nproc-per-node=2 | a"),
+        ("--nproc_per_node=2 a", "nproc-per-node=2 | a"),
+        ("--rdzv-conf=a=1,b=2 a", "rdzv-conf=a=1,b=2 | a"),
+        ("--rdzv-conf= a", "rdzv-conf= | a"),
+        ("--role '' a", "role= | a"),
+        ("--log-dir= ''", "log-dir= | ''"),
+        // Short options are glued, joined or apart.
+        ("-r3 a", "redirects=3 | a"),
+        ("-r=2 a", "redirects=2 | a"),
+        ("-r 1 a", "redirects=1 | a"),
+        ("-mr3 a", "module=true redirects=3 | a"),
+        // A value may be negative or have blanks, but is no option.
+        ("--node-rank -1 a", "node-rank=-1 | a"),
+        ("--rdzv-id -a␣b a", "rdzv-id=-a b | a"),
+        ("--rdzv-id - a", "rdzv-id=- | a"),
+        ("-r", "argument -r/--redirects: expected one argument"),
+        ("-r -- a", "argument -r/--redirects: expected one argument"),
         (
-            cli.max_restarts,
-            cli.nproc_per_node.as_str(),
-            cli.local_ranks_filter.as_str()
+            "--rdzv-id -x",
+            "argument --rdzv-id/--rdzv_id: expected one argument",
         ),
-        (2, "2", "0")
-    );
-    assert!(cli.standalone && cli.virtual_local_rank);
-    let text = "ambiguous option: --rdzv could match --rdzv-backend, --rdzv_backend, --rdzv-endpoint, --rdzv_endpoint, \
-                --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf";
-    assert_eq!(refused(&["--rdzv", "x", "s.py"]), text);
+        // A flag takes no value.
+        (
+            "-mx a",
+            "argument -m/--module: ignored explicit argument 'x'",
+        ),
+        (
+            "--no-python=1 a",
+            "argument --no-python/--no_python: ignored explicit argument '1'",
+        ),
+        // The word after an optional value is the program.
+        ("--dry-run a", "dry-run=table | a"),
+        ("--dry-run json", "dry-run=table | json"),
+        ("--dry_run=json a", "dry-run=json | a"),
+        ("--dry-run -r 3 a", "dry-run=table redirects=3 | a"),
+        // The last of repeated options counts.
+        (
+            "--role a --standalone --role=b -r1 --standalone --redirects 3 x",
+            "redirects=3 role=b standalone=true | x",
+        ),
+    ]);
 }
 
 #[test]
-fn the_command_line_beats_the_environment() {
-    let cli = cli_with(
-        &["--role", "cli", "x"],
-        [("PET_ROLE", "pet"), ("PET_NPROC_PER_NODE", "3")],
-    );
-    assert_eq!(
-        (cli.role.as_str(), cli.nproc_per_node.as_str()),
-        ("cli", "3")
-    );
+fn everything_after_the_program_is_verbatim_but_for_one_double_dash_beside_it() {
+    are_read(&[
+        (
+            "-r3 s.py --nproc-per-node 9 -t 3 --standalone --x=1 - a␣b '' -- é --help",
+            "redirects=3 | s.py --nproc-per-node 9 -t 3 --standalone --x=1 - a␣b '' -- é --help",
+        ),
+        ("-m a -m -- --nproc ''", "module=true | a -m -- --nproc ''"),
+        ("- x", "| - x"),
+        // The first double dash ends the options.
+        ("-m -- --weird -- x", "module=true | --weird -- x"),
+        // Right after the program it is dropped, unless one came before.
+        ("a -- --lr 3", "| a --lr 3"),
+        ("-m a -- -- x", "module=true | a -- x"),
+        ("-- a -- x", "| a -- x"),
+        ("a x -- y", "| a x -- y"),
+    ]);
 }
 
 #[test]
-fn a_bad_default_counts_only_if_the_option_is_not_given() {
-    let env = Environment::from([("PET_MASTER_PORT", "abc")]);
-    let text = "argument --master-port/--master_port: invalid int value: 'abc'";
-    assert_eq!(
-        request(&["x"], &env).unwrap_err(),
-        CliError::Usage(text.to_owned())
-    );
-    assert_eq!(
-        cli_with(&["--master-port", "1", "x"], [("PET_MASTER_PORT", "abc")]).master_port,
-        Some(1)
-    );
+fn abbreviations_are_clear_or_refused() {
+    are_read(&[
+        (
+            "--standal --nnode 1 --max-r 2 --nproc-p 2 --local-r 0 --virtual-l x",
+            "local-ranks-filter=0 max-restarts=2 nnodes=1 nproc-per-node=2 standalone=true \
+             virtual-local-rank=true | x",
+        ),
+        ("--nproc_ 2 a", "nproc-per-node=2 | a"),
+        ("--mod a", "module=true | a"),
+        (
+            "--nproc=2 a",
+            "ambiguous option: --nproc=2 could match --nproc-per-node, --nproc_per_node",
+        ),
+        (
+            "--rdzv x s.py",
+            "ambiguous option: --rdzv could match --rdzv-backend, --rdzv_backend, \
+             --rdzv-endpoint, --rdzv_endpoint, --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf",
+        ),
+        // Our own options do not blur abbreviations.
+        ("--vers a", "unrecognized arguments: --vers"),
+        ("--dry a", "unrecognized arguments: --dry"),
+    ]);
 }
 
 #[test]
-fn flags_and_short_options_have_variables() {
-    let variables = [
-        ("PET_STANDALONE", "1"),
-        ("PET_NO_PYTHON", "1"),
-        ("PET_REDIRECTS", "3"),
-        ("PET_TEE", "1"),
-        ("PET_MODULE", "0"),
-    ];
-    let cli = cli_with(&["x"], variables);
-    assert!(cli.standalone && cli.no_python && !cli.module);
-    assert_eq!((cli.redirects.as_str(), cli.tee.as_str()), ("3", "1"));
+fn what_torchrun_refuses_is_refused_in_argparse_s_words() {
+    let required = "the following arguments are required: training_script, training_script_args";
+    let of_int = |name: &str, value| {
+        let other = name.replace('-', "_");
+        format!("argument --{name}/--{other}: invalid int value: '{value}'")
+    };
+    are_read(&[
+        ("", required),
+        ("--bogus", required),
+        ("--standalone --", required),
+        (
+            "--bogus -x -m s.py --y",
+            "unrecognized arguments: --bogus -x",
+        ),
+        ("--max-restarts a s.py", &of_int("max-restarts", "a")),
+        ("--max_restarts '' s.py", &of_int("max-restarts", "")),
+        ("--node-rank 1.0 s.py", &of_int("node-rank", "1.0")),
+        ("--master-port x s.py", &of_int("master-port", "x")),
+        // A wrong value is found before a missing program.
+        ("--max-restarts a", &of_int("max-restarts", "a")),
+        (
+            "--monitor-interval x s.py",
+            "argument --monitor-interval/--monitor_interval: invalid float value: 'x'",
+        ),
+        (
+            "--start-method foo s.py",
+            "argument --start-method/--start_method: invalid choice: 'foo' (choose from 'spawn', \
+             'fork', 'forkserver')",
+        ),
+        (
+            "--numa-binding zz s.py",
+            "argument --numa-binding/--numa_binding: invalid choice: 'zz' (choose from 'node', \
+             'socket', 'exclusive', 'core-complex')",
+        ),
+    ]);
 }
 
 #[test]
-fn variables_are_not_held_to_choices() {
-    assert_eq!(
-        cli_with(&["x"], [("PET_START_METHOD", "zz")]).start_method,
-        "spawn"
-    );
-}
-
-#[test]
-fn a_flag_s_variable_that_is_no_number_exits_with_one() {
-    let err = request(&["x"], &Environment::from([("PET_STANDALONE", "yes")])).unwrap_err();
-    assert_eq!(
-        err.to_string(),
-        "PET_STANDALONE: invalid literal for int() with base 10: 'yes'"
-    );
-    assert_eq!(
-        (err.exit_code(), CliError::Usage(String::new()).exit_code()),
-        (1, 2)
-    );
-}
-
-#[test]
-fn it_is_known_which_options_were_given() {
-    let cli = cli_with(
-        &["--nnodes=1:1", "-r3", "x", "--role", "a"],
-        [("PET_RDZV_ID", "none")],
-    );
-    let given: Vec<&str> = cli.given.iter().map(String::as_str).collect();
-    assert_eq!(given, ["nnodes", "rdzv-id", "redirects"]);
+fn variables_are_defaults_of_torchrun_s_options() {
+    let port = "argument --master-port/--master_port: invalid int value: 'abc'";
+    are_read(&[
+        (
+            "PET_ROLE=pet PET_NPROC_PER_NODE=3 --role cli x",
+            "nproc-per-node=3 role=cli | x",
+        ),
+        ("PET_RDZV_ID= x", "rdzv-id= | x"),
+        (
+            "PET_STANDALONE=2 PET_REDIRECTS=3 PET_TEE=1 PET_MODULE=0 x",
+            "redirects=3 standalone=true tee=1 | x",
+        ),
+        ("PET_NUMA_BINDING=node x", "| x"),
+        // A bad one counts only if the option is not given.
+        ("PET_MASTER_PORT=abc x", port),
+        ("PET_MASTER_PORT=abc --master-port 1 x", "master-port=1 | x"),
+        // They are not held to choices.
+        ("PET_START_METHOD=zz x", "start-method=spawn | x"),
+        (
+            "PET_STANDALONE=yes x",
+            "PET_STANDALONE: invalid literal for int() with base 10: 'yes'",
+        ),
+        (
+            "PET_MODULE= x",
+            "PET_MODULE: invalid literal for int() with base 10: ''",
+        ),
+    ]);
+    let codes =
+        ["PET_MODULE=yes x", "--bogus x"].map(|line| request(line).unwrap_err().exit_code());
+    assert_eq!(codes, [1, 2], "torchrun's codes");
 }
