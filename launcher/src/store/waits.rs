@@ -216,57 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_with_its_last_key() {
-        let mut waits = StoreWaits::default();
-        begin(&mut waits, A, &["x", "y", "x"]);
-        assert_eq!(waits.appeared(b"x"), []);
-        assert_eq!(waits.appeared(b"x"), []);
-        assert_eq!(waits.appeared(b"y"), [A]);
-        assert!(!waits.has_whole(A));
-    }
-
-    #[test]
-    fn waiters_are_woken_in_the_order_in_which_they_came() {
-        let mut waits = StoreWaits::default();
-        begin(&mut waits, B, &["x"]);
-        begin(&mut waits, A, &["x"]);
-        assert_eq!(waits.appeared(b"x"), [B, A]);
-    }
-
-    #[test]
-    fn one_push_wakes_one_and_passes_over_those_who_wait_for_more() {
-        let mut waits = StoreWaits::default();
-        begin(&mut waits, A, &["q", "x"]);
-        begin(&mut waits, B, &["q"]);
-        assert_eq!(waits.appeared_for_one(b"q"), Some(B));
-        assert_eq!(waits.appeared_for_one(b"q"), None);
-        assert_eq!(waits.appeared(b"x"), [A]);
-    }
-
-    #[test]
-    fn nothing_is_left_of_a_cancelled_wait() {
-        let mut waits = StoreWaits::default();
-        begin(&mut waits, A, &["x", "y"]);
-        waits.cancel(A);
-        assert_eq!(waits.appeared(b"x"), []);
-        assert!(waits.is_empty());
-    }
-
-    #[test]
-    fn a_wait_in_parts_ends_after_its_last_part() {
-        let mut waits = StoreWaits::default();
-        waits.begin_part(A, [&b"x"[..]]);
-        begin(&mut waits, B, &["x", "y"]);
-        assert_eq!(waits.appeared(b"x"), []);
-        waits.begin_part(A, [&b"y"[..]]);
-        assert!(!waits.end_parts(A));
-        assert_eq!(waits.appeared(b"y"), [A, B]);
-        waits.begin_part(A, [&b"z"[..]]);
-        assert_eq!(waits.appeared(b"z"), []);
-        assert!(waits.end_parts(A), "all of it had appeared before");
-    }
-
-    #[test]
     fn waits_that_begin_and_are_cancelled_for_ever_leave_nothing_behind() {
         let mut waits = StoreWaits::default();
         for turn in 0..10_000_u32 {

@@ -259,18 +259,6 @@ async fn a_client_that_goes_is_forgotten() {
 }
 
 #[tokio::test]
-async fn idle_connections_cost_nobody_anything() {
-    let store = host();
-    let mut idle = Vec::new();
-    for _ in 0..200 {
-        idle.push(join(&store).await);
-    }
-    let mut client = join(&store).await;
-    client.set("k", b"v").await.unwrap();
-    assert!(idle[199].check(&["k"]).await.unwrap());
-}
-
-#[tokio::test]
 async fn a_busy_port_is_named_with_its_holder_and_the_way_out() {
     let store = host();
     let err = StoreServer::bind("node7", Some(store.port()))
