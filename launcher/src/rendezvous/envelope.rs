@@ -154,6 +154,11 @@ mod tests {
 
     #[test]
     fn numbers_that_would_overflow_are_not_read() {
+        let of = |change: fn(&mut RendezvousState)| {
+            let mut state = RendezvousState::default();
+            change(&mut state);
+            open(&seal(&state))
+        };
         let node_info = |nproc| NodeInfo {
             addr: "a".to_owned(),
             node_rank: 0,
@@ -161,29 +166,23 @@ mod tests {
             nproc,
             peer_port: None,
         };
-        let of = |nproc| RendezvousState {
-            world: vec![("a".to_owned(), node_info(nproc))],
-            ..RendezvousState::default()
+        let world = |nproc| {
+            let world = vec![("a".to_owned(), node_info(nproc))];
+            let state = RendezvousState {
+                world,
+                ..RendezvousState::default()
+            };
+            open(&seal(&state))
         };
-        assert!(matches!(open(&seal(&of(8))), Content::State(_)));
-        let rubbish = [
-            of(0),
-            of(usize::MAX),
-            RendezvousState {
-                version: u64::MAX,
-                ..RendezvousState::default()
-            },
-            RendezvousState {
-                round: u64::MAX,
-                ..RendezvousState::default()
-            },
-            RendezvousState {
-                restarts: u32::MAX,
-                ..RendezvousState::default()
-            },
-        ];
-        for state in rubbish {
-            assert_eq!(open(&seal(&state)), Content::Unknown, "{state:?}");
+        assert!(matches!(world(8), Content::State(_)));
+        for (content, what) in [
+            (world(0), "no ranks"),
+            (world(usize::MAX), "ranks"),
+            (of(|state| state.version = u64::MAX), "version"),
+            (of(|state| state.round = u64::MAX), "round"),
+            (of(|state| state.restarts = u32::MAX), "restarts"),
+        ] {
+            assert_eq!(content, Content::Unknown, "{what}");
         }
     }
 

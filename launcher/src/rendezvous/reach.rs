@@ -161,52 +161,42 @@ mod tests {
         );
     }
 
+    /// Returns why a store is not reached within this time.
+    async fn refused(port: u16, limit: Duration, patience: Duration) -> String {
+        let connected = connect("127.0.0.1", port, limit, patience).await;
+        connected.expect_err("no store").to_string()
+    }
+
+    /// Returns a port, and what listens there and is no store.
+    async fn stranger() -> (u16, tokio::net::TcpListener) {
+        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let stranger = stranger.expect("a port");
+        let port = stranger.local_addr().expect("it has one").port();
+        (port, stranger)
+    }
+
     #[tokio::test]
     async fn nobody_listens_is_a_message_with_the_address() {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .and_then(|l| l.local_addr())
-            .expect("a port")
-            .port();
+        let (port, stranger) = stranger().await;
+        drop(stranger);
         let limit = Duration::from_millis(50);
-        let err = connect("127.0.0.1", port, limit, limit)
-            .await
-            .expect_err("nobody listens");
-        let text = err.to_string();
-        assert!(
-            text.contains(&format!("127.0.0.1:{port}: Connection refused")),
-            "{text}"
-        );
+        let err = refused(port, limit, limit).await;
+        let told = format!("127.0.0.1:{port}: Connection refused");
+        assert!(err.contains(&told), "{err}");
     }
 
     #[tokio::test]
     async fn a_stranger_that_says_nothing_is_named_when_the_patience_is_over() {
-        let stranger = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = stranger.local_addr().expect("it has one").port();
-        let err = connect(
-            "127.0.0.1",
-            port,
-            Duration::from_millis(50),
-            60 * LAST_RETRY,
-        )
-        .await
-        .expect_err("no store");
-        let (text, pid) = (err.to_string(), std::process::id());
-        assert!(
-            text.starts_with(&format!("what listens at 127.0.0.1:{port}, `")),
-            "{text}"
-        );
-        assert!(
-            text.contains(&format!("(pid {pid}), has not answered for ")),
-            "{text}"
-        );
+        let (port, _stranger) = stranger().await;
+        let err = refused(port, Duration::from_millis(50), 60 * LAST_RETRY).await;
+        let listens = format!("what listens at 127.0.0.1:{port}, `");
+        let waits = format!("(pid {}), has not answered for ", std::process::id());
+        assert!(err.starts_with(&listens) && err.contains(&waits), "{err}");
     }
 
     #[tokio::test]
     async fn a_stranger_that_hangs_up_is_said_to() {
-        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port");
-        let port = stranger.local_addr().expect("it has one").port();
+        let (port, stranger) = stranger().await;
         let hangs_up = async {
             loop {
                 drop(stranger.accept().await);
@@ -214,39 +204,29 @@ mod tests {
         };
         let limit = Duration::from_millis(100);
         let err = tokio::select! {
-            connected = connect("127.0.0.1", port, limit, limit) => connected.expect_err("no store").to_string(),
+            err = refused(port, limit, limit) => err,
             () = hangs_up => String::new(),
         };
-        assert!(
-            err.contains(&format!("127.0.0.1:{port}: it closed the connection: ")),
-            "{err}"
-        );
-        assert!(
-            err.ends_with("(is that a store, and is the port right?)"),
-            "{err}"
-        );
+        let told = format!("127.0.0.1:{port}: it closed the connection: ");
+        assert!(err.contains(&told), "{err}");
+        let asks = "(is that a store, and is the port right?)";
+        assert!(err.ends_with(asks), "{err}");
     }
 
     #[tokio::test]
     async fn a_stranger_that_answers_is_named_by_its_answer() {
-        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port");
-        let port = stranger.local_addr().expect("it has one").port();
+        let (port, stranger) = stranger().await;
         let answer = async {
             let (mut stream, _) = stranger.accept().await.expect("a caller");
-            tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400")
-                .await
-                .expect("written");
+            let answer = b"HTTP/1.1 400";
+            let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await;
+            written.expect("written");
             stream
         };
         let limit = Duration::from_secs(20);
-        let (err, _stream) = tokio::join!(connect("127.0.0.1", port, limit, limit), answer);
-        let text = err.expect_err("no store").to_string();
-        assert!(
-            text.contains("is not a store: it answered \"HTTP\""),
-            "{text}"
-        );
+        let (err, _stream) = tokio::join!(refused(port, limit, limit), answer);
+        let told = "is not a store: it answered \"HTTP\"";
+        assert!(err.contains(told), "{err}");
     }
 
     #[tokio::test]

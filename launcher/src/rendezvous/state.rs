@@ -399,54 +399,6 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_a_round_counts() {
-        let mut state = complete(&["a", "b"]);
-        let failure = |node: &str| NodeFailure {
-            node: node.to_owned(),
-            what: "x".to_owned(),
-        };
-        assert!(state.fail(failure("a"), true) && !state.fail(failure("b"), true));
-        assert_eq!(
-            (state.restarts, state.failure.map(|failure| failure.node)),
-            (1, Some("a".to_owned()))
-        );
-    }
-
-    #[test]
-    fn the_last_node_that_is_done_closes() {
-        let mut state = complete(&["a", "b"]);
-        state.finish("a");
-        assert_eq!(state.closed, None);
-        state.finish("b");
-        assert_eq!(state.closed, Some(RendezvousClosed::Succeeded));
-    }
-
-    #[test]
-    fn a_lost_rank_makes_the_end_a_failure() {
-        let failure = NodeFailure {
-            node: "a".to_owned(),
-            what: "rank 3 exited with code 4".to_owned(),
-        };
-        let mut state = complete(&["a", "b"]);
-        state.lost = Some(failure.clone());
-        state.finish("a");
-        assert_eq!(state.closed, None, "the other node continues");
-        state.finish("b");
-        assert_eq!(state.closed, Some(RendezvousClosed::Failed(failure)));
-    }
-
-    #[test]
-    fn the_next_round_starts_a_lost_rank_again() {
-        let mut state = complete(&["a"]);
-        state.lost = Some(NodeFailure {
-            node: "a".to_owned(),
-            what: "x".to_owned(),
-        });
-        state.remove("a");
-        assert_eq!((state.round, state.lost), (1, None));
-    }
-
-    #[test]
     fn those_of_the_round_before_have_their_place() {
         let mut state = complete(&["a", "b"]);
         state.remove("a");

@@ -8,7 +8,7 @@ use crate::rendezvous::envelope::{Content, open};
 use crate::store::{StoreClient, StoreError};
 
 /// Pause after the bell rang although the state has not changed. Only unrelated clients cause that.
-const FALSE_BELL: Duration = Duration::from_millis(100);
+pub const FALSE_BELL: Duration = Duration::from_millis(100);
 
 /// Returns the key of the bell, which is set when this version of the state is written.
 pub fn bell(key: &str, version: u64) -> String {

@@ -51,6 +51,26 @@ impl SimulatedWorld {
         }
     }
 
+    /// Returns nodes that are in their first round, all of them.
+    fn in_a_round(nodes: usize, min: usize) -> SimulatedWorld {
+        let mut world = SimulatedWorld::new(nodes, min, nodes);
+        let all: Vec<usize> = (0..nodes).collect();
+        world.join(&all);
+        world.told();
+        world
+    }
+
+    /// Returns nodes in their first round whose number is fixed.
+    fn fixed(nodes: usize) -> SimulatedWorld {
+        let mut world = SimulatedWorld::new(nodes, nodes, nodes);
+        let members = world.members.iter_mut();
+        members.for_each(|member| member.settings.is_fixed = true);
+        let all: Vec<usize> = (0..nodes).collect();
+        world.join(&all);
+        world.told();
+        world
+    }
+
     /// Lets one node act until it writes nothing more; its view may be stale at first.
     fn on(&mut self, node: usize, event: JoinEvent) {
         let mut events = vec![event];
@@ -101,6 +121,12 @@ impl SimulatedWorld {
         self.settle();
     }
 
+    /// Lets one node see the newest state.
+    fn look(&mut self, node: usize) {
+        self.views[node] = self.state.clone();
+        self.on(node, JoinEvent::Seen);
+    }
+
     fn wait(&mut self, seconds: u32) {
         self.now += seconds * SECOND;
         self.settle();
@@ -140,6 +166,29 @@ fn gone(node: usize) -> JoinEvent {
 fn changed(node: usize, change: RoundChange) -> (usize, JoinAction) {
     (node, JoinAction::Changed(change))
 }
+
+fn fails(node: usize, restarts: bool) -> JoinEvent {
+    let failure = failure(node);
+    JoinEvent::Failed { failure, restarts }
+}
+
+fn lost(node: usize) -> RoundChange {
+    RoundChange::Lost(vec![format!("node{node}")])
+}
+
+fn over(node: usize, how: RendezvousClosed) -> (usize, JoinAction) {
+    let is_late = false;
+    (node, JoinAction::Over { how, is_late })
+}
+
+fn failed(node: usize, what: &str) -> RendezvousClosed {
+    RendezvousClosed::Failed(NodeFailure {
+        node: format!("node{node}"),
+        what: what.to_owned(),
+    })
+}
+
+const STOPPED: JoinEvent = JoinEvent::Leave { closes: None };
 
 #[test]
 fn with_all_nodes_here_there_is_no_last_call() {
@@ -186,25 +235,11 @@ fn a_late_node_makes_a_new_round_without_last_call() {
 
 #[test]
 fn a_failure_restarts_all_nodes_and_counts_once() {
-    let mut world = SimulatedWorld::new(2, 2, 2);
-    world.join(&[0, 1]);
-    world.told();
-    world.on(
-        1,
-        JoinEvent::Failed {
-            failure: failure(1),
-            restarts: true,
-        },
-    );
+    let mut world = SimulatedWorld::in_a_round(2, 2);
+    world.on(1, fails(1, true));
     world.settle();
     assert_eq!(world.told(), [changed(0, RoundChange::Failed(failure(1)))]);
-    world.on(
-        0,
-        JoinEvent::Failed {
-            failure: failure(0),
-            restarts: true,
-        },
-    );
+    world.on(0, fails(0, true));
     world.join(&[1]);
     assert_eq!(world.told(), [], "one is still in the old round");
     world.join(&[0]);
@@ -216,43 +251,22 @@ fn a_failure_restarts_all_nodes_and_counts_once() {
 
 #[test]
 fn a_failure_without_restart_is_the_end_for_all() {
-    let mut world = SimulatedWorld::new(2, 2, 2);
-    world.join(&[0, 1]);
-    world.told();
-    world.on(
-        1,
-        JoinEvent::Failed {
-            failure: failure(1),
-            restarts: false,
-        },
-    );
+    let mut world = SimulatedWorld::in_a_round(2, 2);
+    world.on(1, fails(1, false));
     world.settle();
-    assert_eq!(
-        world.told(),
-        [(
-            0,
-            JoinAction::Over {
-                how: RendezvousClosed::Failed(failure(1)),
-                is_late: false
-            }
-        )]
-    );
+    let end = RendezvousClosed::Failed(failure(1));
+    assert_eq!(world.told(), [over(0, end)]);
 }
 
 #[test]
 fn the_rest_goes_on_without_a_dead_node() {
-    let mut world = SimulatedWorld::new(3, 1, 3);
-    world.join(&[0, 1, 2]);
-    world.told();
+    let mut world = SimulatedWorld::in_a_round(3, 1);
     world.on(0, gone(1));
-    world.views[2] = world.state.clone();
-    world.on(2, JoinEvent::Seen);
-    let lost = RoundChange::Lost(vec!["node1".to_owned()]);
-    assert_eq!(world.told(), [changed(0, lost.clone()), changed(2, lost)]);
+    world.look(2);
+    assert_eq!(world.told(), [0, 2].map(|node| changed(node, lost(1))));
     world.on(0, JoinEvent::Join);
     world.on(2, JoinEvent::Join);
-    world.views[0] = world.state.clone();
-    world.on(0, JoinEvent::Seen);
+    world.look(0);
     assert_eq!(world.told(), [], "one that may come back is waited for");
     world.now += 2 * SECOND;
     for node in [0, 2, 0] {
@@ -267,9 +281,7 @@ fn the_rest_goes_on_without_a_dead_node() {
 
 #[test]
 fn who_was_taken_for_dead_hears_of_it_and_comes_again() {
-    let mut world = SimulatedWorld::new(2, 1, 2);
-    world.join(&[0, 1]);
-    world.told();
+    let mut world = SimulatedWorld::in_a_round(2, 1);
     world.on(0, gone(1));
     world.settle();
     assert!(world.told().contains(&changed(1, RoundChange::Expelled)));
@@ -299,11 +311,8 @@ fn a_spare_waits_without_limit_and_goes_in_peace() {
     world.told();
     world.on(0, JoinEvent::Done);
     world.settle();
-    let over = |is_late| JoinAction::Over {
-        how: RendezvousClosed::Succeeded,
-        is_late,
-    };
-    assert_eq!(world.told(), [(0, over(false)), (1, over(false))]);
+    let ends = [0, 1].map(|node| over(node, RendezvousClosed::Succeeded));
+    assert_eq!(world.told(), ends);
     assert!(world.state.nodes().is_empty());
 }
 
@@ -314,16 +323,9 @@ fn a_node_that_comes_after_the_end_is_late() {
     world.on(0, JoinEvent::Done);
     world.told();
     world.join(&[1]);
-    assert_eq!(
-        world.told(),
-        [(
-            1,
-            JoinAction::Over {
-                how: RendezvousClosed::Succeeded,
-                is_late: true
-            }
-        )]
-    );
+    let how = RendezvousClosed::Succeeded;
+    let is_late = true;
+    assert_eq!(world.told(), [(1, JoinAction::Over { how, is_late })]);
 }
 
 #[test]
@@ -342,20 +344,16 @@ fn nodes_that_are_done_wait_for_the_others_and_let_nobody_in() {
 
 #[test]
 fn a_lost_rank_fails_all_nodes_when_all_are_done() {
-    let mut world = SimulatedWorld::new(2, 2, 2);
-    world.join(&[0, 1]);
-    world.told();
+    let mut world = SimulatedWorld::in_a_round(2, 2);
     world.on(1, JoinEvent::LostRank(failure(1)));
     world.on(1, JoinEvent::Done);
     world.settle();
     assert_eq!(world.told(), [], "the other node continues");
     world.on(0, JoinEvent::Done);
     world.settle();
-    let over = JoinAction::Over {
-        how: RendezvousClosed::Failed(failure(1)),
-        is_late: false,
-    };
-    assert_eq!(world.told(), [(0, over.clone()), (1, over)]);
+    let end = RendezvousClosed::Failed(failure(1));
+    let ends = [0, 1].map(|node| over(node, end.clone()));
+    assert_eq!(world.told(), ends);
 }
 
 #[test]
@@ -386,10 +384,8 @@ fn too_few_nodes_time_out() {
 
 #[test]
 fn who_leaves_by_a_signal_leaves_the_door_open() {
-    let mut world = SimulatedWorld::new(2, 1, 2);
-    world.join(&[0, 1]);
-    world.told();
-    world.on(1, JoinEvent::Leave { closes: None });
+    let mut world = SimulatedWorld::in_a_round(2, 1);
+    world.on(1, STOPPED);
     world.settle();
     let left = changed(0, RoundChange::Left(vec!["node1".to_owned()]));
     assert_eq!(
