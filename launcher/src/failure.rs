@@ -325,47 +325,34 @@ mod tests {
     }
 
     #[test]
-    fn record_s_file_gives_traceback_and_time() {
-        let failure = with(
-            json!({"message": {"message": "m", "extraInfo": {"py_callstack": "tb", "timestamp": "42"}}}),
-        );
-        assert_eq!((failure.message.as_str(), failure.timestamp), ("tb", 42));
+    fn an_error_file_gives_message_and_time() {
+        for (error, message, timestamp) in [
+            (
+                json!({"message": {"message": "m",
+                    "extraInfo": {"py_callstack": "tb", "timestamp": "42"}}}),
+                "tb",
+                42,
+            ),
+            (json!({"message": "text", "timestamp": "17"}), "text", 17),
+            // Without a time, that of the exit is kept.
+            (json!({"message": {"message": "boom"}}), "boom", 100),
+        ] {
+            let failure = with(error);
+            assert_eq!(
+                (failure.message.as_str(), failure.timestamp),
+                (message, timestamp)
+            );
+        }
     }
 
     #[test]
-    fn a_message_string_is_taken_as_it_is() {
-        let failure = with(json!({"message": "text", "timestamp": "1700000000"}));
-        assert_eq!(
-            (failure.message.as_str(), failure.timestamp),
-            ("text", 1_700_000_000)
-        );
-    }
-
-    #[test]
-    fn a_message_object_without_time_keeps_the_time_of_the_exit() {
-        let failure = with(json!({"message": {"message": "boom"}}));
-        assert_eq!((failure.message.as_str(), failure.timestamp), ("boom", 100));
-    }
-
-    #[test]
-    fn a_file_that_is_no_json_is_told_of() {
+    fn a_file_that_is_no_json_is_told_of_and_no_file_is_no_error() {
         let failure = from_bytes(b"{\"message\": ");
-        assert!(
-            failure
-                .message
-                .contains("The error file is unusable: EOF while parsing"),
-            "{}",
-            failure.message
-        );
+        let told = "The error file is unusable: EOF while parsing";
+        assert!(failure.message.contains(told), "{}", failure.message);
         assert_eq!((failure.timestamp, failure.to_error_file()), (100, None));
-    }
-
-    #[test]
-    fn no_file_is_no_error() {
-        let failure = RankFailure::read(
-            casualty(Exit::Signal(9)),
-            Some(Path::new("/nonexistent/error.json")),
-        );
+        let nowhere = Path::new("/nonexistent/error.json");
+        let failure = RankFailure::read(casualty(Exit::Signal(9)), Some(nowhere));
         assert_eq!(failure.message, "Signal 9 (SIGKILL) received by PID 1234");
         assert_eq!(failure.error_file, None);
     }
@@ -375,12 +362,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("error.json");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        let failure = RankFailure::read(casualty(Exit::Code(9)), Some(&path));
-        assert!(
-            failure.message.contains("The error file is unusable"),
-            "{}",
-            failure.message
-        );
+        let message = RankFailure::read(casualty(Exit::Code(9)), Some(&path)).message;
+        assert!(message.contains("The error file is unusable"), "{message}");
     }
 
     #[test]

@@ -148,8 +148,8 @@ impl Round<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::plan;
     use crate::rendezvous::place::Master;
+    use crate::tests::plan;
 
     fn place(is_agent_store: bool) -> NodePlace {
         let master = Master {
@@ -169,115 +169,74 @@ mod tests {
         }
     }
 
+    fn round(plan: &LaunchPlan, is_agent_store: bool) -> Round<'_> {
+        Round {
+            plan,
+            place: place(is_agent_store),
+            front: None,
+            pulses: None,
+            timer: None,
+        }
+    }
+
+    #[track_caller]
+    fn has(variables: &BTreeMap<String, String>, wanted: &[(&str, &str)]) {
+        for (name, value) in wanted {
+            assert_eq!(
+                variables.get(*name).map(String::as_str),
+                Some(*value),
+                "{name}"
+            );
+        }
+    }
+
     #[test]
     fn a_rank_learns_its_place_in_the_world() {
-        let plan = plan(&["true"], 3);
-        let round = Round {
-            plan: &plan,
-            place: place(true),
-            front: None,
-            pulses: None,
-            timer: None,
-        };
-        let variables = round.variables(&plan.ranks[1], 2, Some(Path::new("/logs/error.json")));
-        let of = |name: &str| variables[name].as_str();
-        assert_eq!(
-            [of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")],
-            ["5", "2", "1"]
-        );
-        assert_eq!(
-            [
-                of("WORLD_SIZE"),
-                of("LOCAL_WORLD_SIZE"),
-                of("ROLE_WORLD_SIZE")
-            ],
-            ["9", "3", "5"]
-        );
-        assert_eq!(
-            [of("GROUP_WORLD_SIZE"), of("TORCHELASTIC_RESTART_COUNT")],
-            ["3", "2"]
-        );
-        assert_eq!([of("MASTER_ADDR"), of("MASTER_PORT")], ["node0", "4321"]);
-        assert_eq!(
-            [
-                of("TORCHELASTIC_USE_AGENT_STORE"),
-                of("TORCHELASTIC_ERROR_FILE")
-            ],
-            ["True", "/logs/error.json"]
-        );
-    }
-
-    #[test]
-    fn local_ranks_that_begin_later_count_from_the_node_s_first() {
-        let mut plan = plan(&["true"], 2);
+        let mut plan = plan(&["true"], 3);
+        let error = Some(Path::new("/logs/error.json"));
+        let variables = round(&plan, true).variables(&plan.ranks[1], 2, error);
+        let wanted = [
+            ("RANK", "5"),
+            ("ROLE_RANK", "2"),
+            ("GROUP_RANK", "1"),
+            ("WORLD_SIZE", "9"),
+            ("LOCAL_WORLD_SIZE", "3"),
+            ("ROLE_WORLD_SIZE", "5"),
+            ("GROUP_WORLD_SIZE", "3"),
+            ("TORCHELASTIC_RESTART_COUNT", "2"),
+            ("MASTER_ADDR", "node0"),
+            ("MASTER_PORT", "4321"),
+            ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+            ("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
+        ];
+        has(&variables, &wanted);
+        assert!(variables.keys().all(|name| !name.starts_with("RRUN_")));
+        // Local ranks that begin later count from the node's first, and without a log folder the
+        // error file is the empty string.
         plan.ranks.iter_mut().for_each(|rank| rank.local_rank += 3);
-        let round = Round {
-            plan: &plan,
-            place: place(true),
-            front: None,
-            pulses: None,
-            timer: None,
-        };
-        assert_eq!(round.variables(&plan.ranks[1], 0, None)["RANK"], "5");
+        let variables = round(&plan, false).variables(&plan.ranks[1], 0, None);
+        let wanted = [
+            ("RANK", "5"),
+            ("TORCHELASTIC_ERROR_FILE", ""),
+            ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+        ];
+        has(&variables, &wanted);
     }
 
     #[test]
-    fn only_ranks_that_restart_alone_know_the_round() {
-        let together = plan(&["true"], 2);
+    fn ranks_that_restart_alone_know_the_round() {
         let isolated = LaunchPlan {
             failure_policy: FailurePolicy::Isolate,
-            ..together.clone()
+            ..plan(&["true"], 2)
         };
-        let variables = |plan: &LaunchPlan| {
-            Round {
-                plan,
-                place: place(true),
-                front: None,
-                pulses: None,
-                timer: None,
-            }
-            .variables(&plan.ranks[1], 5, None)
-        };
-        assert!(
-            variables(&together)
-                .keys()
-                .all(|name| !name.starts_with("RRUN_"))
-        );
-        let own = variables(&isolated);
-        let of = |name: &str| own[name].as_str();
-        assert_eq!(
-            [
-                of("RRUN_FAILURE_POLICY"),
-                of("RRUN_ROUND"),
-                of("TORCHELASTIC_RESTART_COUNT")
-            ],
-            ["isolate", "7", "5"]
-        );
-        assert_eq!(
-            Round {
-                plan: &isolated,
-                place: place(true),
-                front: None,
-                pulses: None,
-                timer: None,
-            }
-            .mark(1),
-            format!("{MARK}={}", own[MARK])
-        );
-    }
-
-    #[test]
-    fn without_log_folder_the_error_file_is_the_empty_string() {
-        let plan = plan(&["true"], 1);
-        let round = Round {
-            plan: &plan,
-            place: place(false),
-            front: None,
-            pulses: None,
-            timer: None,
-        };
-        let variables = round.variables(&plan.ranks[0], 0, None);
-        assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], "");
-        assert_eq!(variables["TORCHELASTIC_USE_AGENT_STORE"], "False");
+        let round = round(&isolated, true);
+        let own = round.variables(&isolated.ranks[1], 5, None);
+        let wanted = [
+            ("RRUN_FAILURE_POLICY", "isolate"),
+            ("RRUN_ROUND", "7"),
+            ("TORCHELASTIC_RESTART_COUNT", "5"),
+        ];
+        has(&own, &wanted);
+        assert_eq!(round.mark(1), format!("{MARK}={}", own[MARK]));
     }
 }

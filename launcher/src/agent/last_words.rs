@@ -115,11 +115,11 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::tests::plan;
     use crate::failure::{Casualty, Hang};
     use crate::plan::Streams;
     use crate::process::exit::Exit;
     use crate::process::usage::Usage;
+    use crate::tests::plan;
 
     fn failure(exit: Exit, usage: Option<Usage>) -> RankFailure {
         let casualty = Casualty {
@@ -144,34 +144,30 @@ mod tests {
             system_s: 0.25,
             max_rss: 3 << 20,
         };
-        let text = headline(&failure(Exit::Code(7), Some(usage)), "node1");
-        let used = "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory";
-        assert_eq!(
-            text,
-            format!(
-                "root cause: rank 5 (local_rank 1, pid 99) on node1 exited with code 7; it used {used}"
-            )
-        );
-    }
-
-    #[test]
-    fn lack_of_memory_is_a_hint_for_sigkill_alone() {
-        let said = |signal| headline(&failure(Exit::Signal(signal), None), "node1");
-        assert!(said(libc::SIGKILL).ends_with("on node1 was killed by SIGKILL (no memory)"));
-        assert!(said(libc::SIGSEGV).ends_with("on node1 was killed by SIGSEGV"));
-    }
-
-    #[test]
-    fn a_rank_that_was_ended_for_its_hang_did_not_lack_memory() {
-        let mut hung = failure(Exit::Signal(libc::SIGKILL), None);
-        hung.casualty.hang = Some(Hang {
+        let hang = Hang {
             seconds: 5,
             report: None,
-        });
-        let text = headline(&hung, "node1");
-        let wanted =
-            "on node1 made no progress for 5 s (--hang-timeout) and was ended by rrun (SIGKILL)";
-        assert!(text.ends_with(wanted), "{text}");
+        };
+        let mut hung = failure(Exit::Signal(libc::SIGKILL), None);
+        hung.casualty.hang = Some(hang);
+        let killed = |signal| failure(Exit::Signal(signal), None);
+        for (failure, wanted) in [
+            (
+                failure(Exit::Code(7), Some(usage)),
+                "exited with code 7; it used 1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of \
+                 memory",
+            ),
+            // Lack of memory is a hint for SIGKILL alone, and not where the launcher has sent it.
+            (killed(libc::SIGKILL), "was killed by SIGKILL (no memory)"),
+            (killed(libc::SIGSEGV), "was killed by SIGSEGV"),
+            (
+                hung,
+                "made no progress for 5 s (--hang-timeout) and was ended by rrun (SIGKILL)",
+            ),
+        ] {
+            let who = "root cause: rank 5 (local_rank 1, pid 99) on node1";
+            assert_eq!(headline(&failure, "node1"), format!("{who} {wanted}"));
+        }
     }
 
     #[test]

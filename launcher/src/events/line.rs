@@ -226,85 +226,42 @@ mod tests {
 
     #[test]
     fn the_end_of_a_rank_has_torchrun_s_name_and_its_exit_code() {
-        assert_eq!(
-            ended(RankEnding::Succeeded)["name"],
-            "torchelastic.worker.status.SUCCEEDED"
-        );
-        assert_eq!(
-            ended(RankEnding::Terminated { code: -15 })["metadata"]["state"],
-            "TERMINATED"
-        );
-        let failed = ended(RankEnding::Failed {
-            code: -9,
-            error: None,
-        });
-        assert_eq!(
-            (&failed["name"], &failed["timestamp"]),
-            (&json!("torchelastic.worker.status.FAILED"), &json!(7.5))
-        );
+        let succeeded = ended(RankEnding::Succeeded);
+        assert_eq!(succeeded["name"], "torchelastic.worker.status.SUCCEEDED");
+        let stopped = ended(RankEnding::Terminated { code: -15 });
+        assert_eq!(stopped["metadata"]["state"], "TERMINATED");
+        let failed = failed(-9);
+        assert_eq!(failed["name"], "torchelastic.worker.status.FAILED");
+        assert_eq!(failed["timestamp"], 7.5);
         let of = |field: &str| failed["metadata"][field].clone();
-        assert_eq!(
-            [of("global_rank"), of("local_rank"), of("exit_code")],
-            [json!(5), json!(1), json!(-9)]
-        );
-        assert_eq!(
-            [of("worker_id"), of("role"), of("run_id")],
-            ["4711", "default", "none"]
-        );
+        let numbers = ["global_rank", "local_rank", "exit_code"].map(of);
+        assert_eq!(numbers, [5, 1, -9]);
+        let names = ["worker_id", "role", "run_id"].map(of);
+        assert_eq!(names, ["4711", "default", "none"]);
+    }
+
+    fn failed(code: i32) -> Value {
+        ended(RankEnding::Failed { code, error: None })
     }
 
     /// The expected fields are those of `torchrun --event-log-handler console`, torch 2.11.
     #[test]
     fn every_field_of_torchrun_s_is_there() {
-        let torchrun_s = [
-            "run_id",
-            "global_rank",
-            "group_rank",
-            "worker_id",
-            "role",
-            "hostname",
-            "state",
-            "total_run_time",
-            "rdzv_backend",
-            "raw_error",
-            "metadata",
-            "agent_restarts",
-            "duration_ms",
-        ];
-        let names = |event: &Value| -> Vec<String> {
-            event["metadata"]
-                .as_object()
-                .expect("an object")
-                .keys()
-                .take(torchrun_s.len())
-                .cloned()
-                .collect()
-        };
-        let failed = ended(RankEnding::Failed {
-            code: 5,
-            error: None,
-        });
-        let (met, assigned) = (
-            event_of(&Happening::Met {
-                after: Duration::from_millis(2),
-            }),
-            event_of(&Happening::Assigned),
-        );
-        assert_eq!(
-            [names(&failed), names(&met), names(&assigned)],
-            [torchrun_s; 3]
-        );
-        assert_eq!(
-            (
-                &met["metadata"]["duration_ms"],
-                &met["metadata"]["agent_restarts"]
-            ),
-            (&json!(2.0), &json!(3))
-        );
-        assert_eq!(
-            assigned["name"],
-            "torchelastic.worker.status.ASSIGN_WORKER_RANKS"
-        );
+        let torchrun_s = "run_id global_rank group_rank worker_id role hostname state \
+                          total_run_time rdzv_backend raw_error metadata agent_restarts duration_ms";
+        let failed = failed(5);
+        let after = Duration::from_millis(2);
+        let met = event_of(&Happening::Met { after });
+        let assigned = event_of(&Happening::Assigned);
+        for event in [&failed, &met, &assigned] {
+            let fields = event["metadata"].as_object().expect("an object").keys();
+            let fields: Vec<_> = fields.take(13).map(String::as_str).collect();
+            assert_eq!(fields.join(" "), torchrun_s);
+        }
+        assert_eq!(met["metadata"]["duration_ms"], 2.0);
+        assert_eq!(met["metadata"]["agent_restarts"], 3);
+        let name = "torchelastic.worker.status.ASSIGN_WORKER_RANKS";
+        assert_eq!(assigned["name"], name);
         let inner = concat!(
             r#"{"group_world_size":1,"entry_point":"test","local_rank":[1],"role_rank":[1],"role_world_size":[2],"#,
             r#""exit_code":[5],"worker_pid":[4711]}"#

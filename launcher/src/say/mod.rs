@@ -96,36 +96,21 @@ pub fn print(text: Option<String>) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_line_for_people_has_the_launcher_s_name() {
-        assert_eq!(
-            text(Style::default(), Level::Error, "x: y", Map::new()).as_deref(),
-            Some("rrun: x: y\n")
-        );
+    fn said(json: bool, quiet: bool, level: Level, line: &str) -> Option<String> {
+        text(Style { quiet, json }, level, line, Map::new())
     }
 
     #[test]
-    fn who_wants_quiet_is_not_told_what_is_only_good_to_know() {
-        let quiet = Style {
-            quiet: true,
-            json: false,
-        };
-        let said = |level| text(quiet, level, "x", Map::new()).is_some();
-        assert_eq!((said(Level::Info), said(Level::Result)), (false, true));
+    fn a_line_for_people_has_the_launcher_s_name_and_may_be_unwanted() {
+        let line = said(false, false, Level::Error, "x: y");
+        assert_eq!(line.as_deref(), Some("rrun: x: y\n"));
+        let quiet = [Level::Info, Level::Result].map(|level| said(false, true, level, "x"));
+        assert_eq!(quiet.map(|line| line.is_some()), [false, true]);
     }
 
     #[test]
     fn a_line_for_programs_is_an_object_and_ends() {
-        let line = text(
-            Style {
-                json: true,
-                quiet: false,
-            },
-            Level::Warning,
-            "two\nlines",
-            Map::new(),
-        )
-        .expect("shown");
+        let line = said(true, false, Level::Warning, "two\nlines").expect("shown");
         assert!(
             line.starts_with("{\"time\":") && line.ends_with("}\n") && line.lines().count() == 1,
             "{line}"
@@ -135,27 +120,13 @@ mod tests {
     #[test]
     fn what_a_terminal_would_obey_is_shown_as_text() {
         let line = "rank 1 says \u{1b}]0;owned\u{7}\u{9b}2J\u{202e}\r";
-        let shown = text(Style::default(), Level::Error, line, Map::new()).expect("shown");
         assert_eq!(
-            shown,
+            said(false, false, Level::Error, line).expect("shown"),
             "rrun: rank 1 says \\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{202e}\\r\n"
         );
-        let json = text(
-            Style {
-                json: true,
-                quiet: false,
-            },
-            Level::Error,
-            line,
-            Map::new(),
-        )
-        .expect("shown");
-        assert!(
-            json.trim_end()
-                .chars()
-                .all(|char| !char.is_control() && char != '\u{202e}'),
-            "{json:?}"
-        );
+        let json = said(true, false, Level::Error, line).expect("shown");
+        let is_obeyed = |char: char| char.is_control() || char == '\u{202e}';
+        assert!(!json.trim_end().contains(is_obeyed), "{json:?}");
         let read: Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(read["message"], line, "a program reads what was said");
     }
