@@ -113,42 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_two_writes_is_one_line() {
-        assert_eq!(cut(&[b"ab", b"cd\n"]), [b"abcd"]);
-    }
-
-    #[test]
-    fn an_unterminated_last_line_is_given() {
-        assert_eq!(
-            cut(&[b"a\nno newline"]),
-            [b"a".to_vec(), b"no newline".to_vec()]
-        );
-    }
-
-    #[test]
-    fn empty_lines_stay() {
-        assert_eq!(
-            cut(&[b"\n\na\n"]),
-            [b"".to_vec(), b"".to_vec(), b"a".to_vec()]
-        );
-    }
-
-    #[test]
-    fn a_windows_line_end_is_one_end_even_when_split() {
-        assert_eq!(cut(&[b"a\r", b"\nb\r\n"]), [b"a", b"b"]);
-    }
-
-    #[test]
-    fn a_progress_bar_is_a_line_a_step() {
-        assert_eq!(
-            cut(&[b"\r 1%\r 2%\r", b"\r 3%\n"]),
-            [b" 1%", b" 2%", b" 3%"]
-        );
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_pass() {
-        assert_eq!(cut(&[b"a\xff\xfeb\n"]), [b"a\xff\xfeb"]);
+    fn a_line_is_what_ends_with_a_line_end_or_the_stream() {
+        for (pieces, lines) in [
+            (&[&b"ab"[..], b"cd\n"][..], &[&b"abcd"[..]][..]),
+            (&[b"a\nno newline"], &[b"a", b"no newline"]),
+            (&[b"\n\na\n"], &[b"", b"", b"a"]),
+            // A line end of Windows is one end, even when it is split.
+            (&[b"a\r", b"\nb\r\n"], &[b"a", b"b"]),
+            // Each step of a progress bar is a line.
+            (&[b"\r 1%\r 2%\r", b"\r 3%\n"], &[b" 1%", b" 2%", b" 3%"]),
+            (&[b"a\xff\xfeb\n"], &[b"a\xff\xfeb"]),
+        ] {
+            assert_eq!(cut(pieces), lines);
+        }
     }
 
     #[test]

@@ -313,43 +313,4 @@ mod tests {
             "[p]:an apple\n[p]:last apple\n"
         );
     }
-
-    #[tokio::test]
-    async fn a_line_is_out_while_the_rank_still_runs() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (log, out) = (
-            folder.path().join("stdout.log"),
-            folder.path().join("filtered.log"),
-        );
-        let mut writer = File::create(&log).expect("a file");
-        let tail = Tail::start(vec![followed(&log, filtered(&out, ""))]).expect("it starts");
-        writer.write_all(b"early\n").expect("written");
-        let is_out = async {
-            while fs::read(&out).expect("read").is_empty() {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(20), is_out)
-            .await
-            .expect("the line comes");
-        tail.finish().await;
-    }
-
-    #[tokio::test]
-    async fn a_long_line_is_whole_between_its_neighbours() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (log, out) = (
-            folder.path().join("stdout.log"),
-            folder.path().join("filtered.log"),
-        );
-        let long = "x".repeat(3 << 20);
-        fs::write(&log, format!("first\n{long}\nlast\n")).expect("written");
-        Tail::start(vec![followed(&log, filtered(&out, ""))])
-            .expect("it starts")
-            .finish()
-            .await;
-        assert!(
-            fs::read_to_string(&out).expect("read") == format!("[p]:first\n[p]:{long}\n[p]:last\n")
-        );
-    }
 }

@@ -200,81 +200,46 @@ mod tests {
     }
 
     #[test]
-    fn node_is_all_cpus_near_the_gpu() {
-        assert_eq!(bound(Mode::Node, &machine(&[1, 0])), "4-7,20-23 0-3,16-19");
-    }
-
-    #[test]
-    fn socket_is_all_nodes_of_the_package() {
-        assert_eq!(
-            bound(Mode::Socket, &machine(&[1, 2])),
-            "0-7,16-23 8-15,24-31"
-        );
-    }
-
-    #[test]
-    fn exclusive_divides_physical_cores_and_the_first_get_the_rest() {
-        assert_eq!(
-            bound(Mode::Exclusive, &machine(&[0, 0, 1, 0])),
-            "0-1,16-17 2,18 4-7,20-23 3,19"
-        );
-    }
-
-    #[test]
-    fn exclusive_needs_a_core_a_gpu() {
-        let err = bind(Mode::Exclusive, &machine(&[3; 5]), 0);
-        assert_eq!(
-            err,
-            Err(NumaError::TooFewCores {
-                node: 3,
-                cores: 4,
-                gpus: 5
-            })
-        );
-    }
-
-    #[test]
-    fn caches_go_round_among_the_gpus_of_a_node_larger_ones_first() {
-        assert_eq!(
-            bound(Mode::CoreComplex, &machine(&[0, 0, 0])),
-            "0-1,16-17 2-3,18-19 0-1,16-17"
-        );
-        let uneven = Machine {
-            allowed: list("0,2-3,18"),
-            ..machine(&[0, 0])
+    fn cpus_are_bound_as_by_torchrun() {
+        let of = |mode, gpus: &[usize]| bound(mode, &machine(gpus));
+        // All CPUs near the GPU, or all nodes of its package.
+        assert_eq!(of(Mode::Node, &[1, 0]), "4-7,20-23 0-3,16-19");
+        assert_eq!(of(Mode::Socket, &[1, 2]), "0-7,16-23 8-15,24-31");
+        // Physical cores are divided, and the first GPUs get the rest.
+        let exclusive = of(Mode::Exclusive, &[0, 0, 1, 0]);
+        assert_eq!(exclusive, "0-1,16-17 2,18 4-7,20-23 3,19");
+        // Caches go round among the GPUs of a node, larger ones first.
+        let complex = of(Mode::CoreComplex, &[0, 0, 0]);
+        assert_eq!(complex, "0-1,16-17 2-3,18-19 0-1,16-17");
+        let allowed = |cpus, gpus| Machine {
+            allowed: list(cpus),
+            ..machine(gpus)
         };
+        let uneven = allowed("0,2-3,18", &[0, 0]);
         assert_eq!(bound(Mode::CoreComplex, &uneven), "2-3,18 0");
+        // Only allowed CPUs are given.
+        assert_eq!(bound(Mode::Node, &allowed("1,17,5", &[0])), "1,17");
     }
 
     #[test]
-    fn only_allowed_cpus_are_given() {
+    fn a_rank_without_gpu_core_or_cpu_is_refused() {
+        let of = |mode, gpus: &[usize], rank| bind(mode, &machine(gpus), rank);
+        let too_few = NumaError::TooFewCores {
+            node: 3,
+            cores: 4,
+            gpus: 5,
+        };
+        assert_eq!(of(Mode::Exclusive, &[3; 5], 0), Err(too_few));
+        let no_gpu = NumaError::NoGpu {
+            local_rank: 1,
+            visible: 1,
+        };
+        assert_eq!(of(Mode::Node, &[0], 1), Err(no_gpu));
         let narrow = Machine {
             allowed: list("1,17,5"),
-            ..machine(&[0])
+            ..machine(&[2])
         };
-        assert_eq!(bound(Mode::Node, &narrow), "1,17");
-        assert_eq!(
-            bind(
-                Mode::Node,
-                &Machine {
-                    gpus: vec![2],
-                    ..narrow
-                },
-                0
-            ),
-            Err(NumaError::NoCpu(2))
-        );
-    }
-
-    #[test]
-    fn a_rank_without_gpu_is_refused() {
-        assert_eq!(
-            bind(Mode::Node, &machine(&[0]), 1),
-            Err(NumaError::NoGpu {
-                local_rank: 1,
-                visible: 1
-            })
-        );
+        assert_eq!(bind(Mode::Node, &narrow, 0), Err(NumaError::NoCpu(2)));
     }
 
     #[test]

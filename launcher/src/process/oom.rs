@@ -127,21 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_in_the_job_is_told_of_first() {
-        assert!(kills().hint_of(AFTER, at(9)).contains("of this job"));
+    fn a_new_kill_is_told_of_and_one_in_the_job_first() {
         let elsewhere = OomCounts {
             in_group: Some(1),
             ..AFTER
         };
-        assert!(
-            kills()
-                .hint_of(elsewhere, at(9))
-                .contains("of this machine")
-        );
-    }
-
-    #[test]
-    fn without_a_new_kill_there_is_no_hint() {
+        assert!(kills().hint_of(AFTER, at(9)).contains("of this job"));
+        let hint = kills().hint_of(elsewhere, at(9));
+        assert!(hint.contains("of this machine"), "{hint}");
         assert_eq!(kills().hint_of(BEFORE, at(9)), "");
     }
 

@@ -114,32 +114,24 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_is_told_once() {
-        assert_eq!(sh("exit 7").wait(), Exit::Code(7));
+    fn an_exit_is_told_once_whatever_it_is() {
+        for (script, exit) in [
+            ("exit 7", Exit::Code(7)),
+            ("kill -40 $$", Exit::Signal(40)),
+            // With a core dump.
+            ("kill -ABRT $$", Exit::Signal(libc::SIGABRT)),
+        ] {
+            assert_eq!(sh(script).wait(), exit);
+        }
     }
 
     #[test]
-    fn a_signal_reaches_the_group() {
-        let rank = sh("sleep 100");
-        rank.signal(libc::SIGTERM);
-        assert_eq!(rank.wait(), Exit::Signal(libc::SIGTERM));
-    }
-
-    #[test]
-    fn a_real_time_signal_reaches_the_group_as_it_is() {
-        let rank = sh("exec sleep 100");
-        rank.signal(40);
-        assert_eq!(rank.wait(), Exit::Signal(40));
-    }
-
-    #[test]
-    fn death_by_a_real_time_signal_is_seen() {
-        assert_eq!(sh("kill -40 $$").wait(), Exit::Signal(40));
-    }
-
-    #[test]
-    fn death_with_a_core_dump_is_death_by_its_signal() {
-        assert_eq!(sh("kill -ABRT $$").wait(), Exit::Signal(libc::SIGABRT));
+    fn a_signal_reaches_the_group_as_it_is() {
+        for signal in [libc::SIGTERM, 40] {
+            let rank = sh("exec sleep 100");
+            rank.signal(signal);
+            assert_eq!(rank.wait(), Exit::Signal(signal));
+        }
     }
 
     #[test]

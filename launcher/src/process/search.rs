@@ -42,31 +42,25 @@ pub fn goes_on(errno: i32) -> bool {
 mod tests {
     use super::*;
 
-    fn found(program: &CStr, env: &[&'static CStr]) -> Vec<String> {
-        candidates(program, env.iter().copied())
-            .into_iter()
-            .map(|file| file.into_string().expect("text"))
-            .collect()
-    }
-
     #[test]
     fn a_name_is_looked_for_in_each_folder_of_the_rank_s_path() {
-        let env = [c"HOME=/a", c"PATH=/x::/y/"];
-        assert_eq!(found(c"p", &env), ["/x/p", "p", "/y//p"]);
-    }
-
-    #[test]
-    fn a_name_with_a_slash_is_taken_as_it_is() {
-        assert_eq!(found(c"./p", &[c"PATH=/x"]), ["./p"]);
-    }
-
-    #[test]
-    fn without_a_path_the_usual_folders_are_searched() {
-        assert_eq!(found(c"p", &[c"XPATH=/x"]), ["/bin/p", "/usr/bin/p"]);
-    }
-
-    #[test]
-    fn no_name_is_no_file() {
-        assert!(found(c"", &[c"PATH=/x"]).is_empty());
+        for (program, env, files) in [
+            (
+                c"p",
+                &[c"HOME=/a", c"PATH=/x::/y/"][..],
+                &["/x/p", "p", "/y//p"][..],
+            ),
+            // A name with a slash is taken as it is.
+            (c"./p", &[c"PATH=/x"], &["./p"]),
+            // Without a path, the usual folders are searched.
+            (c"p", &[c"XPATH=/x"], &["/bin/p", "/usr/bin/p"]),
+            (c"", &[c"PATH=/x"], &[]),
+        ] {
+            let found = candidates(program, env.iter().copied()).into_iter();
+            let found: Vec<_> = found
+                .map(|file| file.into_string().expect("text"))
+                .collect();
+            assert_eq!(found, files, "{program:?}");
+        }
     }
 }

@@ -308,31 +308,27 @@ mod tests {
         assert_eq!((mask(0), mask(65), mask(-3)), (0, 0, 0));
     }
 
-    fn caught(plan: &SignalPlan) -> LaunchSignals {
-        Caught::new(&plan.numbers).with(plan)
+    fn plan(sender: Sender, numbers: &[i32]) -> SignalPlan {
+        SignalPlan {
+            sender,
+            spec: String::new(),
+            numbers: numbers.to_vec(),
+        }
     }
 
     #[tokio::test]
     async fn what_cannot_be_handled_is_said() {
-        let plan = SignalPlan {
-            sender: Sender::Anyone,
-            spec: "SIGKILL,SIGCHLD".to_owned(),
-            numbers: vec![libc::SIGKILL, libc::SIGCHLD],
-        };
-        let notes = caught(&plan).notes;
+        let plan = plan(Sender::Anyone, &[libc::SIGKILL, libc::SIGCHLD]);
+        let notes = Caught::new(&plan.numbers).with(&plan).notes;
         assert_eq!(notes.len(), 2);
         assert!(notes[0].starts_with("cannot handle SIGKILL: "), "{notes:?}");
     }
 
     #[tokio::test]
-    async fn a_signal_that_arrives_before_the_launch_waits_for_it() {
-        let plan = SignalPlan {
-            sender: Sender::Anyone,
-            spec: "SIGIO".to_owned(),
-            numbers: vec![libc::SIGIO],
-        };
-        let received = ReceivedSignal {
-            number: libc::SIGIO,
+    async fn a_signal_is_received_as_listed_also_if_it_arrives_before_the_launch() {
+        let plan = plan(Sender::Anyone, &[libc::SIGIO, libc::SIGWINCH]);
+        let received = |number| ReceivedSignal {
+            number,
             is_listed: true,
         };
         let caught = Caught::new(&plan.numbers);
@@ -341,75 +337,41 @@ mod tests {
         signals.arrived().await;
         assert_eq!(
             [signals.so_far().await, signals.so_far().await],
-            [Some(received), None]
+            [Some(received(libc::SIGIO)), None]
         );
-    }
-
-    #[tokio::test]
-    async fn a_listed_signal_is_received_as_listed() {
-        let plan = SignalPlan {
-            sender: Sender::Anyone,
-            spec: "SIGWINCH".to_owned(),
-            numbers: vec![libc::SIGWINCH],
-        };
-        let mut signals = caught(&plan).ends;
         nix::sys::signal::raise(Signal::SIGWINCH).expect("our own process");
-        assert_eq!(
-            signals.recv().await,
-            ReceivedSignal {
-                number: libc::SIGWINCH,
-                is_listed: true
-            }
-        );
+        assert_eq!(signals.recv().await, received(libc::SIGWINCH));
     }
 
-    fn under_slurm(number: i32) -> SignalPlan {
-        SignalPlan {
-            sender: Sender::SlurmToScript,
-            spec: String::new(),
-            numbers: vec![number],
-        }
-    }
-
-    // The tests raise no real signal: it would reach the launches of the other tests in this
+    // The tests below raise no real signal: it would reach the launches of the other tests in this
     // process.
     #[tokio::test]
-    async fn slurm_s_copies_of_sigterm_count_once() {
-        let mut signals = caught(&under_slurm(libc::SIGTERM)).ends;
-        let numbers = [
-            libc::SIGTERM,
-            libc::SIGTERM,
-            libc::SIGINT,
-            libc::SIGINT,
-            libc::SIGTERM,
-        ];
+    async fn slurm_s_copies_of_sigterm_count_once_and_every_one_of_another_sender() {
+        use libc::{SIGINT, SIGTERM};
+        let copies = |sender, numbers: &[i32]| {
+            let plan = plan(sender, &[SIGTERM]);
+            let mut signals = Caught::new(&plan.numbers).with(&plan).ends;
+            let numbers = numbers.iter();
+            numbers
+                .map(|number| is_copy(signals.sender, &mut signals.is_terminated, *number))
+                .collect::<Vec<_>>()
+        };
+        let by_slurm = [SIGTERM, SIGTERM, SIGINT, SIGINT, SIGTERM];
         assert_eq!(
-            numbers.map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)),
+            copies(Sender::SlurmToScript, &by_slurm),
             [false, true, false, false, true]
         );
-    }
-
-    #[tokio::test]
-    async fn another_sender_means_every_sigterm() {
-        let plan = SignalPlan {
-            sender: Sender::Anyone,
-            ..under_slurm(libc::SIGTERM)
-        };
-        let mut signals = caught(&plan).ends;
-        assert_eq!(
-            [15, 15].map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)),
-            [false, false]
-        );
+        assert_eq!(copies(Sender::Anyone, &[SIGTERM; 2]), [false, false]);
     }
 
     #[tokio::test]
     async fn slurm_s_announcement_is_no_end() {
         let ends = |ignored| {
-            let caught = Caught::unless(&[libc::SIGTERM], ignored);
-            let signals = caught.with(&under_slurm(libc::SIGTERM));
+            let plan = plan(Sender::SlurmToScript, &[libc::SIGTERM]);
+            let signals = Caught::unless(&plan.numbers, ignored).with(&plan);
             let is_end = |number| {
-                let ends = &signals.ends;
-                ends.streams
+                let streams = &signals.ends.streams;
+                streams
                     .iter()
                     .any(|(received, _)| received.number == number)
             };
@@ -423,12 +385,8 @@ mod tests {
 
     #[test]
     fn only_slurm_announces_and_what_is_listed_is_an_end() {
-        let anyone = SignalPlan {
-            sender: Sender::Anyone,
-            spec: String::new(),
-            numbers: Vec::new(),
-        };
-        assert!(notices(&anyone).is_empty());
-        assert_eq!(notices(&under_slurm(libc::SIGUSR1)), [libc::SIGUSR2]);
+        assert!(notices(&plan(Sender::Anyone, &[])).is_empty());
+        let listed = plan(Sender::SlurmToScript, &[libc::SIGUSR1]);
+        assert_eq!(notices(&listed), [libc::SIGUSR2]);
     }
 }
