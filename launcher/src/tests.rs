@@ -228,3 +228,15 @@ pub fn write_program(path: &Path, script: &str) {
         .status();
     assert!(status.expect("a shell").success());
 }
+
+/// Compiles a library in the place of the driver's, which tells of two GPUs.
+pub fn nvml(folder: &Path) -> PathBuf {
+    let library = folder.join("libnvidia-ml.so.1");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/nvml.c");
+    let status = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([library.as_path(), source.as_ref()])
+        .status();
+    assert!(status.expect("a C compiler").success());
+    library
+}

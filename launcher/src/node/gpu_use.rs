@@ -112,22 +112,13 @@ fn processes(device: &Device) -> BTreeMap<u32, Option<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use super::*;
+    use crate::tests::nvml;
 
     #[test]
     fn use_and_processes_are_those_that_the_driver_tells() {
         let folder = tempfile::tempdir().expect("a folder");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/nvml.c");
-        let library = folder.path().join(LIBRARY);
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(source)
-            .status()
-            .expect("a C compiler");
-        assert!(compiled.success());
+        let library = nvml(folder.path());
         let gib = |count: u64| count << 30;
         let of = |index: u32, busy, total| GpuUse {
             index,
@@ -143,7 +134,7 @@ mod tests {
         };
         let found = uses(&library).expect("it answers");
         assert_eq!(found, [of(0, None, 4), of(1, Some(37), 8)]);
-        assert!(uses(folder.path().join("none.so")).is_err());
+        assert!(uses("/nowhere/none.so").is_err());
     }
 
     #[test]

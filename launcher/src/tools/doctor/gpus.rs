@@ -121,62 +121,55 @@ mod tests {
         }
     }
 
-    fn facts(of_kernel: usize, nvml: Result<NvmlMachine, String>) -> GpuFacts {
-        GpuFacts {
-            of_kernel,
-            visible: of_kernel,
-            variable: None,
-            nvml,
-        }
-    }
-
-    fn machine(gpus: Vec<NvmlGpu>) -> NvmlMachine {
-        NvmlMachine {
+    fn judged(variable: Option<&str>, nvml: Result<&[NvmlGpu], String>) -> Vec<Diagnosis> {
+        let machine = |gpus: &[NvmlGpu]| NvmlMachine {
             driver: "580.65.06".to_owned(),
             cuda: Some("13.0".to_owned()),
-            gpus,
-        }
-    }
-
-    #[test]
-    fn without_a_gpu_there_is_a_note() {
-        let all = facts(0, Err("no library".to_owned())).judged();
-        assert_eq!((all.len(), all[0].health), (1, Health::Note));
+            gpus: gpus.to_vec(),
+        };
+        let facts = GpuFacts {
+            of_kernel: 2,
+            visible: variable.map_or(2, |_| 1),
+            variable: variable.map(str::to_owned),
+            nvml: nvml.map(machine),
+        };
+        facts.judged()
     }
 
     #[test]
     fn gpus_without_nvml_fail_with_what_a_container_needs() {
-        let all = facts(2, Err("no library".to_owned())).judged();
+        let all = judged(None, Err("no library".to_owned()));
         assert_eq!(all[0].health, Health::Failed);
         assert_eq!(all[0].found, "2 GPUs, but NVML cannot be used: no library");
         assert!(all[0].remedy.as_ref().unwrap().contains("--nv"));
+        let none = GpuFacts {
+            of_kernel: 0,
+            visible: 0,
+            variable: None,
+            nvml: Err("no library".to_owned()),
+        };
+        let all = none.judged();
+        assert_eq!((all.len(), all[0].health), (1, Health::Note));
     }
 
     #[test]
-    fn every_gpu_has_a_line_and_one_in_use_is_a_warning() {
-        let all = facts(2, Ok(machine(vec![gpu(1), gpu(100)]))).judged();
+    fn every_gpu_has_a_line_and_one_in_use_or_for_one_process_is_a_warning() {
+        let all = judged(None, Ok(&[gpu(1), gpu(100)]));
         assert_eq!(all[0].found, "580.65.06, CUDA up to 13.0, NVML, 2 GPUs");
         let free = "NVIDIA H200, 139.0 GiB free of 140.0 GiB";
         assert_eq!(all[1], Diagnosis::ok("GPU 0", free));
         assert_eq!(all[2].health, Health::Warning);
-    }
-
-    #[test]
-    fn hidden_gpus_are_told() {
-        let mut facts = facts(2, Ok(machine(vec![gpu(1), gpu(1)])));
-        facts.variable = Some("1".to_owned());
-        facts.visible = 1;
-        let found = &facts.judged()[0];
-        assert_eq!(found.health, Health::Note);
-        assert!(found.found.ends_with("CUDA_VISIBLE_DEVICES=1 shows 1"));
-    }
-
-    #[test]
-    fn a_gpu_for_one_process_is_a_warning() {
         let exclusive = NvmlGpu {
             is_exclusive: true,
             ..gpu(1)
         };
         assert_eq!(of_gpu(0, &exclusive).health, Health::Warning);
+    }
+
+    #[test]
+    fn hidden_gpus_are_told() {
+        let found = &judged(Some("1"), Ok(&[gpu(1), gpu(1)]))[0];
+        assert_eq!(found.health, Health::Note);
+        assert!(found.found.ends_with("CUDA_VISIBLE_DEVICES=1 shows 1"));
     }
 }

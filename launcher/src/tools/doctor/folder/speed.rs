@@ -119,14 +119,6 @@ mod tests {
     use super::*;
     use crate::tools::doctor::diagnosis::Health;
 
-    fn speed(bytes_per_s: f64, sync_ms: u64) -> Diagnosis {
-        judged(Ok(DiskSpeed {
-            bytes: MOST,
-            bytes_per_s,
-            sync: Duration::from_millis(sync_ms),
-        }))
-    }
-
     #[test]
     fn a_file_is_measured_and_emptied() {
         let file = tempfile::tempfile().unwrap();
@@ -136,19 +128,20 @@ mod tests {
     }
 
     #[test]
-    fn slow_writes_and_slow_syncs_are_warnings() {
-        let found = speed(500e6, 3);
-        assert_eq!(found.health, Health::Ok);
-        assert_eq!(
-            found.found,
-            "500 MB/s (64 MiB synced), a journal line in 3.0 ms"
-        );
-        assert_eq!(speed(5e6, 3).health, Health::Warning);
-        assert_eq!(speed(500e6, 900).health, Health::Warning);
-    }
-
-    #[test]
-    fn an_error_is_a_failure() {
+    fn slow_writes_and_slow_syncs_are_warnings_and_an_error_is_a_failure() {
+        let judged_at = |bytes_per_s, sync_ms| {
+            judged(Ok(DiskSpeed {
+                bytes: MOST,
+                bytes_per_s,
+                sync: Duration::from_millis(sync_ms),
+            }))
+        };
+        let fast = judged_at(500e6, 3);
+        assert_eq!(fast.health, Health::Ok);
+        let told = "500 MB/s (64 MiB synced), a journal line in 3.0 ms";
+        assert_eq!(fast.found, told);
+        assert_eq!(judged_at(5e6, 3).health, Health::Warning);
+        assert_eq!(judged_at(500e6, 900).health, Health::Warning);
         let full = io::Error::from(io::ErrorKind::StorageFull);
         assert_eq!(judged(Err(full)).health, Health::Failed);
     }

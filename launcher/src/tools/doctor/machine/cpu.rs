@@ -78,39 +78,41 @@ mod tests {
     use super::*;
     use crate::tools::doctor::diagnosis::Health;
 
-    fn with(flags: &[&str], quota: Option<f64>) -> Diagnosis {
-        let facts = CpuFacts {
-            cpus: 8,
-            quota,
-            model: Some("EPYC".to_owned()),
-            flags: Some(flags.iter().map(|flag| (*flag).to_owned()).collect()),
-        };
-        facts.judged()
-    }
-
     #[test]
-    fn the_best_instructions_are_named() {
-        let found = with(&["sse2", "avx", "avx2"], None);
-        assert_eq!(found, Diagnosis::ok("CPU", "8 CPUs, EPYC, AVX2"));
-        let found = with(&["avx", "avx2", "avx512f"], Some(8.0)).found;
-        assert!(found.ends_with("AVX-512"), "{found}");
-    }
-
-    #[test]
-    fn a_cpu_without_avx_fails_and_one_without_avx2_is_slow() {
-        assert_eq!(with(&["sse2"], None).health, Health::Failed);
-        assert_eq!(with(&["sse2", "avx"], None).health, Health::Warning);
-    }
-
-    #[test]
-    fn a_quota_below_the_number_of_cpus_is_a_warning() {
-        let found = with(&["avx", "avx2"], Some(1.5));
-        assert_eq!(found.health, Health::Warning);
-        assert!(found.found.ends_with("the time of 1.5 CPUs"), "{found:?}");
-    }
-
-    #[test]
-    fn where_instructions_are_not_listed_none_are_missed() {
-        assert_eq!(CpuFacts::default().judged().health, Health::Ok);
+    fn the_best_instructions_are_named_and_few_of_them_or_little_time_is_told() {
+        for (flags, quota, health, found) in [
+            (
+                &["sse2", "avx", "avx2"][..],
+                None,
+                Health::Ok,
+                "8 CPUs, EPYC, AVX2",
+            ),
+            (
+                &["avx", "avx2", "avx512f"],
+                Some(8.0),
+                Health::Ok,
+                "AVX-512",
+            ),
+            (&["sse2"], None, Health::Failed, ""),
+            (&["sse2", "avx"], None, Health::Warning, ""),
+            (
+                &["avx", "avx2"],
+                Some(1.5),
+                Health::Warning,
+                "the time of 1.5 CPUs",
+            ),
+        ] {
+            let facts = CpuFacts {
+                cpus: 8,
+                quota,
+                model: Some("EPYC".to_owned()),
+                flags: Some(flags.iter().map(|flag| (*flag).to_owned()).collect()),
+            };
+            let judged = facts.judged();
+            assert_eq!(judged.health, health, "{judged:?}");
+            assert!(judged.found.ends_with(found), "{judged:?}");
+        }
+        let not_listed = CpuFacts::default().judged();
+        assert_eq!(not_listed.health, Health::Ok, "none is missed");
     }
 }

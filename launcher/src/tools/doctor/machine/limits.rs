@@ -123,42 +123,27 @@ mod tests {
     use super::*;
     use crate::tools::doctor::diagnosis::Health;
 
-    fn healths(limits: Limits) -> Vec<Health> {
-        limits.judged().iter().map(|one| one.health).collect()
-    }
-
-    #[test]
-    fn generous_limits_are_ok() {
-        let limits = Limits {
-            open_files: Some(FileLimit {
-                soft: 1024,
-                hard: u64::MAX,
-            }),
-            processes: None,
-            shared_memory: Some((8 << 30, 8 << 30)),
-        };
-        assert_eq!(healths(limits), [Health::Ok; 3]);
-        assert_eq!(limits.judged()[0].found, "1024 per rank, at most unlimited");
-    }
-
     #[test]
     fn tight_limits_are_warnings_with_what_to_do() {
-        let limits = Limits {
-            open_files: Some(FileLimit {
-                soft: 256,
-                hard: 4096,
-            }),
-            processes: Some(100),
-            shared_memory: Some((64 << 20, 60 << 20)),
+        let judged = |soft, hard, processes, shared_memory| {
+            let limits = Limits {
+                open_files: Some(FileLimit { soft, hard }),
+                processes,
+                shared_memory,
+            };
+            limits.judged()
         };
-        assert_eq!(healths(limits), [Health::Warning; 3]);
-        let all = limits.judged();
-        assert!(all.iter().all(|one| one.remedy.is_some()), "{all:?}");
-        assert!(all[2].found.starts_with("60 MiB free of 64 MiB"), "{all:?}");
-    }
-
-    #[test]
-    fn without_shared_memory_there_is_a_warning() {
+        let healths = |all: &[Diagnosis]| all.iter().map(|it| it.health).collect::<Vec<_>>();
+        let generous = judged(1024, u64::MAX, None, Some((8 << 30, 8 << 30)));
+        assert_eq!(healths(&generous), [Health::Ok; 3]);
+        assert_eq!(generous[0].found, "1024 per rank, at most unlimited");
+        let tight = judged(256, 4096, Some(100), Some((64 << 20, 60 << 20)));
+        assert_eq!(healths(&tight), [Health::Warning; 3]);
+        assert!(tight.iter().all(|it| it.remedy.is_some()), "{tight:?}");
+        assert!(
+            tight[2].found.starts_with("60 MiB free of 64 MiB"),
+            "{tight:?}"
+        );
         assert_eq!(of_shared_memory(None).health, Health::Warning);
     }
 }

@@ -76,33 +76,26 @@ mod tests {
     use super::*;
     use crate::tools::doctor::diagnosis::Health;
 
-    fn with(available_gib: u64, limit: Option<u64>) -> Diagnosis {
-        let facts = MemoryFacts {
-            total: Some(64 << 30),
-            available: Some(available_gib << 30),
-            limit,
-        };
-        facts.judged()
-    }
-
     #[test]
-    fn what_is_available_counts() {
-        let found = with(50, None);
-        assert_eq!(
-            found,
-            Diagnosis::ok("memory", "50.0 GiB of 64.0 GiB available")
-        );
-        assert_eq!(with(2, None).health, Health::Warning);
-        assert_eq!(with(0, None).health, Health::Failed);
-    }
-
-    #[test]
-    fn a_limit_of_the_group_counts_if_it_is_lower() {
-        let found = with(50, Some(512 << 20));
-        assert_eq!(found.health, Health::Failed);
-        assert!(found.found.ends_with("allows 512 MiB"), "{found:?}");
-        assert!(found.remedy.unwrap().contains("--mem"));
-        assert_eq!(with(50, Some(1 << 50)).health, Health::Ok);
+    fn what_is_available_counts_or_a_lower_limit_of_the_group() {
+        for (available_gib, limit, health, found) in [
+            (50, None, Health::Ok, "50.0 GiB of 64.0 GiB available"),
+            (2, None, Health::Warning, ""),
+            (0, None, Health::Failed, ""),
+            (50, Some(512 << 20), Health::Failed, "allows 512 MiB"),
+            (50, Some(1 << 50), Health::Ok, ""),
+        ] {
+            let facts = MemoryFacts {
+                total: Some(64 << 30),
+                available: Some(available_gib << 30),
+                limit,
+            };
+            let judged = facts.judged();
+            assert_eq!(judged.health, health, "{judged:?}");
+            assert!(judged.found.ends_with(found), "{judged:?}");
+            let names_option = judged.remedy.is_some_and(|it| it.contains("--mem"));
+            assert_eq!(names_option, limit == Some(512 << 20));
+        }
     }
 
     #[test]
