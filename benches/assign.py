@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+import programs
 import store
 from launch import ROOT
 
@@ -65,16 +66,8 @@ def rules() -> None:
     print()
 
 
-def build() -> str:
-    """Builds assign.rs and returns the path of the program."""
-    words = ["--release", "--locked", "-p", "runtime", "--bench", "assign", "--message-format=json-render-diagnostics"]
-    built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, capture_output=True, text=True)
-    messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
-    return next(m["executable"] for m in messages if m.get("target", {}).get("name") == "assign" and m.get("executable"))
-
-
 def leases() -> None:
-    program, server = build(), store.build()
+    program, server = programs.program("assign"), programs.program("store")
     print("A lease: microseconds until a rank has it (two requests), and until an episode may be written (one); medians of rounds:\n")
     print("| store | ranks | a rank asks | claim: p50 | p99 | mark: p50 | p99 |")
     print("|---|---|---|---|---|---|---|")

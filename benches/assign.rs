@@ -58,10 +58,7 @@ fn load(port: &str, ranks: &str, leases: &str, pause: &str) -> Result<(), Failur
     let ready = Arc::new(Barrier::new(ranks));
     let threads: Vec<_> = (0..ranks)
         .map(|rank| {
-            let addr = StoreAddr {
-                host: "127.0.0.1".to_owned(),
-                port,
-            };
+            let addr = StoreAddr::local(port);
             let (config, ready) = (
                 LeaseConfig {
                     addr,

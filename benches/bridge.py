@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-import policy
+from programs import program
 
 ENVIRONMENT = pathlib.Path(__file__).with_name("bridge_env.py")
 NUM_ENVS = 16
@@ -22,9 +22,9 @@ ROUNDS = 5
 PER_PROCESS = (1, 2, 4, 8, 16)
 
 
-def bridge(program: str, per_process: int) -> float:
+def bridge(per_process: int) -> float:
     """Returns the median microseconds of a round trip through `rrun`'s bridge."""
-    command = [program, sys.executable, f"{ENVIRONMENT}:Still", str(NUM_ENVS), str(per_process), str(STEPS)]
+    command = [program("measure"), "bridge", "environment", sys.executable, f"{ENVIRONMENT}:Still", str(NUM_ENVS), str(per_process), str(STEPS)]
     return statistics.median(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
@@ -56,8 +56,7 @@ def measure_vector(copy: bool) -> None:
 
 def main() -> None:
     print(f"### bridge: round trip of {NUM_ENVS} environments with two cameras of 224x224; medians of {ROUNDS} runs\n")
-    program = policy.program("bench_bridge")
-    sides = {f"{count} a process": lambda count=count: bridge(program, count) for count in PER_PROCESS}
+    sides = {f"{count} a process": lambda count=count: bridge(count) for count in PER_PROCESS}
     sides |= {f"AsyncVectorEnv(copy={copy})": lambda copy=copy: vector(copy) for copy in (False, True)}
     found = {name: [] for name in sides}
     for _ in range(ROUNDS):

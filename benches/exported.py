@@ -16,7 +16,8 @@ import tempfile
 
 from exported_models import PATCHES
 from launch import ROOT
-from policy import program, running
+from policy import running
+from programs import program
 
 MODELS = pathlib.Path(__file__).with_name("exported_models.py")
 WARM, ROUNDS = 3, 15
@@ -26,9 +27,9 @@ def folders(rust: str, parent: str):
     """Writes the networks and inputs; returns names and folders."""
     demo = pathlib.Path(parent, "demo")
     shutil.copytree(ROOT / "jobs/suites/demo_policy", demo)
-    subprocess.run([rust, "inputs", str(demo)], check=True)
+    subprocess.run([rust, "policy", "inputs", str(demo)], check=True)
     large = pathlib.Path(parent, "160m")
-    subprocess.run([rust, "make", "160m", str(large)], check=True)
+    subprocess.run([rust, "policy", "make", "160m", str(large)], check=True)
     return {"the demo's policy (1.8 M parameters)": demo, "160m (160 M parameters)": large}
 
 
@@ -46,18 +47,18 @@ def row(name: str, infer: dict) -> str:
 
 
 def main() -> None:
-    network, compiled = program("bench_policy"), program("bench_exported")
+    rust = program("measure")
     print(f"### exported: one inference of a compiled package, {PATCHES} patches, float32, 4 steps, one thread; medians\n")
     print("| network | `.pt2` | TorchScript | eager PyTorch | native (Rust) | / TorchScript | / eager | / native |")
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="rrun-bench-") as parent:
-        for name, folder in folders(network, parent).items():
+        for name, folder in folders(rust, parent).items():
             subprocess.run([sys.executable, str(MODELS), "make", str(folder)], check=True, stdout=sys.stderr)
             commands = {
-                "pt2": [compiled, str(folder / "policy.pt2"), str(folder)],
-                "pt": [compiled, str(folder / "policy.pt"), str(folder)],
+                "pt2": [rust, "exported", str(folder / "policy.pt2"), str(folder)],
+                "pt": [rust, "exported", str(folder / "policy.pt"), str(folder)],
                 "eager": [sys.executable, str(MODELS), "run", str(folder)],
-                "rust": [network, "run", str(folder)],
+                "rust": [rust, "policy", "run", str(folder)],
             }
             with contextlib.ExitStack() as stack:
                 infer = {side: stack.enter_context(running(words, threads=1)) for side, words in commands.items()}

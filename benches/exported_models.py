@@ -3,7 +3,7 @@
     exported_models.py make DIR     exports the network in DIR as DIR/policy.pt2 and DIR/policy.pt
     exported_models.py run DIR      runs it in eager PyTorch, once for each line of stdin, and prints the seconds
 
-DIR is a folder that `bench_policy` has written. The network is that of policy_eager.py. What
+DIR is a folder that `measure policy` has written. The network is that of policy_eager.py. What
 depends on the values of tokens there, which no compiler follows, is computed beforehand here: which
 tokens are of an image, and where they are.
 """

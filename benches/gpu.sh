@@ -85,13 +85,13 @@ mkdir -p "$inputs"
 
 # --- tests ----------------------------------------------------------------------------------------
 export RRUN_ROOT=$root RRUN_GOLDENS=$root/tests/fixtures/gr00t RRUN_BIN=$bin RRUN_DEVICE=$device
-step tests 170 limited 170 "$bin/gpu_tests" --test-threads 1 --nocapture
+step tests 170 limited 170 "$bin/torch_tests" gpu:: --include-ignored --test-threads 1 --nocapture
 grep -ao 'skipped: .*' "$out/tests.log" | sort | uniq -c >&2
 
 # --- benches --------------------------------------------------------------------------------------
 step rates 60 limited_python 60 benches/policy_gpu.py rates --device "$device"
 if step checkpoint 90 limited 90 "$bin/random_checkpoint" --size "$size" --out "$checkpoint" &&
-    step ours "$(left 60)" limited "$(left 60)" "$bin/bench_gpu" "$checkpoint" --device "$device" --batches "$batches" --seconds "$seconds" --inputs "$inputs"; then
+    step ours "$(left 60)" limited "$(left 60)" "$bin/measure" gpu "$checkpoint" --device "$device" --batches "$batches" --seconds "$seconds" --inputs "$inputs"; then
     step eager "$(left 30)" limited_python "$(left 30)" benches/policy_gpu.py eager "$checkpoint" "$inputs" --device "$device" --batches "$batches"
     if (($(left 1) >= ${RRUN_COMPILE_SECONDS:-60})); then
         step compile "$(left 30)" limited_python "$(left 30)" benches/policy_gpu.py compile "$checkpoint" "$inputs" --device "$device" --backend "$backend"

@@ -8,7 +8,6 @@ that they load, except those of libtorch, the compiler and the C library. `extra
 libraries that many machines already have (the entry points to OpenGL).
 """
 
-import json
 import os
 import pathlib
 import shutil
@@ -16,7 +15,8 @@ import subprocess
 import sys
 import tarfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from programs import ROOT, build
+
 OUT = ROOT / "target/gpu"
 MOST = 60 << 20  # limit in bytes, both unpacked and packed, because it is copied to other machines
 # Libraries that every machine with PyTorch has.
@@ -25,21 +25,12 @@ TORCH = ("libtorch", "libc10", "libgomp", "libcupti", "libcudart", "libshm")
 OPENGL = ("libEGL.so.1", "libGLdispatch.so.0", "libOpenGL.so.0")
 
 
-def build() -> dict[str, pathlib.Path]:
+def programs() -> dict[str, pathlib.Path]:
     """Builds the programs and returns their paths by the names that they get."""
-    words = ["--release", "--locked", "--message-format=json-render-diagnostics"]
-    commands = [
-        ["build", *words, "-p", "launcher", "--bin", "rrun"],
-        ["build", *words, "-p", "runtime", "--bin", "rrun-rank", "--example", "bench_gpu", "--example", "random_checkpoint"],
-        ["test", *words, "--no-run", "-p", "runtime", "--test", "gpu"],
-    ]
-    wanted = {"rrun": "rrun", "rrun-rank": "rrun-rank", "bench_gpu": "bench_gpu", "random_checkpoint": "random_checkpoint", "gpu": "gpu_tests"}
-    found = {}
-    for command in commands:
-        done = subprocess.run(["cargo", *command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-        messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        programs = [message for message in messages if message.get("executable")]
-        found |= {wanted[p["target"]["name"]]: pathlib.Path(p["executable"]) for p in programs if p["target"]["name"] in wanted}
+    built = build("build", "--bins", "--bench", "measure", "--bench", "random_checkpoint")
+    built |= build("test", "--no-run", "--test", "torch")
+    wanted = {"rrun": "rrun", "rrun-rank": "rrun-rank", "measure": "measure", "random_checkpoint": "random_checkpoint", "torch": "torch_tests"}
+    found = {wanted[name]: path for name, path in built.items() if name in wanted}
     missing = set(wanted.values()) - set(found)
     if missing:
         sys.exit(f"cargo has built no {', '.join(sorted(missing))}")
@@ -66,11 +57,11 @@ def copy(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def main() -> None:
-    programs = build()
+    found = programs()
     shutil.rmtree(OUT, ignore_errors=True)
     for folder in ("bin", "lib", "extra"):
         (OUT / folder).mkdir(parents=True)
-    for name, program in programs.items():
+    for name, program in found.items():
         copy(program, OUT / "bin" / name)
         for library, path in libraries(program).items():
             if not (OUT / "lib" / library).exists():

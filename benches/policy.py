@@ -16,25 +16,18 @@ import sys
 import tempfile
 
 from launch import FOLDER, ROOT
+from programs import program
 
 PARTS = ["vision", "language", "conditions", "sampler"]
-SIZES = {"tiny": "widths of 32", "160m": "160 M parameters"}
+SIZES = {"tiny": "1.5 M parameters", "160m": "160 M parameters"}
 PATCHES = [64, 256]
 THREADS = [1, 2]
 WARM, ROUNDS = 2, 15
 
 
-def program(name: str) -> str:
-    """Returns the path of an example of the crate `runtime`, and builds it if necessary."""
-    words = ["--release", "--locked", "--workspace", "--example", name, "--message-format=json-render-diagnostics"]
-    built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
-    return next(m["executable"] for m in messages if m.get("target", {}).get("name") == name and m.get("executable"))
-
-
 def sides(rust: str, folder: str) -> dict[str, list[str]]:
     eager = pathlib.Path(__file__).with_name("policy_eager.py")
-    return {"rust": [rust, "run", folder], "python": [sys.executable, str(eager), folder]}
+    return {"rust": [rust, "policy", "run", folder], "python": [sys.executable, str(eager), folder]}
 
 
 @contextlib.contextmanager
@@ -99,13 +92,13 @@ def operators(command: list[str], library: str, patches: int) -> list[int]:
 
 
 def main() -> None:
-    rust = program("bench_policy")
+    rust = program("measure")
     print("### policy: one inference of GR00T N1.7, one picture, float32, 4 steps; medians; parts are Rust / Python in ms\n")
     print(f"| size | patches | threads | Rust | eager PyTorch | ratio | {' | '.join(PARTS)} |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="rrun-bench-") as folder:
         for size, words in SIZES.items():
-            subprocess.run([rust, "make", size, f"{folder}/{size}"], check=True)
+            subprocess.run([rust, "policy", "make", size, f"{folder}/{size}"], check=True)
             commands = sides(rust, f"{folder}/{size}")
             for threads in THREADS:
                 with running(commands["rust"], threads) as ours, running(commands["python"], threads) as theirs:

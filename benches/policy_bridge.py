@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-import policy
+from programs import program
 
 POLICY = pathlib.Path(__file__).with_name("policy_bridge_policy.py")
 NUM_ENVS = (4, 16)
@@ -104,10 +104,9 @@ def median(command: list[str]) -> float:
 
 def main() -> None:
     print(f"### policy_bridge: a call of a Python policy with two pictures of 224x224 for each environment; medians of {ROUNDS} runs\n")
-    program = policy.program("bench_policy_bridge")
     commands = {
         "direct": [sys.executable, __file__, "direct"],
-        "worker": [program, sys.executable, f"{POLICY}:Echo"],
+        "worker": [program("measure"), "bridge", "policy", sys.executable, f"{POLICY}:Echo"],
         "multiprocessing": [sys.executable, __file__, "multiprocessing"],
     }
     found = {(side, count, pause): [] for side in commands for count in NUM_ENVS for pause in PAUSES}

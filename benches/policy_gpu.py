@@ -1,11 +1,11 @@
 """Measures GR00T N1.7 in PyTorch on a GPU, in the dtype of the reference, eager and compiled, for
-comparison with `bench_gpu`.
+comparison with `measure gpu`.
 
     policy_gpu.py rates  [--device cuda]         rates of the GPU: products, copies, host to device
     policy_gpu.py eager  DIR INPUTS [--batches 1,8,32]
     policy_gpu.py compile DIR INPUTS             one environment, one camera
 
-DIR is a model directory, INPUTS the output of `bench_gpu --inputs`. Time is measured from inputs in
+DIR is a model directory, INPUTS the output of `measure gpu --inputs`. Time is measured from inputs in
 host memory to actions in host memory; images are already preprocessed and prompts tokenised. The
 operators are those of the authors' modules, in their order and with their casts, as functions on
 plain tensors. Positions and rotary tables are computed beforehand, and there is no `lm_head` and no

@@ -1,8 +1,7 @@
 """Compares loading a GR00T checkpoint with `safetensors.torch.load_file` and `.to`, each in
 processes of its own.
 
-    cargo build --release --example random_checkpoint --example load_checkpoint
-    target/release/examples/random_checkpoint --size full --out /tmp/full
+    cargo bench --bench random_checkpoint -- --size full --out /tmp/full
     .venv/bin/pip install safetensors
     .venv/bin/python benches/policy_load.py /tmp/full --dtype bf16 f32 --device cpu
 
@@ -19,8 +18,6 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).parent.parent
-OURS = ROOT / "target/release/examples/load_checkpoint"
 ROUNDS = 3
 
 
@@ -31,7 +28,7 @@ def memory() -> dict[str, int]:
 
 
 def python(folder: pathlib.Path, dtype: str, device: str) -> dict:
-    """Does and prints the same as `load_checkpoint`, with the reference's library."""
+    """Does and prints the same as `measure load`, with the reference's library."""
     import torch
     from safetensors.torch import load_file
 
@@ -101,7 +98,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for dtype in given.dtype:
         commands = {
-            "rrun": [str(OURS), str(given.folder), dtype, given.device],
+            "rrun": [program("measure"), "load", str(given.folder), dtype, given.device],
             "Python": [sys.executable, __file__, str(given.folder), "--child", "--dtype", dtype, "--device", given.device],
         }
         for cold in (False, True):

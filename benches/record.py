@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from launch import FOLDER
-from policy import program
+from programs import program
 from video import rendered
 
 # Width and height of the images (0: none), and number of episodes.
@@ -29,11 +29,11 @@ def main() -> None:
     print(f"### record: episodes of {STEPS} steps into one HDF5 file; MB/s before compression, file; medians\n")
     print("| episodes | rrun | of it the loop is held up | h5py | ratio |")
     print("|---|---|---|---|---|")
-    rust, script = program("bench_record"), str(pathlib.Path(__file__).with_name("record_h5py.py"))
+    rust, script = program("measure"), str(pathlib.Path(__file__).with_name("record_h5py.py"))
     for side, episodes in SIZES.items():
         frames = str(rendered(side, 240)) if side else "none"
         words = [frames, str(side), str(side), str(STEPS), str(episodes)]
-        sides = {"rrun": [rust, "dataset", *words], "h5py": [sys.executable, script, *words]}
+        sides = {"rrun": [rust, "record", "dataset", *words], "h5py": [sys.executable, script, *words]}
         runs = {name: [] for name in sides}
         for _ in range(ROUNDS):
             for name, command in sides.items():

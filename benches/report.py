@@ -10,19 +10,12 @@ import statistics
 import subprocess
 import sys
 
-from launch import FOLDER, ROOT
+import programs
+from launch import FOLDER
 
 # Number of jobs, of episodes per job, and of ranks.
 SIZES = [(1000, 100, 4), (10_000, 100, 4)]
 ROUNDS = 3
-
-
-def build() -> str:
-    """Builds report.rs and returns the path of the program."""
-    words = ["--release", "--locked", "-p", "report", "--bench", "report", "--message-format=json-render-diagnostics"]
-    built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, capture_output=True, text=True)
-    messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
-    return next(m["executable"] for m in messages if m.get("target", {}).get("name") == "report" and m.get("executable"))
 
 
 def measured(command: list[str]) -> dict[str, float]:
@@ -42,7 +35,7 @@ def main() -> None:
     print(f"### report: the journals of {SIZES[0][2]} ranks merged into a report, each episode also a line; medians of {ROUNDS}\n")
     print("| episodes | journals | rrun: merged | files written | all | CPU | memory | Python: all | CPU | memory | time: Python / rrun | memory |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    program, script = build(), str(pathlib.Path(__file__).with_name("report_merge.py"))
+    program, script = programs.program("report"), str(pathlib.Path(__file__).with_name("report_merge.py"))
     for jobs, episodes, ranks in SIZES:
         folder = pathlib.Path(FOLDER.name, "report")
         subprocess.run([program, "make", str(folder), str(jobs), str(episodes), str(ranks)], check=True)

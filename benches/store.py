@@ -11,7 +11,8 @@ import statistics
 import subprocess
 import sys
 
-from launch import ROOT, compiled, preloaded
+import programs
+from launch import compiled, preloaded
 
 CLIENTS = [1, 16, 64, 256, 1024, 4096]
 ROUNDS = 3
@@ -29,15 +30,6 @@ store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, use_li
 print(store.port, flush=True)
 sys.stdin.read()
 """
-
-
-def build() -> str:
-    """Builds store.rs on top of what `cargo build --release` has compiled, and returns the path of
-    the program."""
-    words = ["--release", "--locked", "-p", "launcher", "--bench", "store", "--message-format=json-render-diagnostics"]
-    built = subprocess.run(["cargo", "build", *words], cwd=ROOT, check=True, capture_output=True, text=True)
-    messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
-    return next(m["executable"] for m in messages if m.get("target", {}).get("name") == "store" and m.get("executable"))
 
 
 @contextlib.contextmanager
@@ -134,7 +126,7 @@ def raise_limit() -> None:
 
 
 def main() -> None:
-    program = build()
+    program = programs.program("store")
     raise_limit()
     print("### store: operations a second, 99th percentile of latency, CPU time of the server for an operation; medians\n")
     print("| | clients | rrun: ops/s | p99 | CPU | torch: ops/s | p99 | CPU | ops/s: rrun / torch | CPU: torch / rrun | CPU: floor |")

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from launch import FOLDER
-from policy import program
+from programs import program
 
 os.environ.setdefault("MUJOCO_GL", "egl")
 
@@ -51,7 +51,7 @@ def rendered(side: int, count: int) -> pathlib.Path:
 
 
 def rrun(rust: str, frames: pathlib.Path, side: int, total: int, folder: pathlib.Path) -> dict:
-    command = [rust, "video", str(frames), str(side), str(side), str(total - 1), "1", "1", str(folder)]
+    command = [rust, "record", "video", str(frames), str(side), str(side), str(total - 1), "1", "1", str(folder)]
     said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"wall": said["all"], "cpu": said["cpu"], "file": next(folder.iterdir())}
 
@@ -87,7 +87,7 @@ def main() -> None:
     sides = " | ".join(f"ffmpeg, x264 {preset} | ratio" for preset in PRESETS)
     print(f"| picture | rrun, one thread | {sides} |")
     print("|---|---|---|---|---|---|")
-    rust = program("bench_record")
+    rust = program("measure")
     for side, (count, total) in SIZES.items():
         frames = rendered(side, count)
         runs = {name: [] for name in ["rrun", *PRESETS]}

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """The planner's peaks (jobs/fit/src/memory/gr00t/measured.json), measured anew on an imitated card.
 
-`bench_gpu` infers with a random checkpoint, one process for each row of the table, and libtorch's
+`measure gpu` infers with a random checkpoint, one process for each row of the table, and libtorch's
 allocator says what it has reserved of the card. Kernels compute nothing, and nothing here is a
 result of a GPU: what CUDA takes itself for kernels and graphs is not in these numbers.
 
-    cargo build --release --locked -p runtime --examples
     tests/imitation/build.py
     .venv/bin/pytest tests/imitation/test_memory.py             # a small network; a minute
     RRUN_SLOW=1 .venv/bin/pytest tests/imitation/test_memory.py  # the released size: 20 minutes
@@ -27,14 +26,15 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-EXAMPLES = ROOT / "target/release/examples"
+sys.path.insert(0, str(ROOT / "benches"))
+from programs import program
 MEASURED = ROOT / "jobs/fit/src/memory/gr00t/measured.json"
 
 CAMERAS = [1, 2, 3]
 ROWS = [1, 4, 8, 16, 32]
 # Cameras and rows with longer prompts.
 LONG = [(1, 1), (1, 16), (1, 32), (2, 16), (2, 32), (3, 16), (3, 32)]
-# Tokens of text in a prompt of bench_gpu beside those around pictures, and of the longer ones.
+# Tokens of text in a prompt of `measure gpu` beside those around pictures, and of the longer ones.
 TEXT, LONG_TEXT = 27, 60
 # Bytes up to which libtorch's allocator calls a tensor small.
 SMALL = 1 << 20
@@ -58,7 +58,7 @@ def picked(fields: dict, name: str) -> dict:
 
 
 def checkpoint(size: str, folder: pathlib.Path) -> pathlib.Path:
-    words = [EXAMPLES / "random_checkpoint", "--size", size, "--out", folder]
+    words = [program("random_checkpoint"), "--size", size, "--out", folder]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     return folder
 
@@ -97,7 +97,7 @@ def described(folder: pathlib.Path) -> dict:
 
 def peak(folder: pathlib.Path, cameras: int, rows: int, graphs: bool, text: int = TEXT) -> dict:
     """Of one process: loading and some inferences."""
-    words = [HERE / "with_card.sh", EXAMPLES / "bench_gpu", folder, "--device", "cuda", "--loads", "0",
+    words = [HERE / "with_card.sh", program("measure"), "gpu", folder, "--device", "cuda", "--loads", "0",
              "--cameras", str(cameras), "--batches", str(rows), "--seconds", "0.02"]
     if not graphs:
         words.append("--no-cuda-graphs")
@@ -115,7 +115,7 @@ def table() -> dict:
 
 
 def is_built() -> bool:
-    return (EXAMPLES / "bench_gpu").exists() and (HERE / "with_card.sh").exists()
+    return shutil.which("cargo") is not None and (HERE / "with_card.sh").exists()
 
 
 def has_room() -> bool:
@@ -136,7 +136,7 @@ def check(size: str, folder: pathlib.Path, peaks: list[dict]) -> None:
             assert abs(found[name] - wanted[name]) <= TOLERANCE, (name, wanted, found)
 
 
-needs_build = pytest.mark.skipif(not is_built(), reason="bench_gpu or the imitation is not built")
+needs_build = pytest.mark.skipif(not is_built(), reason="there is no cargo, or no imitation")
 
 
 @needs_build

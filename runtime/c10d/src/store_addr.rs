@@ -11,6 +11,16 @@ pub struct StoreAddr {
     pub port: u16,
 }
 
+impl StoreAddr {
+    /// Returns the address of a port on this machine.
+    pub fn local(port: u16) -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port,
+        }
+    }
+}
+
 impl fmt::Display for StoreAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
@@ -27,13 +37,10 @@ mod tests {
 
     #[test]
     fn an_ipv6_address_is_shown_in_brackets() {
-        assert_eq!(
-            StoreAddr {
-                host: "::1".to_owned(),
-                port: 29500
-            }
-            .to_string(),
-            "[::1]:29500"
-        );
+        let addr = StoreAddr {
+            host: "::1".to_owned(),
+            port: 29500,
+        };
+        assert_eq!(addr.to_string(), "[::1]:29500");
     }
 }

@@ -3,8 +3,7 @@
 //! The expert cannot correct another policy, because it has an internal phase: in states that its
 //! own phases do not lead to, its plans contradict those that it makes otherwise.
 
-use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
@@ -14,6 +13,7 @@ use serde_json::json;
 
 use crate::noise::Disturbance;
 use crate::sample::{HORIZON, Writer};
+use crate::{Outcome, VLM};
 
 /// Number of copies of the environment that step together.
 const COPIES: usize = 16;
@@ -21,28 +21,38 @@ const COPIES: usize = 16;
 /// Number of success steps that is never reached, so that an episode continues after its success.
 const NEVER: u32 = 1000;
 
-/// The parameters of a collection.
+#[derive(clap::Args)]
 pub struct Plan {
-    /// Name of the task.
-    pub task: String,
+    /// Task: `reach`, `push` or `pick_and_place`.
+    task: String,
+    /// Folder to write to.
+    #[arg(long, default_value = "outputs/train_demo")]
+    out: PathBuf,
     /// Number of episodes.
-    pub episodes: u64,
-    /// Seed of the first episode.
-    pub seed: u64,
-    /// Control steps of each episode.
-    pub steps: u32,
-    /// Control steps between two samples.
-    pub stride: u32,
-    /// Standard deviation of the action noise.
-    pub noise: f32,
-    /// Probability of a kick in each step.
-    pub kicks: f32,
+    #[arg(long, default_value_t = 1000)]
+    episodes: u64,
+    /// Seed of the first episode; the others count up from it.
+    #[arg(long, default_value_t = 1_000_000)]
+    seed: u64,
+    /// Control steps per episode.
+    #[arg(long, default_value_t = 36)]
+    steps: u32,
+    /// Control steps from one sample to the next.
+    #[arg(long, default_value_t = 3)]
+    stride: u32,
+    /// Standard deviation of the noise on each translation, of 1.
+    #[arg(long, default_value_t = 0.2)]
+    noise: f32,
+    /// Probability that a step starts a kick: some steps in a random direction.
+    #[arg(long, default_value_t = 0.06)]
+    kicks: f32,
     /// Folder with `preprocessor_config.json`.
-    pub vlm: PathBuf,
+    #[arg(long, default_value = VLM)]
+    vlm: PathBuf,
 }
 
-/// Runs the episodes, [`COPIES`] at a time, and writes the samples to `out`.
-pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
+/// Runs the episodes, [`COPIES`] at a time, and writes the samples.
+pub fn run(plan: &Plan) -> Outcome<()> {
     let args = json!({"success_hold_steps": NEVER, "max_episode_steps": NEVER});
     let config = MujocoConfig {
         num_envs: COPIES,
@@ -51,7 +61,7 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
     let args = args.as_object().ok_or("arguments are a map")?;
     let mut env = Lockstep::new(|answers| mujoco::make(config, args, answers))?;
     let mut expert = Scripted::new(env.spec(), HORIZON)?;
-    let mut writer = Writer::create(&out.join(&plan.task), &plan.vlm)?;
+    let mut writer = Writer::create(&plan.out.join(&plan.task), &plan.vlm)?;
     let seeds: Vec<u64> = (plan.seed..plan.seed + plan.episodes).collect();
     for (done, seeds) in seeds.chunks(COPIES).enumerate() {
         episodes(plan, seeds, &mut env, &mut expert, &mut writer)?;
@@ -77,7 +87,7 @@ fn episodes(
     env: &mut Lockstep<MujocoEnv>,
     expert: &mut Scripted,
     writer: &mut Writer,
-) -> Result<(), Box<dyn Error>> {
+) -> Outcome<()> {
     let resets: Vec<_> = seeds
         .iter()
         .enumerate()

@@ -7,7 +7,6 @@
 //!                      the plan HORIZON x 7
 //! ```
 
-use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -16,6 +15,7 @@ use gr00t::processor::{Geometry, PictureProcessor, RgbPicture};
 use runtime::env::Observation;
 use runtime::policy::Chunk;
 
+use crate::Outcome;
 use crate::network::EDGE;
 
 /// Number of actions in a plan.
@@ -43,7 +43,7 @@ pub struct Writer {
 impl Writer {
     /// Creates the files in a folder, and overwrites existing ones. `vlm` contains the backbone's
     /// `preprocessor_config.json`.
-    pub fn create(folder: &Path, vlm: &Path) -> Result<Self, Box<dyn Error>> {
+    pub fn create(folder: &Path, vlm: &Path) -> Outcome<Self> {
         std::fs::create_dir_all(folder)?;
         let open = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
         let geometry = Geometry::Area {
@@ -64,7 +64,7 @@ impl Writer {
         (episode, step): (u64, u32),
         seen: &Observation,
         plan: &Chunk,
-    ) -> Result<(), Box<dyn Error>> {
+    ) -> Outcome<()> {
         for frame in seen.video.values() {
             let picture = RgbPicture::new(frame.height as usize, frame.width as usize, &frame.rgb)?;
             self.pictures

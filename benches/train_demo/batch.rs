@@ -1,12 +1,12 @@
 //! Holds the samples of a task in memory, and makes batches of them for the network.
 
-use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
 use gr00t::inputs::BatchInputs;
 use tch::{Device, Kind, Tensor};
 
+use crate::Outcome;
 use crate::network::{self, CAMERAS, CHUNK, EDGE, GRID};
 use crate::sample::{HORIZON, ROW, STATE};
 use crate::scale;
@@ -44,7 +44,7 @@ pub struct Wanted {
 
 impl Samples {
     /// Reads the samples from the folder of a task.
-    pub fn read(folder: &Path, prompt: Arc<[i64]>) -> Result<Self, Box<dyn Error>> {
+    pub fn read(folder: &Path, prompt: Arc<[i64]>) -> Outcome<Self> {
         let pictures = std::fs::read(folder.join("pictures.u8"))?;
         let bytes = std::fs::read(folder.join("rows.f32"))?;
         let value = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);

@@ -14,7 +14,8 @@ use runtime::policy::gr00t::{Gr00tSettings, LoadedModel};
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};
 
-use super::{Outcome, median, now, synchronize};
+use super::median;
+use crate::{Outcome, now, synchronize};
 
 /// Width and height of a camera image, in pixels.
 const EDGE: usize = 256;

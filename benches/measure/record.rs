@@ -2,8 +2,8 @@
 //! replaces.
 //!
 //! ```text
-//! bench_record video   PICTURES HEIGHT WIDTH STEPS ENVS THREADS DIR
-//! bench_record dataset PICTURES HEIGHT WIDTH STEPS EPISODES DIR   without images if HEIGHT is 0
+//! measure record video   PICTURES HEIGHT WIDTH STEPS ENVS THREADS DIR
+//! measure record dataset PICTURES HEIGHT WIDTH STEPS EPISODES DIR   no images if HEIGHT is 0
 //! ```
 //!
 //! `PICTURES` is a file of raw RGB, `[n, height, width, 3]`, whose frames are repeated. Prints one
@@ -12,68 +12,43 @@
 //! queues (`waited`).
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
-use runtime::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
+use runtime::env::{EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{
     CameraSize, ChannelWaits, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Export, Format,
     RecordPlan, Recorder, VideoPlan,
 };
 
+use crate::{Outcome, bridge, now};
+
 /// Dimension of the action and of each of the three state vectors: an arm with seven joints.
 const JOINTS: usize = 7;
+const STATES: [&str; 3] = ["joint_position", "joint_velocity", "eef"];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
+pub fn main(words: &[&str]) -> Outcome<()> {
+    match *words {
         ["video", pictures, height, width, steps, envs, threads, dir] => {
             let scene = Scene::read(pictures, height, width)?;
             let (envs, threads) = (envs.parse()?, threads.parse()?);
-            record(
-                &scene,
-                steps.parse()?,
-                envs,
-                RecordPlan {
-                    dataset: None,
-                    video: Some(video(Path::new(dir), envs, threads)),
-                    num_envs: envs,
-                    env: scene.env(),
-                },
-            )
+            let video = Some(video(Path::new(dir), envs, threads));
+            let plan = scene.plan(envs, None, video);
+            record(&scene, steps.parse()?, envs, plan)
         }
         ["dataset", pictures, height, width, steps, episodes, dir] => {
             let scene = Scene::read(pictures, height, width)?;
+            let dataset = Some(dataset(Path::new(dir), scene.height > 0));
             let episodes = episodes.parse()?;
-            record(
-                &scene,
-                steps.parse()?,
-                episodes,
-                RecordPlan {
-                    dataset: Some(dataset(Path::new(dir), scene.height > 0)),
-                    video: None,
-                    num_envs: episodes,
-                    env: scene.env(),
-                },
-            )
+            let plan = scene.plan(episodes, dataset, None);
+            record(&scene, steps.parse()?, episodes, plan)
         }
-        _ => Err(
-            "usage: bench_record video|dataset PICTURES HEIGHT WIDTH STEPS …, see its source"
-                .into(),
-        ),
+        _ => Err("expected video or dataset, see benches/measure/record.rs".into()),
     }
 }
 
 /// Records one episode in each environment, with interleaved steps.
-fn record(
-    scene: &Scene,
-    steps: usize,
-    envs: usize,
-    plan: RecordPlan,
-) -> Result<(), Box<dyn Error>> {
+fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Outcome<()> {
     let (start, used) = (now(), cpu()?);
     let mut recorder = Recorder::start(plan)?;
     for env in (0..envs).map(EnvIndex) {
@@ -125,14 +100,9 @@ fn record(
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "it measures time")]
-fn now() -> Instant {
-    Instant::now()
-}
-
 /// Returns the CPU time of the process in seconds: fields 14 and 15 of `/proc/self/stat`, in
 /// hundredths of a second (proc(5)).
-fn cpu() -> Result<f64, Box<dyn Error>> {
+fn cpu() -> Outcome<f64> {
     let line = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = line.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
     let ticks: Result<Vec<f64>, _> = fields
@@ -180,7 +150,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn read(pictures: &str, height: &str, width: &str) -> Result<Self, Box<dyn Error>> {
+    fn read(pictures: &str, height: &str, width: &str) -> Outcome<Self> {
         let (height, width) = (height.parse::<u32>()?, width.parse::<u32>()?);
         if height == 0 {
             return Ok(Self {
@@ -189,7 +159,7 @@ impl Scene {
                 frames: Vec::new(),
             });
         }
-        let bytes = std::fs::read(PathBuf::from(pictures))?;
+        let bytes = std::fs::read(pictures)?;
         let frames = bytes.chunks_exact((height * width * 3) as usize);
         let frames = frames.map(|rgb| Frame {
             height,
@@ -204,52 +174,41 @@ impl Scene {
     }
 
     fn env(&self) -> EnvSpec {
-        let camera = CameraSpec {
-            name: "front".to_owned(),
-            height: self.height,
-            width: self.width,
-        };
+        let cameras: &[&str] = if self.height > 0 { &["front"] } else { &[] };
         EnvSpec {
-            name: "push".to_owned(),
-            state: ["joint_position", "joint_velocity", "eef"]
-                .map(|name| (name.to_owned(), JOINTS))
-                .to_vec(),
-            cameras: if self.height > 0 {
-                vec![camera]
-            } else {
-                Vec::new()
-            },
-            action: ActionSpec {
-                names: (0..JOINTS).map(|joint| format!("joint{joint}")).collect(),
-                low: vec![-1.0; JOINTS],
-                high: vec![1.0; JOINTS],
-                grid: Vec::new(),
-            },
-            discrete: None,
             control_hz: 30,
-            is_control_hz_assumed: false,
-            max_episode_steps: 300,
-            language: "push".to_owned(),
-            ends_on_success: true,
-            decimation: 1,
             sim_dt: 1.0 / 30.0,
+            ..bridge::env(
+                cameras,
+                [self.height, self.width],
+                &STATES.map(|name| (name, JOINTS)),
+            )
+        }
+    }
+
+    fn plan(
+        &self,
+        num_envs: usize,
+        dataset: Option<DatasetPlan>,
+        video: Option<VideoPlan>,
+    ) -> RecordPlan {
+        RecordPlan {
+            dataset,
+            video,
+            num_envs,
+            env: self.env(),
         }
     }
 
     fn observation(&self, step: usize) -> Observation {
         let wave = |joint: usize| ((step * (joint + 1)) as f32 * 0.01).sin();
         let values: Vec<f32> = (0..JOINTS).map(wave).collect();
-        let state = self
-            .env()
-            .state
-            .into_iter()
-            .map(|(name, _)| (name, values.clone()));
-        let sim_state = ["joint_position", "joint_velocity"];
-        let sim_state =
-            sim_state.map(|name| (format!("articulation/robot/{name}"), values.clone()));
+        let state = STATES.map(|name| (name.to_owned(), values.clone()));
+        let sim_state = ["joint_position", "joint_velocity"]
+            .map(|name| (format!("articulation/robot/{name}"), values.clone()));
         let frame = self.frames.get(step % self.frames.len().max(1));
         Observation {
-            state: state.collect(),
+            state: BTreeMap::from(state),
             video: frame
                 .map(|frame| ("front".to_owned(), frame.clone()))
                 .into_iter()

@@ -1,28 +1,26 @@
 //! Measures a compiled package or a TorchScript module for `benches/exported.py`.
 //!
 //! ```text
-//! bench_exported FILE.pt2|FILE.pt DIR   runs FILE once for each line of stdin on the inputs in DIR,
-//!                                       and prints a line with the seconds
+//! measure exported FILE.pt2|FILE.pt DIR   runs FILE once for each line of stdin on the inputs in
+//!                                         DIR, and prints a line with the seconds
 //! ```
 //! The actions must be those in DIR.
 
-use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
-use std::time::Instant;
 
 use c10d::operators::InferenceMode;
 use c10d::package::{CompiledPackage, Signature, TensorLayout};
 use jobs::exported::{Machine, Package};
 use tch::{CModule, Device, Kind, Tensor};
 
+use crate::{Outcome, now, take};
+
 /// The inputs in the folder that `benches/exported_models.py` uses.
 const INPUTS: &str = "inputs.64.safetensors";
 
 /// Largest difference of an action, relative to the largest change from noise to actions.
 const TOLERANCE: f64 = 1e-4;
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// A form of the network.
 enum Module {
@@ -65,44 +63,34 @@ impl Module {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it measures time")]
-fn main() -> Outcome<()> {
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    let [file, folder] = &words[..] else {
-        return Err("usage: bench_exported FILE.pt2|FILE.pt DIR".into());
+pub fn main(words: &[&str]) -> Outcome<()> {
+    let [file, folder] = words else {
+        return Err("expected FILE.pt2|FILE.pt DIR".into());
     };
     let _mode = InferenceMode::begin();
     let tensors = Tensor::read_safetensors(Path::new(folder).join(INPUTS))?;
-    let take = |name: &str| {
-        let found = tensors.iter().find(|(found, _)| found == name);
-        found
-            .map(|(_, tensor)| tensor.shallow_clone())
-            .ok_or_else(|| format!("there is no `{name}`"))
-    };
-    let (noise, wanted) = (take("noise")?, take("actions")?);
+    let (noise, wanted) = (take(&tensors, "noise")?, take(&tensors, "actions")?);
     let inputs = [
-        take("pixel_values")?.unsqueeze(0),
-        take("state")?,
+        take(&tensors, "pixel_values")?.unsqueeze(0),
+        take(&tensors, "state")?,
         noise.shallow_clone(),
     ];
     let module = Module::open(Path::new(file), &inputs)?;
-    let largest = |difference: Tensor| {
-        difference
-            .abs()
-            .max()
-            .to_kind(Kind::Double)
-            .double_value(&[])
-    };
     let off = largest(module.run(&inputs)? - &wanted) / largest(&wanted - &noise);
     if off > TOLERANCE {
         return Err(format!("actions differ by {off}, at most {TOLERANCE} is expected").into());
     }
     for line in io::stdin().lock().lines() {
         line?;
-        let begin = Instant::now();
+        let begin = now();
         let _actions = module.run(&inputs)?;
         println!("[{}]", begin.elapsed().as_secs_f64());
         io::stdout().flush()?;
     }
     Ok(())
+}
+
+fn largest(difference: Tensor) -> f64 {
+    let largest = difference.abs().max();
+    largest.to_kind(Kind::Double).double_value(&[])
 }

@@ -1,7 +1,38 @@
-//! The sizes of the network that are measured. All have the released depth, horizon and number of
-//! steps, and therefore the same number of operators.
+//! The sizes of a network with random weights. All have the released depth, so that they launch the
+//! same number of operators.
 
 use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+
+/// Size of a network.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Size {
+    /// The released network: 3.14 B parameters.
+    Full,
+    /// About a quarter of the released widths: 160 M parameters.
+    #[value(name = "160m")]
+    Middle,
+    /// Widths of a few dozen: 1.5 M parameters.
+    Tiny,
+}
+
+impl Size {
+    /// Returns the configurations of the network and of its backbone. The token ids are those of
+    /// the small tokenizer.
+    pub fn configs(self) -> (ModelConfig, VlmConfig) {
+        let vlm = VlmConfig {
+            image_token_id: 668,
+            video_token_id: 669,
+            vision_start_token_id: 665,
+            vision_end_token_id: 666,
+            ..VlmConfig::released()
+        };
+        match self {
+            Self::Full => (ModelConfig::released(), vlm),
+            Self::Middle => MIDDLE.configs(vlm),
+            Self::Tiny => tiny(vlm),
+        }
+    }
+}
 
 /// Widths and heads of every part, from which the other sizes follow.
 struct Widths {
@@ -17,32 +48,24 @@ struct Widths {
     dit: [i64; 2],
 }
 
-/// Returns the configuration of `tiny` (widths of 32) or `160m` (about a quarter of the released
-/// widths); `None` for another name.
-pub fn of(size: &str) -> Option<(ModelConfig, VlmConfig)> {
-    let widths = match size {
-        "tiny" => Widths {
-            text: [32, 4, 8, 96],
-            mrope: [2, 1, 1],
-            vision: [32, 2, 64],
-            hidden: 32,
-            dit: [4, 8],
-        },
-        "160m" => Widths {
-            text: [512, 8, 64, 1536],
-            mrope: [12, 10, 10],
-            vision: [256, 8, 1024],
-            hidden: 256,
-            dit: [8, 48],
-        },
-        _ => return None,
-    };
-    Some(widths.configs())
-}
+const MIDDLE: Widths = Widths {
+    text: [512, 8, 64, 1536],
+    mrope: [12, 10, 10],
+    vision: [256, 8, 1024],
+    hidden: 256,
+    dit: [8, 48],
+};
+
+const TINY: Widths = Widths {
+    text: [48, 4, 16, 96],
+    mrope: [4, 2, 2],
+    vision: [24, 2, 48],
+    hidden: 40,
+    dit: [4, 10],
+};
 
 impl Widths {
-    fn configs(&self) -> (ModelConfig, VlmConfig) {
-        let vlm = VlmConfig::released();
+    fn configs(&self, vlm: VlmConfig) -> (ModelConfig, VlmConfig) {
         let [width, heads, head_dim, intermediate_size] = self.text;
         let text = TextConfig {
             hidden_size: width,
@@ -82,21 +105,26 @@ impl Widths {
             },
             ..released
         };
-        let ids = [668, 669, 665, 666];
-        let [
-            image_token_id,
-            video_token_id,
-            vision_start_token_id,
-            vision_end_token_id,
-        ] = ids;
         let vlm = VlmConfig {
-            image_token_id,
-            video_token_id,
-            vision_start_token_id,
-            vision_end_token_id,
             text,
             vision,
+            ..vlm
         };
         (model, vlm)
     }
+}
+
+/// Shortens what else takes time: position tables, states, actions, and chunks.
+fn tiny(vlm: VlmConfig) -> (ModelConfig, VlmConfig) {
+    let (model, mut vlm) = TINY.configs(vlm);
+    vlm.vision.num_position_embeddings = 144;
+    let model = ModelConfig {
+        max_state_dim: 20,
+        max_action_dim: 18,
+        action_horizon: 16,
+        max_seq_len: 64,
+        max_num_embodiments: 3,
+        ..model
+    };
+    (model, vlm)
 }

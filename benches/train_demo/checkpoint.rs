@@ -1,6 +1,5 @@
 //! Writes the trained network as a model directory in the released layout.
 
-use std::error::Error;
 use std::path::Path;
 
 use gr00t::write::write_config;
@@ -8,6 +7,7 @@ use gr00t::{ModelConfig, Named, VlmConfig, write_checkpoint};
 use serde_json::{Map, Value, json};
 use tch::Kind;
 
+use crate::Outcome;
 use crate::network::{ACTION, CHUNK, EDGE, STATE};
 use crate::scale;
 
@@ -30,7 +30,7 @@ pub fn write(
     named: &Named,
     (model, vlm): (&ModelConfig, &VlmConfig),
     vlm_from: &Path,
-) -> Result<(), Box<dyn Error>> {
+) -> Outcome<()> {
     let vlm_dir = dir.join("vlm");
     std::fs::create_dir_all(&vlm_dir)?;
     write_checkpoint(dir, named, Kind::Float, model)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::Outcome;
+use crate::Outcome;
 
 /// The file that lists the cameras of an embodiment.
 const PROCESSOR: &str = "processor_config.json";

@@ -2,7 +2,7 @@
 //! images in host memory to actions in host memory. Prints one JSON object per line.
 //!
 //! ```text
-//! bench_gpu DIR --device cuda:0 --cameras 1,2,4 --batches 1,8,32 --seconds 2 --inputs OUT
+//! measure gpu DIR --device cuda:0 --cameras 1,2,4 --batches 1,8,32 --seconds 2 --inputs OUT
 //! ```
 //!
 //! Each row contains the memory of libtorch's allocator: the bytes of tensors (`allocated`), the
@@ -14,22 +14,21 @@
 //! actions, one sample for each number of cameras, so that another program can compute the same and
 //! compare.
 
-use std::error::Error;
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use c10d::cuda;
+use c10d::operators::InferenceMode;
 use clap::Parser;
 use serde_json::{Value, json};
-use tch::{Cuda, Device};
+use tch::{Device, Kind};
+
+use crate::{Outcome, load, now, synchronize};
 
 mod infer;
-mod load;
 mod memory;
 mod robot;
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Measure loading and inference of a GR00T checkpoint.
 #[derive(Parser)]
@@ -59,21 +58,15 @@ struct Arguments {
     inputs: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    match measure(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(err) => {
-            eprintln!("bench_gpu: {err}");
-            ExitCode::FAILURE
-        }
-    }
+pub fn main(words: &[&str]) -> Outcome<()> {
+    measure(&Arguments::parse_from(words))
 }
 
 fn measure(arguments: &Arguments) -> Outcome<()> {
     let device = device(&arguments.device)?;
     say(&facts(device)?);
     for _ in 0..arguments.loads {
-        say(&load::measure(&arguments.folder, device)?);
+        say(&loading(&arguments.folder, device)?);
     }
     for &cameras in &arguments.cameras {
         let folder = robot::with_cameras(&arguments.folder, cameras)?;
@@ -121,16 +114,33 @@ fn facts(device: Device) -> Outcome<Value> {
     )
 }
 
-/// Waits until the device has completed all queued work.
-fn synchronize(device: Device) {
-    if let Device::Cuda(index) = device {
-        Cuda::synchronize(index as i64);
-    }
+/// Loads the checkpoint, from the page cache if it is there, and drops it.
+fn loading(folder: &Path, device: Device) -> Outcome<Value> {
+    let _mode = InferenceMode::begin();
+    synchronize(device);
+    let begin = now();
+    let (named, _) = load::checkpoint(folder, device, Kind::BFloat16)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let bytes: usize = named
+        .iter()
+        .map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes())
+        .sum();
+    Ok(json!({
+        "what": "load", "seconds": seconds, "bytes": bytes, "tensors": named.len(),
+        "files_bytes": size(folder)?,
+    }))
 }
 
-#[expect(clippy::disallowed_methods, reason = "it measures time")]
-fn now() -> Instant {
-    Instant::now()
+/// Returns the total size of the shards in bytes.
+fn size(folder: &Path) -> Outcome<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "safetensors") {
+            total += fs::metadata(path)?.len();
+        }
+    }
+    Ok(total)
 }
 
 /// Returns the median in milliseconds; 0 for an empty list.

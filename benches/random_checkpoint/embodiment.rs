@@ -6,9 +6,8 @@ use serde_json::{Map, Value, json};
 /// Processor and statistics of the committed golden case. The checkpoint of another embodiment is
 /// derived from them.
 const PROCESSOR: &str =
-    include_str!("../../../tests/fixtures/gr00t/case_a_single/processor_config.json");
-const STATISTICS: &str =
-    include_str!("../../../tests/fixtures/gr00t/case_a_single/statistics.json");
+    include_str!("../../tests/fixtures/gr00t/case_a_single/processor_config.json");
+const STATISTICS: &str = include_str!("../../tests/fixtures/gr00t/case_a_single/statistics.json");
 
 /// LIBERO's state as robosuite reports it over the workspace of a table: position in m, axis-angle
 /// rotation in rad, fingers in m.

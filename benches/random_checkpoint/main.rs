@@ -2,7 +2,7 @@
 //! measurements.
 //!
 //! ```text
-//! cargo run --release --example random_checkpoint -- --size full --out DIR
+//! cargo bench --bench random_checkpoint -- --size full --out DIR
 //!     [--dtype bf16] [--seed 0] [--embodiment libero_sim]
 //! ```
 //!
@@ -32,10 +32,7 @@ macro_rules! golden {
     ($name:literal) => {
         (
             $name,
-            include_str!(concat!(
-                "../../../tests/fixtures/gr00t/case_a_single/",
-                $name
-            )),
+            include_str!(concat!("../../tests/fixtures/gr00t/case_a_single/", $name)),
         )
     };
 }
@@ -81,7 +78,9 @@ enum Dtype {
 }
 
 fn main() -> ExitCode {
-    match write(&Arguments::parse()) {
+    // `cargo bench` adds `--bench`.
+    let words = std::env::args().filter(|word| word != "--bench");
+    match write(&Arguments::parse_from(words)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("random_checkpoint: {err}");

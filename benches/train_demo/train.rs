@@ -5,13 +5,14 @@
 //! (0.999 - b) / 0.999 with b from Beta(1.5, 1), as in the reference: early times are more
 //! frequent.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gr00t::model::{Features, Gr00t, NoTap, Robot};
 use gr00t::processor::Prompts;
 use gr00t::{ModelConfig, Named, VlmConfig, Weights, write_checkpoint};
+use runtime::env::Lockstep;
+use runtime::env::mujoco::{self, MujocoConfig};
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::auxiliary::Auxiliary;
@@ -19,7 +20,7 @@ use crate::batch::Samples;
 use crate::curve::{self, Curve};
 use crate::noise::Rng;
 use crate::optimiser::Optimiser;
-use crate::{checkpoint, network, start};
+use crate::{Outcome, VLM, checkpoint, network, start};
 
 /// Largest time of the flow, as in the reference.
 const LAST_TIME: f64 = 0.999;
@@ -33,32 +34,47 @@ const ROW_STEPS: i64 = 50;
 /// Number of warm-up steps of the learning rate.
 const WARM_UP: f64 = 100.0;
 
-/// The parameters of a training.
+/// Interval at which the state is saved.
+const SAVE_EVERY: Duration = Duration::from_secs(120);
+
+#[derive(clap::Args)]
 pub struct Plan {
-    /// Folder with the samples of [`crate::collect`].
-    pub samples: PathBuf,
-    /// The tasks, with their instructions.
-    pub tasks: Vec<(String, String)>,
-    /// Folder with the tokenizer.
-    pub vlm: PathBuf,
+    /// Folder of the samples.
+    #[arg(long, default_value = "outputs/train_demo")]
+    samples: PathBuf,
+    /// Tasks to train on.
+    #[arg(long, value_delimiter = ',', default_value = "reach,push")]
+    tasks: Vec<String>,
+    /// Folder with `config.json` (token ids, vocabulary), tokenizer and chat template.
+    #[arg(long, default_value = VLM)]
+    vlm: PathBuf,
     /// Model directory to write.
-    pub out: PathBuf,
-    /// Folder of the curve and of the saved state.
-    pub work: PathBuf,
-    /// Model directory to start from instead of random weights.
-    pub weights: Option<PathBuf>,
-    /// Duration of the training.
-    pub time: Duration,
-    /// Number of samples of each task in a step.
-    pub batch: usize,
-    /// Number of noise draws for each sample in a step.
-    pub draws: usize,
-    /// Maximum learning rate.
-    pub learning_rate: f64,
-    /// Seed of all random numbers.
-    pub seed: u64,
-    /// Interval at which the state is saved.
-    pub save_every: Duration,
+    #[arg(long, default_value = "outputs/train_demo/model")]
+    out: PathBuf,
+    /// Folder for the curve and the state that training resumes from.
+    #[arg(long, default_value = "outputs/train_demo/run")]
+    work: PathBuf,
+    /// Model directory to start from, instead of random weights.
+    #[arg(long)]
+    weights: Option<PathBuf>,
+    /// Training time in minutes.
+    #[arg(long, default_value_t = 60.0)]
+    minutes: f64,
+    /// Samples of each task per step.
+    #[arg(long, default_value_t = 32)]
+    batch: usize,
+    /// Noise draws for each sample per step.
+    #[arg(long, default_value_t = 2)]
+    draws: usize,
+    /// Peak learning rate.
+    #[arg(long, default_value_t = 2e-3)]
+    learning_rate: f64,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Number of libtorch threads.
+    #[arg(long, default_value_t = 1)]
+    threads: i32,
 }
 
 /// Flow loss, auxiliary loss, and the four distances of [`Auxiliary::loss`] in centimetres; NaN for
@@ -75,11 +91,9 @@ struct Training {
 }
 
 /// Trains for the duration of the plan, with a cosine schedule of the learning rate.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an example that runs for a given time"
-)]
-pub fn run(plan: &Plan) -> Result<(), Box<dyn Error>> {
+#[expect(clippy::disallowed_methods, reason = "it runs for a given time")]
+pub fn run(plan: &Plan) -> Outcome<()> {
+    tch::set_num_threads(plan.threads);
     std::fs::create_dir_all(&plan.work)?;
     tch::manual_seed(plan.seed.cast_signed());
     let mut training = Training::new(plan)?;
@@ -92,8 +106,11 @@ pub fn run(plan: &Plan) -> Result<(), Box<dyn Error>> {
     let mut curve = Curve::open(&table)?;
     let mut rng = Rng::new(plan.seed);
     let (begun, mut saved, mut sums) = (Instant::now(), Instant::now(), Vec::new());
-    while begun.elapsed() < plan.time {
-        let part = begun.elapsed().as_secs_f64() / plan.time.as_secs_f64();
+    loop {
+        let part = begun.elapsed().as_secs_f64() / (plan.minutes * 60.0);
+        if part >= 1.0 {
+            break;
+        }
         let warm = ((training.optimiser.steps() + 1) as f64 / WARM_UP).min(1.0);
         let rate = plan.learning_rate * warm * (0.5 + 0.5 * (std::f64::consts::PI * part).cos());
         sums.push(training.step(plan, rate, &mut rng)?);
@@ -104,17 +121,11 @@ pub fn run(plan: &Plan) -> Result<(), Box<dyn Error>> {
                 rate,
             ];
             row.extend(mean(&sums));
-            println!(
-                "{}",
-                row.iter()
-                    .map(|value| format!("{value:.4}"))
-                    .collect::<Vec<_>>()
-                    .join(" ")
-            );
+            println!("{}", shown(&row));
             curve.add(&row)?;
             sums.clear();
         }
-        if saved.elapsed() >= plan.save_every {
+        if saved.elapsed() >= SAVE_EVERY {
             Tensor::save_multi(&training.optimiser.state(), &state)?;
             training.write(plan)?;
             saved = Instant::now();
@@ -128,13 +139,14 @@ pub fn run(plan: &Plan) -> Result<(), Box<dyn Error>> {
 }
 
 impl Training {
-    fn new(plan: &Plan) -> Result<Self, Box<dyn Error>> {
+    fn new(plan: &Plan) -> Outcome<Self> {
         let model = network::model();
         let vlm = network::vlm(&VlmConfig::read(&plan.vlm.join("config.json"))?);
         let prompts = Prompts::read(&plan.vlm, true)?;
         let mut tasks = Vec::new();
-        for (task, words) in &plan.tasks {
-            let prompt = prompts.tokens(words, &[network::TOKENS; network::CAMERAS])?;
+        for task in &plan.tasks {
+            let prompt =
+                prompts.tokens(&instruction(task)?, &[network::TOKENS; network::CAMERAS])?;
             let samples = Samples::read(&plan.samples.join(task), prompt)?;
             println!(
                 "{task}: {} samples, {} held out",
@@ -166,7 +178,7 @@ impl Training {
 
     /// Makes one step on a batch of every task. Returns its losses and distances, averaged over the
     /// tasks.
-    fn step(&mut self, plan: &Plan, rate: f64, rng: &mut Rng) -> Result<Told, Box<dyn Error>> {
+    fn step(&mut self, plan: &Plan, rate: f64, rng: &mut Rng) -> Outcome<Told> {
         let (mut losses, mut told) = (Vec::new(), Vec::new());
         for samples in &self.tasks {
             let from = &samples.training;
@@ -183,12 +195,7 @@ impl Training {
     }
 
     /// Returns the loss of these samples, with the values to report.
-    fn loss(
-        &self,
-        samples: &Samples,
-        chosen: &[usize],
-        draws: usize,
-    ) -> Result<(Tensor, Told), Box<dyn Error>> {
+    fn loss(&self, samples: &Samples, chosen: &[usize], draws: usize) -> Outcome<(Tensor, Told)> {
         let wanted = samples.wanted(chosen);
         let inputs = samples.inputs(chosen);
         let features = self.network.features(&inputs, &mut NoTap)?;
@@ -200,35 +207,26 @@ impl Training {
             embodiment_id: &inputs.embodiment_id,
         };
         let flow = self.flow(&features, &robot, &wanted.actions, draws)?;
-        let distances = Vec::<f32>::try_from(&distances)?
-            .into_iter()
-            .map(f64::from)
-            .collect::<Vec<_>>();
-        let distances = match distances[..] {
-            [goal, object, goal_from_hand, object_from_hand] => {
-                [goal, object, goal_from_hand, object_from_hand]
-            }
-            [goal, goal_from_hand] => [goal, f64::NAN, goal_from_hand, f64::NAN],
-            _ => [f64::NAN; 4],
-        };
-        let [a, b, c, d] = distances;
-        let told = [flow.double_value(&[]), places.double_value(&[]), a, b, c, d];
+        // Without an object there are only the distances to the goal.
+        let every = if samples.has_object { 1 } else { 2 };
+        let mut told = [f64::NAN; 6];
+        (told[0], told[1]) = (flow.double_value(&[]), places.double_value(&[]));
+        for (at, distance) in Vec::<f32>::try_from(&distances)?.into_iter().enumerate() {
+            told[2 + at * every] = f64::from(distance);
+        }
         Ok((flow + places, told))
     }
 
     /// Prints the losses and distances on held-out episodes.
-    fn hold_out(&self, plan: &Plan) -> Result<(), Box<dyn Error>> {
+    fn hold_out(&self, plan: &Plan) -> Outcome<()> {
         let _no_grad = tch::no_grad_guard();
-        for (samples, (task, _)) in self.tasks.iter().zip(&plan.tasks) {
+        for (samples, task) in self.tasks.iter().zip(&plan.tasks) {
             let batches: Vec<_> = samples.held_out.chunks(plan.batch).collect();
             let told = batches
                 .iter()
                 .map(|batch| self.loss(samples, batch, plan.draws).map(|(_, told)| told));
             let told = mean(&told.collect::<Result<Vec<_>, _>>()?);
-            println!(
-                "held out, {task}: {}",
-                told.map(|value| format!("{value:.4}")).join(" ")
-            );
+            println!("held out, {task}: {}", shown(&told));
         }
         Ok(())
     }
@@ -239,7 +237,7 @@ impl Training {
         robot: &Robot<'_>,
         actions: &Tensor,
         draws: usize,
-    ) -> Result<Tensor, Box<dyn Error>> {
+    ) -> Outcome<Tensor> {
         let conditions = self
             .network
             .head()
@@ -263,23 +261,15 @@ impl Training {
     }
 
     /// Writes a checkpoint with the averaged weights.
-    fn write(&self, plan: &Plan) -> Result<(), Box<dyn Error>> {
-        let average = |name: &str| {
-            self.optimiser
-                .averages()
-                .find(|(found, _)| *found == name)
-                .map(|(_, tensor)| tensor)
-        };
+    fn write(&self, plan: &Plan) -> Outcome<()> {
         let pick = |(name, tensor): &(String, Tensor)| {
-            (name.clone(), average(name).unwrap_or(tensor).detach())
+            let average = self.optimiser.averages().find(|(found, _)| found == name);
+            let tensor = average.map_or(tensor, |(_, tensor)| tensor);
+            (name.clone(), tensor.detach())
         };
         let named: Named = self.all.iter().map(pick).collect();
-        checkpoint::write(
-            &plan.out,
-            &named,
-            (&self.configs.0, &self.configs.1),
-            &plan.vlm,
-        )
+        let (model, vlm) = &self.configs;
+        checkpoint::write(&plan.out, &named, (model, vlm), &plan.vlm)
     }
 }
 
@@ -288,7 +278,7 @@ fn first(
     plan: &Plan,
     (model, vlm): (&ModelConfig, &VlmConfig),
     tasks: &[Samples],
-) -> Result<PathBuf, Box<dyn Error>> {
+) -> Outcome<PathBuf> {
     let dir = plan.work.join("start");
     std::fs::create_dir_all(&dir)?;
     let patches: Vec<_> = tasks
@@ -309,6 +299,18 @@ fn first(
 fn times(rows: i64) -> Tensor {
     let b = Tensor::rand([rows], (Kind::Float, Device::Cpu)).pow_tensor_scalar(1.0 / 1.5);
     ((LAST_TIME - b) / LAST_TIME).clamp(0.0, LAST_TIME)
+}
+
+/// Returns the instruction of a task's environment.
+fn instruction(task: &str) -> Outcome<String> {
+    let config = MujocoConfig::new(task);
+    let env = Lockstep::new(|answers| mujoco::make(config, &serde_json::Map::new(), answers))?;
+    Ok(env.spec().language.clone())
+}
+
+fn shown(values: &[f64]) -> String {
+    let values: Vec<_> = values.iter().map(|value| format!("{value:.4}")).collect();
+    values.join(" ")
 }
 
 /// Returns the mean of each value, without NaN.

@@ -2,18 +2,17 @@
 //! network in eager PyTorch.
 //!
 //! ```text
-//! bench_policy make tiny|160m DIR   writes a model directory with random weights, inputs, and the
-//!                                   actions that they lead to
-//! bench_policy inputs DIR           writes inputs and actions for the model directory that is there
-//! bench_policy run DIR              reads a number of patches from each line of stdin, and prints
-//!                                   a line with the seconds of each part
+//! measure policy make tiny|160m DIR   writes a model directory with random weights, inputs, and
+//!                                     the actions that they lead to
+//! measure policy inputs DIR           writes inputs and actions for the model directory there
+//! measure policy run DIR              reads a number of patches from each line of stdin, and
+//!                                     prints a line with the seconds of each part
 //! ```
 //!
 //! The parts are the vision tower, the language model, the conditions (self-attention over the
 //! features, state encoder), and the sampler (keys and values of cross attention, four steps).
 
 use std::cell::Cell;
-use std::error::Error;
 use std::fmt::Arguments;
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -21,12 +20,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use c10d::operators::InferenceMode;
+use clap::ValueEnum;
 use gr00t::inputs::BatchInputs;
 use gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
 use gr00t::{ModelConfig, VlmConfig, Weights};
 use tch::{Device, Kind, Tensor};
 
+use crate::{Outcome, now, take};
+
 mod make;
+#[path = "../../random_checkpoint/sizes.rs"]
 mod sizes;
 
 /// Numbers of patches of the single, square image.
@@ -34,23 +37,18 @@ const PATCHES: [i64; 2] = [64, 256];
 /// Number of Euler steps, as in the released model.
 const STEPS: i64 = 4;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
-
-fn main() -> Outcome<()> {
-    let words: Vec<_> = std::env::args().skip(1).collect();
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
+pub fn main(words: &[&str]) -> Outcome<()> {
     let _mode = InferenceMode::begin();
-    match words[..] {
+    match *words {
         ["make", size, dir] => make(size, Path::new(dir)),
         ["inputs", dir] => inputs(Path::new(dir)),
         ["run", dir] => run(Path::new(dir)),
-        _ => Err("usage: bench_policy make tiny|160m DIR, bench_policy inputs DIR, or bench_policy run DIR".into()),
+        _ => Err("expected make tiny|160m DIR, inputs DIR, or run DIR".into()),
     }
 }
 
 fn make(size: &str, dir: &Path) -> Outcome<()> {
-    let (model, vlm) =
-        sizes::of(size).ok_or_else(|| format!("size is {size}, expected tiny or 160m"))?;
+    let (model, vlm) = sizes::Size::from_str(size, false)?.configs();
     fs::create_dir_all(dir.join("vlm"))?;
     fs::write(dir.join("config.json"), model.to_json().to_string())?;
     fs::write(dir.join("vlm/config.json"), vlm.to_json().to_string())?;
@@ -89,17 +87,16 @@ fn run(dir: &Path) -> Outcome<()> {
 }
 
 /// Returns the seconds of vision, language, conditions and sampler.
-#[expect(clippy::disallowed_methods, reason = "it measures time")]
 fn seconds(network: &Gr00t, sample: &Sample) -> Outcome<[f64; 4]> {
     let (mut vision, mut condition) = (
         Moment::of("vision.merger"),
         Moment::of("head.state_features"),
     );
-    let begin = Instant::now();
+    let begin = now();
     let features = network.features(&sample.inputs, &mut vision)?;
-    let language = Instant::now();
+    let language = now();
     let _actions = sample.actions(network, &features, &mut condition)?;
-    let end = Instant::now();
+    let end = now();
     let (vision, condition) = (vision.passed()?, condition.passed()?);
     let parts = [
         vision - begin,
@@ -138,12 +135,7 @@ struct Sample {
 impl Sample {
     fn read(path: &Path) -> Outcome<Self> {
         let tensors = Tensor::read_safetensors(path)?;
-        let take = |name: &str| {
-            let found = tensors.iter().find(|(found, _)| found == name);
-            found
-                .map(|(_, tensor)| tensor.shallow_clone())
-                .ok_or_else(|| format!("there is no `{name}`"))
-        };
+        let take = |name| take(&tensors, name);
         let inputs = BatchInputs {
             input_ids: take("input_ids")?,
             attention_mask: take("attention_mask")?,
@@ -215,10 +207,9 @@ impl Tap for Moment {
         self.at.get().is_none()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "it measures time")]
     fn record(&mut self, name: Arguments<'_>, _value: &Tensor) {
         if name.as_str() == Some(self.name) {
-            self.at.set(Some(Instant::now()));
+            self.at.set(Some(now()));
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Measures round trips of Python environments and calls of a Python policy in its worker. Prints
+//! the microseconds of each as a JSON list, and checks what comes back.
+//!
+//! ```text
+//! measure bridge environment PYTHON ENVIRONMENT NUM_ENVS ENVS_PER_PROCESS ROUNDS
+//!     steps all copies, with images
+//! measure bridge policy PYTHON POLICY ROWS CALLS PAUSE
+//!     gives the policy two pictures of 224 × 224 and 64 numbers for each row, with a pause of so
+//!     many milliseconds before each call (benches/policy_bridge_policy.py)
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use runtime::env::python::{PythonConfig, make};
+use runtime::env::{
+    ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Lockstep, Observation, Render,
+};
+use runtime::policy::python::{PythonPolicy, PythonPolicySettings};
+use runtime::policy::{EpisodeReset, Lifeline, Policy as _, PolicyRow, RowNoise};
+use serde_json::{Map, json};
+use tch::Device;
+
+use crate::{Outcome, now};
+
+/// Rounds or calls before those that are measured.
+const WARM: usize = 30;
+/// Edge of a picture in pixels.
+const SIDE: u32 = 224;
+/// Observations that follow each other, as environments show new ones.
+const SETS: usize = 3;
+const CAMERAS: [&str; 2] = ["front", "wrist"];
+
+pub fn main(words: &[&str]) -> Outcome<()> {
+    let micros = match *words {
+        ["environment", python, environment, copies, each, rounds] => {
+            let args = json!({"environment": environment, "python": python,
+                              "max_episode_steps": 1_000_000,
+                              "envs_per_process": each.parse::<usize>()?});
+            environments(args, copies.parse()?, rounds.parse()?)?
+        }
+        ["policy", python, policy, rows, calls, pause] => {
+            let config = Map::from_iter([
+                ("policy".to_owned(), json!(policy)),
+                ("python".to_owned(), json!(python)),
+            ]);
+            let pause = Duration::from_millis(pause.parse()?);
+            policies(&config, rows.parse()?, calls.parse()?, pause)?
+        }
+        _ => return Err("expected environment or policy, see benches/measure/bridge.rs".into()),
+    };
+    println!("{}", json!(micros));
+    Ok(())
+}
+
+fn environments(args: serde_json::Value, num_envs: usize, rounds: usize) -> Outcome<Vec<f64>> {
+    let entry = json!({"name": "bridge", "arena_env_args": args, "policy_type": "zero_action",
+                       "num_episodes": 1});
+    let job = jobs::file::parse(&json!({"jobs": [entry]}))?.remove(0);
+    let mut env = Lockstep::new(|answers| make(&job, PythonConfig::new(num_envs), answers))?;
+    let resets: Vec<_> = (0..num_envs).map(|index| (EnvIndex(index), 0)).collect();
+    let seen = env.reset(&resets, Render::Yes).into_iter();
+    // The observations of a step are held until the next ones are there, as by a policy.
+    let mut seen: Vec<Observation> = seen.collect::<Result<_, _>>()?;
+    let mut micros = Vec::with_capacity(rounds);
+    for round in 0..WARM + rounds {
+        let action = vec![round as f32 / 1e6; env.spec().action.names.len()];
+        let actions: Vec<_> = (0..num_envs)
+            .map(|index| (EnvIndex(index), action.clone()))
+            .collect();
+        let begun = now();
+        let steps = env.step(&actions, Render::Yes).into_iter();
+        micros.push(begun.elapsed().as_secs_f64() * 1e6);
+        seen.clear();
+        for step in steps {
+            seen.push(step?.observation);
+        }
+        let is_of_step = |one: &Observation| {
+            one.state["state"][..2] == [round as f32 + 1.0, action[0]] && one.video.len() == 2
+        };
+        if !seen.iter().all(is_of_step) {
+            return Err("an observation is not that of its step".into());
+        }
+    }
+    Ok(micros.split_off(WARM))
+}
+
+fn policies(
+    config: &Map<String, serde_json::Value>,
+    num_rows: usize,
+    calls: usize,
+    pause: Duration,
+) -> Outcome<Vec<f64>> {
+    let settings = PythonPolicySettings::read(config)?;
+    let spec = env(&CAMERAS, [SIDE; 2], &[("state", 64)]);
+    let mut policy = PythonPolicy::start(settings, &spec, Device::Cpu, &Lifeline::alone())?;
+    let starts: Vec<_> = (0..num_rows).map(start).collect();
+    policy.reset(&starts);
+    let sets: Vec<Vec<PolicyRow>> = (0..SETS)
+        .map(|set| (0..num_rows).map(|row| seen(set, row)).collect())
+        .collect();
+    let mut micros = Vec::with_capacity(calls);
+    for call in 0..WARM + calls {
+        let set = call % SETS;
+        sleep(pause);
+        let begun = now();
+        let answers = policy.act(&sets[set])?;
+        micros.push(begun.elapsed().as_secs_f64() * 1e6);
+        for (row, answer) in answers.iter().enumerate() {
+            let pixel = f32::from(level(set, row));
+            let action = answer.chunk().and_then(|chunk| chunk.action(0));
+            if action.map(|action| &action[..3]) != Some(&[set as f32, pixel, pixel]) {
+                return Err(format!("call {call} has the actions of another: {answer:?}").into());
+            }
+        }
+    }
+    Ok(micros.split_off(WARM))
+}
+
+/// Returns an arm of seven joints with these cameras, all of one height and width, and states.
+pub fn env(cameras: &[&str], [height, width]: [u32; 2], states: &[(&str, usize)]) -> EnvSpec {
+    let camera = |name: &&str| CameraSpec {
+        name: (*name).to_owned(),
+        height,
+        width,
+    };
+    let state = |(name, width): &(&str, usize)| ((*name).to_owned(), *width);
+    EnvSpec {
+        name: "push".to_owned(),
+        state: states.iter().map(state).collect(),
+        cameras: cameras.iter().map(camera).collect(),
+        action: ActionSpec {
+            names: (0..7).map(|joint| format!("joint{joint}")).collect(),
+            low: vec![-1.0; 7],
+            high: vec![1.0; 7],
+            grid: Vec::new(),
+        },
+        discrete: None,
+        control_hz: 20,
+        is_control_hz_assumed: false,
+        max_episode_steps: 300,
+        language: "put the cube onto the plate".to_owned(),
+        ends_on_success: true,
+        decimation: 1,
+        sim_dt: 0.05,
+    }
+}
+
+fn start(row: usize) -> EpisodeReset {
+    EpisodeReset {
+        env: EnvIndex(row),
+        episode: row as u64,
+        seed: row as u64,
+    }
+}
+
+/// Returns the value of all pixels of a row.
+fn level(set: usize, row: usize) -> u8 {
+    (20 * set + row) as u8
+}
+
+fn seen(set: usize, row: usize) -> PolicyRow {
+    let mut observation = Observation::empty();
+    let mut state = vec![0.0; 64];
+    state[0] = set as f32;
+    observation.state.insert("state".to_owned(), state);
+    observation.language = "put the cube onto the plate".into();
+    for camera in CAMERAS {
+        let frame = Frame {
+            height: SIDE,
+            width: SIDE,
+            rgb: Bytes::from(vec![level(set, row); (SIDE * SIDE * 3) as usize]),
+        };
+        observation.video.insert(camera.to_owned(), frame);
+    }
+    PolicyRow {
+        env: EnvIndex(row),
+        observation: Arc::new(observation),
+        continues: None,
+        noise: RowNoise::default(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "as environments pause a policy")]
+fn sleep(pause: Duration) {
+    std::thread::sleep(pause);
+}
