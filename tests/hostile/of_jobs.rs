@@ -10,40 +10,9 @@ use jobs::{file, journal, secrets, trust};
 use rig::hostile::Target;
 use serde_json::Value;
 
-/// Tokens of jobs files and plans.
-const OF_JOBS: &[&[u8]] = &[
-    b"\"jobs\":",
-    b"\"name\":",
-    b"\"arena_env_args\":",
-    b"\"num_episodes\":",
-    b"\"num_rebuilds\":",
-    b"\"total_num_envs\":",
-    b"\"rollout_epoch\":",
-    b"\"length\":{\"episodes\":",
-    b"\"only\":\"0-9\"",
-    b"\"variations\":",
-    b"\"grid\":",
-    b"\"variant\":{\"of\":",
-    b"18446744073709551615",
-    b"-1",
-    b"null",
-    b"{}",
-    b"[]",
-    b"../",
-    b"\\u0000",
-];
-
 #[test]
 fn hostile_journal() {
-    let words: &[&[u8]] = &[
-        b"\"type\":\"episode\"",
-        b"\"job_index\":",
-        b"\"rank\":",
-        b"\"episode\":",
-        b"\n",
-        b"{}",
-    ];
-    Target::new("journal").dictionary(words).run(|input| {
+    Target::new("journal").run(|input| {
         let contents = journal::parse(input);
         let kinds: Vec<_> = contents.lines.iter().map(std::mem::discriminant).collect();
         (kinds, contents.damaged.len(), contents.torn == 0)
@@ -52,23 +21,7 @@ fn hostile_journal() {
 
 #[test]
 fn hostile_experiment() {
-    let words: &[&[u8]] = &[
-        b"runs:",
-        b"shared:",
-        b"environment: {type: ",
-        b"policy: *a",
-        b"&a",
-        b"<<: *a",
-        b"${shared.",
-        b"${oc.env:HOME}",
-        b"type:",
-        b"- name:",
-        b"a.b.c: ",
-        b"\n  ",
-        b"{}",
-        b"null",
-    ];
-    Target::new("experiment").dictionary(words).run(|input| {
+    Target::new("experiment").run(|input| {
         let text = std::str::from_utf8(input).ok()?;
         let changes: Vec<_> = ["shared.policy.remote_port=1", "runs.a.num_rebuilds=2"]
             .iter()
@@ -92,7 +45,7 @@ fn hostile_experiment() {
 
 #[test]
 fn hostile_jobs_file() {
-    Target::new("jobs_file").dictionary(OF_JOBS).run(|input| {
+    Target::new("jobs_file").run(|input| {
         let value: Value = serde_json::from_slice(input).ok()?;
         let jobs = file::parse(&value);
         if let Ok(jobs) = &jobs {
@@ -125,36 +78,24 @@ fn hostile_jobs_file() {
 #[test]
 fn hostile_plan() {
     let folder = RunFolder::new(Path::new("run"));
-    Target::new("plan")
-        .dictionary(OF_JOBS)
-        .run(|input| match RunPlan::parse(&folder, input) {
-            Ok(plan) => {
-                assert!(
-                    plan.jobs
-                        .iter()
-                        .all(|job| folder.job(&job.name).parent() == Some(folder.root()))
-                );
-                assert!(Difference::between(&plan, &plan).is_none());
-                let uses = trust::uses(&plan.jobs, plan.model_server.as_ref()).len();
-                (discriminant(&Ok::<(), ()>(())), plan.jobs.len(), uses)
-            }
-            Err(err) => (discriminant(&Err::<(), ()>(())), err.to_string().len(), 0),
-        });
+    Target::new("plan").run(|input| match RunPlan::parse(&folder, input) {
+        Ok(plan) => {
+            assert!(
+                plan.jobs
+                    .iter()
+                    .all(|job| folder.job(&job.name).parent() == Some(folder.root()))
+            );
+            assert!(Difference::between(&plan, &plan).is_none());
+            let uses = trust::uses(&plan.jobs, plan.model_server.as_ref()).len();
+            (discriminant(&Ok::<(), ()>(())), plan.jobs.len(), uses)
+        }
+        Err(err) => (discriminant(&Err::<(), ()>(())), err.to_string().len(), 0),
+    });
 }
 
 #[test]
 fn hostile_moves() {
-    let words: &[&[u8]] = &[
-        b"../",
-        b"/etc/",
-        b"superseded/1/",
-        b".next/",
-        b"plan.json",
-        b"journal",
-        b"true",
-        b"false",
-    ];
-    Target::new("moves").dictionary(words).run(|input| {
+    Target::new("moves").run(|input| {
         let are_ours = are_moves_of_ours(input, Path::new("superseded/1"));
         assert!(!are_ours || !String::from_utf8_lossy(input).contains("../"));
         (are_ours, input.len())

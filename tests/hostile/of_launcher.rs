@@ -13,38 +13,22 @@ use rig::hostile::Target;
 
 #[test]
 fn hostile_hostlist() {
-    Target::new("hostlist")
-        .dictionary(&[b"[", b"]", b"-", b",", b"node", b"001-999999999", b"[0-9]"])
-        .run(|input| {
-            let Ok(list) = std::str::from_utf8(input) else {
-                return None;
-            };
-            Some(
-                hostlist::expand(list)
-                    .map(|hosts| hosts.len().min(64))
-                    .map_err(|err| std::mem::discriminant(&err)),
-            )
-        });
+    Target::new("hostlist").run(|input| {
+        let Ok(list) = std::str::from_utf8(input) else {
+            return None;
+        };
+        Some(
+            hostlist::expand(list)
+                .map(|hosts| hosts.len().min(64))
+                .map_err(|err| std::mem::discriminant(&err)),
+        )
+    });
 }
 
 /// Three connections in turn, answered by one store.
 #[test]
 fn hostile_store() {
-    let ops: Vec<[u8; 1]> = (0..=0x13).map(|op| [op]).collect();
-    let mut words: Vec<&[u8]> = ops.iter().map(|op| &op[..]).collect();
-    words.extend([
-        &b"\x01\0\0\0\0\0\0\0"[..],
-        b"\x02\0\0\0\0\0\0\0",
-        b"\x02\0\0\0\0\0\0\0/a",
-        b"\0\xce\xf7\x85\x3c",
-    ]);
-    words.extend([
-        &[0xff; 8][..],
-        b"\0\0\x80\0\0\0\0\0",
-        b"\0\0\x02\0\0\0\0\0",
-        b"9223372036854775807",
-    ]);
-    Target::new("store").dictionary(&words).run(|input| {
+    Target::new("store").run(|input| {
         let (mut table, mut at, mut outcome) = (StoreTable::with_limit(4096), 0, Vec::new());
         for client in (0..3).cycle() {
             match parse(&input[at..]) {
@@ -76,18 +60,8 @@ fn hostile_store() {
     reason = "a node counts from some `Instant`"
 )]
 fn hostile_rendezvous() {
-    let words: [&[u8]; 8] = [
-        b"\"me\"",
-        b"\"b\"",
-        b"18446744073709551615",
-        b"-1",
-        b"null",
-        b"[]",
-        b"{}",
-        b"4294967295",
-    ];
     let now = Instant::now();
-    Target::new("rendezvous").dictionary(&words).run(|input| {
+    Target::new("rendezvous").run(|input| {
         let state: RendezvousState = serde_json::from_slice(input)
             .ok()
             .filter(RendezvousState::is_plausible)?;

@@ -193,28 +193,6 @@ fn columns_of_many_edges_become_rows() {
 }
 
 #[test]
-#[ignore = "a measurement"]
-fn columns_of_sixty_megabytes_are_measured() {
-    for shape in [
-        vec![60, 1000, 1000],
-        vec![1_000_000, 60],
-        vec![2; 26],
-        [&[1; 63][..], &[60_000_000]].concat(),
-    ] {
-        let file = columns("|u1", &shape, vec![7; shape.iter().product()]);
-        #[expect(clippy::disallowed_methods, reason = "a measurement")]
-        let start = std::time::Instant::now();
-        npy::read(&file).unwrap();
-        eprintln!(
-            "{} edges, {} bytes: {:?}",
-            shape.len(),
-            file.len(),
-            start.elapsed()
-        );
-    }
-}
-
-#[test]
 fn refusals_have_the_words_of_python() {
     let text = |bytes: &[u8]| refusal(bytes).in_python();
     assert_eq!(refusal(&file("garbage.request.bin")).in_python(), "");
@@ -351,42 +329,5 @@ proptest! {
         let data: Vec<u8> = (0..shape.iter().product::<usize>() * size).map(|number| (number % 251) as u8).collect();
         let array = npy::read(&columns(descr, &shape, data.clone())).unwrap();
         prop_assert_eq!(array.data(), &by_indices(&shape, size, &data));
-    }
-
-    #[test]
-    fn a_text_that_is_peeked_at_is_the_one_that_is_read(
-        members in proptest::collection::vec(("[a-c]", values()), 0..6),
-        token in ".{0,20}",
-        at in 0usize..6,
-    ) {
-        let mut members: Vec<_> = members.into_iter().map(|(key, value)| (Key::Text(key), value)).collect();
-        members.insert(at.min(members.len()), (Key::Text("b".to_owned()), token.into()));
-        let bytes = Bytes::from(write(&Value::Map(members), Dialect::Kind));
-        let message = read(&bytes).unwrap().value;
-        prop_assert_eq!(peek_text(&bytes, "b"), message.get("b").and_then(Value::as_text));
-    }
-
-    #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = read(&bytes.into()).map_err(|err| err.in_python());
-    }
-
-    #[test]
-    fn a_damaged_message_is_read_or_refused(at in 0usize..400, with in any::<u8>(), cut in 0usize..400, which in 0usize..3) {
-        let name = ["get_action.response.bin", "legacy_get_action.response.bin", "get_modality_config.response.bin"][which];
-        let mut bytes = file(name).to_vec();
-        let at = at % bytes.len();
-        bytes[at] = with;
-        bytes.truncate(bytes.len() - cut % bytes.len());
-        let _ = read(&bytes.into()).map_err(|err| err.in_python());
-    }
-
-    #[test]
-    fn any_npy_header_is_read_or_refused(header in "[{}'():, a-z0-9<|]{0,80}") {
-        let mut npy = b"\x93NUMPY\x01\x00".to_vec();
-        npy.extend((header.len() as u16).to_le_bytes());
-        npy.extend(header.as_bytes());
-        npy.extend([0; 64]);
-        let _ = npy::read(&npy.into());
     }
 }

@@ -57,96 +57,25 @@ fn no_blocks_of_self_attention_are_none() {
     assert_eq!(model(&config).unwrap().vl_self_attention_cfg, None);
 }
 
+/// `model` or `vlm` and the pointer of a field, and its value instead of the released one.
 #[test]
-fn another_model_is_refused() {
-    let text = model(&json!({"model_type": "Gr00tN1d6"}))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        text,
-        "`model/config.json`: `model_type` is \"Gr00tN1d6\", expected \"Gr00tN1d7\""
-    );
-}
-
-#[test]
-fn a_field_of_the_wrong_type_is_named() {
-    let config = changed(
-        ModelConfig::released().to_json(),
-        "/diffusion_model_cfg/num_layers",
-        json!("32"),
-    );
-    let text = model(&config).unwrap_err().to_string();
-    assert_eq!(
-        text,
-        "`model/config.json`: `diffusion_model_cfg.num_layers` is \"32\", expected an integer from \
-         1 to 1024"
-    );
-}
-
-#[test]
-fn a_sinusoidal_position_is_not_guessed() {
-    let config = changed(
-        ModelConfig::released().to_json(),
-        "/diffusion_model_cfg",
-        json!({"num_layers": 4}),
-    );
-    let text = model(&config).unwrap_err().to_string();
-    assert_eq!(
-        text,
-        "`model/config.json`: `diffusion_model_cfg.positional_embeddings` is missing, expected null"
-    );
-}
-
-#[test]
-fn widths_that_do_not_fit_are_refused() {
-    let text = model(&changed(
-        ModelConfig::released().to_json(),
-        "/input_embedding_dim",
-        json!(1024),
-    ))
-    .unwrap_err();
-    assert!(
-        text.to_string()
-            .contains("`input_embedding_dim` is 1024, expected 1536"),
-        "{text}"
-    );
-    let config = changed(
-        VlmConfig::released().to_json(),
-        "/text_config/num_key_value_heads",
-        json!(5),
-    );
-    let text = vlm(&config).unwrap_err().to_string();
-    assert!(
-        text.contains("`text_config.num_key_value_heads` is 5, expected a divisor of 16 heads"),
-        "{text}"
-    );
-    let config = changed(
-        VlmConfig::released().to_json(),
-        "/text_config/rope_scaling/mrope_section",
-        json!([24, 20]),
-    );
-    let text = vlm(&config).unwrap_err().to_string();
-    assert!(
-        text.contains(
-            "`text_config.rope_scaling.mrope_section` is [24,20], expected three numbers"
-        ),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_backbone_of_another_width_is_refused() {
-    let mut backbone = VlmConfig::released();
-    backbone.text.hidden_size = 2560;
-    let refused = ModelConfig::released()
-        .check_backbone(Path::new(PATH), &backbone)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        refused.ends_with(
-            "`backbone_embedding_dim` is 2048, expected the backbone's hidden_size 2560"
-        )
-    );
+fn what_does_not_fit_is_refused_by_its_field() {
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/refusals.txt");
+    rig::cases::check(cases, |given| {
+        let (place, value) = given.split_once(" = ").unwrap();
+        let (which, pointer) = place.split_once(' ').unwrap();
+        let value = serde_json::from_str(value).unwrap();
+        let refused = match which {
+            "model" => {
+                let config = changed(ModelConfig::released().to_json(), pointer, value);
+                let vlm = VlmConfig::released();
+                model(&config).and_then(|model| model.check_backbone(Path::new(PATH), &vlm))
+            }
+            _ => vlm(&changed(VlmConfig::released().to_json(), pointer, value))
+                .and_then(|vlm| ModelConfig::released().check_backbone(Path::new(PATH), &vlm)),
+        };
+        refused.unwrap_err().to_string()
+    });
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -194,13 +123,5 @@ proptest! {
                 prop_assert!(refused.to_string().starts_with("`model/config.json`: `"), "{}", refused);
             }
         }
-    }
-
-    #[test]
-    fn any_text_is_an_error_with_the_file(text in ".{0,200}") {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), &text).unwrap();
-        let refused = ModelConfig::read(file.path()).unwrap_err().to_string();
-        prop_assert!(refused.contains(&file.path().display().to_string()));
     }
 }

@@ -308,30 +308,8 @@ mod tests {
 
     #[test]
     fn hostile_tokenizer() {
-        let words: &[&[u8]] = &[
-            b"\"type\":\"BPE\"",
-            b"\"type\":\"Split\"",
-            b"\"type\":\"ByteLevel\"",
-            b"\"type\":\"Sequence\"",
-            b"\"type\":\"Replace\"",
-            b"\"type\":\"TemplateProcessing\"",
-            b"\"Regex\":",
-            b"(a+)+$",
-            b"(?=",
-            b"\\p{L}",
-            b"\"merges\":[",
-            b"\"vocab\":{",
-            b"\"added_tokens\":[",
-            b"4294967295",
-            b"-1",
-            b"null",
-            b"true",
-            b"{",
-            b"[",
-        ];
         let path = Path::new("tokenizer.json");
         Target::new("tokenizer")
-            .dictionary(words)
             .longest(8192)
             .one_in(100)
             .run(|input| {

@@ -149,28 +149,11 @@ mod tests {
 
     #[test]
     fn hostile_safetensors() {
-        let words: &[&[u8]] = &[
-            b"\"dtype\":\"F32\"",
-            b"\"dtype\":\"BF16\"",
-            b"\"shape\":[",
-            b"\"data_offsets\":[",
-            b"\"__metadata__\":{",
-            b"18446744073709551615",
-            b"9223372036854775807",
-            b"-1",
-            b"0",
-            b"1e99",
-            b"[",
-            b"{",
-            b"null",
-        ];
-        Target::new("safetensors").dictionary(words).run(|input| {
-            match header(&mut &*input, input.len() as u64) {
-                Ok(json) => entries(&json, input.len() as u64)
-                    .map(|entries| entries.len())
-                    .map_err(kind),
-                Err(err) => Err(kind(err)),
-            }
+        Target::new("safetensors").run(|input| match header(&mut &*input, input.len() as u64) {
+            Ok(json) => entries(&json, input.len() as u64)
+                .map(|entries| entries.len())
+                .map_err(kind),
+            Err(err) => Err(kind(err)),
         });
     }
 

@@ -89,33 +89,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_kinds_are_told_in_one_text() {
-        let problems = [
-            Problem::Unexpected {
-                name: "c".to_owned(),
-            },
-            Problem::Missing {
-                name: "a".to_owned(),
-                shape: vec![2, 3],
-            },
-            Problem::Shape {
-                name: "b".to_owned(),
-                found: vec![4],
-                wanted: vec![5],
-            },
-            Problem::Type {
-                name: "d".to_owned(),
-                found: Dtype::I64,
-            },
-        ];
-        assert_eq!(
-            told(&problems),
-            "1 missing tensor: `a` [2, 3]; 2 wrong tensors: `b` is [4], expected [5], `d` is I64, \
-             expected F32, BF16, F16 or F64; 1 unexpected tensor: `c`"
-        );
-    }
-
-    #[test]
     fn a_long_list_is_cut() {
         let problems: Vec<_> = (0..25)
             .map(|at| Problem::Unexpected {

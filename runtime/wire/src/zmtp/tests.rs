@@ -1,6 +1,4 @@
-//! Tests with the bytes of libzmq, and with arbitrary ones.
-
-use proptest::prelude::*;
+//! Tests with the bytes of libzmq.
 
 use super::*;
 
@@ -128,13 +126,4 @@ fn a_huge_length_is_refused_when_it_is_promised() {
             most: 1000
         })
     );
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_are_heard_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), step in 1usize..50) {
-        let _ = hear(&bytes, step);
-        let _ = hear(&[&libzmq()[..104], &bytes].concat(), step);
-        let _ = Socket::Req.check_ready(b"READY", &bytes);
-    }
 }

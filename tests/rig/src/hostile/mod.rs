@@ -1,16 +1,17 @@
 //! Runs a parser on mutated inputs, for any length of time: cargo-fuzz without a nightly compiler.
 //!
 //! ```no_run
-//! let target = rig::hostile::Target::new("hostlist").dictionary(&[b"[", b"-", b"node"]);
+//! let target = rig::hostile::Target::new("hostlist");
 //! target.run(|input| input.len() % 7);
 //! ```
-//! Inputs are the files of `tests/hostile/corpus/<name>/`, unchanged and mutated. The return value
-//! of the function describes the parser's result for an input (the kind of error, the number of
-//! items). An input with a new result joins those that are mutated. That takes the place of a
-//! fuzzer's coverage.
+//! Inputs are the files of `tests/hostile/corpus/<name>/`, unchanged and mutated, with the tokens of
+//! `tests/hostile/dictionary/<name>`, a file as AFL and libFuzzer read them. The return value of the
+//! function describes the parser's result for an input (the kind of error, the number of items). An
+//! input with a new result joins those that are mutated. That takes the place of a fuzzer's
+//! coverage.
 //!
 //! The same build tries the same inputs in the same order. A panic, or an input that takes longer
-//! than [`Target::deadline`], fails the test and leaves the input in `target/hostile/`; add it to
+//! than [`DEADLINE`], fails the test and leaves the input in `target/hostile/`; add it to
 //! the corpus after the fix. After an abort, `target/hostile/<name>.at` has the number of the
 //! input, and `HOSTILE_SAVE=<number>` writes that input to a file before it is tried.
 //!
@@ -43,35 +44,33 @@ const LONGEST: usize = 4096;
 /// Maximum number of inputs that are kept because of a new result.
 const KEPT: usize = 4096;
 
-/// Default time limit for one input, far above what a loaded machine adds to microseconds.
+/// Time limit for one input, far above what a loaded machine adds to microseconds.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A parser of untrusted input.
 #[derive(Debug)]
 pub struct Target {
     name: &'static str,
-    dictionary: Vec<Vec<u8>>,
+    corpus: &'static str,
     longest: usize,
-    deadline: Duration,
     share: u64,
 }
 
 impl Target {
-    /// Creates a target with a name, which is also its folder in the corpus.
+    /// Creates a target with a name, which is also that of its corpus and dictionary.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
-            dictionary: Vec::new(),
+            corpus: name,
             longest: LONGEST,
-            deadline: DEADLINE,
             share: 1,
         }
     }
 
-    /// Sets tokens of the format, which mutations insert or overwrite with.
+    /// Takes corpus and dictionary of another target.
     #[must_use]
-    pub fn dictionary(mut self, words: &[&[u8]]) -> Self {
-        self.dictionary = words.iter().map(|word| word.to_vec()).collect();
+    pub fn corpus(mut self, name: &'static str) -> Self {
+        self.corpus = name;
         self
     }
 
@@ -79,13 +78,6 @@ impl Target {
     #[must_use]
     pub fn longest(mut self, bytes: usize) -> Self {
         self.longest = bytes;
-        self
-    }
-
-    /// Sets the time limit for one input; the default is 20 s.
-    #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
         self
     }
 
@@ -106,18 +98,14 @@ impl Target {
         reason = "the clock finds inputs that hang"
     )]
     pub fn run<O: Hash>(self, mut parse: impl FnMut(&[u8]) -> O) {
-        let corpus = self.corpus();
-        assert!(
-            !corpus.is_empty(),
-            "tests/hostile/corpus/{} has no file",
-            self.name
-        );
+        let (corpus, dictionary) = (inputs(self.corpus), dictionary(self.corpus));
+        assert!(!corpus.is_empty(), "{} has no corpus", self.corpus);
         let inputs =
             (number("HOSTILE_INPUTS").unwrap_or(INPUTS) / self.share).max(corpus.len() as u64);
         let save = number("HOSTILE_SAVE");
         let place = Place::of(self.name);
         let memory = memory::resident();
-        let mut mutator = Mutator::new(seed(self.name), &self.dictionary, self.longest);
+        let mut mutator = Mutator::new(seed(self.name), &dictionary, self.longest);
         let (mut known, mut pool) = (HashSet::new(), corpus);
         let seeds = pool.len();
         let mut slowest = (Duration::ZERO, 0);
@@ -146,7 +134,7 @@ impl Target {
                 }
             };
             assert!(
-                taken < self.deadline,
+                taken < DEADLINE,
                 "input {at} took {taken:?}, kept in {}",
                 place.save(&input).display()
             );
@@ -178,23 +166,47 @@ impl Target {
         );
         println!("{said}");
     }
+}
 
-    /// Returns the files of the corpus, sorted by name.
-    fn corpus(&self) -> Vec<Vec<u8>> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../hostile/corpus")
-            .join(self.name);
-        let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect();
-        paths.sort();
-        paths
-            .iter()
-            .map(|path| fs::read(path).expect("a file of the corpus is readable"))
-            .collect()
+/// Returns the files of a corpus, sorted by name.
+fn inputs(corpus: &str) -> Vec<Vec<u8>> {
+    let folder = tests().join("hostile/corpus").join(corpus);
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let inputs = paths.iter().map(fs::read);
+    inputs.map(Result::unwrap).collect()
+}
+
+/// Returns the tokens of a dictionary: lines of `"…"`, with `\\`, `\"` and `\xNN` in them.
+fn dictionary(name: &str) -> Vec<Vec<u8>> {
+    let path = tests().join("hostile/dictionary").join(name);
+    let text = fs::read_to_string(&path).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
+    text.lines().map(token).collect()
+}
+
+fn token(line: &str) -> Vec<u8> {
+    let quoted = line
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    let mut left = quoted.unwrap_or_else(|| panic!("`{line}` has no quotes"));
+    let mut bytes = Vec::new();
+    while let Some((plain, escaped)) = left.split_once('\\') {
+        bytes.extend(plain.bytes());
+        if let Some(digits) = escaped.strip_prefix('x') {
+            bytes.push(u8::from_str_radix(&digits[..2], 16).unwrap());
+            left = &digits[2..];
+        } else {
+            bytes.push(escaped.as_bytes()[0]);
+            left = &escaped[1..];
+        }
     }
+    bytes.extend(left.bytes());
+    bytes
+}
+
+fn tests() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// The files in which a run records its position and saves inputs.
@@ -206,7 +218,7 @@ struct Place {
 
 impl Place {
     fn of(name: &'static str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/hostile");
+        let folder = tests().join("../target/hostile");
         fs::create_dir_all(&folder).expect("target is writable");
         let at = File::create(folder.join(format!("{name}.at"))).expect("target is writable");
         Self { folder, name, at }

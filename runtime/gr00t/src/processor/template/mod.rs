@@ -260,214 +260,79 @@ mod tests {
         assert_eq!(read().unwrap().render(0, "").unwrap(), "d");
     }
 
-    #[test]
-    fn a_template_that_fails_or_never_ends_is_refused_by_file() {
-        for source in [
-            "{{ raise_exception('no') }}",
-            "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
-        ] {
-            let text = compile(source)
-                .unwrap()
-                .render(1, "x")
-                .unwrap_err()
-                .to_string();
-            assert!(text.starts_with("`chat_template.jinja`: "), "{text}");
-        }
-        assert!(compile("{% for %}").is_err());
-    }
-
-    /// Returns the reason why a template is refused.
-    fn refusal(source: &str) -> String {
-        let text = match compile(source).and_then(|template| template.render(1, "open the drawer"))
-        {
-            Ok(rendered) => panic!(
-                "{} bytes of {}",
-                rendered.len(),
-                &source[..source.len().min(200)]
-            ),
-            Err(err) => err.to_string(),
+    /// Returns the template of some lines, of which `@60 x` is 60 times `x`.
+    fn unfolded(lines: &str) -> String {
+        let unfold = |line: &str| {
+            let repeated = line.strip_prefix('@').and_then(|it| it.split_once(' '));
+            match repeated {
+                Some((times, part)) => part.repeat(times.parse().unwrap()),
+                None => line.to_owned(),
+            }
         };
-        assert!(
-            text.starts_with("`chat_template.jinja`: ") && text.len() < 1000,
-            "{text}"
-        );
-        text
+        lines.lines().map(unfold).collect()
     }
 
     #[test]
-    fn a_template_that_makes_more_than_it_may_is_refused() {
-        let doubled = |line: &str| line.repeat(60);
-        let too_much = [
-            "{{ 'a'|indent(99999999999) }}".to_owned(),
-            "{{ 'a'|indent(width=99999999999) }}".to_owned(),
-            "{{ [1]|tojson(99999999999) }}".to_owned(),
-            "{{ [1]|tojson(indent=99999999999) }}".to_owned(),
-            "{{ 'a' * 99999999 }}".to_owned(),
-            "{{ 99999999 * 'a' }}".to_owned(),
-            "{{ ('a') * 99999999 }}".to_owned(),
-            "{{ [1] * 99999999 }}".to_owned(),
-            "{% set x = 'a' %}{% set x = x * 99999999 %}{{ x }}".to_owned(),
-            "{% set x = [1] %}{% set x = x * 99999999 %}{{ x }}".to_owned(),
-            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = x ~ x %}") + "{{ x }}",
-            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = x + x %}") + "{{ x }}",
-            "{% set x = [1] %}".to_owned() + &doubled("{% set x = x + x %}") + "{{ x|length }}",
-            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = [x, x] %}") + "{{ x }}",
-            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = (x, x) %}") + "{{ x == x }}",
-            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = {'a': x, 'b': x} %}") + "{{ x|tojson }}",
-            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = dict(a=x, b=x) %}") + "{{ x }}",
-            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|replace('a', x) %}") + "{{ x }}",
-            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|list|join(x) %}") + "{{ x }}",
-            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|map('replace', 'a', x)|join(x) %}") + "{{ x }}",
-            "{% set x %}a{% endset %}".to_owned() + &doubled("{% set x %}{{ x }}{{ x }}{% endset %}") + "{{ x }}",
-            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}"
-                .to_owned(),
-            "{% macro f(n, x) %}{% if n %}{{ f(n - 1, x ~ x) }}{% endif %}{% endmacro %}{{ f(45, 'a') }}".to_owned(),
-            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}aaaaaaaaaaaaaaaaaaaa{% endmacro %}{{ f(40) }}"
-                .to_owned(),
-            "{% for a in range(99999) %}{% for b in range(99999) %}".to_owned() + &"a".repeat(60_000)
-                + "{% endfor %}{% endfor %}",
-            "{% set x = 'a'|upper %}".to_owned() + &doubled("{% set x = x[:] ~ x[:] %}") + "{{ x }}",
-            "{{ '%999999999d'|format(1) }}".to_owned(),
-            "{{ range(99999)|slice(99999999)|list }}".to_owned(),
-            "{{ lipsum(99999999) }}{{ debug() }}".to_owned(),
-        ];
+    fn a_template_that_fails_never_ends_makes_too_much_or_goes_too_deep_is_refused() {
         let before = peak();
-        for source in &too_much {
-            refusal(source);
-        }
-        // A template without limits would have taken all memory.
-        assert!(peak() - before < 512 << 20, "{} bytes", peak() - before);
+        let cases = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/processor/template/refusals.txt"
+        );
+        rig::cases::check(cases, |lines| {
+            let rendered = compile(&unfolded(lines))
+                .and_then(|template| template.render(1, "open the drawer"));
+            let text = rendered.map(|text| text.len()).unwrap_err().to_string();
+            assert!(text.starts_with("`chat_template.jinja`: ") && text.len() < 1000);
+            text
+        });
+        // A template without limits would have taken all memory. Other tests take some, too.
+        assert!(peak() - before < 1 << 30, "{} bytes", peak() - before);
     }
 
     #[test]
-    fn a_template_that_goes_too_deep_is_refused() {
-        let chains = [
-            format!("{{{{ {} }}}}", vec!["1"; 30_000].join("+")),
-            format!("{{{{ x{} }}}}", ".a".repeat(30_000)),
-            format!("{{{{ x{} }}}}", "|e".repeat(30_000)),
-        ];
-        // They end, however long they are.
-        for source in chains {
+    fn a_long_chain_ends() {
+        for link in ["+1", ".a", "|e"] {
+            let source = format!("{{{{ x{} }}}}", link.repeat(10_000));
             let _ = compile(&source).and_then(|template| template.render(1, "x"));
-        }
-        for source in [
-            format!("{{{{ {}1{} }}}}", "(".repeat(10_000), ")".repeat(10_000)),
-            format!("{{{{ {}1{} }}}}", "[".repeat(10_000), "]".repeat(10_000)),
-            "{% if 1 %}".repeat(5000),
-            "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}".to_owned(),
-            "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}"
-                .to_owned(),
-            "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}".to_owned(),
-            "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns == ns|items|list }}".to_owned(),
-            "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}".to_owned(),
-            "a".repeat(LONGEST + 1),
-        ] {
-            refusal(&source);
         }
     }
 
     #[test]
     fn what_templates_use_is_there() {
-        let rendered = |source: &str| compile(source).unwrap().render(1, "open <it>").unwrap();
-        assert_eq!(
-            rendered("{{ 'a' + 'b' ~ 1 }}{{ 2 * 3 - 1 }}{{ [1, 2] + [3] }}"),
-            "ab15[1, 2, 3]"
+        let cases = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/processor/template/used.txt"
         );
-        assert_eq!(
-            rendered(
-                "{{ messages[0]['role'] }}{{ messages|length }}{{ messages[::-1][0].role[1:] }}"
-            ),
-            "user1ser"
-        );
-        assert_eq!(
-            rendered("{% for k, v in {'a': 1, 'b': 2}|items %}{{ k }}={{ v }},{% endfor %}"),
-            "a=1,b=2,"
-        );
-        let counted = "{% set n = namespace(x=0) %}{% for c in messages[0].content %}{% if c.type == 'text' %}\
-                       {% set n.x = n.x + 1 %}{% endif %}{% endfor %}{{ n.x }}";
-        assert_eq!(rendered(counted), "1");
-        assert_eq!(
-            rendered("{{ 'a b'|split|join('-')|upper }}{{ {'a': [1, none]}|tojson }}"),
-            r#"A-B{"a": [1, null]}"#
-        );
-        assert_eq!(
-            rendered("{{ 'x' in 'xyz' }}{{ 'a' is string }}{{ y is defined }}{{ y|default('d') }}"),
-            "TrueTrueFalsed"
-        );
-        assert_eq!(
-            rendered("{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=3) }}"),
-            "1213"
-        );
-        assert_eq!(
-            rendered("{{ messages[0].content[1].text }}{{ 1 if 2 > 1 else 0 }}{{ not true }}"),
-            "open <it>1False"
-        );
+        rig::cases::check(cases, |source| {
+            compile(source).unwrap().render(1, "open <it>").unwrap()
+        });
     }
 
     #[test]
     fn hostile_template() {
-        let words: &[&[u8]] = &[
-            b"{{ ",
-            b" }}",
-            b"{% for x in ",
-            b"{% endfor %}",
-            b"{% set x = ",
-            b"{% if ",
-            b"{% endif %}",
-            b"{% macro m(x) %}",
-            b"{% endmacro %}",
-            b"{{ m(x) }}",
-            b" %}",
-            b" ~ ",
-            b" + ",
-            b" * ",
-            b"|replace('a', x)",
-            b"|join(x)",
-            b"|indent(64)",
-            b"|tojson",
-            b"range(99999)",
-            b"namespace(x=x)",
-            b"ns.x",
-            b"messages",
-            b"[::-1]",
-            b"|list",
-            b"99999999999",
-            b"(x, x)",
-        ];
-        Target::new("template")
-            .dictionary(words)
-            .one_in(100)
-            .run(|input| {
-                let template = compile(&String::from_utf8_lossy(input))
-                    .map_err(|err| err.to_string().len())?;
-                template
-                    .render(1, "open the drawer")
-                    .map(|text| text.len() % 64)
-                    .map_err(|err| err.to_string().len())
-            });
+        Target::new("template").one_in(100).run(|input| {
+            let template =
+                compile(&String::from_utf8_lossy(input)).map_err(|err| err.to_string().len())?;
+            template
+                .render(1, "open the drawer")
+                .map(|text| text.len() % 64)
+                .map_err(|err| err.to_string().len())
+        });
     }
 
     /// Returns the peak memory of this process in bytes.
     fn peak() -> u64 {
         let text = fs::read_to_string("/proc/self/status").unwrap();
-        let line = text
-            .lines()
-            .find(|line| line.starts_with("VmHWM:"))
-            .unwrap();
-        line.split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
-            << 10
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() << 10
     }
 
     #[test]
     fn an_instruction_is_no_template() {
         let template = compile("{{ messages[0].content[0].text }}").unwrap();
-        assert_eq!(
-            template.render(0, "{{ 1 + 1 }} <b>").unwrap(),
-            "{{ 1 + 1 }} <b>"
-        );
+        let instruction = "{{ 1 + 1 }} <b>";
+        assert_eq!(template.render(0, instruction).unwrap(), instruction);
     }
 }
