@@ -1,74 +1,37 @@
-//! Ranks as separate processes, for tests in which they die: this test program, started again with
-//! the name of one test.
+//! Ranks as separate processes: this test program, started again with the name of the test that
+//! starts them.
 
-use crate::dist::ranks::{PATIENCE, join, serve};
-use c10d::ProcessGroup;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio, abort};
-use std::{env, io};
+use std::any::type_name;
+use std::env;
+use std::process::{Child, Command, Stdio};
 
-/// Starts `role` in another process, which connects to the store at `port`.
-pub fn start(role: &str, port: u16) -> Child {
+/// What a started process is told.
+const TOLD: &str = "RRUN_TEST_CHILD";
+
+/// Returns the command that runs `test` in another process, in which [`told`] returns `words`.
+pub fn again<T: Fn()>(_test: T, words: &str) -> Command {
+    let (_crate, name) = type_name::<T>().split_once("::").unwrap();
     let mut program = Command::new(env::current_exe().unwrap());
     program
-        .args([
-            "--exact",
-            &format!("child::{role}"),
-            "--ignored",
-            "--nocapture",
-        ])
-        .env("RRUN_TEST_PORT", port.to_string());
+        .args(["--exact", name, "--include-ignored", "--nocapture"])
+        .env(TOLD, words)
+        .stdin(Stdio::null());
     program
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
 }
 
-/// Returns the port that a child with the role `hosts_the_store` prints.
-pub fn port_of(child: &mut Child) -> u16 {
-    let lines = BufReader::new(child.stdout.take().unwrap())
-        .lines()
-        .map_while(Result::ok);
-    lines
-        .filter_map(|line| line.split_once("port=")?.1.trim().parse().ok())
-        .next()
-        .unwrap()
+/// Returns what this process is told; `None` in the test itself.
+pub fn told() -> Option<String> {
+    env::var(TOLD).ok()
 }
 
-/// Returns the store's port; `None` if `--ignored` runs a role as a test.
-fn port() -> Option<u16> {
-    env::var("RRUN_TEST_PORT").ok()?.parse().ok()
+/// Starts `test` in another process, in which [`port`] returns the port of a store.
+pub fn start<T: Fn()>(test: T, port: u16) -> Child {
+    let mut program = again(test, &port.to_string());
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    program.stderr(Stdio::null()).spawn().unwrap()
 }
 
-#[test]
-#[ignore = "a role, not a test"]
-fn dies_in_the_group() {
-    let Some(port) = port() else { return };
-    let group = ProcessGroup::gloo(&join(port), 1, 2, PATIENCE).unwrap();
-    group.barrier().unwrap();
-    abort();
-}
-
-#[test]
-#[ignore = "a role, not a test"]
-fn dies_while_delivering() {
-    let Some(port) = port() else { return };
-    let store = join(port).prefix("rrun/gather/run/0");
-    store.set("part/1/0", b"half of it").unwrap();
-    store.wait("part/1/0", PATIENCE).unwrap();
-    store.set("died", b"").unwrap();
-    store.wait("died", PATIENCE).unwrap();
-    abort();
-}
-
-#[test]
-#[ignore = "a role, not a test"]
-fn hosts_the_store() {
-    let Some(_) = port() else { return };
-    let store = serve();
-    println!("port={}", store.port());
-    // Wait until the test ends, in whatever way.
-    io::stdin().read_line(&mut String::new()).unwrap();
+/// Returns the store's port; `None` in the test itself.
+pub fn port() -> Option<u16> {
+    told()?.parse().ok()
 }

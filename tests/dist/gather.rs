@@ -3,6 +3,8 @@
 use crate::dist::child;
 use crate::dist::ranks::{PATIENCE, join, ranks, serve};
 use c10d::{DistError, Gathered, Participant, Route, Store, gather};
+use std::io::{self, BufRead, BufReader};
+use std::process::abort;
 use std::time::Duration;
 use tch::Device;
 
@@ -32,54 +34,24 @@ fn part(rank: usize) -> Vec<u8> {
         .collect()
 }
 
-fn rank_0_has_all(world: usize) {
-    let mut found = ranks(world, |rank, store| {
-        on_cpu(&store, who(rank, world), &part(rank), PATIENCE).unwrap()
-    })
-    .into_iter();
-    let first = found.next().unwrap();
-    assert_eq!(
-        (first.route, first.note),
-        (
-            if world == 1 {
-                Route::Single
-            } else {
-                Route::Store
-            },
-            None
-        )
-    );
-    assert!(first.parts == (0..world).map(|rank| Some(part(rank))).collect::<Vec<_>>());
-    for (other, rank) in found.zip(1..) {
-        assert_eq!((other.route, other.note), (Route::Store, None));
-        assert!(
-            other
-                .parts
-                .iter()
-                .enumerate()
-                .all(|(i, part)| part.is_some() == (i == rank))
-        );
+#[test]
+fn parts_of_one_to_four_ranks_reach_rank_0_alone() {
+    for world in 1..=4 {
+        let found = ranks(world, |rank, store| {
+            on_cpu(&store, who(rank, world), &part(rank), PATIENCE).unwrap()
+        });
+        let route = if world == 1 {
+            Route::Single
+        } else {
+            Route::Store
+        };
+        for (rank, gathered) in found.iter().enumerate() {
+            let has = |other: usize| rank == 0 || rank == other;
+            let wanted: Vec<_> = (0..world).map(|it| has(it).then(|| part(it))).collect();
+            assert_eq!((gathered.route, &gathered.note), (route, &None));
+            assert!(gathered.parts == wanted, "rank {rank} of {world}");
+        }
     }
-}
-
-#[test]
-fn one_rank_has_its_own_part() {
-    rank_0_has_all(1);
-}
-
-#[test]
-fn parts_of_two_ranks_reach_rank_0() {
-    rank_0_has_all(2);
-}
-
-#[test]
-fn parts_of_three_ranks_reach_rank_0() {
-    rank_0_has_all(3);
-}
-
-#[test]
-fn parts_of_four_ranks_reach_rank_0() {
-    rank_0_has_all(4);
 }
 
 #[test]
@@ -121,8 +93,16 @@ fn a_rank_that_comes_too_late_is_told_so() {
 
 #[test]
 fn a_rank_that_dies_while_delivering_is_missing() {
+    if let Some(port) = child::port() {
+        let store = join(port).prefix("rrun/gather/run/0");
+        store.set("part/1/0", b"half of it").unwrap();
+        store.wait("part/1/0", PATIENCE).unwrap();
+        store.set("died", b"").unwrap();
+        store.wait("died", PATIENCE).unwrap();
+        abort();
+    }
     let server = serve();
-    let mut peer = child::start("dies_while_delivering", server.port());
+    let mut peer = child::start(a_rank_that_dies_while_delivering_is_missing, server.port());
     server.wait("rrun/gather/run/0/died", PATIENCE).unwrap();
     let first = on_cpu(&server, who(0, 2), b"0", Duration::from_millis(200)).unwrap();
     assert_eq!(first.parts, [Some(b"0".to_vec()), None]);
@@ -168,8 +148,20 @@ fn pieces_leave_the_store_with_the_report() {
 
 #[test]
 fn a_store_that_dies_while_rank_0_waits_is_an_error_long_before_the_deadline() {
-    let mut host = child::start("hosts_the_store", 0);
-    let store = join(child::port_of(&mut host));
+    if child::told().is_some() {
+        let store = serve();
+        println!("port={}", store.port());
+        // Wait until the test ends, in whatever way.
+        io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let test = a_store_that_dies_while_rank_0_waits_is_an_error_long_before_the_deadline;
+    let mut host = child::start(test, 0);
+    let lines = BufReader::new(host.stdout.take().unwrap()).lines();
+    let port = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.split_once("port=")?.1.trim().parse().ok());
+    let store = join(port.unwrap());
     let waiting = std::thread::spawn({
         let store = store.clone();
         move || on_cpu(&store, who(0, 2), b"0", Duration::from_secs(3600))

@@ -1,9 +1,9 @@
 //! Tests of several ranks: collectives and the gather at world sizes 1 to 4, with ranks that are
 //! late, die or run Python.
 
-mod child;
+pub mod child;
 mod collectives;
 mod gather;
 mod probe;
 mod python_peer;
-mod ranks;
+pub mod ranks;

@@ -36,12 +36,9 @@ fn two_processes_meet_and_reduce_through_gloo() {
 }
 
 #[test]
-fn a_picture_is_drawn_or_the_missing_library_is_named() {
-    let pictures: Result<Vec<DrawnPicture>, String> = answer(RankQuestion::Egl);
-    match pictures {
-        Ok(pictures) => assert!(!pictures.is_empty() && !pictures[0].renderer.is_empty()),
-        Err(reason) => assert!(reason.contains("cannot render"), "{reason}"),
-    }
+fn a_picture_is_drawn_and_its_renderer_is_named() {
+    let pictures: Vec<DrawnPicture> = answer(RankQuestion::Egl).unwrap();
+    assert!(!pictures[0].renderer.is_empty());
 }
 
 #[test]

@@ -105,10 +105,7 @@ fn a_rust_rank_joins_a_group_whose_store_python_hosts() {
     }
     let port = free_port();
     let python = start_python(0, 2, port, "False");
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port,
-    };
-    work_together(&Store::connect(&addr, 2, false, PATIENCE).unwrap(), 1, 2);
+    let store = Store::connect(&StoreAddr::local(port), 2, false, PATIENCE).unwrap();
+    work_together(&store, 1, 2);
     succeeds(python);
 }

@@ -8,18 +8,11 @@ use std::time::Duration;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn serve() -> Store {
-    Store::connect(&local(0), 1, true, PATIENCE).unwrap()
+    Store::connect(&StoreAddr::local(0), 1, true, PATIENCE).unwrap()
 }
 
 pub fn join(port: u16) -> Store {
-    Store::connect(&local(port), 1, false, PATIENCE).unwrap()
-}
-
-fn local(port: u16) -> StoreAddr {
-    StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port,
-    }
+    Store::connect(&StoreAddr::local(port), 1, false, PATIENCE).unwrap()
 }
 
 /// Runs `body` on `world` ranks, each with its own connection, and returns the results.

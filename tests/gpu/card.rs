@@ -1,4 +1,4 @@
-//! Selects the GPU for a test, or skips the test with a reason.
+//! Selects the GPU for a test.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,51 +18,37 @@ impl Card {
     }
 }
 
-/// The value of `RRUN_DEVICE`.
-enum Asked {
-    Nothing,
-    Cpu,
-    Card(usize),
+/// Returns the device of `RRUN_DEVICE`. With `cpu`, tests that need no GPU run without one.
+pub fn device() -> Device {
+    asked().map_or(Device::Cpu, |index| usable(index).device())
 }
 
-/// Returns the device of `RRUN_DEVICE`, or prints the reason and returns `None` if it is not set.
-/// With `cpu`, tests that need no GPU run without one.
-pub fn device() -> Option<Device> {
-    match asked() {
-        Asked::Nothing => skip("RRUN_DEVICE is not set, cuda runs it"),
-        Asked::Cpu => Some(Device::Cpu),
-        Asked::Card(index) => Some(usable(index).device()),
-    }
-}
-
-/// Returns the GPU of `RRUN_DEVICE`, or prints the reason and returns `None` if it names none.
+/// Returns the GPU of `RRUN_DEVICE`, or prints the reason and returns `None` if it is `cpu`.
 ///
 /// # Panics
 /// Panics if the requested GPU cannot be used: a run that is meant for a GPU must not pass without
 /// one.
 pub fn card() -> Option<Card> {
-    match asked() {
-        Asked::Nothing => skip("RRUN_DEVICE is not set, cuda runs it"),
-        Asked::Cpu => skip("RRUN_DEVICE is cpu, this needs a card"),
-        Asked::Card(index) => Some(usable(index)),
+    let index = asked();
+    if index.is_none() {
+        println!("skipped: RRUN_DEVICE is cpu, this needs a card");
     }
+    index.map(usable)
 }
 
-fn asked() -> Asked {
+/// Returns the index of the GPU in `RRUN_DEVICE`; `None` for `cpu`.
+fn asked() -> Option<usize> {
     let asked = env::var("RRUN_DEVICE").unwrap_or_default();
-    match asked.as_str() {
-        "" => Asked::Nothing,
-        "cpu" => Asked::Cpu,
-        "cuda" => Asked::Card(0),
-        other => {
-            let number = other
-                .strip_prefix("cuda:")
-                .and_then(|number| number.parse().ok());
-            Asked::Card(number.unwrap_or_else(|| {
-                panic!("RRUN_DEVICE is `{other}`, expected cpu, cuda or cuda:N")
-            }))
-        }
-    }
+    let number = match asked.as_str() {
+        "cpu" => return None,
+        "cuda" => Some(0),
+        other => other.strip_prefix("cuda:").and_then(|it| it.parse().ok()),
+    };
+    assert!(
+        number.is_some(),
+        "RRUN_DEVICE is `{asked}`, expected cpu, cuda or cuda:N"
+    );
+    number
 }
 
 fn usable(index: usize) -> Card {
@@ -75,11 +61,6 @@ fn usable(index: usize) -> Card {
     );
     cuda.select(index).unwrap();
     Card { cuda, index }
-}
-
-fn skip<T>(reason: &str) -> Option<T> {
-    println!("skipped: {reason}");
-    None
 }
 
 /// Returns the checkout: `RRUN_ROOT`, or the one in which this program was built.

@@ -20,8 +20,9 @@ fn job(name: &str) -> Value {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
-    let Some(device) = device() else { return };
+    let device = device();
     let name = if let Device::Cuda(index) = device {
         format!("cuda:{index}")
     } else {
@@ -77,8 +78,9 @@ fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_python_policy_is_told_the_card_of_its_rank() {
-    let Some(device) = device() else { return };
+    let device = device();
     let name = match device {
         Device::Cuda(index) => format!("cuda:{index}"),
         _ => "cpu".to_owned(),

@@ -44,7 +44,8 @@ fn refusal(card: &Card, keys: &TorchKeys) -> String {
 }
 
 #[test]
-fn a_package_of_another_device_or_another_card_is_refused() {
+#[ignore = "needs RRUN_DEVICE"]
+fn gpu_a_package_of_another_device_or_another_card_is_refused() {
     let Some(card) = card() else { return };
     let any_cpu = TorchKeys {
         machine: std::env::consts::ARCH.to_owned(),

@@ -6,26 +6,23 @@ use runtime::device::{DeviceRequest, VisibleDevices, resolve, visible};
 use tch::{Kind, Tensor};
 
 #[test]
-fn gpu_a_machine_without_one_says_why() {
-    match cuda::load() {
-        Ok(_) => println!("skipped: there is a card"),
-        Err(none) => {
-            assert_eq!(
-                visible(),
-                VisibleDevices::None {
-                    reason: none.to_string()
-                }
-            );
-            assert!(
-                !std::fs::read_to_string("/proc/self/maps")
-                    .unwrap()
-                    .contains("libtorch_cuda")
-            );
-        }
-    }
+fn gpu_devices_are_counted_where_cuda_can_be_loaded_and_elsewhere_its_reason_is_said() {
+    let wanted = match cuda::load() {
+        Ok(cuda) => VisibleDevices::Cuda {
+            count: cuda.device_count().unwrap(),
+        },
+        Err(none) => VisibleDevices::None {
+            reason: none.to_string(),
+        },
+    };
+    assert_eq!(visible(), wanted);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_without = matches!(wanted, VisibleDevices::None { .. });
+    assert_eq!(maps.contains("libtorch_cuda"), !is_without);
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_facts_are_the_drivers() {
     let Some(card) = card() else { return };
     assert!(tch::Cuda::is_available());
@@ -44,6 +41,7 @@ fn gpu_facts_are_the_drivers() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_memory_is_counted_and_too_much_is_out_of_memory() {
     let Some(card) = card() else { return };
     let tensor = Tensor::f_ones([1 << 20], (Kind::Float, card.device())).unwrap();

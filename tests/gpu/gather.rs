@@ -1,8 +1,9 @@
 //! Tests of the gather at the end of an evaluation, with one process per rank: by NCCL if each has
 //! a GPU, otherwise through the store.
 
+use crate::dist::ranks::serve;
 use crate::gpu::card::card;
-use crate::gpu::ranks::{PATIENCE, Seat, all_succeed, seat, serve, start};
+use crate::gpu::ranks::{PATIENCE, Seat, all_succeed, seat, start};
 use c10d::{Gathered, Participant, Route, cuda, gather};
 use tch::Device;
 
@@ -49,7 +50,14 @@ fn has_its_parts(seat: &Seat, gathered: &Gathered) {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_ranks_with_a_card_each_gather_by_nccl() {
+    if let Some(seat) = seat() {
+        let gathered = take_part(&seat);
+        assert_eq!((gathered.route, &gathered.note), (Route::Nccl, &None));
+        has_its_parts(&seat, &gathered);
+        return;
+    }
     let Some(card) = card() else { return };
     let count = card.cuda.device_count().unwrap();
     if count < 2 {
@@ -57,48 +65,31 @@ fn gpu_ranks_with_a_card_each_gather_by_nccl() {
         return;
     }
     let (store, world) = (serve(), count.min(MOST));
-    let role = "gather::gpu_role_gathers_by_nccl";
-    all_succeed(
-        (0..world)
-            .map(|rank| start(role, &store, (rank, world), rank))
-            .collect(),
-    );
+    let test = gpu_ranks_with_a_card_each_gather_by_nccl;
+    let started = (0..world).map(|rank| start(test, &store, (rank, world), rank));
+    all_succeed(started.collect());
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_ranks_on_one_card_gather_through_the_store_and_say_so() {
+    if let Some(seat) = seat() {
+        let gathered = take_part(&seat);
+        assert_eq!(gathered.route, Route::Store);
+        has_its_parts(&seat, &gathered);
+        if seat.rank == 0 {
+            let note = gathered.note.unwrap();
+            println!("{note}");
+            assert!(
+                note.starts_with("NCCL was not used: rank 1 shares ") && note.contains("GPU-"),
+                "{note}"
+            );
+        }
+        return;
+    }
     let Some(card) = card() else { return };
     let store = serve();
-    let role = "gather::gpu_role_shares_its_card";
-    all_succeed(
-        (0..2)
-            .map(|rank| start(role, &store, (rank, 2), card.index))
-            .collect(),
-    );
-}
-
-#[test]
-#[ignore = "a role, not a test"]
-fn gpu_role_gathers_by_nccl() {
-    let Some(seat) = seat() else { return };
-    let gathered = take_part(&seat);
-    assert_eq!((gathered.route, &gathered.note), (Route::Nccl, &None));
-    has_its_parts(&seat, &gathered);
-}
-
-#[test]
-#[ignore = "a role, not a test"]
-fn gpu_role_shares_its_card() {
-    let Some(seat) = seat() else { return };
-    let gathered = take_part(&seat);
-    assert_eq!(gathered.route, Route::Store);
-    has_its_parts(&seat, &gathered);
-    if seat.rank == 0 {
-        let note = gathered.note.unwrap();
-        println!("{note}");
-        assert!(
-            note.starts_with("NCCL was not used: rank 1 shares ") && note.contains("GPU-"),
-            "{note}"
-        );
-    }
+    let test = gpu_ranks_on_one_card_gather_through_the_store_and_say_so;
+    let started = (0..2).map(|rank| start(test, &store, (rank, 2), card.index));
+    all_succeed(started.collect());
 }

@@ -36,6 +36,7 @@ fn prepared(case: &Case, card: &Card, kind: Kind) -> (ConstantsKey, PassInputs, 
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_replay_gives_what_its_operators_give() {
     let Some(card) = card() else { return };
     let _no_grad = tch::no_grad_guard();
@@ -73,6 +74,7 @@ fn gpu_a_replay_gives_what_its_operators_give() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_pixels_are_normalised_as_on_the_host_to_the_last_bit() {
     let Some(card) = card() else { return };
     let (mean, deviation) = ([127.5, 123.675, 116.28], [127.5, 58.395, 57.12]);
@@ -87,6 +89,7 @@ fn gpu_pixels_are_normalised_as_on_the_host_to_the_last_bit() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_graphs_that_make_room_give_their_memory_back() {
     let Some(card) = card() else { return };
     let _no_grad = tch::no_grad_guard();
@@ -109,6 +112,7 @@ fn gpu_graphs_that_make_room_give_their_memory_back() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     let Some(card) = card() else { return };
     let _no_grad = tch::no_grad_guard();

@@ -38,8 +38,9 @@ fn loaded(
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_every_golden_has_the_same_bits_on_the_card() {
-    let Some(device) = device() else { return };
+    let device = device();
     for case in cases_in(&root().join("tests/fixtures/gr00t")) {
         let (model, vlm) = ModelDir::open(&case.dir, None).unwrap().configs().unwrap();
         let specs = layout::tensors(&model, &vlm);
@@ -61,8 +62,9 @@ fn gpu_every_golden_has_the_same_bits_on_the_card() {
 
 /// 400 MB, six times the size of all buffers; every value differs from its neighbours.
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
-    let Some(device) = device() else { return };
+    let device = device();
     let dir = tempfile::tempdir().unwrap();
     let big = Tensor::arange(90_000_000, (Kind::Int, Device::Cpu))
         .remainder(65_521)
@@ -94,6 +96,7 @@ fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_weights_that_do_not_fit_are_an_error_that_says_so() {
     let Some(card) = card() else { return };
     // Memory that other tests have freed still belongs to libtorch, and would be used for the

@@ -1,14 +1,14 @@
-//! Tests that need a GPU. With `RRUN_DEVICE=cuda` (or `cuda:1`) no test passes without one.
-//! `RRUN_DEVICE=cpu` runs the tests that can do without. If the variable is not set, every test
-//! prints that it is skipped and passes.
+//! Tests on a GPU, which are ignored otherwise. With `RRUN_DEVICE=cuda` (or `cuda:1`) none passes
+//! without one; `RRUN_DEVICE=cpu` runs those that can do without.
 //!
 //! ```text
-//! RRUN_DEVICE=cuda cargo test --release --locked --workspace --test gpu -- \
-//!     --test-threads 1 --nocapture
+//! RRUN_DEVICE=cuda cargo test --release --locked --workspace --test torch -- \
+//!     gpu:: --include-ignored --test-threads 1 --nocapture
 //! ```
 //!
-//! On a machine without the sources or cargo, `RRUN_ROOT` names the checkout and `RRUN_BIN` the
-//! folder of `rrun` and `rrun-rank`; `benches/gpu.sh` sets both.
+//! `tests/imitation/run.py` runs them on an imitation of CUDA. On a machine without the sources or
+//! cargo, `RRUN_ROOT` names the checkout and `RRUN_BIN` the folder of `rrun` and `rrun-rank`;
+//! `benches/gpu.sh` sets both.
 
 mod card;
 #[path = "../eval/command.rs"]

@@ -1,11 +1,13 @@
 //! Tests of collectives on a GPU.
 
+use crate::dist::ranks::serve;
 use crate::gpu::card::card;
-use crate::gpu::ranks::{PATIENCE, serve};
+use crate::gpu::ranks::PATIENCE;
 use c10d::{ProcessGroup, Reduction};
 use tch::{Kind, Tensor};
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_group_of_one_runs_collectives() {
     let Some(card) = card() else { return };
     let group =

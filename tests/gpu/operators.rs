@@ -77,6 +77,7 @@ fn each_layer(check: impl Fn(&Card, Layer, &str)) {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_linear_layer_is_added_to_its_sum_in_place() {
     each_layer(|_, layer, what| {
         let wanted = wide(&layer.sum) + layer.linear();
@@ -88,6 +89,7 @@ fn gpu_a_linear_layer_is_added_to_its_sum_in_place() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_sum_that_is_kept_does_not_change() {
     each_layer(|_, layer, what| {
         let before = wide(&layer.sum);
@@ -102,6 +104,7 @@ fn gpu_a_sum_that_is_kept_does_not_change() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_weights_may_lie_in_columns_and_rows_apart() {
     each_layer(|_, layer, what| {
         let wanted = wide(&layer.sum) + layer.linear();
@@ -134,6 +137,7 @@ fn gpu_weights_may_lie_in_columns_and_rows_apart() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_an_activation_is_the_one_that_is_asked_for() {
     each_layer(|_, layer, what| {
         let linear = layer.linear();
@@ -151,6 +155,7 @@ fn gpu_an_activation_is_the_one_that_is_asked_for() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_sums_of_other_shapes_are_refused() {
     let Some(card) = card() else { return };
     let layer = Layer::random([4, 8, 6], Kind::Float, card.device());
@@ -163,6 +168,7 @@ fn gpu_sums_of_other_shapes_are_refused() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_query_that_sees_no_key_gives_zeros() {
     let Some(card) = card() else { return };
     let _no_grad = tch::no_grad_guard();
@@ -187,6 +193,7 @@ fn gpu_a_query_that_sees_no_key_gives_zeros() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_what_comes_back_is_what_was_there() {
     let Some(card) = card() else { return };
     let x = Tensor::randn([7, 5], (Kind::Float, Device::Cpu));

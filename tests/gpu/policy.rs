@@ -88,8 +88,9 @@ fn apart(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_actions_are_those_of_the_cpu() {
-    let Some(device) = device() else { return };
+    let device = device();
     let expected = actions(Device::Cpu, "float32");
     assert!(
         expected.iter().any(|value| value.abs() > 1e-3),
@@ -105,6 +106,7 @@ fn gpu_actions_are_those_of_the_cpu() {
 }
 
 #[test]
+#[ignore = "needs RRUN_DEVICE"]
 fn gpu_memory_of_a_checkpoint_is_given_back() {
     let Some(card) = card() else { return };
     let _ = actions(card.device(), "bfloat16");

@@ -1,11 +1,11 @@
-//! Ranks as separate processes, each with a GPU: this test program, started again with the name of
-//! one test.
+//! Ranks as separate processes, each with a GPU.
 
-use std::env;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use c10d::{Store, StoreAddr};
+use c10d::Store;
+
+use crate::dist::{child, ranks};
 
 /// A time limit that is long enough for NCCL's first rendezvous; no test that passes waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,35 +19,23 @@ pub struct Seat {
     pub card: usize,
 }
 
-pub fn serve() -> Store {
-    Store::connect(&local(0), 1, true, PATIENCE).unwrap()
-}
-
-/// Starts rank `rank` of `world` with the GPU `card`; `role` is the path of an ignored test of this
-/// program.
-pub fn start(role: &str, store: &Store, (rank, world): (usize, usize), card: usize) -> Child {
-    let mut program = Command::new(env::current_exe().unwrap());
-    program
-        .args(["--exact", role, "--ignored", "--nocapture"])
-        .stdin(Stdio::null());
+/// Starts rank `rank` of `world` with the GPU `card`: `test` again, in which [`seat`] returns it.
+pub fn start<T: Fn()>(test: T, store: &Store, (rank, world): (usize, usize), card: usize) -> Child {
     let seat = [usize::from(store.port()), rank, world, card].map(|number| number.to_string());
-    program
-        .env("RRUN_TEST_SEAT", seat.join(" "))
-        .spawn()
-        .unwrap()
+    child::again(test, &seat.join(" ")).spawn().unwrap()
 }
 
-/// Returns the seat of this process; `None` if `--ignored` runs a role as a test.
+/// Returns the seat of this process; `None` in the test itself.
 pub fn seat() -> Option<Seat> {
-    let text = env::var("RRUN_TEST_SEAT").ok()?;
+    let text = child::told()?;
     let numbers: Vec<usize> = text
         .split(' ')
         .map(|number| number.parse().unwrap())
         .collect();
     let [port, rank, world, card] = numbers[..] else {
-        panic!("RRUN_TEST_SEAT is {text:?}")
+        panic!("the seat is {text:?}")
     };
-    let store = Store::connect(&local(u16::try_from(port).unwrap()), 1, false, PATIENCE).unwrap();
+    let store = ranks::join(u16::try_from(port).unwrap());
     Some(Seat {
         store,
         rank,
@@ -66,11 +54,4 @@ pub fn all_succeed(ranks: Vec<Child>) {
         codes.iter().all(|code| *code == Some(0)),
         "exit codes of the ranks: {codes:?}"
     );
-}
-
-fn local(port: u16) -> StoreAddr {
-    StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port,
-    }
 }

@@ -41,14 +41,6 @@ impl Tolerance {
             },
         }
     }
-
-    pub fn of(kind: Kind, name: &str) -> Self {
-        if kind == Kind::BFloat16 {
-            Self::bfloat16(name)
-        } else {
-            Self::FLOAT32
-        }
-    }
 }
 
 /// Returns the relative Frobenius error, or the reason why it is not accepted.

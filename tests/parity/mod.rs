@@ -6,4 +6,4 @@
 
 pub mod case;
 pub mod compare;
-mod network;
+pub mod network;

@@ -1,7 +1,7 @@
 //! Compares every tensor of the network with the reference, and the fused network with its results.
 
-use gr00t::model::{PassInputs, SamplerStart};
-use tch::Kind;
+use gr00t::model::{Gr00t, NoTap, PassInputs, SamplerStart};
+use tch::{Device, Kind};
 
 use crate::parity::case::{Case, Tensors, cases};
 use crate::parity::compare::{Recorder, Tolerance, compare};
@@ -10,19 +10,18 @@ use crate::parity::compare::{Recorder, Tolerance, compare};
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32.action."];
 
 /// Prefix of the results of the same rounded weights in float32.
-const FLOAT32: &str = "float32.";
+pub const FLOAT32: &str = "float32.";
 
 #[test]
 fn every_tensor_is_the_references() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
-        let mut found = trace(&case);
+        let mut found = trace(&case, &case.network(case.kind()), "");
         if case.expected.keys().any(|name| name.starts_with(FLOAT32)) {
-            found.extend(float32(&case));
+            found.extend(trace(&case, &case.network(Kind::Float), FLOAT32));
         }
-        judge(&case, "reference", &found, |name| {
-            !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix))
-        });
+        let is_here = |name: &str| !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix));
+        judge(&case, "reference", &found, is_here, Tolerance::FLOAT32);
     }
 }
 
@@ -30,13 +29,10 @@ fn every_tensor_is_the_references() {
 fn the_lean_network_gives_the_references_results() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
-        let found = trace_lean(&case);
-        judge(&case, "lean", &found, |name| found.contains_key(name));
-        let results = ["backbone_features", "action_pred"];
-        assert!(
-            results
-                .iter()
-                .all(|name| found.contains_key(*name) && case.expected.contains_key(*name))
+        is_lean(
+            &case,
+            &case.network(case.kind()).fused(),
+            Tolerance::FLOAT32,
         );
     }
 }
@@ -44,14 +40,9 @@ fn the_lean_network_gives_the_references_results() {
 #[test]
 fn a_second_inference_gives_the_same_actions() {
     let _no_grad = tch::no_grad_guard();
-    for case in cases() {
-        let network = case.network(case.kind()).fused();
-        let run = || {
-            let features = case.features(&network, &mut gr00t::model::NoTap).unwrap();
-            case.quiet_actions(&network, &features)
-        };
-        assert_eq!(run(), run(), "{}", case.name());
-    }
+    cases()
+        .iter()
+        .for_each(|case| is_repeated(case, Device::Cpu));
 }
 
 #[test]
@@ -59,7 +50,7 @@ fn a_pass_over_a_prepared_shape_gives_the_same_actions_to_the_last_bit() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
         let network = case.network(case.kind()).fused();
-        let features = case.features(&network, &mut gr00t::model::NoTap).unwrap();
+        let features = case.features(&network, &mut NoTap).unwrap();
         let wanted = case.quiet_actions(&network, &features).to_kind(Kind::Float);
         let (_, frame, batch) = case.prepared(&network);
         assert_eq!(network.pass(&frame, &batch), wanted, "{}", case.name());
@@ -76,10 +67,9 @@ fn a_pass_that_continues_the_previous_chunk_gives_the_actions_of_the_sampler_wit
             continue;
         };
         let network = case.network(case.kind()).fused();
-        let features = case.features(&network, &mut gr00t::model::NoTap).unwrap();
+        let features = case.features(&network, &mut NoTap).unwrap();
         let rtc = case.rtc(previous);
-        let tap = &mut gr00t::model::NoTap;
-        let wanted = case.actions(&network, &features, Some(rtc), tap);
+        let wanted = case.actions(&network, &features, Some(rtc), &mut NoTap);
         let (_, frame, batch) = case.prepared(&network);
         let start = SamplerStart::new(batch.noise.shallow_clone(), Some(&rtc)).unwrap();
         let noise = start.actions;
@@ -91,81 +81,79 @@ fn a_pass_that_continues_the_previous_chunk_gives_the_actions_of_the_sampler_wit
     assert!(compared > 0, "no case has a previous chunk");
 }
 
-/// Returns all tensors of the original network.
-fn trace(case: &Case) -> Tensors {
-    let network = case.network(case.kind());
-    let mut tap = Recorder::default();
-    let features = case.features(&network, &mut tap).unwrap();
-    let _ = case.actions(&network, &features, None, &mut tap);
-    if let Some(previous) = case.previous() {
-        tap.prefix = "rtc.";
-        let _ = case.actions(&network, &features, Some(case.rtc(previous)), &mut tap);
-    }
-    tap.seen
-}
-
-/// Returns the visible tensors of the fused network: those of the backbone, and the actions.
-fn trace_lean(case: &Case) -> Tensors {
-    let network = case.network(case.kind()).fused();
-    let mut tap = Recorder::default();
-    let features = case.features(&network, &mut tap).unwrap();
-    let _ = case.actions(&network, &features, None, &mut tap);
-    if let Some(previous) = case.previous() {
-        let rtc = case.actions(
-            &network,
-            &features,
-            Some(case.rtc(previous)),
-            &mut gr00t::model::NoTap,
-        );
-        tap.seen.insert("rtc.action_pred".to_owned(), rtc);
-    }
-    tap.seen
-}
-
-fn float32(case: &Case) -> Tensors {
-    let network = case.network(Kind::Float);
+/// Returns the tensors that a network shows, all of the original one and some of the fused one,
+/// and its actions.
+pub fn trace(case: &Case, network: &Gr00t, prefix: &'static str) -> Tensors {
     let mut tap = Recorder {
-        prefix: FLOAT32,
+        prefix,
         ..Recorder::default()
     };
-    let features = case.features(&network, &mut tap).unwrap();
-    let _ = case.actions(&network, &features, None, &mut tap);
+    let features = case.features(network, &mut tap).unwrap();
+    let actions = case.actions(network, &features, None, &mut tap);
+    tap.seen.insert(format!("{prefix}action_pred"), actions);
+    if let Some(previous) = case.previous().filter(|_| prefix.is_empty()) {
+        tap.prefix = "rtc.";
+        let actions = case.actions(network, &features, Some(case.rtc(previous)), &mut tap);
+        tap.seen.insert("rtc.action_pred".to_owned(), actions);
+    }
     tap.seen
+}
+
+/// Checks what a fused network shows: features and actions at least.
+pub fn is_lean(case: &Case, network: &Gr00t, float32: Tolerance) {
+    let found = trace(case, network, "");
+    judge(
+        case,
+        "lean",
+        &found,
+        |name| found.contains_key(name),
+        float32,
+    );
+    let results = ["backbone_features", "action_pred"];
+    let is_compared = |name: &&str| found.contains_key(*name) && case.expected.contains_key(*name);
+    assert!(results.iter().all(is_compared), "{}", case.name());
+}
+
+/// Checks that two inferences give the same actions.
+pub fn is_repeated(case: &Case, device: Device) {
+    let network = case.network_on(device, case.kind()).fused();
+    let run = || case.quiet_actions(&network, &case.features(&network, &mut NoTap).unwrap());
+    assert_eq!(run(), run(), "{}", case.name());
 }
 
 /// Compares the tensors for which `covered` holds; prints the largest error and fails with all that
 /// are too large.
-fn judge(case: &Case, what: &str, found: &Tensors, covered: impl Fn(&str) -> bool) {
-    let mut worst = (0.0, "none");
-    let mut problems = Vec::new();
-    let mut count = 0;
+pub fn judge(
+    case: &Case,
+    what: &str,
+    found: &Tensors,
+    covered: impl Fn(&str) -> bool,
+    float32: Tolerance,
+) {
+    let (mut worst, mut count, mut problems) = ((0.0, "none"), 0, Vec::new());
     for (name, expected) in case.expected.iter().filter(|(name, _)| covered(name)) {
-        let Some(tensor) = found.get(name) else {
-            problems.push(format!("`{name}`: the network has no such tensor"));
-            continue;
+        let is_float32 = case.kind() == Kind::Float || name.starts_with(FLOAT32);
+        let tolerance = match is_float32 {
+            true => float32,
+            false => Tolerance::bfloat16(name),
         };
-        let kind = if name.starts_with(FLOAT32) {
-            Kind::Float
-        } else {
-            case.kind()
+        let outcome = match found.get(name) {
+            Some(tensor) => compare(&tensor.to_device(Device::Cpu), expected, tolerance),
+            None => Err("the network has no such tensor".to_owned()),
         };
-        match compare(tensor, expected, Tolerance::of(kind, name)) {
+        match outcome {
             Ok(error) if error > worst.0 => worst = (error, name),
             Ok(_) => {}
             Err(problem) => problems.push(format!("`{name}`: {problem}")),
         }
         count += 1;
     }
-    println!(
-        "{} {what}: {count} tensors, worst relative error {:.1e} ({})",
-        case.name(),
-        worst.0,
-        worst.1
-    );
+    let name = case.name();
+    let (error, at) = worst;
+    println!("{name} {what}: {count} tensors, worst relative error {error:.1e} ({at})");
     assert!(
         problems.is_empty(),
-        "{} {what}:\n{}",
-        case.name(),
+        "{name} {what}:\n{}",
         problems.join("\n")
     );
 }

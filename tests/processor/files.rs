@@ -66,33 +66,24 @@ impl Stored {
 
     pub fn floats(&self) -> Vec<f32> {
         assert_eq!(self.dtype, Dtype::F32);
-        self.bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect()
+        let (chunks, _) = self.bytes.as_chunks();
+        chunks.iter().map(|it| f32::from_le_bytes(*it)).collect()
     }
 
     pub fn integers(&self) -> Vec<i64> {
         assert_eq!(self.dtype, Dtype::I64);
-        self.bytes
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|bytes| i64::from_le_bytes(*bytes))
-            .collect()
+        let (chunks, _) = self.bytes.as_chunks();
+        chunks.iter().map(|it| i64::from_le_bytes(*it)).collect()
     }
 
-    /// Returns the bits of bfloat16 numbers.
-    pub fn halves(&self) -> Vec<u16> {
-        assert_eq!(self.dtype, Dtype::BF16);
-        self.bytes
-            .as_chunks::<2>()
-            .0
-            .iter()
-            .map(|bytes| u16::from_le_bytes(*bytes))
-            .collect()
+    /// Returns numbers of float32 or bfloat16.
+    pub fn wide(&self) -> Vec<f32> {
+        if self.dtype != Dtype::BF16 {
+            return self.floats();
+        }
+        let (halves, _) = self.bytes.as_chunks::<2>();
+        let wide = |half: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16);
+        halves.iter().map(wide).collect()
     }
 
     pub fn image(&self) -> Image {

@@ -1,7 +1,7 @@
 //! Tests of whole observations of the model cases: inputs of the network and decoded actions.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use gr00t::inputs::BatchInputs;
@@ -13,6 +13,80 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
 use crate::processor::files::{Stored, below, cases_with, difference, json, tensors};
+
+/// A model case: its folder and the contents of its files.
+struct Golden {
+    dir: PathBuf,
+    case: Value,
+    inputs: BTreeMap<String, Stored>,
+    expected: BTreeMap<String, Stored>,
+}
+
+impl Golden {
+    fn all() -> Vec<Self> {
+        let read = |dir: PathBuf| Self {
+            case: json(&dir.join("case.json")),
+            inputs: tensors(&dir.join("inputs.safetensors")),
+            expected: tensors(&dir.join("expected.safetensors")),
+            dir,
+        };
+        cases_with("case.json").into_iter().map(read).collect()
+    }
+
+    /// Returns the dtype of the reference run.
+    fn kind(&self) -> Kind {
+        match self.case["dtype"] == "bfloat16" {
+            true => Kind::BFloat16,
+            false => Kind::Float,
+        }
+    }
+
+    /// Returns the samples, each with a processor for its embodiment.
+    fn samples(&self) -> Vec<(Processor, Case<'_>)> {
+        let samples = Case::all(&self.case, &self.inputs).into_iter();
+        let open = |case: &Case<'_>| Processor::open(&self.dir, None, case.tag).unwrap();
+        samples.map(|case| (open(&case), case)).collect()
+    }
+
+    /// Returns the noise of the reference run.
+    fn noise(&self) -> Tensor {
+        let tensors = Tensor::read_safetensors(self.dir.join("inputs.safetensors")).unwrap();
+        let noise = tensors.into_iter().find(|(name, _)| name == "noise");
+        noise.unwrap().1
+    }
+
+    fn network(&self) -> Gr00t {
+        let configs = ModelDir::open(&self.dir, None).unwrap().configs();
+        let (config, vlm) = configs.unwrap();
+        let mut weights = Weights::open(&self.dir, Device::Cpu, self.kind()).unwrap();
+        let network = Gr00t::new(&mut weights, &config, &vlm);
+        weights.finish().unwrap();
+        network
+    }
+
+    /// Checks the actions that normalised predictions are decoded to.
+    fn are_decoded(&self, predicted: &[f32], tolerance: impl Fn(f64) -> f64) {
+        let samples = self.samples();
+        let size = predicted.len() / samples.len();
+        for (index, (processor, case)) in samples.iter().enumerate() {
+            let predicted = &predicted[index * size..][..size];
+            let numbers = processor.numbers();
+            for action in numbers.decode(predicted, &case.raw().state).unwrap() {
+                let wanted = wanted(&self.expected, index, &action.key, action.values.len());
+                let largest = wanted
+                    .iter()
+                    .fold(0.0f32, |most, value| most.max(value.abs()));
+                let apart = difference(&action.values, &wanted);
+                assert!(
+                    apart <= tolerance(f64::from(largest)),
+                    "{} {index} {}: {apart:e}",
+                    self.dir.display(),
+                    action.key
+                );
+            }
+        }
+    }
+}
 
 /// One sample of a case, as in its files.
 struct Case<'a> {
@@ -115,147 +189,37 @@ fn assert_equal(name: &str, found: &Tensor, wanted: &Stored) {
     match wanted.dtype {
         Dtype::I64 => assert!(integers(found) == wanted.integers(), "{name}"),
         Dtype::BF16 => {
-            let wanted: Vec<f32> = wanted
-                .halves()
-                .iter()
-                .map(|bits| f32::from_bits(u32::from(*bits) << 16))
-                .collect();
-            assert!(floats(&found.to_kind(Kind::BFloat16)) == wanted, "{name}");
+            let found = floats(&found.to_kind(Kind::BFloat16));
+            assert!(found == wanted.wide(), "{name}");
         }
         _ => assert!(floats(found) == wanted.floats(), "{name}"),
     }
 }
 
 fn assert_inputs(found: &BatchInputs, wanted: &BTreeMap<String, Stored>) {
-    assert_equal("input_ids", &found.input_ids, &wanted["model.input_ids"]);
-    assert_equal(
-        "attention_mask",
-        &found.attention_mask,
-        &wanted["model.attention_mask"],
-    );
-    assert_equal(
-        "pixel_values",
-        &found.pixel_values,
-        &wanted["model.pixel_values"],
-    );
-    assert_equal("state", &found.state, &wanted["model.state"]);
-    assert_equal(
-        "embodiment_id",
-        &found.embodiment_id,
-        &wanted["model.embodiment_id"],
-    );
+    for (name, found) in [
+        ("input_ids", &found.input_ids),
+        ("attention_mask", &found.attention_mask),
+        ("pixel_values", &found.pixel_values),
+        ("state", &found.state),
+        ("embodiment_id", &found.embodiment_id),
+    ] {
+        assert_equal(name, found, &wanted[&format!("model.{name}")]);
+    }
     assert_eq!(
         found.image_grid_thw.concat(),
         wanted["model.image_grid_thw"].integers()
     );
 }
 
-/// Returns a processor for the embodiment of each sample, as [`Processor::prepare`] uses it.
-fn processors(dir: &Path, cases: &[Case]) -> Vec<Processor> {
-    cases
-        .iter()
-        .map(|case| Processor::open(dir, None, case.tag).unwrap())
-        .collect()
-}
-
-#[test]
-fn inputs_of_the_network_are_those_of_the_reference() {
-    for dir in cases_with("case.json") {
-        let (case, inputs) = (
-            json(&dir.join("case.json")),
-            tensors(&dir.join("inputs.safetensors")),
-        );
-        let cases = Case::all(&case, &inputs);
-        let processors = processors(&dir, &cases);
-        let prepare = |(processor, case): (&Processor, &Case)| {
-            processor.prepare(&[case.raw()]).unwrap().remove(0)
-        };
-        let samples: Vec<PreparedRow> = processors.iter().zip(&cases).map(prepare).collect();
-        let batch = collate(
-            &samples.iter().collect::<Vec<_>>(),
-            processors[0].prompts().padding_id(),
-        )
-        .unwrap();
-        assert_inputs(&batch, &inputs);
-    }
-}
-
-#[test]
-fn raw_observations_become_the_references_actions() {
-    let _no_grad = tch::no_grad_guard();
-    for dir in cases_with("case.json") {
-        let (case, inputs) = (
-            json(&dir.join("case.json")),
-            tensors(&dir.join("inputs.safetensors")),
-        );
-        let expected = tensors(&dir.join("expected.safetensors"));
-        let cases = Case::all(&case, &inputs);
-        let processors = processors(&dir, &cases);
-        let prepare = |(processor, case): (&Processor, &Case)| {
-            processor.prepare(&[case.raw()]).unwrap().remove(0)
-        };
-        let samples: Vec<PreparedRow> = processors.iter().zip(&cases).map(prepare).collect();
-        let batch = collate(
-            &samples.iter().collect::<Vec<_>>(),
-            processors[0].prompts().padding_id(),
-        )
-        .unwrap();
-        let kind = if case["dtype"] == "bfloat16" {
-            Kind::BFloat16
-        } else {
-            Kind::Float
-        };
-        let noise = Tensor::read_safetensors(dir.join("inputs.safetensors")).unwrap();
-        let noise = noise
-            .into_iter()
-            .find(|(name, _)| name == "noise")
-            .unwrap()
-            .1;
-        let predicted = floats(&infer(&dir, kind, &batch, &noise));
-        let size = predicted.len() / cases.len();
-        for (index, (processor, case)) in processors.iter().zip(&cases).enumerate() {
-            let actions = processor
-                .numbers()
-                .decode(&predicted[index * size..][..size], &case.raw().state)
-                .unwrap();
-            for action in actions {
-                let wanted = wanted(&expected, index, &action.key, action.values.len());
-                let largest = wanted
-                    .iter()
-                    .fold(0.0f32, |largest, value| largest.max(value.abs()));
-                let apart = difference(&action.values, &wanted);
-                // CPUs with and without instructions for bfloat16, which has 8 bits, round sums
-                // differently.
-                let tolerance = if kind == Kind::BFloat16 { 3e-2 } else { 2e-5 };
-                assert!(
-                    apart <= tolerance * f64::from(largest.max(1.0)),
-                    "{} {index} {}: {apart:e}",
-                    dir.display(),
-                    action.key
-                );
-            }
-        }
-    }
-}
-
-/// Runs the original network on one batch.
-fn infer(dir: &Path, kind: Kind, batch: &BatchInputs, noise: &Tensor) -> Tensor {
-    let (config, vlm) = ModelDir::open(dir, None).unwrap().configs().unwrap();
-    let mut weights = Weights::open(dir, Device::Cpu, kind).unwrap();
-    let network = Gr00t::new(&mut weights, &config, &vlm);
-    weights.finish().unwrap();
-    let features = network.features(batch, &mut NoTap).unwrap();
-    let robot = Robot {
-        state: &batch.state,
-        embodiment_id: &batch.embodiment_id,
+/// Returns the samples as one batch for the network.
+fn batch(samples: &[(Processor, Case<'_>)]) -> BatchInputs {
+    let prepare = |(processor, case): &(Processor, Case<'_>)| {
+        processor.prepare(&[case.raw()]).unwrap().remove(0)
     };
-    let options = SamplerOptions {
-        steps: config.num_inference_timesteps,
-        rtc: None,
-    };
-    network
-        .actions(&features, &robot, noise, &options, &mut NoTap)
-        .unwrap()
+    let rows: Vec<PreparedRow> = samples.iter().map(prepare).collect();
+    let padding = samples[0].0.prompts().padding_id();
+    collate(&rows.iter().collect::<Vec<_>>(), padding).unwrap()
 }
 
 /// Returns the reference's action of one sample.
@@ -267,122 +231,89 @@ fn wanted(expected: &BTreeMap<String, Stored>, index: usize, key: &str, len: usi
 }
 
 #[test]
+fn inputs_of_the_network_are_those_of_the_reference() {
+    for golden in Golden::all() {
+        assert_inputs(&batch(&golden.samples()), &golden.inputs);
+    }
+}
+
+#[test]
+fn raw_observations_become_the_references_actions() {
+    let _no_grad = tch::no_grad_guard();
+    for golden in Golden::all() {
+        let (network, batch) = (golden.network(), batch(&golden.samples()));
+        let features = network.features(&batch, &mut NoTap).unwrap();
+        let robot = Robot {
+            state: &batch.state,
+            embodiment_id: &batch.embodiment_id,
+        };
+        let (config, _) = ModelDir::open(&golden.dir, None)
+            .unwrap()
+            .configs()
+            .unwrap();
+        let options = SamplerOptions {
+            steps: config.num_inference_timesteps,
+            rtc: None,
+        };
+        let predicted = network
+            .actions(&features, &robot, &golden.noise(), &options, &mut NoTap)
+            .unwrap();
+        // CPUs with and without instructions for bfloat16, which has 8 bits, round sums
+        // differently.
+        let relative = match golden.kind() {
+            Kind::BFloat16 => 3e-2,
+            _ => 2e-5,
+        };
+        golden.are_decoded(&floats(&predicted), |largest| relative * largest.max(1.0));
+    }
+}
+
+#[test]
 fn pixels_that_come_as_bytes_change_no_bit_of_the_actions() {
     let _no_grad = tch::no_grad_guard();
-    for dir in cases_with("case.json") {
-        let (case, inputs) = (
-            json(&dir.join("case.json")),
-            tensors(&dir.join("inputs.safetensors")),
-        );
-        let cases = Case::all(&case, &inputs);
-        let noise = Tensor::read_safetensors(dir.join("inputs.safetensors")).unwrap();
-        let noise = noise
-            .into_iter()
-            .find(|(name, _)| name == "noise")
-            .unwrap()
-            .1;
-        let kind = if case["dtype"] == "bfloat16" {
-            Kind::BFloat16
-        } else {
-            Kind::Float
-        };
+    for golden in Golden::all() {
+        let (network, noise) = (golden.network().fused(), golden.noise());
         let passed = |as_bytes: bool| {
-            let mut processors = processors(&dir, &cases);
-            let normalise = processors
-                .iter_mut()
-                .filter(|_| as_bytes)
-                .map(Processor::give_bytes)
+            let mut samples = golden.samples();
+            let processors = samples.iter_mut().filter(|_| as_bytes);
+            let scale = processors
+                .map(|(processor, _)| processor.give_bytes())
                 .last();
-            let normalise = normalise
+            let normalise = scale
                 .map(|scale| Rc::new(Normalise::new(scale.mean, scale.deviation, Device::Cpu)));
-            let prepare = |(processor, case): (&Processor, &Case)| {
-                processor.prepare(&[case.raw()]).unwrap().remove(0)
-            };
-            let samples: Vec<PreparedRow> = processors.iter().zip(&cases).map(prepare).collect();
-            let batch = collate(
-                &samples.iter().collect::<Vec<_>>(),
-                processors[0].prompts().padding_id(),
-            )
-            .unwrap();
+            let batch = batch(&samples);
             assert_eq!(batch.pixel_values.kind() == Kind::Uint8, as_bytes);
-            let (config, vlm) = ModelDir::open(&dir, None).unwrap().configs().unwrap();
-            let mut weights = Weights::open(&dir, Device::Cpu, kind).unwrap();
-            let network = Gr00t::new(&mut weights, &config, &vlm).fused();
-            let constants = network
-                .constants(&batch, &noise, 4, normalise.as_ref())
-                .unwrap();
-            network.pass(&constants, &PassInputs::new(&batch, noise.shallow_clone()))
+            let constants = network.constants(&batch, &noise, 4, normalise.as_ref());
+            let inputs = PassInputs::new(&batch, noise.shallow_clone());
+            floats(&network.pass(&constants.unwrap(), &inputs))
         };
-        assert_eq!(
-            floats(&passed(true)),
-            floats(&passed(false)),
-            "{}",
-            dir.display()
-        );
+        assert_eq!(passed(true), passed(false), "{}", golden.dir.display());
     }
 }
 
 #[test]
 fn pictures_before_patching_are_those_of_the_reference() {
-    for dir in cases_with("case.json") {
-        let (case, inputs) = (
-            json(&dir.join("case.json")),
-            tensors(&dir.join("inputs.safetensors")),
-        );
-        let expected = tensors(&dir.join("expected.safetensors"));
-        let cases = Case::all(&case, &inputs);
-        for (index, (processor, case)) in processors(&dir, &cases).iter().zip(&cases).enumerate() {
-            let Some(wanted) = expected.get(&format!("pre.{index}.images_u8")) else {
+    for golden in Golden::all() {
+        for (index, (processor, case)) in golden.samples().iter().enumerate() {
+            let Some(wanted) = golden.expected.get(&format!("pre.{index}.images_u8")) else {
                 continue;
             };
             let (raw, video) = (case.raw(), &processor.modalities().video);
-            let steps =
-                (0..video.horizon()).flat_map(|step| video.keys.iter().map(move |key| (step, key)));
-            let transform = |(step, key): (usize, &String)| {
-                processor
-                    .pictures()
-                    .transform(raw.video[key.as_str()][step])
-            };
-            let found: Vec<u8> = steps.flat_map(|at| transform(at).rgb).collect();
-            assert!(found == wanted.bytes(), "{} {index}", dir.display());
+            let pictures = processor.pictures();
+            let mut found = Vec::new();
+            for step in 0..video.horizon() {
+                for key in &video.keys {
+                    found.extend(pictures.transform(raw.video[key.as_str()][step]).rgb);
+                }
+            }
+            assert!(found == wanted.bytes(), "{} {index}", golden.dir.display());
         }
     }
 }
 
 #[test]
 fn actions_are_decoded_as_by_the_reference() {
-    for dir in cases_with("case.json") {
-        let (case, inputs) = (
-            json(&dir.join("case.json")),
-            tensors(&dir.join("inputs.safetensors")),
-        );
-        let expected = tensors(&dir.join("expected.safetensors"));
-        let cases = Case::all(&case, &inputs);
-        let predicted = &expected["action_pred"];
-        let values: Vec<f32> = match predicted.dtype {
-            Dtype::BF16 => predicted
-                .halves()
-                .iter()
-                .map(|bits| f32::from_bits(u32::from(*bits) << 16))
-                .collect(),
-            _ => predicted.floats(),
-        };
-        let size = values.len() / cases.len();
-        for (index, (processor, case)) in processors(&dir, &cases).iter().zip(&cases).enumerate() {
-            let actions = processor
-                .numbers()
-                .decode(&values[index * size..][..size], &case.raw().state)
-                .unwrap();
-            for action in actions {
-                let wanted = wanted(&expected, index, &action.key, action.values.len());
-                let apart = difference(&action.values, &wanted);
-                assert!(
-                    apart <= 1e-6,
-                    "{} {index} {}: {apart:e}",
-                    dir.display(),
-                    action.key
-                );
-            }
-        }
+    for golden in Golden::all() {
+        golden.are_decoded(&golden.expected["action_pred"].wide(), |_| 1e-6);
     }
 }

@@ -196,24 +196,11 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(10);
 
     fn serve() -> Store {
-        Store::connect(
-            &StoreAddr {
-                host: "127.0.0.1".to_owned(),
-                port: 0,
-            },
-            1,
-            true,
-            WAIT,
-        )
-        .unwrap()
+        Store::connect(&StoreAddr::local(0), 1, true, WAIT).unwrap()
     }
 
     fn join(server: &Store) -> Store {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: server.port(),
-        };
-        Store::connect(&addr, 1, false, WAIT).unwrap()
+        Store::connect(&StoreAddr::local(server.port()), 1, false, WAIT).unwrap()
     }
 
     #[test]
@@ -275,18 +262,10 @@ mod tests {
     #[test]
     fn a_key_that_never_comes_is_a_timeout_even_with_no_time_left() {
         let server = serve();
-        assert!(
-            server
-                .wait("never", Duration::ZERO)
-                .unwrap_err()
-                .is_timeout()
-        );
-        assert!(
-            server
-                .get("never", Duration::from_millis(50))
-                .unwrap_err()
-                .is_timeout()
-        );
+        let waited = server.wait("never", Duration::ZERO);
+        assert!(waited.unwrap_err().is_timeout());
+        let got = server.get("never", Duration::from_millis(50));
+        assert!(got.unwrap_err().is_timeout());
         assert!(
             !server.check("never").unwrap(),
             "the connection still works"
@@ -326,27 +305,17 @@ mod tests {
 
     #[test]
     fn nobody_listening_is_named() {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: 1,
-        };
-        let Err(err) = Store::connect(&addr, 1, false, Duration::from_millis(300)) else {
-            panic!("connected")
-        };
-        assert!(
-            err.to_string()
-                .starts_with("cannot reach the store at 127.0.0.1:1: "),
-            "{err}"
-        );
+        let addr = StoreAddr::local(1);
+        let found = Store::connect(&addr, 1, false, Duration::from_millis(300));
+        let text = found.err().expect("nobody listens").to_string();
+        let wanted = "cannot reach the store at 127.0.0.1:1: ";
+        assert!(text.starts_with(wanted), "{text}");
     }
 
     #[test]
     fn a_server_that_never_answers_is_given_up() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: listener.local_addr().unwrap().port(),
-        };
+        let addr = StoreAddr::local(listener.local_addr().unwrap().port());
         let connect = move || Store::connect(&addr, 1, false, Duration::from_millis(300)).err();
         let ended = crate::deadline::within(Duration::from_secs(60), connect);
         let err = ended.expect("it ends").expect("there is no store");
@@ -356,17 +325,10 @@ mod tests {
 
     #[test]
     fn a_host_with_a_zero_byte_is_refused() {
-        assert!(
-            Store::connect(
-                &StoreAddr {
-                    host: "a\0b".to_owned(),
-                    port: 1
-                },
-                1,
-                false,
-                WAIT
-            )
-            .is_err()
-        );
+        let addr = StoreAddr {
+            host: "a\0b".to_owned(),
+            port: 1,
+        };
+        assert!(Store::connect(&addr, 1, false, WAIT).is_err());
     }
 }

@@ -152,11 +152,7 @@ impl Peers {
 
 /// Connects to the store at a port of the loopback address; with `serve`, hosts it.
 fn connect(port: u16, world: usize, serve: bool) -> Result<Store, String> {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port,
-    };
-    Store::connect(&addr, world, serve, PATIENCE).map_err(|err| err.to_string())
+    Store::connect(&StoreAddr::local(port), world, serve, PATIENCE).map_err(|err| err.to_string())
 }
 
 fn group(

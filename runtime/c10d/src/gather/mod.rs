@@ -77,37 +77,19 @@ mod tests {
 
     #[test]
     fn one_rank_needs_no_store_and_two_do() {
-        let participant = |world| Participant {
-            rank: 0,
-            world,
-            restart: 0,
-            run_id: "r".to_owned(),
+        let of = |world| {
+            let who = Participant {
+                rank: 0,
+                world,
+                restart: 0,
+                run_id: "r".to_owned(),
+            };
+            gather(None, who, Device::Cpu, false, b"x", Duration::ZERO)
         };
-        let alone = gather(
-            None,
-            participant(1),
-            Device::Cpu,
-            false,
-            b"x",
-            Duration::ZERO,
-        )
-        .unwrap();
-        assert_eq!(
-            (alone.parts, alone.route),
-            (vec![Some(b"x".to_vec())], Route::Single)
-        );
-        let err = gather(
-            None,
-            participant(2),
-            Device::Cpu,
-            false,
-            b"x",
-            Duration::ZERO,
-        )
-        .unwrap_err();
-        assert_eq!(
-            err.to_string(),
-            "2 ranks need a store to gather, none was given"
-        );
+        let alone = of(1).unwrap();
+        assert_eq!(alone.parts, [Some(b"x".to_vec())]);
+        assert_eq!(alone.route, Route::Single);
+        let text = of(2).unwrap_err().to_string();
+        assert_eq!(text, "2 ranks need a store to gather, none was given");
     }
 }

@@ -18,12 +18,9 @@ struct Counting {
 
 impl Counting {
     fn serve() -> Self {
-        let addr = StoreAddr {
-            host: "127.0.0.1".to_owned(),
-            port: 0,
-        };
+        let minute = Duration::from_secs(60);
         Self {
-            store: Store::connect(&addr, 1, true, Duration::from_secs(60)).unwrap(),
+            store: Store::connect(&StoreAddr::local(0), 1, true, minute).unwrap(),
             requests: Cell::new(0),
         }
     }
@@ -104,18 +101,6 @@ fn a_node_that_is_missing_costs_a_few_requests_more() {
     assert!(store.store.check(CLOSED).unwrap());
     let requests = store.requests.get();
     assert!(requests < 200, "{requests}");
-}
-
-#[test]
-fn parts_of_any_size_arrive_side_by_side() {
-    let (store, sizes) = (Counting::serve(), [0, 1, 9 << 20, 21 << 20, 0, 12 << 20, 7]);
-    for (rank, size) in sizes.iter().enumerate().skip(1) {
-        delivered(&store.store, rank, &part(rank, *size));
-    }
-    let parts = collected(&store, sizes.len(), Deadline::after(HOUR));
-    for (rank, size) in sizes.iter().enumerate().skip(1) {
-        assert!(parts[rank] == Some(part(rank, *size)), "rank {rank}");
-    }
 }
 
 #[test]

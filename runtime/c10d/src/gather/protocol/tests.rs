@@ -47,63 +47,46 @@ fn who_is_missing_is_named() {
     assert_eq!(absent(&labels[..1], &parts[..1]), None);
 }
 
-/// Runs a rank that claims to have a GPU of its own, on a machine where NCCL cannot succeed.
-fn pretend(store: &Store, rank: usize, gpu: &str) -> Gathered {
-    let participant = Participant {
-        rank,
-        world: 2,
-        restart: 0,
-        run_id: "r".to_owned(),
+/// Gathers on two ranks that claim to have these GPUs, on a machine where NCCL cannot succeed.
+fn pretend(gpus: [&str; 2]) -> [Gathered; 2] {
+    let minute = Duration::from_secs(60);
+    let connect = |port, serves| Store::connect(&StoreAddr::local(port), 2, serves, minute);
+    let server = connect(0, true).unwrap();
+    let client = connect(server.port(), false).unwrap();
+    let gather = |store: Store, rank: usize| {
+        let participant = Participant {
+            rank,
+            world: 2,
+            restart: 0,
+            run_id: "r".to_owned(),
+        };
+        let gathering = Gathering {
+            store,
+            participant,
+            device: Device::Cpu,
+            until: Deadline::after(minute),
+        };
+        let gpu = Some(gpus[rank].to_owned());
+        gathering.run(vec![rank as u8], gpu).unwrap()
     };
-    let until = Deadline::after(Duration::from_secs(60));
-    let gathering = Gathering {
-        store: store.clone(),
-        participant,
-        device: Device::Cpu,
-        until,
-    };
-    gathering
-        .run(vec![rank as u8], Some(gpu.to_owned()))
-        .unwrap()
+    let found = std::thread::scope(|scope| {
+        let other = scope.spawn(|| gather(client, 1));
+        [gather(server, 0), other.join().unwrap()]
+    });
+    assert_eq!(found[0].parts, [Some(vec![0]), Some(vec![1])]);
+    assert_eq!(found[0].route, Route::Store);
+    found
 }
 
 #[test]
 fn where_nccl_fails_the_store_has_the_parts() {
-    let addr = |port| StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port,
-    };
-    let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
-    let client = Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
-    let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-1"));
-    let first = pretend(&server, 0, "host/GPU-0");
-    assert_eq!(
-        (first.parts, first.route),
-        (vec![Some(vec![0]), Some(vec![1])], Route::Store)
-    );
-    assert_eq!(
-        first.note.unwrap(),
-        "NCCL failed (this rank has no GPU), the store was used"
-    );
-    assert_eq!(
-        other.join().unwrap().note.unwrap(),
-        "NCCL failed: this rank has no GPU"
-    );
+    let notes = pretend(["host/GPU-0", "host/GPU-1"]).map(|gathered| gathered.note.unwrap());
+    let why = "NCCL failed (this rank has no GPU), the store was used";
+    assert_eq!(notes, [why, "NCCL failed: this rank has no GPU"]);
 }
 
 #[test]
 fn ranks_that_share_a_gpu_gather_through_the_store() {
-    let addr = |port| StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port,
-    };
-    let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
-    let client = Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
-    let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-0"));
-    let first = pretend(&server, 0, "host/GPU-0");
-    assert_eq!(
-        (first.parts, first.route),
-        (vec![Some(vec![0]), Some(vec![1])], Route::Store)
-    );
-    assert_eq!(other.join().unwrap().note, None);
+    let [_, other] = pretend(["host/GPU-0"; 2]);
+    assert_eq!(other.note, None);
 }
