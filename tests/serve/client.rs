@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wire::{Array, Dialect, Value, read, write};
+use wire::{Array, Dialect, Key, Value, read, write};
 
-use crate::serve::server::{DEADLINE, fixtures};
+use crate::serve::server::DEADLINE;
 
 pub struct Client {
     stream: TcpStream,
@@ -108,87 +108,108 @@ pub fn hello() -> Vec<u8> {
     hello
 }
 
+/// Asks for a sign of life, and checks the answer.
+pub fn ping(client: &mut Client) {
+    assert_eq!(
+        client.ask(&file("ping.request.bin")),
+        file("ping.response.bin")
+    );
+}
+
 pub fn file(name: &str) -> Vec<u8> {
-    std::fs::read(fixtures().join("gr00t/protocol").join(name)).unwrap()
+    std::fs::read(rig::fixture("gr00t/protocol").join(name)).unwrap()
+}
+
+/// Returns the value at a path like `data/observation`.
+pub fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    let inside = |value: &'a Value, key| value.get(key).unwrap_or_else(|| panic!("no {path}"));
+    path.split('/').fold(value, inside)
+}
+
+/// Returns `value` with the value at `path` replaced or added.
+pub fn with(value: &Value, path: &str, new: Value) -> Value {
+    let mut changed = value.clone();
+    match path.split_once('/') {
+        None => changed.set(path, new),
+        Some((first, rest)) => changed.set(first, with(at(value, first), rest, new)),
+    }
+    changed
+}
+
+/// Returns the names and arrays of a part of an observation.
+pub fn arrays(observation: &Value, part: &str) -> Vec<(String, Array)> {
+    let Value::Map(members) = at(observation, part) else {
+        panic!("{part} is not a map")
+    };
+    let pair = |(key, value): &(Key, Value)| (key.shown(), value.as_array().unwrap().clone());
+    members.iter().map(pair).collect()
 }
 
 /// Returns the recorded request for actions with other `options`.
 pub fn get_action(options: Value) -> Value {
-    let mut request = read(&file("get_action.request.bin").into()).unwrap().value;
-    let mut data = request.get("data").unwrap().clone();
-    data.set("options", options);
-    request.set("data", data);
-    request
+    let recorded = read(&file("get_action.request.bin").into()).unwrap();
+    with(&recorded.value, "data/options", options)
+}
+
+/// Returns options with a seed of the noise for each row.
+pub fn noise_seeds(seeds: &[u64]) -> Value {
+    let seeds: Vec<Value> = seeds.iter().map(|&seed| seed.into()).collect();
+    Value::map([("noise_seeds", seeds.into())])
 }
 
 /// Returns a request whose noise and robot state depend on `seed`.
 pub fn seeded(seed: u64) -> Value {
-    let mut request = get_action(Value::map([(
-        "noise_seeds",
-        vec![Value::from(seed)].into(),
-    )]));
-    let mut data = request.get("data").unwrap().clone();
-    let mut observation = data.get("observation").unwrap().clone();
-    let mut state = observation.get("state").unwrap().clone();
     let joints: Vec<f32> = (0..7)
         .map(|joint| (seed % 97) as f32 * 0.01 + joint as f32)
         .collect();
-    state.set("joint_position", Array::of_f32(&[1, 1, 7], &joints).into());
-    observation.set("state", state);
-    data.set("observation", observation);
-    request.set("data", data);
-    request
+    with(
+        &get_action(noise_seeds(&[seed])),
+        "data/observation/state/joint_position",
+        Array::of_f32(&[1, 1, 7], &joints).into(),
+    )
 }
 
 /// Adds `token` to a request.
-pub fn with_token(mut request: Value, token: &str) -> Value {
-    request.set("api_token", token.into());
-    request
+pub fn with_token(request: &Value, token: &str) -> Value {
+    with(request, "api_token", token.into())
 }
 
-/// Returns the recorded request for `rows` robots with small images and this instruction.
-pub fn rows_of(rows: usize, prompt: &str) -> Value {
+/// Returns the recorded request for `rows` robots with black pictures of this height and width, and
+/// this instruction.
+pub fn rows_of(rows: usize, [height, width]: [usize; 2], prompt: &str) -> Value {
     let mut request = get_action(Value::Nil);
-    let mut data = request.get("data").unwrap().clone();
-    let mut observation = data.get("observation").unwrap().clone();
-    for (part, edges) in [("video", vec![8, 8, 3]), ("state", vec![])] {
-        let Some(Value::Map(members)) = observation.get(part) else {
-            panic!("no {part}")
-        };
-        let names = members
-            .iter()
-            .map(|(key, value)| (key.shown(), value.as_array().unwrap().clone()));
-        let mut arrays = Value::map([]);
-        for (name, array) in names.collect::<Vec<_>>() {
-            let mut shape = array.shape().to_vec();
-            shape[0] = rows;
-            let end = shape.len() - edges.len();
-            shape.truncate(end);
-            shape.extend(&edges);
-            // Black pictures, and the recorded state for each: a rotation of zeros is none.
-            let bytes = match part {
-                "state" => array.data()[..array.data().len() / array.shape()[0]].repeat(rows),
-                _ => vec![0; shape.iter().product::<usize>() * array.dtype().size()],
-            };
-            arrays.set(
-                &name,
-                Array::new(array.dtype().clone(), shape, bytes.into())
-                    .unwrap()
-                    .into(),
-            );
-        }
-        observation.set(part, arrays);
+    let observation = at(&request, "data/observation").clone();
+    for (view, picture) in arrays(&observation, "video") {
+        let shape = [rows, picture.shape()[1], height, width, 3];
+        let pixels = vec![0; shape.iter().product()];
+        let path = format!("data/observation/video/{view}");
+        request = with(&request, &path, Array::of_u8(&shape, pixels.into()).into());
     }
-    let texts: Vec<Value> = (0..rows)
-        .map(|_| vec![Value::from(prompt)].into())
-        .collect();
-    observation.set(
-        "language",
-        Value::map([("annotation.language.language_instruction", texts.into())]),
-    );
-    data.set("observation", observation);
-    request.set("data", data);
-    request
+    for (name, state) in arrays(&observation, "state") {
+        let shape = [&[rows], &state.shape()[1..]].concat();
+        // The recorded state for each, because a rotation of zeros is none.
+        let bytes = state.data()[..state.data().len() / state.shape()[0]].repeat(rows);
+        let states = Array::new(state.dtype().clone(), shape, bytes.into()).unwrap();
+        let path = format!("data/observation/state/{name}");
+        request = with(&request, &path, states.into());
+    }
+    let texts = vec![Value::from(vec![Value::from(prompt)]); rows];
+    with(&request, INSTRUCTION, texts.into())
+}
+
+/// Sides of small pictures.
+pub const SMALL: [usize; 2] = [8, 8];
+
+/// The path of the instruction of a request.
+pub const INSTRUCTION: &str = "data/observation/language/annotation.language.language_instruction";
+
+/// Returns the largest difference of two answers, or infinity if their lengths differ.
+pub fn apart(one: &[f32], other: &[f32]) -> f32 {
+    if one.len() != other.len() {
+        return f32::INFINITY;
+    }
+    let differences = one.iter().zip(other).map(|(a, b)| (a - b).abs());
+    differences.fold(0.0, f32::max)
 }
 
 /// Returns all numbers of an answer `[actions, info]`.

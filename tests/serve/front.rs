@@ -1,11 +1,12 @@
 //! Tests of `rrun serve --front-port`: one port for several ranks.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::Receiver;
 
-use crate::serve::client::{Client, file};
-use crate::serve::launcher::{Launch, rrun};
+use crate::serve::client::{Client, file, ping};
+use crate::serve::launcher::Launch;
 use crate::serve::server::{DEADLINE, metric_of, spawn, wait_until};
 
 /// A launch of three ranks behind a front port.
@@ -22,18 +23,9 @@ struct FrontLaunch {
 impl FrontLaunch {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let interface = folder.path().join("interface.json");
-        std::fs::write(&interface, r#"{"actions": {"names": ["x"]}}"#).unwrap();
-        let mut command = rrun();
+        let mut command = Command::new(rig::rrun());
         command.args(["--nproc-per-node", "3", "serve", "--host", "127.0.0.1"]);
-        command.args([
-            "--front-port",
-            "0",
-            "--policy",
-            "zero_action",
-            "--interface",
-        ]);
-        command.arg(interface);
+        front_port(&mut command, folder.path());
         let (child, lines) = spawn(command);
         let mut launch = Self {
             launch: Launch(child),
@@ -78,11 +70,12 @@ impl FrontLaunch {
     }
 }
 
-fn ping(client: &mut Client) {
-    assert_eq!(
-        client.ask(&file("ping.request.bin")),
-        file("ping.response.bin")
-    );
+/// Adds the words of a policy of one action behind a front port.
+fn front_port(command: &mut Command, folder: &Path) {
+    let interface = folder.join("interface.json");
+    std::fs::write(&interface, r#"{"actions": {"names": ["x"]}}"#).unwrap();
+    command.args(["--front-port", "0", "--policy", "zero_action"]);
+    command.arg("--interface").arg(interface);
 }
 
 /// Returns a process that the launcher has started.
@@ -125,11 +118,9 @@ fn connections_are_spread_over_the_ranks_and_survive_the_death_of_another() {
 fn a_front_port_needs_the_launcher() {
     let mut command = Command::new(rig::rrun_rank());
     let folder = tempfile::tempdir().unwrap();
-    let interface = folder.path().join("interface.json");
-    std::fs::write(&interface, r#"{"actions": {"names": ["x"]}}"#).unwrap();
-    command.args(["serve", "--host", "127.0.0.1", "--front-port", "0"]);
-    command.args(["--policy", "zero_action", "--interface"]);
-    let output = command.arg(interface).output().unwrap();
+    command.args(["serve", "--host", "127.0.0.1"]);
+    front_port(&mut command, folder.path());
+    let output = command.output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use wire::{Array, Dialect, Value, read, write};
 
 use crate::serve::client::{Client, file, get_action, tensors};
-use crate::serve::server::{Server, fixtures};
+use crate::serve::server::Server;
 
 /// The dtype of the recording.
 const AS_RECORDED: &[&str] = &["--policy-config", r#"{"dtype": "bfloat16"}"#];
@@ -94,7 +94,9 @@ fn recorded_requests_get_the_recorded_answers() {
 #[test]
 fn actions_are_those_of_the_reference() {
     let server = Server::start(AS_RECORDED);
-    let expected = tensors(&fixtures().join("gr00t/protocol/get_action.expected.safetensors"));
+    let expected = tensors(&rig::fixture(
+        "gr00t/protocol/get_action.expected.safetensors",
+    ));
     let (_, shape, noise) = expected.iter().find(|(name, ..)| name == "noise").unwrap();
     let request = get_action(Value::map([("noise", Array::of_f32(shape, noise).into())]));
     let answer = Client::connect(server.address).ask_value(&request);

@@ -4,17 +4,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
-
-use crate::serve::client::{Client, file, hello};
+use crate::serve::client::{Client, file, hello, ping};
 use crate::serve::server::{DEADLINE, Server, now};
 
 fn is_well(server: &Server) {
-    assert_eq!(
-        Client::connect(server.address).ask(&file("ping.request.bin")),
-        file("ping.response.bin")
-    );
+    ping(&mut Client::connect(server.address));
 }
 
 /// Sends bytes and waits until the server closes the connection; returns how long that took.
@@ -55,7 +49,7 @@ fn huge_lengths_are_refused_when_they_are_promised() {
 
 #[test]
 fn half_a_message_and_half_a_greeting_are_given_up() {
-    let server = Server::start(&[]);
+    let server = Server::shared();
     let parts = [
         &hello()[..40],
         &[&hello()[..], b"\x01\x00\x02\0\0\0\0\0\x01\0\0half"].concat(),
@@ -72,19 +66,16 @@ fn half_a_message_and_half_a_greeting_are_given_up() {
                 );
             });
         }
-        is_well(&server);
+        is_well(server);
     });
-    is_well(&server);
+    is_well(server);
 }
 
 #[test]
 fn a_thousand_silent_connections_cost_nobody_a_seat() {
     let server = Server::start(&["--max-connections", "40"]);
     let mut client = Client::connect(server.address);
-    assert_eq!(
-        client.ask(&file("ping.request.bin")),
-        file("ping.response.bin")
-    );
+    ping(&mut client);
     let mut silent = Vec::new();
     for number in 0..1000 {
         let mut stream = TcpStream::connect(server.address).unwrap();
@@ -95,50 +86,20 @@ fn a_thousand_silent_connections_cost_nobody_a_seat() {
         silent.push(stream);
     }
     // A known client is not evicted for unknown ones.
-    assert_eq!(
-        client.ask(&file("ping.request.bin")),
-        file("ping.response.bin")
-    );
+    ping(&mut client);
     is_well(&server);
     assert!(server.metric("rrun_serve_connections") <= 40.0);
     assert!(server.metric("rrun_serve_closed_total{reason=\"evicted\"}") >= 900.0);
 }
 
 #[test]
-fn any_bytes_are_answered_or_the_connection_is_closed() {
-    let server = Server::start(&[]);
-    let bytes = proptest::collection::vec(any::<u8>(), 0..400);
-    let mut runner = TestRunner::new(Config {
-        cases: 150,
-        ..Config::default()
-    });
-    runner
-        .run(&(bytes, 0u8..4), |(bytes, kind)| {
-            let mut stream = TcpStream::connect(server.address).unwrap();
-            let start = match kind {
-                0 => Vec::new(),
-                1 => hello(),
-                2 => [&hello()[..], b"\x01\x00\x00", &[bytes.len() as u8]].concat(),
-                _ => {
-                    b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n".to_vec()
-                }
-            };
-            // The server may have closed the connection already.
-            let _ = stream.write_all(&[start, bytes].concat());
-            Ok(())
-        })
-        .unwrap();
-    is_well(&server);
-}
-
-#[test]
 fn a_client_that_reads_nothing_holds_up_nobody() {
-    let server = Server::start(&[]);
+    let server = Server::shared();
     let mut deaf = Client::connect(server.address);
     // More answers than fit into the socket buffers: a server that waits for the client would be
     // stuck.
     let request = file("get_modality_config.request.bin");
     let message = [b"\x01\x00\x00", &[request.len() as u8][..], &request].concat();
     deaf.raw(&message.repeat(2000)).unwrap();
-    is_well(&server);
+    is_well(server);
 }

@@ -1,6 +1,5 @@
 //! Tests of `rrun serve`, which starts one server per rank.
 
-use std::path::Path;
 use std::process::{Child, Command};
 
 use crate::serve::client::{Client, file};
@@ -14,10 +13,6 @@ impl Drop for Launch {
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
-}
-
-pub fn rrun() -> Command {
-    Command::new(Path::new(rig::rrun_rank()).with_file_name("rrun"))
 }
 
 /// Returns a free port whose successor is free as well.
@@ -36,17 +31,9 @@ fn two_ports() -> u16 {
 #[test]
 fn every_rank_has_a_port_of_its_own() {
     let port = two_ports();
-    let mut command = rrun();
-    command.args([
-        "--nproc-per-node",
-        "2",
-        "serve",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        &port.to_string(),
-        "--policy",
-    ]);
+    let mut command = Command::new(rig::rrun());
+    command.args(["--nproc-per-node", "2", "serve", "--host", "127.0.0.1"]);
+    command.args(["--port", &port.to_string(), "--policy"]);
     command.arg(recorded());
     let (child, lines) = spawn(command);
     let mut launch = Launch(child);
@@ -78,53 +65,51 @@ fn every_rank_has_a_port_of_its_own() {
 
 #[test]
 fn what_cannot_be_served_is_refused_with_the_reason() {
-    let refusal = |words: &[&str]| {
-        let output = rrun().arg("serve").args(words).output().unwrap();
-        assert!(!output.status.success());
-        String::from_utf8(output.stderr).unwrap()
-    };
-    assert!(
-        refusal(&["--policy", "gr00d"])
-            .contains("--policy `gr00d` is neither a folder nor a known policy")
-    );
-    assert!(
-        refusal(&["--policy", "replay_action", "--port", "0"])
-            .contains("`policy_type` is `replay_action`, which cannot be served: it replays")
-    );
-    let text = refusal(&["--policy", "scripted", "--port", "0"]);
-    assert!(
-        ["--environment NAME", "--jobs FILE", "--interface FILE"]
-            .iter()
-            .all(|way| text.contains(way)),
-        "{text}"
-    );
-    let python = [
-        "--policy",
-        "python",
-        "--environment",
-        "push",
-        "--policy-config",
-    ];
-    assert!(
-        refusal(&[&python[..], &[r#"{"policy": "nowhere.py:make"}"#]].concat())
-            .contains("names `nowhere.py`, and there is no such file")
-    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let words = [
-        "--policy",
-        recorded().to_str().unwrap(),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        &port,
-    ]
-    .map(str::to_owned);
-    let text = refusal(&words.each_ref().map(String::as_str));
-    assert!(
-        text.contains(&format!(
-            "cannot listen on 127.0.0.1:{port}: Address already in use"
-        )),
-        "{text}"
-    );
+    let (recorded, model) = (recorded(), "--policy");
+    let own = r#"{"policy": "nowhere.py:make"}"#;
+    let refusals: [(Vec<&str>, &[&str]); 5] = [
+        (
+            vec![model, "gr00d"],
+            &["--policy `gr00d` is neither a folder nor a known policy"],
+        ),
+        (
+            vec![model, "replay_action", "--port", "0"],
+            &["`policy_type` is `replay_action`, which cannot be served: it replays"],
+        ),
+        (
+            vec![model, "scripted", "--port", "0"],
+            &["--environment NAME", "--jobs FILE", "--interface FILE"],
+        ),
+        (
+            vec![
+                model,
+                "python",
+                "--environment",
+                "push",
+                "--policy-config",
+                own,
+            ],
+            &["names `nowhere.py`, and there is no such file"],
+        ),
+        (
+            vec![model, recorded.to_str().unwrap(), "--port", &port],
+            &["cannot listen on 127.0.0.1:", ": Address already in use"],
+        ),
+    ];
+    for (words, wanted) in refusals {
+        let mut command = Command::new(rig::rrun());
+        let output = command
+            .args(["serve", "--host", "127.0.0.1"])
+            .args(&words)
+            .output();
+        let output = output.unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{words:?}");
+        assert!(
+            wanted.iter().all(|part| text.contains(part)),
+            "{words:?}: {text}"
+        );
+    }
 }

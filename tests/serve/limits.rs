@@ -1,31 +1,12 @@
 //! Tests of the limits of one client's requests, and of their effect on others.
 
 use bytes::Bytes;
-use wire::{Array, Dialect, Value, read, write};
+use wire::{Dialect, Value, read, write};
 
-use crate::serve::client::{Client, error, numbers, rows_of, seeded, with_token};
+use crate::serve::client::{
+    Client, SMALL, apart, error, noise_seeds, numbers, rows_of, seeded, with, with_token,
+};
 use crate::serve::server::{Server, wait_until};
-
-/// Returns the recorded request with images of this size in all views.
-fn pictures_of(height: usize, width: usize) -> Value {
-    let mut request = rows_of(1, "reach the cube");
-    let mut data = request.get("data").unwrap().clone();
-    let mut observation = data.get("observation").unwrap().clone();
-    let Some(Value::Map(views)) = observation.get("video") else {
-        panic!("no views")
-    };
-    let mut larger = Value::map([]);
-    for (view, picture) in views {
-        let mut shape = picture.as_array().unwrap().shape().to_vec();
-        (shape[2], shape[3]) = (height, width);
-        let bytes = vec![0; shape.iter().product()];
-        larger.set(&view.shown(), Array::of_u8(&shape, bytes.into()).into());
-    }
-    observation.set("video", larger);
-    data.set("observation", observation);
-    request.set("data", data);
-    request
-}
 
 #[test]
 fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
@@ -39,21 +20,21 @@ fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
     ]);
     let mut client = Client::connect(server.address);
     let mut refusal = |request: &Value| error(&client.ask_value(request)).to_owned();
-    let rows = refusal(&rows_of(3, "reach"));
+    let rows = refusal(&rows_of(3, SMALL, "reach"));
     assert_eq!(
         rows,
         "the request has 3 rows, expected at most 2 (--max-rows)"
     );
-    let prompt = refusal(&rows_of(2, "reach the cube and put it down"));
+    let prompt = refusal(&rows_of(2, SMALL, "reach the cube and put it down"));
     assert_eq!(
         prompt,
         "an instruction has 30 bytes, expected at most 20 (--max-prompt)"
     );
     // Padded to a square, the image would have 3 GB.
-    let picture = refusal(&pictures_of(1, 32_000));
+    let picture = refusal(&rows_of(1, [1, 32_000], "reach"));
     let wanted = "has 1 x 32000 pixels, expected at most 100 along an edge (--max-picture)";
     assert!(picture.ends_with(wanted), "{picture}");
-    numbers(&client.ask_value(&rows_of(2, "reach the cube")));
+    numbers(&client.ask_value(&rows_of(2, SMALL, "reach the cube")));
     assert_eq!(
         server.metric("rrun_serve_rejected_total{reason=\"limit\"}"),
         3.0
@@ -66,7 +47,10 @@ fn a_row_is_answered_before_thousands_that_were_asked_for_earlier() {
     let expected = numbers(&Client::connect(server.address).ask_value(&seeded(1)));
     let mut greedy = Client::connect(server.address);
     greedy
-        .send(&write(&rows_of(3000, "reach the cube"), Dialect::Kind))
+        .send(&write(
+            &rows_of(3000, SMALL, "reach the cube"),
+            Dialect::Kind,
+        ))
         .unwrap();
     wait_until("the long request has begun", || {
         server.metric("rrun_serve_rows_total") > 1.0
@@ -85,32 +69,22 @@ fn a_row_is_answered_before_thousands_that_were_asked_for_earlier() {
 fn rows_that_are_inferred_in_parts_are_those_that_are_inferred_together() {
     let server = Server::start(&[]);
     let mut client = Client::connect(server.address);
-    let mut rows = rows_of(5, "reach the cube");
-    let mut data = rows.get("data").unwrap().clone();
-    let seeds: Vec<Value> = (0..5u64).map(Value::from).collect();
-    data.set("options", Value::map([("noise_seeds", seeds.into())]));
-    rows.set("data", data);
+    let rows = rows_of(5, SMALL, "reach the cube");
+    let rows = with(&rows, "data/options", noise_seeds(&[0, 1, 2, 3, 4]));
     let parts = client.ask_value(&rows);
     assert_eq!(server.metric("rrun_serve_batches_total"), 5.0);
     let whole = Server::start(&["--max-batch", "8"]);
     let together = Client::connect(whole.address).ask_value(&rows);
     assert_eq!(whole.metric("rrun_serve_batches_total"), 1.0);
     let (parts, together) = (numbers(&parts), numbers(&together));
-    let farthest = parts
-        .iter()
-        .zip(&together)
-        .map(|(a, b)| (a - b).abs())
-        .fold(0.0, f32::max);
-    assert!(
-        parts.len() == together.len() && farthest < 1e-2,
-        "{farthest}"
-    );
+    let apart = apart(&parts, &together);
+    assert!(apart < 1e-2, "{apart}");
 }
 
 #[test]
 fn nothing_more_is_inferred_for_a_client_that_has_gone() {
     let server = Server::start(&["--max-rows", "4096"]);
-    let rows = write(&rows_of(3000, "reach the cube"), Dialect::Kind);
+    let rows = write(&rows_of(3000, SMALL, "reach the cube"), Dialect::Kind);
     for says_more in [false, true] {
         let before = server.metric("rrun_serve_rows_total");
         let mut client = Client::connect(server.address);
@@ -162,34 +136,23 @@ fn a_message_without_the_token_is_not_decoded() {
 #[test]
 fn a_connection_may_send_little_before_it_has_shown_the_token() {
     let server = Server::start(&["--api-token", "s3cret", "--max-unauthenticated", "1"]);
-    let ping = Value::map([("endpoint", "ping".into())]);
-    let long = |token: &str| {
-        let bytes = Value::Bytes(vec![0; 2 << 20].into());
-        write(
-            &with_token(
-                Value::map([("endpoint", "ping".into()), ("more", bytes)]),
-                token,
-            ),
-            Dialect::Kind,
-        )
+    let ping = |token: &str, more: usize| {
+        let more = Value::Bytes(vec![0; more].into());
+        let ping = Value::map([("endpoint", "ping".into()), ("more", more)]);
+        write(&with_token(&ping, token), Dialect::Kind)
     };
     let mut stranger = Client::connect(server.address);
     // The connection may be closed during the send.
-    let _ = stranger.send(&long("s3cret"));
+    let _ = stranger.send(&ping("s3cret", 2 << 20));
     assert!(stranger.receive().is_err());
     let mut patient = Client::connect(server.address);
-    let half = write(
-        &with_token(
-            Value::map([("more", Value::Bytes(vec![0; 600 << 10].into()))]),
-            "no",
-        ),
-        Dialect::Kind,
-    );
+    let half = ping("no", 600 << 10);
     assert!(error(&read(&patient.ask(&half).into()).unwrap().value).starts_with("Unauthorized"));
     let _ = patient.send(&half);
     assert!(patient.receive().is_err(), "all that it sends counts");
     let mut client = Client::connect(server.address);
-    client.ask_value(&with_token(ping, "s3cret"));
-    let answer = read(&client.ask(&long("s3cret")).into()).unwrap().value;
+    client.ask(&ping("s3cret", 0));
+    let long = client.ask(&ping("s3cret", 2 << 20));
+    let answer = read(&long.into()).unwrap().value;
     assert!(answer.get("status").is_some(), "{answer:?}");
 }

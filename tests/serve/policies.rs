@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use wire::{Array, Value};
 
-use crate::serve::client::{Client, error, numbers};
-use crate::serve::server::{Server, fixtures};
+use crate::serve::client::{Client, error, numbers, with};
+use crate::serve::server::{Server, wait_until};
 use crate::serve::websocket::infer;
 
 /// A robot with one camera of 2 × 2 pixels, one state and two actions.
@@ -45,7 +45,7 @@ fn python(folder: &Path, source: &str) -> serde_json::Value {
 }
 
 fn interpreter() -> PathBuf {
-    fixtures().join("../../.venv")
+    rig::fixture("../../.venv")
 }
 
 /// A policy whose actions say what it was asked for.
@@ -113,12 +113,8 @@ fn both(server: &Server, seed: u64) -> [Vec<f32>; 2] {
 #[test]
 fn a_python_policy_sees_what_the_clients_of_both_protocols_send() {
     let folder = tempfile::tempdir().unwrap();
-    let server = serve(
-        folder.path(),
-        "python",
-        &python(folder.path(), TELLING),
-        &[],
-    );
+    let config = python(folder.path(), TELLING);
+    let server = serve(folder.path(), "python", &config, &[]);
     for (slot, actions) in both(&server, 5).into_iter().enumerate() {
         let number = actions[3];
         let row = [slot as f32, 5.0, 0.0, number, 9.0, 0.5, 4.0];
@@ -163,12 +159,8 @@ fn random_actions_follow_from_the_seed_of_the_episode() {
 #[test]
 fn the_episodes_of_clients_do_not_mix_and_end_with_them() {
     let folder = tempfile::tempdir().unwrap();
-    let server = serve(
-        folder.path(),
-        "python",
-        &python(folder.path(), TELLING),
-        &["--max-batch", "8"],
-    );
+    let config = python(folder.path(), TELLING);
+    let server = serve(folder.path(), "python", &config, &["--max-batch", "8"]);
     let ask = |client: &mut Client| {
         let actions = numbers(&client.ask_value(&get_action(0, 0.0, "")));
         [actions[0], actions[1], actions[2], actions[3]]
@@ -185,7 +177,7 @@ fn the_episodes_of_clients_do_not_mix_and_end_with_them() {
     assert_eq!(ask(&mut one), [0.0, 7.0, 4.0, 1.0]);
     drop(one);
     // The server forgets the client before it counts the scrape alone and the other one.
-    crate::serve::server::wait_until("the client has left", || {
+    wait_until("the client has left", || {
         server.metric("rrun_serve_connections") <= 2.0
     });
     let mut third = Client::connect(server.address);
@@ -198,13 +190,9 @@ fn an_observation_of_another_size_is_an_error_of_its_request() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path(), "zero_action", &json!({}), &[]);
     let mut client = Client::connect(server.address);
-    let mut request = get_action(0, 0.0, "");
-    let mut data = request.get("data").unwrap().clone();
-    let mut observation = data.get("observation").unwrap().clone();
     let wide = Array::of_f32(&[1, 1, 4], &[0.0; 4]);
-    observation.set("state", Value::map([("eef_position", wide.into())]));
-    data.set("observation", observation);
-    request.set("data", data);
+    let state = "data/observation/state/eef_position";
+    let request = with(&get_action(0, 0.0, ""), state, wide.into());
     assert!(
         error(&client.ask_value(&request))
             .starts_with("state eef_position has the shape [1, 1, 4], expected [1, 1, 3]")
@@ -218,7 +206,7 @@ fn an_observation_of_another_size_is_an_error_of_its_request() {
 #[test]
 fn a_worker_that_dies_costs_the_requests_of_its_call_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let toy = fixtures().join("policies/toy.py");
+    let toy = rig::fixture("policies/toy.py");
     let config = json!({
         "policy": format!("{}:Toy", toy.display()), "python": interpreter(),
         "policy_kwargs": {"fault": "die"}, "max_restarts": 1,
@@ -245,11 +233,9 @@ fn a_worker_that_dies_costs_the_requests_of_its_call_alone() {
 fn noise_is_refused_where_there_is_none() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path(), "zero_action", &json!({}), &[]);
-    let mut request = get_action(0, 0.0, "");
-    let mut data = request.get("data").unwrap().clone();
     let noise = Array::of_f32(&[1, 1, 1], &[0.0]);
-    data.set("options", Value::map([("noise", noise.into())]));
-    request.set("data", data);
+    let options = Value::map([("noise", noise.into())]);
+    let request = with(&get_action(0, 0.0, ""), "data/options", options);
     let answer = Client::connect(server.address).ask_value(&request);
     assert!(
         error(&answer).contains("policy zero_action has no noise"),

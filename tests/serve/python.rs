@@ -1,14 +1,13 @@
 //! Tests with real clients: pyzmq with the reference's messages, `openpi-client` and `vla-eval` from
 //! PyPI.
 
-use std::path::Path;
 use std::process::Command;
 
-use crate::serve::server::{Server, fixtures};
+use crate::serve::server::Server;
 
 /// Runs a program of clients with a server; skips if the venv lacks the modules.
 fn with_clients(modules: &str, program: &str, words: &[&str], said: &str) {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
+    let python = rig::fixture("../../.venv/bin/python");
     let probe = Command::new(&python)
         .args(["-c", &format!("import {modules}")])
         .output();
@@ -18,9 +17,9 @@ fn with_clients(modules: &str, program: &str, words: &[&str], said: &str) {
     }
     let server = Server::start(&[&["--api-token", "s3cret"], words].concat());
     let output = Command::new(python)
-        .arg(fixtures().join(program))
+        .arg(rig::fixture(program))
         .arg(server.address.port().to_string())
-        .arg(fixtures().join("gr00t/protocol"))
+        .arg(rig::fixture("gr00t/protocol"))
         .output()
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

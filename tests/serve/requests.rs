@@ -4,26 +4,15 @@ use std::sync::Barrier;
 
 use wire::{Array, Value};
 
-use crate::serve::client::{Client, error, get_action, numbers, seeded};
+use crate::serve::client::{
+    Client, INSTRUCTION, SMALL, apart, arrays, at, error, get_action, noise_seeds, numbers,
+    rows_of, seeded, with,
+};
 use crate::serve::server::Server;
-
-/// Returns `value` with the value at `path` replaced.
-fn with(value: &Value, path: &[&str], new: Value) -> Value {
-    let mut value = value.clone();
-    match path {
-        [last] => value.set(last, new),
-        [first, rest @ ..] => {
-            let inner = with(value.get(first).unwrap(), rest, new);
-            value.set(first, inner);
-        }
-        [] => {}
-    }
-    value
-}
 
 #[test]
 fn actions_do_not_depend_on_who_else_asks() {
-    let server = Server::start(&[]);
+    let server = Server::shared();
     let alone: Vec<_> = (0..6)
         .map(|seed| numbers(&Client::connect(server.address).ask_value(&seeded(seed))))
         .collect();
@@ -78,7 +67,7 @@ fn a_wrong_request_spoils_no_others() {
     // It passes validation, as it does in the reference.
     let narrow = with(
         &seeded(2),
-        &["data", "observation", "state", "eef_9d"],
+        "data/observation/state/eef_9d",
         Array::of_f32(&[1, 1, 4], &[0.0; 4]).into(),
     );
     let (barrier, address) = (&Barrier::new(2), server.address);
@@ -88,12 +77,8 @@ fn a_wrong_request_spoils_no_others() {
             for _ in 0..5 {
                 barrier.wait();
                 let found = numbers(&client.ask_value(&seeded(1)));
-                let farthest = found
-                    .iter()
-                    .zip(&alone)
-                    .map(|(a, b)| (a - b).abs())
-                    .fold(0.0, f32::max);
-                assert!(farthest < 1e-3, "{farthest}");
+                let apart = apart(&found, &alone);
+                assert!(apart < 1e-3, "{apart}");
             }
         });
         scope.spawn(move || {
@@ -112,75 +97,30 @@ fn a_wrong_request_spoils_no_others() {
 
 #[test]
 fn several_rows_of_a_request_are_those_of_several_requests() {
-    let server = Server::start(&[]);
-    let mut client = Client::connect(server.address);
-    let one = get_action(Value::map([(
-        "noise_seeds",
-        vec![Value::from(5u64)].into(),
-    )]));
-    let two = |path: &[&str], request: &Value| {
-        let array = path
-            .iter()
-            .fold(request, |value, key| value.get(key).unwrap())
-            .as_array()
-            .unwrap()
-            .clone();
-        let mut shape = array.shape().to_vec();
-        shape[0] = 2;
-        let data = [array.data().as_ref(), array.data().as_ref()].concat();
-        with(
-            request,
-            path,
-            Array::new(array.dtype().clone(), shape, data.into())
-                .unwrap()
-                .into(),
-        )
+    let mut client = Client::connect(Server::shared().address);
+    let mut ask = |seeds: &[u64]| {
+        let rows = rows_of(seeds.len(), SMALL, "reach the cube");
+        let answer = client.ask_value(&with(&rows, "data/options", noise_seeds(seeds)));
+        arrays_of(&answer)
     };
-    let mut request = get_action(Value::map([(
-        "noise_seeds",
-        vec![Value::from(5u64), Value::from(6u64)].into(),
-    )]));
-    for key in ["exterior_image_1_left", "wrist_image_left"] {
-        request = two(&["data", "observation", "video", key], &request);
+    let (both, first) = (ask(&[5, 6]), ask(&[5]));
+    for ((name, both), (_, first)) in both.iter().zip(&first) {
+        assert_eq!(both.len(), 2 * first.len(), "{name}");
+        assert_eq!(both[..first.len()], *first, "{name}");
+        assert_ne!(both[first.len()..], *first, "{name}");
     }
-    for key in ["eef_9d", "gripper_position", "joint_position"] {
-        request = two(&["data", "observation", "state", key], &request);
-    }
-    let path = [
-        "data",
-        "observation",
-        "language",
-        "annotation.language.language_instruction",
-    ];
-    let text = path
-        .iter()
-        .fold(&one, |value, key| value.get(key).unwrap())
-        .as_list()
-        .unwrap()[0]
-        .clone();
-    let request = with(&request, &path, vec![text.clone(), text].into());
-    let both = client.ask_value(&request);
-    let first = client.ask_value(&one);
-    for key in ["eef_9d", "gripper_position", "joint_position"] {
-        let of = |answer: &Value| {
-            answer.as_list().unwrap()[0]
-                .get(key)
-                .unwrap()
-                .as_array()
-                .unwrap()
-                .to_f32()
-        };
-        let (both, first) = (of(&both), of(&first));
-        assert_eq!(both.len(), 2 * first.len());
-        assert_eq!(both[..first.len()], first);
-        assert_ne!(both[first.len()..], first);
-    }
+}
+
+/// Returns the keys and numbers of an answer `[actions, info]`.
+fn arrays_of(answer: &Value) -> Vec<(String, Vec<f32>)> {
+    let whole = Value::map([("actions", answer.as_list().unwrap()[0].clone())]);
+    let arrays = arrays(&whole, "actions").into_iter();
+    arrays.map(|(name, array)| (name, array.to_f32())).collect()
 }
 
 #[test]
 fn an_episode_repeats_when_its_seed_does() {
-    let server = Server::start(&[]);
-    let mut client = Client::connect(server.address);
+    let mut client = Client::connect(Server::shared().address);
     let mut episode = |seed: Option<u64>| {
         let options = seed.map_or(Value::Nil, |seed| Value::map([("seed", seed.into())]));
         let reset = Value::map([
@@ -202,33 +142,18 @@ fn an_episode_repeats_when_its_seed_does() {
 
 #[test]
 fn an_observation_of_the_simulation_wrapper_is_answered_in_its_form() {
-    let server = Server::start(&[]);
-    let nested = get_action(Value::map([(
-        "noise_seeds",
-        vec![Value::from(5u64)].into(),
-    )]));
-    let observation = nested.get("data").unwrap().get("observation").unwrap();
+    let nested = get_action(noise_seeds(&[5]));
+    let observation = at(&nested, "data/observation");
     let mut flat = Value::map([]);
     for part in ["video", "state"] {
-        let Some(Value::Map(members)) = observation.get(part) else {
-            panic!()
-        };
-        members
-            .iter()
-            .for_each(|(key, value)| flat.set(&format!("{part}.{}", key.shown()), value.clone()));
+        for (name, array) in arrays(observation, part) {
+            flat.set(&format!("{part}.{name}"), array.into());
+        }
     }
-    let key = "annotation.language.language_instruction";
-    let text = observation
-        .get("language")
-        .unwrap()
-        .get(key)
-        .unwrap()
-        .as_list()
-        .unwrap()[0]
-        .clone();
-    flat.set(key, text);
-    let mut client = Client::connect(server.address);
-    let answer = client.ask_value(&with(&nested, &["data", "observation"], flat));
+    let text = at(&nested, INSTRUCTION).as_list().unwrap()[0].clone();
+    flat.set("annotation.language.language_instruction", text);
+    let mut client = Client::connect(Server::shared().address);
+    let answer = client.ask_value(&with(&nested, "data/observation", flat));
     assert!(
         answer.as_list().unwrap()[0].get("action.eef_9d").is_some(),
         "{answer:?}"
@@ -238,15 +163,10 @@ fn an_observation_of_the_simulation_wrapper_is_answered_in_its_form() {
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
-    let server = Server::start(&[]);
-    let mut client = Client::connect(server.address);
+    let mut client = Client::connect(Server::shared().address);
     let mut refusal = |options: Value| error(&client.ask_value(&get_action(options))).to_owned();
-    let seeds = Value::map([(
-        "noise_seeds",
-        vec![Value::from(1u64), Value::from(2u64)].into(),
-    )]);
     assert_eq!(
-        refusal(seeds),
+        refusal(noise_seeds(&[1, 2])),
         "options 'noise_seeds' must be a list of 1 whole numbers, one a row"
     );
     let noise = Value::map([("noise", Array::of_f32(&[1, 2], &[0.0; 2]).into())]);

@@ -5,24 +5,21 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 /// Time limit, longer than any step here takes on a busy machine with two cores.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-pub fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")
-}
-
 /// Returns the checkpoint of the recorded exchanges.
 pub fn recorded() -> PathBuf {
-    fixtures().join("gr00t/case_d_bf16_sharded_policy")
+    rig::fixture("gr00t/case_d_bf16_sharded_policy")
 }
 
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    lines: Receiver<String>,
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Server {
@@ -32,8 +29,24 @@ impl Server {
         Self::of(&recorded(), words)
     }
 
+    /// Returns the server that all tests of this program share that need no words and do not look
+    /// at what it counts. It ends with the program.
+    pub fn shared() -> &'static Self {
+        static SHARED: LazyLock<Server> = LazyLock::new(|| {
+            // The end of its stdin is the end of this program, which drops no static.
+            let mut command = Command::new("sh");
+            command.args(["-c", "\"$0\" \"$@\" & read -r _; kill -KILL $!"]);
+            command.arg(rig::rrun_rank());
+            Server::by(command, &recorded(), &[])
+        });
+        &SHARED
+    }
+
     pub fn of(model: &Path, words: &[&str]) -> Self {
-        let mut command = Command::new(rig::rrun_rank());
+        Self::by(Command::new(rig::rrun_rank()), model, words)
+    }
+
+    fn by(mut command: Command, model: &Path, words: &[&str]) -> Self {
         command
             .args(["serve", "--host", "127.0.0.1", "--port", "0", "--policy"])
             .arg(model)
@@ -43,7 +56,7 @@ impl Server {
         Self {
             child,
             address,
-            lines,
+            lines: Mutex::new(lines),
         }
     }
 
@@ -79,7 +92,7 @@ impl Server {
     /// Waits for its exit; returns its output since it was ready.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child);
-        let said: Vec<String> = self.lines.iter().collect();
+        let said: Vec<String> = self.lines.get_mut().unwrap().iter().collect();
         (status, said.join("\n"))
     }
 }
@@ -116,7 +129,7 @@ pub fn spawn(mut command: Command) -> (Child, Receiver<String>) {
         .env_remove("RRUN_API_TOKEN")
         .env("OMP_NUM_THREADS", "1");
     command
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     let mut child = command

@@ -1,26 +1,32 @@
 //! Tests of vla-eval's protocol: what its own client does not show.
 
+use std::net::TcpStream;
+
+use bytes::Bytes;
 use serde_json::json;
+use tungstenite::{Message, WebSocket};
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::serve::server::Server;
-use crate::serve::websocket::{BINARY, CLOSE, Websocket};
+use crate::serve::websocket::{binary, connect};
 
 struct Client {
-    socket: Websocket,
+    socket: WebSocket<TcpStream>,
 }
 
 impl Client {
     fn connect(server: &Server, path: &str) -> Self {
-        let socket = Websocket::connect_to(server, path, "");
-        Self {
-            socket: socket.unwrap_or_else(|status| panic!("{status}")),
-        }
+        let socket = connect(server, path, None).unwrap();
+        Self { socket }
     }
 
     fn send(&mut self, kind: VlaEvalKind, seq: u64, payload: Value) {
         let message = VlaEvalMessage { kind, payload, seq };
-        self.socket.send(BINARY, &message.write(0.0));
+        self.say(message.write(0.0));
+    }
+
+    fn say(&mut self, body: impl Into<Bytes>) {
+        self.socket.send(Message::binary(body)).unwrap();
     }
 
     fn hello(&mut self, seq: u64, version: u64) {
@@ -29,9 +35,7 @@ impl Client {
     }
 
     fn receive(&mut self) -> VlaEvalMessage {
-        let (opcode, body) = self.socket.receive();
-        assert_eq!(opcode, BINARY);
-        VlaEvalMessage::read(&body).unwrap()
+        VlaEvalMessage::read(&binary(&mut self.socket)).unwrap()
     }
 
     /// Returns number and text of an error.
@@ -43,14 +47,14 @@ impl Client {
     }
 
     fn is_closed(&mut self) -> bool {
-        self.socket.receive().0 == CLOSE
+        matches!(self.socket.read(), Ok(Message::Close(_)))
     }
 }
 
 #[test]
 fn on_its_path_a_hello_has_the_number_of_the_clients() {
-    let server = Server::start(&[]);
-    let mut client = Client::connect(&server, "/vla-eval");
+    let server = Server::shared();
+    let mut client = Client::connect(server, "/vla-eval");
     for seq in [5, 9] {
         client.hello(seq, 1);
         let hello = client.receive();
@@ -60,8 +64,8 @@ fn on_its_path_a_hello_has_the_number_of_the_clients() {
 
 #[test]
 fn elsewhere_a_hello_comes_first_and_is_not_repeated() {
-    let server = Server::start(&[]);
-    let mut client = Client::connect(&server, "/");
+    let server = Server::shared();
+    let mut client = Client::connect(server, "/");
     assert_eq!(client.receive().kind, VlaEvalKind::Hello);
     client.hello(1, 1);
     client.send(VlaEvalKind::Observation, 2, Value::map([]));
@@ -76,22 +80,22 @@ fn elsewhere_a_hello_comes_first_and_is_not_repeated() {
 
 #[test]
 fn another_version_and_what_is_no_message_are_refused() {
-    let server = Server::start(&[]);
-    let mut client = Client::connect(&server, "/vla-eval");
+    let server = Server::shared();
+    let mut client = Client::connect(server, "/vla-eval");
     client.hello(4, 2);
     let wanted = (4, "expected protocol_version 1 in hello".to_owned());
     assert_eq!(client.error(), wanted);
     assert!(client.is_closed());
-    let refusal = |body: &[u8]| {
-        let mut client = Client::connect(&server, "/vla-eval");
-        client.socket.send(BINARY, body);
+    let refusal = |body: Vec<u8>| {
+        let mut client = Client::connect(server, "/vla-eval");
+        client.say(body);
         let (seq, text) = client.error();
         assert!(seq == 0 && client.is_closed());
         text
     };
-    assert_eq!(refusal(b"\xc1"), "not msgpack: byte 0 is 0xc1");
+    assert_eq!(refusal(b"\xc1".to_vec()), "not msgpack: byte 0 is 0xc1");
     let openpis = wire::write(&Value::map([("prompt", "x".into())]), Dialect::Openpi);
-    assert_eq!(refusal(&openpis), "a message needs `type`, a string");
+    assert_eq!(refusal(openpis), "a message needs `type`, a string");
 }
 
 #[test]
