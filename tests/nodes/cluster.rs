@@ -1,37 +1,31 @@
-//! Starts several launchers as nodes and checks their results.
+//! Several launchers as nodes, which share a folder and a port.
 
 use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+use rig::net;
+use rig::process;
+use rig::run::{Folder, Given, Running, Signal};
+use rig::wait::{DEADLINE, Look, within};
 
-/// Time limit, longer than any step here takes on a busy machine with two cores.
-const DEADLINE: Duration = Duration::from_secs(180);
+/// Settings under which waits end soon, and no node is lost while others keep the machine busy.
+pub const FAST: &str = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=30,join_timeout=60,read_timeout=40,timeout=60";
 
-/// Short timeouts, so that waits end soon.
-pub const FAST: &str = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=40,read_timeout=20,timeout=40";
+/// A node is lost after three seconds. On a busy machine this may happen to any node for a moment,
+/// so tests with this setting wait for a state, however many rounds it takes.
+pub const LOSING: &str = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=60,read_timeout=40,timeout=60";
 
-/// A rank that writes its rank and world, and runs until the file `go` exists.
+/// A rank that writes its rank and world, and runs until the file `go` is written.
 pub const RECORD: &str = r#"
-echo "$NODE $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR $MASTER_PORT" >> "$DIR/records"
-while [ ! -e "$DIR/go" ]; do sleep 0.02; done"#;
+echo "$NODE $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR $MASTER_PORT" >> records
+await go"#;
 
 /// Launchers that share a port and a folder.
 pub struct Cluster {
-    dir: TempDir,
+    folder: Folder,
     port: u16,
-    nodes: Vec<Node>,
-}
-
-/// One launcher.
-struct Node {
-    child: Child,
-    stdout: PathBuf,
-    stderr: PathBuf,
+    /// Settings of the rendezvous of the nodes that are started next.
+    pub conf: &'static str,
+    nodes: Vec<Running>,
 }
 
 /// A line that a rank has written.
@@ -44,35 +38,46 @@ pub struct Record {
     pub master: String,
 }
 
-/// Returns a free port below the range of other sockets (32768 and up).
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 12_000 + (std::process::id() % 7_000) as u16;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+impl Record {
+    fn read(line: &str) -> Record {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse().unwrap();
+        Record {
+            node: number(0),
+            rank: number(1),
+            world: number(2),
+            restarts: number(3) as u32,
+            master: format!("{}:{}", words[4], words[5]),
         }
     }
 }
 
 impl Cluster {
     pub fn new() -> Cluster {
-        Cluster::at(free_port())
+        Cluster::at(net::port())
+    }
+
+    /// Creates a cluster whose nodes are lost after three seconds.
+    pub fn losing() -> Cluster {
+        Cluster {
+            conf: LOSING,
+            ..Cluster::new()
+        }
     }
 
     /// Creates a cluster at a port whose store already listens, or never will.
     pub fn at(port: u16) -> Cluster {
         Cluster {
-            dir: tempfile::tempdir().unwrap(),
+            folder: Folder::new(),
             port,
+            conf: FAST,
             nodes: Vec::new(),
         }
     }
 
     /// Returns the folder in which the nodes run and write their records.
-    pub fn folder(&self) -> &Path {
-        self.dir.path()
+    pub fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Returns the port of the rendezvous.
@@ -80,316 +85,184 @@ impl Cluster {
         self.port
     }
 
-    /// Starts a node with these options and this program, and returns its number.
-    fn start(&mut self, options: &[&str], program: &[&str]) -> usize {
-        self.start_as(rrun(), options, program)
+    /// Returns the launcher of the next node, with the settings of the rendezvous.
+    pub fn given(&self) -> Given {
+        Given::rrun()
+            .beside(&self.folder)
+            .env("NODE", self.nodes.len())
+            .env("OMP_NUM_THREADS", 1)
+            .words(["--rdzv-conf", self.conf])
     }
 
-    /// Works like [`Cluster::start`], with a command that `exec`s the launcher.
-    pub fn start_as(&mut self, mut command: Command, options: &[&str], program: &[&str]) -> usize {
-        let index = self.nodes.len();
-        let file = |name: &str| self.dir.path().join(format!("{name}.{index}"));
-        let (stdout, stderr) = (file("stdout"), file("stderr"));
-        command
-            .args(options)
-            .args(program)
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null());
-        command
-            .env("DIR", self.dir.path())
-            .env("NODE", index.to_string())
-            .env("OMP_NUM_THREADS", "1");
-        command.env("TMPDIR", self.dir.path());
-        command
-            .stdout(fs::File::create(&stdout).unwrap())
-            .stderr(fs::File::create(&stderr).unwrap());
-        self.nodes.push(Node {
-            child: command.spawn().unwrap(),
-            stdout,
-            stderr,
-        });
-        index
+    /// Starts a launcher as the next node, and returns its number.
+    pub fn start(&mut self, given: Given) -> usize {
+        self.nodes.push(given.start());
+        self.nodes.len() - 1
     }
 
-    /// Starts a node of an elastic launch, with its rendezvous at 127.0.0.1.
-    pub fn elastic(&mut self, nnodes: &str, options: &[&str], program: &[&str]) -> usize {
-        self.elastic_at("127.0.0.1", nnodes, options, program)
+    /// Returns the next node of an elastic launch, with its rendezvous at 127.0.0.1. `words` are the
+    /// number of nodes and further options, of which the last of a name counts.
+    pub fn elastic_node(&self, words: &str) -> Given {
+        let endpoint = format!("127.0.0.1:{}", self.port);
+        self.given()
+            .words(["--rdzv-backend", "c10d", "--rdzv-endpoint", &endpoint])
+            .words("--nnodes")
+            .words(words)
     }
 
-    pub fn elastic_at(
-        &mut self,
-        host: &str,
-        nnodes: &str,
-        options: &[&str],
-        program: &[&str],
-    ) -> usize {
-        let endpoint = format!("{host}:{}", self.port);
-        let meeting = [
-            "--rdzv-backend",
-            "c10d",
-            "--rdzv-endpoint",
-            &endpoint,
-            "--nnodes",
-            nnodes,
-            "--rdzv-conf",
-            FAST,
-        ];
-        self.start(&[&meeting, options].concat(), program)
+    /// Starts such a node, whose ranks run a shell script.
+    pub fn elastic(&mut self, words: &str, script: &str) -> usize {
+        self.start(self.elastic_node(words).sh(script))
     }
 
-    /// Starts a node of an elastic launch, with its rendezvous in a file.
-    pub fn by_file(&mut self, nnodes: &str, program: &[&str]) -> usize {
-        let (file, conf) = (
-            self.dir.path().join("meeting"),
-            format!("store_type=file,{FAST}"),
-        );
-        let options = [
-            "--rdzv-backend",
-            "c10d",
-            "--nnodes",
-            nnodes,
-            "--rdzv-conf",
-            &conf,
-            "--local-addr",
-            "127.0.0.1",
-        ];
-        self.start(
-            &[
-                &options[..],
-                &["--rdzv-endpoint", &file.display().to_string()],
-            ]
-            .concat(),
-            program,
-        )
+    /// Returns the next node of a static launch, whose store is that of node 0 at 127.0.0.2. `words`
+    /// are the number of nodes and further options.
+    pub fn fixed_node(&self, rank: usize, words: &str) -> Given {
+        self.given()
+            .words(["--node-rank", &rank.to_string()])
+            .words(["--master-addr", "127.0.0.2"])
+            .words(["--master-port", &self.port.to_string()])
+            .words("--nnodes")
+            .words(words)
     }
 
-    /// Starts a node of a static launch, whose store is that of node 0 at 127.0.0.2.
-    pub fn fixed(
-        &mut self,
-        nodes: usize,
-        rank: usize,
-        options: &[&str],
-        program: &[&str],
-    ) -> usize {
-        let program = [options, program].concat();
-        self.fixed_as(rrun(), nodes, rank, &program)
-    }
-
-    /// Works like [`Cluster::fixed`], with a command that `exec`s the launcher. `words` are its
-    /// other options and its program.
-    pub fn fixed_as(
-        &mut self,
-        command: Command,
-        nodes: usize,
-        rank: usize,
-        words: &[&str],
-    ) -> usize {
-        let (nodes, rank, port) = (nodes.to_string(), rank.to_string(), self.port.to_string());
-        let meeting = [
-            "--nnodes",
-            &nodes,
-            "--node-rank",
-            &rank,
-            "--master-addr",
-            "127.0.0.2",
-            "--master-port",
-            &port,
-            "--rdzv-conf",
-            FAST,
-        ];
-        self.start_as(command, &meeting, words)
+    /// Starts such a node, whose ranks run a shell script.
+    pub fn fixed(&mut self, rank: usize, words: &str, script: &str) -> usize {
+        self.start(self.fixed_node(rank, words).sh(script))
     }
 
     /// Returns the records of all ranks so far.
     pub fn records(&self) -> Vec<Record> {
-        let text = fs::read_to_string(self.dir.path().join("records")).unwrap_or_default();
-        let record = |line: &str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            let number = |at: usize| words[at].parse().unwrap();
-            let master = format!("{}:{}", words[4], words[5]);
-            Record {
-                node: number(0),
-                rank: number(1),
-                world: number(2),
-                restarts: number(3) as u32,
-                master,
-            }
-        };
         // The last line may be incomplete.
-        text.split_inclusive('\n')
-            .filter(|line| line.ends_with('\n'))
-            .map(|line| record(line.trim_end()))
-            .collect()
+        let text = self.text("records");
+        let lines = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        lines.map(|line| Record::read(line.trim_end())).collect()
     }
 
     /// Waits until `count` ranks have started in a world of this size after `restarts` restarts.
     #[track_caller]
     pub fn wait_for(&mut self, count: usize, world: usize, restarts: u32) -> Vec<Record> {
         let are_meant = |record: &Record| record.world == world && record.restarts == restarts;
-        let mut found = Vec::new();
-        self.wait_until(&format!("{count} ranks in a world of {world}"), |cluster| {
-            found = cluster.records().into_iter().filter(are_meant).collect();
-            found.len() >= count
+        let what = format!("{count} ranks in a world of {world}");
+        let mut found = self.until(&what, |cluster| {
+            let records = cluster.records().into_iter();
+            let found: Vec<Record> = records.filter(are_meant).collect();
+            (found.len() >= count).then_some(found)
         });
         found.sort();
         found
     }
 
     /// Waits until the last record of each of these nodes is from one round of exactly these nodes,
-    /// with one rank per node. On a busy machine a node may be considered lost for a moment and
-    /// return, so the number of earlier rounds does not matter.
+    /// with one rank per node, however many rounds there were before.
     #[track_caller]
     pub fn wait_for_world(&mut self, nodes: &[usize]) -> Vec<Record> {
-        let mut found: Vec<Record> = Vec::new();
-        self.wait_until(&format!("a world of the nodes {nodes:?}"), |cluster| {
-            let records = cluster.records();
-            let last = |node: &usize| {
-                records
-                    .iter()
-                    .rev()
-                    .find(|record| record.node == *node)
-                    .cloned()
-            };
-            found = nodes.iter().filter_map(last).collect();
+        self.until(&format!("a world of the nodes {nodes:?}"), |cluster| {
+            let mut records = cluster.records();
+            records.reverse();
+            let last = |node: &usize| records.iter().find(|record| record.node == *node);
+            let found: Vec<Record> = nodes.iter().filter_map(last).cloned().collect();
             let is_one =
                 |record: &Record| record.world == nodes.len() && record.master == found[0].master;
-            found.len() == nodes.len() && found.iter().all(is_one)
-        });
+            (found.len() == nodes.len() && found.iter().all(is_one)).then_some(found)
+        })
+    }
+
+    /// Waits until a look finds something; a failure shows what all nodes have said.
+    #[track_caller]
+    pub fn until<L: Look>(
+        &mut self,
+        what: &str,
+        mut look: impl FnMut(&mut Cluster) -> L,
+    ) -> L::Found {
+        let Some(found) = within(DEADLINE, || look(self)) else {
+            panic!("{what}: not within {DEADLINE:?}\n{}", self.all_stderr());
+        };
         found
     }
 
-    /// Polls until `condition` holds.
+    /// Waits until a node has said this.
     #[track_caller]
-    pub fn wait_until(&mut self, what: &str, mut condition: impl FnMut(&mut Cluster) -> bool) {
-        #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
-        let start = Instant::now();
-        while !condition(self) {
-            assert!(
-                start.elapsed() < DEADLINE,
-                "{what}: not within {DEADLINE:?}\n{}",
-                self.all_stderr()
-            );
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "between two looks at real processes"
-            )]
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    pub fn wait_for_said(&mut self, node: usize, text: &str) {
+        self.until(text, |cluster| cluster.stderr(node).contains(text));
     }
 
-    /// Waits for some time without any change.
-    #[expect(clippy::disallowed_methods, reason = "what lasts a time is tested")]
-    pub fn pause(&self, time: Duration) {
-        std::thread::sleep(time);
-    }
-
-    /// Returns the path of a file in the folder in which launchers and ranks run.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// Returns the text of such a file; empty if it does not exist.
+    /// Returns the text of a file in the folder; empty if it does not exist.
     pub fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-
-    /// Returns the number of finished episodes in all journals of an evaluation in the folder `run`,
-    /// on whatever lines.
-    pub fn finished_episodes(&self) -> usize {
-        let Ok(files) = fs::read_dir(self.path("run/journal")) else {
-            return 0;
-        };
-        let text: String = files
-            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default())
-            .collect();
-        text.matches("\"type\":\"episode\",").count()
+        fs::read_to_string(self.folder.path(name)).unwrap_or_default()
     }
 
     /// Returns whether the launcher of a node is still running.
-    pub fn is_running(&mut self, node: usize) -> bool {
-        self.nodes[node].child.try_wait().unwrap().is_none()
+    pub fn is_running(&self, node: usize) -> bool {
+        self.nodes[node].is_running()
     }
 
-    /// Lets the ranks of [`RECORD`] end.
-    pub fn go(&self) {
-        fs::write(self.dir.path().join("go"), "").unwrap();
+    /// Lets the ranks of [`RECORD`] end, and checks that these nodes succeed.
+    #[track_caller]
+    pub fn go(&mut self, nodes: &[usize]) {
+        self.folder.write("go", "\n");
+        self.all_end_with(0, nodes);
     }
 
     /// Returns the PID of the launcher of a node.
-    pub fn pid(&self, node: usize) -> u32 {
-        self.nodes[node].child.id()
+    pub fn pid(&self, node: usize) -> i32 {
+        self.nodes[node].pid()
     }
 
     /// Sends a signal to the launcher of a node.
     #[track_caller]
-    pub fn signal(&self, node: usize, name: &str) {
-        let pid = self.pid(node).to_string();
-        rig::threads::assert_none_is_exposed(&pid);
-        assert!(
-            Command::new("kill")
-                .args([&format!("-{name}"), &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+    pub fn signal(&self, node: usize, signal: Signal) {
+        process::send(self.pid(node), signal);
     }
 
     /// Waits for the end of a node; returns its exit code, or -n for signal n.
     #[track_caller]
     pub fn end(&mut self, node: usize) -> i32 {
-        use std::os::unix::process::ExitStatusExt as _;
-        let mut status = None;
-        self.wait_until(&format!("the end of node {node}"), |cluster| {
-            status = cluster.nodes[node].child.try_wait().unwrap();
-            status.is_some()
-        });
-        let status = status.unwrap();
-        status
-            .code()
-            .unwrap_or_else(|| -status.signal().unwrap_or_default())
+        self.until(&format!("the end of node {node}"), |cluster| {
+            cluster.nodes[node].code()
+        })
     }
 
+    /// Waits for the end of these nodes, and checks their exit code.
     #[track_caller]
-    pub fn all_succeed(&mut self, nodes: &[usize]) {
+    pub fn all_end_with(&mut self, code: i32, nodes: &[usize]) {
         for &node in nodes {
-            assert_eq!(self.end(node), 0, "node {node}\n{}", self.all_stderr());
+            assert_eq!(self.end(node), code, "node {node}\n{}", self.all_stderr());
+        }
+    }
+
+    /// Checks that a node has said all of these texts.
+    #[track_caller]
+    pub fn says(&self, node: usize, texts: &[&str]) {
+        let said = self.stderr(node);
+        for text in texts {
+            assert!(said.contains(text), "node {node} lacks {text:?}:\n{said}");
+        }
+    }
+
+    /// Checks that a node has said none of these texts.
+    #[track_caller]
+    pub fn lacks(&self, node: usize, texts: &[&str]) {
+        let said = self.stderr(node);
+        for text in texts {
+            assert!(!said.contains(text), "node {node} has {text:?}:\n{said}");
         }
     }
 
     pub fn stdout(&self, node: usize) -> String {
-        fs::read_to_string(&self.nodes[node].stdout).unwrap()
+        self.nodes[node].stdout()
     }
 
     pub fn stderr(&self, node: usize) -> String {
-        fs::read_to_string(&self.nodes[node].stderr).unwrap()
+        self.nodes[node].stderr()
     }
 
-    fn all_stderr(&self) -> String {
+    /// Returns what all nodes have said.
+    pub fn all_stderr(&self) -> String {
         (0..self.nodes.len())
             .map(|node| format!("-- node {node}\n{}", self.stderr(node)))
             .collect()
     }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for node in &mut self.nodes {
-            // SIGKILL of a launcher ends its ranks; an error means that it has already ended.
-            let _ = node.child.kill();
-            let _ = node.child.wait();
-        }
-    }
-}
-
-/// Returns the launcher, outside of SLURM.
-pub fn rrun() -> Command {
-    let mut rrun = Command::new(rig::rrun());
-    rrun.env_remove("SLURM_JOB_ID");
-    rrun
-}
-
-/// Returns a program of `/bin/sh`. The launcher turns `$$` into `$`, and keeps names in braces that
-/// it does not know.
-pub fn sh(script: &str) -> [&str; 4] {
-    ["--no-python", "/bin/sh", "-c", script]
 }

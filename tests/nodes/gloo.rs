@@ -1,7 +1,6 @@
 //! Tests of ranks with a real torch: one all-reduce over two nodes of two ranks each.
 
-use std::env;
-use std::path::PathBuf;
+use rig::need::{Need, need};
 
 use crate::nodes::cluster::Cluster;
 
@@ -16,46 +15,31 @@ print(f'SUM {int(total.item())} OF {dist.get_world_size()}', flush=True)
 dist.destroy_process_group()
 ";
 
-/// Returns `RRUN_TEST_PYTHON` or the project's Python, if it can import torch: the minimal install
-/// has libtorch, but not the NVIDIA libraries that Python needs for that.
-pub fn python() -> Option<String> {
-    let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python"));
-    let python = env::var("RRUN_TEST_PYTHON").unwrap_or_else(|_| own.display().to_string());
-    let imported = std::process::Command::new(&python)
-        .args(["-c", "import torch"])
-        .output();
-    imported
-        .is_ok_and(|output| output.status.success())
-        .then_some(python)
-}
-
-fn sums(cluster: &Cluster) -> usize {
-    [0, 1]
-        .map(|node| cluster.stdout(node).matches("SUM 6 OF 4").count())
-        .iter()
-        .sum()
+/// Two nodes of a kind reduce a sum.
+#[track_caller]
+fn reduce_a_sum(is_static: bool) {
+    if !need(Need::Torch) {
+        return;
+    }
+    let mut cluster = Cluster::new();
+    for rank in [0, 1] {
+        let node = match is_static {
+            true => cluster.fixed_node(rank, "2 --nproc-per-node 2"),
+            false => cluster.elastic_node("2 --nproc-per-node 2"),
+        };
+        cluster.start(node.python(ALL_REDUCE));
+    }
+    cluster.all_end_with(0, &[0, 1]);
+    let said = cluster.stdout(0) + &cluster.stdout(1);
+    assert_eq!(said.matches("SUM 6 OF 4").count(), 4, "{said}");
 }
 
 #[test]
 fn four_ranks_on_two_static_nodes_reduce_a_sum() {
-    let Some(python) = python() else {
-        return eprintln!("skipped: no Python torch");
-    };
-    let mut cluster = Cluster::new();
-    let program = ["--no-python", &python, "-c", ALL_REDUCE];
-    let nodes = [0, 1].map(|rank| cluster.fixed(2, rank, &["--nproc-per-node", "2"], &program));
-    cluster.all_succeed(&nodes);
-    assert_eq!(sums(&cluster), 4);
+    reduce_a_sum(true);
 }
 
 #[test]
 fn four_ranks_on_two_elastic_nodes_reduce_a_sum() {
-    let Some(python) = python() else {
-        return eprintln!("skipped: no Python torch");
-    };
-    let mut cluster = Cluster::new();
-    let program = ["--no-python", &python, "-c", ALL_REDUCE];
-    let nodes = [0, 1].map(|_| cluster.elastic("2", &["--nproc-per-node", "2"], &program));
-    cluster.all_succeed(&nodes);
-    assert_eq!(sums(&cluster), 4);
+    reduce_a_sum(false);
 }

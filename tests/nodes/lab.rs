@@ -11,9 +11,10 @@
 //! standard input is closed.
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
 
+use rig::need::{Need, need};
 use tempfile::TempDir;
 
 /// Commands that set up a namespace before its `cat`.
@@ -28,89 +29,68 @@ pub struct Lab {
     files: TempDir,
 }
 
-/// The names of one machine.
-struct Machine {
-    name: String,
-    /// The text of its `/etc/hosts`.
-    hosts: String,
-}
-
 /// The namespaces of one machine.
 struct Room {
     keeper: Child,
 }
 
 impl Lab {
-    /// Creates `hosts` machines; returns `None` and prints the reason if namespaces are not
-    /// available.
+    /// Creates `hosts` machines that know each other's names, if namespaces are available.
     pub fn new(hosts: usize) -> Option<Lab> {
         let names: String = (0..hosts)
             .map(|host| format!("10.77.0.{} node{host}\n", host + 1))
             .collect();
-        let machine = |host| Machine {
-            name: format!("node{host}"),
-            hosts: format!("127.0.0.1 localhost\n{names}"),
+        let machine = |host| {
+            (
+                format!("node{host}"),
+                format!("127.0.0.1 localhost\n{names}"),
+            )
         };
-        Lab::of((0..hosts).map(machine).collect())
+        need(Need::Netns).then(|| Lab::of((0..hosts).map(machine).collect()))
     }
 
     /// Creates machines with these names and this domain. As in a pod, `/etc/hosts` has the own
     /// name alone, until [`Lab::publish`] makes others known.
     pub fn of_pods(names: &[String], domain: &str) -> Option<Lab> {
-        let machine = |(host, name): (usize, &String)| Machine {
-            name: name.clone(),
-            hosts: format!(
-                "127.0.0.1\tlocalhost\n10.77.0.{}\t{name}.{domain}\t{name}\n",
-                host + 1
-            ),
+        let machine = |(host, name): (usize, &String)| {
+            let address = format!("10.77.0.{}", host + 1);
+            let hosts = format!("127.0.0.1\tlocalhost\n{address}\t{name}.{domain}\t{name}\n");
+            (name.clone(), hosts)
         };
-        Lab::of(names.iter().enumerate().map(machine).collect())
+        need(Need::Netns).then(|| Lab::of(names.iter().enumerate().map(machine).collect()))
     }
 
-    fn of(machines: Vec<Machine>) -> Option<Lab> {
-        let made = Lab::make(&machines);
-        made.map_err(|reason| eprintln!("skipped, no network namespaces: {}", reason.trim()))
-            .ok()
-    }
-
-    fn make(machines: &[Machine]) -> Result<Lab, String> {
-        let files = tempfile::tempdir().map_err(|err| err.to_string())?;
-        let room = |file: &str, machine: &Machine| {
+    /// Creates machines from their names and the texts of their `/etc/hosts`.
+    fn of(machines: Vec<(String, String)>) -> Lab {
+        let files = tempfile::tempdir().unwrap();
+        let room = |file: &str, name: &str, text: &str| {
             let path = files.path().join(format!("hosts.{file}"));
-            fs::write(&path, &machine.hosts).map_err(|err| err.to_string())?;
-            Room::open(&machine.name, &path.display().to_string())
+            fs::write(&path, text).unwrap();
+            Room::open(name, &path.display().to_string())
         };
-        let switch = room(
-            "switch",
-            &Machine {
-                name: "switch".to_owned(),
-                hosts: String::new(),
-            },
-        )?;
-        let hosts = machines
-            .iter()
-            .enumerate()
-            .map(|(host, machine)| room(&host.to_string(), machine))
-            .collect::<Result<Vec<Room>, String>>()?;
+        let switch = room("switch", "switch", "");
         switch.sh(
             "for br in br0 br1; do ip link add $br type bridge && ip link set $br up || exit; done",
-        )?;
-        for (host, room) in hosts.iter().enumerate() {
+        );
+        let mut hosts = Vec::new();
+        for (host, (name, text)) in machines.iter().enumerate() {
+            let room = room(&host.to_string(), name, text);
             let (pid, number) = (room.keeper.id(), host + 1);
             switch.sh(&format!(
                 "ip link add v{host} type veth peer name eth0 netns {pid} && ip link set v{host} master br0 up &&
                  ip link add w{host} type veth peer name eth1 netns {pid} && ip link set w{host} master br1 up"
-            ))?;
+            ));
             room.sh(&format!(
                 "ip addr add 10.77.0.{number}/24 dev eth0 && ip addr add fd00::{number}/64 dev eth0 nodad &&
                  ip addr add 10.78.0.{number}/24 dev eth1 && ip link set eth0 up && ip link set eth1 up"
-            ))?;
+            ));
+            hosts.push(room);
         }
-        Ok(Lab {
+        Lab {
             switch,
             hosts,
             files,
-        })
+        }
     }
 
     /// Makes a name of this machine known to all, as a name server does.
@@ -122,83 +102,53 @@ impl Lab {
         }
     }
 
-    /// Returns the command that runs `rrun` on this machine in a folder.
-    pub fn rrun(&self, host: usize, dir: &str) -> Command {
-        let mut command = self.hosts[host].enter();
-        command
-            .args(["env", "-C", dir, rig::rrun()])
-            .env_remove("SLURM_JOB_ID");
-        command
+    /// Returns the words before a command that make it run on this machine.
+    pub fn enter(&self, host: usize) -> Vec<String> {
+        self.hosts[host].enter()
     }
 
     /// Disconnects this machine from the first switch.
     pub fn unplug(&self, host: usize) {
-        self.switch
-            .sh(&format!("ip link set v{host} down"))
-            .unwrap();
+        self.switch.sh(&format!("ip link set v{host} down"));
     }
 
     /// Reconnects this machine to the first switch.
     pub fn plug(&self, host: usize) {
-        self.switch.sh(&format!("ip link set v{host} up")).unwrap();
+        self.switch.sh(&format!("ip link set v{host} up"));
     }
 }
 
 impl Room {
-    fn open(name: &str, names_file: &str) -> Result<Room, String> {
-        let mut command = Command::new("unshare");
-        command.args([
-            "--net", "--uts", "--mount", "--", "sh", "-c", OPEN, name, names_file,
-        ]);
-        command
+    fn open(name: &str, names_file: &str) -> Room {
+        let mut keeper = Command::new("unshare")
+            .args(["--net", "--uts", "--mount", "--", "sh", "-c", OPEN])
+            .args([name, names_file])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut keeper = command.spawn().map_err(|err| format!("unshare: {err}"))?;
+            .spawn()
+            .unwrap();
         let mut said = String::new();
-        let stdout = keeper.stdout.take().map(BufReader::new);
-        stdout.map(|mut lines| lines.read_line(&mut said));
-        let room = Room { keeper };
-        if said == "open\n" {
-            Ok(room)
-        } else {
-            Err(room.last_words())
-        }
+        let stdout = keeper.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut said).unwrap();
+        assert_eq!(said, "open\n", "the namespaces of {name}");
+        Room { keeper }
     }
 
-    fn last_words(mut self) -> String {
-        let mut text = String::new();
-        self.keeper
-            .stderr
-            .take()
-            .map(|mut stderr| stderr.read_to_string(&mut text));
-        text
+    fn enter(&self) -> Vec<String> {
+        let target = format!("--target={}", self.keeper.id());
+        let words = ["nsenter", &target, "--net", "--uts", "--mount", "--"];
+        words.map(str::to_owned).to_vec()
     }
 
-    fn enter(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        command.args([
-            "--target",
-            &self.keeper.id().to_string(),
-            "--net",
-            "--uts",
-            "--mount",
-            "--",
-        ]);
-        command
-    }
-
-    fn sh(&self, script: &str) -> Result<(), String> {
-        let Output { status, stderr, .. } = self
-            .enter()
+    #[track_caller]
+    fn sh(&self, script: &str) {
+        let words = self.enter();
+        let output = Command::new(&words[0])
+            .args(&words[1..])
             .args(["sh", "-c", script])
             .output()
-            .map_err(|err| format!("nsenter: {err}"))?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(String::from_utf8_lossy(&stderr).into_owned())
-        }
+            .unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 
 use jobs::eval_args::EvalArgs;
 use launcher::cli::{Cli, CliRequest, Environment, parse};
@@ -18,12 +17,11 @@ const UID: &str = "1f0c3ab2-77de-4a5e-9a3d-0242ac120002";
 
 /// The Job of a manifest.
 pub struct Manifest {
-    documents: Vec<Value>,
-    /// Name of the Job or JobSet.
-    name: String,
+    /// The Job or JobSet.
+    top: Value,
+    is_jobset: bool,
     /// Number of Jobs and of pods of each Job.
     pub size: (usize, usize),
-    is_jobset: bool,
 }
 
 /// One pod.
@@ -37,14 +35,17 @@ pub struct PodFacts {
     pub variables: Vec<(String, String)>,
 }
 
-fn read(file: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../deploy/k8s")
-        .join(file);
-    let text = fs::read_to_string(path).unwrap();
-    text.split("\n---\n")
-        .map(|document| serde_saphyr::from_str(document).unwrap())
-        .collect()
+/// Returns the document of this kind in a manifest.
+fn document(file: &str, kind: &str) -> Value {
+    let text = fs::read_to_string(rig::root().join("deploy/k8s").join(file)).unwrap();
+    let read = |document| serde_saphyr::from_str::<Value>(document).unwrap();
+    let mut documents = text.split("\n---\n").map(read);
+    let found = documents.find(|document| document["kind"] == kind);
+    found.unwrap_or_else(|| panic!("there is a {kind} in {file}"))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("a text")
 }
 
 fn count(value: &Value) -> usize {
@@ -54,34 +55,25 @@ fn count(value: &Value) -> usize {
 impl Manifest {
     /// Returns the Job of `indexed-job.yaml`.
     pub fn job() -> Manifest {
-        Manifest::new(read("indexed-job.yaml"), "Job")
+        Manifest::new(document("indexed-job.yaml", "Job"), false)
     }
 
     /// Returns the JobSet of `jobset.yaml`.
     pub fn jobset() -> Manifest {
-        Manifest::new(read("jobset.yaml"), "JobSet")
+        Manifest::new(document("jobset.yaml", "JobSet"), true)
     }
 
-    fn new(documents: Vec<Value>, kind: &str) -> Manifest {
-        let manifest = Manifest {
-            documents,
-            name: String::new(),
+    fn new(top: Value, is_jobset: bool) -> Manifest {
+        let mut manifest = Manifest {
+            top,
+            is_jobset,
             size: (1, 0),
-            is_jobset: kind == "JobSet",
         };
-        let top = manifest.document(kind);
-        let name = top["metadata"]["name"].as_str().expect("a name").to_owned();
-        let jobs = match kind {
-            "JobSet" => count(&top["spec"]["replicatedJobs"][0]["replicas"]),
-            _ => 1,
-        };
-        let pods = count(&manifest.job_spec()["completions"]);
-        Manifest {
-            name,
-            size: (jobs, pods),
-            ..manifest
+        if is_jobset {
+            manifest.size.0 = count(&manifest.replicated()["replicas"]);
         }
-        .checked()
+        manifest.size.1 = count(&manifest.job_spec()["completions"]);
+        manifest
     }
 
     /// Sets the number of Jobs and of pods of each Job, as a user would.
@@ -90,29 +82,14 @@ impl Manifest {
         self
     }
 
-    fn checked(self) -> Manifest {
-        assert_eq!(self.job_spec()["completionMode"], "Indexed");
-        assert_eq!(
-            self.job_spec()["parallelism"],
-            self.job_spec()["completions"],
-            "all pods run at the same time"
-        );
-        self
-    }
-
-    fn document(&self, kind: &str) -> &Value {
-        let found = self
-            .documents
-            .iter()
-            .find(|document| document["kind"] == kind);
-        found.unwrap_or_else(|| panic!("there is a {kind}"))
+    fn replicated(&self) -> &Value {
+        &self.top["spec"]["replicatedJobs"][0]
     }
 
     fn job_spec(&self) -> &Value {
-        if self.is_jobset {
-            &self.document("JobSet")["spec"]["replicatedJobs"][0]["template"]["spec"]
-        } else {
-            &self.document("Job")["spec"]
+        match self.is_jobset {
+            true => &self.replicated()["template"]["spec"],
+            false => &self.top["spec"],
         }
     }
 
@@ -125,28 +102,20 @@ impl Manifest {
     }
 
     /// Returns the words that `rrun` gets.
-    pub fn words(&self) -> Vec<String> {
+    fn words(&self) -> Vec<OsString> {
         let words = self.container()["args"].as_array().expect("words");
-        words
-            .iter()
-            .map(|word| word.as_str().expect("a word").to_owned())
-            .collect()
+        words.iter().map(|word| text(word).into()).collect()
     }
 
     /// Returns a pod as the controllers and the kubelet make it: the name from the Job, the
     /// variables from the manifest and the metadata, and `JOB_COMPLETION_INDEX`.
     pub fn pod(&self, job: usize, index: usize, restart: usize) -> PodFacts {
+        let name = text(&self.top["metadata"]["name"]);
         let (job_name, subdomain) = if self.is_jobset {
-            let replicated = self.document("JobSet")["spec"]["replicatedJobs"][0]["name"]
-                .as_str()
-                .expect("a name");
-            (
-                format!("{}-{replicated}-{job}", self.name),
-                self.name.clone(),
-            )
+            let replicated = text(&self.replicated()["name"]);
+            (format!("{name}-{replicated}-{job}"), name)
         } else {
-            let subdomain = self.pod_spec()["subdomain"].as_str().expect("a subdomain");
-            (self.name.clone(), subdomain.to_owned())
+            (name.to_owned(), text(&self.pod_spec()["subdomain"]))
         };
         let (jobs, pods) = self.size;
         let metadata = |path: &str| match path {
@@ -158,16 +127,12 @@ impl Manifest {
             other => panic!("no pod has {other}"),
         };
         let variable = |variable: &Value| {
-            let name = variable["name"].as_str().expect("a name").to_owned();
+            let name = text(&variable["name"]).to_owned();
             let value = match variable["value"].as_str() {
                 // The manifest has the number once more.
                 Some(_) if name == "JOB_COMPLETIONS" => pods.to_string(),
                 Some(value) => value.to_owned(),
-                None => metadata(
-                    variable["valueFrom"]["fieldRef"]["fieldPath"]
-                        .as_str()
-                        .expect("a path"),
-                ),
+                None => metadata(text(&variable["valueFrom"]["fieldRef"]["fieldPath"])),
             };
             (name, value)
         };
@@ -182,131 +147,85 @@ impl Manifest {
     }
 
     /// Returns all pods in the order of their ranks.
-    pub fn pods(&self, restart: usize) -> Vec<PodFacts> {
+    pub fn pods(&self) -> Vec<PodFacts> {
         let (jobs, pods) = self.size;
         let places = (0..jobs).flat_map(|job| (0..pods).map(move |index| (job, index)));
-        places
-            .map(|(job, index)| self.pod(job, index, restart))
-            .collect()
+        places.map(|(job, index)| self.pod(job, index, 0)).collect()
     }
-}
 
-/// Returns what `rrun` infers in a pod with the words of the manifest.
-fn inferred(manifest: &Manifest, pod: &PodFacts) -> Cli {
-    let env = pod
-        .variables
-        .iter()
-        .fold(Environment::default(), |env, (name, value)| {
-            env.with(name, value)
-        });
-    let words = manifest.words().into_iter().map(OsString::from).collect();
-    let CliRequest::Launch(cli) = parse(words, &env).expect("a command line") else {
-        panic!("no launch")
-    };
-    let node = Node {
-        full_name: format!("{}.{}", pod.host, pod.domain),
-        ..Node::default()
-    };
-    Kubernetes::new(&cli, &env, &node)
-        .expect("an inference")
-        .cli
-}
-
-#[track_caller]
-fn numbers_its_pods(manifest: &Manifest, first: &str) {
-    let (jobs, pods) = manifest.size;
-    for (rank, pod) in manifest.pods(0).iter().enumerate() {
-        let cli = inferred(manifest, pod);
-        assert_eq!(
-            (cli.nnodes, cli.node_rank),
-            ((jobs * pods).to_string(), rank as i64)
-        );
-        assert_eq!(
-            (cli.master_addr.as_deref(), cli.master_port),
-            (Some(first), Some(29_500))
-        );
-    }
-}
-
-#[test]
-fn the_pods_of_the_indexed_job_are_one_launch() {
-    numbers_its_pods(&Manifest::job(), "eval-0.eval.robots.svc.cluster.local");
-}
-
-#[test]
-fn the_pods_of_the_jobset_are_one_launch() {
-    let first = "eval-workers-0-0.eval.robots.svc.cluster.local";
-    numbers_its_pods(&Manifest::jobset(), first);
-    numbers_its_pods(&Manifest::jobset().resized(3, 2), first);
-}
-
-#[test]
-fn each_start_of_the_jobset_has_its_own_run_id() {
-    let manifest = Manifest::jobset();
-    let run_id = |restart| inferred(&manifest, &manifest.pod(0, 1, restart)).rdzv_id;
-    assert_eq!(
-        [run_id(0), run_id(1)],
-        ["eval-workers.1f0c3ab2", "eval-workers.1f0c3ab2.r1"]
-    );
-}
-
-#[test]
-fn the_number_of_pods_is_the_same_wherever_it_is_written() {
-    for manifest in [Manifest::job(), Manifest::jobset()] {
-        let given = manifest.container()["env"].as_array().expect("variables");
-        let completions = given
+    /// Returns what `rrun` infers in a pod with the words of the manifest.
+    fn inferred(&self, pod: &PodFacts) -> Cli {
+        let env = pod
+            .variables
             .iter()
-            .find(|variable| variable["name"] == "JOB_COMPLETIONS");
-        let value = completions.expect("the variable")["value"].as_str();
-        assert_eq!(value, Some(manifest.size.1.to_string().as_str()));
+            .fold(Environment::default(), |env, (name, value)| {
+                env.with(name, value)
+            });
+        let CliRequest::Launch(cli) = parse(self.words(), &env).expect("a command line") else {
+            panic!("no launch")
+        };
+        let node = Node {
+            full_name: format!("{}.{}", pod.host, pod.domain),
+            ..Node::default()
+        };
+        let inferred = Kubernetes::new(&cli, &env, &node);
+        inferred.expect("an inference").cli
     }
 }
 
 #[test]
-fn ranks_may_take_less_time_to_end_than_the_pod() {
+fn the_pods_of_a_manifest_are_one_launch_which_each_start_of_a_jobset_names_anew() {
+    let set = "eval-workers-0-0.eval.robots.svc.cluster.local";
+    for (manifest, first) in [
+        (Manifest::job(), "eval-0.eval.robots.svc.cluster.local"),
+        (Manifest::jobset(), set),
+        (Manifest::jobset().resized(3, 2), set),
+    ] {
+        let pods = manifest.pods();
+        for (rank, pod) in pods.iter().enumerate() {
+            let cli = manifest.inferred(pod);
+            assert_eq!(cli.nnodes, pods.len().to_string());
+            assert_eq!(cli.node_rank, rank as i64);
+            assert_eq!(cli.master_addr.as_deref(), Some(first));
+            assert_eq!(cli.master_port, Some(29_500));
+        }
+    }
+    let set = Manifest::jobset();
+    let run_id = |restart| set.inferred(&set.pod(0, 1, restart)).rdzv_id;
+    assert_eq!(run_id(0), "eval-workers.1f0c3ab2");
+    assert_eq!(run_id(1), "eval-workers.1f0c3ab2.r1");
+}
+
+#[test]
+fn all_pods_run_at_once_end_in_time_and_share_the_run_folder() {
     for manifest in [Manifest::job(), Manifest::jobset()] {
-        let grace = count(&manifest.pod_spec()["terminationGracePeriodSeconds"]) as i64;
-        let shutdown = inferred(&manifest, &manifest.pod(0, 0, 0)).shutdown_timeout;
-        assert!(
-            shutdown.is_some_and(|shutdown| shutdown + 5 <= grace),
-            "{shutdown:?}, {grace}"
-        );
+        let (job, pod) = (manifest.job_spec(), manifest.pod_spec());
+        assert_eq!(job["parallelism"], job["completions"]);
+        let given = manifest.container()["env"].as_array().expect("variables");
+        let completions = given.iter().find(|it| it["name"] == "JOB_COMPLETIONS");
+        let completions = text(&completions.expect("the variable")["value"]);
+        assert_eq!(completions, manifest.size.1.to_string());
+
+        let grace = count(&pod["terminationGracePeriodSeconds"]) as i64;
+        let shutdown = manifest.inferred(&manifest.pod(0, 0, 0)).shutdown_timeout;
+        let has_time = shutdown.is_some_and(|shutdown| shutdown + 5 <= grace);
+        assert!(has_time, "{shutdown:?}, {grace}");
+
+        let words = manifest.words();
+        let eval = words.iter().position(|word| word == "eval").expect("eval");
+        let args = EvalArgs::parse_words(&words[eval + 1..]).expect("a command line of eval");
+        let mount = &manifest.container()["volumeMounts"][0];
+        assert_eq!(mount["name"], pod["volumes"][0]["name"]);
+        let output = args.output.expect("a folder");
+        assert!(output.starts_with(text(&mount["mountPath"])), "{output:?}");
     }
 }
 
 #[test]
 fn the_service_of_the_job_names_its_pods_before_they_are_ready() {
-    let manifest = Manifest::job();
-    let service = manifest.document("Service");
-    assert_eq!(
-        service["metadata"]["name"],
-        manifest.pod_spec()["subdomain"]
-    );
+    let service = document("indexed-job.yaml", "Service");
+    let subdomain = &Manifest::job().pod_spec()["subdomain"].clone();
+    assert_eq!(&service["metadata"]["name"], subdomain);
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
-    assert_eq!(
-        service["spec"]["selector"]["batch.kubernetes.io/job-name"],
-        manifest.document("Job")["metadata"]["name"]
-    );
-}
-
-#[test]
-fn the_run_folder_is_on_the_volume_that_all_pods_share() {
-    for manifest in [Manifest::job(), Manifest::jobset()] {
-        let claim = manifest.document("PersistentVolumeClaim");
-        assert_eq!(claim["spec"]["accessModes"][0], "ReadWriteMany");
-        let volume = &manifest.pod_spec()["volumes"][0];
-        assert_eq!(
-            volume["persistentVolumeClaim"]["claimName"],
-            claim["metadata"]["name"]
-        );
-        let mount = &manifest.container()["volumeMounts"][0];
-        assert_eq!(mount["name"], volume["name"]);
-        let words = manifest.words();
-        let eval = words.iter().position(|word| word == "eval").expect("eval");
-        let words: Vec<OsString> = words[eval + 1..].iter().map(OsString::from).collect();
-        let args = EvalArgs::parse_words(&words).expect("a command line of eval");
-        let output = args.output.expect("a folder");
-        assert!(output.starts_with(mount["mountPath"].as_str().expect("a path")));
-    }
 }

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod elastic;
+mod evaluation;
 mod fixed;
 mod foreign;
 mod gloo;
@@ -16,5 +17,6 @@ mod pods;
 mod refusals;
 mod site;
 mod steps;
+mod store;
 mod training;
 mod wires;

@@ -1,8 +1,11 @@
-//! Starts launchers on the machines of a network.
+//! Launchers on the machines of a network.
 
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use crate::nodes::cluster::Cluster;
+use rig::run::{Given, Signal};
+
+use crate::nodes::cluster::{Cluster, LOSING};
 use crate::nodes::lab::Lab;
 
 /// Port of the rendezvous, which is always free in a network namespace of the test.
@@ -12,107 +15,93 @@ pub const PORT: u16 = 29400;
 /// checks, and a margin for a busy machine.
 pub const NOTICED: Duration = Duration::from_secs(3 + 1 + 6);
 
-/// Launchers on machines.
+/// A cluster whose nodes are on machines.
 pub struct Site {
     pub lab: Lab,
-    pub cluster: Cluster,
-    folder: String,
+    cluster: Cluster,
 }
 
 impl Site {
     /// Creates `hosts` machines, if namespaces are available.
     pub fn new(hosts: usize) -> Option<Site> {
-        let (lab, cluster) = (Lab::new(hosts)?, Cluster::at(PORT));
-        let folder = cluster.folder().display().to_string();
-        Some(Site {
-            lab,
-            cluster,
-            folder,
-        })
+        Lab::new(hosts).map(|lab| Site::of(lab, PORT))
     }
 
-    /// Starts a launcher on a machine.
-    pub fn start(&mut self, host: usize, options: &[&str], program: &[&str]) -> usize {
-        self.cluster
-            .start_as(self.lab.rrun(host, &self.folder), options, program)
+    /// Uses these machines, with the rendezvous at this port.
+    pub fn of(lab: Lab, port: u16) -> Site {
+        let cluster = Cluster::at(port);
+        Site { lab, cluster }
     }
 
-    /// Starts a node of an elastic launch, with its rendezvous on the first machine.
-    pub fn elastic(
-        &mut self,
-        host: usize,
-        nnodes: &str,
-        options: &[&str],
-        program: &[&str],
-    ) -> usize {
-        let meeting = [
-            "--rdzv-backend",
-            "c10d",
-            "--rdzv-endpoint",
-            "10.77.0.1",
-            "--nnodes",
-            nnodes,
+    /// Creates `hosts` machines, and starts a node of one elastic launch on each of the first
+    /// `nodes`; the first one hosts. A node is lost after three seconds.
+    pub fn losing(hosts: usize, nodes: usize, words: &str, script: &str) -> Option<Site> {
+        let mut site = Site::new(hosts)?;
+        site.conf = LOSING;
+        for host in 0..nodes {
+            site.elastic(host, words, script);
+        }
+        Some(site)
+    }
+
+    /// Returns the next node, on a machine, with these options.
+    pub fn node(&self, host: usize, words: &str) -> Given {
+        let folder = self.folder().root().display().to_string();
+        let enter = [
+            self.lab.enter(host),
+            ["env", "-C", &folder].map(str::to_owned).to_vec(),
         ];
-        let conf = ["--rdzv-conf", crate::nodes::cluster::FAST];
-        self.start(host, &[&meeting[..], &conf, options].concat(), program)
+        self.given().words(words).under(&enter.concat())
+    }
+
+    /// Returns a node of an elastic launch, with its rendezvous on the first machine. `words` are
+    /// the number of nodes and further options.
+    pub fn elastic_node(&self, host: usize, words: &str) -> Given {
+        let meeting = "--rdzv-backend c10d --rdzv-endpoint 10.77.0.1 --nnodes";
+        self.node(host, &format!("{meeting} {words}"))
+    }
+
+    /// Starts such a node, whose ranks run a shell script.
+    pub fn elastic(&mut self, host: usize, words: &str, script: &str) -> usize {
+        let given = self.elastic_node(host, words).sh(script);
+        self.start(given)
     }
 
     /// Starts a node of a static launch, with its rendezvous on the first machine; its rank is the
     /// number of its machine.
-    pub fn fixed(
-        &mut self,
-        host: usize,
-        nodes: usize,
-        options: &[&str],
-        program: &[&str],
-    ) -> usize {
-        let (nodes, rank) = (nodes.to_string(), host.to_string());
-        let meeting = [
-            "--nnodes",
-            &nodes,
-            "--node-rank",
-            &rank,
-            "--master-addr",
-            "10.77.0.1",
-        ];
-        let conf = [
-            "--master-port",
-            "29400",
-            "--rdzv-conf",
-            crate::nodes::cluster::FAST,
-        ];
-        self.start(host, &[&meeting[..], &conf, options].concat(), program)
+    pub fn fixed(&mut self, host: usize, words: &str, script: &str) -> usize {
+        let meeting = format!("--node-rank {host} --master-addr 10.77.0.1 --master-port {PORT}");
+        let given = self.node(host, &format!("{meeting} --nnodes {words}"));
+        self.start(given.sh(script))
     }
 
     /// Emulates a power loss: nothing is sent from this machine any more, not even the end of its
     /// connections.
     pub fn lose(&mut self, host: usize, node: usize) {
         self.lab.unplug(host);
-        self.cluster.signal(node, "KILL");
-        assert_eq!(self.cluster.end(node), -9);
+        self.signal(node, Signal::KILL);
+        self.all_end_with(-9, &[node]);
     }
 }
 
-/// Measures the time since it was started.
-pub struct Stopwatch(Instant);
+impl Deref for Site {
+    type Target = Cluster;
 
-impl Stopwatch {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "what real processes take is measured"
-    )]
-    pub fn start() -> Stopwatch {
-        Stopwatch(Instant::now())
+    fn deref(&self) -> &Cluster {
+        &self.cluster
     }
+}
 
-    /// Fails if more than `limit` has passed.
-    #[track_caller]
-    pub fn within(&self, limit: Duration, what: &str) {
-        let passed = self.0.elapsed();
-        eprintln!("{what} after {passed:.1?}");
-        assert!(
-            passed < limit,
-            "{what} after {passed:?}, {limit:?} at most were expected"
-        );
+impl DerefMut for Site {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
     }
+}
+
+/// Fails if more than `limit` has passed since `start`.
+#[track_caller]
+pub fn within(start: Instant, limit: Duration, what: &str) {
+    let passed = start.elapsed();
+    eprintln!("{what} after {passed:.1?}");
+    assert!(passed < limit, "{what} after {passed:?}, not {limit:?}");
 }

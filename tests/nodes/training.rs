@@ -2,16 +2,11 @@
 //! are killed in the middle of a step, all ranks are restarted, and continue from the checkpoint
 //! with the same result.
 
-use std::fs;
-use std::process::Command;
+use rig::need::{Need, need};
+use rig::process;
+use rig::run::Signal;
 
 use crate::nodes::cluster::Cluster;
-use crate::nodes::gloo::python;
-
-const SCRIPT: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../tests/fixtures/launch_ddp.py"
-);
 
 /// Tolerance for parameters around 1 in double precision. Gradients are summed in another order
 /// after a restart; a step that is lost or repeated changes the second decimal.
@@ -72,37 +67,34 @@ impl Trained {
 }
 
 /// Trains with four ranks on two nodes, of which one is killed in each attempt.
-fn train(python: &str, meeting: Meeting, victims: &[&str]) -> Trained {
+fn train(meeting: Meeting, victims: &[&str]) -> Trained {
     let mut cluster = Cluster::new();
-    let program = [&["--no-python", python, SCRIPT, "."], victims].concat();
-    let options = ["--nproc-per-node", "2", "--max-restarts", "2"];
-    let nodes = [0, 1].map(|node| match meeting {
-        Meeting::Static => cluster.fixed(2, node, &options, &program),
-        Meeting::Elastic => cluster.elastic("2", &options, &program),
-    });
-    for attempt in 0..victims.len() {
-        let file = cluster.path(&format!("victim.{attempt}"));
-        cluster.wait_until(&format!("the victim of attempt {attempt}"), |_| {
-            file.exists()
-        });
-        let pid = fs::read_to_string(file).unwrap();
-        assert!(
-            Command::new("kill")
-                .args(["-KILL", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+    let script = rig::fixture("launch_ddp.py").display().to_string();
+    let program = [&[&script, "."], victims].concat();
+    for node in [0, 1] {
+        let words = "2 --nproc-per-node 2 --max-restarts 2";
+        let given = match meeting {
+            Meeting::Static => cluster.fixed_node(node, words),
+            Meeting::Elastic => cluster.elastic_node(words),
+        };
+        cluster.start(given.program(&program));
     }
-    cluster.all_succeed(&nodes);
-    Trained::read(&nodes.map(|node| cluster.stdout(node)).concat())
+    for attempt in 0..victims.len() {
+        let file = format!("victim.{attempt}");
+        let pid = cluster.until(&file, |cluster| cluster.text(&file).parse().ok());
+        process::send(pid, Signal::KILL);
+    }
+    cluster.all_end_with(0, &[0, 1]);
+    Trained::read(&(cluster.stdout(0) + &cluster.stdout(1)))
 }
 
 /// Trains with one rank, without a kill.
-fn uninterrupted(python: &str) -> Trained {
+fn uninterrupted() -> Trained {
     let mut cluster = Cluster::new();
-    let node = cluster.elastic("1", &[], &["--no-python", python, SCRIPT, "."]);
-    cluster.all_succeed(&[node]);
+    let script = rig::fixture("launch_ddp.py");
+    let given = cluster.elastic_node("1");
+    let node = cluster.start(given.program([script.as_os_str(), ".".as_ref()]));
+    cluster.all_end_with(0, &[node]);
     Trained::read(&cluster.stdout(node))
 }
 
@@ -118,25 +110,25 @@ fn starts(from: &[usize]) -> Vec<String> {
 #[test]
 #[ignore = "slow: imports torch 9 times"]
 fn a_training_goes_on_from_its_checkpoint_when_a_worker_is_killed() {
-    let Some(python) = python() else {
-        return eprintln!("skipped: no Python torch");
-    };
-    let killed = train(&python, Meeting::Elastic, &["3"]);
+    if !need(Need::Torch) {
+        return;
+    }
+    let killed = train(Meeting::Elastic, &["3"]);
     assert_eq!((killed.attempt, &killed.starts), (1, &starts(&[0, 10])));
-    let distance = killed.distance(&uninterrupted(&python));
+    let distance = killed.distance(&uninterrupted());
     assert!(distance < ROUNDING, "{distance}");
 }
 
 #[test]
 #[ignore = "slow: imports torch 28 times"]
 fn a_training_whose_every_node_loses_a_worker_ends_as_an_uninterrupted_one() {
-    let Some(python) = python() else {
-        return eprintln!("skipped: no Python torch");
-    };
-    let whole = train(&python, Meeting::Static, &[]);
+    if !need(Need::Torch) {
+        return;
+    }
+    let whole = train(Meeting::Static, &[]);
     assert_eq!((whole.attempt, &whole.starts), (0, &starts(&[0])));
     for meeting in [Meeting::Elastic, Meeting::Static] {
-        let killed = train(&python, meeting, &["3", "0"]);
+        let killed = train(meeting, &["3", "0"]);
         assert_eq!((killed.attempt, &killed.starts), (2, &starts(&[0, 10, 10])));
         let distance = killed.distance(&whole);
         assert!(distance < ROUNDING, "{distance}");
