@@ -151,13 +151,15 @@ fn say_how_to_go_on(eval: &EvalPlan, words: &[OsString], took: Duration, end: La
     say::say(Level::Result, format_args!("the whole run: {command}"));
 }
 
-/// Prints the command that resumes an evaluation that a signal has ended, or a user on its page.
+/// Prints the command that resumes an evaluation that a signal has ended, a user on its page, or
+/// another node.
 fn say_how_to_resume(plan: &LaunchPlan, cli: &Cli, words: &[OsString], end: LaunchEnd) {
-    let is_stopped = matches!(
-        end,
-        LaunchEnd::LeftOut | LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. }
-    );
-    let eval = plan.eval.as_ref().filter(|_| is_stopped);
+    let is_resumed = |eval: &&EvalPlan| match end {
+        LaunchEnd::LeftOut | LaunchEnd::Stopped { .. } | LaunchEnd::Killed { .. } => true,
+        LaunchEnd::FailedElsewhere => !verdict::is_complete(eval),
+        LaunchEnd::Succeeded | LaunchEnd::Failed | LaunchEnd::NotStarted => false,
+    };
+    let eval = plan.eval.as_ref().filter(is_resumed);
     let command =
         eval.and_then(|eval| built_in::resume_command(cli, words, &eval.output, &eval.tracking));
     if let Some(command) = command {

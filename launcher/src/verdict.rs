@@ -47,6 +47,7 @@ pub fn exit_code(plan: &LaunchPlan, end: LaunchEnd) -> ExitCode {
             Some(_),
             LaunchEnd::LeftOut
             | LaunchEnd::Failed
+            | LaunchEnd::FailedElsewhere
             | LaunchEnd::NotStarted
             | LaunchEnd::Stopped { .. },
         ) => ExitCode::from(ERROR),
@@ -79,6 +80,11 @@ pub fn with_page(eval: &EvalPlan, end: LaunchEnd) -> LaunchEnd {
         }
         _ => end,
     }
+}
+
+/// Returns whether the report of an evaluation lacks no episode.
+pub fn is_complete(eval: &EvalPlan) -> bool {
+    report(eval).is_some_and(|report| report.complete())
 }
 
 /// Reads the verdict of a run that has ended.

@@ -50,13 +50,30 @@ fn end_in_order(cluster: &mut Cluster) {
 }
 
 #[test]
-fn a_step_of_two_nodes_that_is_told_to_stop_in_the_middle_leaves_a_report() {
+fn a_step_of_two_nodes_that_is_told_to_stop_says_how_to_go_on_and_leaves_a_report() {
     let mut cluster = started();
     evaluation::begin(&mut cluster);
     cluster.signal(0, Signal::TERM);
     cluster.signal(1, Signal::TERM);
     end_in_order(&mut cluster);
+    // The second may hear of the end of the first before it hears its own signal.
     cluster.says(0, &["shutting down workers (SIGTERM)", "to resume: rrun "]);
+    cluster.says(1, &["to resume: rrun "]);
+}
+
+#[test]
+fn a_node_whose_host_is_told_to_stop_says_how_to_go_on_too() {
+    let mut cluster = started();
+    evaluation::begin(&mut cluster);
+    cluster.signal(0, Signal::TERM);
+    end_in_order(&mut cluster);
+    cluster.says(
+        1,
+        &[
+            "which hosts the rendezvous, got SIGTERM",
+            "to resume: rrun ",
+        ],
+    );
 }
 
 #[test]

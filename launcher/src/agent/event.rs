@@ -145,6 +145,9 @@ pub enum LaunchEnd {
     LeftOut,
     /// A rank failed and had no restart left.
     Failed,
+    /// The ranks here were stopped because the launch has failed on another node, or because that
+    /// node was stopped or lost.
+    FailedElsewhere,
     /// A rank could not be started.
     NotStarted,
     /// A listed signal stopped the launch in an orderly way.
@@ -176,7 +179,9 @@ impl LaunchEnd {
     pub fn reason(self) -> Option<String> {
         match self {
             LaunchEnd::Succeeded | LaunchEnd::LeftOut => None,
-            LaunchEnd::Failed | LaunchEnd::NotStarted => Some("the launcher has failed".to_owned()),
+            LaunchEnd::Failed | LaunchEnd::FailedElsewhere | LaunchEnd::NotStarted => {
+                Some("the launcher has failed".to_owned())
+            }
             LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => Some(format!(
                 "the launcher, which hosts the rendezvous, got {}",
                 signal_name(signal)

@@ -82,6 +82,7 @@ impl LaunchEnd {
             LaunchEnd::Succeeded => ExitCode::SUCCESS,
             LaunchEnd::LeftOut
             | LaunchEnd::Failed
+            | LaunchEnd::FailedElsewhere
             | LaunchEnd::NotStarted
             | LaunchEnd::Stopped { .. } => ExitCode::FAILURE,
             LaunchEnd::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),

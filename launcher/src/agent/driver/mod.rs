@@ -431,7 +431,7 @@ impl<'a> LaunchDriver<'a> {
         );
         match end {
             LaunchEnd::Succeeded | LaunchEnd::LeftOut | LaunchEnd::NotStarted => {}
-            LaunchEnd::Failed => self.report(),
+            LaunchEnd::Failed | LaunchEnd::FailedElsewhere => self.report(),
             LaunchEnd::Stopped { signal } | LaunchEnd::Killed { signal } => {
                 say::error(format_args!(
                     "Process {} got signal: {signal}",

@@ -34,12 +34,13 @@ impl LaunchDriver<'_> {
             Notice::Succeeded => Some(GroupEvent::Over(LaunchEnd::Succeeded)),
             Notice::Failed(why) => {
                 // A rank that was lost here has been reported.
-                if !self.group.has_lost_ranks() {
-                    let line = format_args!("the launch has failed on {why}");
-                    self.say_of_others(Level::Error, line);
-                    self.ended_by_others = true;
+                if self.group.has_lost_ranks() {
+                    return Some(GroupEvent::Over(LaunchEnd::Failed));
                 }
-                Some(GroupEvent::Over(LaunchEnd::Failed))
+                let line = format_args!("the launch has failed on {why}");
+                self.say_of_others(Level::Error, line);
+                self.ended_by_others = true;
+                Some(GroupEvent::Over(LaunchEnd::FailedElsewhere))
             }
             Notice::Lost(err) => {
                 self.say_of_others(Level::Error, chain(&err));
@@ -47,7 +48,7 @@ impl LaunchDriver<'_> {
                 Some(GroupEvent::Over(if self.group.is_joining() {
                     LaunchEnd::NotStarted
                 } else {
-                    LaunchEnd::Failed
+                    LaunchEnd::FailedElsewhere
                 }))
             }
             Notice::Left => None,

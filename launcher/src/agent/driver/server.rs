@@ -79,6 +79,7 @@ impl LaunchDriver<'_> {
             LaunchEnd::Succeeded
             | LaunchEnd::LeftOut
             | LaunchEnd::Failed
+            | LaunchEnd::FailedElsewhere
             | LaunchEnd::NotStarted
             | LaunchEnd::Stopped { .. } => server.stop(),
         }
