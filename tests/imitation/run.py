@@ -33,28 +33,30 @@ LIMIT_S = 180
 
 
 def test_program() -> pathlib.Path:
-    """The test program that cargo has built, or builds now."""
-    words = ["cargo", "test", "--release", "--locked", "-p", "runtime", "--test", "gpu", "--no-run",
-             "--message-format=json"]
+    """The test program `torch` that cargo has built, or builds now."""
+    words = ["cargo", "test", "--release", "--locked", "--workspace", "--test", "torch", "--no-run",
+             "--message-format=json-render-diagnostics"]
     out = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     messages = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     found = [message["executable"] for message in messages
-             if message.get("executable") and message["target"]["name"] == "gpu"]
+             if message.get("executable") and message["target"]["name"] == "torch"]
     return pathlib.Path(found[-1])
 
 
 def modules(program: pathlib.Path) -> list[str]:
-    out = subprocess.run([program, "--list", "--format", "terse"], check=True, text=True,
+    """Those of tests/gpu, which are only a part of the program."""
+    out = subprocess.run([program, "--list", "--format", "terse", "gpu::"], check=True, text=True,
                          stdout=subprocess.PIPE).stdout
-    names = [line.split("::")[0] for line in out.splitlines() if line.endswith(": test")]
-    return sorted(set(names))
+    return sorted(set(re.findall(r"^gpu::(\w+)::.*: test$", out, re.MULTILINE)))
 
 
 class Ran:
     """A module's run: what its program printed and what its processes did."""
 
-    def __init__(self, module: str, folder: pathlib.Path, done: subprocess.CompletedProcess):
+    def __init__(self, module: str, folder: pathlib.Path, done: subprocess.CompletedProcess,
+                 seconds: float):
         self.module, self.done, self.output = module, done, done.stdout
+        self.seconds = seconds
         self.log = report.read(folder / f"{module}.log")
         found = re.findall(r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored",
                            self.output, re.MULTILINE)
@@ -77,6 +79,15 @@ class Ran:
                 launches.enqueued + launches.replayed, copies.enqueued + copies.replayed,
                 self.log.total("sync").enqueued, sum(self.complaints.values())]
 
+    def results(self) -> list[dict]:
+        """As `make test` counts it: the module, and what it could not test."""
+        complaints = [f"complaint, {n} times: {it}" for it, n in self.complaints.items()]
+        text = "\n".join([self.output, *complaints])
+        found = [{"name": f"gpu::{self.module}", "outcome": "passed" if self.is_fine else "failed",
+                  "seconds": self.seconds, "text": "" if self.is_fine else text}]
+        return found + [{"name": f"gpu::{self.module}", "outcome": "skipped", "text": it}
+                        for it in re.findall(r"^skipped: (.*)", self.output, re.MULTILINE)]
+
     @property
     def graph_sizes(self) -> list[int]:
         return [int(name.split()[0]) for kind, name in self.log.counts if kind == "graph"]
@@ -95,14 +106,16 @@ def run(module: str, program: pathlib.Path, folder: pathlib.Path) -> Ran:
         "IMITATION_CARDS": CARDS.get(module, 1), "IMITATION_CHECK_PRODUCTS": 1,
     }
     env = {**os.environ, **{name: str(value) for name, value in variables.items()}}
-    words = [HERE / "with_card.sh", program, "--test-threads", "1", "--nocapture", f"{module}::"]
+    words = [HERE / "with_card.sh", program, "--test-threads", "1", "--nocapture",
+             "--include-ignored", f"gpu::{module}::"]
+    begun = time.monotonic()
     try:
         done = subprocess.run(words, cwd=ROOT, env=env, text=True, timeout=LIMIT_S,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except subprocess.TimeoutExpired as late:
         said = (late.stdout or b"").decode() + f"\nnot done within {LIMIT_S} s\n"
         done = subprocess.CompletedProcess(words, 124, said)
-    return Ran(module, folder, done)
+    return Ran(module, folder, done, time.monotonic() - begun)
 
 
 def print_table(rows: list[list]):
@@ -117,6 +130,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", help="of tests/gpu; all of them by default")
     parser.add_argument("--program", type=pathlib.Path, help="the test program, else cargo's")
+    parser.add_argument("--results", type=pathlib.Path, help="a file for a line of JSON per module")
     parser.add_argument("--logs", type=pathlib.Path, help="where the logs are kept")
     asked = parser.parse_args()
     program = (asked.program or test_program()).resolve()
@@ -128,6 +142,9 @@ def main():
             ran.append(run(module, program, folder.resolve()))
             if not ran[-1].is_fine:
                 print(f"--- {module}\n{ran[-1].output}", file=sys.stderr)
+    if asked.results:
+        lines = [json.dumps(line) + "\n" for it in ran for line in it.results()]
+        asked.results.write_text("".join(lines))
     print_table([it.row() for it in ran])
     for it in ran:
         if it.graphs():

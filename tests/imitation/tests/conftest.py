@@ -13,11 +13,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 IMITATION = HERE.parent
 sys.path.insert(0, str(IMITATION))
 
+import changed  # noqa: E402
 import report  # noqa: E402
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: for `make slow`")
+    if config.getoption("--if-changed"):
+        config.pluginmanager.register(changed.Skipping())
+
+
+def pytest_addoption(parser):
+    parser.addoption("--if-changed", action="store_true",
+                     help="skip tests of the imitation that have passed with the same files")
 
 
 @dataclass
