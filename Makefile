@@ -10,13 +10,6 @@ export RRUN_COMMIT := $(shell git describe --always --abbrev=12 --dirty 2>/dev/n
 CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
 	.venv/bin/pytest -q tests/conformance
 
-# The GPU code on imitated GPUs: tests of the imitation itself, then tests/gpu on it.
-define IMITATION
-.venv/bin/python tests/imitation/build.py
-if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin/pytest -q -m 'not slow' tests/imitation; fi
-.venv/bin/python tests/imitation/run.py
-endef
-
 # Packs the programs that have been built.
 WHEEL := .venv/bin/python deploy/wheel/build.py
 
@@ -38,14 +31,11 @@ demo: build
 	rm -rf outputs/demo
 	$(ALIKE) $(RRUN) --nproc-per-node 2 eval --jobs jobs/suites/demo.json --output outputs/demo
 
+# All parts of the tests, or those that PART names: `make test PART="jobs launch"`. What failed is
+# repeated at the end, before a table; the output of each part is in target/test.
 test:
 	@./setup.sh test
-	$(CARGO) test --release --locked --workspace --no-fail-fast
-	$(CONFORMANCE) -m quick
-	.venv/bin/pytest -q -rs tests/tch tests/k8s
-	$(IMITATION)
-	$(WHEEL)
-	.venv/bin/pytest -q -rs -m 'not slow' tests/wheel
+	@.venv/bin/python tests/run $(PART)
 
 # The package for `pip install`, from the same programs: dist/rrun-….whl, see docs/install.md.
 wheel: build
@@ -56,28 +46,30 @@ wheel: build
 slow: conformance hostile
 	jobs/suites/simulators/install.sh pusht pusher fetch metaworld aloha
 	-jobs/suites/policies/install.sh # without Python 3.12, the comparison with LeRobot is skipped
-	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
+	$(CARGO) test --release --locked --workspace --no-fail-fast -- --ignored --skip gpu::
 	.venv/bin/pytest -q -rs tests/page tests/gpu tests/fidelity
 	tests/trackers/run.sh
 	$(WHEEL)
 	.venv/bin/pytest -q -rs tests/wheel
 	.venv/bin/python tests/imitation/build.py
-	.venv/bin/pytest -q -m slow tests/imitation
+	.venv/bin/pytest -q tests/imitation
 
 # Fuzz tests of the parsers with hostile input: ten million inputs each, 20 000 in the quick tests.
 hostile: export HOSTILE_INPUTS ?= 10000000
 hostile:
 	@./setup.sh test
-	$(CARGO) test --release --locked --workspace --test 'hostile_*' -- --nocapture
+	$(CARGO) test --release --locked --workspace --test hostile -- --nocapture
 	$(CARGO) test --release --locked -p gr00t --lib -- --nocapture hostile_
-	$(CARGO) test --release --locked -p runtime --test serve -- --nocapture --include-ignored innocent
+	$(CARGO) build --release --locked --workspace
+	$(CARGO) test --release --locked --workspace --test outside -- --nocapture --include-ignored innocent
 
 # Eight hours of simulated time on a cluster of three nodes that loses nodes, ranks and simulators
 # all the time: half an hour.
 soak: export RRUN_SOAK_HOURS ?= 8
 soak:
 	@./setup.sh test
-	$(CARGO) test --release --locked --workspace --test chaos -- --nocapture --ignored for_eight_hours
+	$(CARGO) build --release --locked --workspace
+	$(CARGO) test --release --locked --workspace --test outside -- --nocapture --ignored for_eight_hours
 
 conformance:
 	@./setup.sh test
@@ -95,13 +87,12 @@ gpu:
 	@./setup.sh run
 	.venv/bin/python benches/gpu_bundle.py
 
-# Tests without a GPU, with libraries that replace CUDA's, see tests/imitation. Its own tests need
-# the Python torch.
+# The tests of the GPU without one, with libraries that replace CUDA's, see tests/imitation.
 gpu-imitation:
 	@./setup.sh run
 	$(CARGO) build --release --locked --workspace
-	$(CARGO) test --release --locked -p runtime --test gpu --no-run
-	$(IMITATION)
+	.venv/bin/python tests/imitation/build.py
+	.venv/bin/python tests/imitation/run.py
 
 # Installs cargo-deny once (3 minutes), beside libtorch. Checking advisories needs GitHub; if it
 # cannot be reached, everything else is checked.
@@ -119,6 +110,7 @@ docs:
 
 check: deny
 	.ci/style
+	python3 tests/run/units.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 
