@@ -1,2 +1,2 @@
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: downloads gigabytes once more")
+    config.addinivalue_line("markers", "slow: installs torch, which has gigabytes")

@@ -1,6 +1,6 @@
 """Installs the wheel as a user does: a new venv, no compiler, no variables of the developer; then runs what the README names.
 
-`make wheel` builds the wheel. The slow tests install it with pip's competitor and remove it again.
+`make wheel` builds the wheel. The slow tests install torch and run the demo, the quick ones install the wheel alone.
 """
 
 import json
@@ -66,6 +66,16 @@ def venv(wheel, home) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
+def alone(wheel, home) -> tuple[pathlib.Path, set[str]]:
+    """A venv with the wheel and nothing that it requires, and the files that were there before."""
+    folder = home / "alone"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    before = files(folder)
+    run(folder / "bin/pip", "install", "--quiet", "--no-deps", wheel, home=home)
+    return folder, before
+
+
+@pytest.fixture(scope="session")
 def demo(venv, home) -> pathlib.Path:
     """The run folder of `rrun demo`."""
     begin = time.monotonic()
@@ -75,6 +85,7 @@ def demo(venv, home) -> pathlib.Path:
     return home / "demo"
 
 
+@pytest.mark.slow
 def test_the_demo_evaluates_all_jobs_with_videos_and_a_report(demo):
     report = json.loads((demo / "report.json").read_text())
     assert report["overall"]["episodes"] == 144
@@ -86,6 +97,7 @@ def test_the_demo_evaluates_all_jobs_with_videos_and_a_report(demo):
     assert videos and all(video.stat().st_size > 1000 for video in videos)
 
 
+@pytest.mark.slow
 def test_python_reads_the_results_without_torch(demo, venv, home):
     program = """
 import sys, rrun
@@ -98,12 +110,13 @@ print(report["overall"]["episodes"], len(rrun.episodes(sys.argv[1])))
     assert "/nowhere/report.json does not exist; `rrun report /nowhere` writes it" in missing.stderr
 
 
-def test_the_module_is_the_same_program(venv, home):
-    words = [[venv / "bin/rrun"], [venv / "bin/python", "-m", "rrun"]]
+def test_the_module_is_the_same_program(alone, home):
+    words = [[alone[0] / "bin/rrun"], [alone[0] / "bin/python", "-m", "rrun"]]
     versions = [run(*command, "--version", home=home).stdout for command in words]
     assert versions[0] == versions[1] and versions[0].startswith("rrun "), versions
 
 
+@pytest.mark.slow
 def test_a_rank_runs_under_torchrun_of_the_same_venv(venv, home):
     job = {"name": "reach", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 4}
     (home / "jobs.json").write_text(json.dumps({"jobs": [job]}))
@@ -114,6 +127,7 @@ def test_a_rank_runs_under_torchrun_of_the_same_venv(venv, home):
     assert report["overall"]["episodes"] == 4 and report["run"]["world_size"] == 2
 
 
+@pytest.mark.slow
 def test_a_module_is_exported_and_evaluated(venv, home):
     if shutil.which("g++", path="/usr/bin:/bin") is None:
         pytest.skip("AOTInductor needs a compiler")
@@ -136,6 +150,7 @@ def make():
     assert json.loads((home / "exported/report.json").read_text())["overall"]["episodes"] == 1
 
 
+@pytest.mark.slow
 def test_paths_of_the_guide_lead_into_the_package(venv, home):
     words = ["--dry-run=json", "eval", "--jobs", "jobs/suites/demo.json", "--output", "planned"]
     plan = json.loads(run(venv / "bin/rrun", *words, home=home).stdout)
@@ -145,6 +160,7 @@ def test_paths_of_the_guide_lead_into_the_package(venv, home):
     assert len(lines) == 1, lines
 
 
+@pytest.mark.slow
 def test_another_torch_is_refused_by_its_version(venv, home):
     version = next(venv.glob("lib/python3.*/site-packages/torch/version.py"))
     text = version.read_text()
@@ -164,11 +180,8 @@ def test_the_wheel_has_the_licences_of_what_is_inside(wheel):
         assert part in text, part
 
 
-def test_uninstalling_leaves_nothing(wheel, home):
-    folder = home / "alone"
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    before = files(folder)
-    run(folder / "bin/pip", "install", "--quiet", "--no-deps", wheel, home=home)
+def test_uninstalling_leaves_nothing(alone, home):
+    folder, before = alone
     assert (folder / "bin/rrun").is_file()
     refused = run(folder / "bin/rrun", "demo", home / "refused", home=home, code=1)
     assert "torch" in refused.stderr and "is missing" in refused.stderr, refused.stderr
