@@ -2,39 +2,14 @@
 
 use crate::dist::ranks::{PATIENCE, join, serve};
 use c10d::{ProcessGroup, Reduction, Store, StoreAddr};
-use std::net::TcpListener;
-use std::path::Path;
+use rig::need::{Need, need};
 use std::process::{Child, Command};
 use std::thread;
 use tch::Tensor;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
-/// Returns whether Python can import torch: the minimal install has libtorch, but not the NVIDIA
-/// libraries that Python needs.
-fn python_has_torch() -> bool {
-    let pythons = Path::new(ROOT)
-        .join(".venv/lib")
-        .read_dir()
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut installs = pythons.map(|python| python.path().join("site-packages"));
-    installs
-        .any(|install| install.join("torch").exists() && install.join("nvidia/cusparselt").exists())
-}
-
-/// Returns a free port outside the range of the other tests' sockets (32768 and up).
-fn free_port() -> u16 {
-    let first = 20_000 + (std::process::id() % 10_000) as u16;
-    (first..32_000)
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-        .unwrap()
-}
-
 fn start_python(rank: usize, world: usize, port: u16, agent_store: &str) -> Child {
-    let mut python = Command::new(format!("{ROOT}/.venv/bin/python"));
-    python.arg(format!("{ROOT}/tests/fixtures/gloo_peer.py"));
+    let mut python = Command::new(rig::PYTHON);
+    python.arg(rig::fixture("gloo_peer.py"));
     python
         .env("RANK", rank.to_string())
         .env("WORLD_SIZE", world.to_string());
@@ -83,8 +58,7 @@ fn succeeds(mut peer: Child) {
 
 #[test]
 fn two_rust_and_two_python_ranks_are_one_group() {
-    if !python_has_torch() {
-        eprintln!("skipped: no Python torch in .venv");
+    if !need(Need::Torch) {
         return;
     }
     let server = serve();
@@ -99,11 +73,10 @@ fn two_rust_and_two_python_ranks_are_one_group() {
 
 #[test]
 fn a_rust_rank_joins_a_group_whose_store_python_hosts() {
-    if !python_has_torch() {
-        eprintln!("skipped: no Python torch in .venv");
+    if !need(Need::Torch) {
         return;
     }
-    let port = free_port();
+    let port = rig::net::port();
     let python = start_python(0, 2, port, "False");
     let store = Store::connect(&StoreAddr::local(port), 2, false, PATIENCE).unwrap();
     work_together(&store, 1, 2);

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use c10d::cuda;
+use jobs::episode::Episode;
+use rig::need::{Need, need};
 use tch::Device;
 
 use crate::gpu::card::{demo_policy, device};
@@ -22,69 +24,44 @@ fn job(name: &str) -> Value {
 #[test]
 #[ignore = "needs RRUN_DEVICE"]
 fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
-    let device = device();
-    let name = if let Device::Cuda(index) = device {
-        format!("cuda:{index}")
-    } else {
-        "cpu".to_owned()
-    };
-    let eval = Eval::new(&[job("reach")])
-        .nproc(1)
-        .with_video()
-        .words(&["--policy-device", &name]);
-    let ended = eval.run();
-    if !ended.status.success() && ended.stderr.contains("EGL") {
-        println!(
-            "skipped: nothing here draws the pictures of a simulator:\n{}",
-            ended.stderr
-        );
+    if !need(Need::Egl) {
         return;
     }
-    ended.succeeds();
-    let episodes = eval.episodes();
-    assert_eq!(
-        (
-            episodes.len(),
-            episodes
-                .iter()
-                .filter(|episode| episode.error.is_some())
-                .count()
-        ),
-        (8, 0)
-    );
+    let device = device();
+    let eval = Eval::new(&[job("reach")]).nproc(1).with_video();
+    let eval = eval.words(&["--policy-device", &word(device)]);
+    eval.run().succeeds();
+    let (episodes, gpus) = (eval.episodes(), eval.report().run.gpus);
+    let failed = episodes.iter().filter(|episode| episode.error.is_some());
+    assert_eq!((episodes.len(), failed.count()), (8, 0));
     let solved = episodes
         .iter()
-        .filter(|episode| episode.success == Some(true))
+        .filter(|it| it.success == Some(true))
         .count();
-    println!("{solved} of 8 episodes solved");
+    println!("{solved} of 8 episodes solved on {gpus:?}");
     assert!(
         solved >= 5,
-        "{solved} of 8 episodes solved, on a CPU it is nearly all"
+        "{solved} of 8 solved, on a CPU it is nearly all"
     );
-    println!("{:?}", eval.report().run.gpus);
-    let named: Vec<_> = eval
-        .report()
-        .run
-        .gpus
-        .into_iter()
-        .map(|gpu| gpu.name)
-        .collect();
-    assert_eq!(named, name_of(device).into_iter().collect::<Vec<_>>());
-    let videos = walk(eval.folder().root())
-        .into_iter()
-        .filter(|path| path.ends_with(".mp4"))
-        .count();
-    assert!(videos > 0, "there are no videos");
+    let named: Vec<_> = gpus.into_iter().map(|gpu| gpu.name).collect();
+    let driver = |index| cuda::load().unwrap().device(index).unwrap().name;
+    let wanted: Vec<_> = match device {
+        Device::Cuda(index) => vec![driver(index)],
+        _ => Vec::new(),
+    };
+    assert_eq!(named, wanted);
+    let root = eval.folder().root().to_owned();
+    let is_filmed = |episode: &Episode| {
+        let video = episode.video.as_ref();
+        video.is_some_and(|video| root.join(&video.file).is_file())
+    };
+    assert!(episodes.iter().all(is_filmed));
 }
 
 #[test]
 #[ignore = "needs RRUN_DEVICE"]
 fn gpu_a_python_policy_is_told_the_card_of_its_rank() {
-    let device = device();
-    let name = match device {
-        Device::Cuda(index) => format!("cuda:{index}"),
-        _ => "cpu".to_owned(),
-    };
+    let name = word(device());
     let root = demo_policy().join("../../..");
     let toy = root.join("tests/fixtures/policies/toy.py");
     let job = json!({
@@ -102,24 +79,10 @@ fn gpu_a_python_policy_is_told_the_card_of_its_rank() {
     assert_eq!(eval.report().overall.errors, 0);
 }
 
-/// Returns the driver's name of a GPU; `None` for a CPU.
-fn name_of(device: Device) -> Option<String> {
-    let Device::Cuda(index) = device else {
-        return None;
-    };
-    Some(cuda::load().unwrap().device(index).unwrap().name)
-}
-
-/// Returns the files below a folder.
-fn walk(folder: &std::path::Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    let below = |path: std::path::PathBuf| match path.is_dir() {
-        true => walk(&path),
-        false => vec![path.display().to_string()],
-    };
-    entries.flat_map(below).collect()
+/// Returns the word for a device on the command line.
+fn word(device: Device) -> String {
+    match device {
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => "cpu".to_owned(),
+    }
 }

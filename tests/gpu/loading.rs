@@ -6,8 +6,8 @@ use std::path::Path;
 use gr00t::{ModelConfig, ModelDir, Weights, layout, write_checkpoint};
 use tch::{Device, Kind, Tensor};
 
-use crate::gpu::card::{card, device, root};
-use crate::parity::case::cases_in;
+use crate::gpu::card::{card, device};
+use crate::parity::case::cases;
 
 /// Returns the tensors of a checkpoint on the CPU, after loading them to `device`, ahead or not.
 fn loaded(
@@ -41,21 +41,16 @@ fn loaded(
 #[ignore = "needs RRUN_DEVICE"]
 fn gpu_every_golden_has_the_same_bits_on_the_card() {
     let device = device();
-    for case in cases_in(&root().join("tests/fixtures/gr00t")) {
+    for case in cases() {
         let (model, vlm) = ModelDir::open(&case.dir, None).unwrap().configs().unwrap();
         let specs = layout::tensors(&model, &vlm);
         for kind in [Kind::Float, Kind::BFloat16] {
             let expected = loaded(&case.dir, &specs, (Device::Cpu, kind), false);
-            assert!(
-                loaded(&case.dir, &specs, (device, kind), true) == expected,
-                "{} {kind:?}, ahead",
-                case.name()
-            );
-            assert!(
-                loaded(&case.dir, &specs, (device, kind), false) == expected,
-                "{} {kind:?}",
-                case.name()
-            );
+            for is_ahead in [true, false] {
+                let found = loaded(&case.dir, &specs, (device, kind), is_ahead);
+                let name = case.name();
+                assert!(found == expected, "{name} {kind:?}, ahead: {is_ahead}");
+            }
         }
     }
 }
@@ -71,16 +66,9 @@ fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
         .to_kind(Kind::Float)
         .view([300, -1]);
     let mut named = vec![("big".to_owned(), big)];
-    named.extend((0..500).map(|at| {
-        (
-            format!("t{at:03}"),
-            Tensor::arange(at, (Kind::Float, Device::Cpu)),
-        )
-    }));
-    named.push((
-        "last".to_owned(),
-        Tensor::randn([10_000_001], (Kind::Float, Device::Cpu)),
-    ));
+    let on = (Kind::Float, Device::Cpu);
+    named.extend((0..500).map(|at| (format!("t{at:03}"), Tensor::arange(at, on))));
+    named.push(("last".to_owned(), Tensor::randn([10_000_001], on)));
     write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
     let specs: Vec<_> = named
         .iter()
@@ -88,10 +76,8 @@ fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
         .collect();
     for kind in [Kind::Float, Kind::BFloat16] {
         let expected = loaded(dir.path(), &specs, (Device::Cpu, kind), false);
-        assert!(
-            loaded(dir.path(), &specs, (device, kind), true) == expected,
-            "{kind:?}"
-        );
+        let found = loaded(dir.path(), &specs, (device, kind), true);
+        assert!(found == expected, "{kind:?}");
     }
 }
 
@@ -113,10 +99,8 @@ fn gpu_weights_that_do_not_fit_are_an_error_that_says_so() {
     )
     .unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let named = vec![(
-        "big".to_owned(),
-        Tensor::zeros([50_000_000], (Kind::Float, Device::Cpu)),
-    )];
+    let big = Tensor::zeros([50_000_000], (Kind::Float, Device::Cpu));
+    let named = vec![("big".to_owned(), big)];
     write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
     let mut weights = Weights::open(dir.path(), card.device(), Kind::Float).unwrap();
     let text = weights

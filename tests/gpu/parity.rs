@@ -1,8 +1,8 @@
 //! The golden cases on a GPU: every tensor of the original network, and the results of the fused
 //! one.
 
-use crate::gpu::card::{device, root};
-use crate::parity::case::{Case, cases_in};
+use crate::gpu::card::device;
+use crate::parity::case::cases;
 use crate::parity::compare::Tolerance;
 use crate::parity::network::{FLOAT32, is_lean, is_repeated, judge, trace};
 
@@ -15,10 +15,6 @@ const CARD: Tolerance = Tolerance {
     of_largest: 1e-4,
     absolute: f64::INFINITY,
 };
-
-fn cases() -> Vec<Case> {
-    cases_in(&root().join("tests/fixtures/gr00t"))
-}
 
 #[test]
 #[ignore = "needs RRUN_DEVICE"]

@@ -27,13 +27,9 @@ pub struct Case {
 
 /// Returns the cases with a network, which are those with weights.
 pub fn cases() -> Vec<Case> {
-    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
-    cases_in(&std::env::var_os("RRUN_GOLDENS").map_or(committed, PathBuf::from))
-}
-
-/// Returns the cases of a folder.
-pub fn cases_in(root: &Path) -> Vec<Case> {
-    let folders = fs::read_dir(root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
+    let committed = || rig::fixture("gr00t");
+    let root = std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from);
+    let folders = fs::read_dir(&root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
     let mut dirs: Vec<_> = folders
         .map(|entry| entry.unwrap().path())
         .filter(|dir| has_network(dir))

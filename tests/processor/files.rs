@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Returns the folder of the goldens.
 pub fn goldens() -> PathBuf {
-    let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
+    let committed = || rig::fixture("gr00t");
     std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from)
 }
 

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rig::wait::DEADLINE;
 use wire::{Array, Dialect, Key, Value, read, write};
-
-use crate::serve::server::DEADLINE;
 
 pub struct Client {
     stream: TcpStream,

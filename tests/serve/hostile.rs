@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rig::wait::{DEADLINE, now};
+
 use crate::serve::client::{Client, file, hello, ping};
-use crate::serve::server::{DEADLINE, Server, now};
+use crate::serve::server::Server;
 
 fn is_well(server: &Server) {
     ping(&mut Client::connect(server.address));

@@ -10,12 +10,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rig::wait::{DEADLINE, now, pause, until};
 use wire::{Dialect, Value, read, write};
 
 use crate::serve::client::{Client, SMALL, error, hello, numbers, rows_of, seeded, with_token};
-use crate::serve::server::{DEADLINE, Server, now, wait_until};
+use crate::serve::server::Server;
 
 const TOKEN: &str = "s3cret";
+/// Pause between two attempts of one peer, so that the server is tried and not how fast this process
+/// fills a socket.
+const PACE: Duration = Duration::from_millis(100);
 /// Requests of the client that behaves.
 const REQUESTS: usize = 500;
 
@@ -148,7 +152,7 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
                     start.elapsed() < DEADLINE,
                     "a slow sender was not sent away"
                 );
-                pause();
+                pause(PACE);
             }
             is_closed(stream)
         }
@@ -189,13 +193,6 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
     }
 }
 
-/// Pauses between two attempts of one peer, so that the server is measured and not how fast this
-/// process fills a socket.
-fn pause() {
-    #[expect(clippy::disallowed_methods, reason = "hostile peers have a pace, too")]
-    std::thread::sleep(Duration::from_millis(100));
-}
-
 /// Asks as a well-behaved client does.
 fn ask(server: &Server, requests: usize, expected: &[f32]) {
     let mut client = Client::connect(server.address);
@@ -231,7 +228,7 @@ fn one_that_behaves_is_answered_beside_sixty_four_that_do_not() {
                         "{name}: {outcome}"
                     );
                     *outcomes.lock().unwrap().entry((name, outcome)).or_default() += 1;
-                    pause();
+                    pause(PACE);
                 }
             });
         }
@@ -248,8 +245,8 @@ fn one_that_behaves_is_answered_beside_sixty_four_that_do_not() {
         let is_there = outcomes.keys().any(|(found, _)| *found == name);
         assert!(is_there, "{name} was not tried to its end");
     }
-    wait_until("memory comes back", || server.resident() < bound);
-    wait_until("nothing waits", || {
+    until("memory comes back", || server.resident() < bound);
+    until("nothing waits", || {
         server.metric("rrun_serve_queue_length") == 0.0
     });
 }

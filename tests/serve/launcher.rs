@@ -1,66 +1,32 @@
 //! Tests of `rrun serve`, which starts one server per rank.
 
-use std::process::{Child, Command};
+use std::net::SocketAddr;
+
+use rig::run::Given;
 
 use crate::serve::client::{Client, file};
-use crate::serve::server::{DEADLINE, recorded, spawn, wait};
-
-/// A launcher that is stopped with its ranks on drop.
-pub struct Launch(pub Child);
-
-impl Drop for Launch {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
-        let _ = self.0.wait();
-    }
-}
-
-/// Returns a free port whose successor is free as well.
-fn two_ports() -> u16 {
-    (20_000..30_000)
-        .step_by(7)
-        .map(|port| port + (std::process::id() % 5000) as u16)
-        .find(|port| {
-            [*port, port + 1]
-                .iter()
-                .all(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        })
-        .unwrap()
-}
+use crate::serve::server::{ready, recorded};
 
 #[test]
 fn every_rank_has_a_port_of_its_own() {
-    let port = two_ports();
-    let mut command = Command::new(rig::rrun());
-    command.args(["--nproc-per-node", "2", "serve", "--host", "127.0.0.1"]);
-    command.args(["--port", &port.to_string(), "--policy"]);
-    command.arg(recorded());
-    let (child, lines) = spawn(command);
-    let mut launch = Launch(child);
-    let mut ready = Vec::new();
-    while ready.len() < 2 {
-        let line = lines.recv_timeout(DEADLINE).expect("both are ready");
-        ready.extend(
-            line.split_once("ready on ")
-                .map(|(_, rest)| rest.split(',').next().unwrap().to_owned()),
-        );
-    }
-    ready.sort();
-    assert_eq!(
-        ready,
-        [
-            format!("127.0.0.1:{port}"),
-            format!("127.0.0.1:{}", port + 1)
-        ]
-    );
-    for address in &ready {
-        let mut client = Client::connect(address.parse().unwrap());
+    let port = rig::net::ports(2);
+    let launch = Given::rrun()
+        .words(format!("--nproc-per-node 2 serve --host 127.0.0.1 --port {port} --policy").as_str())
+        .words([recorded()])
+        .start();
+    launch.wait_for_count("ready on ", 2);
+    let mut found: Vec<_> = ready(&launch.stderr()).collect();
+    found.sort_unstable();
+    let wanted = [port, port + 1].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    assert_eq!(found, wanted);
+    for address in found {
+        let mut client = Client::connect(address);
         assert_eq!(
             client.ask(&file("kill.request.bin")),
             file("kill.response.bin")
         );
     }
-    assert!(wait(&mut launch.0).success());
+    launch.wait().succeeds();
 }
 
 #[test]
@@ -99,17 +65,13 @@ fn what_cannot_be_served_is_refused_with_the_reason() {
         ),
     ];
     for (words, wanted) in refusals {
-        let mut command = Command::new(rig::rrun());
-        let output = command
-            .args(["serve", "--host", "127.0.0.1"])
-            .args(&words)
-            .output();
-        let output = output.unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success(), "{words:?}");
-        assert!(
-            wanted.iter().all(|part| text.contains(part)),
-            "{words:?}: {text}"
-        );
+        let ended = Given::rrun()
+            .words("serve --host 127.0.0.1")
+            .words(&words)
+            .run();
+        assert_ne!(ended.code, 0, "{words:?}");
+        for part in wanted {
+            assert!(ended.stderr.contains(part), "{words:?}: {}", ended.stderr);
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Tests of the limits of one client's requests, and of their effect on others.
 
 use bytes::Bytes;
+use rig::wait::until;
 use wire::{Dialect, Value, read, write};
 
 use crate::serve::client::{
     Client, SMALL, apart, error, noise_seeds, numbers, rows_of, seeded, with, with_token,
 };
-use crate::serve::server::{Server, wait_until};
+use crate::serve::server::Server;
 
 #[test]
 fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
@@ -52,7 +53,7 @@ fn a_row_is_answered_before_thousands_that_were_asked_for_earlier() {
             Dialect::Kind,
         ))
         .unwrap();
-    wait_until("the long request has begun", || {
+    until("the long request has begun", || {
         server.metric("rrun_serve_rows_total") > 1.0
     });
     let mut client = Client::connect(server.address);
@@ -93,11 +94,11 @@ fn nothing_more_is_inferred_for_a_client_that_has_gone() {
             // The close arrives after bytes that nothing reads before there is an answer.
             client.raw(b"\x01").unwrap();
         }
-        wait_until("it has begun", || {
+        until("it has begun", || {
             server.metric("rrun_serve_rows_total") > before
         });
         drop(client);
-        wait_until("it is dropped", || {
+        until("it is dropped", || {
             server.metric("rrun_serve_queue_length") == 0.0
         });
         assert!(

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use rig::wait::until;
 use serde_json::json;
 use wire::{Array, Value};
 
 use crate::serve::client::{Client, error, numbers, with};
-use crate::serve::server::{Server, wait_until};
+use crate::serve::server::Server;
 use crate::serve::websocket::infer;
 
 /// A robot with one camera of 2 × 2 pixels, one state and two actions.
@@ -177,7 +178,7 @@ fn the_episodes_of_clients_do_not_mix_and_end_with_them() {
     assert_eq!(ask(&mut one), [0.0, 7.0, 4.0, 1.0]);
     drop(one);
     // The server forgets the client before it counts the scrape alone and the other one.
-    wait_until("the client has left", || {
+    until("the client has left", || {
         server.metric("rrun_serve_connections") <= 2.0
     });
     let mut third = Client::connect(server.address);
@@ -224,9 +225,7 @@ fn a_worker_that_dies_costs_the_requests_of_its_call_alone() {
     // The second death uses up the restarts, and then the server ends, for `rrun` to restart it.
     assert!(error(&faulty.ask_value(&request)).contains("SIGKILL"));
     assert!(error(&client.ask_value(&request)).contains("the policy's thread has ended"));
-    let (status, said) = server.wait();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("toy.py:Toy"), "{said}");
+    server.wait().fails_with(1).stderr_has("toy.py:Toy");
 }
 
 #[test]

@@ -1,35 +1,23 @@
 //! Tests with real clients: pyzmq with the reference's messages, `openpi-client` and `vla-eval` from
 //! PyPI.
 
-use std::process::Command;
+use rig::need::{Need, need};
+use rig::run::Given;
 
 use crate::serve::server::Server;
 
-/// Runs a program of clients with a server; skips if the venv lacks the modules.
-fn with_clients(modules: &str, program: &str, words: &[&str], said: &str) {
-    let python = rig::fixture("../../.venv/bin/python");
-    let probe = Command::new(&python)
-        .args(["-c", &format!("import {modules}")])
-        .output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no {modules} in .venv");
+/// Runs a program of clients with a server.
+fn with_clients(modules: &'static str, program: &str, words: &[&str], said: &str) {
+    if !need(Need::Python(modules)) {
         return;
     }
     let server = Server::start(&[&["--api-token", "s3cret"], words].concat());
-    let output = Command::new(python)
-        .arg(rig::fixture(program))
-        .arg(server.address.port().to_string())
-        .arg(rig::fixture("gr00t/protocol"))
-        .output()
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    assert_eq!(text(&output.stdout), said);
+    Given::new(rig::PYTHON)
+        .words([rig::fixture(program)])
+        .words([&server.address.port().to_string()])
+        .words([rig::fixture("gr00t/protocol")])
+        .succeeds()
+        .stdout_is(said);
 }
 
 #[test]

@@ -1,15 +1,12 @@
 //! Starts a server on a free port.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
 
-/// Time limit, longer than any step here takes on a busy machine with two cores.
-pub const DEADLINE: Duration = Duration::from_secs(120);
+use rig::run::{Ended, Given, Running, Signal};
+use rig::wait::DEADLINE;
 
 /// Returns the checkpoint of the recorded exchanges.
 pub fn recorded() -> PathBuf {
@@ -17,9 +14,8 @@ pub fn recorded() -> PathBuf {
 }
 
 pub struct Server {
-    child: Child,
+    running: Running,
     pub address: SocketAddr,
-    lines: Mutex<Receiver<String>>,
 }
 
 impl Server {
@@ -30,34 +26,35 @@ impl Server {
     }
 
     /// Returns the server that all tests of this program share that need no words and do not look
-    /// at what it counts. It ends with the program.
+    /// at what it counts.
     pub fn shared() -> &'static Self {
         static SHARED: LazyLock<Server> = LazyLock::new(|| {
-            // The end of its stdin is the end of this program, which drops no static.
-            let mut command = Command::new("sh");
-            command.args(["-c", "\"$0\" \"$@\" & read -r _; kill -KILL $!"]);
-            command.arg(rig::rrun_rank());
-            Server::by(command, &recorded(), &[])
+            // No static is dropped: it ends with this program, and removes its folder.
+            let script = "\"$0\" \"$@\" & tail --pid=$PPID -f /dev/null
+                          kill -KILL $!; rm -r \"$PWD\"";
+            let given = Given::new("sh").words(["-c", script, rig::rrun_rank()]);
+            Server::by(given, &recorded(), &[])
         });
         &SHARED
     }
 
     pub fn of(model: &Path, words: &[&str]) -> Self {
-        Self::by(Command::new(rig::rrun_rank()), model, words)
+        Self::by(Given::rank(), model, words)
     }
 
-    fn by(mut command: Command, model: &Path, words: &[&str]) -> Self {
-        command
-            .args(["serve", "--host", "127.0.0.1", "--port", "0", "--policy"])
-            .arg(model)
-            .args(words);
-        let (child, lines) = spawn(command);
-        let address = address(&lines);
-        Self {
-            child,
-            address,
-            lines: Mutex::new(lines),
-        }
+    fn by(given: Given, model: &Path, words: &[&str]) -> Self {
+        let running = given
+            .env("OMP_NUM_THREADS", 1)
+            .words("serve --host 127.0.0.1 --port 0 --policy")
+            .words([model])
+            .words(words)
+            .start();
+        let address = running.until("the server is ready", || {
+            let said = running.stderr();
+            assert!(running.is_running(), "{said}");
+            ready(&said).next()
+        });
+        Self { running, address }
     }
 
     /// Returns the answer to `GET path`, including its head.
@@ -72,37 +69,30 @@ impl Server {
 
     /// Returns the resident memory in KiB.
     pub fn resident(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
+        let path = format!("/proc/{}/status", self.running.pid());
+        let status = std::fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse().unwrap()
     }
 
-    pub fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.child.id().to_string())
-            .status()
-            .unwrap();
-        assert!(status.success());
+    pub fn stop(&self) {
+        self.running.signal(Signal::TERM);
     }
 
-    /// Waits for its exit; returns its output since it was ready.
-    pub fn wait(mut self) -> (ExitStatus, String) {
-        let status = wait(&mut self.child);
-        let said: Vec<String> = self.lines.get_mut().unwrap().iter().collect();
-        (status, said.join("\n"))
+    /// Waits for its end.
+    pub fn wait(self) -> Ended {
+        self.running.wait()
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Returns the addresses that servers have said they are ready on.
+pub fn ready(said: &str) -> impl Iterator<Item = SocketAddr> {
+    let address = |line: &str| {
+        let (_, rest) = line.split_once("ready on ")?;
+        rest.split_once(',')?.0.parse().ok()
+    };
+    said.lines().filter_map(address)
 }
 
 fn get(address: SocketAddr, path: &str) -> String {
@@ -121,71 +111,4 @@ pub fn metric_of(address: SocketAddr, name: &str) -> f64 {
         .lines()
         .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     line.unwrap_or_else(|| panic!("no {name} in {text}"))
-}
-
-/// Starts a command, with the lines of its stderr in a channel.
-pub fn spawn(mut command: Command) -> (Child, Receiver<String>) {
-    command
-        .env_remove("RRUN_API_TOKEN")
-        .env("OMP_NUM_THREADS", "1");
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .expect("the binaries are built before the tests run");
-    let stderr = BufReader::new(child.stderr.take().unwrap());
-    let (said, lines) = channel();
-    std::thread::spawn(move || {
-        stderr
-            .lines()
-            .map_while(Result::ok)
-            .try_for_each(|line| said.send(line))
-    });
-    (child, lines)
-}
-
-/// Returns the address after `ready on`.
-pub fn address(lines: &Receiver<String>) -> SocketAddr {
-    let mut before = Vec::new();
-    loop {
-        let line = lines
-            .recv_timeout(DEADLINE)
-            .unwrap_or_else(|err| panic!("not ready: {err}: {before:#?}"));
-        if let Some((_, rest)) = line.split_once("ready on ") {
-            return rest.split(',').next().unwrap().parse().unwrap();
-        }
-        before.push(line);
-    }
-}
-
-pub fn wait(child: &mut Child) -> ExitStatus {
-    let mut status = None;
-    wait_until("the end of the server", || {
-        status = child.try_wait().unwrap();
-        status.is_some()
-    });
-    status.unwrap()
-}
-
-/// Polls until `condition` holds; fails the test after the time limit.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = now();
-    while !condition() {
-        assert!(
-            start.elapsed() < DEADLINE,
-            "{what}: not within {DEADLINE:?}"
-        );
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "between two looks at a real process"
-        )]
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "deadlines of real processes")]
-pub fn now() -> Instant {
-    Instant::now()
 }

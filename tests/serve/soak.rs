@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rig::wait::{now, pause};
 use wire::{Dialect, write};
 
 use crate::serve::client::{Client, apart, numbers, seeded};
-use crate::serve::server::{Server, now};
+use crate::serve::server::Server;
 
 /// Tolerance, because the actions of a batch differ in the last bits from those of one row.
 const NEAR: f32 = 1e-2;
@@ -49,11 +50,7 @@ fn soak(clients: u64, lasting: Duration) {
         }
         while start.elapsed() < lasting {
             resident.push(server.resident());
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "between two looks at a real process"
-            )]
-            std::thread::sleep(lasting / 20);
+            pause(lasting / 20);
         }
     });
     let (half, last) = (resident[resident.len() / 2], server.resident());

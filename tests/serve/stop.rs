@@ -2,10 +2,11 @@
 
 use std::net::TcpStream;
 
+use rig::wait::until;
 use wire::{Dialect, Value, read, write};
 
 use crate::serve::client::{Client, error, numbers, seeded};
-use crate::serve::server::{Server, wait_until};
+use crate::serve::server::Server;
 
 #[test]
 fn what_was_asked_is_answered_and_what_comes_is_refused() {
@@ -19,11 +20,11 @@ fn what_was_asked_is_answered_and_what_comes_is_refused() {
     }
     // Requests are counted after they are decoded; before the first one the metric does not exist.
     let all = "rrun_serve_requests_total{endpoint=\"get_action\"} 4\n";
-    wait_until("all requests are there", || {
+    until("all requests are there", || {
         server.get("/metrics").contains(all)
     });
-    server.signal("TERM");
-    wait_until("nobody new is let in", || {
+    server.stop();
+    until("nobody new is let in", || {
         TcpStream::connect(server.address).is_err()
     });
     // The server may have exited by now; if not, it refuses.
@@ -39,12 +40,10 @@ fn what_was_asked_is_answered_and_what_comes_is_refused() {
         let answer = client.receive().expect("pending requests are answered");
         numbers(&read(&answer.into()).unwrap().value);
     }
-    let (status, said) = server.wait();
-    assert!(status.success(), "{status:?} {said}");
-    assert!(
-        said.contains("stopping: stopped by a signal") && said.contains("ended after"),
-        "{said}"
-    );
+    let ended = server.wait().succeeds();
+    ended
+        .stderr_has("stopping: stopped by a signal")
+        .stderr_has("ended after");
 }
 
 #[test]

@@ -4,13 +4,14 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use bytes::Bytes;
+use rig::wait::{DEADLINE, until};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::handshake::HandshakeError;
 use tungstenite::{Error, Message, WebSocket};
 use wire::{Dialect, Value, read, write};
 
 use crate::serve::client::{Client, file};
-use crate::serve::server::{DEADLINE, Server, wait_until};
+use crate::serve::server::Server;
 
 /// Performs the handshake on a path; returns the status if it is refused.
 pub fn connect(
@@ -115,7 +116,7 @@ fn a_client_that_ends_without_a_word_has_done_nothing_wrong() {
     let server = Server::start(&[]);
     drop(openpi(&server));
     // Only the connection of the query itself is left.
-    wait_until("it is gone", || {
+    until("it is gone", || {
         server.metric("rrun_serve_connections ") <= 1.0
     });
     assert_eq!(
