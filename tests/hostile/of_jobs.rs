@@ -14,6 +14,7 @@ use serde_json::Value;
 fn hostile_journal() {
     Target::new("journal").run(|input| {
         let contents = journal::parse(input);
+        assert!(contents.torn <= input.len() as u64);
         let kinds: Vec<_> = contents.lines.iter().map(std::mem::discriminant).collect();
         (kinds, contents.damaged.len(), contents.torn == 0)
     });

@@ -7,8 +7,13 @@
 //! ```
 //! Blank lines separate cases; `## ` begins a comment. `UPDATE_CASES=1` writes what comes now into
 //! the file, whose difference is then reviewed like code.
+//!
+//! What is given may be changes of a document, [`changed`], and what comes of it may be said as
+//! changes, [`changes`].
 
 use std::path::Path;
+
+use serde_json::Value;
 
 /// Checks every case of a file; `answer` says what comes of what is given.
 ///
@@ -96,9 +101,82 @@ fn differing(wanted: &str, found: &str) -> String {
         .collect()
 }
 
+/// Returns a document with a change for each line: `path/to/field = JSON`, or `- path/to/field`
+/// for a field that is gone. An entry of a list has its position as its name.
+#[track_caller]
+pub fn changed(document: &Value, lines: &str) -> Value {
+    let mut document = document.clone();
+    for line in lines.lines() {
+        let (path, value) = match line.split_once(" = ") {
+            Some((path, json)) => (path, Some(read(line, json))),
+            None => (
+                line.strip_prefix("- ").expect("`path = JSON` or `- path`"),
+                None,
+            ),
+        };
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let names = above.split('/').filter(|name| !name.is_empty());
+        let place = names.fold(&mut document, |place, name| field(place, name));
+        match (value, place) {
+            (Some(value), place) => *field(place, name) = value,
+            (None, Value::Object(fields)) => drop(fields.remove(name)),
+            (None, _) => panic!("{line}: there is no object"),
+        }
+    }
+    document
+}
+
+#[track_caller]
+fn read(line: &str, json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_else(|err| panic!("{line}: {err}"))
+}
+
+fn field<'a>(place: &'a mut Value, name: &str) -> &'a mut Value {
+    match name.parse::<usize>() {
+        Ok(position) if place.is_array() => &mut place[position],
+        _ => &mut place[name],
+    }
+}
+
+/// Returns the lines by which [`changed`] makes one document of another.
+pub fn changes(before: &Value, now: &Value) -> String {
+    let mut lines = Vec::new();
+    add_changes("", Some(before), Some(now), &mut lines);
+    lines.join("\n")
+}
+
+fn add_changes(path: &str, before: Option<&Value>, now: Option<&Value>, lines: &mut Vec<String>) {
+    let below = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}/{name}"),
+    };
+    match (before, now) {
+        (Some(before), Some(now)) if before == now => (),
+        (Some(Value::Object(before)), Some(Value::Object(now))) => {
+            let gone = before.keys().filter(|name| !now.contains_key(*name));
+            for name in now.keys().chain(gone) {
+                add_changes(&below(name), before.get(name), now.get(name), lines);
+            }
+        }
+        (Some(Value::Array(before)), Some(Value::Array(now))) if before.len() == now.len() => {
+            for (position, (before, now)) in before.iter().zip(now).enumerate() {
+                add_changes(
+                    &below(&position.to_string()),
+                    Some(before),
+                    Some(now),
+                    lines,
+                );
+            }
+        }
+        (_, Some(now)) => lines.push(format!("{path} = {now}")),
+        (_, None) => lines.push(format!("- {path}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     const TEXT: &str = "## halves\n4\n! 2\n\n6\n! 4\n\n8\n9\n";
 
@@ -125,5 +203,19 @@ mod tests {
             "{differing}"
         );
         assert!(!differing.contains("halves"), "{differing}");
+    }
+
+    #[test]
+    fn changes_lead_from_one_document_to_the_other() {
+        let before = json!({"a": {"b": [1, {"c": 2}], "gone": 0}, "same": null});
+        let lines = "a/b/1/c = {\"d\": \"x = y\"}\na/new/deep = 1\n- a/gone";
+        let now = changed(&before, lines);
+        assert_eq!(
+            now,
+            json!({"a": {"b": [1, {"c": {"d": "x = y"}}], "new": {"deep": 1}}, "same": null})
+        );
+        let said = "a/b/1/c = {\"d\":\"x = y\"}\na/new = {\"deep\":1}\n- a/gone";
+        assert_eq!(changes(&before, &now), said);
+        assert_eq!(changed(&before, said), now);
     }
 }

@@ -29,7 +29,28 @@ pub mod threads;
 pub mod wait;
 
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Barrier, LazyLock};
+
+/// Returns what so many threads return that begin together; each is given its number.
+///
+/// # Panics
+///
+/// If one of them does.
+pub fn together<T: Send>(count: usize, thread: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let begin = Barrier::new(count);
+    std::thread::scope(|scope| {
+        let start = |number| {
+            let (begin, thread) = (&begin, &thread);
+            scope.spawn(move || {
+                begin.wait();
+                thread(number)
+            })
+        };
+        let threads: Vec<_> = (0..count).map(start).collect();
+        let results = threads.into_iter().map(|thread| thread.join());
+        results.map(Result::unwrap).collect()
+    })
+}
 
 /// The interpreter that `./setup.sh test` installs.
 pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin/python");
