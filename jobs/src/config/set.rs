@@ -124,10 +124,8 @@ mod tests {
 
     #[test]
     fn values_have_the_types_of_yaml() {
-        assert_eq!(
-            read("env.eval.total_num_envs=8"),
-            json!({"env": {"eval": {"total_num_envs": 8}}})
-        );
+        let found = read("env.eval.total_num_envs=8");
+        assert_eq!(found, json!({"env": {"eval": {"total_num_envs": 8}}}));
         assert_eq!(read("a=[256, 128]"), json!({"a": [256, 128]}));
         assert_eq!(read("a=true"), json!({"a": true}));
         assert_eq!(read("a=\"8\""), json!({"a": "8"}));

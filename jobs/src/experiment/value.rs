@@ -297,10 +297,8 @@ mod tests {
         assert_eq!(refusal("{a}"), "found `}`, expected `:`");
         assert_eq!(refusal("{:1}"), "found `1`, expected a name before `:`");
         assert_eq!(refusal("[1] 2"), "found `2`, expected the end");
-        assert_eq!(
-            refusal("[1}"),
-            "found `}`, expected `,` or a closing bracket"
-        );
+        let shown = refusal("[1}");
+        assert_eq!(shown, "found `}`, expected `,` or a closing bracket");
         let deep = "[".repeat(100_000);
         assert_eq!(refusal(&deep), "brackets are more than 32 deep");
     }

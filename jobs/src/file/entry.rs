@@ -229,9 +229,7 @@ mod tests {
         ]}));
         let again = read(&jobs_file(&first.jobs, None));
         assert_eq!(again.jobs[0].length, Length::Episodes(12));
-        assert_eq!(
-            fingerprint(&first.jobs[0], 1),
-            fingerprint(&again.jobs[0], 1)
-        );
+        let found = fingerprint(&first.jobs[0], 1);
+        assert_eq!(found, fingerprint(&again.jobs[0], 1));
     }
 }

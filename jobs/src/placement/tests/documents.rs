@@ -38,10 +38,8 @@ fn s000_option_2_is_allocated_as_the_document_says() {
 #[test]
 fn s000_option_3_is_one_gpu_with_everything_on_it() {
     let placement = on("env: 0, rollout: 0", Resources::new(1, 1)).unwrap();
-    assert_eq!(
-        placement.allocation(Some(1)),
-        ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)"]
-    );
+    let found = placement.allocation(Some(1));
+    assert_eq!(found, ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)"]);
     assert_eq!(files(&placement, 1), ["behavior_video_rank0_gpu0_env0.mp4"]);
 }
 
@@ -92,10 +90,8 @@ fn s001_example_2_is_distributed_and_named_as_the_document_says() {
 #[test]
 fn s001_example_3_is_distributed_and_named_as_the_document_says() {
     let placement = on("env: 0, rollout: 0", FOUR).unwrap();
-    assert_eq!(
-        placement.distribution(4),
-        ["Worker 0 (GPU 0): Manages 4 environments (env 0, 1, 2, 3)"]
-    );
+    let wanted = ["Worker 0 (GPU 0): Manages 4 environments (env 0, 1, 2, 3)"];
+    assert_eq!(placement.distribution(4), wanted);
     assert_eq!(
         files(&placement, 4),
         [

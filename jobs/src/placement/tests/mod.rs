@@ -1,9 +1,9 @@
 use proptest::prelude::*;
+use rig::cases;
 use serde_json::json;
 
 use super::*;
 
-mod division;
 mod documents;
 mod seats;
 
@@ -24,27 +24,36 @@ fn on(line: &str, resources: Resources) -> Result<Placement, String> {
 
 /// Returns the GPUs of each process of `env`.
 fn env(text: &str, resources: Resources) -> Result<Vec<Vec<usize>>, String> {
-    let text = format!("env: {text}, rollout: 0");
-    on(&text, resources).map(|placement| {
-        placement
-            .env
-            .into_iter()
-            .map(|process| process.gpus)
-            .collect()
-    })
+    let placement = on(&format!("env: {text}, rollout: 0"), resources)?;
+    let processes = placement.env.into_iter();
+    Ok(processes.map(|process| process.gpus).collect())
 }
 
-fn refusal(text: &str) -> String {
-    env(text, FOUR).unwrap_err()
+/// Returns the GPUs of each process, or why the line is refused. In front of it stand the GPUs of
+/// a node, and how many nodes there are: `4x1 env: 0, rollout: 1`.
+fn placed(given: &str) -> String {
+    let (machine, line) = given.split_once(' ').unwrap();
+    let (gpus, nodes) = machine.split_once('x').unwrap();
+    let resources = Resources::new(gpus.parse().unwrap(), nodes.parse().unwrap());
+    let gpus = |processes: &[PlacedProcess]| {
+        let each = processes
+            .iter()
+            .map(|process| format!("{:?}", process.gpus));
+        each.collect::<Vec<_>>().join(" ")
+    };
+    match on(line, resources) {
+        Ok(placed) => format!(
+            "env {}, rollout {}",
+            gpus(&placed.env),
+            gpus(&placed.rollout)
+        ),
+        Err(refusal) => refusal,
+    }
 }
 
 #[test]
-fn one_process_a_gpu_unless_processes_are_named() {
-    assert_eq!(env("0-2", FOUR).unwrap(), [[0], [1], [2]]);
-    assert_eq!(env("3", FOUR).unwrap(), [[3]]);
-    assert_eq!(env("all", FOUR).unwrap(), [[0], [1], [2], [3]]);
-    assert_eq!(env("ALL", Resources::Labels).unwrap(), [[0]]);
-    assert_eq!(env(" 0 - 1 ,, 3 ,", FOUR).unwrap(), [[0], [1], [3]]);
+fn every_process_has_the_gpus_that_its_line_names_or_the_broken_rule_is_named() {
+    cases::check("src/placement/tests/places.txt", placed);
 }
 
 #[test]
@@ -52,138 +61,41 @@ fn processes_are_dealt_in_blocks_as_rlinf_deals_them() {
     let two_each = env("0-3:0-7", EIGHT).unwrap();
     assert_eq!(two_each, [[0], [0], [1], [1], [2], [2], [3], [3]]);
     assert_eq!(env("0-7:0-1", EIGHT).unwrap(), [[0, 1, 2, 3], [4, 5, 6, 7]]);
-    let documented = env(
-        "0-1:0-3,3-5,7-10:7-14",
-        Resources::Gpus {
-            per_node: 16,
-            nodes: 1,
-        },
-    )
-    .unwrap();
+    let documented = env("0-1:0-3,3-5,7-10:7-14", Resources::new(16, 1)).unwrap();
     let expected = [0, 0, 1, 1, 3, 4, 5, 7, 7, 8, 8, 9, 9, 10, 10];
     assert_eq!(documented, expected.map(|gpu| vec![gpu]));
 }
 
 #[test]
-fn every_broken_rule_is_named_with_what_would_do() {
-    let table = [
-        ("4", "GPU 4 does not exist, expected GPU 0 to 3"),
-        ("2-9", "GPU 4 does not exist, expected GPU 0 to 3"),
-        (
-            "",
-            "it is empty, expected a GPU or a range, for example 0 or 0-3",
-        ),
-        ("0-", "`0-` is not a GPU or a range, for example 0 or 0-3"),
-        ("3-1", "`3-1` is reversed: expected `1-3`"),
-        (
-            "0-3:all",
-            "`all` names GPUs, not processes; `0-3` alone gives each GPU one process",
-        ),
-        (
-            "0:0:0",
-            "`0:0:0` has more than one colon: expected GPUs or GPUs:processes, for example 0-3:0-7",
-        ),
-        (
-            "0-1,1-2",
-            "GPU 1 follows GPU 1: expected GPUs in ascending order, each once, so 2 or above",
-        ),
-        (
-            "2,0",
-            "GPU 0 follows GPU 2: expected GPUs in ascending order, each once, so 3 or above",
-        ),
-        (
-            "0-1:1-2",
-            "found process 1, expected 0: processes are numbered without gaps",
-        ),
-        (
-            "0:0-1,1:3",
-            "found process 3, expected 2: processes are numbered without gaps",
-        ),
-        (
-            "0-1:0-2",
-            "3 processes cannot be divided evenly among 2 GPUs; 2 or 4 can",
-        ),
-        (
-            "0-3:0-2",
-            "3 processes cannot be divided evenly among 4 GPUs; 2 or 4 can",
-        ),
-        (
-            "0-3:0-4",
-            "5 processes cannot be divided evenly among 4 GPUs; 4 or 8 can",
-        ),
-        (
-            "0-99999999999999999999",
-            "99999999999999999999 is too large: expected at most 4095",
-        ),
-    ];
-    for (text, reason) in table {
-        let found = refusal(text);
-        assert!(
-            found.starts_with("component_placement env: `") && found.contains(reason),
-            "{text}: {found}"
-        );
-    }
-    assert!(
-        env("1", Resources::new(1, 1))
-            .unwrap_err()
-            .ends_with("GPU 1 does not exist, expected GPU 0")
-    );
-}
-
-#[test]
-fn gpus_are_numbered_over_nodes_and_a_process_stays_on_one() {
+fn gpus_are_numbered_over_nodes_and_labels_have_neither_node_nor_device() {
     let nodes = Resources::new(4, 2);
-    assert_eq!(env("3-4", nodes).unwrap(), [[3], [4]]);
     assert_eq!((nodes.node(5), nodes.device(5)), (Some(1), Some(1)));
-    assert!(
-        env("8", nodes)
-            .unwrap_err()
-            .ends_with("GPU 8 does not exist, expected GPU 0 to 7 (2 nodes with 4 each)")
-    );
-    let straddles = env("2-5:0", nodes).unwrap_err();
-    assert!(straddles.ends_with(
-        "process 0 has GPUs 2 to 5, which are on nodes 0 and 1; a process stays on one"
-    ));
-}
-
-#[test]
-fn without_a_gpu_the_numbers_are_labels() {
-    let placement = on("env: 0-1, rollout: 2-3", Resources::new(0, 1)).unwrap();
-    assert_eq!(
-        placement.rollout,
-        [
-            PlacedProcess { gpus: vec![2] },
-            PlacedProcess { gpus: vec![3] }
-        ]
-    );
-    assert_eq!(
-        (Resources::Labels.device(2), Resources::Labels.node(2)),
-        (None, None)
-    );
+    let labels = Resources::new(0, 1);
+    assert_eq!((labels.node(2), labels.device(2)), (None, None));
 }
 
 #[test]
 fn one_line_and_a_mapping_say_the_same() {
-    let both = |line: &str, value: serde_json::Value| {
+    for (line, mapping) in [
+        (
+            "env: 0-1, rollout: 2-3",
+            json!({"env": "0-1", "rollout": "2-3"}),
+        ),
+        ("env,rollout: all", json!({"env,rollout": "all"})),
+        ("env, rollout :all", json!({"env , rollout": "all"})),
+        (
+            "env: 0-1,3, rollout: 2:0-2",
+            json!({"env": "0-1,3", "rollout": " 2:0-2"}),
+        ),
+        ("{env: 0; rollout: 1}", json!({"env": "0", "rollout": " 1"})),
+        (
+            "env: 0,all:1-4, rollout: all",
+            json!({"env": "0,all:1-4", "rollout": "all"}),
+        ),
+    ] {
         let parsed = Components::parse(line).unwrap();
-        assert_eq!(parsed, Components::from_value(&value).unwrap(), "{line}");
-        parsed
-    };
-    both(
-        "env: 0-1, rollout: 2-3",
-        json!({"env": "0-1", "rollout": "2-3"}),
-    );
-    both("env,rollout: all", json!({"env,rollout": "all"}));
-    both("env, rollout :all", json!({"env , rollout": "all"}));
-    both(
-        "env: 0-1,3, rollout: 2:0-2",
-        json!({"env": "0-1,3", "rollout": " 2:0-2"}),
-    );
-    both("{env: 0; rollout: 1}", json!({"env": "0", "rollout": " 1"}));
-    both(
-        "env: 0,all:1-4, rollout: all",
-        json!({"env": "0,all:1-4", "rollout": "all"}),
-    );
+        assert_eq!(parsed, Components::from_value(&mapping).unwrap(), "{line}");
+    }
 }
 
 #[test]
@@ -201,58 +113,33 @@ fn a_later_placement_takes_the_place_of_an_earlier_one() {
 }
 
 #[test]
-fn mistakes_in_one_line_are_named() {
-    for (line, reason) in [
-        (
-            "env: 0-1",
-            "component_placement has no `rollout`; env and rollout are both required",
-        ),
-        (
-            "env 0-1",
-            "unknown component `env 0-1` (did you mean `env`?)",
-        ),
-        (
-            "0-1",
-            "`0-1` has no component before it, for example `env: 0-1`",
-        ),
-        (
-            "env, 0-1",
-            "`0-1` follows `env`, a colon is missing between them",
-        ),
-        (
-            "env: 0, rollout",
-            "`rollout` has no place, for example `rollout: 0-1`",
-        ),
-        ("env: 0, env: 1, rollout: 0", "`env` is placed twice"),
-        (
-            "envs: 0, rollout: 1",
-            "unknown component `envs` (did you mean `env`?); expected env or rollout",
-        ),
-        (
-            "",
-            "component_placement is empty, expected a mapping of components to GPUs",
-        ),
-    ] {
-        let found = on(line, FOUR).unwrap_err();
-        assert!(found.contains(reason), "{line}: {found}");
-    }
-}
-
-#[test]
-fn node_groups_are_refused_by_name() {
-    let value = json!({"env": {"node_group": "a800", "placement": "0-1"}, "rollout": 0});
-    assert_eq!(
-        Components::from_value(&value).unwrap_err().to_string(),
-        "component_placement env: `node_group` is not supported; GPUs are numbered over all nodes, \
-         for example `0-3`"
-    );
-}
-
-#[test]
 fn components_of_training_are_known_and_not_used() {
     let components = Components::from_value(&json!({"actor,env,rollout": "all"})).unwrap();
     assert_eq!(components.unused().collect::<Vec<_>>(), ["actor"]);
     assert_eq!(Placement::new(&components, FOUR).unwrap().world_size(), 4);
+}
+
+#[test]
+fn a_total_that_does_not_divide_is_refused_with_the_nearest_that_do() {
+    cases::check("src/placement/tests/division.txt", |given| {
+        let numbers: Vec<usize> = given.split(' ').map(|word| word.parse().unwrap()).collect();
+        let [total, workers, ranks, stages, group_size] = numbers[..] else {
+            panic!("five numbers: {given}")
+        };
+        let division = Division {
+            total,
+            workers,
+            ranks,
+            stages,
+            group_size,
+        };
+        let checked = division.check();
+        checked.map_or_else(|err| err.to_string(), |()| "fits".to_owned())
+    });
+    let told = check::check_steps(4100, 32).unwrap_err().to_string();
+    let wanted = "4100, which is not a multiple of num_action_chunks 32; 4096 or 4128 are";
+    assert!(told.ends_with(wanted));
+    assert_eq!(check::check_steps(4096, 32), Ok(()));
 }
 
 proptest! {
