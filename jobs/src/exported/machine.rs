@@ -165,10 +165,8 @@ mod tests {
             ..keys()
         };
         let refusal = machine("avx2").check(&package, &description());
-        assert_eq!(
-            refusal.unwrap_err().to_string(),
-            "it was compiled for linux on aarch64, but this machine is linux on x86_64"
-        );
+        let wanted = "it was compiled for linux on aarch64, but this machine is linux on x86_64";
+        assert_eq!(refusal.unwrap_err().to_string(), wanted);
     }
 
     #[test]

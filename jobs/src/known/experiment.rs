@@ -43,13 +43,15 @@ mod tests {
     use serde_json::json;
 
     use crate::known::check;
+    use crate::samples;
 
     fn refusal(environment: &str, policy: &str, path: &str) -> String {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": environment},
-                           "policy_type": policy, "num_episodes": 1});
-        let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
-        let refusal = check(&jobs).unwrap_err().in_words_of(path.as_ref());
-        refusal.to_string()
+        let args = json!({"environment": environment});
+        let job = samples::job(json!({"arena_env_args": args, "policy_type": policy}));
+        check(&[job])
+            .unwrap_err()
+            .in_words_of(path.as_ref())
+            .to_string()
     }
 
     #[test]
@@ -61,24 +63,18 @@ mod tests {
         assert!(told.starts_with(wanted), "{told}");
         assert!(!told.contains("did you mean"), "{told}");
         let in_jobs = refusal("push_table", "scripted", "a.json");
-        assert!(
-            in_jobs.contains("field arena_env_args.environment"),
-            "{in_jobs}"
-        );
+        let words = "field arena_env_args.environment";
+        assert!(in_jobs.contains(words), "{in_jobs}");
     }
 
     #[test]
     fn a_policy_of_arena_is_refused_with_its_field() {
         let cosmos = "isaaclab_arena_cosmos.policy.cosmos.CosmosPolicy";
         let told = refusal("push", cosmos, "a.yml");
-        assert!(
-            told.starts_with(&format!("runs.a.policy.type: `{cosmos}` is not included")),
-            "{told}"
-        );
+        let wanted = format!("runs.a.policy.type: `{cosmos}` is not included");
+        assert!(told.starts_with(&wanted), "{told}");
         let misspelt = refusal("push", "zero_acton", "a.yaml");
-        assert!(
-            misspelt.contains("(did you mean `zero_action`?)"),
-            "{misspelt}"
-        );
+        let words = "(did you mean `zero_action`?)";
+        assert!(misspelt.contains(words), "{misspelt}");
     }
 }

@@ -233,131 +233,42 @@ pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
+    use rig::cases;
     use serde_json::json;
 
-    fn jobs(environment: &str, policy: &str, status: &str) -> Vec<Job> {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": environment}, "policy_type": policy,
-                           "num_episodes": 1, "status": status});
-        crate::file::parse(&json!({"jobs": [entry]})).unwrap()
+    /// Returns why the jobs of a changed entry are refused before they are planned or run.
+    fn checked(given: &str) -> String {
+        let entry = cases::changed(&samples::entry(json!({})), given);
+        let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let to_run = || check_to_run(&jobs, &samples::eval_args(&[]));
+        let refusal = check(&jobs).err().or_else(|| to_run().err());
+        refusal.map_or_else(|| "accepted".to_owned(), |refusal| refusal.to_string())
     }
 
     #[test]
-    fn a_misspelt_name_is_refused_with_the_nearest_one() {
-        assert_eq!(
-            check(&jobs("reech", "scripted", "pending"))
-                .unwrap_err()
-                .to_string(),
-            "job 0 (a) field arena_env_args.environment: unknown name `reech` (did you mean \
-             `reach`?); expected one of reach, push, pick_and_place, or an environment in Python: \
-             `gym:ID`, `file.py:factory`, `package.module:factory`"
-        );
-        assert!(
-            check(&jobs("reach", "cosmos_remote", "pending"))
-                .unwrap_err()
-                .to_string()
-                .contains("policy_type")
-        );
-    }
-
-    #[test]
-    fn an_environment_in_python_is_known_by_its_form() {
-        for name in [
-            "gym:Pusher-v5",
-            "envs/libero.py:make",
-            "package.module:Env",
-            "package.module.make",
-        ] {
-            assert_eq!(check(&jobs(name, "scripted", "pending")), Ok(()));
-        }
-        for name in ["gym", "graph.yaml", "a b.c"] {
-            assert!(check(&jobs(name, "scripted", "pending")).is_err());
-        }
-    }
-
-    #[test]
-    fn a_misspelt_field_of_an_environment_is_named_with_its_job() {
-        let mut misspelt = jobs("reach", "scripted", "pending");
-        misspelt[0].env_args.insert("num_env".to_owned(), 4.into());
-        assert_eq!(
-            check(&misspelt).unwrap_err().to_string(),
-            "job 0 (a): unknown field `arena_env_args.num_env`; did you mean `num_envs`?"
-        );
-        misspelt[0].status = Status::Completed;
-        assert_eq!(check(&misspelt), Ok(()));
-    }
-
-    #[test]
-    fn a_misspelt_variation_is_refused_with_the_nearest() {
-        let varied = |environment: &str, name: &str| {
-            let mut jobs = jobs(environment, "scripted", "pending");
-            jobs[0].variations.insert(name.to_owned(), 900.into());
-            jobs
-        };
-        assert_eq!(
-            check(&varied("reach", "ligth_intensity"))
-                .unwrap_err()
-                .to_string(),
-            "job 0 (a): unknown field `variations.ligth_intensity`; did you mean `light_intensity`?"
-        );
-        for name in ["light_intensity", "hdr", "light"] {
-            assert_eq!(check(&varied("reach", name)), Ok(()), "{name}");
-        }
-        // The factory says which arguments it has.
-        assert_eq!(check(&varied("gym:Pusher-v5", "env_kwarg")), Ok(()));
-    }
-
-    #[test]
-    fn a_variant_may_only_override_what_its_environment_has() {
-        let refusal = |environment: &str, argument: &str| {
-            let entry = json!({"name": "a", "arena_env_args": {"environment": environment}, "num_episodes": 1,
-                               "policy_type": "scripted", "variations": [{"name": "b", argument: 900}]});
-            let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
-            check(&jobs).err().map(|err| err.to_string())
-        };
-        assert_eq!(
-            refusal("reach", "ligth_intensity").unwrap(),
-            "job 1 (a_b): unknown field `variations.ligth_intensity`; did you mean `light_intensity`?"
-        );
-        for argument in ["hdr", "num_envs"] {
-            let text = refusal("reach", argument).unwrap();
-            let wanted = format!(
-                "job 1 (a_b): unknown field `variations.{argument}`; expected one of camera_height, "
-            );
-            assert!(text.starts_with(&wanted), "{text}");
-        }
-        assert_eq!(refusal("reach", "light_intensity"), None);
-        // The factory says which arguments it has.
-        assert_eq!(refusal("gym:Pusher-v5", "hdr"), None);
-    }
-
-    #[test]
-    fn a_job_that_will_not_run_may_name_anything() {
-        assert_eq!(check(&jobs("gr1", "x", "completed")), Ok(()));
-        assert_eq!(check(&jobs("push", "scripted", "pending")), Ok(()));
+    fn names_and_values_that_no_rank_can_run_are_refused_before_ranks_start() {
+        cases::check("src/known/cases.txt", checked);
     }
 
     #[test]
     fn a_key_is_refused_before_a_plan_could_show_it() {
         for status in ["pending", "completed"] {
-            let mut jobs = jobs("push", "openai_agent", status);
-            jobs[0]
-                .policy_config
+            let mut job = samples::job(json!({"policy_type": "openai_agent", "status": status}));
+            job.policy_config
                 .insert("api_key".to_owned(), "sk-1".into());
-            let text = check(&jobs).unwrap_err().to_string();
-            assert!(
-                text.ends_with("use api_key_env, the name of a variable that contains it")
-                    && !text.contains("sk-1"),
-                "{text}"
-            );
+            let text = check(&[job]).unwrap_err().to_string();
+            let hint = "use api_key_env, the name of a variable that contains it";
+            assert!(text.ends_with(hint) && !text.contains("sk-1"), "{text}");
         }
     }
 
     #[test]
     fn arenas_names_of_policies_are_known() {
-        assert_eq!(check(&jobs("push", "gr00t_closedloop", "pending")), Ok(()));
         for row in PolicyType::ALL.iter().map(|policy| policy.row()) {
             for alias in row.aliases {
-                assert_eq!(check(&jobs("push", alias, "pending")), Ok(()));
+                let found = check(&[samples::job(json!({"policy_type": alias}))]);
+                assert_eq!(found, Ok(()));
             }
         }
         let dotted = "isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy";

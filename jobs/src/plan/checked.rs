@@ -197,48 +197,35 @@ fn check_variant(variant: &Variant) -> Result<(), (&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::eval_args::EvalArgs;
-    use crate::file::JobFile;
     use crate::layout::RunFolder;
+    use crate::samples;
 
-    /// Returns the error for a plan of two jobs in which the value at `pointer` is replaced.
-    fn refusal(pointer: &str, value: Value) -> String {
+    /// Reads a plan of two jobs with these changes.
+    fn read(changes: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
-        let entry = |name: &str| {
-            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                                        "num_episodes": 4, "rollout_epoch": null,
-                   "suite": {"name": "s", "protocol": "1"}, "latency": {"steps": 1}})
-        };
-        let jobs = file::parse(&json!({"jobs": [entry("a"), entry("b")]})).unwrap();
-        let args =
-            EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into(), "--no-video".into()])
-                .unwrap();
-        let file = JobFile {
-            path: "jobs.json".into(),
-            sha256: String::new(),
-            jobs,
-            model_server: None,
-        };
-        let mut plan = serde_json::to_value(RunPlan::new(&args, file, 1, String::new())).unwrap();
-        // A job without a variant has no such field.
-        plan["jobs"][0]["variant"] = Value::Null;
-        plan["model_server"] = Value::Null;
-        *plan
-            .pointer_mut(pointer)
-            .unwrap_or_else(|| panic!("there is no {pointer}")) = value;
+        let job = |name: &str| json!({"name": name, "suite": {"name": "s", "protocol": "1"}, "latency": {"steps": 1}});
+        let plan = samples::plan(
+            &samples::eval_args(&[]),
+            samples::jobs([job("a"), job("b")]),
+        );
+        let plan = rig::cases::changed(&serde_json::to_value(plan).unwrap(), changes);
         std::fs::write(folder.plan(), plan.to_string()).unwrap();
-        RunPlan::read(&folder).map_or_else(|err| err.to_string(), |_| "accepted".to_owned())
+        RunPlan::read(&folder).map_or_else(
+            |err| {
+                err.to_string()
+                    .replace(&folder.plan().display().to_string(), "plan.json")
+            },
+            |_| "accepted".to_owned(),
+        )
     }
 
     #[test]
-    fn a_plan_as_we_write_it_is_accepted() {
-        assert_eq!(refusal("/world_size", json!(3)), "accepted");
+    fn what_no_plan_of_ours_has_is_refused() {
+        rig::cases::check("src/plan/refusals.txt", read);
     }
 
     #[test]
@@ -251,142 +238,36 @@ mod tests {
             ".",
             "",
             "a\0b",
-            "journal",
             "live",
             "\u{1b}[2J",
         ] {
-            let told = refusal("/jobs/0/name", json!(name));
-            assert!(
-                told.contains("field name: ") && told.contains("cannot be a file name"),
-                "{name:?}: {told}"
-            );
-        }
-        assert!(refusal("/jobs/1/name", json!("A")).contains("is also the name of job 0"));
-    }
-
-    #[test]
-    fn a_suite_that_no_jobs_file_may_name_is_refused() {
-        let suite = |name: &str, overrides: usize| json!({"name": name, "protocol": "1", "overrides": vec!["num_episodes"; overrides]});
-        assert_eq!(refusal("/jobs/0/suite", suite("libero_10", 1)), "accepted");
-        for (name, overrides) in [("\u{1b}[2J", 0), ("", 0), ("libero_10", 65)] {
-            let told = refusal("/jobs/0/suite", suite(name, overrides));
-            assert!(told.contains("job 0 (a) field suite: "), "{name:?}: {told}");
+            let told = read(&format!("jobs/0/name = {}", json!(name)));
+            assert!(told.contains("field name: "), "{name:?}: {told}");
+            assert!(told.contains("cannot be a file name"), "{name:?}: {told}");
         }
     }
 
     #[test]
-    fn the_names_of_a_variant_are_checked() {
-        let told = |of: &str, group: &str| {
-            let variant = json!({"of": of, "name": "dark", "groups": [group]});
-            refusal("/jobs/0/variant", variant)
-        };
-        assert_eq!(told("b", "light"), "accepted");
-        assert!(told("../b", "light").contains("field variant.of: `../b` cannot be a file name"));
-        let long = told("b", &"x".repeat(201));
-        assert!(
-            long.contains("field variant.groups: found a name of 201 bytes"),
-            "{long}"
-        );
-    }
-
-    #[test]
-    fn a_number_that_sizes_a_loop_is_bounded() {
-        let huge = json!(1_000_000_000_000_u64);
-        for (pointer, field) in [
-            ("/jobs/0/length/episodes", "num_episodes"),
-            ("/jobs/0/num_envs", "num_envs"),
-            ("/jobs/0/num_rebuilds", "num_rebuilds"),
-            ("/jobs/0/rollout/rollout_epoch", "rollout_epoch"),
-            ("/jobs/0/index", "index"),
-            ("/world_size", "world_size"),
-        ] {
-            let told = refusal(pointer, huge.clone());
-            assert!(
-                told.contains(&format!("field {field}: found 1000000000")),
-                "{pointer}: {told}"
-            );
-        }
-        assert!(refusal("/jobs/0/num_rebuilds", json!(0)).contains("field num_rebuilds: found 0"));
-        for delay in [
-            json!({"steps": 5000}),
-            json!({"ms": -1.0}),
-            json!({"ms": 1e300}),
-        ] {
-            let text = refusal("/jobs/0/latency/delay", delay);
-            assert!(
-                text.contains("field latency: expected at most 4096 steps"),
-                "{text}"
-            );
-        }
-        assert!(refusal("/jobs/1/index", json!(0)).contains("another job has the same position"));
-    }
-
-    #[test]
-    fn a_model_server_that_no_jobs_file_may_have_is_refused() {
-        let server = |field: &str, value: Value| {
-            let mut server = json!({"command": ["serve"], "health": {"port": 8000}, "max_restarts": 3,
-                                    "start_timeout": {"secs": 600, "nanos": 0},
-                                    "stop_timeout": {"secs": 30, "nanos": 0}});
-            server[field] = value;
-            refusal("/model_server", server)
-        };
-        let days = |days: u64| json!({"secs": days * 86_400, "nanos": 0});
-        assert_eq!(server("start_timeout", days(1)), "accepted");
-        for (field, value, told) in [
-            ("command", json!([]), "field command: found a list of 0"),
-            (
-                "command",
-                json!([""]),
-                "field command: the program is empty",
-            ),
-            (
-                "start_timeout",
-                days(2),
-                "field start_timeout: found 172800",
-            ),
-            ("stop_timeout", days(1), "field stop_timeout: found 86400"),
-            ("stop_timeout", days(0), "field stop_timeout: found 0"),
-            (
-                "max_restarts",
-                json!(1001),
-                "field max_restarts: found 1001",
-            ),
-            (
-                "devices",
-                json!([0, 0]),
-                "field devices: GPU 0 is listed twice",
-            ),
-            (
-                "env",
-                json!({"A=B": "x"}),
-                "field env: `A=B` is not the name",
-            ),
-            (
-                "health",
-                json!({"url": {"host": "h", "port": 1, "path": "/ HTTP/1.1\r\nX: y"}}),
-                "field health_url: `http://h:1/ HTTP/1.1\\r\\nX: y` cannot be polled",
-            ),
-        ] {
-            let text = server(field, value);
-            assert!(text.contains(&format!("model_server {told}")), "{text}");
-        }
-        let endless = json!({"secs": u64::MAX, "nanos": 0});
-        let text = server("start_timeout", endless);
-        assert!(
-            text.contains("model_server field start_timeout: found 184467"),
-            "{text}"
-        );
+    fn names_that_are_shown_are_short() {
+        let long = Value::from("x".repeat(201));
+        let variant = json!({"of": "b", "name": "dark", "groups": [long]});
+        let told = read(&format!("jobs/0/variant = {variant}"));
+        let wanted = "field variant.groups: found a name of 201 bytes";
+        assert!(told.contains(wanted), "{told}");
+        let suite = json!({"name": "s", "protocol": "1", "overrides": vec!["seed"; 65]});
+        let told = read(&format!("jobs/0/suite = {suite}"));
+        assert!(told.contains("job 0 (a) field suite: "), "{told}");
     }
 
     #[test]
     fn an_option_that_resume_does_not_take_over_is_refused() {
         let told = |name: &str| {
-            let options = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
-            check_options(&RunPlan {
+            let options = [(name.to_owned(), "x".to_owned())].into();
+            let checked = check_options(&RunPlan {
                 options,
                 ..RunPlan::default()
-            })
-            .map_err(|refusal| refusal.to_string())
+            });
+            checked.map_err(|refusal| refusal.to_string())
         };
         for name in [
             "output",
@@ -396,12 +277,9 @@ mod tests {
             "policy-device",
             "no such",
         ] {
-            assert!(
-                told(name)
-                    .unwrap_err()
-                    .contains("not an option that --resume takes over"),
-                "{name}"
-            );
+            let refusal = told(name).unwrap_err();
+            let wanted = "not an option that --resume takes over";
+            assert!(refusal.contains(wanted), "{refusal}");
         }
         assert_eq!((told("no-video"), told("max-batch")), (Ok(()), Ok(())));
     }
@@ -412,20 +290,12 @@ mod tests {
         let folder = RunFolder::new(dir.path());
         std::os::unix::fs::symlink("/dev/zero", folder.plan()).unwrap();
         let told = || RunPlan::read(&folder).unwrap_err().to_string();
-        assert!(
-            told().contains("it is a device, expected a regular file"),
-            "{}",
-            told()
-        );
+        let wanted = "it is a device, expected a regular file";
+        assert!(told().contains(wanted), "{}", told());
         std::fs::remove_file(folder.plan()).unwrap();
-        std::fs::File::create(folder.plan())
-            .unwrap()
-            .set_len(1 << 40)
-            .unwrap();
-        assert!(
-            told().contains("has 1099511627776 bytes, expected at most"),
-            "{}",
-            told()
-        );
+        let sparse = std::fs::File::create(folder.plan()).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        let words = "has 1099511627776 bytes, expected at most";
+        assert!(told().contains(words), "{}", told());
     }
 }

@@ -237,22 +237,18 @@ fn excerpt(text: &str, same: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
     use serde_json::{Value, json};
 
-    fn plan(seed: u64, jobs: &[(&str, Value)]) -> RunPlan {
-        let entry = |(name, fields): &(&str, Value)| {
-            let mut entry = json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                                   "num_episodes": 4});
-            entry
-                .as_object_mut()
-                .unwrap()
-                .extend(fields.as_object().unwrap().clone());
-            entry
+    /// Returns a plan of jobs with these names and fields.
+    fn plan<'a>(seed: u64, jobs: impl IntoIterator<Item = (&'a str, Value)>) -> RunPlan {
+        let named = |(name, mut fields): (&str, Value)| {
+            fields["name"] = name.into();
+            fields
         };
-        let entries: Vec<_> = jobs.iter().map(entry).collect();
         RunPlan {
             seed,
-            jobs: crate::file::parse(&json!({"jobs": entries})).unwrap(),
+            jobs: samples::jobs(jobs.into_iter().map(named)),
             ..RunPlan::default()
         }
     }
@@ -263,112 +259,83 @@ mod tests {
 
     #[test]
     fn a_difference_reads_as_what_was_done_to_the_file() {
-        let none = json!({});
-        let before = plan(
-            1,
-            &[
-                ("a", none.clone()),
-                ("b", none.clone()),
-                ("c", json!({"seed": 3})),
-                ("d", none.clone()),
-            ],
-        );
-        let after = plan(
-            1,
-            &[
-                ("d", json!({"num_episodes": 9})),
-                ("e", none.clone()),
-                ("b", none),
-                ("c", json!({"seed": 4})),
-            ],
-        );
-        assert_eq!(
-            lines(&before, &after),
-            [
-                "c: seed 3 → 4",
-                "d: num_episodes 4 → 9",
-                "e: new",
-                "a: removed"
-            ]
-        );
-        let difference = Difference::between(&before, &after);
-        let fates: Vec<_> = difference
-            .jobs
-            .iter()
-            .map(|job| (job.name.as_str(), job.stays(), job.after))
-            .collect();
-        let at = |index| Some(JobIndex(index));
-        assert_eq!(
-            fates,
-            [
-                ("a", false, None),
-                ("b", true, at(2)),
-                ("c", false, at(3)),
-                ("d", true, at(0))
-            ]
-        );
+        let none = || json!({});
+        let jobs = [
+            ("a", none()),
+            ("b", none()),
+            ("c", json!({"seed": 3})),
+            ("d", none()),
+        ];
+        let before = plan(1, jobs);
+        let longer = json!({"num_episodes": 9});
+        let jobs = [
+            ("d", longer),
+            ("e", none()),
+            ("b", none()),
+            ("c", json!({"seed": 4})),
+        ];
+        let difference = Difference::between(&before, &plan(1, jobs));
+        let told = [
+            "c: seed 3 → 4",
+            "d: num_episodes 3 → 9",
+            "e: new",
+            "a: removed",
+        ];
+        assert_eq!(difference.lines(), told);
+        let fate = |job: &ComparedJob| (job.name.clone(), job.stays(), job.after.map(|at| at.0));
+        let fates: Vec<_> = difference.jobs.iter().map(fate).collect();
+        let wanted = [
+            ("a", false, None),
+            ("b", true, Some(2)),
+            ("c", false, Some(3)),
+            ("d", true, Some(0)),
+        ];
+        let expected = wanted.map(|(name, stays, after)| (name.to_owned(), stays, after));
+        assert_eq!(fates, expected);
         assert!(difference.is_reordered() && !difference.is_none());
     }
 
     #[test]
     fn another_base_seed_is_one_line_about_the_jobs_that_have_none_of_their_own() {
-        let jobs: Vec<_> = ["a", "b", "c", "d"].map(|name| (name, json!({}))).to_vec();
-        let all: Vec<_> = jobs
-            .into_iter()
-            .chain([("own", json!({"seed": 7}))])
-            .collect();
-        assert_eq!(
-            lines(&plan(1, &all), &plan(2, &all)),
-            ["4 jobs (a, b, c, …): seed --seed 1 → --seed 2"]
-        );
+        let jobs = || {
+            let without = ["a", "b", "c", "d"].map(|name| (name, json!({})));
+            without.into_iter().chain([("own", json!({"seed": 7}))])
+        };
+        let told = ["4 jobs (a, b, c, …): seed --seed 1 → --seed 2"];
+        assert_eq!(lines(&plan(1, jobs()), &plan(2, jobs())), told);
     }
 
     #[test]
     fn a_list_in_another_order_is_no_difference() {
-        let (a, b) = (("a", json!({})), ("b", json!({})));
-        let difference = Difference::between(&plan(1, &[a.clone(), b.clone()]), &plan(1, &[b, a]));
+        let of = |names: [&'static str; 2]| plan(1, names.map(|name| (name, json!({}))));
+        let difference = Difference::between(&of(["a", "b"]), &of(["b", "a"]));
         assert!(difference.is_none() && difference.is_reordered());
     }
 
     #[test]
     fn of_long_values_what_differs_is_shown() {
         let of = |end: &str| {
-            plan(
-                1,
-                &[(
-                    "a",
-                    json!({"language_instruction": format!("{}{end}", "x".repeat(200))}),
-                )],
-            )
+            let words = format!("{}{end}", "x".repeat(200));
+            plan(1, [("a", json!({"language_instruction": words}))])
         };
         let line = lines(&of("left"), &of("right")).remove(0);
-        assert!(
-            line.contains("xleft\" →") && line.ends_with("xright\""),
-            "{line}"
-        );
+        assert!(line.contains("xleft\" →"), "{line}");
+        assert!(line.ends_with("xright\""), "{line}");
         assert!(line.chars().count() < 180, "{line}");
     }
 
     #[test]
     fn hundreds_of_differences_are_counted() {
-        let of = |seed: u64| -> Vec<(String, Value)> {
-            (0..100)
-                .map(|n| (format!("j{n}"), json!({"seed": seed + n})))
-                .collect()
-        };
-        let plan = |jobs: Vec<(String, Value)>| {
+        let names: Vec<_> = (0..100).map(|number| format!("j{number}")).collect();
+        let of = |seed: usize| {
+            let jobs = names.iter().enumerate();
             plan(
                 1,
-                &jobs
-                    .iter()
-                    .map(|(name, job)| (name.as_str(), job.clone()))
-                    .collect::<Vec<_>>(),
+                jobs.map(|(number, name)| (&**name, json!({"seed": seed + number}))),
             )
         };
-        let lines = lines(&plan(of(0)), &plan(of(1000)));
-        assert_eq!(
-            (lines.len(), lines.last().map(String::as_str)),
-            (SHOWN + 1, Some("and 80 more"))
-        );
+        let lines = lines(&of(0), &of(1000));
+        assert_eq!(lines.len(), SHOWN + 1);
+        assert_eq!(lines[SHOWN], "and 80 more");
     }
 }

@@ -198,139 +198,109 @@ impl FieldChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::{job, jobs};
     use serde_json::json;
 
-    fn job(fields: Value) -> Job {
-        let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"});
-        entry
-            .as_object_mut()
-            .unwrap()
-            .extend(fields.as_object().unwrap().clone());
-        crate::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+    fn between(before: &Job, after: &Job) -> Vec<FieldChange> {
+        Identity::of(before, 1).differences(&Identity::of(after, 1))
     }
 
     fn differences(before: Value, after: Value) -> Vec<String> {
-        let found = Identity::of(&job(before), 1).differences(&Identity::of(&job(after), 1));
         let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        found
-            .into_iter()
-            .map(|c| format!("{} {} {}", c.field, text(c.before), text(c.after)))
-            .collect()
+        let line = |c: FieldChange| format!("{} {} {}", c.field, text(c.before), text(c.after));
+        let found = between(&job(before), &job(after));
+        found.into_iter().map(line).collect()
     }
 
     #[test]
     fn where_and_how_a_job_runs_is_no_part_of_it() {
-        let here = json!({"num_episodes": 3, "arena_env_args": {"environment": "reach", "num_envs": 4},
+        let here = json!({"arena_env_args": {"environment": "reach", "num_envs": 4},
                           "policy_type": "gr00t_closedloop", "policy_config_dict": {"policy_device": "cuda:0", "x": 1}});
-        let there = json!({"total_num_envs": 8, "pipeline_stage_num": 3, "num_episodes": 3, "group_size": 2,
+        let there = json!({"total_num_envs": 8, "pipeline_stage_num": 3, "group_size": 2,
                            "video_cfg": {"save_video": false}, "policy_type": "gr00t", "policy_args": {"x": 1}});
         assert_eq!(differences(here, there), Vec::<String>::new());
     }
 
     #[test]
     fn a_policy_server_may_move_and_its_policy_may_not_change() {
-        let job = |config: Value| json!({"num_episodes": 3, "policy_type": "pi0_remote", "policy_config_dict": config});
+        let job =
+            |config: Value| json!({"policy_type": "pi0_remote", "policy_config_dict": config});
         let here =
             job(json!({"remote_host": "gpu7", "remote_port": 8000, "policy_variant": "pi0"}));
         let there =
             job(json!({"remote_host": "gpu8", "remote_retry_s": 9, "policy_variant": "pi0"}));
         assert_eq!(differences(here, there.clone()), Vec::<String>::new());
         let other = job(json!({"policy_variant": "pi05"}));
-        assert_eq!(
-            differences(there, other),
-            ["policy_config_dict.policy_variant \"pi0\" \"pi05\""]
-        );
+        let wanted = ["policy_config_dict.policy_variant \"pi0\" \"pi05\""];
+        assert_eq!(differences(there, other), wanted);
     }
 
     #[test]
-    fn the_order_of_keys_and_a_seed_that_is_spelt_out_are_told_apart() {
-        let one = json!({"num_episodes": 3, "variations": {"a": {"x": 1, "y": [1, {"z": null}]}}});
-        let other = json!({"variations": {"a": {"y": [1, {"z": null}], "x": 1}}, "num_episodes": 3, "seed": 1});
-        assert_eq!(differences(one, other), ["seed --seed 1 1"]);
+    fn a_difference_is_named_where_it_is_and_the_order_of_keys_is_none() {
+        let with = |x: i32, y: Value| json!({"variations": {"a": {"x": x, "y": y}}});
+        let more = [
+            "variations.a.x 1 2",
+            "variations.a.y[1] 2 3",
+            "variations.a.y[2] - 4",
+        ];
+        let found = differences(with(1, json!([1, 2])), with(2, json!([1, 3, 4])));
+        assert_eq!(found, more);
+        let spelt_out = json!({"variations": {"a": {"y": [1], "x": 1}}, "seed": 1});
+        let shown = differences(with(1, json!([1])), spelt_out);
+        assert_eq!(shown, ["seed --seed 1 1"]);
     }
 
     #[test]
     fn the_control_is_a_part_of_a_variant_and_its_groups_are_not() {
-        let entry = |control: &str, group: &str| {
+        let variant = |control: &str, group: &str| {
             let variations = json!([{"name": "b", "group": group, "x": 1}]);
-            let entry = json!({"name": control, "arena_env_args": {"environment": "reach"},
-                               "policy_type": "scripted", "variations": variations});
-            let jobs = crate::file::parse(&json!({"jobs": [entry]})).unwrap();
-            Identity::of(&jobs[1], 1)
+            jobs([json!({"name": control, "variations": variations})]).remove(1)
         };
-        assert_eq!(entry("a", "light").differences(&entry("a", "camera")), []);
-        let found = entry("a", "light").differences(&entry("c", "light"));
+        assert_eq!(between(&variant("a", "light"), &variant("a", "camera")), []);
+        let found = between(&variant("a", "light"), &variant("c", "light"));
         assert_eq!((found.len(), &*found[0].field), (1, "variant.of"));
     }
 
     #[test]
-    fn a_difference_is_named_where_it_is() {
-        let of =
-            |x: i32, y: Value| json!({"num_episodes": 3, "variations": {"a": {"x": x, "y": y}}});
-        assert_eq!(
-            differences(of(1, json!([1, 2])), of(2, json!([1, 3, 4]))),
-            [
-                "variations.a.x 1 2",
-                "variations.a.y[1] 2 3",
-                "variations.a.y[2] - 4"
-            ]
-        );
-    }
-
-    #[test]
     fn environments_are_a_part_of_a_job_in_steps() {
-        let of = |envs: u64| json!({"num_steps": 9, "arena_env_args": {"environment": "reach", "num_envs": envs}});
-        assert_eq!(differences(of(1), of(2)), ["num_envs 1 2"]);
+        let with = |envs: u64| {
+            let args = json!({"environment": "reach", "num_envs": envs});
+            json!({"num_episodes": null, "num_steps": 9, "arena_env_args": args})
+        };
+        assert_eq!(differences(with(1), with(2)), ["num_envs 1 2"]);
     }
 
     #[test]
     fn another_latency_is_another_job_and_none_is_that_of_a_job_without() {
-        let of = |latency: Value| json!({"num_episodes": 9, "latency": latency});
-        let none = of(Value::Null);
-        assert!(differences(none.clone(), of(json!({"steps": 0}))).is_empty());
-        assert_eq!(
-            differences(none, of(json!({"ms": 50}))),
-            ["latency.ms - 50.0"]
-        );
-        assert_eq!(
-            differences(
-                of(json!({"steps": 2})),
-                of(json!({"steps": 3, "hold": "zero"}))
-            ),
-            ["latency.hold - \"zero\"", "latency.steps 2 3"]
-        );
+        let with = |latency: Value| json!({ "latency": latency });
+        let [none, slow] = [Value::Null, json!({"steps": 2})].map(with);
+        assert!(differences(none.clone(), with(json!({"steps": 0}))).is_empty());
+        let shown = differences(none, with(json!({"ms": 50})));
+        assert_eq!(shown, ["latency.ms - 50.0"]);
+        let found = differences(slow, with(json!({"steps": 3, "hold": "zero"})));
+        assert_eq!(found, ["latency.hold - \"zero\"", "latency.steps 2 3"]);
     }
 
     #[test]
-    fn a_choice_of_episodes_is_coverage() {
-        let all = job(json!({"num_episodes": 9}));
-        let some = Job {
-            only: Some("0-2".parse().unwrap()),
-            ..all.clone()
-        };
-        let found = Identity::of(&all, 1).differences(&Identity::of(&some, 1));
-        assert!(
-            found.len() == 1 && found.iter().all(FieldChange::is_coverage),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn more_episodes_are_coverage_and_another_kind_of_length_is_not() {
-        let is_coverage = |before: Value, after: Value| {
-            let found = Identity::of(&job(before), 1).differences(&Identity::of(&job(after), 1));
+    fn another_choice_or_number_of_episodes_is_coverage_and_another_kind_of_length_is_not() {
+        let is_coverage = |before: &Job, after: &Job| {
+            let found = between(before, after);
+            assert!(!found.is_empty());
             found.iter().all(FieldChange::is_coverage)
         };
+        let (three, open) = (job(json!({})), job(json!({"num_episodes": null})));
+        let only = Some("0-2".parse().unwrap());
         assert!(is_coverage(
-            json!({"num_episodes": 3}),
-            json!({"num_episodes": 9, "status": "completed"})
+            &three,
+            &Job {
+                only,
+                ..three.clone()
+            }
         ));
-        assert!(!is_coverage(
-            json!({"num_episodes": 3}),
-            json!({"num_steps": 3})
-        ));
-        assert!(!is_coverage(json!({}), json!({"num_episodes": 3})));
+        let more = job(json!({"num_episodes": 9, "status": "completed"}));
+        assert!(is_coverage(&three, &more));
+        let steps = job(json!({"num_episodes": null, "num_steps": 3}));
+        assert!(!is_coverage(&three, &steps));
+        assert!(!is_coverage(&open, &three));
     }
 }

@@ -99,10 +99,8 @@ mod tests {
         let before = names(folder.root());
         for result in [RunPlan::check_quick(&folder), RunPlan::clear_quick(&folder)] {
             let text = result.unwrap_err().to_string();
-            assert!(
-                text.contains("holds a run that is not a quick one"),
-                "{text}"
-            );
+            let told = "holds a run that is not a quick one";
+            assert!(text.contains(told), "{text}");
         }
         fs::write(folder.plan(), "{").unwrap();
         RunPlan::clear_quick(&folder).unwrap_err();

@@ -4,22 +4,8 @@ use crate::samples;
 use serde_json::json;
 
 fn plan(seed: &str, episodes: u64) -> RunPlan {
-    let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                       "num_episodes": episodes});
-    let file = JobFile {
-        path: "jobs.json".into(),
-        sha256: format!("{episodes:064}"),
-        jobs: crate::file::parse(&json!({"jobs": [entry]})).unwrap(),
-        model_server: None,
-    };
-    let args = EvalArgs::parse_words(&[
-        "--jobs".into(),
-        "jobs.json".into(),
-        "--seed".into(),
-        seed.into(),
-    ])
-    .unwrap();
-    RunPlan::new(&args, file, 2, "now".to_owned())
+    let job = samples::job(json!({"num_episodes": episodes}));
+    samples::plan(&samples::eval_args(&["--seed", seed]), vec![job])
 }
 
 /// Returns the plan as it was asked for, without what is added when it is written.
@@ -43,10 +29,8 @@ fn finish(folder: &RunFolder) {
 }
 
 fn write(folder: &RunFolder, line: &Line) {
-    Journal::open(&folder.journal(0))
-        .unwrap()
-        .append(line)
-        .unwrap();
+    let mut journal = Journal::open(&folder.journal(0)).unwrap();
+    journal.append(line).unwrap();
 }
 
 #[test]
@@ -57,11 +41,8 @@ fn the_same_run_goes_on_in_its_folder() {
     assert_eq!(asked(first.clone()), plan("1", 3));
     assert_eq!(first.id.len(), 32);
     assert_eq!(plan("1", 3).settle(&folder, false).unwrap(), first);
-    assert_eq!(
-        std::fs::read_dir(dir.path()).unwrap().count(),
-        2,
-        "plan.json and journal, nothing else"
-    );
+    let files = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(files, 2, "plan.json and journal, nothing else");
 }
 
 #[test]
@@ -85,16 +66,12 @@ fn a_run_keeps_the_launch_that_began_it_until_its_jobs_change() {
 
 #[test]
 fn two_runs_have_different_names() {
-    let id = |dir: &tempfile::TempDir| {
-        plan("1", 3)
-            .settle(&RunFolder::new(dir.path()), false)
-            .unwrap()
-            .id
+    let id = || {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        plan("1", 3).settle(&folder, false).unwrap().id
     };
-    assert_ne!(
-        id(&tempfile::tempdir().unwrap()),
-        id(&tempfile::tempdir().unwrap())
-    );
+    assert_ne!(id(), id());
 }
 
 #[test]
@@ -108,19 +85,11 @@ fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
         (plan("2", 3), "a: seed --seed 1 → --seed 2"),
         (plan("1", 4), "a: num_episodes 3 → 4"),
     ] {
-        let refusal = other
-            .clone()
-            .settle(&folder, false)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            refusal.contains(&format!("contains a different run:\n  {line}\n")),
-            "{refusal}"
-        );
-        assert_eq!(
-            other.check(&folder, false).unwrap_err().to_string(),
-            refusal
-        );
+        let checked = other.check(&folder, false).unwrap_err().to_string();
+        let refusal = other.settle(&folder, false).unwrap_err().to_string();
+        let told = format!("contains a different run:\n  {line}\n");
+        assert!(refusal.contains(&told), "{refusal}");
+        assert_eq!(checked, refusal);
     }
     assert_eq!(std::fs::read(folder.plan()).unwrap(), before);
 }
@@ -152,49 +121,32 @@ fn a_run_in_which_nothing_has_finished_takes_corrected_jobs_and_loses_no_line() 
     write(&folder, &Line::JobEnd(Box::new(failed)));
     let notes = plan("2", 3).check(&folder, false).unwrap();
     assert_eq!(notes[0], "changed: a: seed --seed 1 → --seed 2");
-    assert!(
-        notes[1].starts_with("nothing has finished in `") && notes[1].ends_with("superseded`"),
-        "{notes:?}"
-    );
+    let told = "nothing has finished in `";
+    assert!(notes[1].starts_with(told), "{notes:?}");
+    assert!(notes[1].ends_with("superseded`"), "{notes:?}");
     let corrected = plan("2", 3).settle(&folder, false).unwrap();
-    assert_eq!(
-        (corrected.seed, RunPlan::read(&folder).unwrap()),
-        (2, corrected.clone())
-    );
+    assert_eq!(corrected.seed, 2);
+    assert_eq!(RunPlan::read(&folder).unwrap(), corrected);
     let old = RunFolder::new(&folder.superseded().join("1"));
     assert_eq!(RunPlan::read(&old).unwrap(), first);
-    assert!(
-        std::fs::read_to_string(old.journal(0))
-            .unwrap()
-            .contains("no such module")
-    );
+    let journal = std::fs::read_to_string(old.journal(0)).unwrap();
+    assert!(journal.contains("no such module"), "{journal}");
     finish(&folder);
-    assert!(
-        plan("3", 3).check(&folder, false).is_err(),
-        "an episode would be lost"
-    );
+    let third = plan("3", 3).check(&folder, false);
+    assert!(third.is_err(), "an episode would be lost");
 }
 
 #[test]
 fn four_writers_at_once_agree_on_one_plan() {
     let dir = tempfile::tempdir().unwrap();
     let folder = &RunFolder::new(dir.path());
-    let settled: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
-            .map(|n| {
-                scope.spawn(move || {
-                    RunPlan {
-                        created: n.to_string(),
-                        ..plan("1", 3)
-                    }
-                    .settle(folder, false)
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap().unwrap())
-            .collect()
+    let settled = rig::together(4, |number| {
+        let created = number.to_string();
+        let plan = RunPlan {
+            created,
+            ..plan("1", 3)
+        };
+        plan.settle(folder, false).unwrap()
     });
     assert!(settled.iter().all(|plan| *plan == settled[0]));
 }
@@ -203,21 +155,15 @@ fn four_writers_at_once_agree_on_one_plan() {
 fn a_plan_of_another_version_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(dir.path());
-    RunPlan {
-        schema: "rrun/plan/9".to_owned(),
+    let schema = "rrun/plan/9".to_owned();
+    let other = RunPlan {
+        schema,
         ..plan("1", 3)
-    }
-    .write(&folder)
-    .unwrap();
-    begin_in(&folder);
-    let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
-    assert!(
-        refusal.contains("has a plan of schema `rrun/plan/9`, expected `rrun/plan/1`"),
-        "{refusal}"
-    );
-}
-
-fn begin_in(folder: &RunFolder) {
+    };
+    other.write(&folder).unwrap();
     std::fs::create_dir_all(folder.journals()).unwrap();
-    begin(folder);
+    begin(&folder);
+    let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
+    let told = "has a plan of schema `rrun/plan/9`, expected `rrun/plan/1`";
+    assert!(refusal.contains(told), "{refusal}");
 }

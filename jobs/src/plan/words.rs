@@ -97,19 +97,14 @@ mod tests {
             "4",
         ]))
         .unwrap();
-        assert_eq!(
-            (args.seed, args.no_video, args.max_batch),
-            (7, true, Some(4))
-        );
-        assert_eq!(
-            (args.video_cameras, args.policy_device),
-            (Some(vec!["c".to_owned()]), None)
-        );
+        assert_eq!(args.seed, 7);
+        assert!(args.no_video);
+        assert_eq!(args.max_batch, Some(4));
+        assert_eq!(args.video_cameras, Some(vec!["c".to_owned()]));
+        assert_eq!(args.policy_device, None);
         let again = EvalArgs::read_words(&words(&["--resume", path, "--seed", "8"])).unwrap();
-        assert_eq!(
-            (again.seed, again.video_cameras.map(|names| names.join(" "))),
-            (8, Some("a b".to_owned()))
-        );
+        let found = (again.seed, again.video_cameras.map(|names| names.join(" ")));
+        assert_eq!(found, (8, Some("a b".to_owned())));
     }
 
     #[test]
@@ -118,9 +113,7 @@ mod tests {
         let text = EvalArgs::read_words(&words(&["--resume", dir.path().to_str().unwrap()]))
             .unwrap_err()
             .to_string();
-        assert!(
-            text.contains("has no plan.json, so there is no run to resume"),
-            "{text}"
-        );
+        let told = "has no plan.json, so there is no run to resume";
+        assert!(text.contains(told), "{text}");
     }
 }

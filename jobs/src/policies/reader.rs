@@ -437,30 +437,19 @@ mod tests {
         let (_folder, path) = file("horizon: 16\npolicy_device: cuda\n");
         let mut fields = job(json!({}));
         fields.under(&path).unwrap();
-        assert!(
-            fields
-                .finish()
-                .unwrap_err()
-                .to_string()
-                .ends_with("field horizon is 16, but this policy has no such field")
-        );
+        let told = "field horizon is 16, but this policy has no such field";
+        assert!(fields.finish().unwrap_err().to_string().ends_with(told));
     }
 
     #[test]
     fn what_is_no_yaml_is_refused_with_its_line() {
         let (_folder, path) = file("a: 1\nb: [1, 2\nc: 3\n");
         let text = read_yaml(&path).unwrap_err().to_string();
-        assert!(
-            text.contains("policy.yaml`: ") && text.contains("line"),
-            "{text}"
-        );
+        assert!(text.contains("policy.yaml`: "), "{text}");
+        assert!(text.contains("line"), "{text}");
         let (_folder, path) = file("- 1\n");
-        assert!(
-            read_yaml(&path)
-                .unwrap_err()
-                .to_string()
-                .ends_with("expected a map of fields")
-        );
+        let told = "expected a map of fields";
+        assert!(read_yaml(&path).unwrap_err().to_string().ends_with(told));
     }
 
     #[test]
@@ -470,13 +459,9 @@ mod tests {
         fs::write(folder.path().join("joints.yaml"), "").unwrap();
         let mut fields = job(json!({}));
         fields.under(&path).unwrap();
-        assert_eq!(
-            fields.path("policy_joints_config_path").unwrap(),
-            Some(folder.path().join("joints.yaml"))
-        );
-        assert_eq!(
-            fields.path("model_path").unwrap(),
-            Some(PathBuf::from("elsewhere"))
-        );
+        let found = fields.path("policy_joints_config_path").unwrap();
+        assert_eq!(found, Some(folder.path().join("joints.yaml")));
+        let shown = fields.path("model_path").unwrap();
+        assert_eq!(shown, Some(PathBuf::from("elsewhere")));
     }
 }

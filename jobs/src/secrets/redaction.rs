@@ -62,10 +62,8 @@ mod tests {
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let redaction = Redaction::new(variables);
-        assert_eq!(
-            redaction.apply("0123abcd hf_0123abcd https://me:pass word@host /home/me"),
-            "*** *** https://me:***@host /home/me"
-        );
+        let found = redaction.apply("0123abcd hf_0123abcd https://me:pass word@host /home/me");
+        assert_eq!(found, "*** *** https://me:***@host /home/me");
         assert!(matches!(redaction.apply("a plain text"), Cow::Borrowed(_)));
     }
 }

@@ -4,8 +4,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::eval_args::EvalArgs;
-use crate::file::JobFile;
 use crate::journal::{Journal, Line, RankStart};
 use crate::plan::RunFolderError;
 use crate::progress;
@@ -14,24 +12,9 @@ use crate::samples;
 
 /// Returns a plan of jobs with these names, numbers of episodes and instructions.
 fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
-    let entry = |(name, episodes, words): &(&str, u64, &str)| {
-        json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-               "num_episodes": episodes, "language_instruction": words})
-    };
-    let entries: Vec<Value> = jobs.iter().map(entry).collect();
-    let jobs = crate::file::parse(&json!({"jobs": entries})).unwrap();
-    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
-    RunPlan::new(
-        &args,
-        JobFile {
-            path: "jobs.json".into(),
-            sha256: String::new(),
-            jobs,
-            model_server: None,
-        },
-        2,
-        String::new(),
-    )
+    let entry = |(name, episodes, words): &(&str, u64, &str)| json!({"name": name, "num_episodes": episodes, "language_instruction": words});
+    let jobs = samples::jobs(jobs.iter().map(entry));
+    samples::plan(&samples::eval_args(&[]), jobs)
 }
 
 fn episode(job: (usize, &str), number: u64) -> Line {
@@ -46,17 +29,16 @@ fn begun(folder: &RunFolder) -> RunPlan {
     let lines = [(0, 0, "a", 0..4), (1, 1, "b", 0..4), (0, 2, "c", 0..1)];
     for rank in 0..2 {
         let mut journal = Journal::open(&folder.journal(rank)).unwrap();
-        journal
-            .append(&Line::Rank(Box::new(RankStart {
-                rank,
-                world_size: 2,
-                ..RankStart::default()
-            })))
-            .unwrap();
+        let start = RankStart {
+            rank,
+            world_size: 2,
+            ..RankStart::default()
+        };
+        journal.append(&Line::Rank(Box::new(start))).unwrap();
         for (_, index, name, episodes) in lines.iter().filter(|(of, ..)| *of == rank) {
-            episodes
-                .clone()
-                .for_each(|number| journal.append(&episode((*index, name), number)).unwrap());
+            for number in episodes.clone() {
+                journal.append(&episode((*index, name), number)).unwrap();
+            }
         }
     }
     for name in ["a", "b", "c"] {
@@ -79,11 +61,7 @@ fn files(root: &Path) -> BTreeMap<String, String> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let name = path
-                .strip_prefix(root)
-                .unwrap()
-                .to_string_lossy()
-                .into_owned();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
             match path.is_dir() {
                 true => folders.push(path),
                 false => drop(found.insert(name, fs::read_to_string(&path).unwrap())),
@@ -96,9 +74,13 @@ fn files(root: &Path) -> BTreeMap<String, String> {
 fn done(folder: &RunFolder) -> BTreeMap<usize, Vec<u64>> {
     let journals = journal::read_all(&folder.journals()).unwrap();
     let done = progress::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
-    done.into_iter()
-        .map(|(index, episodes)| (index.0, episodes))
-        .collect()
+    let done = done.into_iter();
+    done.map(|(index, episodes)| (index.0, episodes)).collect()
+}
+
+/// The finished episodes that stay with the new plan.
+fn stays() -> BTreeMap<usize, Vec<u64>> {
+    BTreeMap::from([(1, vec![0, 1, 2, 3])])
 }
 
 #[test]
@@ -124,7 +106,7 @@ fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
     assert_eq!(files(dir.path()), old, "checking writes nothing");
     let settled = now().settle(&folder, true).unwrap();
     assert_eq!((&settled.id, settled.jobs.len()), (&before.id, 3));
-    assert_eq!(done(&folder), BTreeMap::from([(1, vec![0, 1, 2, 3])]));
+    assert_eq!(done(&folder), stays());
     let all = files(dir.path());
     let moved: BTreeSet<_> = ["a/dataset", "c/dataset", "report.json"].into();
     for (name, text) in &old {
@@ -139,15 +121,10 @@ fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
         assert_eq!(all.contains_key(name), !is_moved, "{name}");
     }
     assert_eq!(all.keys().filter(|name| name.contains("/.")).count(), 0);
-    assert_eq!(
-        now().settle(&folder, true).unwrap(),
-        settled,
-        "and that once"
-    );
-    assert_eq!(
-        RunPlan::read(&RunFolder::new(&folder.superseded().join("1"))).unwrap(),
-        before
-    );
+    let again = now().settle(&folder, true).unwrap();
+    assert_eq!(again, settled, "and that once");
+    let old = RunFolder::new(&folder.superseded().join("1"));
+    assert_eq!(RunPlan::read(&old).unwrap(), before);
 }
 
 #[test]
@@ -162,31 +139,20 @@ fn whatever_is_killed_when_all_of_it_is_done_or_nothing() {
         let before = begun(&folder);
         let next = now();
         let decided = prepare(&folder, &next, &Difference::between(&before, &next)).unwrap();
-        let moves: Vec<Move> =
-            serde_json::from_slice(&fs::read(decided.join(MOVES)).unwrap()).unwrap();
-        moves
-            .iter()
-            .take(made)
-            .for_each(|step| step.make(folder.root()).unwrap());
+        let moves = fs::read(decided.join(MOVES)).unwrap();
+        let moves: Vec<Move> = serde_json::from_slice(&moves).unwrap();
+        for step in moves.iter().take(made) {
+            step.make(folder.root()).unwrap();
+        }
         if made > moves.len() {
             fs::remove_dir(decided.join(NEXT)).unwrap();
         }
-        assert_eq!(
-            now().check(&folder, false).unwrap(),
-            Vec::<String>::new(),
-            "it is seen after {made} moves"
-        );
+        let notes = now().check(&folder, false).unwrap();
+        assert!(notes.is_empty(), "it is seen after {made} moves: {notes:?}");
         let again = now().settle(&folder, false).unwrap();
-        assert_eq!(
-            done(&folder),
-            BTreeMap::from([(1, vec![0, 1, 2, 3])]),
-            "{made}"
-        );
-        assert_eq!(
-            files(dir.path()).into_keys().collect::<BTreeSet<_>>(),
-            wanted,
-            "{made}"
-        );
+        assert_eq!(done(&folder), stays(), "{made}");
+        let found: BTreeSet<String> = files(dir.path()).into_keys().collect();
+        assert_eq!(found, wanted, "{made}");
         assert_eq!(again.jobs, next.jobs);
         if made > moves.len() {
             break;
@@ -225,10 +191,8 @@ fn a_move_that_no_run_of_ours_makes_is_refused_and_nothing_is_moved() {
         ("superseded/1/.next/journal", "plan.json", true),
     ] {
         let (dir, told) = moved(&json!([{"from": from, "to": to, "replaces": replaces}]));
-        assert!(
-            told.contains("which rrun never does"),
-            "{from} to {to}: {told}"
-        );
+        let wanted = "which rrun never does";
+        assert!(told.contains(wanted), "{from} to {to}: {told}");
         assert!(dir.path().join("run/a/dataset").exists() && !dir.path().join("EVIL").exists());
     }
 }
@@ -243,10 +207,8 @@ fn a_link_in_the_place_of_superseded_is_neither_followed_nor_cleared() {
     fs::write(elsewhere.join("7.new/precious"), "").unwrap();
     std::os::unix::fs::symlink(&elsewhere, folder.superseded()).unwrap();
     let told = now().settle(&folder, true).unwrap_err().to_string();
-    assert!(
-        told.contains("it is not a folder, or it is a link to one"),
-        "{told}"
-    );
+    let wanted = "it is not a folder, or it is a link to one";
+    assert!(told.contains(wanted), "{told}");
     assert!(elsewhere.join("7.new/precious").exists());
 }
 
@@ -258,19 +220,12 @@ fn what_was_prepared_and_not_decided_on_is_undone() {
     let old = files(dir.path());
     let decided = prepare(&folder, &now(), &Difference::between(&before, &now())).unwrap();
     // This is the state that a process leaves which is killed before the rename.
-    fs::rename(&decided, folder.superseded().join(format!("1.{PREPARED}"))).unwrap();
-    fs::remove_file(
-        folder
-            .superseded()
-            .join(format!("1.{PREPARED}"))
-            .join(MOVES),
-    )
-    .unwrap();
+    let prepared = folder.superseded().join(format!("1.{PREPARED}"));
+    fs::rename(&decided, &prepared).unwrap();
+    fs::remove_file(prepared.join(MOVES)).unwrap();
     assert!(now().check(&folder, false).is_err());
-    let again = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")])
-        .settle(&folder, false)
-        .unwrap();
-    assert_eq!(again, before);
+    let same = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")]);
+    assert_eq!(same.settle(&folder, false).unwrap(), before);
     let mut now = files(dir.path());
     now.remove("plan.lock");
     assert_eq!(now, old);
@@ -296,30 +251,18 @@ fn a_second_change_goes_to_a_folder_of_its_own_and_the_next_start_says_what_chan
     let shorter = || plan(&[("b", 2, "")]);
     let mut settled = shorter().settle(&folder, true).unwrap();
     assert_eq!(done(&folder), BTreeMap::from([(0, vec![0, 1])]));
-    assert!(
-        folder.superseded().join("2/plan.json").exists()
-            && !folder.superseded().join("2/a").exists()
-    );
+    let second = folder.superseded().join("2");
+    assert!(second.join("plan.json").exists() && !second.join("a").exists());
     let env = RankEnv::read(|_| None).unwrap();
     drop(settled.open_journal(&folder, &env).unwrap());
     let resumed = &RunPlan::read(&folder).unwrap().resumed_from;
     assert_eq!(resumed.len(), 1);
     assert_eq!(resumed[0].changed.len(), 4 + 2, "{:?}", resumed[0].changed);
-    drop(
-        shorter()
-            .settle(&folder, false)
-            .unwrap()
-            .open_journal(&folder, &env)
-            .unwrap(),
-    );
+    let mut again = shorter().settle(&folder, false).unwrap();
+    drop(again.open_journal(&folder, &env).unwrap());
     let resumed = RunPlan::read(&folder).unwrap().resumed_from;
-    assert_eq!(
-        resumed
-            .iter()
-            .map(|start| start.changed.len())
-            .collect::<Vec<_>>(),
-        [6, 0]
-    );
+    let changes: Vec<_> = resumed.iter().map(|start| start.changed.len()).collect();
+    assert_eq!(changes, [6, 0]);
 }
 
 #[test]
@@ -331,16 +274,13 @@ fn another_order_keeps_that_of_the_run_and_another_number_of_environments_is_tak
     other.jobs[2].num_envs = 8;
     assert_eq!(other.check(&folder, false).unwrap().len(), 1);
     let settled = other.settle(&folder, false).unwrap();
-    let envs: Vec<_> = settled
-        .jobs
-        .iter()
+    let jobs = settled.jobs.iter();
+    let envs: Vec<_> = jobs
         .map(|job| (job.name.as_str(), job.index.0, job.num_envs))
         .collect();
     assert_eq!(envs, [("a", 0, 8), ("b", 1, 1), ("c", 2, 1)]);
-    assert_eq!(
-        (&settled.id, RunPlan::read(&folder).unwrap()),
-        (&before.id, settled.clone())
-    );
+    assert_eq!(settled.id, before.id);
+    assert_eq!(RunPlan::read(&folder).unwrap(), settled);
     assert!(!folder.superseded().exists());
 }
 
@@ -350,9 +290,8 @@ fn a_plan_that_another_evaluation_changed_meanwhile_is_noticed() {
     let folder = RunFolder::new(dir.path());
     let mut before = begun(&folder);
     now().settle(&folder, true).unwrap();
-    let refusal = before
-        .open_journal(&folder, &RankEnv::read(|_| None).unwrap())
-        .unwrap_err();
+    let env = RankEnv::read(|_| None).unwrap();
+    let refusal = before.open_journal(&folder, &env).unwrap_err();
     assert!(matches!(refusal, RunFolderError::Overtaken(_)), "{refusal}");
 }
 
