@@ -202,18 +202,12 @@ mod tests {
 
     #[test]
     fn a_small_number_without_a_unit_is_taken_for_a_forgotten_unit() {
-        assert_eq!(
-            "16".parse::<ByteSize>().unwrap_err().to_string(),
-            "`16` is 16 bytes; write `16GiB` for 16 GiB"
-        );
-        assert_eq!(
-            "1.5".parse::<ByteSize>().unwrap_err().to_string(),
-            "`1.5` is 1 bytes; write `1.5GiB` for 1.5 GiB"
-        );
-        assert_eq!(
-            [bytes("1048575"), bytes("1048576"), bytes("16B")],
-            [None, Some(1 << 20), Some(16)]
-        );
+        let found = "16".parse::<ByteSize>().unwrap_err().to_string();
+        assert_eq!(found, "`16` is 16 bytes; write `16GiB` for 16 GiB");
+        let shown = "1.5".parse::<ByteSize>().unwrap_err().to_string();
+        assert_eq!(shown, "`1.5` is 1 bytes; write `1.5GiB` for 1.5 GiB");
+        let got = [bytes("1048575"), bytes("1048576"), bytes("16B")];
+        assert_eq!(got, [None, Some(1 << 20), Some(16)]);
     }
 
     #[test]

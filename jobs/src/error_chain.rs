@@ -24,9 +24,7 @@ mod tests {
     #[test]
     fn an_error_is_followed_by_its_sources() {
         let inner = "x".parse::<u8>().unwrap_err();
-        assert_eq!(
-            chain(&Outer(inner)),
-            "cannot read the plan: invalid digit found in string"
-        );
+        let shown = chain(&Outer(inner));
+        assert_eq!(shown, "cannot read the plan: invalid digit found in string");
     }
 }

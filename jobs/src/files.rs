@@ -145,10 +145,8 @@ mod tests {
         ] {
             let err = open(&path).unwrap_err();
             assert_eq!(err.kind(), ErrorKind::InvalidInput);
-            assert_eq!(
-                err.to_string(),
-                format!("it is {found}, expected a regular file")
-            );
+            let shown = err.to_string();
+            assert_eq!(shown, format!("it is {found}, expected a regular file"));
         }
     }
 
@@ -158,10 +156,8 @@ mod tests {
         let path = dir.path().join("sparse");
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
         let text = read(&path, 10).unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "the file has 1099511627776 bytes, expected at most 10"
-        );
+        let wanted = "the file has 1099511627776 bytes, expected at most 10";
+        assert_eq!(text, wanted);
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(read(&path, 10).unwrap(), b"0123456789");
     }

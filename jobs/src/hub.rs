@@ -58,21 +58,12 @@ mod tests {
                 (variable == set).then(|| folder.clone().into_os_string())
             })
         };
-        assert_eq!(
-            found("HF_HUB_CACHE", "nvidia/GR00T-N1.7-3B"),
-            Some(model.join("snapshots/abc"))
-        );
-        assert_eq!(
-            found("HF_HOME", "nvidia/GR00T-N1.7-3B"),
-            Some(model.join("snapshots/abc"))
-        );
-        assert_eq!(
-            (
-                found("HF_HOME", "nvidia/other"),
-                found("HOME", "nvidia/GR00T-N1.7-3B")
-            ),
-            (None, None)
-        );
+        let shown = found("HF_HUB_CACHE", "nvidia/GR00T-N1.7-3B");
+        assert_eq!(shown, Some(model.join("snapshots/abc")));
+        let got = found("HF_HOME", "nvidia/GR00T-N1.7-3B");
+        assert_eq!(got, Some(model.join("snapshots/abc")));
+        assert_eq!(found("HF_HOME", "nvidia/other"), None);
+        assert_eq!(found("HOME", "nvidia/GR00T-N1.7-3B"), None);
     }
 
     #[test]

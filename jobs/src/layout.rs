@@ -367,14 +367,10 @@ mod tests {
     #[test]
     fn the_rank_is_in_a_dataset_name_only_when_there_are_several() {
         let folder = RunFolder::new(Path::new("out"));
-        assert_eq!(
-            folder.dataset("push", 0, 1),
-            Path::new("out/push/dataset_push.hdf5")
-        );
-        assert_eq!(
-            folder.dataset("push", 3, 4),
-            Path::new("out/push/dataset_push_rank3.hdf5")
-        );
+        let found = folder.dataset("push", 0, 1);
+        assert_eq!(found, Path::new("out/push/dataset_push.hdf5"));
+        let shown = folder.dataset("push", 3, 4);
+        assert_eq!(shown, Path::new("out/push/dataset_push_rank3.hdf5"));
         assert_eq!(folder.relative(Path::new("out/push/a.mp4")), "push/a.mp4");
         assert!(folder.relative(Path::new("videos/a.mp4")).starts_with('/'));
     }
@@ -428,10 +424,8 @@ mod tests {
             "journal.jsonl",
             "journal_rank.jsonl",
         ];
-        assert_eq!(
-            ranks.map(|name| journal_rank(Path::new(name))),
-            [Some(12), Some(3), None, None]
-        );
+        let found = ranks.map(|name| journal_rank(Path::new(name)));
+        assert_eq!(found, [Some(12), Some(3), None, None]);
     }
 
     #[test]

@@ -116,18 +116,14 @@ mod tests {
 
     #[test]
     fn overrides_of_direction_are_shown_as_text() {
-        assert_eq!(
-            printable("a\u{202e}gpj.exe\u{2066}"),
-            r"a\u{202e}gpj.exe\u{2066}"
-        );
+        let found = printable("a\u{202e}gpj.exe\u{2066}");
+        assert_eq!(found, r"a\u{202e}gpj.exe\u{2066}");
     }
 
     #[test]
     fn a_part_of_a_line_has_no_line_break() {
-        assert_eq!(
-            printable_line("x\nrrun: all is well\t"),
-            r"x\nrrun: all is well\t"
-        );
+        let found = printable_line("x\nrrun: all is well\t");
+        assert_eq!(found, r"x\nrrun: all is well\t");
         assert_eq!(printable("x\ny\t"), "x\ny\t");
     }
 
@@ -144,10 +140,8 @@ mod tests {
                 !safe.contains(|char| is_obeyed(char) && char != '\n'),
                 "{safe}"
             );
-            assert_eq!(
-                serde_json::from_str::<serde_json::Value>(&safe).expect("JSON"),
-                value
-            );
+            let found = serde_json::from_str::<serde_json::Value>(&safe).expect("JSON");
+            assert_eq!(found, value);
         }
     }
 

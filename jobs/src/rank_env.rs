@@ -196,10 +196,8 @@ mod tests {
     #[test]
     fn without_a_launcher_it_is_a_world_of_one() {
         let env = read(&[]).unwrap();
-        assert_eq!(
-            (env.rank, env.world_size, env.local_rank, env.master),
-            (0, 1, None, None)
-        );
+        let found = (env.rank, env.world_size, env.local_rank, env.master);
+        assert_eq!(found, (0, 1, None, None));
         let even = read(&[
             ("RANK", "1"),
             ("WORLD_SIZE", "8"),
@@ -226,20 +224,13 @@ mod tests {
             ("TORCHELASTIC_USE_AGENT_STORE", "True"),
         ])
         .unwrap();
-        assert_eq!(
-            (
-                env.rank,
-                env.local_rank,
-                env.local_world_size,
-                env.group_rank,
-                env.group_world_size
-            ),
-            (5, Some(1), 4, 1, 3)
-        );
-        assert_eq!(
-            (env.restart_count, env.round, env.isolated, env.agent_store),
-            (2, 2, false, true)
-        );
+        assert_eq!(env.rank, 5);
+        assert_eq!(env.local_rank, Some(1));
+        assert_eq!(env.local_world_size, 4);
+        assert_eq!(env.group_rank, 1);
+        assert_eq!(env.group_world_size, 3);
+        let found = (env.restart_count, env.round, env.isolated, env.agent_store);
+        assert_eq!(found, (2, 2, false, true));
         assert_eq!(env.master, Some(("::1".to_owned(), 29500)));
     }
 
@@ -257,21 +248,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let text = |vars: &[_]| read(vars).unwrap_err().to_string();
-        assert_eq!(
-            text(&[("WORLD_SIZE", "two")]),
-            "WORLD_SIZE is `two`, expected a whole number"
-        );
-        assert_eq!(
-            text(&[("WORLD_SIZE", "2")]),
-            "RANK is not set, but WORLD_SIZE 2 requires it"
-        );
-        assert_eq!(
-            text(&[("WORLD_SIZE", "2"), ("RANK", "2")]),
-            "RANK is 2, expected a number below WORLD_SIZE 2"
-        );
-        assert_eq!(
-            text(&[("WORLD_SIZE", "2"), ("RANK", "1")]),
-            "MASTER_ADDR is not set, but WORLD_SIZE 2 requires it"
-        );
+        let found = text(&[("WORLD_SIZE", "two")]);
+        assert_eq!(found, "WORLD_SIZE is `two`, expected a whole number");
+        let shown = text(&[("WORLD_SIZE", "2")]);
+        assert_eq!(shown, "RANK is not set, but WORLD_SIZE 2 requires it");
+        let got = text(&[("WORLD_SIZE", "2"), ("RANK", "2")]);
+        assert_eq!(got, "RANK is 2, expected a number below WORLD_SIZE 2");
+        let wanted = "MASTER_ADDR is not set, but WORLD_SIZE 2 requires it";
+        assert_eq!(text(&[("WORLD_SIZE", "2"), ("RANK", "1")]), wanted);
     }
 }

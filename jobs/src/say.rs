@@ -114,20 +114,16 @@ mod tests {
 
     #[test]
     fn quiet_leaves_out_what_is_only_good_to_know() {
-        assert_eq!(
-            shown(Style {
-                quiet: true,
-                json: false
-            }),
-            [false, true, true, true]
-        );
-        assert_eq!(
-            shown(Style {
-                quiet: true,
-                json: true
-            }),
-            [false, true, true, true]
-        );
+        let found = shown(Style {
+            quiet: true,
+            json: false,
+        });
+        assert_eq!(found, [false, true, true, true]);
+        let got = shown(Style {
+            quiet: true,
+            json: true,
+        });
+        assert_eq!(got, [false, true, true, true]);
         assert_eq!(shown(Style::default()), [true; 4]);
     }
 
@@ -139,10 +135,8 @@ mod tests {
         let read: Value = serde_json::from_str(&line).expect("JSON");
         let names: Vec<&String> = read.as_object().expect("an object").keys().collect();
         assert_eq!(names, ["time", "level", "message", "rank"]);
-        assert_eq!(
-            [&read["level"], &read["message"], &read["rank"]],
-            [&Value::from("warning"), &"two\nlines".into(), &3.into()]
-        );
+        let wanted = [&Value::from("warning"), &"two\nlines".into(), &3.into()];
+        assert_eq!([&read["level"], &read["message"], &read["rank"]], wanted);
     }
 
     #[test]
@@ -162,15 +156,17 @@ mod tests {
         };
         let launcher = [(FORMAT_VARIABLE, "json"), (QUIET_VARIABLE, "1")];
         assert_eq!(style(&[], &[]), Style::default());
+        let found = style(&[], &launcher);
         assert_eq!(
-            style(&[], &launcher),
+            found,
             Style {
                 json: true,
                 quiet: true
             }
         );
+        let shown = style(&["--log-format", "text"], &launcher);
         assert_eq!(
-            style(&["--log-format", "text"], &launcher),
+            shown,
             Style {
                 json: false,
                 quiet: true

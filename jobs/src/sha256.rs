@@ -130,8 +130,9 @@ mod tests {
         let text = vec![7; BLOCK + 3];
         let pieces = [&text[..1], &text[1..]];
         let read = of_reader(pieces[0].chain(pieces[1])).unwrap();
+        let found = read;
         assert_eq!(
-            read,
+            found,
             Sum {
                 sha256: of(&text),
                 bytes: text.len() as u64
@@ -147,9 +148,7 @@ mod tests {
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         }
-        assert_eq!(
-            of_reader(FailingReader).unwrap_err().kind(),
-            io::ErrorKind::UnexpectedEof
-        );
+        let found = of_reader(FailingReader).unwrap_err().kind();
+        assert_eq!(found, io::ErrorKind::UnexpectedEof);
     }
 }

@@ -34,10 +34,8 @@ mod tests {
     fn the_most_similar_name_counts_and_the_first_of_equals() {
         let known = ["policy_type", "policy_args", "name"];
         assert_eq!(most_similar("polcy", known, FIELD), Some("policy_type"));
-        assert_eq!(
-            most_similar("policy_arg", known, FIELD),
-            Some("policy_args")
-        );
+        let found = most_similar("policy_arg", known, FIELD);
+        assert_eq!(found, Some("policy_args"));
         assert_eq!(most_similar("seed", known, FIELD), None);
         assert_eq!(most_similar("seed", [], FIELD), None);
     }

@@ -216,14 +216,10 @@ mod tests {
     #[test]
     fn an_orderly_end_and_another_launch_say_nothing() {
         let end = || Line::RankEnd(RankEnd::default());
-        assert_eq!(
-            standing(&[life(0), began(0, false), end(), life(1)])[0],
-            Treatment::Usual
-        );
-        assert_eq!(
-            standing(&[life(0), began(0, false), life(1), began(0, false), life(0)])[0],
-            Treatment::Usual
-        );
+        let found = standing(&[life(0), began(0, false), end(), life(1)])[0];
+        assert_eq!(found, Treatment::Usual);
+        let shown = standing(&[life(0), began(0, false), life(1), began(0, false), life(0)])[0];
+        assert_eq!(shown, Treatment::Usual);
     }
 
     #[test]
@@ -236,23 +232,17 @@ mod tests {
                 ..RankEnd::default()
             })
         };
-        assert_eq!(
-            standing(&[life(0), began(0, false), end(true), life(1)])[0],
-            Treatment::Usual
-        );
-        assert_eq!(
-            standing(&[life(0), began(0, false), end(false), life(1)])[0],
-            Treatment::Alone
-        );
+        let found = standing(&[life(0), began(0, false), end(true), life(1)])[0];
+        assert_eq!(found, Treatment::Usual);
+        let shown = standing(&[life(0), began(0, false), end(false), life(1)])[0];
+        assert_eq!(shown, Treatment::Alone);
     }
 
     #[test]
     fn what_has_ended_was_not_under_way() {
         let job_end = Line::JobEnd(Box::default());
-        assert_eq!(
-            standing(&[life(0), began(0, false), job_end, life(1)])[0],
-            Treatment::Usual
-        );
+        let found = standing(&[life(0), began(0, false), job_end, life(1)])[0];
+        assert_eq!(found, Treatment::Usual);
     }
 
     #[test]

@@ -71,9 +71,10 @@ mod tests {
             |number, _| Ok(number * 2),
             |_, double| found.push(double),
         );
+        assert_eq!(done, Ok(()));
         assert_eq!(
-            (done, found),
-            (Ok(()), work.iter().map(|number| number * 2).collect())
+            found,
+            work.iter().map(|number| number * 2).collect::<Vec<_>>()
         );
     }
 

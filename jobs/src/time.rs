@@ -177,13 +177,8 @@ mod tests {
         let [first, later] =
             ["2026-11-21T10:00:00.125Z", "2026-11-21T10:01:00.375Z"].map(Moment::parse);
         assert_eq!((later.since(first), first.since(later)), (60.25, 0.0));
-        assert_eq!(
-            (
-                later.since(Moment::default()),
-                Moment::parse("soon").is_known()
-            ),
-            (0.0, false)
-        );
+        assert_eq!(later.since(Moment::default()), 0.0);
+        assert!(!(Moment::parse("soon").is_known()));
     }
 
     #[test]

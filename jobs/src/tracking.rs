@@ -159,10 +159,8 @@ mod tests {
         assert_eq!(tracking.trackers(), [Tracker::Tensorboard, Tracker::Wandb]);
         assert!(parsed(&[]).unwrap().is_off());
         let refusal = parsed(&["--track", "wandbx"]).unwrap_err();
-        assert!(
-            refusal.contains("tensorboard, wandb, trackio, mlflow"),
-            "{refusal}"
-        );
+        let told = "tensorboard, wandb, trackio, mlflow";
+        assert!(refusal.contains(told), "{refusal}");
         let alone = parsed(&["--track-name", "tonight"]).unwrap_err();
         assert!(alone.contains("--track <TRACKER,…>"), "{alone}");
     }
@@ -184,10 +182,8 @@ mod tests {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let again = parsed(&words).unwrap();
         assert_eq!(again.words(), words);
-        assert_eq!(
-            (again.track_name.as_deref(), again.track_videos),
-            (Some("a b"), true)
-        );
+        assert_eq!(again.track_name.as_deref(), Some("a b"));
+        assert!(again.track_videos);
         assert!(TrackingArgs::default().words().is_empty());
     }
 }

@@ -74,13 +74,9 @@ mod tests {
     fn a_factory_in_python_gets_variations_among_its_arguments() {
         let args = json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 1}, "size": 64}});
         let found = env_args("gym:Push-v0", args, json!({"light": {"intensity": 2}}));
-        assert_eq!(
-            found,
-            json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 2}, "size": 64}})
-        );
-        assert_eq!(
-            env_args("gym:Push-v0", json!({}), json!({"a": 1})),
-            json!({"env_kwargs": {"a": 1}})
-        );
+        let wanted = json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 2}, "size": 64}});
+        assert_eq!(found, wanted);
+        let shown = env_args("gym:Push-v0", json!({}), json!({"a": 1}));
+        assert_eq!(shown, json!({"env_kwargs": {"a": 1}}));
     }
 }

@@ -213,32 +213,24 @@ mod tests {
     #[test]
     fn jobs_stay_in_the_order_of_the_file_and_numbers_are_joined() {
         let chosen = choose("walk; reach:5,0,3-4, 1").unwrap();
-        assert_eq!(
-            chosen,
-            [
-                ("reach".to_owned(), Some("0-1,3-5".to_owned())),
-                ("walk".to_owned(), None)
-            ]
-        );
-        assert_eq!(
-            choose("reach:0;reach:2").unwrap()[0].1.as_deref(),
-            Some("0,2")
-        );
+        let wanted = [
+            ("reach".to_owned(), Some("0-1,3-5".to_owned())),
+            ("walk".to_owned(), None),
+        ];
+        assert_eq!(chosen, wanted);
+        let expected = Some("0,2");
+        assert_eq!(choose("reach:0;reach:2").unwrap()[0].1.as_deref(), expected);
         assert_eq!(choose("reach:0;reach").unwrap()[0].1, None);
     }
 
     #[test]
     fn what_does_not_fit_is_refused_by_name() {
         let refusal = |text: &str| choose(text).unwrap_err();
-        assert_eq!(
-            refusal("raech"),
-            "--only: unknown job `raech`; did you mean `reach`?"
-        );
+        let found = refusal("raech");
+        assert_eq!(found, "--only: unknown job `raech`; did you mean `reach`?");
         assert_eq!(refusal("x:y"), "--only: unknown job `x:y`");
-        assert_eq!(
-            refusal("push"),
-            "--only: job `push` is completed, only pending jobs run"
-        );
+        let wanted = "--only: job `push` is completed, only pending jobs run";
+        assert_eq!(refusal("push"), wanted);
         assert_eq!(
             refusal("reach:2-6"),
             "--only: job `reach` has no episode 6: it has 6, numbered from 0"
@@ -259,9 +251,7 @@ mod tests {
     fn a_choice_is_a_text_in_the_plan() {
         let only: Only = "b;a:3,1".parse().unwrap();
         assert_eq!(serde_json::to_value(&only).unwrap(), json!("a:1,3;b"));
-        assert_eq!(
-            serde_json::from_value::<Only>(json!("a:1,3;b")).unwrap(),
-            only
-        );
+        let found = serde_json::from_value::<Only>(json!("a:1,3;b")).unwrap();
+        assert_eq!(found, only);
     }
 }

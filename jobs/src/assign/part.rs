@@ -93,15 +93,11 @@ mod tests {
 
     #[test]
     fn blocks_are_those_of_numpys_array_split() {
-        assert_eq!(
-            parts(Assign::Block, 3, 7),
-            [vec![0, 1, 2], vec![3, 4], vec![5, 6]]
-        );
+        let found = parts(Assign::Block, 3, 7);
+        assert_eq!(found, [vec![0, 1, 2], vec![3, 4], vec![5, 6]]);
         assert_eq!(parts(Assign::Block, 3, 2), [vec![0], vec![1], vec![]]);
-        assert_eq!(
-            parts(Assign::Modulo, 3, 7),
-            [vec![0, 3, 6], vec![1, 4], vec![2, 5]]
-        );
+        let shown = parts(Assign::Modulo, 3, 7);
+        assert_eq!(shown, [vec![0, 3, 6], vec![1, 4], vec![2, 5]]);
     }
 
     #[test]

@@ -105,10 +105,8 @@ mod tests {
     #[test]
     fn stages_grow_by_half_of_what_was_done() {
         let by_job = Assignment::default();
-        assert_eq!(
-            stages(&jobs(&[40, 12]), by_job, 1),
-            [0..5, 5..10, 10..15, 15..22, 22..33, 33..40]
-        );
+        let found = stages(&jobs(&[40, 12]), by_job, 1);
+        assert_eq!(found, [0..5, 5..10, 10..15, 15..22, 22..33, 33..40]);
         assert_eq!(stages(&jobs(&[40]), by_job, 1).len(), 1, "one job");
     }
 

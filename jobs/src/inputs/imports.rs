@@ -361,9 +361,7 @@ mod tests {
         ] {
             let _ = imports(text);
         }
-        assert_eq!(
-            import("from .. import x").first().map(|one| one.level),
-            Some(2)
-        );
+        let found = import("from .. import x").first().map(|one| one.level);
+        assert_eq!(found, Some(2));
     }
 }

@@ -7,8 +7,6 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::eval_args::EvalArgs;
-use crate::file::JobFile;
 use crate::journal::Journal;
 use crate::layout::RunFolder;
 use crate::plan::{RunFolderError, RunPlan};
@@ -24,21 +22,21 @@ impl World {
     /// Makes the files, and a job with these fields, in which `DIR` is the folder.
     fn new(files: &[(&str, &str)], fields: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let text = fields
-            .to_string()
-            .replace("DIR", dir.path().to_str().unwrap());
-        let mut entry = json!({"name": "a", "num_episodes": 3, "policy_type": "zero_action",
-                               "arena_env_args": {"environment": "reach"}});
-        let fields: Value = serde_json::from_str(&text).unwrap();
-        entry
-            .as_object_mut()
-            .unwrap()
-            .extend(fields.as_object().unwrap().clone());
-        let world = Self { dir, entry };
+        let mut world = Self {
+            dir,
+            entry: Value::Null,
+        };
+        world.entry = world.entry_of(fields);
         for (name, text) in files {
             world.write(name, text);
         }
         world
+    }
+
+    fn entry_of(&self, fields: &Value) -> Value {
+        let folder = self.dir.path().to_str().unwrap();
+        let text = fields.to_string().replace("DIR", folder);
+        samples::entry(serde_json::from_str(&text).unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -61,14 +59,9 @@ impl World {
     }
 
     fn plan_of(&self, asker: Asker) -> RunPlan {
-        let file = JobFile {
-            path: "jobs.json".into(),
-            sha256: String::new(),
-            jobs: crate::file::parse(&json!({"jobs": [self.entry]})).unwrap(),
-            model_server: None,
-        };
-        let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
-        RunPlan::new(&args, file, 1, String::new()).with_inputs(&self.folder(), asker, &|_| None)
+        let jobs = samples::jobs([self.entry.clone()]);
+        let plan = samples::plan(&samples::eval_args(&[]), jobs);
+        plan.with_inputs(&self.folder(), asker, &|_| None)
     }
 
     /// Begins the run, and finishes an episode.
@@ -122,13 +115,11 @@ fn refusal(files: &[(&str, &str)], fields: Value, edited: &str) -> String {
     let told = world.repeated();
     world.plan().settle(&world.folder(), true).unwrap();
     assert!(!told.is_empty(), "`{edited}` was edited: {fields}");
-    assert!(
-        world
-            .folder()
-            .superseded()
-            .join("1/journal/journal_rank0.jsonl")
-            .exists()
-    );
+    let put_away = world
+        .folder()
+        .superseded()
+        .join("1/journal/journal_rank0.jsonl");
+    assert!(put_away.exists());
     assert!(
         !world.folder().journal(0).exists(),
         "its episodes do not count"
@@ -139,20 +130,15 @@ fn refusal(files: &[(&str, &str)], fields: Value, edited: &str) -> String {
 
 const MODEL: (&str, &str) = ("model/config.json", "{\"n\": 1}");
 
-fn gr00t(config: &Value) -> Value {
-    let mut all = json!({"model_path": "DIR/model"});
-    all.as_object_mut()
-        .unwrap()
-        .extend(config.as_object().unwrap().clone());
-    json!({"policy_type": "gr00t", "policy_config_dict": all})
+fn gr00t(mut config: Value) -> Value {
+    config["model_path"] = "DIR/model".into();
+    json!({"policy_type": "gr00t", "policy_config_dict": config})
 }
 
 fn python(args: &Value) -> Value {
-    let mut all = json!({"environment": "DIR/sim.py:make"});
-    all.as_object_mut()
-        .unwrap()
-        .extend(args.as_object().unwrap().clone());
-    json!({"arena_env_args": all})
+    let mut args = args.clone();
+    args["environment"] = "DIR/sim.py:make".into();
+    json!({"arena_env_args": args})
 }
 
 /// A policy of a file that is too large to be read at every start, and its contents.
@@ -169,21 +155,20 @@ fn an_edited_file_of_a_policy_makes_it_another_run() {
         "policy.yaml",
         "denoising_steps: 1\naction_joints_config_path: joints.yaml\n",
     );
-    let of_yaml = gr00t(&json!({"policy_config_yaml_path": "DIR/policy.yaml"}));
+    let of_yaml = gr00t(json!({"policy_config_yaml_path": "DIR/policy.yaml"}));
     let told = refusal(&[MODEL, yaml], of_yaml.clone(), "policy.yaml");
-    assert!(
-        told.contains("a: `") && told.contains("policy.yaml` SHA-256 "),
-        "{told}"
-    );
-    assert!(
-        told.contains("choose another --output, or use --accept-changed-jobs: "),
-        "{told}"
-    );
+    for text in [
+        "a: `",
+        "policy.yaml` SHA-256 ",
+        "choose another --output, or use --accept-changed-jobs: ",
+    ] {
+        assert!(told.contains(text), "{told}");
+    }
     let joints = ("joints.yaml", "joints: {x: 1}\n");
     refusal(&[MODEL, yaml, joints], of_yaml, "joints.yaml");
-    let of_joints = gr00t(&json!({"action_joints_config_path": "DIR/joints.yaml"}));
+    let of_joints = gr00t(json!({"action_joints_config_path": "DIR/joints.yaml"}));
     refusal(&[MODEL, joints], of_joints, "joints.yaml");
-    refusal(&[MODEL], gr00t(&json!({})), "model/config.json");
+    refusal(&[MODEL], gr00t(json!({})), "model/config.json");
     let script = json!({"policy_type": "torchscript", "policy_config_dict": {"model_path": "DIR/policy.pt"}});
     refusal(&[("policy.pt", "1")], script, "policy.pt");
 }
@@ -299,10 +284,8 @@ fn a_rank_finds_what_was_changed_under_its_run() {
     assert_eq!(world.changed(), None, "a copy of another node");
     world.write("world.py", "x = 1\n");
     let told = world.changed().unwrap();
-    assert!(
-        told.contains("world.py`, SHA-256 e3b0c44298fc… → SHA-256 "),
-        "{told}"
-    );
+    let wanted = "world.py`, SHA-256 e3b0c44298fc… → SHA-256 ";
+    assert!(told.contains(wanted), "{told}");
 }
 
 #[test]
@@ -334,16 +317,10 @@ fn files_that_moved_are_no_further_change() {
         &job("old"),
     );
     world.begin();
-    let moved = job("new")
-        .to_string()
-        .replace("DIR", world.dir.path().to_str().unwrap());
-    let moved: Value = serde_json::from_str(&moved).unwrap();
-    world.entry["policy_config_dict"] = moved["policy_config_dict"].clone();
+    world.entry = world.entry_of(&job("new"));
     let told = world.repeated();
-    assert!(
-        told.contains("policy_config_dict.policy ") && !told.contains("SHA-256"),
-        "{told}"
-    );
+    assert!(told.contains("policy_config_dict.policy "), "{told}");
+    assert!(!told.contains("SHA-256"), "{told}");
 }
 
 #[test]
@@ -356,10 +333,8 @@ fn of_large_files_the_time_counts_and_then_the_contents() {
     assert_eq!(world.repeated(), "", "and of that time again");
     world.write("policy.pt", &large.replace('1', "2"));
     let told = world.repeated();
-    assert!(
-        told.contains("policy.pt` ") && told.contains("→ SHA-256 "),
-        "{told}"
-    );
+    assert!(told.contains("policy.pt` "), "{told}");
+    assert!(told.contains("→ SHA-256 "), "{told}");
     world.write("policy.pt", "small");
     assert!(world.repeated().contains("policy.pt` "), "{told}");
 }

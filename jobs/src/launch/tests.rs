@@ -1,4 +1,4 @@
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::*;
 
@@ -39,12 +39,9 @@ fn a_second_launch_is_refused_by_the_name_of_the_first_and_leaves_nothing() {
     let first = take(&folder, "aa").unwrap();
     let text = take(&folder, "bb").unwrap_err().to_string();
     let who = format!("is in use by process {} on ", std::process::id());
-    assert!(
-        text.contains(&who)
-            && text.contains("launch aa since 20")
-            && text.contains("another --output"),
-        "{text}"
-    );
+    for told in [&who, "launch aa since 20", "another --output"] {
+        assert!(text.contains(told), "{text}");
+    }
     assert_eq!(files(&folder), 1);
     assert_eq!(holder(&folder).unwrap().launch, "aa");
     assert!(other_holder(&folder, Some("aa")).is_none());
@@ -59,10 +56,8 @@ fn nodes_of_one_launch_hold_a_folder_together() {
     let _first = take(&folder, "aa").unwrap();
     // The lock of another node; a launch that starts now would see both.
     let other = foreign(&folder, "aa");
-    assert_eq!(
-        living(&folder, "aa", |_| panic!("nothing is unknown")).unwrap(),
-        None
-    );
+    let holder = living(&folder, "aa", |_| panic!("nothing is unknown"));
+    assert_eq!(holder.unwrap(), None);
     assert!(other.exists());
 }
 
@@ -95,11 +90,8 @@ fn a_lock_that_a_child_of_a_killed_process_still_has_is_waited_for() {
     let locked = File::open(&path).unwrap();
     locked.lock().unwrap();
     // As a child that was forked and has not called `exec` yet: it ends by itself.
-    let mut child = Command::new("sleep")
-        .arg("0.2")
-        .stdin(Stdio::from(locked))
-        .spawn()
-        .unwrap();
+    let sleeping = Command::new("sleep").arg("0.2").stdin(locked).spawn();
+    let mut child = sleeping.unwrap();
     assert_eq!(holder.life(&path), HolderState::Lives);
     let next = take(&folder, "bb").unwrap();
     assert!(!path.exists() && next.path.exists());
@@ -120,16 +112,10 @@ fn a_lock_of_another_machine_that_is_touched_refuses_and_one_that_is_not_is_wait
     });
     // The message comes between two looks at the lock, so the touch is noticed.
     let text = refused.unwrap_err().to_string();
-    assert!(
-        text.contains(
-            "process 1234 on gpu07 (user jane), launch aa since 2026-11-22T10:00:00.000Z"
-        ),
-        "{text}"
-    );
-    assert!(
-        heard[0].starts_with("waiting 25 s to see whether process 1234 on gpu07"),
-        "{heard:?}"
-    );
+    let who = "process 1234 on gpu07 (user jane), launch aa since 2026-11-22T10:00:00.000Z";
+    assert!(text.contains(who), "{text}");
+    let waits = "waiting 25 s to see whether process 1234 on gpu07";
+    assert!(heard[0].starts_with(waits), "{heard:?}");
     assert!(path.exists());
 }
 
@@ -163,12 +149,13 @@ fn what_lies_in_the_folder_of_locks_and_is_none_locks_nothing() {
     fs::write(folder.launches().join("x-y-2.json"), "rubbish").unwrap();
     fs::write(folder.launches().join("notes.txt"), "").unwrap();
     let fifo = folder.launches().join("x-y-3.json");
-    let made = Command::new("mkfifo")
-        .arg(&fifo)
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(made.success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
     drop(take(&folder, "aa").unwrap());
     assert_eq!(holder(&folder), None);
 }
@@ -185,10 +172,8 @@ fn a_folder_with_links_out_of_it_is_refused_and_one_that_is_a_link_is_not() {
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/nowhere/victim", &link).unwrap();
         let text = take(&folder, "aa").unwrap_err().to_string();
-        assert!(
-            text.starts_with(&format!("`{}` is a symbolic link", link.display())),
-            "{text}"
-        );
+        let told = format!("`{}` is a symbolic link", link.display());
+        assert!(text.starts_with(&told), "{text}");
         fs::remove_file(link).unwrap();
     }
     let (_other, elsewhere) = self::folder();
@@ -200,21 +185,8 @@ fn a_folder_with_links_out_of_it_is_refused_and_one_that_is_a_link_is_not() {
 #[test]
 fn of_many_that_begin_together_one_at_most_gets_the_folder() {
     let (_dir, folder) = folder();
-    let begin = std::sync::Barrier::new(8);
-    let taken: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..8)
-            .map(|number| {
-                let (folder, begin) = (&folder, &begin);
-                scope.spawn(move || {
-                    begin.wait();
-                    LaunchLock::take(folder, &format!("launch{number}"), |_| ())
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+    let taken = rig::together(8, |number| {
+        LaunchLock::take(&folder, &format!("launch{number}"), |_| ())
     });
     assert_eq!(taken.iter().filter(|lock| lock.is_ok()).count(), 1);
 }

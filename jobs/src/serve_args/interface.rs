@@ -321,10 +321,8 @@ mod tests {
     #[test]
     fn actions_alone_are_an_interface() {
         let interface = RobotInterface::parse(&json!({"actions": {"names": ["x"]}})).unwrap();
-        assert_eq!(
-            (interface.name.as_str(), interface.control_hz),
-            ("robot", 20)
-        );
+        assert_eq!(interface.name.as_str(), "robot");
+        assert_eq!(interface.control_hz, 20);
         assert_eq!(interface.high, [f32::INFINITY]);
     }
 

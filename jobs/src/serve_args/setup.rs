@@ -383,10 +383,8 @@ mod tests {
             refusal(&["--jobs", path.to_str().unwrap()]),
         ];
         for text in refusals {
-            assert!(
-                text.contains("remote_api_token contains a secret"),
-                "{text}"
-            );
+            let told = "remote_api_token contains a secret";
+            assert!(text.contains(told), "{text}");
             assert!(text.contains("`remote_api_token_env`"), "{text}");
             assert!(!text.contains("s3cret"), "{text}");
         }

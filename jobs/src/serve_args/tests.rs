@@ -21,16 +21,12 @@ fn a_folder_is_a_checkpoint_and_a_word_a_type() {
         r#"{"dtype": "float32"}"#,
     ]);
     assert_eq!(folder.policy_type, "gr00t");
-    assert_eq!(
-        Value::Object(folder.config),
-        json!({"model_path": "/tmp", "dtype": "float32"})
-    );
+    let found = Value::Object(folder.config);
+    assert_eq!(found, json!({"model_path": "/tmp", "dtype": "float32"}));
     let job = r#"{"policy_type": "gr00t_closedloop", "policy_config_dict": {"model_path": "/m"}}"#;
     let job = choice(&["--policy", job]);
-    assert_eq!(
-        (job.policy_type.as_str(), Value::Object(job.config)),
-        ("gr00t_closedloop", json!({"model_path": "/m"}))
-    );
+    assert_eq!(job.policy_type.as_str(), "gr00t_closedloop");
+    assert_eq!(Value::Object(job.config), json!({"model_path": "/m"}));
     assert_eq!(choice(&["--policy", "scripted"]).policy_type, "scripted");
 }
 
@@ -44,14 +40,10 @@ fn a_token_is_taken_out_of_the_words() {
         ))
     };
     let wanted = Some(("--policy gr00t --port 1".to_owned(), "s3cret".to_owned()));
-    assert_eq!(
-        taken(&["--policy", "gr00t", "--api-token", "s3cret", "--port", "1"]),
-        wanted
-    );
-    assert_eq!(
-        taken(&["--policy", "gr00t", "--port", "1", "--api_token=s3cret"]),
-        wanted
-    );
+    let found = taken(&["--policy", "gr00t", "--api-token", "s3cret", "--port", "1"]);
+    assert_eq!(found, wanted);
+    let shown = taken(&["--policy", "gr00t", "--port", "1", "--api_token=s3cret"]);
+    assert_eq!(shown, wanted);
     assert_eq!(taken(&["--policy", "gr00t"]), None);
     assert_eq!(taken(&["--policy", "gr00t", "--api-token"]), None);
 }
@@ -61,10 +53,8 @@ fn an_empty_token_is_refused_and_does_not_let_everybody_in() {
     let told = parse(&["--policy", "gr00t", "--api-token", ""])
         .unwrap_err()
         .to_string();
-    assert!(
-        told.contains("it is empty; omit it to allow everyone"),
-        "{told}"
-    );
+    let wanted = "it is empty; omit it to allow everyone";
+    assert!(told.contains(wanted), "{told}");
 }
 
 #[test]
@@ -83,12 +73,8 @@ fn what_is_no_policy_is_refused_by_name() {
         refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"])
             .contains("`/nowhere`: No such file")
     );
-    assert!(
-        parse(&[])
-            .unwrap_err()
-            .to_string()
-            .contains("--policy <POLICY>")
-    );
+    let told = "--policy <POLICY>";
+    assert!(parse(&[]).unwrap_err().to_string().contains(told));
     assert!(
         parse(&["/tmp"])
             .unwrap_err()
@@ -112,16 +98,12 @@ fn the_memory_holds_a_message_at_least() {
 #[test]
 fn every_local_rank_has_its_port() {
     let args = parse(&["--policy", "gr00t", "--port", "65534"]).unwrap();
-    assert_eq!(
-        (args.port_of(1), args.port_of(2).is_err()),
-        (Ok(65535), true)
-    );
-    assert_eq!(
-        parse(&["--policy", "gr00t", "--port", "0"])
-            .unwrap()
-            .port_of(7),
-        Ok(0)
-    );
+    assert_eq!(args.port_of(1), Ok(65535));
+    assert!(args.port_of(2).is_err());
+    let found = parse(&["--policy", "gr00t", "--port", "0"])
+        .unwrap()
+        .port_of(7);
+    assert_eq!(found, Ok(0));
 }
 
 #[test]
@@ -131,9 +113,7 @@ fn ranks_have_the_ports_after_that_of_the_front() {
     assert_eq!((args.port_of(0), args.port_of(3)), (Ok(5556), Ok(5559)));
     assert!(!args.is_front_port_taken(64));
     let args = front(&["--front-port", "5557", "--port", "5555"]);
-    assert_eq!(
-        (args.is_front_port_taken(2), args.is_front_port_taken(3)),
-        (false, true)
-    );
+    assert!(!args.is_front_port_taken(2));
+    assert!(args.is_front_port_taken(3));
     assert_eq!(front(&["--front-port", "0"]).port_of(1), Ok(0));
 }

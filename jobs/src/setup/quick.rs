@@ -94,27 +94,21 @@ mod tests {
         let steps = job(json!({"num_steps": 900}));
         assert_eq!(shortened_by(steps, &[]).length, Length::Episodes(1));
         let open = job(json!({}));
-        assert_eq!(
-            shortened_by(open.clone(), &["--num-steps", "9"]).length,
-            Length::Episodes(1)
-        );
+        let found = shortened_by(open.clone(), &["--num-steps", "9"]).length;
+        assert_eq!(found, Length::Episodes(1));
         assert_eq!(shortened_by(open, &[]).length, Length::Policy);
         let replay = job(json!({"policy_type": "replay_action",
                                 "policy_config_dict": {"replay_file_path": "a.hdf5"}}));
-        assert_eq!(
-            shortened_by(replay, &["--num-steps", "9"]).length,
-            Length::Policy
-        );
+        let shown = shortened_by(replay, &["--num-steps", "9"]).length;
+        assert_eq!(shown, Length::Policy);
     }
 
     #[test]
     fn a_shared_job_keeps_its_environments() {
         let shared = job(json!({"total_num_envs": 8, "num_episodes": 80}));
         let short = shortened_by(shared.clone(), &[]);
-        assert_eq!(
-            (short.num_envs, short.sharing),
-            (shared.num_envs, shared.sharing)
-        );
+        assert_eq!(short.num_envs, shared.num_envs);
+        assert_eq!(short.sharing, shared.sharing);
         assert_eq!(short.selection(80).count(), 1);
     }
 
@@ -131,9 +125,7 @@ mod tests {
         let refused = parse(&["--quick", "--resume", "outputs/a"])
             .unwrap_err()
             .to_string();
-        assert!(
-            refused.contains("'--quick' cannot be used with '--resume <DIR>'"),
-            "{refused}"
-        );
+        let told = "'--quick' cannot be used with '--resume <DIR>'";
+        assert!(refused.contains(told), "{refused}");
     }
 }

@@ -35,24 +35,16 @@ fn jobs_and_placement_come_from_wherever_they_are_given() {
     let [jobs, behavior, snippet] =
         ["jobs.json", "behavior.yaml", "snippet.yaml"].map(|name| path(&dir, name));
     let both = setup(&["--jobs", &jobs, "--config", &snippet]).unwrap();
-    assert_eq!(
-        (both.file.jobs[0].name.as_str(), both.total_num_envs()),
-        ("reach", Some(4))
-    );
-    assert_eq!(
-        (both.output.as_path(), both.notes.len()),
-        (Path::new("outputs/jobs"), 0)
-    );
+    assert_eq!(both.file.jobs[0].name.as_str(), "reach");
+    assert_eq!(both.total_num_envs(), Some(4));
+    assert_eq!(both.output.as_path(), Path::new("outputs/jobs"));
+    assert_eq!(both.notes.len(), 0);
     let placement = both.placement(Resources::Labels).unwrap().unwrap();
-    assert_eq!(
-        (placement.world_size(), both.check(&placement).is_ok()),
-        (2, true)
-    );
+    assert_eq!(placement.world_size(), 2);
+    assert!(both.check(&placement).is_ok());
     let alone = setup(&["--config", &behavior, "--placement", "env,rollout: 0"]).unwrap();
-    assert_eq!(
-        (alone.file.jobs[0].name.as_str(), alone.output.as_path()),
-        ("behavior", Path::new("outputs/behavior"))
-    );
+    assert_eq!(alone.file.jobs[0].name.as_str(), "behavior");
+    assert_eq!(alone.output.as_path(), Path::new("outputs/behavior"));
     assert_eq!(alone.notes, ["hydra has no effect"]);
 }
 
@@ -69,10 +61,8 @@ fn the_option_wins_by_component() {
         "rollout: 0",
     ])
     .unwrap();
-    assert_eq!(
-        setup.components,
-        Some(Components::parse("env: 0-1, rollout: 0").unwrap())
-    );
+    let wanted = Some(Components::parse("env: 0-1, rollout: 0").unwrap());
+    assert_eq!(setup.components, wanted);
 }
 
 #[test]
@@ -131,20 +121,18 @@ fn what_is_missing_or_twice_is_said() {
         "jobs: [{name: a, arena_env_args: {environment: reach}, policy_type: scripted}]",
     )
     .unwrap();
-    assert_eq!(
-        setup(&["--config", &snippet]).unwrap().file.jobs[0].name,
-        "a"
-    );
+    let found = setup(&["--config", &snippet]).unwrap().file.jobs[0]
+        .name
+        .clone();
+    assert_eq!(found, "a");
     assert!(
         setup(&["--jobs", &jobs, "--config", &snippet])
             .unwrap_err()
             .contains("are both given")
     );
     let wrong = setup(&["--jobs", &jobs, "--placement", "envs: 0"]).unwrap_err();
-    assert!(
-        wrong.starts_with("--placement: component_placement: unknown component `envs`"),
-        "{wrong}"
-    );
+    let told = "--placement: component_placement: unknown component `envs`";
+    assert!(wrong.starts_with(told), "{wrong}");
     assert!(
         setup(&["--config", "/nowhere.yaml"])
             .unwrap_err()
@@ -174,16 +162,12 @@ fn a_choice_of_jobs_has_a_folder_of_its_own() {
     let dir = folder();
     let jobs = path(&dir, "jobs.json");
     let chosen = setup(&["--jobs", &jobs, "--only", "reach"]).unwrap();
-    assert_eq!(
-        (chosen.file.jobs.len(), chosen.output.as_path()),
-        (1, Path::new("outputs/jobs_only"))
-    );
+    assert_eq!(chosen.file.jobs.len(), 1);
+    assert_eq!(chosen.output.as_path(), Path::new("outputs/jobs_only"));
     let named = setup(&["--jobs", &jobs, "--only", "reach", "--output", "there"]).unwrap();
     assert_eq!(named.output, Path::new("there"));
-    assert_eq!(
-        setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err(),
-        "--only: unknown job `push`"
-    );
+    let found = setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err();
+    assert_eq!(found, "--only: unknown job `push`");
 }
 
 /// Creates a run folder of another user, whose plan names a program, and a home directory.
@@ -249,9 +233,6 @@ fn a_secret_in_a_jobs_file_is_refused_before_anything_is_written() {
                             "policy_config_dict": {"remote_api_token": "s3cret"}, "num_episodes": 1}]}"#;
     std::fs::write(dir.path().join("jobs.json"), job).unwrap();
     let told = setup(&["--jobs", &path(&dir, "jobs.json")]).unwrap_err();
-    assert!(
-        told.contains("name that in `remote_api_token_env` if there is")
-            && !told.contains("s3cret"),
-        "{told}"
-    );
+    let hint = "name that in `remote_api_token_env` if there is";
+    assert!(told.contains(hint) && !told.contains("s3cret"), "{told}");
 }

@@ -123,14 +123,10 @@ mod tests {
 
     #[test]
     fn what_the_suite_does_not_have_is_refused() {
-        assert_eq!(
-            chosen("8-10").unwrap_err(),
-            "`metaworld_mt10` has no task 8-10: expected 0 to 9"
-        );
-        assert_eq!(
-            chosen("4-2").unwrap_err(),
-            "`4-2` is not a range of tasks: it ends before it begins"
-        );
+        let found = chosen("8-10").unwrap_err();
+        assert_eq!(found, "`metaworld_mt10` has no task 8-10: expected 0 to 9");
+        let wanted = "`4-2` is not a range of tasks: it ends before it begins";
+        assert_eq!(chosen("4-2").unwrap_err(), wanted);
         assert_eq!(
             chosen("puhs-v3").unwrap_err(),
             "`metaworld_mt10` has no task `puhs-v3` (did you mean `push-v3`?); `rrun suite \

@@ -100,10 +100,8 @@ fn every_file_is_accepted_and_planned_with_its_suite() {
         let plan = RunPlan::new(&args, file, 1, String::new());
         for job in &plan.jobs {
             let label = job.suite.as_ref().unwrap();
-            assert_eq!(
-                (label.name.as_str(), label.protocol.as_str()),
-                (suite.name, suite.protocol.version)
-            );
+            assert_eq!(label.name.as_str(), suite.name);
+            assert_eq!(label.protocol.as_str(), suite.protocol.version);
             assert!(label.overrides.is_empty(), "{label:?}");
         }
     }
@@ -154,10 +152,8 @@ fn what_replaces_the_protocol_is_recorded() {
     assert_eq!(job.env_args["env_kwargs"]["first_seed"], 5);
     assert_eq!(job.env_args["env_kwargs"]["max_episode_steps"], 20);
     let label = job.suite.as_ref().unwrap();
-    assert_eq!(
-        label.overrides,
-        ["num_episodes", "max_episode_steps", "seed"]
-    );
+    let replaced = ["num_episodes", "max_episode_steps", "seed"];
+    assert_eq!(label.overrides, replaced);
 }
 
 #[test]

@@ -59,10 +59,8 @@ mod tests {
     #[test]
     fn a_block_of_chosen_episodes_may_have_gaps() {
         let only: Option<EpisodeNumbers> = Some("0,5-7,900".parse().unwrap());
-        assert_eq!(
-            blocks(&Job { only, ..job(1) }, 1000, 2, 1),
-            [0..6, 6..8, 900..901]
-        );
+        let found = blocks(&Job { only, ..job(1) }, 1000, 2, 1);
+        assert_eq!(found, [0..6, 6..8, 900..901]);
     }
 
     proptest! {
