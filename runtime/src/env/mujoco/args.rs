@@ -280,21 +280,11 @@ mod tests {
         MujocoSettings::new(&MujocoConfig::new(task), args.as_object().unwrap())
     }
 
-    fn refusal(task: &str, args: Value) -> String {
-        settings(task, args).err().unwrap().to_string()
-    }
-
     #[test]
     fn defaults_are_those_of_the_task() {
         let found = settings("push", json!({})).ok().unwrap();
-        assert_eq!(
-            (
-                found.camera_height,
-                found.max_episode_steps,
-                found.success_hold_steps
-            ),
-            (224, 200, 5)
-        );
+        assert_eq!((found.camera_height, found.max_episode_steps), (224, 200));
+        assert_eq!(found.success_hold_steps, 5);
         assert_eq!(
             (found.object.unwrap().name, found.quality),
             ("puck", Quality::Fast)
@@ -407,32 +397,35 @@ mod tests {
 
     #[test]
     fn wrong_values_are_refused_by_name() {
-        assert_eq!(
-            refusal("reach", json!({"camera_height": 4})),
-            "`arena_env_args.camera_height` is 4, expected a whole number from 16 to 2048"
-        );
-        assert_eq!(
-            refusal("reach", json!({"success_threshold": "near"})),
-            "`arena_env_args.success_threshold` is \"near\", expected a number from 0.001 to 1"
-        );
-        assert_eq!(
-            refusal("reach", json!({"object": "cube"})),
-            "`arena_env_args.object` is \"cube\", task `reach` has no object"
-        );
-        assert_eq!(
-            refusal("stack", json!({})),
-            "unknown environment `stack`: expected one of reach, push, pick_and_place"
-        );
-    }
-
-    #[test]
-    fn two_limits_are_refused() {
-        assert!(
-            refusal(
+        for (task, args, reason) in [
+            (
                 "reach",
-                json!({"max_episode_steps": 9, "episode_length_s": 1})
-            )
-            .contains("only one")
-        );
+                json!({"camera_height": 4}),
+                "`arena_env_args.camera_height` is 4, expected a whole number from 16 to 2048",
+            ),
+            (
+                "reach",
+                json!({"success_threshold": "near"}),
+                "`arena_env_args.success_threshold` is \"near\", expected a number from 0.001 to 1",
+            ),
+            (
+                "reach",
+                json!({"object": "cube"}),
+                "`arena_env_args.object` is \"cube\", task `reach` has no object",
+            ),
+            (
+                "reach",
+                json!({"max_episode_steps": 9, "episode_length_s": 1}),
+                "only one",
+            ),
+            (
+                "stack",
+                json!({}),
+                "unknown environment `stack`: expected one of reach, push, pick_and_place",
+            ),
+        ] {
+            let refusal = settings(task, args).err().unwrap().to_string();
+            assert!(refusal.contains(reason), "{refusal}");
+        }
     }
 }
