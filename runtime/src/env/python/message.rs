@@ -300,11 +300,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_the_parser(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Packet::parse(&bytes);
-        }
-
-        #[test]
         fn no_change_to_an_answer_breaks_the_parser(
             replies in prop::collection::vec(any_reply(), 0..5),
             cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), byte: u8,
@@ -388,18 +383,14 @@ mod tests {
     #[test]
     fn what_is_no_packet_says_why() {
         let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err().to_string();
-        assert_eq!(reason(b""), "a packet of 0 bytes is malformed: it is empty");
-        assert_eq!(
-            reason(b"Z"),
-            "a packet of 1 bytes is malformed: its kind is not known"
-        );
-        assert_eq!(
-            reason(b"H{"),
-            "a packet of 2 bytes is malformed: its JSON is broken"
-        );
-        assert_eq!(
-            reason(b"E\0"),
-            "a packet of 2 bytes is malformed: an error ends early"
-        );
+        for (bytes, why) in [
+            (&b""[..], "it is empty"),
+            (b"Z", "its kind is not known"),
+            (b"H{", "its JSON is broken"),
+            (b"E\0", "an error ends early"),
+        ] {
+            let wanted = format!("a packet of {} bytes is malformed: {why}", bytes.len());
+            assert_eq!(reason(bytes), wanted);
+        }
     }
 }

@@ -168,127 +168,36 @@ impl Placeholders {
 mod tests {
     use super::*;
 
-    fn set(place: ProcessPlace, given: &[(&str, &str)], inherited: &[&str]) -> Vec<String> {
-        let given: Vec<_> = given
-            .iter()
-            .map(|(name, value)| {
-                (
-                    (*name).to_owned(),
-                    (*value != "-").then(|| (*value).to_owned()),
-                )
-            })
-            .collect();
-        let mut all = variables(&place, &given, |name| inherited.contains(&name));
-        all.sort_unstable();
-        all.into_iter()
-            .map(|(name, value)| format!("{name}={}", value.as_deref().unwrap_or("-")))
-            .collect()
-    }
-
-    fn on_gpu(gpu: u32) -> ProcessPlace {
-        ProcessPlace {
-            gpu: Some(gpu),
-            egl_device: Some(gpu),
-            pci: Some("0000:3b:00.0".to_owned()),
-            cores: 16,
-            processes: 4,
-            ..Default::default()
+    /// Returns the variables that differ from those of the rank, for a place and variables of the
+    /// job, `NAME=value`, and of the rank, `+NAME`.
+    fn set(given: &str) -> String {
+        let (mut place, mut of_job, mut inherited) = (ProcessPlace::default(), vec![], vec![]);
+        for word in given.split_whitespace() {
+            if let Some(name) = word.strip_prefix('+') {
+                inherited.push(name);
+                continue;
+            }
+            let (name, value) = word.split_once('=').unwrap();
+            match name {
+                "gpu" => place.gpu = value.parse().ok(),
+                "egl" => place.egl_device = value.parse().ok(),
+                "pci" => place.pci = Some(value.to_owned()),
+                "display" => place.display = Some(value.to_owned()),
+                "cores" => place.cores = value.parse().unwrap(),
+                "processes" => place.processes = value.parse().unwrap(),
+                _ => of_job.push((name.to_owned(), (value != "-").then(|| value.to_owned()))),
+            }
         }
+        let mut all = variables(&place, &of_job, |name| inherited.contains(&name));
+        all.sort_unstable();
+        let shown =
+            |(name, value): &Variable| format!("{name}={}\n", value.as_deref().unwrap_or("-"));
+        all.iter().map(shown).collect()
     }
 
     #[test]
-    fn a_gpu_is_named_by_the_machines_own_number_everywhere() {
-        let wanted = [
-            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES=3",
-            "DRI_PRIME=pci-0000_3b_00_0",
-            "EGL_DEVICE_ID=3",
-            "EGL_VISIBLE_DEVICES=3",
-            "MUJOCO_EGL_DEVICE_ID=3",
-            "MUJOCO_GL=egl",
-            "OMNIGIBSON_GPU_ID=3",
-            "OMP_NUM_THREADS=4",
-            "PYTHONHASHSEED=0",
-        ];
-        assert_eq!(set(on_gpu(3), &[], &[]), wanted);
-    }
-
-    #[test]
-    fn an_egl_device_of_another_number_is_told_to_egl_alone_and_robosuite_finds_it() {
-        let place = ProcessPlace {
-            egl_device: Some(0),
-            pci: None,
-            ..on_gpu(3)
-        };
-        let wanted = [
-            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES=3,-1,0",
-            "EGL_DEVICE_ID=0",
-            "EGL_VISIBLE_DEVICES=0",
-            "MUJOCO_EGL_DEVICE_ID=0",
-            "MUJOCO_GL=egl",
-            "OMNIGIBSON_GPU_ID=3",
-            "OMP_NUM_THREADS=4",
-            "PYTHONHASHSEED=0",
-        ];
-        assert_eq!(set(place, &[], &[]), wanted);
-    }
-
-    #[test]
-    fn an_egl_device_that_is_asked_for_is_told_without_a_gpu_too() {
-        let place = ProcessPlace {
-            egl_device: Some(1),
-            cores: 2,
-            processes: 2,
-            ..Default::default()
-        };
-        let egl = [
-            "EGL_DEVICE_ID=1",
-            "EGL_VISIBLE_DEVICES=1",
-            "MUJOCO_EGL_DEVICE_ID=1",
-        ];
-        assert_eq!(set(place, &[], &[])[..3], egl);
-    }
-
-    #[test]
-    fn without_a_gpu_nothing_is_hidden() {
-        let place = ProcessPlace {
-            cores: 2,
-            processes: 8,
-            ..Default::default()
-        };
-        assert_eq!(
-            set(place.clone(), &[], &[]),
-            ["MUJOCO_GL=egl", "OMP_NUM_THREADS=1", "PYTHONHASHSEED=0"]
-        );
-        assert_eq!(
-            set(place, &[], &["MUJOCO_GL", "PYTHONHASHSEED"]),
-            ["OMP_NUM_THREADS=1"]
-        );
-    }
-
-    #[test]
-    fn the_job_wins() {
-        let place = ProcessPlace {
-            display: Some(":7".to_owned()),
-            cores: 4,
-            processes: 1,
-            ..Default::default()
-        };
-        let given = [
-            ("MUJOCO_GL", "osmesa"),
-            ("OMP_NUM_THREADS", "-"),
-            ("PYTHONHASHSEED", "7"),
-            ("A", "b"),
-        ];
-        let wanted = [
-            "A=b",
-            "DISPLAY=:7",
-            "MUJOCO_GL=osmesa",
-            "OMP_NUM_THREADS=-",
-            "PYTHONHASHSEED=7",
-        ];
-        assert_eq!(set(place, &given, &[]), wanted);
+    fn a_process_gets_the_variables_of_its_place_and_those_of_its_job_win() {
+        rig::cases::check("src/env/python/variables.txt", set);
     }
 
     #[test]
@@ -304,10 +213,8 @@ mod tests {
             ..numbers
         };
         let variable = |text: &str| ("A".to_owned(), Some(text.to_owned()));
+        let filled = nowhere.fill_variable(&variable("{gpu}"));
+        assert_eq!(filled, ("A".to_owned(), None));
         assert_eq!(numbers.fill_variable(&variable("{gpu}")), variable("2"));
-        assert_eq!(
-            nowhere.fill_variable(&variable("{gpu}")),
-            ("A".to_owned(), None)
-        );
     }
 }

@@ -254,39 +254,26 @@ mod tests {
     fn simulators_are_told_the_index_that_egl_gives_their_gpu() {
         let devices = [nvidia("0000:10:00"), nvidia("0000:00:00"), SOFTWARE];
         let found = told(&place(&[0, 1], None), Some(&devices)).unwrap();
-        assert_eq!(
-            found,
-            EglAdvice {
-                devices: [(Some(0), 1), (Some(1), 0)].into(),
-                note: None
-            }
-        );
+        assert_eq!(found.devices, [(Some(0), 1), (Some(1), 0)].into());
+        assert_eq!(found.note, None);
     }
 
     #[test]
     fn simulators_are_never_told_an_index_that_egl_does_not_have() {
         let found = told(&place(&[1, 3], None), Some(&[SOFTWARE])).unwrap();
         assert_eq!(found.devices, [(Some(1), 0), (Some(3), 0)].into());
-        assert!(
-            found
-                .note
-                .unwrap()
-                .contains("no EGL device belongs to cuda:1")
-        );
+        let note = found.note.unwrap();
+        assert!(note.contains("no EGL device belongs to cuda:1"), "{note}");
         let refused = told(&place(&[1], Some(3)), Some(&[SOFTWARE])).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "--egl-device 3: there is 1 EGL device (0: Mesa on the CPU)"
-        );
+        let wanted = "--egl-device 3: there is 1 EGL device (0: Mesa on the CPU)";
+        assert_eq!(refused.to_string(), wanted);
     }
 
     #[test]
     fn where_egl_cannot_be_asked_simulators_are_told_what_the_user_names() {
         assert_eq!(told(&place(&[1], None), None), Ok(EglAdvice::default()));
-        assert_eq!(
-            told(&place(&[1], Some(3)), None).unwrap().devices,
-            [(Some(1), 3)].into()
-        );
+        let named = told(&place(&[1], Some(3)), None).unwrap();
+        assert_eq!(named.devices, [(Some(1), 3)].into());
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Tests of who is to blame for the end of a process that several copies share, and of the reset that
-//! every start tries.
+//! Tests of who is to blame for the end of a process that several copies share.
 
 use super::*;
 
@@ -47,48 +46,4 @@ fn a_copy_with_the_only_episode_is_to_blame_even_in_a_vector_env() {
     let mut env = start(args, 2);
     reset(&mut env, 1, 8).unwrap();
     assert_eq!(blame(step(&mut env, 1, [0.0; 2])), Blame::Own);
-}
-
-#[test]
-fn a_process_that_does_not_start_again_is_nobodys_fault() {
-    let folder = tempfile::tempdir().unwrap();
-    let kwargs = json!({"fault": "kill", "at": 0, "after": folder.path().join("one")});
-    let mut env = start(json!({"env_kwargs": kwargs}), 1);
-    assert_eq!(blame(reset(&mut env, 0, 7)), Blame::Own);
-    assert_eq!(blame(reset(&mut env, 0, 7)), Blame::Start);
-}
-
-#[test]
-fn a_start_that_dies_of_seed_0_tries_that_of_the_first_episode() {
-    for method in ["spawn", "forkserver"] {
-        let kwargs = json!({"faults": {"0": ["exit", 0]}});
-        let args =
-            json!({"environment": fixture("Faulty"), "env_kwargs": kwargs, "start_method": method});
-        let config = PythonConfig {
-            first_seed: 9,
-            ..PythonConfig::new(3)
-        };
-        let mut env = start_with(args, config).unwrap();
-        let all = [0, 1, 2].map(|index| (EnvIndex(index), 5));
-        assert!(env.reset(&all, Render::No).iter().all(Result::is_ok));
-        let notes = env.env().notes();
-        let expected = "reset(seed=0), which the start tries, exited with code 3; it was tried again with the first episode's seed 9";
-        assert!(notes.iter().any(|note| note == expected), "{notes:?}");
-    }
-}
-
-#[test]
-fn a_start_that_always_dies_says_that_it_was_no_episode() {
-    let kwargs = json!({"fault": "exit", "at": 0});
-    let config = PythonConfig {
-        first_seed: 9,
-        ..PythonConfig::new(1)
-    };
-    let reason = start_with(json!({"env_kwargs": kwargs}), config)
-        .err()
-        .unwrap()
-        .to_string();
-    let expected = "the simulator exited with code 3; it was at `reset(seed=9)`, which is tried at \
-        the start of a process and is no episode; rank 0, job `toy`";
-    assert!(reason.starts_with(expected), "{reason}");
 }

@@ -95,13 +95,29 @@ fn imports_with(code: &str, more: Value) -> usize {
 }
 
 #[test]
-fn processes_share_one_import() {
+fn processes_share_one_import_and_neither_randomness_nor_group_nor_end() {
     let imported = Imported::new("");
     let mut env = imported.start(json!({}), 3);
-    let parents = [0, 1, 2].map(|index| parent(pid(&mut env, index)));
+    let all = [0, 1, 2].map(|index| told(&mut env, index));
+    let pids = all.each_ref().map(|told| told[0].parse().unwrap());
+    let server = parent(pids[0]);
+    assert_eq!(pids.map(parent), [server; 3]);
     assert_eq!(imported.imports(), 1);
-    assert_eq!(parents, [parents[0]; 3]);
-    assert_eq!(parent(parents[0]), std::process::id());
+    assert_eq!(parent(server), std::process::id());
+    assert_ne!(all[0][1], all[1][1], "random");
+    assert_ne!(all[0][2], all[1][2], "numpy.random");
+    let line = fs::read(format!("/proc/{}/cmdline", pids[1])).unwrap();
+    let line = String::from_utf8_lossy(&line).into_owned();
+    let label = "rrun-env job=toy rank=0 envs=1-1";
+    assert!(
+        line.trim_end_matches([' ', '\0']).ends_with(label),
+        "{line:?}"
+    );
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pids[1])).unwrap();
+    let group = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(2);
+    assert_eq!(group.unwrap(), pids[1].to_string());
+    drop(env);
+    wait_for_the_end(&[server, pids[0], pids[1], pids[2]]);
 }
 
 #[test]
@@ -113,15 +129,6 @@ fn a_process_that_is_alone_and_those_that_a_job_wants_to_spawn_are_children_of_t
     assert_eq!(parent(pid(&mut env, 0)), std::process::id());
     assert_eq!(parent(pid(&mut env, 1)), std::process::id());
     assert_eq!(imported.imports(), 3);
-}
-
-#[test]
-fn an_unknown_start_method_is_refused() {
-    let reason = refusal(json!({"start_method": "fork"}));
-    assert!(
-        reason.contains("start_method") && reason.contains("expected `forkserver` or `spawn`"),
-        "{reason}"
-    );
 }
 
 #[test]
@@ -141,28 +148,27 @@ fn processes_of_one_place_share_a_server() {
 }
 
 #[test]
-fn an_import_that_forks_badly_is_done_by_each_process() {
-    let threads =
-        "import threading; threading.Thread(target=time.sleep, args=[3600], daemon=True).start()";
-    assert_eq!(imports_of(threads), 3, "a thread");
-    assert_eq!(imports_of("log = open(HERE / 'log', 'a')"), 3, "a file");
-    assert_eq!(
-        imports_of("import mmap; shared = mmap.mmap(-1, 4096)"),
-        3,
-        "memory that both would write"
-    );
-    assert_eq!(
-        imports_of("import subprocess; child = subprocess.Popen(['sleep', '3600'])"),
-        3,
-        "a process that is the server's child"
-    );
-}
-
-#[test]
-fn an_import_that_touches_randomness_is_done_by_each_process() {
-    assert_eq!(imports_of("np.random.seed(7)"), 3);
-    assert_eq!(imports_of("random.seed(7)"), 3);
-    assert_eq!(imports_of("rng = np.random.default_rng()"), 3);
+fn an_import_that_forks_badly_or_touches_randomness_is_done_by_each_process() {
+    for (code, leaves) in [
+        (
+            "import threading; threading.Thread(target=time.sleep, args=[3600], daemon=True).start()",
+            "a thread",
+        ),
+        ("log = open(HERE / 'log', 'a')", "a file"),
+        (
+            "import mmap; shared = mmap.mmap(-1, 4096)",
+            "memory that both would write",
+        ),
+        (
+            "import subprocess; child = subprocess.Popen(['sleep', '3600'])",
+            "a child of the server",
+        ),
+        ("np.random.seed(7)", "a seed of numpy"),
+        ("random.seed(7)", "a seed"),
+        ("rng = np.random.default_rng()", "a generator"),
+    ] {
+        assert_eq!(imports_of(code), 3, "{leaves}");
+    }
 }
 
 #[test]
@@ -183,64 +189,26 @@ fn an_interpreter_that_receives_no_descriptors_starts_each_process() {
 }
 
 #[test]
-fn random_numbers_differ_between_copies() {
-    let imported = Imported::new("");
-    let mut env = imported.start(json!({}), 2);
-    let (first, second) = (told(&mut env, 0), told(&mut env, 1));
-    assert_eq!(imported.imports(), 1);
-    assert_ne!(first[1], second[1], "random");
-    assert_ne!(first[2], second[2], "numpy.random");
-}
-
-#[test]
-fn forked_and_spawned_processes_show_the_same() {
-    let seen = |method: &str| {
-        let imported = Imported::new("");
-        let mut env = imported.start(json!({"start_method": method, "mapping": {}}), 2);
-        let begun = reset(&mut env, 1, 9).unwrap().state;
-        let moved = step(&mut env, 1, [0.3, -0.2]).unwrap().observation.state;
-        (begun, moved)
-    };
-    assert_eq!(seen("forkserver"), seen("spawn"));
-}
-
-#[test]
-fn a_forked_process_has_the_descriptors_of_a_spawned_one_and_its_own_memory_alone() {
+fn a_forked_process_shows_the_same_as_a_spawned_one_and_holds_no_more() {
     let seen = |method: &str| {
         let imported = Imported::new("");
         let mut env = imported.start(json!({"start_method": method}), 3);
         let pid = pid(&mut env, 2);
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
         let shared = maps.lines().filter(|line| line.contains(" rw-s ")).count();
-        let mut places: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
-            .unwrap()
+        assert_eq!(shared, 1, "its own memory alone");
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let mut places: Vec<_> = descriptors
             .map(|entry| fs::read_link(entry.unwrap().path()).unwrap())
             .map(|place| place.display().to_string())
             .map(|place| place.split(":[").next().unwrap().to_owned())
             .collect();
         places.sort_unstable();
-        (shared, places)
+        let begun = reset(&mut env, 1, 9).unwrap().state;
+        let moved = step(&mut env, 1, [0.3, -0.2]).unwrap().observation.state;
+        (places, begun, moved)
     };
-    let forked = seen("forkserver");
-    assert_eq!(forked.0, 1);
-    assert_eq!(forked, seen("spawn"));
-}
-
-#[test]
-fn each_process_leads_a_group_and_has_its_own_label() {
-    let imported = Imported::new("");
-    let mut env = imported.start(json!({}), 2);
-    let pid = pid(&mut env, 1);
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
-    let line = String::from_utf8_lossy(&line).into_owned();
-    assert!(
-        line.trim_end_matches([' ', '\0'])
-            .ends_with("rrun-env job=toy rank=0 envs=1-1"),
-        "{line:?}"
-    );
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let group = stat.rsplit_once(')').unwrap().1;
-    assert_eq!(group.split_whitespace().nth(2).unwrap(), pid.to_string());
+    assert_eq!(seen("forkserver"), seen("spawn"));
 }
 
 #[test]
@@ -363,13 +331,4 @@ fn an_import_that_hangs_is_given_up_with_its_last_lines() {
     let imports = fs::read_to_string(imported.folder.path().join("imports")).unwrap();
     let pids: Vec<_> = imports.lines().map(|pid| pid.parse().unwrap()).collect();
     wait_for_the_end(&pids);
-}
-
-#[test]
-fn a_server_ends_with_its_environment() {
-    let imported = Imported::new("");
-    let mut env = imported.start(json!({}), 2);
-    let processes = [parent(pid(&mut env, 0)), pid(&mut env, 0), pid(&mut env, 1)];
-    drop(env);
-    wait_for_the_end(&processes);
 }

@@ -18,6 +18,7 @@ mod many;
 mod offers;
 mod place;
 mod seen;
+mod starts;
 mod together;
 mod values;
 
@@ -62,11 +63,11 @@ fn start(args: Value, num_envs: usize) -> Toy {
     start_with(args, PythonConfig::new(num_envs)).unwrap()
 }
 
+/// Returns why an environment with as many copies as a process has cannot be made.
 fn refusal(args: Value) -> String {
-    start_with(args, PythonConfig::new(1))
-        .err()
-        .unwrap()
-        .to_string()
+    let num_envs = args["envs_per_process"].as_u64().unwrap_or(1) as usize;
+    let started = start_with(args, PythonConfig::new(num_envs));
+    started.err().unwrap().to_string()
 }
 
 fn reset(env: &mut Toy, index: usize, seed: u64) -> Result<Observation, EnvError> {
@@ -95,4 +96,26 @@ fn blame(result: Result<impl std::fmt::Debug, EnvError>) -> Blame {
         EnvError::Lost { blame, .. } => blame,
         other => panic!("{other}"),
     }
+}
+
+/// Returns a message without what differs from run to run: folders, lines of code, process ids, and
+/// the frames of a traceback.
+fn shown(message: &str) -> String {
+    let message = message.replace(&root().display().to_string(), "");
+    let lines = message.lines().enumerate();
+    let lines = lines.filter(|(number, line)| *number == 0 || !line.starts_with("     "));
+    let lines: Vec<_> = lines.map(|(_, line)| line).collect();
+    without_number(
+        &without_number(&lines.join("\n"), ", process "),
+        ".py line ",
+    )
+}
+
+fn without_number(text: &str, before: &str) -> String {
+    let mut parts = text.split(before);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |shown, part| {
+        let rest = part.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        shown + before + "N" + rest
+    })
 }

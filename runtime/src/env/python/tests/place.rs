@@ -18,9 +18,10 @@ fn told(args: Value, config: PythonConfig) -> Vec<String> {
 }
 
 #[test]
-fn each_process_sees_its_gpu_and_its_numbers() {
+fn each_process_sees_its_gpu_its_egl_device_and_its_numbers() {
     let config = PythonConfig {
         gpus: vec![Some(3), None, Some(1), Some(1)],
+        egl_devices: [(Some(1), 0), (None, 5)].into(),
         rank: 7,
         ..PythonConfig::new(0)
     };
@@ -29,27 +30,9 @@ fn each_process_sees_its_gpu_and_its_numbers() {
     let args = json!({"env_kwargs": kwargs, "env": {"OWN": "{gpu}"}, "envs_per_process": 2});
     let wanted = [
         "CUDA_VISIBLE_DEVICES=3 MUJOCO_EGL_DEVICE_ID=3 OWN=3 [3, 0, 7, 'port 900']",
-        "CUDA_VISIBLE_DEVICES=None MUJOCO_EGL_DEVICE_ID=None OWN=None [None, 1, 7, 'port 901']",
-        "CUDA_VISIBLE_DEVICES=1 MUJOCO_EGL_DEVICE_ID=1 OWN=1 [1, 2, 7, 'port 902']",
-        "CUDA_VISIBLE_DEVICES=1 MUJOCO_EGL_DEVICE_ID=1 OWN=1 [1, 3, 7, 'port 903']",
-    ];
-    assert_eq!(told(args, config), wanted);
-}
-
-#[test]
-fn a_process_is_told_the_egl_device_that_was_chosen_for_its_gpu() {
-    let egl_devices = [(Some(1), 0), (None, 5)].into();
-    let config = PythonConfig {
-        gpus: vec![Some(1), Some(2), None],
-        egl_devices,
-        ..PythonConfig::new(0)
-    };
-    let names = ["CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID"];
-    let args = json!({"env_kwargs": {"names": names, "told": "{gpu}"}});
-    let wanted = [
-        "CUDA_VISIBLE_DEVICES=1,-1,0 MUJOCO_EGL_DEVICE_ID=0 1",
-        "CUDA_VISIBLE_DEVICES=2 MUJOCO_EGL_DEVICE_ID=2 2",
-        "CUDA_VISIBLE_DEVICES=None MUJOCO_EGL_DEVICE_ID=5 None",
+        "CUDA_VISIBLE_DEVICES=None MUJOCO_EGL_DEVICE_ID=5 OWN=None [None, 1, 7, 'port 901']",
+        "CUDA_VISIBLE_DEVICES=1,-1,0 MUJOCO_EGL_DEVICE_ID=0 OWN=1 [1, 2, 7, 'port 902']",
+        "CUDA_VISIBLE_DEVICES=1,-1,0 MUJOCO_EGL_DEVICE_ID=0 OWN=1 [1, 3, 7, 'port 903']",
     ];
     assert_eq!(told(args, config), wanted);
 }

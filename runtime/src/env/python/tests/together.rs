@@ -112,24 +112,3 @@ fn a_copy_of_a_vector_environment_that_gets_no_action_keeps_no_other_waiting() {
         assert_eq!(moved, expected);
     }
 }
-
-#[test]
-fn a_vector_environment_that_does_not_fit_is_refused() {
-    let refusal_with = |factory: &str, kwargs: Value, per_process: usize, num_envs: usize| {
-        let args = json!({"environment": fixture(factory), "env_kwargs": kwargs, "envs_per_process": per_process});
-        start_with(args, PythonConfig::new(num_envs))
-            .err()
-            .unwrap()
-            .to_string()
-    };
-    for mode in ["NEXT_STEP", "SAME_STEP"] {
-        let reason = refusal_with("autoresetting", json!({"mode": mode}), 2, 2);
-        let expected =
-            format!("is AutoresetMode.{mode}, expected AutoresetMode.DISABLED: episodes are reset");
-        assert!(reason.contains(&expected), "{reason}");
-    }
-    assert_eq!(
-        refusal_with("pair", json!({}), 3, 3),
-        "the VectorEnv has 2 copies, envs_per_process is 3"
-    );
-}
