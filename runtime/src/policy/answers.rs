@@ -183,10 +183,8 @@ mod tests {
     #[test]
     fn rows_that_fail_together_are_inferred_one_by_one() {
         let odd = RowError("the observation has no state 3".to_owned());
-        assert_eq!(
-            each(&[2, 3, 4], doubled).unwrap(),
-            [Ok(4), Err(odd.clone()), Ok(8)]
-        );
+        let mixed = each(&[2, 3, 4], doubled).unwrap();
+        assert_eq!(mixed, [Ok(4), Err(odd.clone()), Ok(8)]);
         assert_eq!(each(&[3], doubled).unwrap(), [Err(odd)]);
         assert_eq!(each(&[2, 4], doubled).unwrap(), [Ok(4), Ok(8)]);
     }
@@ -206,18 +204,19 @@ mod tests {
     fn a_number_that_is_not_finite_is_refused_with_policy_and_component() {
         let name = |component: usize| ["dx", "gripper"][component].to_owned();
         check_finite("torchscript", &[0.0, 1.0], 2, name).unwrap();
-        let refusal = |values: &[f32]| {
-            let refused = check_finite("torchscript", values, 2, name);
-            refused.unwrap_err().to_string()
-        };
-        assert_eq!(
-            refusal(&[0.0, 1.0, 2.0, f32::NAN]),
-            "policy `torchscript` gave NaN as `gripper` of action 1"
-        );
-        assert_eq!(
-            refusal(&[f32::NEG_INFINITY, 1.0]),
-            "policy `torchscript` gave -inf as `dx` of action 0"
-        );
+        for (values, reason) in [
+            (
+                &[0.0, 1.0, 2.0, f32::NAN][..],
+                "gave NaN as `gripper` of action 1",
+            ),
+            (&[f32::NEG_INFINITY, 1.0], "gave -inf as `dx` of action 0"),
+        ] {
+            let refused = check_finite("torchscript", values, 2, name).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                format!("policy `torchscript` {reason}")
+            );
+        }
     }
 
     #[test]
@@ -231,10 +230,9 @@ mod tests {
         for _ in 0..MOST_FAILED_ROWS - 1 {
             count(&[failed("b")]).unwrap();
         }
-        assert_eq!(
-            count(&[failed("c")]).unwrap_err().to_string(),
-            "policy `torchscript` has answered none of 16 observations in succession, at last: c"
-        );
+        let lost = count(&[failed("c")]).unwrap_err().to_string();
+        let wanted = "has answered none of 16 observations in succession, at last: c";
+        assert_eq!(lost, format!("policy `torchscript` {wanted}"));
     }
 
     #[test]

@@ -267,17 +267,10 @@ mod tests {
             ("Discrete(4) behind `scale: 4`", 0.0, 4, 0.25),
         ];
         for (name, low, values, grid) in spaces {
-            let samples = samples(
-                low as f32,
-                (low + (values - 1) as f64 * grid) as f32,
-                grid as f32,
-            );
-            assert!(
-                samples
-                    .iter()
-                    .all(|value| ((value - low) / grid).fract() == 0.0),
-                "{name}"
-            );
+            let high = low + (values - 1) as f64 * grid;
+            let samples = samples(low as f32, high as f32, grid as f32);
+            let mut steps = samples.iter().map(|value| (value - low) / grid);
+            assert!(steps.all(|step| step.fract() == 0.0), "{name}");
             assert_alike(name, &by_value(low, grid, values, &samples));
         }
     }
@@ -285,25 +278,20 @@ mod tests {
     #[test]
     fn a_range_is_sampled_evenly_one_bound_exponentially_and_none_normally() {
         let infinity = f32::INFINITY;
-        assert_alike(
-            "-2 to 3",
-            &by_part(50, &samples(-2.0, 3.0, 0.0), |x| (x + 2.0) / 5.0),
-        );
         let widest = f64::from(f32::MAX);
-        assert_alike(
-            "all floats",
-            &by_part(50, &samples(f32::MIN, f32::MAX, 0.0), |x| {
+        type Distribution = fn(f64, f64) -> f64;
+        let spaces: [(&str, f32, f32, Distribution); 4] = [
+            ("-2 to 3", -2.0, 3.0, |x, _| (x + 2.0) / 5.0),
+            ("all floats", f32::MIN, f32::MAX, |x, widest| {
                 (x / widest + 1.0) / 2.0
             }),
-        );
-        assert_alike(
-            "from 1",
-            &by_part(50, &samples(1.0, infinity, 0.0), |x| 1.0 - (1.0 - x).exp()),
-        );
-        assert_alike(
-            "to 1",
-            &by_part(50, &samples(-infinity, 1.0, 0.0), |x| (x - 1.0).exp()),
-        );
+            ("from 1", 1.0, infinity, |x, _| 1.0 - (1.0 - x).exp()),
+            ("to 1", -infinity, 1.0, |x, _| (x - 1.0).exp()),
+        ];
+        for (name, low, high, distribution) in spaces {
+            let samples = samples(low, high, 0.0);
+            assert_alike(name, &by_part(50, &samples, |x| distribution(x, widest)));
+        }
         // The quartiles of the normal distribution, at 0 and ±0.67449, divide it into four parts.
         let quartile = |x: f64| {
             [-0.674_489_750_196, 0.0, 0.674_489_750_196]
@@ -325,17 +313,11 @@ mod tests {
             (3.0, f32::INFINITY),
             (f32::NEG_INFINITY, 3.0),
         ] {
-            let samples = samples(low, high, 1.0);
-            assert!(
-                samples
-                    .iter()
-                    .all(|value| value.is_finite() && value.fract() == 0.0)
-            );
-            assert!(
-                samples
-                    .iter()
-                    .all(|value| *value >= f64::from(low) && *value <= f64::from(high))
-            );
+            let range = f64::from(low)..=f64::from(high);
+            for value in samples(low, high, 1.0) {
+                assert!(value.is_finite() && value.fract() == 0.0, "{value}");
+                assert!(range.contains(&value), "{value}");
+            }
         }
     }
 
@@ -354,14 +336,9 @@ mod tests {
                 episode: 3,
                 seed: 99,
             }]);
-            (0..5)
-                .map(|_| {
-                    let rows: Vec<_> = (0..=others)
-                        .map(|index| row(env + index, observation()))
-                        .collect();
-                    policy.act(&rows).unwrap().remove(0)
-                })
-                .collect::<Vec<_>>()
+            let rows = (0..=others).map(|index| row(env + index, observation()));
+            let rows: Vec<_> = rows.collect();
+            [(); 5].map(|()| policy.act(&rows).unwrap().remove(0))
         };
         assert_eq!(actions(0, 0), actions(7, 3));
         assert!(actions(0, 0).windows(2).all(|pair| pair[0] != pair[1]));

@@ -234,39 +234,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_chunk_is_not_longer_than_the_horizon() {
-        assert_eq!(
-            refusal(
-                "scripted",
-                json!({"action_horizon": 4, "action_chunk_length": 5})
-            ),
-            "`policy_config_dict.action_chunk_length` is 5, expected at most the action_horizon 4"
-        );
-    }
-
-    #[test]
-    fn a_field_that_nobody_reads_is_refused() {
-        assert!(
-            refusal("zero_action", json!({"chunk": 5})).contains("`policy_config_dict.chunk` is 5")
-        );
-        assert!(refusal("replay_action", json!({})).contains("replay_file_path` is missing"));
-        assert!(refusal("pi0", json!({})).contains("unknown policy_type `pi0`"));
-    }
-
-    #[test]
-    fn a_replay_is_not_cut_into_chunks() {
-        let config = json!({"replay_file_path": "/nowhere", "action_chunk_length": 2});
-        assert!(
-            refusal("replay_action", config)
-                .contains("`policy_config_dict.action_chunk_length` is 2, but")
-        );
-    }
-
-    #[test]
-    fn what_arena_gives_to_every_policy_is_accepted() {
-        let Value::Object(config) = json!({"policy_device": "cuda:0", "num_envs": 4}) else {
-            panic!()
-        };
-        assert!(made("zero_action", &config).is_ok());
+    fn settings_that_cannot_be_are_refused_by_name() {
+        rig::cases::check("src/policy/settings.txt", |given| {
+            let (policy, config) = given.split_once(' ').unwrap();
+            let checked = check(policy, &serde_json::from_str(config).unwrap());
+            checked.map_or_else(|err| err.to_string(), |()| "taken".to_owned())
+        });
     }
 }

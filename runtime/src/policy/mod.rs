@@ -227,7 +227,26 @@ mod graphs_testing;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::env::ActionSpec;
+    use crate::env::{ActionSpec, CameraSpec, Frame};
+
+    /// Returns the table-top of [`env_spec`] with cameras of this height and width.
+    pub(crate) fn env_with(cameras: &[&str], [height, width]: [u32; 2]) -> EnvSpec {
+        let camera = |name: &&str| CameraSpec {
+            name: (*name).to_owned(),
+            height,
+            width,
+        };
+        EnvSpec {
+            cameras: cameras.iter().map(camera).collect(),
+            ..env_spec()
+        }
+    }
+
+    /// Returns a picture of one grey.
+    pub(crate) fn frame([height, width]: [u32; 2], level: u8) -> Frame {
+        let rgb = vec![level; (height * width * 3) as usize].into();
+        Frame { height, width, rgb }
+    }
 
     /// Returns an empty observation.
     pub(crate) fn observation() -> Observation {

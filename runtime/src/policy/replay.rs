@@ -232,21 +232,13 @@ mod tests {
     fn dataset(dir: &tempfile::TempDir, shape: (usize, usize)) -> std::path::PathBuf {
         let path = dir.path().join("dataset.hdf5");
         let data = File::create(&path).unwrap().create_group("data").unwrap();
-        for number in [0, 2, 10] {
+        for number in [0u8, 2, 10] {
             let demo = data.create_group(&format!("demo_{number}")).unwrap();
-            let actions = demo
-                .new_dataset::<f32>()
-                .shape(shape)
-                .create("actions")
-                .unwrap();
-            actions
-                .write_raw(&vec![number as f32; shape.0 * shape.1])
-                .unwrap();
-            demo.new_attr::<i64>()
-                .create("seed")
-                .unwrap()
-                .write_scalar(&(100 + number as i64))
-                .unwrap();
+            let actions = demo.new_dataset::<f32>().shape(shape).create("actions");
+            let values = vec![number as f32; shape.0 * shape.1];
+            actions.unwrap().write_raw(&values).unwrap();
+            let seed = demo.new_attr::<i64>().create("seed").unwrap();
+            seed.write_scalar(&(100 + i64::from(number))).unwrap();
         }
         path
     }
@@ -255,16 +247,10 @@ mod tests {
     fn demonstrations_are_replayed_in_the_order_of_their_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let mut policy = ReplayAction::open(&dataset(&dir, (4, 7)), None, &env_spec()).unwrap();
-        assert_eq!(
-            (policy.spec().num_episodes, policy.spec().action_horizon),
-            (Some(3), 4)
-        );
-        assert_eq!(
-            (0..3)
-                .map(|episode| policy.episode_seed(episode))
-                .collect::<Vec<_>>(),
-            [Some(100), Some(102), Some(110)]
-        );
+        let spec = policy.spec();
+        assert_eq!((spec.num_episodes, spec.action_horizon), (Some(3), 4));
+        let seeds = [0, 1, 2].map(|episode| policy.episode_seed(episode).unwrap());
+        assert_eq!(seeds, [100, 102, 110]);
         policy.reset(&[EpisodeReset {
             env: EnvIndex(0),
             episode: 2,
@@ -282,20 +268,20 @@ mod tests {
     #[test]
     fn what_cannot_be_replayed_is_refused_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let text = |path: &Path, only| {
-            ReplayAction::open(path, only, &env_spec())
-                .unwrap_err()
-                .to_string()
-        };
-        assert!(text(Path::new("/nowhere"), None).contains("`/nowhere`, which is not a file"));
         let path = dataset(&dir, (4, 3));
-        assert!(
-            text(&path, None).contains(
-                "demo_0 has actions of shape [4, 3], expected actions of shape (steps, 7)"
-            )
+        let refuses = |path: &Path, only, reason: &str| {
+            let refused = ReplayAction::open(path, only, &env_spec()).unwrap_err();
+            assert!(refused.to_string().contains(reason), "{refused}");
+        };
+        refuses(
+            Path::new("/nowhere"),
+            None,
+            "`/nowhere`, which is not a file",
         );
-        assert!(text(&path, Some("demo_5")).contains("expected data/demo_5"));
+        let shape = "demo_0 has actions of shape [4, 3], expected actions of shape (steps, 7)";
+        refuses(&path, None, shape);
+        refuses(&path, Some("demo_5"), "expected data/demo_5");
         std::fs::write(&path, b"not hdf5").unwrap();
-        assert!(text(&path, None).contains("an HDF5 file with"));
+        refuses(&path, None, "an HDF5 file with");
     }
 }

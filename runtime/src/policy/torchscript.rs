@@ -349,21 +349,13 @@ fn words(err: &tch::TchError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::{CameraSpec, Frame, Observation};
-    use crate::policy::tests::{chunks, env_spec, row};
+    use crate::env::Observation;
+    use crate::policy::tests::{chunks, env_with, frame, row};
     use serde_json::json;
     use std::sync::Arc;
 
     fn env() -> EnvSpec {
-        let camera = |name: &str| CameraSpec {
-            name: name.to_owned(),
-            height: 4,
-            width: 4,
-        };
-        EnvSpec {
-            cameras: vec![camera("front"), camera("wrist")],
-            ..env_spec()
-        }
+        env_with(&["front", "wrist"], [4, 4])
     }
 
     /// Writes a module with two actions of 7 components: the mean of the pictures, then the first
@@ -391,22 +383,17 @@ mod tests {
         path
     }
 
-    fn settings(path: &Path) -> ScriptSettings {
+    fn open(path: &Path) -> Result<TorchScript, PolicyError> {
         let config = json!({"model_path": path, "state_keys": ["eef_position"], "max_tokens": 8});
-        let Value::Object(config) = config else {
-            panic!()
-        };
-        ScriptSettings::read(&config).unwrap()
+        let settings = ScriptSettings::read(config.as_object().unwrap()).unwrap();
+        TorchScript::open(&settings, &env(), &mut Checkpoints::new(Device::Cpu))
     }
 
     fn observation(level: u8, x: f32) -> Observation {
-        let frame = || Frame {
-            height: 4,
-            width: 4,
-            rgb: vec![level; 48].into(),
-        };
         let mut observation = Observation::empty();
-        observation.video = [("front".to_owned(), frame()), ("wrist".to_owned(), frame())].into();
+        observation.video = ["front", "wrist"]
+            .map(|name| (name.to_owned(), frame([4, 4], level)))
+            .into();
         observation.state = [("eef_position".to_owned(), vec![x, 0.0, 0.0])].into();
         observation.language = Arc::from("A");
         observation
@@ -415,12 +402,7 @@ mod tests {
     #[test]
     fn a_module_sees_pictures_state_and_tokens() {
         let folder = tempfile::tempdir().unwrap();
-        let mut policy = TorchScript::open(
-            &settings(&module(folder.path(), 7)),
-            &env(),
-            &mut Checkpoints::new(Device::Cpu),
-        )
-        .unwrap();
+        let mut policy = open(&module(folder.path(), 7)).unwrap();
         assert_eq!(policy.spec().action_horizon, 2);
         let (first, second) = (observation(10, 0.5), observation(20, 1.5));
         let chunks = chunks(policy.act(&[row(0, first), row(1, second)]));
@@ -429,33 +411,15 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_another_action_is_refused_with_its_shape() {
+    fn a_module_of_another_action_and_what_is_no_module_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let refusal = TorchScript::open(
-            &settings(&module(folder.path(), 6)),
-            &env(),
-            &mut Checkpoints::new(Device::Cpu),
-        )
-        .err()
-        .unwrap();
+        let path = module(folder.path(), 6);
+        let refusal = || open(&path).err().unwrap().to_string();
         let wanted = "its `forward` gave [1, 2, 6] for one observation, expected [1, horizon, 7] \
             for `push`";
-        assert!(refusal.to_string().ends_with(wanted), "{refusal}");
-    }
-
-    #[test]
-    fn what_is_no_module_is_refused_with_its_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy.pt");
+        assert!(refusal().ends_with(wanted), "{}", refusal());
         std::fs::write(&path, "not a module").unwrap();
-        let refusal =
-            TorchScript::open(&settings(&path), &env(), &mut Checkpoints::new(Device::Cpu))
-                .err()
-                .unwrap()
-                .to_string();
-        assert!(
-            refusal.contains("policy.pt`: ") && !refusal.contains("Exception raised"),
-            "{refusal}"
-        );
+        assert!(refusal().contains("policy.pt`: "), "{}", refusal());
+        assert!(!refusal().contains("Exception raised"), "{}", refusal());
     }
 }

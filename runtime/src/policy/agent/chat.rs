@@ -221,10 +221,8 @@ mod tests {
                             "max_tokens": 7, "top_p": 0.5});
         assert_eq!(body, wanted);
         let body = model().body(&[message(&[])], Some(&schema(true)));
-        assert_eq!(
-            body["response_format"]["json_schema"]["schema"]["required"][3],
-            "executable_plan"
-        );
+        let schema = &body["response_format"]["json_schema"]["schema"];
+        assert_eq!(schema["required"][3], "executable_plan");
     }
 
     #[test]
@@ -232,17 +230,13 @@ mod tests {
         let content = |cameras: &[&str]| {
             model().body(&[message(cameras)], None)["messages"][0]["content"].clone()
         };
-        let image =
-            json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AQ=="}});
-        assert_eq!(
-            content(&["a"]),
-            json!([image, {"type": "text", "text": "go"}])
-        );
-        let named = |name: &str| json!({"type": "text", "text": format!("Camera `{name}`:")});
-        assert_eq!(
-            content(&["a", "b"]),
-            json!([named("a"), image, named("b"), image, {"type": "text", "text": "go"}])
-        );
+        let url = json!({"url": "data:image/png;base64,AQ=="});
+        let image = json!({"type": "image_url", "image_url": url});
+        let text = |text: &str| json!({"type": "text", "text": text});
+        assert_eq!(content(&["a"]), json!([image, text("go")]));
+        let (a, b) = (text("Camera `a`:"), text("Camera `b`:"));
+        let wanted = json!([a, image, b, image, text("go")]);
+        assert_eq!(content(&["a", "b"]), wanted);
     }
 
     #[test]
@@ -261,37 +255,22 @@ mod tests {
             completion_tokens: 2,
             is_cut: true,
         };
-        assert_eq!(
-            Completion::read(body.to_string().as_bytes()).unwrap(),
-            wanted
-        );
-        let silent = json!({"choices": [{"message": {"content": null}}]}).to_string();
-        assert_eq!(
-            Completion::read(silent.as_bytes()).unwrap(),
-            Completion::default()
-        );
+        let read = |body: &Value| Completion::read(body.to_string().as_bytes()).unwrap();
+        assert_eq!(read(&body), wanted);
+        let silent = json!({"choices": [{"message": {"content": null}}]});
+        assert_eq!(read(&silent), Completion::default());
     }
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        assert!(
-            Completion::read(b"<html>")
-                .unwrap_err()
-                .to_string()
-                .starts_with("its answer is not JSON")
-        );
-        assert!(
-            Completion::read(b"{}")
-                .unwrap_err()
-                .to_string()
-                .contains("`choices`")
-        );
-        assert!(
-            Completion::read(br#"{"choices": [{"message": {"content": 3}}]}"#)
-                .unwrap_err()
-                .to_string()
-                .contains("no text")
-        );
+        for (body, reason) in [
+            (&b"<html>"[..], "its answer is not JSON"),
+            (b"{}", "`choices`"),
+            (br#"{"choices": [{"message": {"content": 3}}]}"#, "no text"),
+        ] {
+            let text = Completion::read(body).unwrap_err().to_string();
+            assert!(text.contains(reason), "{text}");
+        }
     }
 
     #[test]

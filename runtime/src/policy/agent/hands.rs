@@ -248,17 +248,10 @@ mod tests {
             action_names: names,
             ..Feedback::default()
         }));
-        assert_eq!(
-            Hands::new(&world(&["a", "b"]), None).unwrap().names(&first),
-            ["x", "y", "z"]
-        );
+        let hands = |given| Hands::new(&world(&["a", "b"]), given).unwrap();
+        assert_eq!(hands(None).names(&first), ["x", "y", "z"]);
         let given = ["left".to_owned()];
-        assert_eq!(
-            Hands::new(&world(&["a", "b"]), Some(&given))
-                .unwrap()
-                .names(&first),
-            ["left"]
-        );
+        assert_eq!(hands(Some(&given)).names(&first), ["left"]);
     }
 
     #[test]
@@ -287,20 +280,31 @@ mod tests {
 
     #[test]
     fn actions_without_names_and_names_without_actions_are_refused() {
-        let text = refusal(&world(&[]), None);
-        assert!(
-            text.starts_with("`policy_config_dict.actions` is missing, expected a list of names"),
-            "{text}"
-        );
-        assert!(
-            refusal(&world(&[]), Some(&["a", "b", "c", "d"]))
-                .contains("a list of 4, but environment `gym:x` has 3")
-        );
-        assert!(refusal(&env_spec(), Some(&["a"])).contains("has no Discrete action space"));
         let arm = EnvSpec {
             name: "gym:arm".to_owned(),
             ..env_spec()
         };
-        assert!(refusal(&arm, None).contains("environment `gym:arm` has an action of 7 numbers"));
+        let four = Some(&["a", "b", "c", "d"][..]);
+        for (env, given, reason) in [
+            (
+                world(&[]),
+                None,
+                "`policy_config_dict.actions` is missing, expected a list of names",
+            ),
+            (
+                world(&[]),
+                four,
+                "a list of 4, but environment `gym:x` has 3",
+            ),
+            (env_spec(), Some(&["a"][..]), "has no Discrete action space"),
+            (
+                arm,
+                None,
+                "environment `gym:arm` has an action of 7 numbers",
+            ),
+        ] {
+            let text = refusal(&env, given);
+            assert!(text.contains(reason), "{text}");
+        }
     }
 }

@@ -44,6 +44,7 @@ impl PngPicture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::tests::frame;
 
     #[test]
     fn a_picture_comes_out_as_it_went_in() {
@@ -71,16 +72,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_picture_are_refused() {
-        let frame = Frame {
-            height: 2,
-            width: 3,
-            rgb: vec![0; 5].into(),
-        };
-        assert!(
-            PngPicture::new("front", &frame)
-                .unwrap_err()
-                .to_string()
-                .contains("camera `front`")
-        );
+        let mut frame = frame([2, 3], 0);
+        frame.rgb.truncate(5);
+        let refused = PngPicture::new("front", &frame).unwrap_err();
+        assert!(refused.to_string().contains("camera `front`"));
     }
 }

@@ -125,10 +125,8 @@ mod tests {
     fn actions_stand_with_their_numbers_in_what_does_not_change() {
         let names = names();
         let system = prompt(&names, &[]).system();
-        assert!(
-            system.ends_with("\naction id 0: move behind the puck\naction id 1: push the puck\n"),
-            "{system}"
-        );
+        let actions = "\naction id 0: move behind the puck\naction id 1: push the puck\n";
+        assert!(system.ends_with(actions), "{system}");
         let own = PlannerPrompt {
             role: Some("Be quick.\n"),
             ..prompt(&names, &[])
@@ -147,18 +145,16 @@ mod tests {
         };
         let one = [failed.clone()];
         let user = prompt(&names, &one).user();
-        assert!(
-            user.contains(
-                "step 0: action id 1, push the puck: failed. The hand is not behind the puck.\n"
-            ),
-            "{user}"
-        );
+        let step = "step 0: action id 1, push the puck: failed. The hand is not behind the puck.\n";
+        assert!(user.contains(step), "{user}");
         assert!(user.contains("from 0 to 1."));
         let many = vec![failed; 63];
         let user = prompt(&names, &many).user();
         assert!(
-            user.contains("(the first 3 are left out)\nstep 3: ") && !user.contains("step 2: ")
+            user.contains("(the first 3 are left out)\nstep 3: "),
+            "{user}"
         );
+        assert!(!user.contains("step 2: "), "{user}");
     }
 
     #[test]
@@ -171,13 +167,10 @@ mod tests {
         .user();
         assert!(user.contains("It could not be used: action_id 9 is not one of 0 to 1.\n"));
         assert!(!prompt(&names, &[]).user().contains("Your last answer"));
-        assert!(
-            !PlannerPrompt {
-                sees: false,
-                ..prompt(&names, &[])
-            }
-            .user()
-            .contains("visual_state")
-        );
+        let blind = PlannerPrompt {
+            sees: false,
+            ..prompt(&names, &[])
+        };
+        assert!(!blind.user().contains("visual_state"));
     }
 }

@@ -399,15 +399,12 @@ mod tests {
 
     #[test]
     fn this_machine_is_known_by_its_names() {
-        assert!(
-            [
-                "http://localhost:8000/v1",
-                "http://127.0.0.1/v1",
-                "https://[::1]:1"
-            ]
-            .into_iter()
-            .all(is_local)
-        );
+        let own = [
+            "http://localhost:8000/v1",
+            "http://127.0.0.1/v1",
+            "https://[::1]:1",
+        ];
+        assert!(own.into_iter().all(is_local));
         assert!(!is_local("https://api.openai.com/v1"));
     }
 
@@ -419,15 +416,14 @@ mod tests {
                 .body(())
                 .unwrap()
         };
-        assert_eq!(retry_after(&response("2")), Some(Duration::from_secs(2)));
-        assert_eq!(
-            retry_after(&response("0.5")),
-            Some(Duration::from_millis(500))
-        );
-        assert_eq!(
-            retry_after(&response("Wed, 21 Oct 2026 07:28:00 GMT")),
-            None
-        );
-        assert_eq!(retry_after(&response("-3")), None);
+        for (value, millis) in [
+            ("2", Some(2000)),
+            ("0.5", Some(500)),
+            ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+            ("-3", None),
+        ] {
+            let wanted = millis.map(Duration::from_millis);
+            assert_eq!(retry_after(&response(value)), wanted, "{value}");
+        }
     }
 }

@@ -43,6 +43,10 @@ fn batches() -> (Batches, Receiver<String>) {
     )
 }
 
+fn shortage(count: u64, batch: Option<usize>) -> Shortage {
+    Shortage { count, batch }
+}
+
 fn answers(parts: Vec<InferredRows<usize, Vec<usize>>>) -> Vec<usize> {
     parts
         .into_iter()
@@ -54,27 +58,17 @@ fn answers(parts: Vec<InferredRows<usize, Vec<usize>>>) -> Vec<usize> {
 fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
     let (device, (batches, heard)) = (Small::new(2), batches());
     let rows: Vec<usize> = (0..8).collect();
-    assert_eq!(
-        answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))),
-        [0, 10, 20, 30, 40, 50, 60, 70]
-    );
+    let infer = |rows: &[usize]| device.infer(rows);
+    let found = answers(batches.split(&rows, usize::MAX, infer));
+    assert_eq!(found, [0, 10, 20, 30, 40, 50, 60, 70]);
     assert_eq!(*device.asked.borrow(), [8, 4, 2, 2, 2, 2]);
-    assert_eq!(
-        batches.shortage(),
-        Shortage {
-            count: 2,
-            batch: Some(2)
-        }
-    );
+    assert_eq!(batches.shortage(), shortage(2, Some(2)));
     let said: Vec<_> = heard.try_iter().collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].starts_with(
         "out of memory with 8 rows in one inference: at most 2 from now on; --max-batch 2 "
     ));
-    assert_eq!(
-        answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))).len(),
-        8
-    );
+    assert_eq!(answers(batches.split(&rows, usize::MAX, infer)).len(), 8);
     assert_eq!(batches.shortage().count, 2, "it is remembered");
 }
 
@@ -83,17 +77,8 @@ fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
     let mut ladders = Ladders::new(Device::Cpu, Lifeline::alone());
     let (device, first) = (Small::new(1), ladders.batches(Path::new("a")));
     first.split(&[0, 1], 2, |rows| device.infer(rows));
-    assert_eq!(
-        ladders.batches(Path::new("a")).shortage(),
-        Shortage {
-            count: 0,
-            batch: Some(1)
-        }
-    );
-    assert_eq!(
-        ladders.batches(Path::new("b")).shortage(),
-        Shortage::default()
-    );
+    let [same, other] = ["a", "b"].map(|path| ladders.batches(Path::new(path)).shortage());
+    assert_eq!((same, other), (shortage(0, Some(1)), Shortage::default()));
 }
 
 #[test]
@@ -102,22 +87,15 @@ fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
     let parts = batches.split(&[7], 1, |rows| device.infer(rows));
     let text = parts[0].result.as_ref().unwrap_err().to_string();
     assert!(
-        text.starts_with("out of memory: not even one row fits") && text.contains("num_envs"),
+        text.starts_with("out of memory: not even one row fits"),
         "{text}"
     );
-    assert!(
-        text.contains("--gpu-memory") && text.contains("can't allocate memory"),
-        "{text}"
-    );
+    for word in ["num_envs", "--gpu-memory", "can't allocate memory"] {
+        assert!(text.contains(word), "{text}");
+    }
     assert_eq!(*device.asked.borrow(), [1, 1]);
-    assert_eq!(
-        batches.shortage(),
-        Shortage {
-            count: 2,
-            batch: Some(0)
-        },
-        "and not: at most one"
-    );
+    let none = shortage(2, Some(0));
+    assert_eq!(batches.shortage(), none, "and not: at most one");
 }
 
 #[test]
@@ -133,16 +111,8 @@ fn a_shortage_that_passes_costs_nothing_but_a_try() {
         }
     };
     assert_eq!(answers(batches.split(&[3, 4], 1, infer)), [30, 40]);
-    assert_eq!(
-        (batches.shortage(), heard.try_iter().count()),
-        (
-            Shortage {
-                count: 1,
-                batch: None
-            },
-            0
-        )
-    );
+    assert_eq!(batches.shortage(), shortage(1, None));
+    assert_eq!(heard.try_iter().count(), 0);
 }
 
 #[test]

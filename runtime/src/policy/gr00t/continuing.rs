@@ -102,24 +102,16 @@ mod tests {
     use serde_json::{Value, json};
     use tch::Device;
 
-    use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
-    use crate::policy::tests::{chunks, env_spec};
+    use crate::env::{EnvIndex, EnvSpec, Observation};
+    use crate::policy::tests::{chunks, env_with, frame};
     use crate::policy::{
         Checkpoints, Chunk, Continuation, EpisodeReset, Lifeline, Policy, PolicyRow, RowNoise, make,
     };
 
-    const EDGE: u32 = 96;
+    const SIZE: [u32; 2] = [96, 96];
 
     fn env() -> EnvSpec {
-        let camera = |name: &str| CameraSpec {
-            name: name.to_owned(),
-            height: EDGE,
-            width: EDGE,
-        };
-        let mut env = EnvSpec {
-            cameras: ["front", "wrist"].map(camera).to_vec(),
-            ..env_spec()
-        };
+        let mut env = env_with(&["front", "wrist"], SIZE);
         // The demo's policy was trained with both fingers.
         for (name, width) in &mut env.state {
             if name == "gripper_position" {
@@ -157,12 +149,7 @@ mod tests {
                 .insert(key, vec![f32::from(level) / 500.0; width]);
         }
         for camera in env().cameras {
-            let frame = Frame {
-                height: EDGE,
-                width: EDGE,
-                rgb: vec![level; (EDGE * EDGE * 3) as usize].into(),
-            };
-            seen.video.insert(camera.name, frame);
+            seen.video.insert(camera.name, frame(SIZE, level));
         }
         seen.language = "reach".into();
         PolicyRow {

@@ -208,37 +208,33 @@ mod tests {
     }
 
     #[test]
-    fn a_joint_that_the_state_lacks_is_named() {
+    fn files_that_do_not_fit_are_refused_by_the_joint() {
         let action = "joints: {a: 0}";
-        assert!(
-            read(GROUPS, "joints: {a: 0, b: 1}", action)
-                .unwrap_err()
-                .contains("joint c is missing")
-        );
-        assert!(
-            read(GROUPS, "joints: {a: -1}", action)
-                .unwrap_err()
-                .contains("joint a is -1, expected an index below")
-        );
-        assert!(
-            read("joints: {arm: a}", action, action)
-                .unwrap_err()
-                .contains("group arm is \"a\", expected a list")
-        );
-        assert!(
-            read("arm: []", action, action)
-                .unwrap_err()
-                .contains("expected a map `joints`")
-        );
-    }
-
-    #[test]
-    fn all_files_are_given_or_none() {
+        for (policy, state, action, reason) in [
+            (GROUPS, "joints: {a: 0, b: 1}", action, "joint c is missing"),
+            (
+                GROUPS,
+                "joints: {a: -1}",
+                action,
+                "joint a is -1, expected an index below",
+            ),
+            (
+                "joints: {arm: a}",
+                action,
+                action,
+                "group arm is \"a\", expected a list",
+            ),
+            ("arm: []", action, action, "expected a map `joints`"),
+            (
+                GROUPS,
+                "",
+                GROUPS,
+                "state_joints_config_path` is missing, expected all three",
+            ),
+        ] {
+            let text = read(policy, state, action).unwrap_err();
+            assert!(text.contains(reason), "{text}");
+        }
         assert_eq!(read("", "", ""), Ok(None));
-        assert!(
-            read(GROUPS, "", GROUPS)
-                .unwrap_err()
-                .contains("state_joints_config_path` is missing, expected all three")
-        );
     }
 }

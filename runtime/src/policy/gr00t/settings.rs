@@ -129,11 +129,8 @@ mod tests {
     use serde_json::json;
     use std::fs;
 
-    fn read(config: Value) -> Result<Gr00tSettings, PolicyError> {
-        let Value::Object(config) = config else {
-            panic!("an object is meant")
-        };
-        Gr00tSettings::read(&config)
+    fn read(config: &Value) -> Result<Gr00tSettings, PolicyError> {
+        Gr00tSettings::read(config.as_object().unwrap())
     }
 
     #[test]
@@ -156,7 +153,7 @@ mod tests {
                     action_joints_config_path: state_joints.yaml\nstate_joints_config_path: state_joints.yaml\n";
         write("policy.yaml", yaml);
         let settings = read(
-            json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
+            &json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
                                    "policy_device": "cuda:0", "action_chunk_length": 8}),
         )
         .unwrap();
@@ -174,35 +171,5 @@ mod tests {
             Some(&["robot_pov_cam_rgb".to_owned()][..])
         );
         assert!(settings.joints.is_some());
-    }
-
-    #[test]
-    fn a_model_that_is_not_there_is_refused_with_the_way_to_get_it() {
-        let refusal = |path: &str| read(json!({ "model_path": path })).unwrap_err().to_string();
-        assert!(refusal("nvidia/GR00T-N0").ends_with("`hf download nvidia/GR00T-N0` downloads it"));
-        assert!(
-            refusal("/nowhere/at/all")
-                .ends_with("which is not a folder, expected the folder of a checkpoint")
-        );
-        assert!(
-            read(json!({}))
-                .unwrap_err()
-                .to_string()
-                .starts_with("`policy_config_dict.model_path` is missing")
-        );
-    }
-
-    #[test]
-    fn a_chunk_is_not_longer_than_the_horizon_of_the_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let refusal = read(
-            json!({"model_path": folder.path(), "action_horizon": 4, "action_chunk_length": 8}),
-        );
-        assert!(
-            refusal
-                .unwrap_err()
-                .to_string()
-                .ends_with("is 8, expected at most the action_horizon 4")
-        );
     }
 }

@@ -319,8 +319,7 @@ fn mismatch(env: &EnvSpec, wanted: String, found: String) -> PolicyError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::CameraSpec;
-    use crate::policy::tests::env_spec;
+    use crate::policy::tests::env_with;
 
     fn named(pairs: &[(&str, usize)]) -> Vec<(String, usize)> {
         pairs
@@ -342,15 +341,7 @@ mod tests {
     }
 
     fn env() -> EnvSpec {
-        let camera = |name: &str| CameraSpec {
-            name: name.to_owned(),
-            height: 8,
-            width: 8,
-        };
-        EnvSpec {
-            cameras: vec![camera("front"), camera("wrist")],
-            ..env_spec()
-        }
+        env_with(&["front", "wrist"], [8, 8])
     }
 
     fn refusal(keys: &CheckpointKeys, cameras: Option<&[String]>) -> String {
@@ -381,20 +372,33 @@ mod tests {
 
     #[test]
     fn both_sides_are_named_where_they_do_not_fit() {
-        assert!(
-            refusal(&keys(&[("eef_position", 4)], &[("pose", 7)]), None)
-                .contains("needs state eef_position [4]")
-        );
-        let text = refusal(&keys(&[], &[("pose", 8)]), None);
-        assert!(
-            text.contains("an action of 8 numbers (pose [8])") && text.contains("one of 7 (dx, dy"),
-            "{text}"
-        );
-        let text = refusal(&keys(&[], &[("pose", 7)]), Some(&["top".to_owned()]));
-        assert!(
-            text.contains("1 cameras (front) as pov_cam_name_sim top")
-                && text.ends_with("cameras front, wrist")
-        );
+        let top = ["top".to_owned()];
+        for (keys, cameras, reason) in [
+            (
+                keys(&[("eef_position", 4)], &[("pose", 7)]),
+                None,
+                "needs state eef_position [4]",
+            ),
+            (
+                keys(&[], &[("pose", 8)]),
+                None,
+                "an action of 8 numbers (pose [8])",
+            ),
+            (keys(&[], &[("pose", 8)]), None, "one of 7 (dx, dy"),
+            (
+                keys(&[], &[("pose", 7)]),
+                Some(&top[..]),
+                "1 cameras (front) as pov_cam_name_sim top",
+            ),
+            (
+                keys(&[], &[("pose", 7)]),
+                Some(&top),
+                "cameras front, wrist",
+            ),
+        ] {
+            let text = refusal(&keys, cameras);
+            assert!(text.contains(reason), "{text}");
+        }
     }
 
     #[test]

@@ -207,18 +207,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::env::{ActionSpec, CameraSpec, Observation};
-    use crate::policy::tests::env_spec;
+    use crate::env::{ActionSpec, Observation};
+    use crate::policy::tests::env_with;
 
     fn env(cameras: &[&str], states: &[(&str, usize)], action_dim: usize) -> EnvSpec {
-        let camera = |name: &&str| CameraSpec {
-            name: (*name).to_owned(),
-            height: 8,
-            width: 8,
-        };
         let names = (0..action_dim).map(|index| format!("a{index}")).collect();
         EnvSpec {
-            cameras: cameras.iter().map(camera).collect(),
             state: states
                 .iter()
                 .map(|(name, length)| ((*name).to_owned(), *length))
@@ -229,7 +223,7 @@ mod tests {
                 high: vec![1.0; action_dim],
                 grid: Vec::new(),
             },
-            ..env_spec()
+            ..env_with(cameras, [8, 8])
         }
     }
 
@@ -259,45 +253,24 @@ mod tests {
     #[test]
     fn arenas_droid_is_known_by_its_names() {
         let sources = adapter(&DROID, &arena(), Value::Null).unwrap();
-        let camera = |key: &str, name: &str| (key.to_owned(), InputSource::Camera(name.to_owned()));
-        assert_eq!(
-            sources,
-            [
-                camera("observation/exterior_image_1_left", "external_camera_rgb"),
-                camera("observation/wrist_image_left", "wrist_camera_rgb"),
-                (
-                    "observation/joint_position".to_owned(),
-                    states(&["joint_pos"])
-                ),
-                (
-                    "observation/gripper_position".to_owned(),
-                    states(&["gripper_pos"])
-                ),
-            ]
-        );
+        let camera = |name: &str| InputSource::Camera(name.to_owned());
+        let wanted = [
+            ("exterior_image_1_left", camera("external_camera_rgb")),
+            ("wrist_image_left", camera("wrist_camera_rgb")),
+            ("joint_position", states(&["joint_pos"])),
+            ("gripper_position", states(&["gripper_pos"])),
+        ];
+        let wanted = wanted.map(|(key, source)| (format!("observation/{key}"), source));
+        assert_eq!(sources, wanted);
     }
 
     #[test]
     fn liberos_state_is_put_together() {
-        let state = [
-            ("x", 1),
-            ("y", 1),
-            ("z", 1),
-            ("roll", 1),
-            ("pitch", 1),
-            ("yaw", 1),
-            ("gripper", 2),
-        ];
-        let sources = adapter(
-            &LIBERO,
-            &env(&["image", "wrist_image"], &state, 7),
-            Value::Null,
-        )
-        .unwrap();
-        assert_eq!(
-            sources[2].1,
-            states(&["x", "y", "z", "roll", "pitch", "yaw", "gripper"])
-        );
+        let names = ["x", "y", "z", "roll", "pitch", "yaw", "gripper"];
+        let lengths = names.map(|name| (name, if name == "gripper" { 2 } else { 1 }));
+        let env = env(&["image", "wrist_image"], &lengths, 7);
+        let sources = adapter(&LIBERO, &env, Value::Null).unwrap();
+        assert_eq!(sources[2].1, states(&names));
         let mut observation = Observation::empty();
         observation.state.insert("a".to_owned(), vec![1.0, 2.0]);
         observation.state.insert("b".to_owned(), vec![3.0]);
@@ -326,41 +299,46 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_with_both_sides() {
-        let refusal = |env: &EnvSpec, mapping: Value| adapter(&DROID, env, mapping).unwrap_err();
-        let text = refusal(&env(&["front"], &[], 8), Value::Null);
-        assert!(
-            text.contains(
-                "needs camera exterior_image_1_left or external_camera_rgb for observation/ext"
+        let both = ["wrist_camera_rgb", "external_camera_rgb"];
+        let short = env(&both, &[("joint_pos", 6)], 8);
+        let other_action = EnvSpec {
+            action: env(&[], &[], 7).action,
+            ..arena()
+        };
+        for (env, mapping, reason) in [
+            (
+                env(&["front"], &[], 8),
+                Value::Null,
+                "needs camera exterior_image_1_left or external_camera_rgb for observation/ext",
             ),
-            "{text}"
-        );
-        assert!(text.contains("has cameras front; states "), "{text}");
-        let short = env(
-            &["wrist_camera_rgb", "external_camera_rgb"],
-            &[("joint_pos", 6)],
-            8,
-        );
-        assert!(
-            refusal(&short, Value::Null).contains("needs state joint_position or joint_pos [7]")
-        );
-        let text = refusal(
-            &EnvSpec {
-                action: env(&[], &[], 7).action,
-                ..arena()
-            },
-            Value::Null,
-        );
-        assert!(
-            text.contains("an action of 8 numbers for openpi_embodiment_adapter droid"),
-            "{text}"
-        );
-        assert!(
-            refusal(&arena(), json!({"observation/x": "nowhere"}))
-                .contains("needs nowhere for observation/x")
-        );
-        assert!(
-            refusal(&arena(), json!({"observation/x": 3}))
-                .contains("observation_mapping.observation/x` is 3, expected")
-        );
+            (
+                env(&["front"], &[], 8),
+                Value::Null,
+                "has cameras front; states ",
+            ),
+            (
+                short,
+                Value::Null,
+                "needs state joint_position or joint_pos [7]",
+            ),
+            (
+                other_action,
+                Value::Null,
+                "an action of 8 numbers for openpi_embodiment_adapter droid",
+            ),
+            (
+                arena(),
+                json!({"observation/x": "nowhere"}),
+                "needs nowhere for observation/x",
+            ),
+            (
+                arena(),
+                json!({"observation/x": 3}),
+                "observation_mapping.observation/x` is 3, expected",
+            ),
+        ] {
+            let text = adapter(&DROID, &env, mapping).unwrap_err();
+            assert!(text.contains(reason), "{text}");
+        }
     }
 }

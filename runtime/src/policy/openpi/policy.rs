@@ -243,25 +243,27 @@ mod tests {
 
     #[test]
     fn an_answer_that_does_not_fit_is_refused_with_both_sides() {
-        let refusal = |bytes: Bytes| chunk(&bytes, 3, 2).unwrap_err().to_string();
-        assert_eq!(
-            refusal(actions(&[2, 2])),
-            "its actions are [2, 2], expected [3 or more, 2]"
-        );
-        assert_eq!(
-            refusal(actions(&[4, 8])),
-            "its actions are [4, 8], expected [3 or more, 2]"
-        );
-        assert_eq!(
-            refusal(actions(&[1, 4, 2])),
-            "its actions are [1, 4, 2], expected [3 or more, 2]"
-        );
-        assert_eq!(
-            refusal(answer(&Value::map([("action", Value::Nil)]))),
-            "its answer has no array `actions`"
-        );
         let error = answer(&Value::map([("error", "no such key".into())]));
-        assert_eq!(refusal(error), "it answers with the error `no such key`");
-        assert!(refusal(Bytes::from_static(b"{}")).starts_with("its answer cannot be read: "));
+        let nothing = answer(&Value::map([("action", Value::Nil)]));
+        for (answer, reason) in [
+            (
+                actions(&[2, 2]),
+                "its actions are [2, 2], expected [3 or more, 2]",
+            ),
+            (
+                actions(&[4, 8]),
+                "its actions are [4, 8], expected [3 or more, 2]",
+            ),
+            (
+                actions(&[1, 4, 2]),
+                "its actions are [1, 4, 2], expected [3 or more, 2]",
+            ),
+            (nothing, "its answer has no array `actions`"),
+            (error, "it answers with the error `no such key`"),
+            (Bytes::from_static(b"{}"), "its answer cannot be read: "),
+        ] {
+            let text = chunk(&answer, 3, 2).unwrap_err().to_string();
+            assert!(text.starts_with(reason), "{text}");
+        }
     }
 }

@@ -314,25 +314,20 @@ mod tests {
 
     use super::*;
 
-    fn read(config: Value) -> Result<PolicyServer, String> {
-        let Value::Object(config) = config else {
-            panic!("an object is meant")
-        };
+    fn read(config: &Value) -> PolicyServer {
         let defaults = Defaults {
             scheme: "ws",
             port: 8000,
             timeout: Duration::from_secs(7),
         };
-        PolicyServer::read(
-            &mut SettingsReader::new(PolicyType::Pi0Remote, &config),
-            defaults,
-        )
-        .map_err(|err| err.to_string())
+        let config = config.as_object().unwrap();
+        let mut fields = SettingsReader::new(PolicyType::Pi0Remote, config);
+        PolicyServer::read(&mut fields, defaults).unwrap()
     }
 
     #[test]
     fn a_reason_as_long_as_an_answer_is_cut() {
-        let server = read(json!({})).unwrap();
+        let server = read(&json!({}));
         let text = server.error("é".repeat(1 << 20)).to_string();
         assert!(
             text.ends_with("éé…") && text.len() < 5000,
@@ -343,14 +338,13 @@ mod tests {
 
     #[test]
     fn a_server_is_where_the_settings_say() {
-        let server = read(json!({})).unwrap();
+        let server = read(&json!({}));
         assert_eq!(
             (server.to_string().as_str(), server.timeout.as_secs()),
             ("ws://localhost:8000", 7)
         );
         let server =
-            read(json!({"remote_host": "ws://gpu7/", "remote_port": 9, "remote_retry_s": 0.5}))
-                .unwrap();
+            read(&json!({"remote_host": "ws://gpu7/", "remote_port": 9, "remote_retry_s": 0.5}));
         assert_eq!(
             (server.to_string().as_str(), server.retry),
             ("ws://gpu7:9", Duration::from_millis(500))
@@ -365,7 +359,7 @@ mod tests {
             ("wss://lab/pi/0/", "wss://lab:443/pi/0", "wss://lab/pi/0"),
         ];
         for (host, shown, url) in table {
-            let server = read(json!({"remote_host": host})).unwrap();
+            let server = read(&json!({"remote_host": host}));
             assert_eq!(
                 (server.to_string().as_str(), server.url().as_str()),
                 (shown, url)
@@ -373,77 +367,15 @@ mod tests {
             assert_eq!(server.tls.is_some(), host.starts_with("wss"), "{host}");
         }
         assert_eq!(
-            read(json!({"remote_host": "wss://lab", "remote_port": 9}))
-                .unwrap()
-                .to_string(),
+            read(&json!({"remote_host": "wss://lab", "remote_port": 9})).to_string(),
             "wss://lab:9"
         );
     }
 
     #[test]
-    fn what_cannot_be_reached_is_refused() {
-        for host in [
-            "https://gpu7",
-            "ws://",
-            "gpu7/path",
-            "wss://lab/a?token=b",
-            "wss://me@lab",
-            "gpu 7",
-            "gpu7:x",
-            "gpu7:0",
-            "[::1",
-            "[::1]9",
-            "wss://",
-        ] {
-            let text = read(json!({"remote_host": host})).unwrap_err();
-            let wanted =
-                format!("is {host:?}, expected a name or an address, reached by ws:// or wss://");
-            assert!(text.contains(&wanted), "{text}");
-        }
-        assert!(
-            read(json!({"remote_host": "gpu7:9", "remote_port": 8}))
-                .unwrap_err()
-                .ends_with("remote_port` is 8, but remote_host has the port 9")
-        );
-        assert!(
-            read(json!({"remote_ca_file": "ca.pem"}))
-                .unwrap_err()
-                .contains("is \"ca.pem\", but ws:// is not encrypted; write wss://")
-        );
-        assert!(
-            read(json!({"remote_host": ""}))
-                .unwrap_err()
-                .contains("`policy_config_dict.remote_host` is \"\"")
-        );
-        assert!(
-            read(json!({"remote_port": 70000}))
-                .unwrap_err()
-                .contains("is 70000, expected a port from 1 to 65535")
-        );
-        assert!(
-            read(json!({"remote_timeout_s": 0}))
-                .unwrap_err()
-                .contains("is 0, expected more than 0 seconds")
-        );
-        assert!(
-            read(json!({"remote_timeout_s": -1}))
-                .unwrap_err()
-                .contains("is -1, expected a number of seconds")
-        );
-    }
-
-    #[test]
     fn a_token_is_not_shown_and_may_stand_in_the_environment() {
-        assert!(
-            !format!("{:?}", read(json!({"remote_api_token": "s3cret"})).unwrap())
-                .contains("s3cret")
-        );
-        let path = read(json!({"remote_api_token_env": "PATH"})).unwrap().token;
+        assert!(!format!("{:?}", read(&json!({"remote_api_token": "s3cret"}))).contains("s3cret"));
+        let path = read(&json!({"remote_api_token_env": "PATH"})).token;
         assert_eq!(path.map(|token| token.0), std::env::var("PATH").ok());
-        assert!(
-            read(json!({"remote_api_token_env": "RRUN_NO_SUCH"}))
-                .unwrap_err()
-                .contains("no such environment")
-        );
     }
 }

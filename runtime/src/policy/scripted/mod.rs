@@ -419,23 +419,15 @@ mod tests {
     }
 
     #[test]
-    fn reaches() {
-        assert_eq!(successes("reach", 4), 20);
-    }
-
-    #[test]
-    fn pushes() {
-        assert_eq!(successes("push", 4), 20);
-    }
-
-    #[test]
-    fn picks_and_places() {
-        assert_eq!(successes("pick_and_place", 4), 20);
-    }
-
-    #[test]
-    fn whole_chunks_are_good_too() {
-        assert_eq!(successes("pick_and_place", 8), 20);
+    fn the_expert_solves_every_task_and_with_whole_chunks_too() {
+        for (task, taken) in [
+            ("reach", 4),
+            ("push", 4),
+            ("pick_and_place", 4),
+            ("pick_and_place", 8),
+        ] {
+            assert_eq!(successes(task, taken), 20, "{task}");
+        }
     }
 
     #[test]
@@ -463,24 +455,17 @@ mod tests {
     }
 
     #[test]
-    fn other_environments_are_refused_by_name() {
-        let mut spec = env("reach").spec().clone();
-        spec.name = "pusht".to_owned();
-        let refusal = Scripted::new(&spec, 8).err().unwrap().to_string();
-        assert!(
-            refusal.starts_with("policy `scripted` needs one of the tasks"),
-            "{refusal}"
-        );
-    }
-
-    #[test]
-    fn missing_state_is_refused_by_name() {
-        let mut spec = env("push").spec().clone();
-        spec.state.retain(|(name, _)| name != "object_position");
-        let refusal = Scripted::new(&spec, 8).err().unwrap().to_string();
-        assert!(
-            refusal.contains("needs state object_position;"),
-            "{refusal}"
-        );
+    fn another_environment_or_one_without_a_state_is_refused_by_name() {
+        let spec = env("push").spec().clone();
+        let (mut other, mut blind) = (spec.clone(), spec);
+        other.name = "pusht".to_owned();
+        blind.state.retain(|(name, _)| name != "object_position");
+        for (spec, reason) in [
+            (other, "policy `scripted` needs one of the tasks"),
+            (blind, "needs state object_position;"),
+        ] {
+            let refusal = Scripted::new(&spec, 8).err().unwrap().to_string();
+            assert!(refusal.contains(reason), "{refusal}");
+        }
     }
 }

@@ -7,25 +7,19 @@ use serde_json::{Map, Value as Json, json};
 use tungstenite::Message;
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
-use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
+use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::remote::{Lifeline, PolicyServer, Resolver};
-use crate::policy::tests::env_spec;
+use crate::policy::tests::{env_with, frame};
 use crate::policy::vla_eval::answer::chunk;
-use crate::policy::vla_eval::hello::{HelloError, VlaEvalHello};
+use crate::policy::vla_eval::hello::VlaEvalHello;
 use crate::policy::vla_eval::mapping::ObservationMapping;
 use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::{Chunk, EpisodeReset};
 
 fn env() -> EnvSpec {
-    let cameras = ["front", "wrist"].map(|name| CameraSpec {
-        name: name.to_owned(),
-        height: 1,
-        width: 2,
-    });
     EnvSpec {
-        cameras: cameras.into(),
         state: vec![("joints".to_owned(), 2), ("gripper".to_owned(), 1)],
-        ..env_spec()
+        ..env_with(&["front", "wrist"], [1, 2])
     }
 }
 
@@ -36,11 +30,7 @@ fn mapping(given: Json) -> Result<ObservationMapping, String> {
 fn observation() -> Observation {
     let mut observation = Observation::empty();
     for (name, colour) in [("front", 1), ("wrist", 2)] {
-        let frame = Frame {
-            height: 1,
-            width: 2,
-            rgb: vec![colour; 6].into(),
-        };
+        let frame = frame([1, 2], colour);
         observation.video.insert(name.to_owned(), frame);
     }
     let mut state = |name: &str, values| observation.state.insert(name.to_owned(), values);
@@ -84,25 +74,6 @@ fn a_mapping_names_what_is_sent_and_nothing_else_is() {
     assert_eq!(sent.unwrap(), wanted);
 }
 
-#[test]
-fn a_wrong_mapping_is_refused_by_its_entry() {
-    let refusal = |given: Json| mapping(given).unwrap_err();
-    assert_eq!(
-        refusal(json!({"images": "front"})),
-        "`policy_config_dict.observation_mapping.images` is \"front\", expected images/<name>: \
-         camera"
-    );
-    assert_eq!(
-        refusal(json!({"images/a": "joints"})),
-        "`policy_config_dict.observation_mapping.images/a` is \"joints\", expected a camera"
-    );
-    assert!(refusal(json!({"task_description": "joints"})).contains("that of job or environment"));
-    assert!(
-        refusal(json!({"states": "nowhere"}))
-            .starts_with("policy `vla_eval_remote` needs nowhere for states; environment `push`")
-    );
-}
-
 fn hello(more: Json) -> Value {
     let mut hello = json!({"harness_version": "0.8.0", "protocol_version": 1, "model_server": "M"});
     hello
@@ -116,69 +87,25 @@ fn part(dims: u64, format: &str) -> Json {
     json!({"name": "x", "dims": dims, "format": format})
 }
 
-#[test]
-fn another_version_of_the_protocol_is_refused() {
-    let refusal = |more: Json| VlaEvalHello::read(&hello(more)).unwrap_err();
-    assert_eq!(
-        refusal(json!({"protocol_version": 2})),
-        HelloError::Version { found: 2 }
-    );
-    assert_eq!(
-        refusal(json!({"protocol_version": null})),
-        HelloError::NoVersion
-    );
-    assert_eq!(
-        refusal(json!({"protocol_version": 2})).to_string(),
-        "it speaks version 2 of vla-eval's protocol, expected 1"
-    );
-}
-
-fn checked(more: Json, given: Json) -> Result<Vec<String>, String> {
-    let hello = VlaEvalHello::read(&hello(more)).unwrap();
-    let mapping = mapping(given).unwrap();
+/// Returns what a client says of a server's hello, whose fields stand in the first line, if it has
+/// the mapping of the second.
+fn checked(given: &str) -> Result<Vec<String>, String> {
+    let (more, given) = given.split_once('\n').unwrap();
+    let read = |text: &str| serde_json::from_str(text).unwrap();
+    let hello = VlaEvalHello::read(&hello(read(more))).map_err(|err| err.to_string())?;
+    let mapping = mapping(read(given))?;
     hello.check(&env(), &mapping).map_err(|err| err.to_string())
 }
 
 #[test]
-fn a_server_that_needs_more_than_it_gets_is_refused_with_both_sides() {
-    let image = part(0, "rgb_hwc_uint8");
-    let two = json!({"observation_spec": {"image": image, "wrist": image}});
-    assert_eq!(checked(two.clone(), Json::Null), Ok(vec![]));
-    let wanted = "policy `vla_eval_remote` needs 2 images (image, wrist) for model server M; \
-                  environment `push` has 1 in observation_mapping: a";
-    let one = json!({"images/a": "front"});
-    assert_eq!(checked(two, one.clone()), Err(wanted.to_owned()));
-    let wrist = json!({"observation_params": {"send_wrist_image": true}});
-    assert!(
-        checked(wrist, one.clone())
-            .unwrap_err()
-            .contains("needs 2 images")
-    );
-    let state = json!({"observation_spec": {"state": part(0, "raw")}});
-    assert!(
-        checked(state, one)
-            .unwrap_err()
-            .contains("needs a state (`states`)")
-    );
-    let wide = json!({"action_spec": {"position": part(7, "x"), "gripper": part(1, "y")}});
-    assert!(checked(wide, Json::Null).unwrap_err().contains(
-        "needs an action of 8 numbers for model server M; environment `push` has one of 7"
-    ));
-}
-
-#[test]
-fn what_only_looks_wrong_is_a_note() {
-    let narrow = json!({"action_spec": {"gripper": part(1, "y")}});
-    let notes = checked(narrow, Json::Null).unwrap();
-    assert!(notes[0].contains("says that its actions have 1 values; the environment takes 7"));
-    let unknown = json!({"action_spec": {"actions": part(0, "raw")}});
-    assert_eq!(checked(unknown, Json::Null), Ok(vec![]));
-    let state = json!({"observation_spec": {"state": part(8, "eef")}});
-    let notes = checked(state, Json::Null).unwrap();
-    assert!(
-        notes[0].contains("expects 8 values as state, and gets 3"),
-        "{notes:?}"
-    );
+fn a_server_that_does_not_fit_is_refused_with_both_sides_and_what_only_looks_wrong_is_a_note() {
+    rig::cases::check("src/policy/vla_eval/hellos.txt", |given| {
+        match checked(given) {
+            Ok(notes) if notes.is_empty() => "it fits".to_owned(),
+            Ok(notes) => format!("note: {}", notes.join("\nnote: ")),
+            Err(reason) => reason,
+        }
+    });
 }
 
 fn actions(shape: &[usize]) -> Value {
@@ -187,45 +114,29 @@ fn actions(shape: &[usize]) -> Value {
     Value::map([("actions", Array::of_f32(shape, &numbers).into())])
 }
 
+/// Returns the chunk that is taken of an answer with numbers from 0 on, whose shape is given, and of
+/// which as many actions of two numbers are wanted as is given, if it is.
+fn taken(given: &str) -> String {
+    let (shape, wanted) = given.split_once(": ").unwrap_or((given, ""));
+    let shape: Vec<usize> = serde_json::from_str(shape).unwrap();
+    match chunk(&actions(&shape), wanted.parse().ok(), 2) {
+        Ok(chunk) => format!("{:?}", chunk.values()),
+        Err(err) => err.to_string(),
+    }
+}
+
 #[test]
-fn an_answer_is_one_action_or_a_chunk() {
-    let one = Chunk::new(2, vec![0.0, 1.0]);
-    assert_eq!(chunk(&actions(&[2]), None, 2), Ok(one.clone()));
-    assert_eq!(chunk(&actions(&[1, 2]), None, 2), Ok(one.clone()));
-    assert_eq!(chunk(&actions(&[2]), Some(1), 2), Ok(one.clone()));
-    assert_eq!(chunk(&actions(&[9, 2]), Some(1), 2), Ok(one.clone()));
-    let three = Chunk::new(2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-    assert_eq!(chunk(&actions(&[4, 2]), Some(3), 2), Ok(three));
+fn an_answer_is_one_action_or_a_chunk_or_is_refused_with_both_sides() {
+    rig::cases::check("src/policy/vla_eval/answers.txt", taken);
     let list = Value::map([("action", vec![0.0.into(), 1i64.into()].into())]);
-    assert_eq!(chunk(&list, None, 2), Ok(one.clone()));
+    assert_eq!(chunk(&list, None, 2), Ok(Chunk::new(2, vec![0.0, 1.0])));
     let row = Value::List(vec![0.0.into(), 1.0.into()]);
     let lists = Value::map([("actions", vec![row.clone(), row].into())]);
     let two = Chunk::new(2, vec![0.0, 1.0, 0.0, 1.0]);
     assert_eq!(chunk(&lists, Some(2), 2), Ok(two));
-}
-
-#[test]
-fn an_answer_that_does_not_fit_is_refused_with_both_sides() {
-    let refusal =
-        |answer: &Value, length: Option<usize>| chunk(answer, length, 2).unwrap_err().to_string();
-    assert_eq!(
-        refusal(&actions(&[4, 2]), None),
-        "its actions are [4, 2], expected [2] or [1 or more, 2]; with action_chunk_length, that \
-         many actions of a chunk are executed"
-    );
-    assert_eq!(
-        refusal(&actions(&[2]), Some(3)),
-        "its actions are [2], expected [2] or [3 or more, 2]; a server that sends one action needs \
-         no action_chunk_length"
-    );
-    for shape in [&[3][..], &[4, 3], &[1, 4, 2], &[0, 2], &[]] {
-        assert!(refusal(&actions(shape), Some(3)).starts_with("its actions are ["));
-    }
     let nothing = Value::map([("actions", Value::Nil)]);
-    assert_eq!(
-        refusal(&nothing, None),
-        "its answer has no numbers as `actions`"
-    );
+    let refusal = chunk(&nothing, None, 2).unwrap_err().to_string();
+    assert_eq!(refusal, "its answer has no numbers as `actions`");
 }
 
 /// What a server does: its replies to each message of a connection. It closes the connection after
@@ -279,11 +190,10 @@ fn serve(
 
 fn greeting(message: &VlaEvalMessage) -> Vec<VlaEvalMessage> {
     match message.kind {
-        VlaEvalKind::Hello => vec![self::message(
-            VlaEvalKind::Hello,
-            message.seq,
-            hello(json!({})),
-        )],
+        VlaEvalKind::Hello => {
+            let hello = hello(json!({}));
+            vec![self::message(VlaEvalKind::Hello, message.seq, hello)]
+        }
         _ => Vec::new(),
     }
 }
@@ -339,14 +249,7 @@ fn a_session_tells_of_episodes_and_skips_late_answers() {
 fn a_first_observation_is_sent_again_and_a_later_one_costs_its_episode() {
     let (server, thread) = serve(3, |connection, message| match message.kind {
         VlaEvalKind::Observation if connection == 0 || message.seq == 7 => Vec::new(),
-        VlaEvalKind::Observation => {
-            vec![self::message(
-                VlaEvalKind::Action,
-                message.seq,
-                actions(&[2]),
-            )]
-        }
-        _ => greeting(message),
+        _ => answering(message, VlaEvalKind::Action, message.seq, actions(&[2])),
     });
     let mut session = session(&server);
     session.start_episode(episode(0), "toy", &Map::new());
@@ -369,38 +272,39 @@ fn a_first_observation_is_sent_again_and_a_later_one_costs_its_episode() {
     assert_eq!(thread.join().unwrap(), wanted);
 }
 
+/// Answers an observation so, and greets.
+fn answering(
+    message: &VlaEvalMessage,
+    kind: VlaEvalKind,
+    seq: u64,
+    payload: Value,
+) -> Vec<VlaEvalMessage> {
+    match message.kind {
+        VlaEvalKind::Observation => vec![self::message(kind, seq, payload)],
+        _ => greeting(message),
+    }
+}
+
 #[test]
 fn nonsense_costs_its_episode_alone() {
     let nonsense: [(Script, &str); 4] = [
         (
-            |_, message| match message.kind {
-                VlaEvalKind::Observation => {
-                    let text = Value::map([("error", "the arm is on fire".into())]);
-                    vec![self::message(VlaEvalKind::Error, message.seq, text)]
-                }
-                _ => greeting(message),
+            |_, message| {
+                let text = Value::map([("error", "the arm is on fire".into())]);
+                answering(message, VlaEvalKind::Error, message.seq, text)
             },
-            "observation: it answers with an error: the arm is on fire",
+            "it answers with an error: the arm is on fire",
         ),
         (
-            |_, message| match message.kind {
-                VlaEvalKind::Observation => {
-                    vec![self::message(VlaEvalKind::Action, 99, actions(&[2]))]
-                }
-                _ => greeting(message),
-            },
-            "observation: it answers observation 3 with action 99",
+            |_, message| answering(message, VlaEvalKind::Action, 99, actions(&[2])),
+            "it answers observation 3 with action 99",
         ),
         (
-            |_, message| match message.kind {
-                VlaEvalKind::Observation => vec![self::message(
-                    VlaEvalKind::EpisodeEnd,
-                    message.seq,
-                    Value::map([]),
-                )],
-                _ => greeting(message),
+            |_, message| {
+                let nothing = Value::map([]);
+                answering(message, VlaEvalKind::EpisodeEnd, message.seq, nothing)
             },
-            "observation: it answers observation 3 with episode_end 3",
+            "it answers observation 3 with episode_end 3",
         ),
         (
             |_, message| match message.kind {
@@ -410,15 +314,16 @@ fn nonsense_costs_its_episode_alone() {
                 }
                 _ => Vec::new(),
             },
-            "observation: it speaks version 9 of vla-eval's protocol, expected 1",
+            "it speaks version 9 of vla-eval's protocol, expected 1",
         ),
     ];
     for (script, reason) in nonsense {
         let (server, _thread) = serve(1, script);
         let mut session = session(&server);
         session.start_episode(episode(0), "toy", &Map::new());
+        let reason = format!("observation: {reason}");
         match ask(&mut session) {
-            Err(SessionError::Episode(text)) => assert!(text.ends_with(reason), "{text}"),
+            Err(SessionError::Episode(text)) => assert!(text.ends_with(&reason), "{text}"),
             other => panic!("{other:?}"),
         }
     }

@@ -149,20 +149,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::env::CameraSpec;
-    use crate::policy::tests::env_spec;
+    use crate::policy::tests::env_with;
 
     fn env(cameras: &[&str], states: &[(&str, usize)]) -> EnvSpec {
-        let camera = |name: &&str| CameraSpec {
-            name: (*name).to_owned(),
-            height: 8,
-            width: 8,
-        };
         let state = |(name, length): &(&str, usize)| ((*name).to_owned(), *length);
         EnvSpec {
-            cameras: cameras.iter().map(camera).collect(),
             state: states.iter().map(state).collect(),
-            ..env_spec()
+            ..env_with(cameras, [8, 8])
         }
     }
 
@@ -216,30 +209,30 @@ mod tests {
     fn what_does_not_fit_is_refused_with_both_sides() {
         let env = env(&["top"], &[("position", 3), ("ee_pose", 6)]);
         let refusal = |mapping: Value| adapter(&env, &mapping).unwrap_err();
-        for key in [
-            "cam_head",
-            "vision",
-            "vision/",
-            "vision/cam_head/color",
-            "state//x",
-        ] {
+        for key in "cam_head vision vision/ vision/cam_head/color state//x".split(' ') {
             let text = refusal(json!({key: "top"}));
             let wanted = format!(
                 "observation_mapping.{key}` is \"top\", expected a key such as vision/cam_head or"
             );
             assert!(text.contains(&wanted), "{text}");
         }
-        assert!(refusal(json!({"vision/cam_head": "position"})).contains("needs a camera for"));
-        assert!(refusal(json!({"state/x": "top"})).contains("needs a state for state/x"));
-        assert!(refusal(json!({"state/x": "angle"})).contains("needs angle for state/x"));
-        let text = refusal(json!({"state/mobile": "position", "state/mobile/x": "position"}));
-        assert!(text.ends_with("but state/mobile is given, too"), "{text}");
-        let text = refusal(json!({"vision/cam_head": "top"}));
-        assert!(
-            text.contains("needs 7 values (x, y, z, qw, qx, qy, qz) for state/ee_pose")
-                && text.ends_with("has ee_pose [6]"),
-            "{text}"
-        );
+        for (mapping, reason) in [
+            (json!({"vision/cam_head": "position"}), "needs a camera for"),
+            (json!({"state/x": "top"}), "needs a state for state/x"),
+            (json!({"state/x": "angle"}), "needs angle for state/x"),
+            (
+                json!({"state/mobile": "position", "state/mobile/x": "position"}),
+                "but state/mobile is given, too",
+            ),
+            (
+                json!({"vision/cam_head": "top"}),
+                "needs 7 values (x, y, z, qw, qx, qy, qz) for state/ee_pose",
+            ),
+            (json!({"vision/cam_head": "top"}), "has ee_pose [6]"),
+        ] {
+            let text = refusal(mapping);
+            assert!(text.contains(reason), "{text}");
+        }
         let text = adapter(&self::env(&["top"], &[]), &Value::Null).unwrap_err();
         assert!(
             text.contains("needs an observation_mapping, or names"),

@@ -174,12 +174,6 @@ mod tests {
         wire::write(&message, Dialect::Kind).into()
     }
 
-    fn refusal(bytes: &Bytes) -> String {
-        payload(bytes, MessageType::Infer, "a-1")
-            .unwrap_err()
-            .to_string()
-    }
-
     #[test]
     fn a_request_has_every_field_of_the_envelope() {
         let frame = RequestFrame {
@@ -191,11 +185,9 @@ mod tests {
         };
         let bytes = frame.with(vec![(Key::from("trial_id"), "3".into())]);
         let message = wire::read(&bytes).unwrap().value;
-        let text = |field: &str| message.get(field).and_then(Value::as_text);
-        assert_eq!(text("message_type"), Some("reset"));
-        assert_eq!(text("message_id"), Some("a-1"));
-        assert_eq!(text("evaluation_id"), Some("a"));
-        assert_eq!(text("trial_id"), Some("3"));
+        let text = |field: &str| message.get(field).and_then(Value::as_text).unwrap();
+        let ids = ["message_type", "message_id", "evaluation_id", "trial_id"].map(text);
+        assert_eq!(ids, ["reset", "a-1", "a", "3"]);
         assert_eq!(message.get("step"), Some(&Value::Int(7)));
         assert_eq!(message.get("action_case_id"), Some(&Value::Nil));
         let payload = message.get("payload").unwrap();
@@ -203,50 +195,46 @@ mod tests {
     }
 
     #[test]
-    fn only_the_answer_to_the_request_counts() {
+    fn only_the_answer_to_the_request_counts_and_an_error_of_the_server_is_quoted() {
         let ok = || Value::map([("ok", true.into())]);
-        assert_eq!(
-            payload(
-                &answer("a-1", "infer_result", ok()),
-                MessageType::Infer,
-                "a-1"
-            ),
-            Ok(ok())
-        );
-        assert_eq!(
-            refusal(&answer("a-0", "infer_result", ok())),
-            "it answers message `a-0`, and was asked `a-1`"
-        );
-        assert_eq!(
-            refusal(&answer("a-1", "reset_result", ok())),
-            "its answer is of type `reset_result`, expected `infer_result`"
-        );
-        assert_eq!(
-            refusal(&answer("a-1", "infer_result", Value::Nil)),
-            "its answer has no `payload`"
-        );
+        let own = answer("a-1", "infer_result", ok());
+        assert_eq!(payload(&own, MessageType::Infer, "a-1"), Ok(ok()));
         let no = Value::map([("ok", false.into())]);
-        assert_eq!(
-            refusal(&answer("a-1", "infer_result", no)),
-            "its answer says `ok: false`"
-        );
-        assert_eq!(
-            refusal(&Bytes::from_static(b"\xc0")),
-            "its answer has no `message_id`"
-        );
-        assert!(refusal(&Bytes::from_static(b"{}")).starts_with("its answer cannot be read: "));
-    }
-
-    #[test]
-    fn an_error_of_the_server_is_quoted() {
         let error = Value::map([
             ("code", "infer_failed".into()),
             ("message", "the arm is on fire".into()),
             ("details", Value::map([])),
         ]);
-        assert_eq!(
-            refusal(&answer("a-1", "error", error)),
-            "it answers with the error `infer_failed`: the arm is on fire"
-        );
+        for (answer, reason) in [
+            (
+                answer("a-0", "infer_result", ok()),
+                "it answers message `a-0`, and was asked `a-1`",
+            ),
+            (
+                answer("a-1", "reset_result", ok()),
+                "its answer is of type `reset_result`, expected `infer_result`",
+            ),
+            (
+                answer("a-1", "infer_result", Value::Nil),
+                "its answer has no `payload`",
+            ),
+            (
+                answer("a-1", "infer_result", no),
+                "its answer says `ok: false`",
+            ),
+            (
+                answer("a-1", "error", error),
+                "it answers with the error `infer_failed`: the arm is on fire",
+            ),
+            (
+                Bytes::from_static(b"\xc0"),
+                "its answer has no `message_id`",
+            ),
+            (Bytes::from_static(b"{}"), "its answer cannot be read: "),
+        ] {
+            let refused = payload(&answer, MessageType::Infer, "a-1");
+            let text = refused.unwrap_err().to_string();
+            assert!(text.starts_with(reason), "{text}");
+        }
     }
 }

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::env::{CameraSpec, Frame};
 use crate::policy::RowNoise;
-use crate::policy::tests::{env_spec, row};
+use crate::policy::tests::{env_spec, env_with, frame, row};
 
 mod document;
 mod failures;
@@ -26,15 +25,7 @@ fn root() -> PathBuf {
 
 /// Returns an environment with a camera of 4 × 6 pixels.
 fn env() -> EnvSpec {
-    let front = CameraSpec {
-        name: "front".to_owned(),
-        height: 4,
-        width: 6,
-    };
-    EnvSpec {
-        cameras: vec![front],
-        ..env_spec()
-    }
+    env_with(&["front"], [4, 6])
 }
 
 /// Returns settings for the project's interpreter, which has numpy.
@@ -81,13 +72,8 @@ fn refusal(factory: &str, more: Value) -> String {
 
 /// Returns a row with a picture of one level, a position, and an instruction.
 fn seen(env: usize, level: u8, x: f32, text: &str) -> PolicyRow {
-    let frame = Frame {
-        height: 4,
-        width: 6,
-        rgb: vec![level; 72].into(),
-    };
     let mut observation = Observation::empty();
-    observation.video = [("front".to_owned(), frame)].into();
+    observation.video = [("front".to_owned(), frame([4, 6], level))].into();
     let states = env_spec().state.into_iter();
     observation.state = states
         .map(|(name, length)| (name, vec![x; length]))

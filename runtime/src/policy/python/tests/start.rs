@@ -3,55 +3,70 @@
 use super::*;
 
 #[test]
-fn a_policy_that_is_not_there_is_refused() {
-    let text = refusal("Toi", json!({}));
-    assert!(
-        text.contains("toy.py` has no `Toi`; it has Toy, Remembering,"),
-        "{text}"
-    );
-    let text = refusal("Toy", json!({"policy": "package_of_nobody.policies:Toy"}));
-    let end = "import of `package_of_nobody.policies:Toy` raised ModuleNotFoundError: No module \
-               named 'package_of_nobody'";
-    assert!(text.contains(end), "{text}");
-    let text = refusal("Toy", json!({"policy": "/nowhere/mine.py:Toy"}));
-    assert!(
-        text.starts_with("`/nowhere/mine.py`: there is no such file"),
-        "{text}"
-    );
-    let text = refusal("Toy", json!({"policy": "mine"}));
-    assert!(
-        text.ends_with("\"mine\", expected `file.py:factory` or `package.module:factory`"),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_factory_that_fails_is_named_with_its_line_and_the_last_lines() {
-    let text = refusal("raising", json!({}));
-    assert!(
-        text.contains("`: factory raised OSError: there are no weights ("),
-        "{text}"
-    );
-    assert!(text.contains(", in raising)\n    Traceback"), "{text}");
-    let text = refusal("useless", json!({}));
-    assert!(
-        text.contains("the factory made `object`, which has no `act("),
-        "{text}"
-    );
-    let text = refusal("of_zeros", json!({}));
-    assert!(
-        text.contains("has action_horizon 0, expected a whole number from 1 to 4096"),
-        "{text}"
-    );
-    let text = refusal("Toy", json!({"policy_kwargs": {"color": 1}}));
-    assert!(text.contains("factory raised TypeError: "), "{text}");
+fn a_policy_that_cannot_be_made_says_why() {
+    let of_nobody = json!({"policy": "package_of_nobody.policies:Toy"});
+    for (factory, more, reason) in [
+        (
+            "Toi",
+            json!({}),
+            "toy.py` has no `Toi`; it has Toy, Remembering,",
+        ),
+        (
+            "Toy",
+            of_nobody,
+            "import of `package_of_nobody.policies:Toy` raised ModuleNotFoundError: No module named 'package_of_nobody'",
+        ),
+        (
+            "raising",
+            json!({}),
+            "`: factory raised OSError: there are no weights (",
+        ),
+        ("raising", json!({}), ", in raising)\n    Traceback"),
+        (
+            "useless",
+            json!({}),
+            "the factory made `object`, which has no `act(",
+        ),
+        (
+            "of_zeros",
+            json!({}),
+            "has action_horizon 0, expected a whole number from 1 to 4096",
+        ),
+        (
+            "Toy",
+            json!({"policy_kwargs": {"color": 1}}),
+            "factory raised TypeError: ",
+        ),
+        (
+            "Toy",
+            json!({"python": "/bin/false"}),
+            "its worker exited with code 1 during the start of the interpreter",
+        ),
+        (
+            "Unspecified",
+            json!({"policy_kwargs": {"size": 6}}),
+            "`act` gave [1, 5, 6] for one row, expected [1,",
+        ),
+        (
+            "LookingBack",
+            json!({"policy_kwargs": {"looks_back": 1000}}),
+            "looks_back 1000, expected a whole number from 0 to 255",
+        ),
+    ] {
+        let text = refusal(factory, more);
+        assert!(text.contains(reason), "{text}");
+    }
 }
 
 #[test]
 fn a_start_that_takes_too_long_is_ended() {
-    let text = refusal("sleeping", json!({"startup_timeout_s": 2}));
-    let end = "its worker gave no answer for 2 s during factory, and was killed";
-    assert!(text.ends_with(end), "{text}");
+    let text = refusal("sleeping", json!({"startup_timeout_s": 1}));
+    // A busy machine may be slow to come to the factory.
+    assert!(
+        text.contains("its worker gave no answer for 1 s during "),
+        "{text}"
+    );
+    assert!(text.ends_with(", and was killed"), "{text}");
 }
 
 #[test]
@@ -61,31 +76,6 @@ fn an_interpreter_without_numpy_is_refused() {
     let text = refusal("Toy", json!({"env": {"PYTHONPATH": folder.path()}}));
     assert!(
         text.contains("import numpy raised ImportError: none"),
-        "{text}"
-    );
-}
-
-#[test]
-fn an_interpreter_that_is_none_is_refused() {
-    let text = refusal("Toy", json!({"python": "/nowhere/venv"}));
-    assert_eq!(
-        text,
-        "`policy_config_dict.python` is `/nowhere/venv`, expected an interpreter or the folder \
-         of a venv"
-    );
-    let text = refusal("Toy", json!({"python": "/bin/false"}));
-    assert!(
-        text.ends_with("its worker exited with code 1 during the start of the interpreter"),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_variable_that_is_none_is_refused() {
-    let text = refusal("Toy", json!({"env": {"A=B": "c"}}));
-    assert!(text.contains("`policy_config_dict.env.A=B` is"), "{text}");
-    assert!(
-        text.ends_with("which cannot be an environment variable"),
         "{text}"
     );
 }

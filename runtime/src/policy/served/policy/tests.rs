@@ -6,24 +6,18 @@ use std::rc::Rc;
 
 use gr00t::client::{PyArray, PyObject};
 use jobs::serve_args::PolicyChoice;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::env::{CameraSpec, Observation};
 use crate::policy::served::{ClientEpisodeRow, serve};
-use crate::policy::tests::{chunks, env_spec, row};
+use crate::policy::tests::{chunks, env_with, row};
 use crate::policy::{Checkpoints, Chunk, EpisodeReset, Lifeline, PolicySpec};
 use tch::Device;
 
 /// Returns the interface of the tests: one camera, all states of the table-top.
 fn interface() -> EnvSpec {
-    let front = CameraSpec {
-        name: "front".to_owned(),
-        height: 1,
-        width: 2,
-    };
-    let mut env = env_spec();
-    env.cameras = vec![front];
+    let mut env = env_with(&["front"], [1, 2]);
     // The expert reads both fingers.
     let mut states = env.state.iter_mut();
     let gripper = states.find(|(name, _)| name == "gripper_position");
@@ -31,19 +25,13 @@ fn interface() -> EnvSpec {
     env
 }
 
-fn served(policy_type: &str) -> Box<dyn Served> {
+fn served(policy_type: &str, config: Value, env: &EnvSpec) -> Box<dyn Served> {
     let choice = PolicyChoice {
         policy_type: policy_type.to_owned(),
-        config: Map::new(),
+        config: config.as_object().unwrap().clone(),
     };
     let mut checkpoints = Checkpoints::new(Device::Cpu);
-    serve(
-        &choice,
-        Some(&interface()),
-        &mut checkpoints,
-        &Lifeline::alone(),
-    )
-    .unwrap()
+    serve(&choice, Some(env), &mut checkpoints, &Lifeline::alone()).unwrap()
 }
 
 fn floats(shape: &[usize], values: &[f32]) -> PyObject {
@@ -67,12 +55,8 @@ fn request(values: &[&[f32]], noise: Vec<Noise>) -> PolicyRequest {
         (name, floats(&[rows, steps, length], &all))
     };
     let states = interface().state.into_iter().map(state).collect();
-    let picture = PyArray::new(
-        "uint8",
-        1,
-        &[rows, steps, 1, 2, 3],
-        vec![7; rows * steps * 6].into(),
-    );
+    let (shape, bytes) = ([rows, steps, 1, 2, 3], vec![7; rows * steps * 6]);
+    let picture = PyArray::new("uint8", 1, &shape, bytes.into());
     let front = ("front".to_owned(), PyObject::Array(picture.unwrap()));
     let text = PyObject::List(vec![PyObject::Text("go".to_owned())]);
     let language = (LANGUAGE_KEY.to_owned(), PyObject::List(vec![text; rows]));
@@ -99,16 +83,9 @@ fn episode(client: u64, number: u64, seed: u64) -> Noise {
 /// Returns what an evaluation's policy gives for an observation whose states are all `value`, in
 /// the calls of an episode.
 fn evaluated(policy_type: &str, seed: u64, values: &[f32]) -> Vec<f32> {
-    let mut checkpoints = Checkpoints::new(Device::Cpu);
-    let config = Map::new();
+    let (env, mut checkpoints) = (interface(), Checkpoints::new(Device::Cpu));
     let lifeline = Lifeline::alone();
-    let made = crate::policy::make(
-        policy_type,
-        &config,
-        &interface(),
-        &mut checkpoints,
-        &lifeline,
-    );
+    let made = crate::policy::make(policy_type, &Map::new(), &env, &mut checkpoints, &lifeline);
     let mut made = made.unwrap();
     made.policy.reset(&[EpisodeReset {
         env: EnvIndex(3),
@@ -149,40 +126,33 @@ fn values(answer: Result<Actions, InferenceError>) -> Vec<f32> {
 #[test]
 fn actions_are_those_of_an_evaluation_with_the_same_seed() {
     for policy_type in ["random_action", "scripted", "zero_action"] {
-        let mut server = served(policy_type);
+        let mut server = served(policy_type, json!({}), &interface());
         let mut ask = |client: u64, value: f32| {
             let request = request(&[&[value]], vec![episode(client, 0, 40 + client)]);
             values(answer(server.as_mut(), request))
         };
         // Two clients take turns.
         let [one, other, more] = [ask(1, 0.1), ask(2, 0.2), ask(1, 0.3)];
-        let own = [one, more].concat();
-        assert_eq!(
-            own,
-            evaluated(policy_type, 41, &[0.1, 0.3]),
-            "{policy_type}"
-        );
+        let wanted = evaluated(policy_type, 41, &[0.1, 0.3]);
+        assert_eq!([one, more].concat(), wanted, "{policy_type}");
         assert_eq!(other, evaluated(policy_type, 42, &[0.2]), "{policy_type}");
     }
 }
 
 #[test]
 fn a_seed_for_one_request_is_the_start_of_an_episode() {
-    let mut server = served("random_action");
+    let mut server = served("random_action", json!({}), &interface());
     for _ in 0..2 {
         let request = request(&[&[0.1], &[0.1]], vec![Noise::Seed(5), Noise::Seed(6)]);
         let found = values(answer(server.as_mut(), request));
-        let wanted = [
-            evaluated("random_action", 5, &[0.1]),
-            evaluated("random_action", 6, &[0.1]),
-        ];
+        let wanted = [5, 6].map(|seed| evaluated("random_action", seed, &[0.1]));
         assert_eq!(found, wanted.concat());
     }
 }
 
 #[test]
 fn clients_learn_the_names_and_sizes_of_the_interface() {
-    let card = served("scripted").card();
+    let card = served("scripted", json!({}), &interface()).card();
     assert_eq!((card.policy, card.horizon), ("scripted", 4));
     // The expert does not look at pictures.
     assert!(card.modalities.video.keys.is_empty() && card.view_sizes.is_empty());
@@ -229,10 +199,8 @@ impl Policy for Obedient {
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let x = |row: &PolicyRow| row.observation.state["eef_position"][0];
         assert!(rows.iter().all(|row| &*row.observation.language == "go"));
-        assert!(
-            rows.iter()
-                .all(|row| row.observation.video["front"].rgb == vec![7; 6])
-        );
+        let picture = |row: &PolicyRow| row.observation.video["front"].rgb == vec![7; 6];
+        assert!(rows.iter().all(picture));
         if rows.iter().any(|row| x(row) == RAISES) {
             return Err(InferenceError::NoPolicy.into());
         }
@@ -262,13 +230,8 @@ fn obedient(looks_back: usize) -> (ServedPolicy, Rc<RefCell<Vec<String>>>) {
 
 #[test]
 fn a_row_that_fails_costs_its_request_alone() {
-    for (bad, reason) in [
-        (FAILS, "as a test wants it"),
-        (
-            ENDS,
-            "policy `python` has ended the episode; `reset` starts another",
-        ),
-    ] {
+    let ended = "policy `python` has ended the episode; `reset` starts another";
+    for (bad, reason) in [(FAILS, "as a test wants it"), (ENDS, ended)] {
         let (mut server, _) = obedient(0);
         let requests = [
             request(&[&[1.0]], vec![episode(1, 0, 0)]),
@@ -300,17 +263,13 @@ fn an_observation_of_another_size_is_refused_by_name() {
     let PyObject::Map(parts) = &mut wrong.observation else {
         panic!("a map");
     };
-    parts[1].1 = map(vec![(
-        "joint_position".to_owned(),
-        floats(&[1, 1, 2], &[0.0; 2]),
-    )]);
+    let short = floats(&[1, 1, 2], &[0.0; 2]);
+    parts[1].1 = map(vec![("joint_position".to_owned(), short)]);
     let right = request(&[&[2.0]], vec![episode(2, 0, 0)]);
     let mut answers = server.answer(&[wrong, right], 8).unwrap().into_iter();
     let text = answers.next().unwrap().unwrap_err().to_string();
-    assert!(
-        text.starts_with("state joint_position has the shape [1, 1, 2], expected [1, 1, 7]"),
-        "{text}"
-    );
+    let wanted = "state joint_position has the shape [1, 1, 2], expected [1, 1, 7]";
+    assert!(text.starts_with(wanted), "{text}");
     assert_eq!(values(answers.next().unwrap()), [2.0; 7]);
 }
 
@@ -347,11 +306,8 @@ fn verbatim(folder: &Path) -> PathBuf {
         let name = entry.file_name();
         if name == "processor_config.json" {
             let text = std::fs::read_to_string(entry.path()).unwrap();
-            let text = text.replace(
-                "\"formalize_language\": true",
-                "\"formalize_language\": false",
-            );
-            std::fs::write(path.join(name), text).unwrap();
+            let [from, to] = [true, false].map(|is| format!("\"formalize_language\": {is}"));
+            std::fs::write(path.join(name), text.replace(&from, &to)).unwrap();
         } else {
             std::os::unix::fs::symlink(entry.path(), path.join(name)).unwrap();
         }
@@ -382,24 +338,23 @@ fn demo_request(env: &EnvSpec, text: &str, noise: Noise) -> PolicyRequest {
     }
 }
 
+#[track_caller]
+fn assert_alike(found: &[f32], wanted: &[f32]) {
+    let apart = found.iter().zip(wanted).map(|(a, b)| (a - b).abs());
+    let apart = apart.fold(0.0, f32::max);
+    assert!(apart < 1e-4, "they are {apart} apart: the noise has moved");
+}
+
 #[test]
 fn an_instruction_that_a_checkpoint_refuses_shifts_the_noise_of_no_client() {
     let folder = tempfile::tempdir().unwrap();
-    let mut env = interface();
-    let camera = |name: &str| CameraSpec {
-        name: name.to_owned(),
-        height: 96,
-        width: 96,
+    let cameras = env_with(&["front", "wrist"], [96, 96]).cameras;
+    let env = EnvSpec {
+        cameras,
+        ..interface()
     };
-    env.cameras = ["front", "wrist"].map(camera).to_vec();
     let config = json!({"model_path": verbatim(folder.path())});
-    let choice = PolicyChoice {
-        policy_type: "gr00t".to_owned(),
-        config: config.as_object().unwrap().clone(),
-    };
-    let mut checkpoints = Checkpoints::new(Device::Cpu);
-    let served = serve(&choice, Some(&env), &mut checkpoints, &Lifeline::alone());
-    let mut server = served.unwrap();
+    let mut server = served("gr00t", config, &env);
     let nth = |client: u64, inference: u64| {
         Noise::Episode(ClientEpisodeRow {
             client: ClientId(client),
@@ -424,16 +379,9 @@ fn an_instruction_that_a_checkpoint_refuses_shifts_the_noise_of_no_client() {
         let mut answers = answers(server.as_mut(), &requests);
         let refusal = answers.pop().unwrap().unwrap_err().to_string();
         assert!(refusal.contains("`look at <|image_pad|>`"), "{refusal}");
-        let found = values(answers.pop().unwrap());
-        let apart = found.iter().zip(wanted).map(|(a, b)| (a - b).abs());
-        let apart = apart.fold(0.0, f32::max);
-        assert!(apart < 1e-4, "inference {inference} is {apart} apart");
+        assert_alike(&values(answers.pop().unwrap()), wanted);
     }
     // The client that was refused starts where it would have started.
     let first = answer(server.as_mut(), demo_request(&env, "reach", nth(3, 0)));
-    let apart = values(first)
-        .iter()
-        .zip(&alone[0])
-        .all(|(a, b)| (a - b).abs() < 1e-4);
-    assert!(apart, "its noise has moved");
+    assert_alike(&values(first), &alone[0]);
 }

@@ -18,24 +18,21 @@ fn packed(value: &Value, dialect: Dialect) -> Bytes {
 
 #[test]
 fn requests_are_those_of_the_reference() {
-    let token = Some("s3cret");
-    assert_eq!(
-        packed(&request("ping", None, None), Dialect::Kind),
-        golden("ping.request")
-    );
-    assert_eq!(
-        packed(&request("ping", None, token), Dialect::Kind),
-        golden("token_right.request")
-    );
-    let options = || Value::map([("options", Value::Nil)]);
-    assert_eq!(
-        packed(&request("reset", Some(options()), None), Dialect::Kind),
-        golden("reset.request")
-    );
-    assert_eq!(
-        packed(&request("get_modality_config", None, None), Dialect::Kind),
-        golden("get_modality_config.request")
-    );
+    let options = Value::map([("options", Value::Nil)]);
+    for (endpoint, data, token, name) in [
+        ("ping", None, None, "ping.request"),
+        ("ping", None, Some("s3cret"), "token_right.request"),
+        ("reset", Some(options), None, "reset.request"),
+        (
+            "get_modality_config",
+            None,
+            None,
+            "get_modality_config.request",
+        ),
+    ] {
+        let request = packed(&request(endpoint, data, token), Dialect::Kind);
+        assert_eq!(request, golden(name), "{name}");
+    }
 }
 
 /// Takes the pictures, vectors and texts of a golden request apart and puts them together
@@ -109,50 +106,32 @@ fn frames(array: &Value) -> Vec<Frame> {
 
 #[test]
 fn an_observation_is_packed_byte_for_byte_as_the_reference_packs_it() {
-    assert_eq!(
-        again("get_action.request", Dialect::Kind),
-        golden("get_action.request")
-    );
-    assert_eq!(
-        again("legacy_get_action.request", Dialect::Npy),
-        golden("legacy_get_action.request")
-    );
+    for (name, dialect) in [
+        ("get_action.request", Dialect::Kind),
+        ("legacy_get_action.request", Dialect::Npy),
+    ] {
+        assert_eq!(again(name, dialect), golden(name), "{name}");
+    }
 }
 
 #[test]
 fn a_modality_configuration_says_keys_steps_and_dialect() {
     let read = |name: &str| ServerModalities::read(&answer(&golden(name)).unwrap()).unwrap();
     let modalities = read("get_modality_config.response");
-    assert_eq!(
-        modalities.video.keys,
-        ["exterior_image_1_left", "wrist_image_left"]
-    );
-    assert_eq!(
-        (
-            modalities.video.deltas.as_slice(),
-            modalities.action.deltas.len()
-        ),
-        (&[-15, 0][..], 40)
-    );
-    assert_eq!(
-        modalities.language.keys,
-        ["annotation.language.language_instruction"]
-    );
+    let views = ["exterior_image_1_left", "wrist_image_left"];
+    assert_eq!(modalities.video.keys, views);
+    assert_eq!(modalities.video.deltas, [-15, 0]);
+    assert_eq!(modalities.action.deltas.len(), 40);
+    let instruction = "annotation.language.language_instruction";
+    assert_eq!(modalities.language.keys, [instruction]);
     assert_eq!(modalities.dialect, Dialect::Kind);
-    let legacy = read("legacy_get_modality_config.response");
-    assert_eq!(
-        legacy,
-        ServerModalities {
-            dialect: Dialect::Npy,
-            ..modalities
-        }
-    );
-    assert!(
-        ServerModalities::read(&Value::Nil)
-            .unwrap_err()
-            .to_string()
-            .contains("no `action.as_json`")
-    );
+    let legacy = ServerModalities {
+        dialect: Dialect::Npy,
+        ..modalities
+    };
+    assert_eq!(read("legacy_get_modality_config.response"), legacy);
+    let refused = ServerModalities::read(&Value::Nil).unwrap_err().to_string();
+    assert!(refused.contains("no `action.as_json`"), "{refused}");
 }
 
 #[test]
@@ -160,29 +139,20 @@ fn a_server_that_wants_the_whole_past_is_refused() {
     let looks = |deltas: Vec<Value>| {
         let config = |deltas| {
             let keys: Vec<Value> = vec!["x".into()];
-            Value::map([(
-                "as_json",
-                Value::map([
-                    ("modality_keys", keys.into()),
-                    ("delta_indices", Value::List(deltas)),
-                ]),
-            )])
+            let modality = [
+                ("modality_keys", keys.into()),
+                ("delta_indices", Value::List(deltas)),
+            ];
+            Value::map([("as_json", Value::map(modality))])
         };
-        ServerModalities::read(&Value::map([
-            ("action", config(vec![Value::Int(0)])),
-            ("video", config(deltas)),
-        ]))
+        let action = config(vec![Value::Int(0)]);
+        ServerModalities::read(&Value::map([("action", action), ("video", config(deltas))]))
     };
     assert!(looks(vec![Value::Int(-128), Value::Int(0)]).is_ok());
     let wanted = "its modality configuration looks back more than 128 steps in `video`";
-    assert_eq!(
-        looks(vec![Value::Int(-129)]).unwrap_err().to_string(),
-        wanted
-    );
-    assert_eq!(
-        looks(vec![Value::Int(0); 129]).unwrap_err().to_string(),
-        wanted
-    );
+    for deltas in [vec![Value::Int(-129)], vec![Value::Int(0); 129]] {
+        assert_eq!(looks(deltas).unwrap_err().to_string(), wanted);
+    }
 }
 
 #[test]
@@ -198,41 +168,40 @@ fn actions_are_read_by_key_and_row() {
         assert_eq!(widths, [(9, 144), (1, 16), (7, 112)]);
     }
     let value = answer(&golden("get_action.response")).unwrap();
-    let refusal = |rows, horizon| {
-        actions(&value, &keys, rows, horizon)
-            .unwrap_err()
-            .to_string()
-    };
-    assert_eq!(
-        refusal(2, 16),
-        "actions eef_9d are [1, 40, 9], expected [2, 16 or more, 1 or more]"
-    );
-    assert!(refusal(1, 41).contains("[1, 41 or more, 1 or more]"));
-    assert_eq!(
-        actions(&value, &["base".to_owned()], 1, 1)
-            .unwrap_err()
-            .to_string(),
-        "its answer has no actions base"
-    );
-    assert!(
-        actions(&Value::Nil, &keys, 1, 1)
-            .unwrap_err()
-            .to_string()
-            .contains("not a list of actions")
-    );
+    let base = ["base".to_owned()];
+    for (value, keys, rows, horizon, reason) in [
+        (
+            &value,
+            &keys[..],
+            2,
+            16,
+            "actions eef_9d are [1, 40, 9], expected [2, 16 or more, 1 or more]",
+        ),
+        (&value, &keys, 1, 41, "[1, 41 or more, 1 or more]"),
+        (&value, &base, 1, 1, "its answer has no actions base"),
+        (&Value::Nil, &keys, 1, 1, "not a list of actions"),
+    ] {
+        let refused = actions(value, keys, rows, horizon).unwrap_err().to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
 }
 
 #[test]
 fn what_a_server_says_is_wrong_is_an_error_in_its_words() {
     let error = |bytes: Bytes| answer(&bytes).unwrap_err().to_string();
-    assert_eq!(
-        error(golden("token_wrong.response")),
-        "it answers with the error `Unauthorized: Invalid API token`"
-    );
-    assert_eq!(
-        error(golden("garbage.response")),
-        "it answers with an error without a message"
-    );
-    assert_eq!(error(Bytes::from_static(b"ERROR")), "it answers ERROR");
-    assert!(error(Bytes::from_static(b"\xc1")).starts_with("its answer cannot be read: "));
+    for (answer, reason) in [
+        (
+            golden("token_wrong.response"),
+            "it answers with the error `Unauthorized: Invalid API token`",
+        ),
+        (
+            golden("garbage.response"),
+            "it answers with an error without a message",
+        ),
+        (Bytes::from_static(b"ERROR"), "it answers ERROR"),
+        (Bytes::from_static(b"\xc1"), "its answer cannot be read: "),
+    ] {
+        let text = error(answer);
+        assert!(text.starts_with(reason), "{text}");
+    }
 }
