@@ -199,15 +199,16 @@ mod tests {
     fn full(count: u64, now: Instant) -> Connections {
         let mut connections = Connections::new(count as usize, 100);
         for number in 0..count {
-            assert_eq!(
-                connections
-                    .admit(false, now + Duration::from_secs(number))
-                    .unwrap()
-                    .client,
-                ConnectionId(number)
-            );
+            let admitted = connections.admit(false, now + Duration::from_secs(number));
+            assert_eq!(admitted.unwrap().client, ConnectionId(number));
         }
         connections
+    }
+
+    /// Returns who has to leave for a stranger that comes later.
+    fn evicted(connections: &mut Connections, now: Instant) -> Option<ConnectionId> {
+        let admitted = connections.admit(false, now + Duration::from_secs(9));
+        admitted.unwrap().evicted
     }
 
     #[test]
@@ -217,14 +218,8 @@ mod tests {
         connections.asked(ConnectionId(0), now);
         connections.known(ConnectionId(0));
         connections.answered(ConnectionId(0), now);
-        let evicted = |connections: &mut Connections| {
-            connections
-                .admit(false, now + Duration::from_secs(9))
-                .unwrap()
-                .evicted
-        };
-        assert_eq!(evicted(&mut connections), Some(ConnectionId(1)));
-        assert_eq!(evicted(&mut connections), Some(ConnectionId(2)));
+        assert_eq!(evicted(&mut connections, now), Some(ConnectionId(1)));
+        assert_eq!(evicted(&mut connections, now), Some(ConnectionId(2)));
     }
 
     #[test]
@@ -235,10 +230,7 @@ mod tests {
         connections.asked(ConnectionId(1), now);
         assert_eq!(connections.admit(false, now), None);
         connections.answered(ConnectionId(1), now);
-        assert_eq!(
-            connections.admit(false, now).unwrap().evicted,
-            Some(ConnectionId(1))
-        );
+        assert_eq!(evicted(&mut connections, now), Some(ConnectionId(1)));
         assert_eq!(connections.count(), 2);
     }
 
@@ -251,13 +243,7 @@ mod tests {
             connections.asked(ConnectionId(1), now + Duration::from_secs(5));
             connections.answered(ConnectionId(1), now + Duration::from_secs(5));
         }
-        assert_eq!(
-            connections
-                .admit(false, now + Duration::from_secs(9))
-                .unwrap()
-                .evicted,
-            Some(ConnectionId(1))
-        );
+        assert_eq!(evicted(&mut connections, now), Some(ConnectionId(1)));
     }
 
     #[test]

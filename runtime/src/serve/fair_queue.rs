@@ -121,69 +121,35 @@ mod tests {
 
     use super::*;
 
-    fn order(queue: &mut FairQueue<char>) -> String {
-        std::iter::from_fn(|| queue.pop().map(|(_, job)| job)).collect()
-    }
-
-    #[test]
-    fn a_client_with_little_overtakes_what_one_with_much_has_waiting() {
+    /// Returns the jobs in the order in which they are taken: `1*9:ab` are two of client 1 that cost
+    /// 9 each, `-2` takes two, and `!1` is the end of client 1.
+    fn order(given: &str) -> String {
         let mut queue = FairQueue::default();
-        "abc"
-            .chars()
-            .for_each(|job| queue.push(ConnectionId(1), 10, job));
-        assert_eq!(queue.pop(), Some((ConnectionId(1), 'a')));
-        queue.push(ConnectionId(2), 1, 'x');
-        assert_eq!(order(&mut queue), "xbc");
-    }
-
-    #[test]
-    fn of_clients_that_come_together_the_cheapest_goes_first_and_equals_in_order() {
-        let mut queue = FairQueue::default();
-        for (client, cost, job) in [(1, 9, 'a'), (2, 1, 'b'), (3, 1, 'c')] {
-            queue.push(ConnectionId(client), cost, job);
+        let mut taken = String::new();
+        for word in given.split_whitespace() {
+            if let Some(count) = word.strip_prefix('-') {
+                let count: usize = count.parse().unwrap();
+                taken.extend((0..count).map(|_| queue.pop().unwrap().1));
+            } else if let Some(client) = word.strip_prefix('!') {
+                queue.leave(ConnectionId(client.parse().unwrap()));
+            } else {
+                let (whose, jobs) = word.split_once(':').unwrap();
+                let (client, cost) = whose.split_once('*').unwrap();
+                let client = ConnectionId(client.parse().unwrap());
+                for job in jobs.chars() {
+                    queue.push(client, cost.parse().unwrap(), job);
+                }
+            }
         }
-        assert_eq!(order(&mut queue), "bca");
+        let left = queue.len();
+        taken.extend(std::iter::from_fn(|| queue.pop().map(|(_, job)| job)));
+        assert!(taken.len() >= left && queue.is_empty());
+        taken
     }
 
     #[test]
-    fn a_client_that_was_idle_saves_up_no_turns() {
-        let mut queue = FairQueue::default();
-        "abcd"
-            .chars()
-            .for_each(|job| queue.push(ConnectionId(1), 1, job));
-        assert_eq!(
-            [queue.pop(), queue.pop(), queue.pop()].map(|job| job.unwrap().1),
-            ['a', 'b', 'c']
-        );
-        "wxyz"
-            .chars()
-            .for_each(|job| queue.push(ConnectionId(2), 1, job));
-        "efg"
-            .chars()
-            .for_each(|job| queue.push(ConnectionId(1), 1, job));
-        assert_eq!(order(&mut queue), "wdxyezfg");
-    }
-
-    #[test]
-    fn a_client_that_was_idle_goes_before_those_that_are_at_the_same_point() {
-        let mut queue = FairQueue::default();
-        for client in 1..=3 {
-            queue.push(ConnectionId(client), 1, 'a');
-            queue.push(ConnectionId(client), 1, 'b');
-        }
-        (0..4).for_each(|_| assert!(queue.pop().is_some()));
-        queue.push(ConnectionId(4), 1, 'x');
-        assert_eq!(order(&mut queue), "xbb");
-    }
-
-    #[test]
-    fn jobs_of_a_client_that_left_are_gone() {
-        let mut queue = FairQueue::default();
-        queue.push(ConnectionId(1), 1, 'a');
-        queue.push(ConnectionId(2), 1, 'b');
-        queue.leave(ConnectionId(1));
-        assert_eq!((queue.len(), order(&mut queue)), (1, "b".to_owned()));
-        assert!(queue.is_empty());
+    fn clients_take_turns_by_what_their_jobs_cost() {
+        rig::cases::check("src/serve/fair_queue.txt", order);
     }
 
     proptest! {

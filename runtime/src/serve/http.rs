@@ -214,7 +214,6 @@ fn token(head: &RequestHead) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use jobs::serve_args::Arrays;
-    use proptest::prelude::*;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
 
@@ -290,13 +289,5 @@ mod tests {
         );
         assert_eq!(&text[head.length..], "more");
         assert_eq!(parse(&text.as_bytes()[..50]).unwrap(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse(&bytes);
-            let _ = parse(&[b"GET / HTTP/1.1\r\n".as_slice(), &bytes].concat());
-        }
     }
 }

@@ -18,29 +18,7 @@ fn batcher(max_rows: usize) -> Batcher {
 }
 
 fn asked(number: u64) -> BatcherEvent {
-    BatcherEvent::Request {
-        ticket: Ticket(number),
-        client: ConnectionId(number),
-        rows: 1,
-    }
-}
-
-/// Expects a batch of these requests, with one row each.
-fn infer(numbers: &[u64]) -> Vec<BatcherAction> {
-    parts(
-        &numbers
-            .iter()
-            .map(|number| (*number, 0..1))
-            .collect::<Vec<_>>(),
-    )
-}
-
-fn parts(parts: &[(u64, Range<usize>)]) -> Vec<BatcherAction> {
-    let part = |(number, rows): &(u64, Range<usize>)| RequestRows {
-        ticket: Ticket(*number),
-        rows: rows.clone(),
-    };
-    vec![BatcherAction::Infer(parts.iter().map(part).collect())]
+    asked_rows(number, 1)
 }
 
 fn asked_rows(number: u64, rows: usize) -> BatcherEvent {
@@ -51,90 +29,64 @@ fn asked_rows(number: u64, rows: usize) -> BatcherEvent {
     }
 }
 
-/// Returns a batcher whose clients 1 to `count` have just had an answer.
-fn after_answers(count: u64, max_rows: usize, now: Instant) -> Batcher {
-    let mut batcher = batcher(max_rows);
+/// Reads `ask <client> [<rows>]`, `left <client>`, `failed <request>`, `inferred`, `woken`, `stop`.
+fn event(words: &str) -> BatcherEvent {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let number = |at: usize| words.get(at).map(|word| word.parse::<u64>().unwrap());
+    match words[0] {
+        "ask" => asked_rows(number(1).unwrap(), number(2).unwrap_or(1) as usize),
+        "left" => BatcherEvent::Left(ConnectionId(number(1).unwrap())),
+        "failed" => BatcherEvent::Failed(Ticket(number(1).unwrap())),
+        "inferred" => BatcherEvent::Inferred,
+        "woken" => BatcherEvent::Woken,
+        "stop" => BatcherEvent::Stop,
+        other => panic!("{other}"),
+    }
+}
+
+fn shown(action: &BatcherAction, start: Instant) -> String {
+    let part = |part: &RequestRows| format!("{} {:?}", part.ticket.0, part.rows);
+    match action {
+        BatcherAction::Infer(parts) => {
+            let parts: Vec<_> = parts.iter().map(part).collect();
+            format!("infer {}", parts.join(", "))
+        }
+        BatcherAction::Refuse(ticket, why) => format!("refuse {}: {why}", ticket.0),
+        BatcherAction::WakeAt(at) => format!("wake at {:?}", *at - start),
+        BatcherAction::Finished => "finished".to_owned(),
+    }
+}
+
+/// Returns the actions after each event, of which the first line says how many rows a batch and how
+/// many requests the queue may have, and how many clients have just had an answer.
+fn course(given: &str) -> String {
+    let (limits, events) = given.split_once('\n').unwrap();
+    let mut limits = limits.split_whitespace().skip(1).step_by(2);
+    let mut limit = || limits.next().unwrap().parse::<usize>().unwrap();
+    let (max_rows, max_queue, answered) = (limit(), limit(), limit() as u64);
+    let start = start();
+    let mut batcher = Batcher::new(BatchLimits {
+        max_rows,
+        max_wait: WAIT,
+        max_queue,
+    });
     batcher
         .answered
-        .extend((1..=count).map(|number| (ConnectionId(number), now)));
-    batcher
+        .extend((1..=answered).map(|number| (ConnectionId(number), start)));
+    let mut now = start;
+    let course = events.lines().map(|line| {
+        let (words, later) = line.split_once(" after ").unwrap_or((line, "0"));
+        now += Duration::from_millis(later.parse().unwrap());
+        let actions = batcher.on(event(words), now);
+        let actions: Vec<_> = actions.iter().map(|action| shown(action, start)).collect();
+        format!("{words}: {}\n", actions.join(", "))
+    });
+    course.collect()
 }
 
 #[test]
-fn a_client_alone_does_not_wait() {
-    let now = start();
-    let mut batcher = after_answers(1, 8, now);
-    assert_eq!(batcher.on(asked(1), now), infer(&[1]));
-}
-
-#[test]
-fn what_comes_during_an_inference_is_inferred_together() {
-    let (now, mut batcher) = (start(), batcher(8));
-    assert_eq!(batcher.on(asked(1), now), infer(&[1]));
-    assert_eq!(batcher.on(asked(2), now), []);
-    assert_eq!(batcher.on(asked(3), now), []);
-    // Client 1 now has its answer and may ask again.
-    assert_eq!(
-        batcher.on(BatcherEvent::Inferred, now),
-        [BatcherAction::WakeAt(now + WAIT)]
-    );
-    assert_eq!(batcher.on(BatcherEvent::Woken, now + WAIT), infer(&[2, 3]));
-}
-
-#[test]
-fn the_last_that_may_come_ends_the_wait() {
-    let now = start();
-    let mut batcher = after_answers(3, 8, now);
-    assert_eq!(
-        batcher.on(asked(1), now),
-        [BatcherAction::WakeAt(now + WAIT)]
-    );
-    assert_eq!(
-        batcher.on(asked(2), now),
-        [BatcherAction::WakeAt(now + WAIT)]
-    );
-    assert_eq!(batcher.on(asked(3), now), infer(&[1, 2, 3]));
-}
-
-#[test]
-fn nobody_waits_for_a_client_that_left_or_fell_silent() {
-    let now = start();
-    let mut batcher = after_answers(2, 8, now);
-    batcher.on(asked(1), now);
-    assert_eq!(
-        batcher.on(BatcherEvent::Left(ConnectionId(2)), now),
-        infer(&[1])
-    );
-    let mut batcher = after_answers(2, 8, now);
-    assert_eq!(batcher.on(asked(1), now + RECENT), infer(&[1]));
-}
-
-#[test]
-fn a_full_batch_does_not_wait_and_the_rest_is_next() {
-    let now = start();
-    let mut batcher = after_answers(3, 2, now);
-    batcher.on(asked(1), now);
-    assert_eq!(batcher.on(asked(2), now), infer(&[1, 2]));
-    batcher.on(asked(3), now);
-    batcher.on(asked(4), now);
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), infer(&[3, 4]));
-}
-
-#[test]
-fn between_the_parts_of_a_long_request_others_have_their_turn() {
-    let (now, mut batcher) = (start(), batcher(4));
-    assert_eq!(batcher.on(asked_rows(1, 3000), now), parts(&[(1, 0..4)]));
-    batcher.on(asked(2), now);
-    batcher.on(asked_rows(3, 4), now);
-    assert_eq!(
-        batcher.on(BatcherEvent::Inferred, now),
-        parts(&[(2, 0..1)]),
-        "what would fit alone is not split"
-    );
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(3, 0..4)]));
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(1, 4..8)]));
-    batcher.on(asked(4), now);
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(4, 0..1)]));
+fn requests_are_batched_fairly_and_without_needless_waits() {
+    rig::cases::check("src/serve/batcher/courses.txt", course);
 }
 
 #[test]
@@ -147,77 +99,13 @@ fn long_requests_get_on_while_short_ones_never_end() {
         batcher.on(asked(batches), now);
         batcher.on(asked(1000 + batches), now);
         let actions = batcher.on(BatcherEvent::Inferred, now);
-        long += usize::from(actions == parts(&[(0, long..long + 1)]));
+        let next = RequestRows {
+            ticket: Ticket(0),
+            rows: long..long + 1,
+        };
+        long += usize::from(actions == [BatcherAction::Infer(vec![next])]);
         assert!(batches <= 2 * u64::from(LONG_TURN));
     }
-}
-
-#[test]
-fn the_last_rows_of_a_long_request_share_a_batch() {
-    let (now, mut batcher) = (start(), batcher(4));
-    assert_eq!(batcher.on(asked_rows(1, 6), now), parts(&[(1, 0..4)]));
-    batcher.on(asked(2), now);
-    assert_eq!(
-        batcher.on(BatcherEvent::Inferred, now),
-        parts(&[(2, 0..1), (1, 4..6)])
-    );
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), []);
-}
-
-#[test]
-fn the_rest_of_a_request_that_failed_or_whose_client_left_is_not_inferred() {
-    let (now, mut batcher) = (start(), batcher(1));
-    batcher.on(asked_rows(1, 9), now);
-    batcher.on(asked_rows(2, 9), now);
-    batcher.on(BatcherEvent::Left(ConnectionId(1)), now);
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), parts(&[(2, 0..1)]));
-    assert_eq!(batcher.on(BatcherEvent::Failed(Ticket(2)), now), []);
-    assert_eq!(
-        (batcher.on(BatcherEvent::Inferred, now), batcher.queued()),
-        (vec![], 0)
-    );
-}
-
-#[test]
-fn a_client_that_left_is_not_inferred_for() {
-    let (now, mut batcher) = (start(), batcher(8));
-    batcher.on(asked(1), now);
-    batcher.on(asked(2), now);
-    batcher.on(BatcherEvent::Left(ConnectionId(2)), now);
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), []);
-}
-
-#[test]
-fn stopping_answers_what_is_there_and_refuses_what_comes() {
-    let (now, mut batcher) = (start(), batcher(1));
-    batcher.on(asked(1), now);
-    batcher.on(asked(2), now);
-    assert_eq!(batcher.on(BatcherEvent::Stop, now), []);
-    assert_eq!(
-        batcher.on(asked(3), now),
-        [BatcherAction::Refuse(Ticket(3), QueueRefusal::Stopping)]
-    );
-    assert_eq!(batcher.on(BatcherEvent::Inferred, now), infer(&[2]));
-    assert_eq!(
-        batcher.on(BatcherEvent::Inferred, now),
-        [BatcherAction::Finished]
-    );
-}
-
-#[test]
-fn a_full_queue_refuses() {
-    let now = start();
-    let mut batcher = Batcher::new(BatchLimits {
-        max_rows: 8,
-        max_wait: WAIT,
-        max_queue: 1,
-    });
-    batcher.on(asked(1), now);
-    batcher.on(asked(2), now);
-    assert_eq!(
-        batcher.on(asked(3), now),
-        [BatcherAction::Refuse(Ticket(3), QueueRefusal::Full)]
-    );
 }
 
 proptest! {

@@ -11,7 +11,6 @@ use crate::policy::served::ServedSpec;
 use crate::serve::limits::RequestLimits;
 use crate::serve::observation::ValidatedRequest;
 use crate::serve::vla_eval::past::PastObservations;
-use crate::serve::vla_eval::picture::PictureError;
 
 const LIMITS: RequestLimits = RequestLimits {
     max_rows: 1,
@@ -125,31 +124,22 @@ fn a_state_is_divided_in_the_order_of_the_checkpoint() {
     let sent = observation(&[("front", raw(1)), ("wrist", raw(2))]);
     let request = validated(&sent, &card(&[0])).unwrap();
     assert_eq!(view(&request, "state", "arm").shape(), [1, 1, 2]);
-    assert_eq!(
-        view(&request, "state", "hand").bytes(),
-        3.0f32.to_le_bytes()
-    );
+    let hand = view(&request, "state", "hand");
+    assert_eq!(hand.bytes(), 3.0f32.to_le_bytes());
     let mut named = sent.clone();
     let hand = Array::of_f32(&[1], &[9.0]).into();
     let arm = Array::of_f32(&[2], &[7.0, 8.0]).into();
     named.set("states", Value::map([("hand", hand), ("arm", arm)]));
     let request = validated(&named, &card(&[0])).unwrap();
-    assert_eq!(
-        view(&request, "state", "hand").bytes(),
-        9.0f32.to_le_bytes()
-    );
+    let hand = view(&request, "state", "hand");
+    assert_eq!(hand.bytes(), 9.0f32.to_le_bytes());
     let mut short = sent;
     short.set("states", Array::of_f32(&[2], &[1.0, 2.0]).into());
-    assert_eq!(
-        validated(&short, &card(&[0])).unwrap_err(),
-        "the state has 2 values, expected arm 2 + hand 1"
-    );
+    let refusal = validated(&short, &card(&[0])).unwrap_err();
+    assert_eq!(refusal, "the state has 2 values, expected arm 2 + hand 1");
     short.set("states", Value::Nil);
-    assert!(
-        validated(&short, &card(&[0]))
-            .unwrap_err()
-            .contains("'arm'")
-    );
+    let refusal = validated(&short, &card(&[0])).unwrap_err();
+    assert!(refusal.contains("'arm'"), "{refusal}");
 }
 
 #[test]
@@ -157,42 +147,29 @@ fn a_picture_is_read_as_it_was_encoded() {
     let pixels = [1, 2, 3, 4, 5, 6];
     let wanted = Array::of_u8(&[1, 2, 3], pixels.to_vec().into());
     let file = png(png::ColorType::Rgb, [1, 2], &pixels);
-    assert_eq!(
-        picture::read(&encoded("png", file.clone()), 8),
-        Ok(wanted.clone())
-    );
-    assert_eq!(
-        picture::read(&encoded("raw", pixels.to_vec()), 8),
-        Ok(wanted)
-    );
-    assert_eq!(picture::decoded_bytes(&encoded("png", file.clone()), 8), 6);
-    assert_eq!(picture::decoded_bytes(&encoded("png", file.clone()), 1), 0);
-    let refusal = |image: &Value| picture::read(image, 1).unwrap_err();
-    assert_eq!(
-        refusal(&encoded("png", file)),
-        PictureError::TooLarge {
-            height: 1,
-            width: 2,
-            most: 1
-        }
-    );
-    assert!(matches!(refusal(&raw(1)), PictureError::TooLarge { .. }));
-    assert_eq!(
-        refusal(&encoded("jpeg", Vec::new())).to_string(),
-        "the format `jpeg` is not read, expected png or raw"
-    );
+    let image = encoded("png", file.clone());
+    assert_eq!(picture::read(&image, 8), Ok(wanted.clone()));
+    let plain = encoded("raw", pixels.to_vec());
+    assert_eq!(picture::read(&plain, 8), Ok(wanted));
+    let bytes = [8, 1].map(|edge| picture::decoded_bytes(&image, edge));
+    assert_eq!(bytes, [6, 0]);
     let grey = png(png::ColorType::Grayscale, [1, 1], &[1]);
-    assert!(
-        refusal(&encoded("png", grey))
-            .to_string()
-            .contains("expected RGB of 8")
-    );
-    assert!(matches!(
-        refusal(&encoded("png", vec![0; 99])),
-        PictureError::Png { .. }
-    ));
-    assert_eq!(refusal(&"picture".into()), PictureError::Form);
-    assert_eq!(refusal(&encoded("raw", vec![1])), PictureError::Form);
+    let form = "expected an array [height, width, 3] of uint8, as it is or as PNG";
+    for (image, reason) in [
+        (encoded("png", file), "1 x 2 pixels, expected at most 1"),
+        (raw(1), "1 x 2 pixels, expected at most 1"),
+        (
+            encoded("jpeg", Vec::new()),
+            "the format `jpeg` is not read, expected png or raw",
+        ),
+        (encoded("png", grey), "expected RGB of 8"),
+        (encoded("png", vec![0; 99]), "not a PNG file: "),
+        ("picture".into(), form),
+        (encoded("raw", vec![1]), form),
+    ] {
+        let refused = picture::read(&image, 1).unwrap_err().to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
 }
 
 #[test]
@@ -214,17 +191,12 @@ fn a_checkpoint_that_looks_back_gets_earlier_pictures() {
     past.clear();
     assert_eq!(past.bytes(), 0);
     let larger = Array::of_u8(&[2, 2, 3], vec![0; 12].into());
-    past.push(
-        observation(&[("front", larger.into()), ("wrist", raw(0))]),
-        1,
-    );
+    let earlier = observation(&[("front", larger.into()), ("wrist", raw(0))]);
+    past.push(earlier, 1);
     let steps = past.steps(&observation(&[("front", raw(1)), ("wrist", raw(0))]));
-    assert_eq!(
-        observation::validated(&steps, &card, &LIMITS)
-            .unwrap_err()
-            .to_string(),
-        "`front` has another size than in an earlier step of the episode"
-    );
+    let refused = observation::validated(&steps, &card, &LIMITS).unwrap_err();
+    let wanted = "`front` has another size than in an earlier step of the episode";
+    assert_eq!(refused.to_string(), wanted);
 }
 
 #[test]
@@ -242,33 +214,23 @@ fn the_noise_of_an_episode_follows_from_its_task() {
 fn openpis_metadata_is_a_hello_of_vla_eval() {
     let mut metadata = Value::map([("policy", "gr00t".into())]);
     greet_early(&mut metadata, &card(&[0]));
-    assert_eq!(
-        metadata.get("policy").and_then(Value::as_text),
-        Some("gr00t")
-    );
+    let policy = metadata.get("policy").and_then(Value::as_text);
+    assert_eq!(policy, Some("gr00t"));
     let bytes = Bytes::from(wire::write(&metadata, Dialect::Openpi));
     let hello = VlaEvalMessage::read(&bytes).unwrap();
     assert_eq!(hello, hello::message(&card(&[0]), 0));
     let parameters = hello.payload.get("observation_params").unwrap();
     assert_eq!(parameters.get("send_wrist_image"), Some(&Value::Bool(true)));
-    let actions = hello
-        .payload
-        .get("action_spec")
-        .and_then(|spec| spec.get("actions"));
-    assert_eq!(
-        actions.and_then(|spec| spec.get("dims")),
-        Some(&Value::Int(4))
-    );
+    let actions = hello.payload.get("action_spec").unwrap().get("actions");
+    assert_eq!(actions.unwrap().get("dims"), Some(&Value::Int(4)));
 }
 
 #[test]
 fn a_client_is_known_by_its_hello() {
     let hello = hello::message(&card(&[0]), 1).write(0.0);
     assert!(is_hello(&hello));
-    assert!(!is_hello(&wire::write(
-        &Value::map([("prompt", "x".into())]),
-        Dialect::Openpi
-    )));
+    let prompt = Value::map([("prompt", "x".into())]);
+    assert!(!is_hello(&wire::write(&prompt, Dialect::Openpi)));
     assert!(!is_hello(b"\xc1"));
 }
 
