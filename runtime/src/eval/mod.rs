@@ -26,4 +26,7 @@ mod rank;
 mod rollout;
 mod setup;
 
+#[cfg(test)]
+mod tests;
+
 pub use program::main;

@@ -172,8 +172,6 @@ fn in_words(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::{ActionSpec, CameraSpec};
-    use crate::record::{CameraSize, EarlierDemos, Export};
 
     /// 1000 steps of one environment, the unit of document s001.
     const THOUSAND: Amount = Amount {
@@ -183,58 +181,25 @@ mod tests {
     };
     const MB: u64 = 1_000_000;
 
+    /// Returns the plan of a robot with two cameras of this size, and with or without a video and a
+    /// dataset, which may have pictures.
     fn plan(size: u32, video: bool, pictures: Option<bool>) -> RecordPlan {
-        let camera = |name: &str| CameraSpec {
-            name: name.to_owned(),
-            height: size,
-            width: size,
-        };
-        let video = video.then(|| VideoPlan {
-            dir: "videos".into(),
-            stems: vec!["behavior_video_rank0_gpu0_env0".to_owned()],
-            per_episode: false,
-            grids: Vec::new(),
-            cameras: Vec::new(),
-            size: CameraSize::AsRendered,
-            fps: 0,
-            bitrate: 1_500_000,
-            threads: 0,
-        });
-        let dataset = pictures.map(|cameras| DatasetPlan {
-            path: "dataset.hdf5".into(),
-            format: Format::Hdf5,
-            export: Export::All,
-            earlier: EarlierDemos::default(),
-            earlier_failed: EarlierDemos::default(),
-            env_args: serde_json::json!({}),
-            cameras,
-        });
-        let action = ActionSpec {
-            names: vec!["x".to_owned(); 23],
-            low: vec![-1.0; 23],
-            high: vec![1.0; 23],
-            grid: Vec::new(),
-        };
-        let env = EnvSpec {
-            name: "Radio".to_owned(),
-            state: vec![("proprio".to_owned(), 256)],
-            cameras: vec![camera("head"), camera("wrist")],
-            action,
-            discrete: None,
-            control_hz: 30,
-            is_control_hz_assumed: false,
-            max_episode_steps: 500,
-            language: "turn on the radio".to_owned(),
-            ends_on_success: true,
-            decimation: 4,
-            sim_dt: 1.0 / 120.0,
-        };
-        RecordPlan {
-            dataset,
-            video,
-            num_envs: 1,
-            env,
+        let mut plan = crate::record::tests::plan(Path::new(""), pictures.is_some(), video);
+        plan.num_envs = 1;
+        plan.env.state = vec![("proprio".to_owned(), 256)];
+        plan.env.action.names = vec!["x".to_owned(); 23];
+        plan.env.control_hz = 30;
+        for camera in &mut plan.env.cameras {
+            (camera.height, camera.width) = (size, size);
         }
+        if let Some(video) = &mut plan.video {
+            video.bitrate = 1_500_000;
+            video.stems.truncate(1);
+        }
+        if let (Some(dataset), Some(pictures)) = (&mut plan.dataset, pictures) {
+            dataset.cameras = pictures;
+        }
+        plan
     }
 
     #[test]

@@ -51,19 +51,12 @@ fn png(rgb: &[u8], width: usize, height: usize) -> Result<Vec<u8>, png::Encoding
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn frame(height: u32, width: u32, byte: u8) -> Frame {
-        Frame {
-            height,
-            width,
-            rgb: vec![byte; (height * width * 3) as usize].into(),
-        }
-    }
+    use crate::policy::tests::frame;
 
     #[test]
     fn two_cameras_are_side_by_side_and_small() {
         let pictures = [("c", 3), ("b", 2), ("a", 1)];
-        let pictures = pictures.map(|(name, byte)| (name.to_owned(), frame(480, 640, byte)));
+        let pictures = pictures.map(|(name, byte)| (name.to_owned(), frame([480, 640], byte)));
         let bytes = thumbnail(&pictures.into()).unwrap();
         let reader = png::Decoder::new(std::io::Cursor::new(&bytes)).read_info();
         let mut reader = reader.unwrap();
@@ -76,9 +69,9 @@ mod tests {
     #[test]
     fn what_cannot_be_shown_is_no_picture() {
         assert_eq!(thumbnail(&BTreeMap::new()), None);
-        let empty = BTreeMap::from([("a".to_owned(), frame(0, 0, 0))]);
+        let empty = BTreeMap::from([("a".to_owned(), frame([0, 0], 0))]);
         assert_eq!(thumbnail(&empty), None);
-        let mut wrong = frame(4, 4, 0);
+        let mut wrong = frame([4, 4], 0);
         wrong.rgb = vec![0; 3].into();
         assert_eq!(thumbnail(&BTreeMap::from([("a".to_owned(), wrong)])), None);
     }

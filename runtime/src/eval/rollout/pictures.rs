@@ -119,13 +119,9 @@ mod tests {
     use crate::clock;
 
     fn observation(byte: u8) -> Observation {
-        let frame = Frame {
-            height: 16,
-            width: 16,
-            rgb: vec![byte; 16 * 16 * 3].into(),
-        };
+        let front = crate::policy::tests::frame([16, 16], byte);
         Observation {
-            video: BTreeMap::from([("front".to_owned(), frame)]),
+            video: BTreeMap::from([("front".to_owned(), front)]),
             ..Observation::empty()
         }
     }

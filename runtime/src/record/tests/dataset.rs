@@ -7,37 +7,41 @@ use std::process::Command;
 use hdf5::types::VarLenUnicode;
 
 use crate::env::EnvIndex;
-use crate::record::tests::{SUCCESS, begin, demos, episode, observation, plan, step_to, steps};
+use crate::record::tests::{
+    SUCCESS, begin, demos, episode, observation, plan, recorded, step_to, steps,
+};
 use crate::record::{self, EpisodeEnd, EpisodeMeta, Export, RecordError, Recorder};
+
+fn open(dir: &tempfile::TempDir) -> hdf5::File {
+    hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap()
+}
+
+fn text(group: &hdf5::Group, name: &str) -> String {
+    let attribute = group.attr(name).unwrap();
+    attribute
+        .read_scalar::<VarLenUnicode>()
+        .unwrap()
+        .to_string()
+}
+
+fn number(group: &hdf5::Group, name: &str) -> i64 {
+    group.attr(name).unwrap().read_scalar().unwrap()
+}
 
 #[test]
 fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    episode(&mut recorder, 1, 7, 4);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_0"]);
+    let recorded = recorded(plan(dir.path(), true, false), |to| episode(to, 1, 7, 4));
+    assert_eq!(demos(&recorded), ["demo_0"]);
 
-    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    let file = open(&dir);
     assert_eq!(file.member_names().unwrap(), ["data"]);
     let data = file.group("data").unwrap();
-    assert_eq!(data.attr("total").unwrap().read_scalar::<i64>().unwrap(), 4);
-    let env_args = data
-        .attr("env_args")
-        .unwrap()
-        .read_scalar::<VarLenUnicode>()
-        .unwrap();
-    assert_eq!(env_args.as_str(), r#"{"env_name":"Lift","type":2}"#);
+    assert_eq!(number(&data, "total"), 4);
+    assert_eq!(text(&data, "env_args"), r#"{"env_name":"Lift","type":2}"#);
     let demo = data.group("demo_0").unwrap();
-    let number = |name: &str| demo.attr(name).unwrap().read_scalar::<i64>().unwrap();
-    assert_eq!(
-        [
-            number("num_samples"),
-            number("seed"),
-            number("episode"),
-            number("env")
-        ],
-        [4, 107, 7, 1]
-    );
+    let numbers = ["num_samples", "seed", "episode", "env"].map(|name| number(&demo, name));
+    assert_eq!(numbers, [4, 107, 7, 1]);
     assert!(demo.attr("success").unwrap().read_scalar::<bool>().unwrap());
     let values = |name: &str| {
         let dataset = demo.dataset(name).unwrap();
@@ -48,13 +52,8 @@ fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
         (vec![4, 2], vec![1.0, -1.0, 2.0, -1.0, 3.0, -1.0, 4.0, -1.0])
     );
     assert_eq!(values("processed_actions"), (vec![4, 1], vec![0.25; 4]));
-    assert_eq!(
-        values("obs/joint_position"),
-        (
-            vec![4, 3],
-            [[0.0; 3], [1.0; 3], [2.0; 3], [3.0; 3]].concat()
-        )
-    );
+    let positions = [[0.0; 3], [1.0; 3], [2.0; 3], [3.0; 3]].concat();
+    assert_eq!(values("obs/joint_position"), (vec![4, 3], positions));
     let states = [[1.5; 4], [2.5; 4], [3.5; 4], [4.5; 4]].concat();
     assert_eq!(
         values("states/articulation/robot/joint_position"),
@@ -65,34 +64,30 @@ fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
         (vec![1, 4], vec![0.5; 4])
     );
     assert_eq!(values("rewards"), (vec![4], vec![1.0, 2.0, 3.0, 4.0]));
-    assert_eq!(
-        demo.dataset("dones").unwrap().read_raw::<u8>().unwrap(),
-        [0, 0, 0, 1]
-    );
-    assert_eq!(
-        demo.dataset("success").unwrap().read_raw::<bool>().unwrap(),
-        [true]
-    );
+    let dones = demo.dataset("dones").unwrap();
+    assert_eq!(dones.read_raw::<u8>().unwrap(), [0, 0, 0, 1]);
+    let success = demo.dataset("success").unwrap();
+    assert_eq!(success.read_raw::<bool>().unwrap(), [true]);
 }
 
 #[test]
 fn the_last_step_is_done_whoever_has_ended_the_episode() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    begin(&mut recorder, 0, 3, false);
-    for t in 1..=3 {
-        let step = step_to(observation(t, false));
-        recorder
-            .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.25]), &step)
-            .unwrap();
-    }
-    let on_success = EpisodeEnd {
-        terminated: false,
-        ..SUCCESS
-    };
-    recorder.end(EnvIndex(0), on_success).unwrap();
-    recorder.finish().unwrap();
-    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    recorded(plan(dir.path(), true, false), |recorder| {
+        begin(recorder, 0, 3, false);
+        for t in 1..=3 {
+            let step = step_to(observation(t, false));
+            recorder
+                .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.25]), &step)
+                .unwrap();
+        }
+        let on_success = EpisodeEnd {
+            terminated: false,
+            ..SUCCESS
+        };
+        recorder.end(EnvIndex(0), on_success).unwrap();
+    });
+    let file = open(&dir);
     let dones = file.dataset("data/demo_0/dones").unwrap();
     assert_eq!(dones.read_raw::<u8>().unwrap(), [0, 0, 1]);
 }
@@ -102,20 +97,12 @@ fn pictures_are_kept_before_the_action_when_asked() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), true, false);
     plan.dataset.as_mut().unwrap().cameras = true;
-    let mut recorder = Recorder::start(plan).unwrap();
-    episode(&mut recorder, 0, 0, 3);
-    recorder.finish().unwrap();
-
-    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    recorded(plan, |recorder| episode(recorder, 0, 0, 3));
+    let file = open(&dir);
     let wrist = file.dataset("data/demo_0/obs/wrist").unwrap();
     assert_eq!(wrist.shape(), [3, 32, 30, 3]);
-    let first_bytes: Vec<u8> = wrist
-        .read_raw::<u8>()
-        .unwrap()
-        .into_iter()
-        .step_by(32 * 30 * 3)
-        .collect();
-    assert_eq!(first_bytes, [200, 201, 202]);
+    let bytes = wrist.read_raw::<u8>().unwrap();
+    assert!(bytes.iter().step_by(32 * 30 * 3).eq(&[200, 201, 202]));
 }
 
 #[test]
@@ -123,18 +110,17 @@ fn a_resumed_run_goes_on_after_the_highest_demo() {
     let dir = tempfile::tempdir().unwrap();
     // More than are copied at once, and fewer.
     for numbers in [0..70, 70..82] {
-        let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-        assert_eq!(recorder.warnings(), [""; 0]);
-        for number in numbers.clone() {
-            episode(&mut recorder, (number % 2) as usize, number, 2);
-        }
+        let found = recorded(plan(dir.path(), true, false), |recorder| {
+            for number in numbers.clone() {
+                episode(recorder, (number % 2) as usize, number, 2);
+            }
+        });
         let names: Vec<String> = numbers.map(|number| format!("demo_{number}")).collect();
-        assert_eq!(demos(&recorder.finish().unwrap()), names);
+        assert_eq!(demos(&found), names);
     }
-    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    let file = open(&dir);
     let data = file.group("data").unwrap();
-    let total = data.attr("total").unwrap().read_scalar::<i64>().unwrap();
-    assert_eq!((data.len(), total), (82, 164));
+    assert_eq!((data.len(), number(&data, "total")), (82, 164));
     drop((data, file));
     check_with_h5py(&dir.path().join("dataset.hdf5"), 82);
 }
@@ -146,45 +132,33 @@ fn an_incomplete_demo_is_left_out_of_a_resumed_file() {
     let file = hdf5::File::create(&path).unwrap();
     file.create_group("data/demo_4").unwrap();
     file.close().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    assert_eq!(recorder.warnings(), [""; 0]);
-    episode(&mut recorder, 0, 0, 2);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_5"]);
-    assert_eq!(
-        hdf5::File::open(&path)
-            .unwrap()
-            .group("data")
-            .unwrap()
-            .member_names()
-            .unwrap(),
-        ["demo_5"]
-    );
+    let recorded = recorded(plan(dir.path(), true, false), |to| episode(to, 0, 0, 2));
+    assert_eq!(demos(&recorded), ["demo_5"]);
+    assert_eq!(record::demos(&path).unwrap(), ["demo_5"]);
 }
 
 #[test]
 fn a_demo_that_is_left_out_is_dropped_wherever_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.hdf5");
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    (0..4).for_each(|number| episode(&mut recorder, 0, number, 3));
-    recorder.finish().unwrap();
+    recorded(plan(dir.path(), true, false), |recorder| {
+        (0..4).for_each(|number| episode(recorder, 0, number, 3));
+    });
     let mut again = plan(dir.path(), true, false);
     let earlier = &mut again.dataset.as_mut().unwrap().earlier;
     (earlier.next, earlier.left_out) = (3, ["demo_1", "demo_3"].map(str::to_owned).into());
-    let mut recorder = Recorder::start(again).unwrap();
-    assert_eq!(recorder.warnings(), [""; 0]);
-    assert_eq!(record::demos(&path).unwrap(), ["demo_0", "demo_2"]);
-    episode(&mut recorder, 0, 3, 5);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_3"]);
+    let recorded = recorded(again, |recorder| {
+        assert_eq!(record::demos(&path).unwrap(), ["demo_0", "demo_2"]);
+        episode(recorder, 0, 3, 5);
+    });
+    assert_eq!(demos(&recorded), ["demo_3"]);
     record::leave_out(&path, &["demo_0".to_owned()].into()).unwrap();
     assert_eq!(record::demos(&path).unwrap(), ["demo_2", "demo_3"]);
-    let file = hdf5::File::open(&path).unwrap();
+    let file = open(&dir);
     assert_eq!(file.member_names().unwrap(), ["data"]);
     let data = file.group("data").unwrap();
-    assert_eq!(data.attr("total").unwrap().read_scalar::<i64>().unwrap(), 8);
-    let env_args = data.attr("env_args").unwrap();
-    let env_args = env_args.read_scalar::<VarLenUnicode>().unwrap();
-    assert_eq!(env_args.as_str(), r#"{"env_name":"Lift","type":2}"#);
+    assert_eq!(number(&data, "total"), 8);
+    assert_eq!(text(&data, "env_args"), r#"{"env_name":"Lift","type":2}"#);
 }
 
 #[test]
@@ -209,44 +183,42 @@ fn a_file_that_cannot_be_read_is_kept_aside() {
 #[test]
 fn a_discarded_episode_is_no_demo_and_has_no_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    begin(&mut recorder, 0, 0, false);
-    steps(&mut recorder, 0, 3, false);
-    recorder.discard(EnvIndex(0)).unwrap();
-    episode(&mut recorder, 0, 1, 2);
-    let recorded = recorder.finish().unwrap();
-    assert_eq!(
-        (recorded.len(), recorded[0].episode, demos(&recorded)),
-        (1, 1, vec!["demo_0"])
-    );
+    let recorded = recorded(plan(dir.path(), true, false), |recorder| {
+        begin(recorder, 0, 0, false);
+        steps(recorder, 0, 3, false);
+        recorder.discard(EnvIndex(0)).unwrap();
+        episode(recorder, 0, 1, 2);
+    });
+    assert_eq!((recorded.len(), recorded[0].episode), (1, 1));
+    assert_eq!(demos(&recorded), ["demo_0"]);
 }
 
 #[test]
 fn an_episode_without_a_step_is_a_demo_without_samples() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    begin(&mut recorder, 0, 0, false);
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_0"]);
+    let recorded = recorded(plan(dir.path(), true, false), |recorder| {
+        begin(recorder, 0, 0, false);
+        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    });
+    assert_eq!(demos(&recorded), ["demo_0"]);
     check_with_h5py(&dir.path().join("dataset.hdf5"), 1);
 }
 
 #[test]
 fn a_changed_state_costs_its_episode_only() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    begin(&mut recorder, 0, 0, false);
-    let mut step = step_to(observation(1, false));
-    step.observation.state.clear();
-    recorder
-        .step(EnvIndex(0), &[0.0, 0.0], None, &step)
-        .unwrap();
-    recorder
-        .step(EnvIndex(0), &[0.0, 0.0], None, &step)
-        .unwrap();
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    episode(&mut recorder, 0, 1, 2);
-    let recorded = recorder.finish().unwrap();
+    let recorded = recorded(plan(dir.path(), true, false), |recorder| {
+        begin(recorder, 0, 0, false);
+        let mut step = step_to(observation(1, false));
+        step.observation.state.clear();
+        for _ in 0..2 {
+            recorder
+                .step(EnvIndex(0), &[0.0, 0.0], None, &step)
+                .unwrap();
+        }
+        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+        episode(recorder, 0, 1, 2);
+    });
     let reason = recorded[0].error.as_deref().unwrap();
     assert!(
         reason.ends_with("`obs/joint_position` has 1 rows, the episode has 2"),
@@ -260,27 +232,18 @@ fn misuse_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
     let (env, outside) = (EnvIndex(0), EnvIndex(2));
-    assert_eq!(
-        recorder.end(env, SUCCESS),
-        Err(RecordError::NotBegun { env })
-    );
-    assert_eq!(
-        recorder.discard(outside),
-        Err(RecordError::Environment {
-            env: outside,
-            num_envs: 2
-        })
-    );
+    let not_begun = RecordError::NotBegun { env };
+    assert_eq!(recorder.end(env, SUCCESS), Err(not_begun));
+    let (found, wanted, num_envs) = (1, 2, 2);
+    let no_env = RecordError::Environment {
+        env: outside,
+        num_envs,
+    };
+    assert_eq!(recorder.discard(outside), Err(no_env));
     begin(&mut recorder, 0, 5, false);
     let step = step_to(observation(1, false));
-    assert_eq!(
-        recorder.step(env, &[0.0], None, &step),
-        Err(RecordError::Action {
-            env,
-            found: 1,
-            wanted: 2
-        })
-    );
+    let short = RecordError::Action { env, found, wanted };
+    assert_eq!(recorder.step(env, &[0.0], None, &step), Err(short));
 }
 
 /// A file system of 2 MiB, which is unmounted on drop.
@@ -385,9 +348,8 @@ fn the_names_of_lost_demonstrations_are_not_given_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), true, false);
     plan.dataset.as_mut().unwrap().earlier.next = 3;
-    let mut recorder = Recorder::start(plan).unwrap();
-    episode(&mut recorder, 0, 7, 4);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_3"]);
+    let recorded = recorded(plan, |recorder| episode(recorder, 0, 7, 4));
+    assert_eq!(demos(&recorded), ["demo_3"]);
 }
 
 #[test]
@@ -402,13 +364,13 @@ fn failed_episodes_go_where_the_export_says() {
         let mut plan = plan(dir.path(), true, false);
         plan.dataset.as_mut().unwrap().export = export;
         plan.dataset.as_mut().unwrap().earlier_failed.next = 5;
-        let mut recorder = Recorder::start(plan).unwrap();
-        episode(&mut recorder, 0, 0, 2);
-        begin(&mut recorder, 0, 1, false);
-        steps(&mut recorder, 0, 3, false);
-        recorder.end(EnvIndex(0), FAILURE).unwrap();
-        episode(&mut recorder, 0, 2, 2);
-        let recorded = recorder.finish().unwrap();
+        let recorded = recorded(plan, |recorder| {
+            episode(recorder, 0, 0, 2);
+            begin(recorder, 0, 1, false);
+            steps(recorder, 0, 3, false);
+            recorder.end(EnvIndex(0), FAILURE).unwrap();
+            episode(recorder, 0, 2, 2);
+        });
         let named = recorded.iter().map(|recorded| {
             let file = recorded.dataset.as_ref()?.file_name()?.to_str()?;
             Some(format!("{file} {}", recorded.demo.as_ref()?))
@@ -417,38 +379,35 @@ fn failed_episodes_go_where_the_export_says() {
         let files = ["dataset.hdf5", "dataset_failed.hdf5"].map(|name| dir.path().join(name));
         for file in files.iter().filter(|file| file.exists()) {
             let of_file = format!("{} ", file.file_name().unwrap().to_str().unwrap());
-            check_with_h5py(
-                file,
-                named
-                    .iter()
-                    .filter(|name| name.starts_with(&of_file))
-                    .count(),
-            );
+            let own = named.iter().filter(|name| name.starts_with(&of_file));
+            check_with_h5py(file, own.count());
         }
         (named.join(", "), files[1].exists())
     };
-    assert_eq!(
-        counts(Export::All),
+    for (export, names, has_failed) in [
         (
-            "dataset.hdf5 demo_0, dataset.hdf5 demo_1, dataset.hdf5 demo_2".to_owned(),
-            false
-        )
-    );
-    assert_eq!(
-        counts(Export::Succeeded),
+            Export::All,
+            "dataset.hdf5 demo_0, dataset.hdf5 demo_1, dataset.hdf5 demo_2",
+            false,
+        ),
         (
-            "dataset.hdf5 demo_0, , dataset.hdf5 demo_1".to_owned(),
-            false
-        )
-    );
-    let separate = "dataset.hdf5 demo_0, dataset_failed.hdf5 demo_5, dataset.hdf5 demo_1";
-    assert_eq!(counts(Export::Separate), (separate.to_owned(), true));
+            Export::Succeeded,
+            "dataset.hdf5 demo_0, , dataset.hdf5 demo_1",
+            false,
+        ),
+        (
+            Export::Separate,
+            "dataset.hdf5 demo_0, dataset_failed.hdf5 demo_5, dataset.hdf5 demo_1",
+            true,
+        ),
+    ] {
+        assert_eq!(counts(export), (names.to_owned(), has_failed));
+    }
 }
 
 #[test]
 fn observations_may_have_groups() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
     let nested = |t: u32| {
         let mut observation = observation(t, false);
         observation
@@ -461,32 +420,18 @@ fn observations_may_have_groups() {
         seed: 1,
         language: "lift".into(),
     };
-    recorder.begin(EnvIndex(0), meta, &nested(0)).unwrap();
-    let step = crate::env::Step {
-        success: true,
-        terminated: true,
-        ..step_to(nested(1))
-    };
-    recorder
-        .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step)
-        .unwrap();
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    recorder.finish().unwrap();
-    let path = dir.path().join("dataset.hdf5");
-    check_with_h5py(&path, 1);
-    let demo = hdf5::File::open(path)
-        .unwrap()
-        .group("data/demo_0")
-        .unwrap();
-    assert_eq!(
-        demo.dataset("obs/policy/eef/position").unwrap().shape(),
-        [1, 3]
-    );
-    assert_eq!(
-        demo.dataset("processed_actions")
-            .unwrap()
-            .read_raw::<f32>()
-            .unwrap(),
-        [0.5, 0.5]
-    );
+    recorded(plan(dir.path(), true, false), |recorder| {
+        recorder.begin(EnvIndex(0), meta, &nested(0)).unwrap();
+        let step = step_to(nested(1));
+        recorder
+            .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step)
+            .unwrap();
+        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    });
+    check_with_h5py(&dir.path().join("dataset.hdf5"), 1);
+    let demo = open(&dir).group("data/demo_0").unwrap();
+    let position = demo.dataset("obs/policy/eef/position").unwrap();
+    assert_eq!(position.shape(), [1, 3]);
+    let processed = demo.dataset("processed_actions").unwrap();
+    assert_eq!(processed.read_raw::<f32>().unwrap(), [0.5, 0.5]);
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::env::EnvIndex;
-use crate::record::tests::{SUCCESS, begin, demos, episode, plan, steps};
+use crate::record::tests::{SUCCESS, begin, demos, episode, plan, recorded, steps};
 use crate::record::{self, EpisodeEnd, Format, RecordPlan, Recorder};
 
 const FAILURE: EpisodeEnd = EpisodeEnd {
@@ -29,6 +29,13 @@ fn folder(dir: &Path) -> RecordPlan {
 
 fn read(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Returns what is written of the episodes.
+fn lines(root: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(root.join("meta/rrun_episodes.jsonl")).unwrap();
+    let lines = text.lines().map(serde_json::from_str);
+    lines.map(Result::unwrap).collect()
 }
 
 /// Loads the folder with lerobot if `RRUN_LEROBOT_PYTHON` names an interpreter that has the
@@ -69,12 +76,12 @@ fn has_lerobot(python: &OsString) -> bool {
 #[test]
 fn a_folder_counts_its_episodes_and_lerobot_loads_it() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    episode(&mut recorder, 0, 7, 4);
-    begin(&mut recorder, 1, 8, true);
-    steps(&mut recorder, 1, 3, true);
-    recorder.end(EnvIndex(1), FAILURE).unwrap();
-    let recorded = recorder.finish().unwrap();
+    let recorded = recorded(folder(dir.path()), |recorder| {
+        episode(recorder, 0, 7, 4);
+        begin(recorder, 1, 8, true);
+        steps(recorder, 1, 3, true);
+        recorder.end(EnvIndex(1), FAILURE).unwrap();
+    });
     assert_eq!(demos(&recorded), ["episode_0", "episode_1"]);
     let root = dir.path().join("lerobot");
     assert_eq!(recorded[0].dataset.as_deref(), Some(root.as_path()));
@@ -88,34 +95,20 @@ fn a_folder_counts_its_episodes_and_lerobot_loads_it() {
     );
     assert_eq!(info["features"]["observation.state"]["shape"], json!([3]));
     assert_eq!(info["features"]["action"]["names"], json!(["x", "grip"]));
-    assert_eq!(
-        info["features"]["observation.images.wrist"]["shape"],
-        json!([32, 30, 3])
-    );
+    let wrist = &info["features"]["observation.images.wrist"];
+    assert_eq!(wrist["shape"], json!([32, 30, 3]));
     let modality = read(&root.join("meta/modality.json"));
-    assert_eq!(
-        modality["state"]["joint_position"],
-        json!({"start": 0, "end": 3})
-    );
-    assert_eq!(
-        modality["video"]["front"]["original_key"],
-        "observation.images.front"
-    );
+    let position = json!({"start": 0, "end": 3});
+    assert_eq!(modality["state"]["joint_position"], position);
+    let front = &modality["video"]["front"];
+    assert_eq!(front["original_key"], "observation.images.front");
     let stats = read(&root.join("meta/stats.json"));
     assert_eq!(stats["action"]["max"], json!([4.0, -1.0]));
-    assert_eq!(
-        stats["observation.images.front"]["min"],
-        json!([[[40.0 / 255.0]], [[40.0 / 255.0]], [[40.0 / 255.0]]])
-    );
-    let told = fs::read_to_string(root.join("meta/rrun_episodes.jsonl")).unwrap();
-    let told: Vec<Value> = told
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(
-        (&told[0]["seed"], &told[1]["success"]),
-        (&json!(107), &json!(false))
-    );
+    let darkest = [[[40.0 / 255.0]]; 3];
+    assert_eq!(stats["observation.images.front"]["min"], json!(darkest));
+    let told = lines(&root);
+    assert_eq!(told[0]["seed"], 107);
+    assert_eq!(told[1]["success"], false);
     check_with_lerobot(&root, 2, 7);
 }
 
@@ -138,21 +131,17 @@ fn a_camera_that_a_video_cannot_show_as_it_is_is_refused_by_name() {
 fn a_resumed_folder_goes_on_and_what_a_kill_left_is_taken_away() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("lerobot");
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    episode(&mut recorder, 0, 0, 3);
-    recorder.finish().unwrap();
+    recorded(folder(dir.path()), |recorder| episode(recorder, 0, 0, 3));
     // The state after a process died before it counted the second episode.
     let left = root.join("data/chunk-000/file-001.parquet");
     fs::copy(root.join("data/chunk-000/file-000.parquet"), &left).unwrap();
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    assert_eq!(recorder.warnings(), [""; 0]);
-    assert!(!left.exists());
-    episode(&mut recorder, 0, 1, 5);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["episode_1"]);
-    assert_eq!(
-        read(&root.join("meta/stats.json"))["index"]["count"],
-        json!([8])
-    );
+    let recorded = recorded(folder(dir.path()), |recorder| {
+        assert!(!left.exists());
+        episode(recorder, 0, 1, 5);
+    });
+    assert_eq!(demos(&recorded), ["episode_1"]);
+    let stats = read(&root.join("meta/stats.json"));
+    assert_eq!(stats["index"]["count"], json!([8]));
     check_with_lerobot(&root, 2, 8);
 }
 
@@ -183,11 +172,7 @@ fn put(files: &BTreeMap<PathBuf, Vec<u8>>) {
 /// Checks that a folder has these episodes, by their numbers in the job, and that all files of
 /// `meta` are about them.
 fn check_episodes(root: &Path, wanted: &[u64]) {
-    let lines = fs::read_to_string(root.join("meta/rrun_episodes.jsonl")).unwrap();
-    let lines: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines = lines(root);
     let numbers = |name: &str| -> Vec<u64> {
         let number = |line: &Value| line[name].as_u64().unwrap();
         lines.iter().map(number).collect()
@@ -239,10 +224,9 @@ fn a_folder_is_whole_after_a_kill_at_each_of_its_files_in_any_order() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("lerobot");
     let record = |number: u64, steps: u32| {
-        let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-        assert_eq!(recorder.warnings(), [""; 0]);
-        episode(&mut recorder, 0, number, steps);
-        recorder.finish().unwrap();
+        recorded(folder(dir.path()), |recorder| {
+            episode(recorder, 0, number, steps)
+        });
     };
     let mut before = BTreeMap::new();
     for (number, steps) in [(0, 3), (1, 4), (2, 5)] {
@@ -283,15 +267,11 @@ fn a_folder_is_whole_after_a_kill_at_each_of_its_files_in_any_order() {
 fn a_torn_line_of_an_episode_that_does_not_count_is_taken_away() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("lerobot");
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    episode(&mut recorder, 0, 0, 3);
-    recorder.finish().unwrap();
+    recorded(folder(dir.path()), |recorder| episode(recorder, 0, 0, 3));
     let list = root.join("meta/rrun_episodes.jsonl");
     let text = fs::read_to_string(&list).unwrap() + "{\"episode_index\":1,\"epi";
     fs::write(&list, text).unwrap();
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    episode(&mut recorder, 0, 1, 2);
-    recorder.finish().unwrap();
+    recorded(folder(dir.path()), |recorder| episode(recorder, 0, 1, 2));
     check_episodes(&root, &[0, 1]);
 }
 
@@ -299,16 +279,17 @@ fn a_torn_line_of_an_episode_that_does_not_count_is_taken_away() {
 fn the_last_episodes_that_are_left_out_are_dropped_and_their_places_are_taken() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("lerobot");
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    (0..4).for_each(|number| episode(&mut recorder, 0, number, 3));
-    recorder.finish().unwrap();
+    recorded(folder(dir.path()), |recorder| {
+        (0..4).for_each(|number| episode(recorder, 0, number, 3));
+    });
     let left_out = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let mut plan = folder(dir.path());
     plan.dataset.as_mut().unwrap().earlier.left_out = left_out(&["episode_2", "episode_3"]);
-    let mut recorder = Recorder::start(plan).unwrap();
-    check_episodes(&root, &[0, 1]);
-    episode(&mut recorder, 0, 3, 5);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["episode_2"]);
+    let found = recorded(plan, |recorder| {
+        check_episodes(&root, &[0, 1]);
+        episode(recorder, 0, 3, 5);
+    });
+    assert_eq!(demos(&found), ["episode_2"]);
     check_episodes(&root, &[0, 1, 3]);
     check_with_lerobot(&root, 3, 11);
     // One that others follow keeps its place.
@@ -317,22 +298,20 @@ fn the_last_episodes_that_are_left_out_are_dropped_and_their_places_are_taken() 
     record::leave_out(&root, &left_out(&["episode_0", "episode_1", "episode_2"])).unwrap();
     assert_eq!(record::demos(&root).unwrap(), [""; 0]);
     assert_eq!(contents(&root.join("data")), BTreeMap::new());
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    episode(&mut recorder, 0, 5, 2);
-    recorder.finish().unwrap();
+    recorded(folder(dir.path()), |recorder| episode(recorder, 0, 5, 2));
     check_episodes(&root, &[5]);
 }
 
 #[test]
 fn an_episode_with_other_features_is_refused_and_the_next_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    episode(&mut recorder, 0, 0, 2);
-    begin(&mut recorder, 0, 1, false);
-    steps(&mut recorder, 0, 2, false);
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    episode(&mut recorder, 0, 2, 2);
-    let recorded = recorder.finish().unwrap();
+    let recorded = recorded(folder(dir.path()), |recorder| {
+        episode(recorder, 0, 0, 2);
+        begin(recorder, 0, 1, false);
+        steps(recorder, 0, 2, false);
+        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+        episode(recorder, 0, 2, 2);
+    });
     let reason = recorded[1].error.as_deref().unwrap();
     assert!(
         reason.ends_with(

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
+use crate::env::{EnvIndex, EnvSpec, Observation, Step};
+use crate::policy::tests::{env_with, frame};
 use crate::record::{
     CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan,
     Recorded, Recorder, VideoPlan,
@@ -24,33 +25,18 @@ const SUCCESS: EpisodeEnd = EpisodeEnd {
 /// Returns an environment with cameras of 32×32 and 32×30, two action dimensions and 10 steps per
 /// second.
 fn env() -> EnvSpec {
-    let camera = |name: &str, width| CameraSpec {
-        name: name.to_owned(),
-        height: 32,
-        width,
-    };
-    EnvSpec {
+    let mut env = EnvSpec {
         name: "Lift".to_owned(),
         state: vec![("joint_position".to_owned(), 3)],
-        cameras: vec![camera("front", 32), camera("wrist", 30)],
-        action: ActionSpec {
-            names: vec!["x".to_owned(), "grip".to_owned()],
-            low: vec![-1.0; 2],
-            high: vec![1.0; 2],
-            grid: Vec::new(),
-        },
-        discrete: None,
         control_hz: 10,
-        is_control_hz_assumed: false,
-        max_episode_steps: 100,
-        language: "lift the cube".to_owned(),
-        ends_on_success: true,
-        decimation: 5,
-        sim_dt: 0.02,
-    }
+        ..env_with(&["front", "wrist"], [32, 32])
+    };
+    env.cameras[1].width = 30;
+    env.action.names = vec!["x".to_owned(), "grip".to_owned()];
+    env
 }
 
-fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
+pub(in crate::record) fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
     let env_args = serde_json::json!({"env_name": "Lift", "type": 2});
     RecordPlan {
         dataset: dataset.then(|| DatasetPlan {
@@ -82,11 +68,7 @@ fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
 
 /// Returns the observation at time `t`, with or without images.
 fn observation(t: u32, pictures: bool) -> Observation {
-    let picture = |width: u32, colour: u8| Frame {
-        height: 32,
-        width,
-        rgb: vec![colour.wrapping_add(t as u8); (32 * width * 3) as usize].into(),
-    };
+    let picture = |width: u32, colour: u8| frame([32, width], colour.wrapping_add(t as u8));
     let video = [
         ("front".to_owned(), picture(32, 40)),
         ("wrist".to_owned(), picture(30, 200)),
@@ -152,6 +134,14 @@ fn episode(recorder: &mut Recorder, env: usize, episode: u64, count: u32) {
     begin(recorder, env, episode, pictures);
     steps(recorder, env, count, pictures);
     recorder.end(EnvIndex(env), SUCCESS).unwrap();
+}
+
+/// Starts a recording without warnings, and returns what came of the episodes.
+fn recorded(plan: RecordPlan, record: impl FnOnce(&mut Recorder)) -> Vec<Recorded> {
+    let mut recorder = Recorder::start(plan).unwrap();
+    assert_eq!(recorder.warnings(), [""; 0]);
+    record(&mut recorder);
+    recorder.finish().unwrap()
 }
 
 fn demos(recorded: &[Recorded]) -> Vec<&str> {

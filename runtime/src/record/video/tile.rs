@@ -124,26 +124,18 @@ fn picture<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::tests::frame;
 
-    fn frame(height: u32, width: u32, byte: u8) -> Frame {
-        Frame {
-            height,
-            width,
-            rgb: vec![byte; (height * width * 3) as usize].into(),
-        }
-    }
-
-    fn pictures(sizes: [(u32, u32); 2]) -> BTreeMap<String, Frame> {
-        let [left, right] = sizes;
-        BTreeMap::from([
-            ("a".to_owned(), frame(left.0, left.1, 1)),
-            ("b".to_owned(), frame(right.0, right.1, 2)),
-        ])
+    fn pictures([left, right]: [[u32; 2]; 2]) -> BTreeMap<String, Frame> {
+        let pictures = [("a", frame(left, 1)), ("b", frame(right, 2))];
+        pictures
+            .map(|(name, frame)| (name.to_owned(), frame))
+            .into()
     }
 
     #[test]
     fn cameras_stand_in_the_order_of_the_plan_and_odd_sizes_are_padded() {
-        let pictures = pictures([(1, 18), (17, 1)]);
+        let pictures = pictures([[1, 18], [17, 1]]);
         let tiling = Tiling::of(&["b".to_owned(), "a".to_owned()], &pictures, |from| from).unwrap();
         assert_eq!((tiling.height, tiling.width), (18, 20));
         let mut canvas = Vec::new();
@@ -164,9 +156,9 @@ mod tests {
     #[test]
     fn a_size_that_changes_is_refused() {
         let tiling =
-            Tiling::of(&["a".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap();
+            Tiling::of(&["a".to_owned()], &pictures([[2, 2], [2, 2]]), |from| from).unwrap();
         let reason = tiling
-            .draw(&pictures([(4, 2), (2, 2)]), &mut Vec::new())
+            .draw(&pictures([[4, 2], [2, 2]]), &mut Vec::new())
             .unwrap_err();
         assert_eq!(reason.to_string(), "camera `a` changed from 2×2 to 4×2");
     }
@@ -174,7 +166,7 @@ mod tests {
     #[test]
     fn a_missing_camera_is_named() {
         let reason =
-            Tiling::of(&["c".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap_err();
+            Tiling::of(&["c".to_owned()], &pictures([[2, 2], [2, 2]]), |from| from).unwrap_err();
         assert_eq!(reason.to_string(), "camera `c` gave no picture");
     }
 }

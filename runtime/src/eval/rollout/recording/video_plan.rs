@@ -69,48 +69,15 @@ fn grids(job: &Job, seats: &[Seat]) -> Vec<GridPlan> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::{ActionSpec, CameraSpec};
+    use crate::policy::tests::env_with;
     use serde_json::json;
 
-    fn spec() -> EnvSpec {
-        EnvSpec {
-            name: "reach".to_owned(),
-            state: Vec::new(),
-            cameras: vec![CameraSpec {
-                name: "front".to_owned(),
-                height: 224,
-                width: 224,
-            }],
-            action: ActionSpec {
-                names: Vec::new(),
-                low: Vec::new(),
-                high: Vec::new(),
-                grid: Vec::new(),
-            },
-            discrete: None,
-            control_hz: 20,
-            is_control_hz_assumed: false,
-            max_episode_steps: 10,
-            language: String::new(),
-            ends_on_success: true,
-            decimation: 1,
-            sim_dt: 0.01,
-        }
-    }
-
     fn planned(words: &[&str], video_cfg: serde_json::Value) -> Option<VideoPlan> {
-        let entry = json!({"name": "behavior", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                           "total_num_envs": 4, "video_cfg": video_cfg});
-        let job = jobs::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0);
-        let args = EvalArgs::parse_words(
-            &[&["--jobs", "x"], words]
-                .concat()
-                .iter()
-                .map(Into::into)
-                .collect::<Vec<_>>(),
-        );
+        let more = json!({"name": "behavior", "total_num_envs": 4, "video_cfg": video_cfg, "num_episodes": null});
+        let job = crate::eval::tests::jobs([more]).remove(0);
+        let words = [&["--jobs", "x"], words].concat();
+        let words: Vec<_> = words.iter().map(Into::into).collect();
+        let args = EvalArgs::parse_words(&words);
         let seats =
             [(0, 0, 0), (0, 0, 1), (1, 1, 0)].map(|(worker, gpu, env)| Seat { worker, gpu, env });
         plan(
@@ -118,7 +85,7 @@ mod tests {
             &job,
             &seats,
             &RunFolder::new("out".as_ref()),
-            &spec(),
+            &env_with(&["front"], [224, 224]),
         )
     }
 

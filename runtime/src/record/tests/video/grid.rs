@@ -36,19 +36,3 @@ fn a_grid_shows_every_picture_of_its_environments_once() {
         (124, 32)
     );
 }
-
-#[test]
-fn a_grid_that_cannot_be_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let refusal = |envs: &[usize]| {
-        let mut plan = plan(dir.path(), false, true);
-        plan.video.as_mut().unwrap().grids = vec![GridPlan {
-            stem: "g".to_owned(),
-            envs: envs.to_vec(),
-        }];
-        Recorder::start(plan).unwrap_err().to_string()
-    };
-    assert_eq!(refusal(&[]), "grid `g` has no environment");
-    assert_eq!(refusal(&[0, 2]), "grid `g` has environment 2 of 2");
-    assert_eq!(refusal(&[1, 1]), "environment 1 is in two grids");
-}

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use crate::env::EnvIndex;
 use crate::record::tests::video::movie::{Movie, boxes, decoded, inner, u32_at};
-use crate::record::tests::{SUCCESS, begin, env, episode, observation, plan, step_to, steps};
-use crate::record::{EpisodeEnd, RecordError, Recorder};
+use crate::record::tests::{
+    SUCCESS, begin, env, episode, observation, plan, recorded, step_to, steps,
+};
+use crate::record::{EpisodeEnd, GridPlan, Recorder, VideoPlan};
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
@@ -55,23 +57,17 @@ fn all_pictures_of_an_episode_that_has_ended_are_in_the_file() {
 #[test]
 fn each_environment_has_a_video_with_all_frames_and_a_keyframe_at_each_episode() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
-    episode(&mut recorder, 0, 0, 14);
-    episode(&mut recorder, 1, 1, 3);
-    episode(&mut recorder, 0, 2, 6);
-    let recorded = recorder.finish().unwrap();
+    let recorded = recorded(plan(dir.path(), false, true), |recorder| {
+        episode(recorder, 0, 0, 14);
+        episode(recorder, 1, 1, 3);
+        episode(recorder, 0, 2, 6);
+    });
     let spans: Vec<_> = recorded.iter().map(|r| r.video.clone().unwrap()).collect();
-    assert_eq!(
-        spans
-            .iter()
-            .map(|s| (s.first_frame, s.frames))
-            .collect::<Vec<_>>(),
-        [(0, 15), (0, 4), (15, 7)]
-    );
-    assert!(
-        spans[0].path.ends_with("lift_video_rank0_gpu0_env0.mp4") && spans[0].path == spans[2].path
-    );
+    let frames: Vec<_> = spans.iter().map(|s| (s.first_frame, s.frames)).collect();
+    assert_eq!(frames, [(0, 15), (0, 4), (15, 7)]);
+    assert!(spans[0].path.ends_with("lift_video_rank0_gpu0_env0.mp4"));
     assert!(spans[1].path.ends_with("lift_video_rank0_gpu0_env1.mp4"));
+    assert_eq!(spans[0].path, spans[2].path);
 
     let movie = Movie::read(&spans[0].path);
     assert_eq!(movie.check_pictures(), 22);
@@ -85,9 +81,8 @@ fn each_environment_has_a_video_with_all_frames_and_a_keyframe_at_each_episode()
 #[test]
 fn the_header_says_avc1_with_parameter_sets_and_an_even_size() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
-    episode(&mut recorder, 0, 0, 3);
-    let path = recorder.finish().unwrap()[0].video.clone().unwrap().path;
+    let recorded = recorded(plan(dir.path(), false, true), |to| episode(to, 0, 0, 3));
+    let path = recorded[0].video.clone().unwrap().path;
     let movie = Movie::read(&path);
     let media = movie.media();
     // Version 1: times of 64 bits, then ticks per second, then the duration.
@@ -114,88 +109,76 @@ fn a_file_that_is_there_is_never_written_over() {
     fs::create_dir(&videos).unwrap();
     fs::write(videos.join("lift_video_rank0_gpu0_env0.mp4"), "old").unwrap();
     fs::write(videos.join("lift_video_rank0_gpu0_env0_part2.mp4"), "older").unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
-    episode(&mut recorder, 0, 0, 3);
-    let recorded = recorder.finish().unwrap();
-    assert!(
-        recorded[0]
-            .video
-            .as_ref()
-            .unwrap()
-            .path
-            .ends_with("lift_video_rank0_gpu0_env0_part3.mp4")
-    );
-    assert_eq!(
-        fs::read(videos.join("lift_video_rank0_gpu0_env0.mp4")).unwrap(),
-        b"old"
-    );
+    let recorded = recorded(plan(dir.path(), false, true), |to| episode(to, 0, 0, 3));
+    let path = &recorded[0].video.as_ref().unwrap().path;
+    assert!(path.ends_with("lift_video_rank0_gpu0_env0_part3.mp4"));
+    let old = fs::read(videos.join("lift_video_rank0_gpu0_env0.mp4"));
+    assert_eq!(old.unwrap(), b"old");
 }
 
 #[test]
 fn steps_without_pictures_make_no_frames_and_no_file() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
-    begin(&mut recorder, 0, 0, false);
-    steps(&mut recorder, 0, 3, false);
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    let recorded = recorder.finish().unwrap();
-    assert_eq!(
-        (recorded[0].video.clone(), recorded[0].error.clone()),
-        (None, None)
-    );
+    let recorded = recorded(plan(dir.path(), true, true), |recorder| {
+        begin(recorder, 0, 0, false);
+        steps(recorder, 0, 3, false);
+        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    });
+    assert_eq!((&recorded[0].video, &recorded[0].error), (&None, &None));
     assert_eq!(fs::read_dir(dir.path().join("videos")).unwrap().count(), 0);
 }
 
 #[test]
 fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
-    episode(&mut recorder, 0, 0, 11);
-    begin(&mut recorder, 0, 1, true);
     let mut step = step_to(observation(1, true));
     let wide = step.observation.video["front"].clone();
     step.observation.video.insert("wrist".to_owned(), wide);
-    recorder
-        .step(EnvIndex(0), &[0.0, 0.0], None, &step)
-        .unwrap();
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    let recorded = recorder.finish().unwrap();
+    let recorded = recorded(plan(dir.path(), true, true), |recorder| {
+        episode(recorder, 0, 0, 11);
+        begin(recorder, 0, 1, true);
+        recorder
+            .step(EnvIndex(0), &[0.0, 0.0], None, &step)
+            .unwrap();
+        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    });
     let reason = recorded[1].warning.as_deref().unwrap();
     let wanted =
         "_env0.mp4` has nothing from episode 1 on: camera `wrist` changed from 32×30 to 32×32";
-    assert!(
-        reason.ends_with(wanted) && recorded[1].error.is_none() && recorded[1].video.is_none(),
-        "{reason}"
-    );
+    assert!(reason.ends_with(wanted), "{reason}");
+    assert_eq!((&recorded[1].error, &recorded[1].video), (&None, &None));
     assert_eq!(recorded[1].demo.as_deref(), Some("demo_1"));
     assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 13);
 }
 
 #[test]
-fn an_unknown_camera_is_refused_at_the_start() {
+fn a_plan_that_cannot_be_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
-    let mut plan = plan(dir.path(), false, true);
-    plan.video.as_mut().unwrap().cameras = vec!["top".to_owned()];
-    let wanted = format!("`{}` has no camera `top`; it has front, wrist", env().name);
-    assert_eq!(
-        Recorder::start(plan).unwrap_err(),
-        RecordError::Plan(wanted)
-    );
-}
-
-#[test]
-fn each_environment_needs_a_name_of_its_own() {
-    let dir = tempfile::tempdir().unwrap();
-    let refusal = |stems: &[&str]| {
+    let refusal = |change: &dyn Fn(&mut VideoPlan)| {
         let mut plan = plan(dir.path(), false, true);
-        plan.video.as_mut().unwrap().stems = stems.iter().map(|stem| (*stem).to_owned()).collect();
+        change(plan.video.as_mut().unwrap());
         Recorder::start(plan).unwrap_err().to_string()
     };
-    assert_eq!(
-        refusal(&["a"]),
-        "1 names of videos are given for 2 environments"
-    );
-    assert_eq!(refusal(&["a", "a"]), "two videos are called `a`");
+    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let grid = |envs: &[usize]| {
+        let (stem, envs) = ("g".to_owned(), envs.to_vec());
+        vec![GridPlan { stem, envs }]
+    };
+    let wanted = format!("`{}` has no camera `top`; it has front, wrist", env().name);
+    assert_eq!(refusal(&|video| video.cameras = texts(&["top"])), wanted);
+    for (stems, wanted) in [
+        (&["a"][..], "1 names of videos are given for 2 environments"),
+        (&["a", "a"], "two videos are called `a`"),
+    ] {
+        assert_eq!(refusal(&|video| video.stems = texts(stems)), wanted);
+    }
+    for (envs, wanted) in [
+        (&[][..], "grid `g` has no environment"),
+        (&[0, 2], "grid `g` has environment 2 of 2"),
+        (&[1, 1], "environment 1 is in two grids"),
+    ] {
+        assert_eq!(refusal(&|video| video.grids = grid(envs)), wanted);
+    }
 }
 
 #[test]
@@ -203,49 +186,29 @@ fn an_episode_has_a_file_of_its_own_that_says_how_it_ended() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), false, true);
     plan.video.as_mut().unwrap().per_episode = true;
-    let mut recorder = Recorder::start(plan).unwrap();
-    episode(&mut recorder, 0, 4, 14);
-    begin(&mut recorder, 0, 5, true);
-    steps(&mut recorder, 0, 3, true);
-    recorder
-        .end(
-            EnvIndex(0),
-            EpisodeEnd {
-                success: false,
-                terminated: false,
-                truncated: true,
-            },
-        )
-        .unwrap();
-    begin(&mut recorder, 1, 6, true);
-    steps(&mut recorder, 1, 2, true);
-    recorder.discard(EnvIndex(1)).unwrap();
-    begin(&mut recorder, 1, 7, true);
-    let recorded = recorder.finish().unwrap();
+    let failure = EpisodeEnd {
+        success: false,
+        terminated: false,
+        truncated: true,
+    };
+    let recorded = recorded(plan, |recorder| {
+        episode(recorder, 0, 4, 14);
+        begin(recorder, 0, 5, true);
+        steps(recorder, 0, 3, true);
+        recorder.end(EnvIndex(0), failure).unwrap();
+        begin(recorder, 1, 6, true);
+        steps(recorder, 1, 2, true);
+        recorder.discard(EnvIndex(1)).unwrap();
+        begin(recorder, 1, 7, true);
+    });
     let videos = dir.path().join("videos");
     let stem = "lift_video_rank0_gpu0_env";
-    let wanted = [
-        "0.mp4",
-        "0_episode4_success.mp4",
-        "0_episode5_failure.mp4",
-        "1.mp4",
-    ];
+    let own = ["0_episode4_success.mp4", "0_episode5_failure.mp4"];
+    let wanted = ["0.mp4", own[0], own[1], "1.mp4"];
     assert_eq!(names(&videos), wanted.map(|name| format!("{stem}{name}")));
-    let files: Vec<_> = recorded
-        .iter()
-        .map(|r| r.episode_video.clone().unwrap())
-        .collect();
-    assert_eq!(
-        files,
-        wanted[1..3]
-            .iter()
-            .map(|name| videos.join(format!("{stem}{name}")))
-            .collect::<Vec<_>>()
-    );
-    assert_eq!(
-        files.iter().map(|file| frames_of(file)).collect::<Vec<_>>(),
-        [15, 4]
-    );
+    let files = [0, 1].map(|at: usize| recorded[at].episode_video.clone().unwrap());
+    assert_eq!(files, own.map(|name| videos.join(format!("{stem}{name}"))));
+    assert_eq!(files.each_ref().map(|file| frames_of(file)), [15, 4]);
     assert!(decoded(&files[1]).is_none_or(|frames| frames == 4));
     assert_eq!(recorded[1].video.as_ref().unwrap().first_frame, 15);
     assert_eq!(frames_of(&videos.join(format!("{stem}1.mp4"))), 4);

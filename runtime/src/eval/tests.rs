@@ -1,0 +1,21 @@
+//! Sample jobs of the tests in this folder.
+
+use jobs::job::Job;
+use serde_json::{Value, json};
+
+/// Returns four episodes of the scripted policy in the task `reach`, with these fields instead;
+/// null removes one.
+pub(in crate::eval) fn job(more: &Value) -> Value {
+    let mut job = json!({"name": "a", "arena_env_args": {"environment": "reach"},
+                         "policy_type": "scripted", "num_episodes": 4});
+    let fields = job.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    fields.retain(|_, value| !value.is_null());
+    job
+}
+
+/// Returns jobs that are changed so.
+pub(in crate::eval) fn jobs<const N: usize>(changes: [Value; N]) -> Vec<Job> {
+    let jobs = changes.each_ref().map(job).to_vec();
+    jobs::file::parse(&json!({"jobs": jobs})).unwrap()
+}
