@@ -147,7 +147,9 @@ fn limit(job: &Job) -> u64 {
 mod tests {
     use super::*;
     use jobs::assign::{self, Assign, Assignment};
+    use jobs::episode::Episode;
     use jobs::placement::Placement;
+    use jobs::samples;
     use serde_json::{Value, json};
 
     const CUT: BlockCut = BlockCut {
@@ -156,8 +158,8 @@ mod tests {
         world_size: 2,
     };
 
-    fn work(entries: Value) -> Vec<Work> {
-        let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
+    fn work<const N: usize>(entries: [Value; N]) -> Vec<Work> {
+        let jobs = crate::eval::tests::jobs(entries);
         let dynamic = Assignment {
             assign: Assign::Dynamic,
             shard: Shard::Episodes,
@@ -166,25 +168,22 @@ mod tests {
     }
 
     fn job(name: &str, length: &str, count: u64, num_envs: u64) -> Value {
-        json!({"name": name, "policy_type": "scripted", length: count,
-               "arena_env_args": {"environment": "reach", "num_envs": num_envs, "max_episode_steps": 100}})
+        let env = json!({"environment": "reach", "num_envs": num_envs, "max_episode_steps": 100});
+        json!({"name": name, "num_episodes": null, length: count, "arena_env_args": env})
     }
 
     fn ended(job: usize, episode: u64, wall_s: f64) -> Line {
-        let line = json!({
-            "type": "episode", "job": "a", "job_index": job, "episode": episode, "seed": 1, "rank": 0, "env": 0,
-            "rebuild": 0, "success": true, "end": "success", "length": 50, "return": 0.0, "language_instruction": "",
-            "wall_s": wall_s, "infer_calls": 1, "ended": "", "error": null
-        });
-        serde_json::from_value(line).unwrap()
+        Line::from(Episode {
+            wall_s,
+            length: 50,
+            ..samples::episode(job, "a", episode)
+        })
     }
 
     #[test]
     fn a_block_is_as_long_as_the_job_has_environments() {
-        let work = work(json!([
-            job("a", "num_episodes", 16, 3),
-            job("b", "num_steps", 50, 2)
-        ]));
+        let steps = job("b", "num_steps", 50, 2);
+        let work = work([job("a", "num_episodes", 16, 3), steps]);
         let tasks = CUT.tasks(&work, &[]);
         assert_eq!(
             (&tasks[0].blocks[..2], &tasks[1].blocks[..]),
@@ -207,7 +206,7 @@ mod tests {
     #[test]
     fn blocks_that_the_journals_have_are_done() {
         let lines: Vec<_> = [0, 1, 3].map(|episode| ended(0, episode, 1.0)).into();
-        let tasks = CUT.tasks(&work(json!([job("a", "num_episodes", 16, 2)])), &lines);
+        let tasks = CUT.tasks(&work([job("a", "num_episodes", 16, 2)]), &lines);
         assert_eq!(
             (&tasks[0].blocks[1], &tasks[0].done),
             (&(2..4), &BTreeSet::from([0]))
@@ -220,7 +219,7 @@ mod tests {
             job("a", "num_episodes", 16, 2),
             job("b", "num_episodes", 16, 1),
         ];
-        let work = work(json!([jobs[0], jobs[1]]));
+        let work = work(jobs);
         let total = |task: &LeasedJob| task.block_s * task.blocks.len() as f64;
         let guessed: Vec<_> = CUT.tasks(&work, &[]).iter().map(total).collect();
         assert!(

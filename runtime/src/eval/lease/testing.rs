@@ -21,9 +21,8 @@ pub fn serve() -> Store {
 
 /// Returns a job with `episodes` episodes in `rebuilds` builds.
 pub fn work(episodes: u64, rebuilds: u64) -> Work {
-    let entry = json!({"name": "reach", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                       "num_episodes": episodes, "num_rebuilds": rebuilds});
-    let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+    let more = json!({"num_episodes": episodes, "num_rebuilds": rebuilds});
+    let jobs = crate::eval::tests::jobs([more]);
     let dynamic = Assignment {
         assign: Assign::Dynamic,
         shard: Shard::Episodes,

@@ -232,6 +232,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::now;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -239,64 +240,44 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "any instant will do as the origin"
-    )]
-    fn origin() -> Instant {
-        Instant::now()
+    fn moved(steps: u64) -> Heartbeat {
+        Heartbeat {
+            steps,
+            ..Heartbeat::default()
+        }
+    }
+
+    fn arrived() -> Heartbeat {
+        Heartbeat {
+            arrived: true,
+            ..Heartbeat::default()
+        }
+    }
+
+    /// Watches several ranks, of which rank 0 has arrived at once.
+    fn watch(ranks: usize) -> (Watch, Instant) {
+        let start = now();
+        let mut watch = Watch::new(ranks, start);
+        watch.on(0, arrived(), start);
+        (watch, start)
     }
 
     #[test]
     fn a_slow_rank_is_waited_for_as_long_as_it_moves() {
-        let start = origin();
-        let mut watch = Watch::new(2, start);
-        watch.on(
-            0,
-            Heartbeat {
-                arrived: true,
-                ..Heartbeat::default()
-            },
-            start,
-        );
+        let (mut watch, start) = watch(2);
         for seconds in 1..100 {
-            watch.on(
-                1,
-                Heartbeat {
-                    steps: seconds,
-                    ..Heartbeat::default()
-                },
-                at(start, seconds),
-            );
+            watch.on(1, moved(seconds), at(start, seconds));
             assert!(!watch.settled(at(start, seconds), TIMEOUT));
         }
-        watch.on(
-            1,
-            Heartbeat {
-                arrived: true,
-                ..Heartbeat::default()
-            },
-            at(start, 100),
-        );
+        watch.on(1, arrived(), at(start, 100));
         assert!(watch.settled(at(start, 100), TIMEOUT));
-        assert!(
-            watch.lost(at(start, 1000), TIMEOUT).is_empty(),
-            "who has arrived is not lost"
-        );
+        let lost = watch.lost(at(start, 1000), TIMEOUT);
+        assert!(lost.is_empty(), "who has arrived is not lost");
     }
 
     #[test]
     fn a_rank_that_does_not_come_back_is_not_waited_for() {
-        let start = origin();
-        let mut watch = Watch::new(2, start);
-        watch.on(
-            0,
-            Heartbeat {
-                arrived: true,
-                ..Heartbeat::default()
-            },
-            start,
-        );
+        let (mut watch, start) = watch(2);
         watch.gone(1);
         assert_eq!(watch.lost(start, TIMEOUT), [1]);
         assert!(watch.settled(start, TIMEOUT));
@@ -304,66 +285,30 @@ mod tests {
 
     #[test]
     fn an_overview_tells_of_lost_ranks_what_the_heartbeats_tell() {
-        let start = origin();
-        let mut watch = Watch::new(5, start);
-        let arrived = Heartbeat {
-            arrived: true,
-            ..Heartbeat::default()
-        };
-        watch.on(0, arrived.clone(), start);
-        watch.on(1, arrived, start);
+        let (mut watch, start) = watch(5);
+        watch.on(1, arrived(), start);
         watch.gone(1);
         watch.gone(2);
-        let moved = Heartbeat {
-            steps: 1,
-            ..Heartbeat::default()
-        };
-        watch.on(3, moved, at(start, 9));
+        watch.on(3, moved(1), at(start, 9));
         for seconds in [9, 10, 19, 20] {
-            let overview = watch.overview(0, 1, at(start, seconds));
-            assert_eq!(
-                overview.lost(TIMEOUT),
-                watch.lost(at(start, seconds), TIMEOUT),
-                "{seconds}"
-            );
-            assert_eq!(
-                overview.settled(5, TIMEOUT),
-                watch.settled(at(start, seconds), TIMEOUT),
-                "{seconds}"
-            );
+            let now = at(start, seconds);
+            let overview = watch.overview(0, 1, now);
+            let told = (overview.lost(TIMEOUT), overview.settled(5, TIMEOUT));
+            let known = (watch.lost(now, TIMEOUT), watch.settled(now, TIMEOUT));
+            assert_eq!(told, known, "{seconds}");
         }
         assert!(watch.overview(0, 1, at(start, 20)).settled(5, TIMEOUT));
     }
 
     #[test]
     fn a_rank_that_repeats_itself_is_lost_at_the_deadline() {
-        let start = origin();
-        let mut watch = Watch::new(2, start);
-        watch.on(
-            0,
-            Heartbeat {
-                arrived: true,
-                ..Heartbeat::default()
-            },
-            start,
-        );
-        watch.on(
-            1,
-            Heartbeat {
-                steps: 5,
-                ..Heartbeat::default()
-            },
-            at(start, 1),
-        );
-        watch.on(
-            1,
-            Heartbeat {
-                steps: 5,
-                gpu_used: 7,
-                ..Heartbeat::default()
-            },
-            at(start, 10),
-        );
+        let (mut watch, start) = watch(2);
+        watch.on(1, moved(5), at(start, 1));
+        let same = Heartbeat {
+            gpu_used: 7,
+            ..moved(5)
+        };
+        watch.on(1, same, at(start, 10));
         assert!(watch.lost(at(start, 10), TIMEOUT).is_empty());
         assert_eq!(watch.lost(at(start, 11), TIMEOUT), [1]);
         assert!(watch.settled(at(start, 11), TIMEOUT));

@@ -110,24 +110,22 @@ mod tests {
     use super::*;
     use crate::eval::monitor::heartbeat::JobTally;
     use jobs::assign;
+    use jobs::episode::Episode;
     use jobs::placement::Placement;
+    use jobs::samples;
     use serde_json::json;
 
     fn jobs() -> Vec<Job> {
-        let job = |name: &str| {
-            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                   "num_episodes": 4})
-        };
-        jobs::file::parse(&json!({"jobs": [job("a"), job("b")]})).unwrap()
+        crate::eval::tests::jobs([json!({}), json!({"name": "b"})])
     }
 
-    fn ended(job: usize, episode: u64, rank: usize, at: &str, error: Value) -> Line {
-        let line = json!({
-            "type": "episode", "job": "a", "job_index": job, "episode": episode, "seed": 1, "rank": rank, "env": 0,
-            "rebuild": 0, "success": true, "end": "success", "length": 1, "return": 0.0, "language_instruction": "",
-            "wall_s": 0.1, "infer_calls": 1, "ended": at, "error": error
-        });
-        serde_json::from_value(line).unwrap()
+    fn ended(job: usize, episode: u64, rank: usize, at: &str, error: Option<&str>) -> Line {
+        Line::from(Episode {
+            rank,
+            ended: at.to_owned(),
+            error: error.map(str::to_owned),
+            ..samples::episode(job, "a", episode)
+        })
     }
 
     #[test]
@@ -142,10 +140,10 @@ mod tests {
     #[test]
     fn what_was_done_before_is_told_apart_from_what_this_launch_did() {
         let lines = [
-            ended(0, 0, 0, "2026-01-01T00:00:01.000Z", Value::Null),
-            ended(0, 1, 1, "2026-01-01T00:00:02.000Z", json!("a crash")),
-            ended(0, 1, 0, "2026-01-01T00:01:01.000Z", Value::Null),
-            ended(1, 1, 1, "2026-01-01T00:01:01.000Z", Value::Null),
+            ended(0, 0, 0, "2026-01-01T00:00:01.000Z", None),
+            ended(0, 1, 1, "2026-01-01T00:00:02.000Z", Some("a crash")),
+            ended(0, 1, 0, "2026-01-01T00:01:01.000Z", None),
+            ended(1, 1, 1, "2026-01-01T00:01:01.000Z", None),
         ];
         let launched = "2026-01-01T00:01:00.000Z";
         let before = before(&jobs(), &lines, launched);

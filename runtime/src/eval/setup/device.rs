@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn a_jobs_device_id_comes_before_its_device() {
         let job = |config| {
-            let entry = json!({"name": "a", "arena_env_args": {"environment": "e"}, "policy_type": "p", "policy_config_dict": config});
-            config_device(&jobs::file::parse(&json!({"jobs": [entry]})).unwrap()[0])
+            let jobs = crate::eval::tests::jobs([json!({"policy_config_dict": config})]);
+            config_device(&jobs[0])
         };
         assert_eq!(
             job(json!({"policy_device": "cuda:2", "policy_device_id": 1})).as_deref(),

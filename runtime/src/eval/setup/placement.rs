@@ -184,37 +184,27 @@ mod tests {
     }
 
     fn rank_env(rank: usize, world_size: usize) -> RankEnv {
-        let vars = [
-            ("RANK", rank),
-            ("LOCAL_RANK", rank),
-            ("WORLD_SIZE", world_size),
-            ("LOCAL_WORLD_SIZE", world_size),
-            ("MASTER_PORT", 1),
-        ];
-        let get = |name: &str| {
-            vars.iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value.to_string())
-        };
-        RankEnv::read(|name| {
-            if name == "MASTER_ADDR" {
-                Some("::1".to_owned())
-            } else {
-                get(name)
-            }
-        })
-        .unwrap()
+        let env = RankEnv::read(|name| match name {
+            "RANK" | "LOCAL_RANK" => Some(rank.to_string()),
+            "WORLD_SIZE" | "LOCAL_WORLD_SIZE" => Some(world_size.to_string()),
+            "MASTER_ADDR" => Some("::1".to_owned()),
+            "MASTER_PORT" => Some("1".to_owned()),
+            _ => None,
+        });
+        env.unwrap()
     }
 
     fn args(words: &[&str]) -> EvalArgs {
-        EvalArgs::parse_words(
-            &[&["--jobs", "x"], words]
-                .concat()
-                .iter()
-                .map(Into::into)
-                .collect::<Vec<_>>(),
-        )
-        .unwrap()
+        let words = [&["--jobs", "x"], words].concat();
+        let words: Vec<_> = words.iter().map(Into::into).collect();
+        EvalArgs::parse_words(&words).unwrap()
+    }
+
+    fn seats(placement: &RankPlacement) -> Vec<(usize, usize, usize)> {
+        let seats = placement.work[0].seats.iter();
+        seats
+            .map(|seat| (seat.worker, seat.gpu, seat.env))
+            .collect()
     }
 
     #[test]
@@ -225,12 +215,7 @@ mod tests {
             (placed.device, placed.reason.as_str()),
             (3, "rollout worker 1 is placed on GPU 3")
         );
-        let seats: Vec<_> = placement.work[0]
-            .seats
-            .iter()
-            .map(|seat| (seat.worker, seat.gpu, seat.env))
-            .collect();
-        assert_eq!(seats, [(1, 1, 0), (1, 1, 1)]);
+        assert_eq!(seats(&placement), [(1, 1, 0), (1, 1, 1)]);
     }
 
     #[test]
@@ -257,41 +242,29 @@ mod tests {
             .placed(&args(&["--workers-per-gpu", "2"]), &rank_env(3, 4))
             .unwrap();
         assert_eq!(placed.device, 1);
-        let ranks = |words: &[&str], count| {
-            placement.ranks_on_gpu(
-                &args(words),
-                &rank_env(3, 4),
-                &VisibleDevices::Cuda { count },
-            )
-        };
-        assert_eq!(
-            [
-                ranks(&["--workers-per-gpu", "2"], 8),
-                ranks(&[], 8),
-                ranks(&[], 2),
-                ranks(&[], 1)
-            ],
-            [2, 1, 2, 1]
-        );
+        for (words, count, ranks) in [
+            (&["--workers-per-gpu", "2"][..], 8, 2),
+            (&[], 8, 1),
+            (&[], 2, 2),
+            (&[], 1, 1),
+        ] {
+            let visible = VisibleDevices::Cuda { count };
+            let found = placement.ranks_on_gpu(&args(words), &rank_env(3, 4), &visible);
+            assert_eq!(found, ranks, "{words:?} of {count}");
+        }
     }
 
     #[test]
     fn policies_that_are_placed_on_one_gpu_share_it() {
-        let ranks = |placement| {
+        for (placement, ranks) in [
+            ("env: 0-1, rollout: 2:0-1", 2),
+            ("env: 0-1, rollout: 2-3", 1),
+        ] {
             let placement = placed_rank(&["--placement", placement], 1, 2, 4).unwrap();
-            placement.ranks_on_gpu(
-                &args(&[]),
-                &rank_env(1, 2),
-                &VisibleDevices::Cuda { count: 4 },
-            )
-        };
-        assert_eq!(
-            [
-                ranks("env: 0-1, rollout: 2:0-1"),
-                ranks("env: 0-1, rollout: 2-3")
-            ],
-            [2, 1]
-        );
+            let visible = VisibleDevices::Cuda { count: 4 };
+            let found = placement.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &visible);
+            assert_eq!(found, ranks);
+        }
     }
 
     #[test]
@@ -299,12 +272,7 @@ mod tests {
         let mut placement = placed_rank(&[], 1, 2, 4).unwrap();
         let jobs: Vec<_> = placement.work.iter().map(|work| work.job.clone()).collect();
         placement.settle(&jobs, &rank_env(1, 2), Device::Cuda(1));
-        let seats: Vec<_> = placement.work[0]
-            .seats
-            .iter()
-            .map(|seat| (seat.worker, seat.gpu, seat.env))
-            .collect();
-        assert_eq!(seats, [(1, 1, 0), (1, 1, 1)]);
+        assert_eq!(seats(&placement), [(1, 1, 0), (1, 1, 1)]);
     }
 
     #[test]

@@ -123,19 +123,3 @@ fn a_rank_whose_connection_went_dead_keeps_its_leases_and_gets_more() {
     assert!(marked.unwrap().is_some(), "it is still ours");
     assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
 }
-
-#[test]
-fn a_store_that_is_not_there_is_named() {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: 1,
-    };
-    let worker = Store::connect(&addr, 0, false, Duration::from_millis(200))
-        .map(drop)
-        .unwrap_err();
-    let err = LeaseError::Store { addr, err: worker }.to_string();
-    assert!(
-        err.starts_with("leases: the store at 127.0.0.1:1: cannot reach the store"),
-        "{err}"
-    );
-}

@@ -17,16 +17,11 @@ fn a_gpu_is_busy_where_its_driver_tells_and_there_alone() {
         busy_s: 1.0,
         seen_s: 4.0,
     });
-    let text = render(&view.on(
-        &[
-            Heartbeat::default(),
-            Heartbeat {
-                gpu_busy,
-                ..Heartbeat::default()
-            },
-        ],
-        now(),
-    ));
+    let busy = Heartbeat {
+        gpu_busy,
+        ..Heartbeat::default()
+    };
+    let text = render(&view.on(&[Heartbeat::default(), busy], now()));
     let lines: Vec<_> = text
         .lines()
         .filter(|line| line.starts_with("rrun_rank_gpu_busy_ratio"))
@@ -68,13 +63,11 @@ fn is_closed(client: &mut std::net::TcpStream) -> bool {
 #[test]
 fn numbers_are_answered_over_http() {
     let (exporter, address) = exporter(PATIENCE);
-    let mut view = RunView::new(
-        EarlierResults {
-            expected: Some(9),
-            ..EarlierResults::default()
-        },
-        2,
-    );
+    let before = EarlierResults {
+        expected: Some(9),
+        ..EarlierResults::default()
+    };
+    let mut view = RunView::new(before, 2);
     let beat = Heartbeat {
         ended: 2,
         ended_solved: 1,
@@ -92,14 +85,17 @@ fn numbers_are_answered_over_http() {
         "rrun_episodes_failed 1",
         "rrun_rank_steps_total{rank=\"0\"} 7",
     ] {
-        assert!(
-            answer.lines().any(|found| found == line),
-            "{line}: {answer}"
-        );
+        let is_told = answer.lines().any(|found| found == line);
+        assert!(is_told, "{line}: {answer}");
     }
-    assert!(ask(address, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
-    assert!(ask(address, b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-    assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    for (request, status) in [
+        ("GET /metrics?x=1 HTTP/1.0", "HTTP/1.1 200"),
+        ("GET /other HTTP/1.1", "HTTP/1.1 404"),
+        ("POST /metrics HTTP/1.1", "HTTP/1.1 405"),
+    ] {
+        let answer = ask(address, format!("{request}\r\n\r\n").as_bytes());
+        assert!(answer.starts_with(status), "{request}: {answer}");
+    }
 }
 
 #[test]

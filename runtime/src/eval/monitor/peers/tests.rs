@@ -1,18 +1,30 @@
 use super::*;
+use crate::eval::lease::testing::serve;
 use crate::eval::monitor::cable::Cable;
 use crate::eval::monitor::overview::STILL;
 use crate::eval::monitor::pace::DIRECT;
 
 fn rank(rank: usize, port: u16) -> RankPeers {
+    rank_of(2, rank, port)
+}
+
+fn rank_of(world: usize, rank: usize, port: u16) -> RankPeers {
     let env = RankEnv::read(|name| match name {
         "RANK" => Some(rank.to_string()),
-        "WORLD_SIZE" => Some("2".to_owned()),
+        "WORLD_SIZE" => Some(world.to_string()),
         "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
         "MASTER_PORT" => Some(port.to_string()),
         "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
         _ => None,
     });
     RankPeers::meet(&env.unwrap()).unwrap()
+}
+
+/// Lets a rank arrive that does not wait for the others.
+fn arrive(mut peers: RankPeers) {
+    let stop = StopRequest::default();
+    stop.call_off("the test does not wait".to_owned());
+    peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {});
 }
 
 fn beat(steps: u64) -> Heartbeat {
@@ -33,11 +45,7 @@ fn tell_until_heard(far: &mut RankPeers, near: &mut RankPeers) {
 
 #[test]
 fn a_rank_that_was_cut_off_is_heard_again() {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: 0,
-    };
-    let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+    let server = serve();
     let cable = Cable::to(server.port());
     let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
     assert_eq!(far.tell(&beat(1)), None);
@@ -94,11 +102,6 @@ fn a_rank_that_waits_for_a_store_that_answers_no_more_waits_no_longer() {
 fn a_rank_that_arrived_and_was_started_again_is_waited_for_without_haste() {
     let server = serve();
     let port = server.port();
-    let arrive = |mut peers: RankPeers| {
-        let stop = StopRequest::default();
-        stop.call_off("it dies while it waits".to_owned());
-        peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {})
-    };
     arrive(rank(1, port));
     let mut again = rank(1, port);
     again.tell(&beat(0));
@@ -130,35 +133,17 @@ fn a_rank_that_waits_leaves_as_soon_as_the_last_one_has_arrived() {
 
 #[test]
 fn of_all_ranks_one_is_the_first_to_speak_of_a_topic() {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: 0,
-    };
-    let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+    let server = serve();
     let (near, far) = (rank(0, server.port()), rank(1, server.port()));
-    assert_eq!(
-        [
-            far.is_first("renderer"),
-            near.is_first("renderer"),
-            far.is_first("renderer")
-        ],
-        [true, false, false]
-    );
+    let speakers = [&far, &near, &far];
+    let is_first = speakers.map(|peers| peers.is_first("renderer"));
+    assert_eq!(is_first, [true, false, false]);
     assert!(near.is_first("another"));
 }
 
 #[test]
 fn a_rank_arrives_once_however_often_it_is_started() {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: 0,
-    };
-    let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
-    let arrive = |mut peers: RankPeers| {
-        let stop = StopRequest::default();
-        stop.call_off("the test does not wait".to_owned());
-        peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {})
-    };
+    let server = serve();
     arrive(rank(1, server.port()));
     arrive(rank(1, server.port()));
     assert!(
@@ -169,30 +154,10 @@ fn a_rank_arrives_once_however_often_it_is_started() {
     assert!(server.check("rrun/eval/none/0/all").unwrap());
 }
 
-fn crowd(server: &Store, world: usize, ranks: impl IntoIterator<Item = usize>) -> Vec<RankPeers> {
-    let port = server.port();
+fn crowd(server: &Store, world: usize, ranks: impl Iterator<Item = usize>) -> Vec<RankPeers> {
     ranks
-        .into_iter()
-        .map(|rank| {
-            let env = RankEnv::read(|name| match name {
-                "RANK" => Some(rank.to_string()),
-                "WORLD_SIZE" => Some(world.to_string()),
-                "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
-                "MASTER_PORT" => Some(port.to_string()),
-                "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
-                _ => None,
-            });
-            RankPeers::meet(&env.unwrap()).unwrap()
-        })
+        .map(|rank| rank_of(world, rank, server.port()))
         .collect()
-}
-
-fn serve() -> Store {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: 0,
-    };
-    Store::connect(&addr, 1, true, CONNECT).unwrap()
 }
 
 /// Lets all of them arrive at once; returns what each takes for lost.

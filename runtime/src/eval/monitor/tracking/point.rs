@@ -176,11 +176,7 @@ mod tests {
     use crate::eval::monitor::view::{EarlierResults, RunView};
 
     fn jobs() -> Vec<Job> {
-        let job = |name: &str| {
-            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                   "num_episodes": 4})
-        };
-        jobs::file::parse(&json!({"jobs": [job("a"), job("b")]})).unwrap()
+        crate::eval::tests::jobs([json!({}), json!({"name": "b"})])
     }
 
     fn beat(tallies: &[(usize, u64, u64)]) -> Heartbeat {
@@ -224,9 +220,8 @@ mod tests {
     #[test]
     fn the_overall_rate_is_that_of_the_controls() {
         let start = now();
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                           "num_episodes": 4, "variations": [{"name": "dark", "light_intensity": 100}]});
-        let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let dark = json!({"name": "dark", "light_intensity": 100});
+        let jobs = crate::eval::tests::jobs([json!({"variations": [dark]})]);
         let mut view = RunView::new(EarlierResults::default(), 1);
         let mut points = Points::new(&jobs, start);
         let ranks = [beat(&[(0, 2, 2), (1, 3, 0)])];

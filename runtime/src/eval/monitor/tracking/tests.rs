@@ -46,8 +46,6 @@ impl Tracked {
         std::fs::write(package.join("__init__.py"), code).unwrap();
         let python = dir.path().join("python");
         wrapper(&python, dir.path());
-        let job = json!({"name": "a", "arena_env_args": {"environment": "reach"},
-                         "policy_type": "scripted", "num_episodes": 4});
         let words = ["--jobs", "a.json", "--track", "wandb", "--track-python"];
         let words = words
             .iter()
@@ -57,7 +55,7 @@ impl Tracked {
         Self {
             plan: RunPlan {
                 id: "ab".repeat(16),
-                jobs: jobs::file::parse(&json!({"jobs": [job]})).unwrap(),
+                jobs: crate::eval::tests::jobs([json!({})]),
                 ..RunPlan::default()
             },
             args: args.tracking,
@@ -133,27 +131,15 @@ const LONG: Duration = Duration::from_secs(120);
 fn a_tracker_is_told_the_start_the_points_and_the_end() {
     let tracked = Tracked::new(RECORDER);
     let said = tracked.run(LONG);
-    assert_eq!(said, ["wandb: https://wandb.example/me/rrun/runs/1"]);
+    assert_eq!(said, [URL]);
     let calls = std::fs::read_to_string(tracked.dir.path().join("wandb/calls.jsonl")).unwrap();
     let calls: Vec<Value> = calls
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let init = &calls[0][2];
-    assert_eq!(
-        (
-            &init["project"],
-            &init["name"],
-            &init["id"],
-            &init["resume"]
-        ),
-        (
-            &json!("rrun"),
-            &json!("tonight"),
-            &json!("ab".repeat(16)),
-            &json!("allow")
-        )
-    );
+    let identity = ["project", "name", "id", "resume"].map(|name| init[name].as_str().unwrap());
+    assert_eq!(identity, ["rrun", "tonight", &"ab".repeat(16), "allow"]);
     assert_eq!(init["config"]["world_size"], 2);
     let logged: Vec<_> = calls.iter().filter(|call| call[0] == "log").collect();
     assert_eq!(logged[0][1][0]["episodes"], 2);
@@ -193,65 +179,61 @@ fn a_tracker_that_hangs_is_given_up_at_the_end_and_killed() {
     assert!(!PathBuf::from(format!("/proc/{pid}")).exists(), "it lives");
 }
 
+/// The address that [`RECORDER`] gives.
+const URL: &str = "wandb: https://wandb.example/me/rrun/runs/1";
+
 #[test]
-fn a_tracker_that_dies_is_reported_once_with_its_last_line() {
-    let code = "import os, sys\n\
+fn a_tracker_that_dies_gives_up_or_floods_is_reported_once_and_the_run_goes_on() {
+    let dies = "import os, sys\n\
                 def init(**_):\n    print('out of luck', file=sys.stderr)\n    os._exit(7)";
-    assert_eq!(
-        Tracked::new(code).run(LONG),
-        [
-            "warning: wandb: its process exited with code 7; its last line: out of luck; the run \
-          goes on without it"
-        ]
+    let is_killed = "import os\ndef init(**_): os.kill(os.getpid(), 9)";
+    let gives_up = "def init(**_): raise PermissionError('no API key\\nlog in first')";
+    let fails = format!(
+        "{RECORDER}\n\
+         def fail(self, values):\n    if 'tasks' not in values: raise OSError('gone\\nfor now')\n\
+         Run.log = fail"
     );
-    let killed = "import os\ndef init(**_): os.kill(os.getpid(), 9)";
-    assert_eq!(
-        Tracked::new(killed).run(LONG),
-        ["warning: wandb: its process was killed by SIGKILL; the run goes on without it"]
-    );
-}
-
-#[test]
-fn a_tracker_that_gives_up_says_why() {
-    let code = "def init(**_): raise PermissionError('no API key\\nlog in first')";
-    let tracked = Tracked::new(code);
-    let said = tracked.run(LONG);
-    assert_eq!(
-        said,
-        ["warning: wandb: PermissionError: no API key; the run goes on without it"]
-    );
-    assert!(tracked.log().contains("Traceback"), "{}", tracked.log());
-}
-
-#[test]
-fn a_tracker_that_floods_its_output_gets_a_log_of_limited_size() {
-    let code = format!(
+    let floods = format!(
         "{RECORDER}\n\
          import sys, threading\n\
          def flood():\n    while True: print('x' * 1000, flush=True)\n\
          threading.Thread(target=flood, daemon=True).start()"
     );
-    let tracked = Tracked::new(&code);
-    let said = tracked.run(LONG);
-    assert_eq!(said, ["wandb: https://wandb.example/me/rrun/runs/1"]);
-    assert!(tracked.log().len() < 2 << 20, "{}", tracked.log().len());
+    let exit = "its process exited with code 7; its last line: out of luck";
+    let lost = |why: &str| vec![format!("warning: wandb: {why}; the run goes on without it")];
+    let left_out = "warning: wandb: a point was left out: OSError: gone";
+    for (code, wanted) in [
+        (dies, lost(exit)),
+        (is_killed, lost("its process was killed by SIGKILL")),
+        (gives_up, lost("PermissionError: no API key")),
+        (&fails, [URL, left_out].map(str::to_owned).to_vec()),
+        (&floods, vec![URL.to_owned()]),
+    ] {
+        let tracked = Tracked::new(code);
+        assert_eq!(tracked.run(LONG), wanted);
+        let log = tracked.log();
+        assert!(log.len() < 2 << 20, "{}", log.len());
+        assert!(code != gives_up || log.contains("Traceback"), "{log}");
+    }
 }
 
 #[test]
-fn a_point_that_fails_is_left_out_and_said_once() {
-    let code = format!(
-        "{RECORDER}\n\
-         def fail(self, values):\n    if 'tasks' not in values: raise OSError('gone\\nfor now')\n\
-         Run.log = fail"
+fn an_interpreter_or_folder_that_cannot_be_used_is_reported() {
+    let mut tracked = Tracked::new("");
+    tracked.args.track_python = Some("/no/python".into());
+    let said = tracked.run(LONG);
+    assert!(
+        said[0].starts_with("warning: wandb: `/no/python`: "),
+        "{said:?}"
     );
-    let tracked = Tracked::new(&code);
-    assert_eq!(
-        tracked.run(LONG),
-        [
-            "wandb: https://wandb.example/me/rrun/runs/1",
-            "warning: wandb: a point was left out: OSError: gone"
-        ]
+    assert!(
+        said[0].ends_with("; the run goes on without it"),
+        "{said:?}"
     );
+    tracked.args.track = vec![Tracker::Tensorboard];
+    tracked.args.track_dir = Some("/proc/no_folder".into());
+    let said = tracked.run(LONG);
+    assert!(said[1].starts_with("warning: tensorboard: "), "{said:?}");
 }
 
 #[test]
@@ -268,30 +250,6 @@ fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
     let begun = now();
     drop(hangs.start());
     assert!(begun.elapsed() < STOP_LIMIT);
-}
-
-#[test]
-fn an_interpreter_that_is_not_there_is_reported() {
-    let mut tracked = Tracked::new("");
-    tracked.args.track_python = Some("/no/python".into());
-    let said = tracked.run(LONG);
-    assert!(
-        said[0].starts_with("warning: wandb: `/no/python`: "),
-        "{said:?}"
-    );
-    assert!(
-        said[0].ends_with("; the run goes on without it"),
-        "{said:?}"
-    );
-}
-
-#[test]
-fn a_folder_that_cannot_be_written_is_reported() {
-    let mut tracked = Tracked::new("");
-    tracked.args.track = vec![Tracker::Tensorboard];
-    tracked.args.track_dir = Some("/proc/no_folder".into());
-    let said = tracked.run(LONG);
-    assert!(said[1].starts_with("warning: tensorboard: "), "{said:?}");
 }
 
 fn until(mut condition: impl FnMut() -> bool) {

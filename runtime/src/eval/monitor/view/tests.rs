@@ -21,6 +21,13 @@ fn beat(steps: u64, ended: u64, own: u64) -> Heartbeat {
     }
 }
 
+fn expected(episodes: u64) -> EarlierResults {
+    EarlierResults {
+        expected: Some(episodes),
+        ..EarlierResults::default()
+    }
+}
+
 fn after(seconds: u64, start: Instant) -> Instant {
     start + Duration::from_secs(seconds)
 }
@@ -28,16 +35,13 @@ fn after(seconds: u64, start: Instant) -> Instant {
 #[test]
 fn rates_and_the_time_left_are_those_of_the_last_minute() {
     let start = now();
-    let mut view = RunView::new(
-        EarlierResults {
-            expected: Some(220),
-            done: 20,
-            solved: 10,
-            policies: 1,
-            ..EarlierResults::default()
-        },
-        2,
-    );
+    let before = EarlierResults {
+        done: 20,
+        solved: 10,
+        policies: 1,
+        ..expected(220)
+    };
+    let mut view = RunView::new(before, 2);
     view.on(&[beat(0, 0, 100), beat(0, 0, 100)], start);
     let snapshot = view.on(&[beat(100, 10, 100), beat(50, 20, 100)], after(10, start));
     assert_eq!(
@@ -60,50 +64,26 @@ fn rates_and_the_time_left_are_those_of_the_last_minute() {
 }
 
 #[test]
-fn several_policies_have_no_rate_in_common() {
-    let mut view = RunView::new(
-        EarlierResults {
-            expected: Some(100),
-            policies: 3,
-            ..EarlierResults::default()
-        },
-        1,
-    );
-    let snapshot = view.on(&[beat(10, 6, 100)], now());
-    assert_eq!(
-        snapshot.summary(),
-        "0/1 jobs, 6/100 episodes, 3 solved by 3 policies"
-    );
-}
-
-#[test]
-fn variants_have_no_rate_in_common_with_their_control() {
-    let mut view = RunView::new(
-        EarlierResults {
-            expected: Some(100),
-            policies: 1,
-            has_variants: true,
-            ..EarlierResults::default()
-        },
-        1,
-    );
-    let snapshot = view.on(&[beat(10, 6, 100)], now());
-    assert_eq!(
-        snapshot.summary(),
-        "0/1 jobs, 6/100 episodes, 3 solved, with variations"
-    );
+fn several_policies_and_variants_have_no_rate_in_common() {
+    for (policies, has_variants, solved) in [
+        (3, false, "3 solved by 3 policies"),
+        (1, true, "3 solved, with variations"),
+    ] {
+        let before = EarlierResults {
+            policies,
+            has_variants,
+            ..expected(100)
+        };
+        let snapshot = RunView::new(before, 1).on(&[beat(10, 6, 100)], now());
+        let wanted = format!("0/1 jobs, 6/100 episodes, {solved}");
+        assert_eq!(snapshot.summary(), wanted);
+    }
 }
 
 #[test]
 fn ranks_that_take_what_comes_are_done_together() {
     let start = now();
-    let mut view = RunView::new(
-        EarlierResults {
-            expected: Some(100),
-            ..EarlierResults::default()
-        },
-        2,
-    );
+    let mut view = RunView::new(expected(100), 2);
     view.on(&[beat(0, 0, 0), beat(0, 0, 0)], start);
     let snapshot = view.on(&[beat(10, 5, 0), beat(10, 15, 0)], after(10, start));
     assert_eq!(snapshot.left, Some(Duration::from_secs(40)));
@@ -167,13 +147,7 @@ fn a_gpu_has_a_column_where_its_driver_tells_and_no_other() {
 #[test]
 fn a_table_of_many_ranks_shows_those_that_take_longest() {
     let start = now();
-    let mut view = RunView::new(
-        EarlierResults {
-            expected: Some(6400),
-            ..EarlierResults::default()
-        },
-        64,
-    );
+    let mut view = RunView::new(expected(6400), 64);
     view.on(&vec![beat(0, 0, 100); 64], start);
     let beats: Vec<_> = (0..64).map(|rank| beat(10, 1 + rank, 100)).collect();
     let table = view.on(&beats, after(10, start)).table(8);

@@ -1,6 +1,6 @@
 use super::*;
+use crate::eval::lease::testing::serve;
 use crate::eval::rank::early_stop::batch::BATCH;
-use c10d::StoreAddr;
 use jobs::journal::Line;
 use jobs::samples;
 use report::compare::Side;
@@ -11,20 +11,12 @@ const EPISODES: u64 = 40;
 
 /// Starts a store, and returns the part of an evaluation.
 fn store() -> Store {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: 0,
-    };
-    let server = Store::connect(&addr, 1, true, Duration::from_secs(60)).unwrap();
-    server.prefix("rrun/eval/none/0")
+    serve().prefix("rrun/eval/none/0")
 }
 
 fn jobs() -> Vec<jobs::job::Job> {
-    let entry = |name: &str| {
-        json!({"name": name, "arena_env_args": {"environment": "reach"},
-               "policy_type": "scripted", "num_episodes": EPISODES})
-    };
-    jobs::file::parse(&json!({"jobs": [entry("a"), entry("b")]})).unwrap()
+    let entry = |name: &str| json!({"name": name, "num_episodes": EPISODES});
+    crate::eval::tests::jobs(["a", "b"].map(entry))
 }
 
 fn episode(job: usize, number: u64, rank: usize, solved: bool) -> Episode {

@@ -5,6 +5,15 @@ use jobs::journal::{EpisodeStart, JobEnd, RankStart};
 use jobs::samples;
 use serde_json::json;
 
+/// Returns the line with which a rank begins.
+fn life(restart: u32, launch: Option<&str>) -> Line {
+    Line::Rank(Box::new(RankStart {
+        restart,
+        launch: launch.map(str::to_owned),
+        ..RankStart::default()
+    }))
+}
+
 #[test]
 fn a_launch_began_with_the_first_of_its_ranks() {
     let mut history = JournalHistory::default();
@@ -22,12 +31,7 @@ fn a_launch_began_with_the_first_of_its_ranks() {
 
 #[test]
 fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
-    let life = |restart| {
-        Line::Rank(Box::new(RankStart {
-            restart,
-            ..RankStart::default()
-        }))
-    };
+    let life = |restart| life(restart, None);
     let failed = |retried| {
         Line::JobEnd(Box::new(JobEnd {
             error: Some("x".to_owned()),
@@ -39,29 +43,14 @@ fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
     let one = BTreeSet::from([JobIndex(0)]);
     assert_eq!(given_up(&[life(0), failed(true)]), BTreeSet::new());
     assert_eq!(given_up(&[life(0), failed(false), life(1)]), one);
-    assert_eq!(
-        given_up(&[life(0), failed(false), life(0)]),
-        BTreeSet::new()
-    );
+    let later = given_up(&[life(0), failed(false), life(0)]);
+    assert_eq!(later, BTreeSet::new());
 }
 
 #[test]
 fn a_launch_is_known_by_its_name_and_one_without_by_the_restarts() {
-    let life = |restart, launch: &str| {
-        let launch = Some(launch.to_owned());
-        Line::Rank(Box::new(RankStart {
-            restart,
-            launch,
-            ..RankStart::default()
-        }))
-    };
-    let lines = [
-        life(0, "a"),
-        life(0, "b"),
-        life(1, "b"),
-        life(0, "b"),
-        life(1, "c"),
-    ];
+    let lives = [(0, "a"), (0, "b"), (1, "b"), (0, "b"), (1, "c")];
+    let lines = lives.map(|(restart, launch)| life(restart, Some(launch)));
     assert_eq!(this_launch(&lines[..4], Some("b")), &lines[1..4]);
     assert_eq!(this_launch(&lines, Some("c")), &lines[3..]);
     assert_eq!(this_launch(&lines[..3], None), &lines[1..3]);
@@ -69,12 +58,7 @@ fn a_launch_is_known_by_its_name_and_one_without_by_the_restarts() {
 
 #[test]
 fn a_rank_that_reads_its_own_journal_again_keeps_what_others_did() {
-    let life = |restart| {
-        Line::Rank(Box::new(RankStart {
-            restart,
-            ..RankStart::default()
-        }))
-    };
+    let life = |restart| life(restart, None);
     let began = |episode| {
         Line::EpisodeStart(EpisodeStart {
             episode,

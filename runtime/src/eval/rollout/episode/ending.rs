@@ -111,76 +111,32 @@ impl Ending {
 mod tests {
     use super::*;
 
-    fn after(ending: Ending, length: u64, words: &str) -> Option<End> {
-        let has = |word: &str| words.contains(word);
-        let (success, terminated, truncated) =
-            (has("success"), has("terminated"), has("truncated"));
-        ending.after(Signs {
-            success,
-            terminated,
-            truncated,
-            length,
-        })
-    }
-
-    fn rules(ignore_terminations: bool, epoch: Option<u64>, auto_reset: bool) -> Ending {
+    /// Returns how an episode ends, if it does, after this many steps with these signs, under rules
+    /// of which `goes on` is that of the environment; its time is 10 steps.
+    fn end(given: &str) -> String {
+        let (rules, signs) = given.split_once(": ").unwrap();
+        let epoch = rules.split_once("epoch ").map(|(_, rest)| {
+            let number = rest.split_whitespace().next().unwrap();
+            number.parse().unwrap()
+        });
         let rollout = Rollout {
-            ignore_terminations,
-            auto_reset,
+            ignore_terminations: rules.contains("ignores"),
+            auto_reset: rules.contains("resets"),
             max_steps_per_rollout_epoch: epoch,
             ..Rollout::default()
         };
-        Ending::of(&rollout, 10, true)
+        let ending = Ending::of(&rollout, 10, !rules.contains("goes on"));
+        let end = ending.after(Signs {
+            success: signs.contains("success"),
+            terminated: signs.contains("terminated"),
+            truncated: signs.contains("truncated"),
+            length: signs.split_whitespace().next().unwrap().parse().unwrap(),
+        });
+        format!("{end:?}")
     }
 
     #[test]
     fn an_episode_ends_with_its_task_or_its_time() {
-        let usual = rules(false, None, false);
-        assert_eq!(after(usual, 3, ""), None);
-        assert_eq!(after(usual, 3, "success terminated"), Some(End::Success));
-        assert_eq!(after(usual, 3, "terminated"), Some(End::Terminated));
-        assert_eq!(after(usual, 10, "truncated"), Some(End::TimeLimit));
-        assert_eq!(
-            after(usual, 10, ""),
-            None,
-            "the environment itself says when its time is over"
-        );
-    }
-
-    #[test]
-    fn an_environment_that_goes_on_after_a_success_has_it_remembered() {
-        let goes_on = Ending::of(&Rollout::default(), 10, false);
-        assert_eq!(after(goes_on, 3, "success"), None);
-        assert_eq!(after(goes_on, 5, "success terminated"), Some(End::Success));
-        assert_eq!(after(goes_on, 10, "success truncated"), Some(End::Success));
-        assert_eq!(after(goes_on, 5, "terminated"), Some(End::Terminated));
-        assert_eq!(after(goes_on, 10, "truncated"), Some(End::TimeLimit));
-    }
-
-    #[test]
-    fn an_ignored_end_is_remembered_until_the_time_is_over() {
-        let patient = rules(true, None, false);
-        assert_eq!(after(patient, 3, "success terminated"), None);
-        assert_eq!(after(patient, 3, "terminated"), None);
-        assert_eq!(after(patient, 10, "success terminated"), Some(End::Success));
-        assert_eq!(after(patient, 10, "terminated"), Some(End::TimeLimit));
-        assert_eq!(after(patient, 7, "truncated success"), Some(End::Success));
-    }
-
-    #[test]
-    fn without_auto_reset_an_episode_is_no_longer_than_its_epoch() {
-        assert_eq!(
-            after(rules(false, Some(5), false), 5, ""),
-            Some(End::TimeLimit)
-        );
-        assert_eq!(
-            after(rules(false, Some(5), true), 5, ""),
-            None,
-            "an epoch is not the end of it"
-        );
-        assert_eq!(
-            after(rules(true, Some(5), false), 5, "success"),
-            Some(End::Success)
-        );
+        rig::cases::check("src/eval/rollout/episode/ending.txt", end);
     }
 }

@@ -5,26 +5,16 @@ use std::sync::mpsc::channel;
 use serde_json::json;
 
 use super::*;
+use crate::policy::RowAnswer;
 use crate::policy::tests::env_spec;
-use crate::policy::{RowAnswer, RowNoise};
 
 fn job(policy: &str) -> Job {
-    let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "policy_type": policy,
-                       "num_episodes": 1});
-    jobs::file::parse(&json!({"jobs": [entry]}))
-        .unwrap()
-        .remove(0)
+    crate::eval::tests::jobs([json!({"policy_type": policy})]).remove(0)
 }
 
 fn rows(count: usize) -> Vec<PolicyRow> {
-    (0..count)
-        .map(|env| PolicyRow {
-            env: EnvIndex(env),
-            observation: Arc::new(Observation::empty()),
-            continues: None,
-            noise: RowNoise::default(),
-        })
-        .collect()
+    let row = |env| crate::policy::tests::row(env, Observation::empty());
+    (0..count).map(row).collect()
 }
 
 fn answers(
@@ -45,15 +35,14 @@ fn rows_are_answered_in_order_in_batches_of_any_size() {
     thread
         .make(&job("random_action"), &env_spec(), Path::new(""), |_| true)
         .unwrap();
-    let begin = || {
-        (0..3).for_each(|n| {
-            thread.reset(EpisodeReset {
-                env: EnvIndex(n),
-                episode: 0,
-                seed: n as u64,
-            })
-        })
+    let reset = |env: usize| {
+        thread.reset(EpisodeReset {
+            env: EnvIndex(env),
+            episode: 0,
+            seed: env as u64,
+        });
     };
+    let begin = || (0..3).for_each(reset);
     begin();
     let together = answers(&thread, 3, usize::MAX).unwrap();
     begin();
@@ -67,18 +56,6 @@ fn an_inference_without_a_policy_is_an_error() {
     assert_eq!(
         answers(&thread, 1, 1).unwrap_err().to_string(),
         "no policy was made"
-    );
-}
-
-#[test]
-fn a_policy_that_cannot_be_made_says_why() {
-    let thread = InferenceThread::start(Device::Cpu).unwrap();
-    let err = thread
-        .make(&job("pi0"), &env_spec(), Path::new(""), |_| true)
-        .unwrap_err();
-    assert!(
-        err.to_string().starts_with("unknown policy_type `pi0`"),
-        "{err}"
     );
 }
 

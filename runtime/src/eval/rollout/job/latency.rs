@@ -112,9 +112,7 @@ mod tests {
     }
 
     fn new(latency: Value, env: &EnvSpec) -> Result<StepLatency, LatencyError> {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "num_episodes": 1,
-                           "policy_type": "scripted", "latency": latency});
-        let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let jobs = crate::eval::tests::jobs([json!({"latency": latency})]);
         StepLatency::new(&jobs[0], env, &policy())
     }
 

@@ -249,9 +249,7 @@ mod tests {
     }
 
     fn episode(number: u64) -> Episode {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "num_episodes": 1,
-                           "policy_type": "scripted"});
-        let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let jobs = crate::eval::tests::jobs([json!({})]);
         let place = EpisodePlace {
             rank: 0,
             env: EnvIndex(0),

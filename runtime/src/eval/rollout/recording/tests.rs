@@ -45,10 +45,8 @@ fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), JobError>
     let mut log = EpisodeLog::new(&mut journal, &mut deaf, leases, Heartbeat::default());
     let episode = |recorded: &Recorded| {
         let env = recorded.env.0;
-        let episode = Episode {
-            env,
-            ..samples::episode(env, "a", recorded.episode)
-        };
+        let mut episode = samples::episode(env, "a", recorded.episode);
+        episode.env = env;
         ((recorded.env, recorded.episode), episode)
     };
     let mut recording = Recording {

@@ -37,13 +37,13 @@ fn lines(rank: usize, launch: &str, suspect: u64) -> Vec<Line> {
         error: Some("no such scene".to_owned()),
         ..JobEnd::default()
     }));
-    let rank = rank as u64;
+    let first = 10 * rank as u64;
     vec![
         life(0),
-        ended(10 * rank),
+        ended(first),
         began,
         life(1),
-        ended(10 * rank + 1),
+        ended(first + 1),
         failed,
     ]
 }
@@ -119,15 +119,8 @@ fn what_is_no_extract_or_not_all_of_one_is_refused() {
     let text = fs::read(&extract.0).unwrap();
     assert_eq!(text.len(), bytes);
     let id = said.split_once(' ').unwrap().0;
-    for said in [
-        "",
-        " ",
-        id,
-        "x 10",
-        "../../etc/passwd 10",
-        " 10",
-        &format!("{id} -1"),
-    ] {
+    let negative = format!("{id} -1");
+    for said in ["", " ", id, "x 10", "../../etc/passwd 10", " 10", &negative] {
         assert!(read_all(dir.path(), said, "").is_err(), "{said}");
     }
     // The disk of this node does not have all of it yet.
