@@ -148,6 +148,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::tests::held_port;
 
     /// Starts a server that gives this answer to every client; returns its port.
     async fn server(answer: &'static [u8]) -> u16 {
@@ -194,33 +195,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_is_healthy_when_somebody_listens() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .expect("a port");
-        let port = Health::Port(listener.local_addr().expect("an address").port());
-        assert_eq!(health(&port).await, Ok(()));
-        drop(listener);
+    async fn a_probe_waits_until_somebody_listens_and_knows_why_there_was_no_answer() {
+        let (held, port) = held_port();
+        let port = Health::Port(port);
         assert_eq!(health(&port).await, Err("connection refused".to_owned()));
-    }
-
-    #[tokio::test]
-    async fn a_probe_waits_until_there_is_an_answer_and_knows_why_there_was_none() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        let mut probe = HealthProbe::start(&port);
+        let limit = Duration::from_secs(60);
+        let knows = async {
+            while probe.why() != "connection refused" {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(limit, knows).await.expect("it asks");
+        held.listen(8).expect("it is bound");
+        timeout(limit, probe.answered())
             .await
-            .expect("a port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
-        let mut probe = HealthProbe::start(&Health::Port(address.port()));
-        while probe.why() != "connection refused" {
-            tokio::task::yield_now().await;
-        }
-        let _listener = TcpListener::bind(address)
-            .await
-            .expect("the port is free again");
-        timeout(Duration::from_secs(60), probe.answered())
-            .await
-            .expect("it is asked again");
+            .expect("it asks again");
+        assert_eq!(health(&port).await, Ok(()));
     }
 
     proptest! {

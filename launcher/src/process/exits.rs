@@ -104,6 +104,8 @@ impl ExitWatch {
 
 #[cfg(test)]
 mod tests {
+    use rig::wait::until;
+
     use super::*;
     use crate::process::command::OutputStream;
     use crate::process::command::tests::{plan, start};
@@ -115,11 +117,7 @@ mod tests {
 
     /// Waits for the exit of `rank` without reaping it.
     fn wait(rank: &mut RankProcess) {
-        let deadline = std::time::SystemTime::now() + std::time::Duration::from_secs(20);
-        while rank.peek(std::time::SystemTime::UNIX_EPOCH).is_none() {
-            assert!(std::time::SystemTime::now() < deadline, "it does not end");
-            std::thread::yield_now();
-        }
+        until("its end", || rank.peek(std::time::SystemTime::UNIX_EPOCH));
     }
 
     #[test]

@@ -259,8 +259,6 @@ fn read(pid: i32) -> Option<Stat> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
     use crate::process::command::OutputStream;
     use crate::process::command::tests::{plan, start};
@@ -272,16 +270,9 @@ mod tests {
         let rank =
             start(&plan(&["/bin/sh", "-c", script]), OutputStream::Null).expect("/bin/sh starts");
         let ranks = BTreeSet::from([rank.pid().as_raw()]);
-        let deadline = SystemTime::now() + std::time::Duration::from_secs(20);
-        while Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, None) == 0
-            && SystemTime::now() < deadline
-        {
-            std::thread::yield_now();
-        }
-        assert_eq!(
-            Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, Some(Signal::SIGKILL)),
-            1
-        );
+        let signal = |signal| Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, signal);
+        rig::wait::until("a background job", || signal(None) > 0);
+        assert_eq!(signal(Some(Signal::SIGKILL)), 1);
         rank.signal(libc::SIGKILL);
         rank.reap();
     }

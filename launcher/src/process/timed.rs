@@ -130,15 +130,6 @@ mod tests {
         assert_eq!((&*ended.stdout, &*ended.stderr), ("out\n", "err\n"));
     }
 
-    /// Returns whether a process has ended, perhaps without having been waited for.
-    fn has_ended(pid: &str) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat
-            .rsplit_once(") ")
-            .map(|(_, rest)| rest.starts_with('Z'));
-        state.unwrap_or(true)
-    }
-
     #[test]
     fn a_program_that_hangs_ends_with_what_it_has_started() {
         let folder = tempfile::tempdir().unwrap();
@@ -157,11 +148,9 @@ mod tests {
         }
 
         let pid = std::fs::read_to_string(&file).unwrap();
-        let deadline = now() + LONG;
-        while !has_ended(pid.trim()) {
-            assert!(now() < deadline, "process {pid} is alive");
-            thread::yield_now();
-        }
+        rig::wait::until("the end of what it has started", || {
+            !rig::process::alive(pid.trim())
+        });
     }
 
     #[test]

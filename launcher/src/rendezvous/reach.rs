@@ -177,8 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_listens_is_a_message_with_the_address() {
-        let (port, stranger) = stranger().await;
-        drop(stranger);
+        let (_held, port) = crate::tests::held_port();
         let limit = Duration::from_millis(50);
         let err = refused(port, limit, limit).await;
         let told = format!("127.0.0.1:{port}: Connection refused");

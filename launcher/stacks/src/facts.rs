@@ -232,12 +232,11 @@ mod tests {
             .spawn()
             .expect("sleep starts");
         let pid = child.id().cast_signed();
-        let limit = 1_000_000;
-        let doing = (0..limit)
-            .map(|_| Facts::read(pid, pid).doing(pid))
-            .find(|doing| doing.contains("nanosleep"));
+        let doing = rig::wait::until("a sleep", || {
+            Some(Facts::read(pid, pid).doing(pid)).filter(|doing| doing.contains("nanosleep"))
+        });
         child.kill().expect("it runs");
         child.wait().expect("it ends");
-        assert_eq!(doing.as_deref(), Some("waiting in `clock_nanosleep`"));
+        assert_eq!(doing, "waiting in `clock_nanosleep`");
     }
 }

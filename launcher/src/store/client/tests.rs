@@ -1,12 +1,10 @@
 //! Tests against the real server, and against listeners that are not stores.
 
-use std::net::SocketAddr;
-
-use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::store::server::{ServerHandle, StoreServer};
+use crate::tests::held_port;
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
@@ -19,20 +17,6 @@ async fn join(store: &ServerHandle) -> StoreClient {
     StoreClient::connect("127.0.0.1", store.port(), LONG)
         .await
         .unwrap()
-}
-
-/// Binds a port on which nothing listens and which no other test gets.
-fn hold_port() -> Socket {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    socket
-        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
-        .unwrap();
-    socket
-}
-
-fn port_of(socket: &Socket) -> u16 {
-    socket.local_addr().unwrap().as_socket().unwrap().port()
 }
 
 #[tokio::test]
@@ -85,8 +69,7 @@ async fn a_request_given_up_half_way_spoils_the_connection() {
 
 #[tokio::test]
 async fn a_client_that_comes_first_waits_for_the_store() {
-    let held = hold_port();
-    let port = port_of(&held);
+    let (_held, port) = held_port();
     let early = tokio::spawn(async move { StoreClient::connect("127.0.0.1", port, LONG).await });
     tokio::task::yield_now().await;
     let _store = StoreServer::bind("127.0.0.1", Some(port)).unwrap().spawn();
@@ -95,8 +78,7 @@ async fn a_client_that_comes_first_waits_for_the_store() {
 
 #[tokio::test]
 async fn a_store_that_never_comes_is_an_error_in_time() {
-    let held = hold_port();
-    let port = port_of(&held);
+    let (_held, port) = held_port();
     let err = StoreClient::connect("127.0.0.1", port, SHORT)
         .await
         .unwrap_err();

@@ -105,16 +105,7 @@ mod tests {
             .spawn()
             .expect("it starts");
         let shell_alone = descendants(std::process::id()).contains(&shell.id());
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "between two looks at a real process"
-        )]
-        for _ in 0..500 {
-            if below(shell.id()) > 0 {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        rig::wait::until("the memory of `cat`", || below(shell.id()) > 4096);
         let (cat, both) = (below(shell.id()), descendants(shell.id()).len());
         drop(shell.stdin.take());
         shell.wait().expect("it ends");
