@@ -55,7 +55,6 @@ impl Display for Usage {
 mod tests {
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
-    use super::*;
     use crate::process::command::OutputStream;
     use crate::process::command::tests::{plan, start};
     use crate::process::pre_exec::ended;
@@ -79,18 +78,5 @@ mod tests {
             "{usage:?}"
         );
         rank.reap();
-    }
-
-    #[test]
-    fn it_reads_as_a_sentence() {
-        let usage = Usage {
-            user_s: 1.5,
-            system_s: 0.25,
-            max_rss: 3 << 20,
-        };
-        assert_eq!(
-            usage.to_string(),
-            "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory"
-        );
     }
 }

@@ -51,13 +51,24 @@ fn healthy() -> ServerLife {
     life
 }
 
-fn restart(number: u32, after: u64) -> Restart {
-    Restart {
+const EXITED: ServerFailure = ServerFailure::Exited(Exit::Code(1));
+const SILENT: ServerFailure = ServerFailure::Silent(LIMITS.start_timeout);
+const TERM: ServerAction = ServerAction::Send(libc::SIGTERM);
+const KILL: ServerAction = ServerAction::Send(libc::SIGKILL);
+
+/// A restart of two is promised.
+fn promise(cause: ServerFailure, number: u32, after: u64) -> ServerAction {
+    let restart = Restart {
         number,
         of: 2,
         attempt: number,
         after: Duration::from_secs(after),
-    }
+    };
+    ServerAction::Promise(cause, restart)
+}
+
+fn never_worked(cause: ServerFailure) -> ServerAction {
+    ServerAction::GiveUp(cause, GiveUpReason::NeverWorked)
 }
 
 #[test]
@@ -79,55 +90,37 @@ fn one_that_has_never_worked_is_not_tried_again() {
         life.on(0, ServerEvent::Begin);
         (life.on(1, event), life.machine.is_over())
     };
-    let lost = |cause| {
-        (
-            vec![ServerAction::GiveUp(cause, GiveUpReason::NeverWorked)],
-            true,
-        )
-    };
-    assert_eq!(begun(CRASH), lost(ServerFailure::Exited(Exit::Code(1))));
-    assert_eq!(
-        begun(ServerEvent::Exited(Exit::Code(0))),
-        lost(ServerFailure::Exited(Exit::Code(0)))
-    );
-    assert_eq!(
-        begun(ServerEvent::NotStarted),
-        lost(ServerFailure::NotStarted)
-    );
+    let well = Exit::Code(0);
+    for (event, cause) in [
+        (CRASH, EXITED),
+        (ServerEvent::Exited(well), ServerFailure::Exited(well)),
+        (ServerEvent::NotStarted, ServerFailure::NotStarted),
+    ] {
+        assert_eq!(begun(event), (vec![never_worked(cause)], true));
+    }
 }
 
 #[test]
 fn one_that_never_answers_is_ended_and_the_launch_fails() {
     let mut life = life(ServerRole::Host);
     life.on(0, ServerEvent::Begin);
-    assert_eq!(life.wait(), (600, vec![ServerAction::Send(libc::SIGTERM)]));
-    assert_eq!(life.wait(), (630, vec![ServerAction::Send(libc::SIGKILL)]));
-    let lost = ServerAction::GiveUp(
-        ServerFailure::Silent(LIMITS.start_timeout),
-        GiveUpReason::NeverWorked,
-    );
-    assert_eq!(life.on(0, ServerEvent::Exited(Exit::Signal(9))), [lost]);
+    assert_eq!(life.wait(), (600, vec![TERM]));
+    assert_eq!(life.wait(), (630, vec![KILL]));
+    let ended = ServerEvent::Exited(Exit::Signal(9));
+    assert_eq!(life.on(0, ended), [never_worked(SILENT)]);
 }
 
 #[test]
 fn one_that_crashes_is_started_again_after_pauses_until_no_restart_is_left() {
-    let (mut life, cause) = (healthy(), ServerFailure::Exited(Exit::Code(1)));
-    assert_eq!(
-        life.on(5, CRASH),
-        [ServerAction::Promise(cause, restart(1, 1))]
-    );
+    let mut life = healthy();
+    assert_eq!(life.on(5, CRASH), [promise(EXITED, 1, 1)]);
     assert_eq!(life.wait(), (16, vec![ServerAction::Start]));
     // A crash during a start counts like one of a healthy server.
-    assert_eq!(
-        life.on(0, CRASH),
-        [ServerAction::Promise(cause, restart(2, 2))]
-    );
+    assert_eq!(life.on(0, CRASH), [promise(EXITED, 2, 2)]);
     assert_eq!(life.wait(), (18, vec![ServerAction::Start]));
     life.on(0, ServerEvent::Answered);
-    assert_eq!(
-        life.on(0, CRASH),
-        [ServerAction::GiveUp(cause, GiveUpReason::Spent)]
-    );
+    let spent = ServerAction::GiveUp(EXITED, GiveUpReason::Spent);
+    assert_eq!(life.on(0, CRASH), [spent]);
     assert!(life.machine.is_over());
 }
 
@@ -136,14 +129,8 @@ fn a_restart_that_stays_silent_is_ended_and_counts() {
     let mut life = healthy();
     life.on(0, CRASH);
     life.wait();
-    assert_eq!(life.wait().1, [ServerAction::Send(libc::SIGTERM)]);
-    assert_eq!(
-        life.on(0, CRASH),
-        [ServerAction::Promise(
-            ServerFailure::Silent(LIMITS.start_timeout),
-            restart(2, 2)
-        )]
-    );
+    assert_eq!(life.wait().1, [TERM]);
+    assert_eq!(life.on(0, CRASH), [promise(SILENT, 2, 2)]);
 }
 
 #[test]
@@ -162,11 +149,8 @@ fn a_long_life_gives_the_restarts_back() {
 #[test]
 fn it_is_told_to_end_and_killed_when_it_does_not() {
     let mut life = healthy();
-    assert_eq!(
-        life.on(0, ServerEvent::Stop),
-        [ServerAction::Send(libc::SIGTERM)]
-    );
-    assert_eq!(life.wait(), (40, vec![ServerAction::Send(libc::SIGKILL)]));
+    assert_eq!(life.on(0, ServerEvent::Stop), [TERM]);
+    assert_eq!(life.wait(), (40, vec![KILL]));
     assert_eq!(life.wait(), (70, vec![ServerAction::Abandon]));
     assert!(life.machine.is_over());
 }
@@ -175,37 +159,21 @@ fn it_is_told_to_end_and_killed_when_it_does_not() {
 fn a_second_signal_kills_it_at_once() {
     let mut life = healthy();
     life.on(0, ServerEvent::Stop);
-    assert_eq!(
-        life.on(0, ServerEvent::Kill),
-        [ServerAction::Send(libc::SIGKILL)]
-    );
-    assert_eq!(
-        (
-            life.on(0, ServerEvent::Exited(Exit::Signal(9))),
-            life.machine.is_over()
-        ),
-        (vec![], true)
-    );
+    assert_eq!(life.on(0, ServerEvent::Kill), [KILL]);
+    assert_eq!(life.on(0, ServerEvent::Exited(Exit::Signal(9))), []);
+    assert!(life.machine.is_over());
 }
 
 #[test]
 fn its_end_is_none_to_speak_of_when_the_launch_is_ending() {
     let mut life = healthy();
     life.on(0, ServerEvent::EndIsNear);
-    assert_eq!(
-        (
-            life.on(0, ServerEvent::Exited(Exit::Signal(15))),
-            life.machine.is_over()
-        ),
-        (vec![], true)
-    );
+    assert_eq!(life.on(0, ServerEvent::Exited(Exit::Signal(15))), []);
+    assert!(life.machine.is_over());
     let mut life = healthy();
     life.on(0, CRASH);
-    assert_eq!(
-        (life.on(0, ServerEvent::EndIsNear), life.machine.is_over()),
-        (vec![], true),
-        "no restart is begun any more"
-    );
+    assert_eq!(life.on(0, ServerEvent::EndIsNear), []);
+    assert!(life.machine.is_over(), "no restart is begun any more");
 }
 
 #[test]
@@ -231,11 +199,7 @@ fn a_guest_waits_and_neither_starts_nor_ends_it() {
     );
     let mut guest = life(ServerRole::Guest);
     guest.on(0, ServerEvent::Begin);
-    let lost = ServerAction::GiveUp(
-        ServerFailure::Silent(LIMITS.start_timeout),
-        GiveUpReason::NeverWorked,
-    );
-    assert_eq!(guest.wait(), (600, vec![lost]));
+    assert_eq!(guest.wait(), (600, vec![never_worked(SILENT)]));
 }
 
 fn event() -> impl Strategy<Value = ServerEvent> {

@@ -45,21 +45,6 @@ pub(crate) fn output(rank: &RankPlan) -> (i32, String) {
 }
 
 #[test]
-fn the_program_is_looked_up_in_the_rank_s_own_path() {
-    let folder = tempfile::tempdir().expect("a folder");
-    std::os::unix::fs::symlink("/bin/echo", folder.path().join("only-here")).expect("a link");
-    let env = BTreeMap::from([("PATH".to_owned(), folder.path().display().to_string())]);
-    assert_eq!(
-        output(&RankPlan {
-            env,
-            ..plan(&["only-here", "found"])
-        })
-        .1,
-        "found\n"
-    );
-}
-
-#[test]
 fn a_rank_has_the_limit_on_files_that_it_is_given() {
     let common = ChildEnvironment::inherited(&BTreeMap::new()).expect("an environment");
     let limit = FileLimit {
@@ -126,12 +111,6 @@ fn a_file_that_may_not_be_executed_is_passed_over_for_one_that_may() {
         output(&with_path(format!("{barred}:{allowed}"))).1,
         "found\n"
     );
-}
-
-#[test]
-fn output_that_goes_nowhere_is_no_error() {
-    let rank = start(&plan(&["/bin/echo", "unheard"]), OutputStream::Null).expect("it starts");
-    rank.reap();
 }
 
 #[test]

@@ -21,13 +21,8 @@ async fn connections_that_greet_and_ask_for_nothing_make_room_for_ranks() {
     let mut idle = Vec::new();
     for _ in 0..200 {
         let mut stream = connect(&store).await;
-        stream
-            .write_all(&bytes(&[
-                StoreRequest::Validate,
-                StoreRequest::Ping { nonce: 1 },
-            ]))
-            .await
-            .unwrap();
+        let ping = greeted(&[StoreRequest::Ping { nonce: 1 }]);
+        stream.write_all(&ping).await.unwrap();
         idle.push(stream);
     }
     let mut late = within(join(&store)).await;
@@ -66,13 +61,8 @@ async fn half_requests_make_room_when_another_needs_it() {
         ..StoreLimits::default()
     };
     let store = host_with(limits);
-    let whole = bytes(&[
-        StoreRequest::Validate,
-        StoreRequest::Set {
-            key: b"/half",
-            value: &[7; 2 << 20],
-        },
-    ]);
+    let (key, value) = (b"/half", &[7; 2 << 20]);
+    let whole = greeted(&[StoreRequest::Set { key, value }]);
     let mut halves = Vec::new();
     for _ in 0..32 {
         let mut stream = connect(&store).await;
@@ -104,13 +94,8 @@ async fn small_requests_are_taken_when_long_ones_have_all_the_room() {
     });
     let mut rank = join(&store).await;
     let mut greedy = connect(&store).await;
-    let whole = bytes(&[
-        StoreRequest::Validate,
-        StoreRequest::Set {
-            key: b"/half",
-            value: &[7; MAX_VALUE],
-        },
-    ]);
+    let (key, value) = (b"/half", &[7; MAX_VALUE]);
+    let whole = greeted(&[StoreRequest::Set { key, value }]);
     let _ = greedy.write_all(&whole[..whole.len() - 1]).await;
     assert!(is_closed(greedy).await);
     rank.set("k", &[1; 32 * 1024]).await.unwrap();
@@ -165,8 +150,7 @@ async fn a_wait_for_very_many_keys_leaves_others_their_turn() {
         .map(|at| at.to_le_bytes().to_vec())
         .collect();
     let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    let request = bytes(&[
-        StoreRequest::Validate,
+    let request = greeted(&[
         StoreRequest::Wait { keys: keys.clone() },
         StoreRequest::Ping { nonce: 9 },
     ]);

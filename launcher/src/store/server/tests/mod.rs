@@ -35,6 +35,11 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
         .expect("it happens in 30 s")
 }
 
+/// Returns the first bytes of a client, and these requests.
+fn greeted(requests: &[StoreRequest]) -> Vec<u8> {
+    [&bytes(&[StoreRequest::Validate])[..], &bytes(requests)].concat()
+}
+
 fn bytes(requests: &[StoreRequest]) -> Vec<u8> {
     let mut out = Vec::new();
     requests.iter().for_each(|request| request.encode(&mut out));
@@ -81,7 +86,7 @@ async fn a_greeting_in_pieces_is_taken() {
     let store = host();
     let mut stream = connect(&store).await;
     stream.set_nodelay(true).unwrap();
-    for byte in bytes(&[StoreRequest::Validate, StoreRequest::Ping { nonce: 7 }]) {
+    for byte in greeted(&[StoreRequest::Ping { nonce: 7 }]) {
         stream.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
@@ -92,33 +97,24 @@ async fn a_greeting_in_pieces_is_taken() {
 async fn strangers_are_closed_and_harm_nobody() {
     let store = host();
     let mut friend = join(&store).await;
-    let greeted = |rest: &[u8]| [&bytes(&[StoreRequest::Validate])[..], rest].concat();
+    let sent = |rest: &[u8]| [&greeted(&[])[..], rest].concat();
+    let (key, value) = (&b"n"[..], &b"text"[..]);
+    let waits = || StoreRequest::Wait {
+        keys: vec![b"never"],
+    };
     let table = [
         b"GET / HTTP/1.0\r\n\r\n".to_vec(),
         b"\x00\xde\xad\xbe\xef".to_vec(),
         bytes(&[StoreRequest::Ping { nonce: 1 }]),
         bytes(&[StoreRequest::NumKeys]),
-        greeted(b"\xff"),
-        greeted(b"\x03\xff\xff\xff\xff\xff\xff\xff\xff"),
-        greeted(b"\x06\xff\xff\xff\xff\xff\xff\xff\x7f"),
-        greeted(&bytes(&[
-            StoreRequest::Set {
-                key: b"n",
-                value: b"text",
-            },
-            StoreRequest::Add {
-                key: b"n",
-                delta: 1,
-            },
-        ])),
-        greeted(&bytes(&[
-            StoreRequest::Wait {
-                keys: vec![b"never"],
-            },
-            StoreRequest::Wait {
-                keys: vec![b"never"],
-            },
-        ])),
+        sent(b"\xff"),
+        sent(b"\x03\xff\xff\xff\xff\xff\xff\xff\xff"),
+        sent(b"\x06\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        greeted(&[
+            StoreRequest::Set { key, value },
+            StoreRequest::Add { key, delta: 1 },
+        ]),
+        greeted(&[waits(), waits()]),
     ];
     for junk in table {
         let mut stream = connect(&store).await;
@@ -133,13 +129,8 @@ async fn strangers_are_closed_and_harm_nobody() {
 async fn half_a_request_holds_nobody_up_and_leaves_nothing() {
     let store = host();
     let mut friend = join(&store).await;
-    let whole = bytes(&[
-        StoreRequest::Validate,
-        StoreRequest::Set {
-            key: b"/half",
-            value: &[7; 1 << 20],
-        },
-    ]);
+    let (key, value) = (b"/half", &[7; 1 << 20]);
+    let whole = greeted(&[StoreRequest::Set { key, value }]);
     let mut halves = Vec::new();
     for _ in 0..64 {
         let mut stream = connect(&store).await;
@@ -177,9 +168,7 @@ async fn who_reads_slowly_gets_all_and_keeps_nobody_waiting() {
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut slow = connect(&store).await;
     let gets = vec![StoreRequest::Get { key: b"/big" }; 3];
-    slow.write_all(&[bytes(&[StoreRequest::Validate]), bytes(&gets)].concat())
-        .await
-        .unwrap();
+    slow.write_all(&greeted(&gets)).await.unwrap();
     let (mut got, mut sip) = (0, vec![0; 100_000]);
     while got < 3 * (8 + MAX_VALUE) {
         got += within(slow.read(&mut sip)).await.unwrap();
@@ -196,9 +185,7 @@ async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     // A SET has no reply: other clients may ask before it has arrived.
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut deaf = connect(&store).await;
-    deaf.write_all(&bytes(&[StoreRequest::Validate]))
-        .await
-        .unwrap();
+    deaf.write_all(&greeted(&[])).await.unwrap();
     let flood = bytes(&vec![StoreRequest::Get { key: b"/big" }; 4096]);
     let is_refused = async {
         while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood))
@@ -225,13 +212,11 @@ async fn a_reply_larger_than_all_buffers_arrives_whole() {
 async fn requests_sent_at_once_are_answered_in_order() {
     let store = host();
     let mut stream = connect(&store).await;
+    let (key, delta) = (&b"n"[..], 1);
     let adds: Vec<_> = (0..20_000)
-        .map(|_| StoreRequest::Add {
-            key: b"n",
-            delta: 1,
-        })
+        .map(|_| StoreRequest::Add { key, delta })
         .collect();
-    let all = [bytes(&[StoreRequest::Validate]), bytes(&adds)].concat();
+    let all = greeted(&adds);
     let (mut from, mut to) = stream.split();
     let write = async { to.write_all(&all).await.unwrap() };
     let read = async {
@@ -246,12 +231,8 @@ async fn requests_sent_at_once_are_answered_in_order() {
 async fn a_client_that_goes_is_forgotten() {
     let store = host();
     let mut gone = connect(&store).await;
-    gone.write_all(&bytes(&[
-        StoreRequest::Validate,
-        StoreRequest::Wait { keys: vec![b"/k"] },
-    ]))
-    .await
-    .unwrap();
+    let waits = greeted(&[StoreRequest::Wait { keys: vec![b"/k"] }]);
+    gone.write_all(&waits).await.unwrap();
     drop(gone);
     let mut client = join(&store).await;
     client.set("k", b"v").await.unwrap();
