@@ -78,8 +78,8 @@ def indented(text: str) -> str:
 
 
 def of_file(path: pathlib.Path | None) -> list[Result]:
-    """Reads the tests of a file: pytest's `--junitxml`, or one with a `Result` in JSON in each line.
-    There are none if the program could not write it."""
+    """Reads the tests of a file: pytest's `--junitxml`, or a `Result` in JSON on each line. There
+    are none if the program could not write it."""
     if path is None or not path.exists():
         return []
     if path.suffix == ".xml":

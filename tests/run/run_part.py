@@ -13,6 +13,10 @@ from build import Built
 from outcomes import Result
 from parts import LOGS, ROOT, Part, Step
 
+# Marks the processes of a part, those in sessions of their own, too.
+MARK = "RRUN_TEST_PART"
+# Seconds that processes may go on after the program that has started them.
+GRACE_S = 10
 # Lines of a log that are repeated for a program that fails without a failed test.
 LAST = 40
 
@@ -33,8 +37,8 @@ class Run:
             try:
                 for step in self.steps(built):
                     self.step(step, log)
-            except LookupError as missing:
-                self.tests.append(Result(self.part.name, "failed", 0.0, str(missing)))
+            except (LookupError, OSError, subprocess.CalledProcessError) as cause:
+                self.tests.append(Result(self.part.name, "failed", 0.0, str(cause)))
         self.seconds = time.monotonic() - begun
         return self
 
@@ -59,28 +63,44 @@ class Run:
         if step.results:
             step.results.unlink(missing_ok=True)
         read = outcomes.Libtest()
-        env = {**os.environ, **{name: str(value) for name, value in step.env.items()}}
+        mark = f"{os.getpid()}-{self.part.name}"
+        env = {**os.environ, **{name: str(value) for name, value in step.env.items()}, MARK: mark}
         log.write(f"$ {' '.join(map(str, step.words))[:400]}\n")
         with subprocess.Popen(list(map(str, step.words)), cwd=step.folder, env=env, text=True,
                               errors="replace", stdin=subprocess.DEVNULL, start_new_session=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-            limit = threading.Timer(self.deadline - time.monotonic(), self.end, [process, log])
-            limit.start()
+            is_read = threading.Event()
+            watch = threading.Thread(target=self.watch, args=[process, mark, is_read, log])
+            watch.start()
             for line in process.stdout:
                 log.write(read.read(line) if step.is_libtest else line)
                 log.flush()
-        limit.cancel()
+            is_read.set()
+        watch.join()
         found = outcomes.of_file(step.results) + read.finished()
         self.tests += found
         if process.returncode != 0 and not outcomes.counted(found)["failed"]:
             self.tests.append(Result(program_name(step), "failed", 0.0, self.said(process)))
 
-    def end(self, process: subprocess.Popen, log) -> None:
-        """Says what still runs, and ends it: the time of the part is over."""
-        log.write(f"\nnot done within {self.part.limit_s} s; these processes run:\n")
-        log.write(listed(process.pid))
+    def watch(self, process: subprocess.Popen, mark: str, is_read: threading.Event, log) -> None:
+        """Ends what runs longer than the part may, or than its program, and says what it was."""
+        try:
+            process.wait(max(0, self.deadline - time.monotonic()))
+            if is_read.wait(GRACE_S):
+                return
+            why = "the program has ended, but not these processes:"
+        except subprocess.TimeoutExpired:
+            why = f"not done within {self.part.limit_s} s; these processes run:"
+        pids = marked(mark)
+        words = ["ps", "--forest", "-o", "pid,etimes,stat,wchan:20,args", "-p", ",".join(pids)]
+        shown = subprocess.run(words, text=True, capture_output=True).stdout
+        log.write(f"\n{why}\n{shown}")
         log.flush()
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in pids:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
     def said(self, process: subprocess.Popen) -> str:
         last = self.log_path.read_text().splitlines()[-LAST:]
@@ -109,7 +129,14 @@ def cargo_variables() -> dict[str, str]:
     return dict(plain) | {name: str(ROOT / path) for name, path in paths}
 
 
-def listed(session: int) -> str:
-    """The processes of a session, as `ps` shows them."""
-    words = ["ps", "--forest", "-o", "pid,etimes,stat,wchan:20,args", "-s", str(session)]
-    return subprocess.run(words, text=True, capture_output=True).stdout
+def marked(mark: str) -> list[str]:
+    """The processes that a part has started, whatever their parents and sessions are now."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"{MARK}={mark}".encode() in variables:
+            found.append(folder.name)
+    return found

@@ -1,4 +1,4 @@
-"""What `make test` reads from programs, which cargo commands it gives, and in which order parts run."""
+"""What `make test` reads from programs, how it calls cargo, and in which order parts run."""
 
 import json
 
@@ -54,12 +54,13 @@ def test_pytests_file_is_read(tmp_path):
     path = tmp_path / "x.xml"
     path.write_text('''<testsuites><testsuite>
       <testcase classname="tests.test_a" name="test_1" time="0.5"/>
-      <testcase classname="tests.test_a" name="test_2" time="0"><failure message="m">t</failure></testcase>
-      <testcase classname="" name="tests.test_b" time="0"><error message="m">no module</error></testcase>
-      <testcase classname="c" name="d" time="0"><skipped type="pytest.skip" message="no h5py"/></testcase>
+      <testcase classname="tests.test_a" name="test_2"><failure message="m">t</failure></testcase>
+      <testcase classname="" name="tests.test_b"><error message="m">no module</error></testcase>
+      <testcase classname="c" name="d"><skipped type="pytest.skip" message="no h5py"/></testcase>
     </testsuite></testsuites>''')
     assert outcomes.of_file(path) == [
-        Result("tests.test_a::test_1", "passed", 0.5), Result("tests.test_a::test_2", "failed", 0, "t"),
+        Result("tests.test_a::test_1", "passed", 0.5),
+        Result("tests.test_a::test_2", "failed", 0, "t"),
         Result("tests.test_b", "failed", 0, "no module"), Result("c::d", "skipped", 0, "no h5py")]
     assert outcomes.of_file(tmp_path / "y.xml") == []
 
@@ -122,3 +123,12 @@ def test_a_part_that_hangs_is_ended_and_says_what_ran(tmp_path, monkeypatch):
     part = parts.Part("x", steps=[parts.Step(["sleep", "1000"])], limit_s=0)
     done = Run(part).to_the_end(build.Built())
     assert done.counts["failed"] == 1 and "sleep 1000" in done.tests[0].text
+
+
+def test_processes_that_outlive_a_program_are_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("run_part.LOGS", tmp_path)
+    monkeypatch.setattr("run_part.GRACE_S", 0.1)
+    words = ["/bin/sh", "-c", "setsid sleep 1000 & exit 0"]
+    done = Run(parts.Part("x", steps=[parts.Step(words)])).to_the_end(build.Built())
+    assert not done.counts["failed"]
+    assert "sleep 1000" in done.log_path.read_text()
