@@ -1,13 +1,13 @@
 //! Tests of invalid files: a named error, never a panic.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gr00t::processor::{Processor, ProcessorError, RgbPicture, RowInputs, StateSteps};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::processor::files::cases_with;
+use crate::processor::files::droid;
 
 const FILES: [&str; 8] = [
     "processor_config.json",
@@ -30,12 +30,6 @@ fn model() -> TempDir {
         fs::copy(source.join(name), dir.path().join(name)).unwrap();
     }
     dir
-}
-
-fn droid() -> PathBuf {
-    let mut dirs = cases_with("case.json").into_iter();
-    dirs.find(|dir| dir.join("model.safetensors.index.json").is_file())
-        .expect("case d is there")
 }
 
 fn open(dir: &Path) -> Result<Processor, ProcessorError> {
@@ -68,11 +62,8 @@ fn a_folder_that_training_leaves_is_opened() {
     let dir = model();
     fs::create_dir(dir.path().join("processor")).unwrap();
     for name in &FILES[..3] {
-        fs::rename(
-            dir.path().join(name),
-            dir.path().join("processor").join(name),
-        )
-        .unwrap();
+        let inside = dir.path().join("processor").join(name);
+        fs::rename(dir.path().join(name), inside).unwrap();
     }
     assert_eq!(open(dir.path()).unwrap().embodiment_id(), 24);
 }

@@ -4,7 +4,7 @@ use gr00t::client::{ClientObservations, PyArray, PyObject, validate, validate_fl
 use gr00t::processor::{Modalities, Processor, ProcessorConfig};
 use serde_json::Value;
 
-use crate::processor::files::{cases_with, goldens, json};
+use crate::processor::files::{cases_with, droid, goldens, json};
 
 const VIEWS: [(&str, [usize; 2]); 2] = [
     ("exterior_image_1_left", [60, 90]),
@@ -36,12 +36,19 @@ fn list(items: &[PyObject]) -> PyObject {
 }
 
 fn map(members: Vec<(&str, PyObject)>) -> PyObject {
+    let members = members.into_iter();
     PyObject::Map(
         members
-            .into_iter()
             .map(|(key, value)| (key.to_owned(), value))
             .collect(),
     )
+}
+
+fn members(object: PyObject) -> Vec<(String, PyObject)> {
+    match object {
+        PyObject::Map(members) => members,
+        other => panic!("{other:?} is not a map"),
+    }
 }
 
 fn good() -> PyObject {
@@ -56,17 +63,16 @@ fn good() -> PyObject {
     ])
 }
 
+/// Returns the observation as the simulation wrapper sends it.
 fn flat() -> PyObject {
-    let video = VIEWS.map(|(key, [height, width])| {
-        (
-            format!("video.{key}"),
-            array("uint8", &[1, 2, height, width, 3]),
-        )
-    });
-    let state =
-        STATES.map(|(key, width)| (format!("state.{key}"), array("float32", &[1, 1, width])));
-    let language = [(TASK.to_owned(), list(&[text("open drawer")]))];
-    PyObject::Map(video.into_iter().chain(state).chain(language).collect())
+    let mut flat = vec![(TASK.to_owned(), list(&[text("open drawer")]))];
+    for (part, object) in members(good()) {
+        if part != "language" {
+            let inside = members(object).into_iter();
+            flat.extend(inside.map(|(key, value)| (format!("{part}.{key}"), value)));
+        }
+    }
+    PyObject::Map(flat)
 }
 
 /// Returns `object` with the value at `path` replaced, added or removed.
@@ -92,76 +98,70 @@ fn with(mut object: PyObject, path: &[&str], value: Option<PyObject>) -> PyObjec
 
 /// Returns the observation of a case in validation.json, nested or flat.
 fn observation(case: &str) -> PyObject {
-    let one = || list(&[PyObject::Int(1)]);
-    let (view, state) = (["video", "exterior_image_1_left"], ["state", "eef_9d"]);
-    let language = |value: PyObject| with(good(), &["language", TASK], Some(value));
+    const VIEW: &[&str] = &["video", "exterior_image_1_left"];
+    const STATE: &[&str] = &["state", "eef_9d"];
+    const WORDS: &[&str] = &["language", TASK];
+    let one = || Some(list(&[PyObject::Int(1)]));
+    let pictures = |dtype, shape: &[usize]| Some(array(dtype, shape));
+    let states = |shape: &[usize]| Some(array("float32", shape));
     let item = || list(&[text("open drawer")]);
-    let sim_text = |value: Option<PyObject>| with(flat(), &[TASK], value);
-    match case {
-        "valid" => good(),
-        "missing video" => with(good(), &["video"], None),
-        "video not a dict" => with(good(), &["video"], Some(one())),
-        "missing state" => with(good(), &["state"], None),
-        "state not a dict" => with(good(), &["state"], Some(one())),
-        "missing language" => with(good(), &["language"], None),
-        "language not a dict" => with(good(), &["language"], Some(one())),
-        "video key missing" => with(good(), &view, None),
-        "video is list" => with(good(), &view, Some(list(&[PyObject::Int(0)]))),
-        "video float" => with(good(), &view, Some(array("float32", &[1, 2, 60, 90, 3]))),
-        "video 4d" => with(good(), &view, Some(array("uint8", &[2, 60, 90, 3]))),
-        "video horizon" => with(good(), &view, Some(array("uint8", &[1, 1, 60, 90, 3]))),
-        "video channels" => with(good(), &view, Some(array("uint8", &[1, 2, 60, 90, 1]))),
-        "video batch mismatch" => with(
-            good(),
-            &["video", "wrist_image_left"],
-            Some(array("uint8", &[2, 2, 64, 64, 3])),
-        ),
-        "state key missing" => with(good(), &state, None),
-        "state float64" => with(good(), &state, Some(array("float64", &[1, 1, 9]))),
-        "state 2d" => with(good(), &state, Some(array("float32", &[1, 9]))),
-        "state horizon" => with(good(), &state, Some(array("float32", &[1, 2, 9]))),
-        "state batch" => with(good(), &state, Some(array("float32", &[2, 1, 9]))),
-        "state wrong width is accepted here" => {
-            with(good(), &state, Some(array("float32", &[1, 1, 4])))
+    let (path, value): (&[&str], _) = match case {
+        "valid" => return good(),
+        "sim: valid" => return flat(),
+        "missing video" => (&["video"], None),
+        "video not a dict" => (&["video"], one()),
+        "missing state" => (&["state"], None),
+        "state not a dict" => (&["state"], one()),
+        "missing language" => (&["language"], None),
+        "language not a dict" => (&["language"], one()),
+        "video key missing" => (VIEW, None),
+        "video is list" => (VIEW, Some(list(&[PyObject::Int(0)]))),
+        "video float" => (VIEW, pictures("float32", &[1, 2, 60, 90, 3])),
+        "video 4d" => (VIEW, pictures("uint8", &[2, 60, 90, 3])),
+        "video horizon" => (VIEW, pictures("uint8", &[1, 1, 60, 90, 3])),
+        "video channels" => (VIEW, pictures("uint8", &[1, 2, 60, 90, 1])),
+        "video batch mismatch" => {
+            let path = &["video", "wrist_image_left"];
+            (path, pictures("uint8", &[2, 2, 64, 64, 3]))
         }
-        "language key missing" => with(good(), &["language", TASK], None),
-        "language not list" => language(PyObject::Tuple(vec![item()])),
-        "language item str" => language(list(&[text("open drawer")])),
-        "language two steps" => language(list(&[list(&[text("a"), text("b")])])),
-        "language int" => language(list(&[list(&[PyObject::Int(3)])])),
-        "language batch" => language(list(&[item(), item()])),
-        "extra keys are ignored" => with(good(), &["extra"], Some(PyObject::Int(1))),
-        "sim: valid" => flat(),
-        "sim: video key missing" => with(flat(), &["video.exterior_image_1_left"], None),
-        "sim: state key missing" => with(flat(), &["state.eef_9d"], None),
-        "sim: language missing" => sim_text(None),
-        "sim: language str" => sim_text(Some(text("open drawer"))),
-        "sim: language of ints" => sim_text(Some(list(&[PyObject::Int(1)]))),
+        "state key missing" => (STATE, None),
+        "state float64" => (STATE, Some(array("float64", &[1, 1, 9]))),
+        "state 2d" => (STATE, states(&[1, 9])),
+        "state horizon" => (STATE, states(&[1, 2, 9])),
+        "state batch" => (STATE, states(&[2, 1, 9])),
+        "state wrong width is accepted here" => (STATE, states(&[1, 1, 4])),
+        "language key missing" => (WORDS, None),
+        "language not list" => (WORDS, Some(PyObject::Tuple(vec![item()]))),
+        "language item str" => (WORDS, Some(list(&[text("open drawer")]))),
+        "language two steps" => (WORDS, Some(list(&[list(&[text("a"), text("b")])]))),
+        "language int" => (WORDS, Some(list(&[list(&[PyObject::Int(3)])]))),
+        "language batch" => (WORDS, Some(list(&[item(), item()]))),
+        "extra keys are ignored" => (&["extra"], Some(PyObject::Int(1))),
+        "sim: video key missing" => (&["video.exterior_image_1_left"], None),
+        "sim: state key missing" => (&["state.eef_9d"], None),
+        "sim: language missing" => (&[TASK], None),
+        "sim: language str" => (&[TASK], Some(text("open drawer"))),
+        "sim: language of ints" => (&[TASK], one()),
         other => panic!("no observation for case `{other}`"),
-    }
+    };
+    let observation = if case.starts_with("sim: ") {
+        flat()
+    } else {
+        good()
+    };
+    with(observation, path, value)
 }
 
 /// Returns the modalities of the checkpoint with which validation.json was made.
 fn modalities(keys: &Value) -> Modalities {
-    let names = |value: &Value| -> Vec<String> {
-        value
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|name| name.as_str().unwrap().to_owned())
-            .collect()
-    };
+    let names = |part: &str| -> Vec<String> { serde_json::from_value(keys[part].clone()).unwrap() };
     let dirs = cases_with("processor_config.json").into_iter();
     let mut all = dirs.flat_map(|dir| {
         ProcessorConfig::read(&dir.join("processor_config.json"))
             .unwrap()
             .embodiments
     });
-    let wanted = [
-        names(&keys["video"]),
-        names(&keys["state"]),
-        names(&keys["language"]),
-    ];
+    let wanted = ["video", "state", "language"].map(names);
     let fits = |found: &Modalities| {
         [&found.video.keys, &found.state.keys, &found.language.keys] == wanted.each_ref()
     };
@@ -203,33 +203,21 @@ fn a_checked_observation_splits_into_its_samples() {
 
 #[test]
 fn a_wrong_width_that_validation_lets_through_is_refused_by_name() {
-    let dir = cases_with("case.json")
-        .into_iter()
-        .find(|dir| dir.join("model.safetensors.index.json").is_file());
-    let processor = Processor::open(
-        &dir.expect("case d is there"),
-        None,
-        "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT",
-    )
-    .unwrap();
+    let tag = "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT";
+    let processor = Processor::open(&droid(), None, tag).unwrap();
     let object = observation("state wrong width is accepted here");
     let observations = ClientObservations::read(&object, processor.modalities()).unwrap();
-    let refusal = processor
-        .prepare(&observations.rows().unwrap())
-        .unwrap_err()
-        .to_string();
+    let refused = processor.prepare(&observations.rows().unwrap());
+    let refusal = refused.unwrap_err().to_string();
     assert_eq!(refusal, "state `eef_9d` is 4 values wide, expected 9");
 }
 
 #[test]
 fn clients_get_the_modalities_of_the_file() {
     for dir in cases_with("processor_config.json") {
-        let file =
-            &json(&dir.join("processor_config.json"))["processor_kwargs"]["modality_configs"];
-        for (tag, modalities) in ProcessorConfig::read(&dir.join("processor_config.json"))
-            .unwrap()
-            .embodiments
-        {
+        let path = dir.join("processor_config.json");
+        let file = &json(&path)["processor_kwargs"]["modality_configs"];
+        for (tag, modalities) in ProcessorConfig::read(&path).unwrap().embodiments {
             assert_eq!(modalities.to_json().to_string(), file[&tag].to_string());
         }
     }

@@ -57,23 +57,24 @@ fn no_blocks_of_self_attention_are_none() {
     assert_eq!(model(&config).unwrap().vl_self_attention_cfg, None);
 }
 
-/// `model` or `vlm` and the pointer of a field, and its value instead of the released one.
+/// `model` or `vlm`, and under it pointers of fields with other values than the released ones.
 #[test]
 fn what_does_not_fit_is_refused_by_its_field() {
     let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/refusals.txt");
     rig::cases::check(cases, |given| {
-        let (place, value) = given.split_once(" = ").unwrap();
-        let (which, pointer) = place.split_once(' ').unwrap();
-        let value = serde_json::from_str(value).unwrap();
-        let refused = match which {
-            "model" => {
-                let config = changed(ModelConfig::released().to_json(), pointer, value);
-                let vlm = VlmConfig::released();
-                model(&config).and_then(|model| model.check_backbone(Path::new(PATH), &vlm))
-            }
-            _ => vlm(&changed(VlmConfig::released().to_json(), pointer, value))
-                .and_then(|vlm| ModelConfig::released().check_backbone(Path::new(PATH), &vlm)),
-        };
+        let mut released = [
+            ModelConfig::released().to_json(),
+            VlmConfig::released().to_json(),
+        ];
+        let (which, changes) = given.split_once('\n').unwrap();
+        let config = &mut released[usize::from(which == "vlm")];
+        for change in changes.lines() {
+            let (pointer, value) = change.split_once(" = ").unwrap();
+            *config = changed(config.take(), pointer, serde_json::from_str(value).unwrap());
+        }
+        let [model_json, vlm_json] = released;
+        let refused = vlm(&vlm_json)
+            .and_then(|vlm| model(&model_json)?.check_backbone(Path::new(PATH), &vlm));
         refused.unwrap_err().to_string()
     });
 }

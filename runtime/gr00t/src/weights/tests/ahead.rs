@@ -17,15 +17,9 @@ const SMALL: UploadSizes = UploadSizes {
 /// Loads all of `specs`, ahead and one by one.
 fn both(dir: &Path, specs: &[Spec], kind: Kind, sizes: UploadSizes) -> [Vec<Tensor>; 2] {
     let open = || Weights::open(dir, Device::Cpu, kind).unwrap();
-    let take = |weights: &mut Weights| {
-        specs
-            .iter()
-            .map(|(name, shape)| weights.take(name, shape))
-            .collect()
-    };
     let (mut ahead, mut plain) = (open(), open());
     ahead.ahead_by(specs, sizes, Late::default());
-    [take(&mut ahead), take(&mut plain)]
+    [take_all(&mut ahead, specs), take_all(&mut plain, specs)]
 }
 
 /// A carrier of a machine without memory for buffers.
@@ -67,25 +61,15 @@ fn tensors_at_odd_places_arrive() {
         "more": entry("U8", &[2], 23, 25), "c": entry("F64", &[2, 1], 25, 41), "d": entry("F16", &[3], 41, 47),
     });
     let dir = single(&header, 47);
-    let specs = [
-        ("a", vec![3]),
-        ("b", vec![5]),
-        ("c", vec![2, 1]),
-        ("d", vec![3]),
-    ];
-    let specs = specs.map(|(name, shape)| (name.to_owned(), shape));
+    let specs = specs([("a", &[3]), ("b", &[5]), ("c", &[2, 1]), ("d", &[3])]);
     for kind in [Kind::Float, Kind::BFloat16, Kind::Half] {
         for buffer in [64, 128, 4096] {
-            let [ahead, plain] = both(
-                dir.path(),
-                &specs,
-                kind,
-                UploadSizes {
-                    slots: 1,
-                    buffer,
-                    threads: 2,
-                },
-            );
+            let sizes = UploadSizes {
+                slots: 1,
+                buffer,
+                threads: 2,
+            };
+            let [ahead, plain] = both(dir.path(), &specs, kind, sizes);
             let same = |(one, other): (&Tensor, &Tensor)| {
                 one.view_dtype(Kind::Uint8) == other.view_dtype(Kind::Uint8)
             };
@@ -99,9 +83,7 @@ fn tensors_at_odd_places_arrive() {
 
 #[test]
 fn a_tensor_larger_than_all_buffers_and_tiny_ones_beside_it_arrive() {
-    let values = Tensor::arange(300_000, (Kind::Float, Device::Cpu))
-        .remainder(250)
-        .view([3, -1]);
+    let values = Tensor::arange(300_000, F32).remainder(250).view([3, -1]);
     let tiny = |at: i64| (format!("t{at:03}"), Tensor::from(at as f32).view([1]));
     let named: Named = [("big".to_owned(), values)]
         .into_iter()
@@ -109,10 +91,8 @@ fn a_tensor_larger_than_all_buffers_and_tiny_ones_beside_it_arrive() {
         .collect();
     let dir = tempfile::tempdir().unwrap();
     write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
-    let specs: Vec<_> = named
-        .iter()
-        .map(|(name, tensor)| (name.clone(), tensor.size()))
-        .collect();
+    let spec = |(name, tensor): &(String, Tensor)| (name.clone(), tensor.size());
+    let specs: Vec<_> = named.iter().map(spec).collect();
     for kind in [Kind::Float, Kind::BFloat16] {
         let [ahead, _] = both(dir.path(), &specs, kind, SMALL);
         let fits = |(found, (_, wanted)): (&Tensor, &(String, Tensor))| {
@@ -124,37 +104,32 @@ fn a_tensor_larger_than_all_buffers_and_tiny_ones_beside_it_arrive() {
 
 #[test]
 fn a_scalar_and_an_empty_tensor_arrive() {
-    let dir = single(
-        &json!({"s": entry("F32", &[], 0, 4), "e": entry("F32", &[0, 3], 4, 4)}),
-        4,
-    );
-    let specs = [("s".to_owned(), vec![]), ("e".to_owned(), vec![0, 3])];
-    let [ahead, plain] = both(dir.path(), &specs, Kind::Half, SMALL);
+    let header = json!({"s": entry("F32", &[], 0, 4), "e": entry("F32", &[0, 3], 4, 4)});
+    let specs = specs([("s", &[]), ("e", &[0, 3])]);
+    let [ahead, plain] = both(single(&header, 4).path(), &specs, Kind::Half, SMALL);
     assert_eq!(ahead, plain);
 }
 
 #[test]
 fn the_output_layer_stands_in_for_the_token_table_ahead_too() {
     let dir = single(&json!({layout::LM_HEAD: entry("F32", &[2], 0, 8)}), 8);
-    let [ahead, plain] = both(
-        dir.path(),
-        &[(layout::EMBED_TOKENS.to_owned(), vec![2])],
-        Kind::Float,
-        SMALL,
-    );
+    let specs = specs([(layout::EMBED_TOKENS, &[2])]);
+    let [ahead, plain] = both(dir.path(), &specs, Kind::Float, SMALL);
     assert_eq!(ahead, plain);
 }
 
 #[test]
 fn what_is_missing_or_wrong_is_told_as_ever() {
     let dir = single(&json!({"a": entry("F32", &[2], 0, 8)}), 8);
-    let specs = [("a".to_owned(), vec![4]), ("b".to_owned(), vec![1])];
+    let specs = specs([("a", &[4]), ("b", &[1])]);
     let mut weights = open(&dir, Kind::Float).unwrap();
     let told = weights.check(&specs).unwrap_err().to_string();
     weights.ahead_by(&specs, SMALL, Late::default());
-    specs
+    let sizes: Vec<_> = take_all(&mut weights, &specs)
         .iter()
-        .for_each(|(name, shape)| assert_eq!(weights.take(name, shape).size(), *shape));
+        .map(Tensor::size)
+        .collect();
+    assert_eq!(sizes, [[4], [1]]);
     assert_eq!(weights.finish().unwrap_err().to_string(), told);
 }
 
@@ -162,18 +137,12 @@ fn what_is_missing_or_wrong_is_told_as_ever() {
 fn a_file_that_becomes_shorter_is_an_error_with_its_name() {
     let (dir, ..) = two_tensors();
     let path = dir.path().join(SINGLE);
-    let specs = [("a".to_owned(), vec![2, 2]), ("b".to_owned(), vec![3])];
     let mut weights = open(&dir, Kind::Float).unwrap();
-    OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(8)
-        .unwrap();
-    weights.ahead_by(&specs, SMALL, Late::default());
-    specs
-        .iter()
-        .for_each(|(name, shape)| assert_eq!(weights.take(name, shape).size(), *shape));
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(8).unwrap();
+    weights.ahead_by(&of_two_tensors(), SMALL, Late::default());
+    let sizes = take_all(&mut weights, &of_two_tensors());
+    assert_eq!((sizes[0].size(), sizes[1].size()), (vec![2, 2], vec![3]));
     let text = weights.finish().unwrap_err().to_string();
     assert!(
         text.starts_with(&format!("`{}`: ", path.display())) && text.contains("whole buffer"),
@@ -185,15 +154,8 @@ fn a_file_that_becomes_shorter_is_an_error_with_its_name() {
 fn a_machine_that_cannot_pin_memory_copies_piece_by_piece() {
     let (dir, a, b) = two_tensors();
     let mut weights = open(&dir, Kind::Float).unwrap();
-    weights.ahead_by(
-        &[("a".to_owned(), vec![2, 2]), ("b".to_owned(), vec![3])],
-        SMALL,
-        BrokenCarrier,
-    );
-    assert_eq!(
-        (weights.take("a", &[2, 2]), weights.take("b", &[3])),
-        (a, b)
-    );
+    weights.ahead_by(&of_two_tensors(), SMALL, BrokenCarrier);
+    assert_eq!(take_all(&mut weights, &of_two_tensors()), [a, b]);
     weights.finish().unwrap();
 }
 
@@ -201,11 +163,7 @@ fn a_machine_that_cannot_pin_memory_copies_piece_by_piece() {
 fn nobody_has_to_take_what_is_under_way() {
     let (dir, ..) = two_tensors();
     let mut weights = open(&dir, Kind::BFloat16).unwrap();
-    weights.ahead_by(
-        &[("a".to_owned(), vec![2, 2]), ("b".to_owned(), vec![3])],
-        SMALL,
-        Late::default(),
-    );
+    weights.ahead_by(&of_two_tensors(), SMALL, Late::default());
     drop(weights);
 }
 

@@ -27,12 +27,25 @@ fn entry(dtype: &str, shape: &[i64], begin: u64, end: u64) -> Value {
     json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]})
 }
 
+const F32: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+/// Names tensors of these shapes.
+fn specs<const N: usize>(named: [(&str, &[i64]); N]) -> [Spec; N] {
+    named.map(|(name, shape)| (name.to_owned(), shape.to_vec()))
+}
+
+/// Takes all tensors of `specs`.
+fn take_all(weights: &mut Weights, specs: &[Spec]) -> Vec<Tensor> {
+    let take = |(name, shape): &Spec| weights.take(name, shape);
+    specs.iter().map(take).collect()
+}
+
 /// Creates a directory with these files.
 fn directory(files: &[(&str, Vec<u8>)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    files
-        .iter()
-        .for_each(|(name, bytes)| fs::write(dir.path().join(name), bytes).unwrap());
+    for (name, bytes) in files {
+        fs::write(dir.path().join(name), bytes).unwrap();
+    }
     dir
 }
 
@@ -43,17 +56,25 @@ fn single(header: &Value, size: u8) -> TempDir {
 
 /// Writes `a` `[2, 2]` and `b` `[3]` of type F32 with our own writer.
 fn two_tensors() -> (TempDir, Tensor, Tensor) {
-    let (a, b) = (
-        Tensor::from_slice(&[1.5_f32, -2.0, 3.25, 4.0]).view([2, 2]),
-        Tensor::from_slice(&[5.0_f32, 6.0, 7.0]),
-    );
-    let named = vec![
-        ("a".to_owned(), a.shallow_clone()),
-        ("b".to_owned(), b.shallow_clone()),
-    ];
+    let a = Tensor::from_slice(&[1.5_f32, -2.0, 3.25, 4.0]).view([2, 2]);
+    let b = Tensor::from_slice(&[5.0_f32, 6.0, 7.0]);
+    let dir = written(&[("a", &a), ("b", &b)]);
+    (dir, a, b)
+}
+
+fn of_two_tensors() -> [Spec; 2] {
+    specs([("a", &[2, 2]), ("b", &[3])])
+}
+
+/// Writes a checkpoint of type F32.
+fn written(named: &[(&str, &Tensor)]) -> TempDir {
+    let named = named.iter();
+    let named: Named = named
+        .map(|(name, tensor)| ((*name).to_owned(), tensor.shallow_clone()))
+        .collect();
     let dir = tempfile::tempdir().unwrap();
     write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
-    (dir, a, b)
+    dir
 }
 
 fn open(dir: &TempDir, kind: Kind) -> Result<Weights, LoadError> {
@@ -68,31 +89,20 @@ fn refusal(dir: &TempDir) -> String {
 fn what_is_written_is_loaded() {
     let (dir, a, b) = two_tensors();
     let mut weights = open(&dir, Kind::Float).unwrap();
-    assert_eq!(
-        (weights.take("a", &[2, 2]), weights.take("b", &[3])),
-        (a, b)
-    );
-    let names: Vec<_> = weights
-        .finish()
-        .unwrap()
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
+    assert_eq!(take_all(&mut weights, &of_two_tensors()), [a, b]);
+    let names: Vec<_> = weights.finish().unwrap();
+    let names: Vec<_> = names.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
-    assert_eq!(
-        ModelConfig::read(&dir.path().join("config.json")).unwrap(),
-        ModelConfig::released()
-    );
+    let config = ModelConfig::read(&dir.path().join("config.json")).unwrap();
+    assert_eq!(config, ModelConfig::released());
 }
 
 #[test]
 fn the_same_type_is_a_view_of_the_file() {
     let (dir, ..) = two_tensors();
     let mut weights = open(&dir, Kind::Float).unwrap();
-    assert_eq!(
-        weights.take("a", &[2, 2]).data_ptr(),
-        weights.take("a", &[2, 2]).data_ptr()
-    );
+    let places = [(); 2].map(|()| weights.take("a", &[2, 2]).data_ptr());
+    assert_eq!(places[0], places[1]);
 }
 
 #[test]
@@ -115,60 +125,37 @@ fn writing_to_a_tensor_leaves_the_file_alone() {
 fn another_type_is_converted() {
     let (dir, a, _) = two_tensors();
     let loaded = open(&dir, Kind::BFloat16).unwrap().take("a", &[2, 2]);
-    assert_eq!(
-        (loaded.kind(), loaded.to_kind(Kind::Float)),
-        (Kind::BFloat16, a)
-    );
+    assert_eq!(loaded.kind(), Kind::BFloat16);
+    assert_eq!(loaded.to_kind(Kind::Float), a);
 }
 
 #[test]
 fn a_large_tensor_is_converted_in_pieces() {
-    let values = Tensor::arange(40_000_000, (Kind::Float, Device::Cpu))
-        .remainder(256)
-        .view([4, -1]);
-    let dir = tempfile::tempdir().unwrap();
-    let named = vec![
-        (
-            "a".to_owned(),
-            Tensor::zeros([3], (Kind::Float, Device::Cpu)),
-        ),
-        ("b".to_owned(), values),
-    ];
-    write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
-    let loaded = open(&dir, Kind::BFloat16)
-        .unwrap()
-        .take("b", &[4, 10_000_000]);
-    assert_eq!(loaded.to_kind(Kind::Float), named[1].1);
+    let values = Tensor::arange(40_000_000, F32).remainder(256).view([4, -1]);
+    let dir = written(&[("a", &Tensor::zeros([3], F32)), ("b", &values)]);
+    let mut weights = open(&dir, Kind::BFloat16).unwrap();
+    let loaded = weights.take("b", &[4, 10_000_000]);
+    assert_eq!(loaded.to_kind(Kind::Float), values);
 }
 
 #[test]
 fn a_tensor_at_an_odd_place_is_copied() {
-    let dir = single(
-        &json!({"pad": entry("U8", &[1], 0, 1), "a": entry("F32", &[1], 1, 5)}),
-        5,
-    );
-    let loaded = open(&dir, Kind::Float).unwrap().take("a", &[1]);
-    assert_eq!(
-        loaded,
-        Tensor::from_slice(&[f32::from_le_bytes([1, 2, 3, 4])])
-    );
+    let header = json!({"pad": entry("U8", &[1], 0, 1), "a": entry("F32", &[1], 1, 5)});
+    let loaded = open(&single(&header, 5), Kind::Float)
+        .unwrap()
+        .take("a", &[1]);
+    let wanted = f32::from_le_bytes([1, 2, 3, 4]);
+    assert_eq!(loaded, Tensor::from_slice(&[wanted]));
 }
 
 #[test]
 fn a_scalar_and_an_empty_tensor_are_loaded() {
-    let dir = single(
-        &json!({"s": entry("F32", &[], 0, 4), "e": entry("F32", &[0, 3], 4, 4)}),
-        4,
-    );
+    let header = json!({"s": entry("F32", &[], 0, 4), "e": entry("F32", &[0, 3], 4, 4)});
+    let dir = single(&header, 4);
     for kind in [Kind::Float, Kind::Half] {
         let mut weights = open(&dir, kind).unwrap();
-        assert_eq!(
-            (
-                weights.take("s", &[]).size(),
-                weights.take("e", &[0, 3]).size()
-            ),
-            (vec![], vec![0, 3])
-        );
+        assert_eq!(weights.take("s", &[]).size(), [0; 0]);
+        assert_eq!(weights.take("e", &[0, 3]).size(), [0, 3]);
     }
 }
 
@@ -186,13 +173,12 @@ fn all_that_is_wrong_is_told_at_once() {
          I32, expected F32, BF16, F16 or F64; 1 unexpected tensor: `c`",
         dir.path().display()
     );
-    let specs = [("a", vec![2, 2]), ("b", vec![1]), ("d", vec![4])]
-        .map(|(name, shape)| (name.to_owned(), shape));
+    let specs = specs([("a", &[2, 2]), ("b", &[1]), ("d", &[4])]);
     let mut weights = open(&dir, Kind::Float).unwrap();
     assert_eq!(weights.check(&specs).unwrap_err().to_string(), wanted);
-    specs
-        .iter()
-        .for_each(|(name, shape)| assert_eq!(weights.take(name, shape).size(), *shape));
+    let taken = take_all(&mut weights, &specs);
+    let fits = |(tensor, (_, shape)): (&Tensor, &Spec)| tensor.size() == *shape;
+    assert!(taken.iter().zip(&specs).all(fits));
     assert_eq!(weights.finish().unwrap_err().to_string(), wanted);
 }
 
@@ -207,45 +193,34 @@ fn the_output_layer_stands_in_for_the_token_table() {
 #[test]
 fn a_checkpoint_is_cut_into_shards_and_put_together() {
     let (dir, a, b) = two_tensors();
-    let specs = [("a".to_owned(), vec![2, 2]), ("b".to_owned(), vec![3])];
-    write_tensors(dir.path(), &specs, Kind::Float, 16, |at| {
-        [&a, &b][at].shallow_clone()
-    })
-    .unwrap();
-    let mut names: Vec<_> = fs::read_dir(dir.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    names.sort();
+    let specs = of_two_tensors();
+    let write = |most| {
+        let tensor = |at: usize| [&a, &b][at].shallow_clone();
+        write_tensors(dir.path(), &specs, Kind::Float, most, tensor).unwrap();
+        let entries = fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
     let shards = [
         "model-00001-of-00002.safetensors",
         "model-00002-of-00002.safetensors",
     ];
-    assert_eq!(names, ["config.json", shards[0], shards[1], INDEX]);
+    assert_eq!(write(16), ["config.json", shards[0], shards[1], INDEX]);
     let mut weights = open(&dir, Kind::Float).unwrap();
-    assert_eq!(
-        (weights.take("a", &[2, 2]), weights.take("b", &[3])),
-        (a.shallow_clone(), b.shallow_clone())
-    );
+    let wanted = [a.shallow_clone(), b.shallow_clone()];
+    assert_eq!(take_all(&mut weights, &specs), wanted);
     weights.finish().unwrap();
-    write_tensors(dir.path(), &specs, Kind::Float, 100, |at| {
-        [&a, &b][at].shallow_clone()
-    })
-    .unwrap();
-    assert_eq!(
-        fs::read_dir(dir.path()).unwrap().count(),
-        2,
-        "config.json and one file"
-    );
+    assert_eq!(write(100), ["config.json", SINGLE]);
 }
 
 #[test]
 fn random_weights_depend_on_seed_and_name_alone() {
     let take = |seed, names: &[&str]| -> BTreeMap<String, Tensor> {
         let mut weights = Weights::random(seed, Device::Cpu, Kind::Float);
-        names
-            .iter()
-            .for_each(|name| drop(weights.take(name, &[300, 700])));
+        for name in names {
+            drop(weights.take(name, &[300, 700]));
+        }
         weights.finish().unwrap().into_iter().collect()
     };
     let (one, other) = (take(1, &["a", "b"]), take(1, &["b", "a"]));
@@ -258,20 +233,16 @@ fn random_weights_depend_on_seed_and_name_alone() {
 fn random_weights_are_normal_and_norms_are_one() {
     let mut weights = Weights::random(0, Device::Cpu, Kind::Float);
     let normal = weights.take("proj.weight", &[1500, 1500]);
-    let (mean, deviation) = (
-        normal.mean(Kind::Float).double_value(&[]),
-        normal.std(true).double_value(&[]),
-    );
-    assert!(
-        mean.abs() < 1e-4 && (deviation - 0.02).abs() < 1e-4,
-        "mean {mean}, deviation {deviation}"
-    );
-    let beyond = normal
-        .abs()
-        .gt(0.04)
-        .to_kind(Kind::Float)
-        .mean(Kind::Float)
-        .double_value(&[]);
+    let mean = |tensor: &Tensor| {
+        tensor
+            .to_kind(Kind::Float)
+            .mean(Kind::Float)
+            .double_value(&[])
+    };
+    let beyond = mean(&normal.abs().gt(0.04));
+    let deviation = normal.std(true).double_value(&[]);
+    assert!(mean(&normal).abs() < 1e-4, "{}", mean(&normal));
+    assert!((deviation - 0.02).abs() < 1e-4, "{deviation}");
     assert!(
         (beyond - 0.0455).abs() < 1e-3,
         "{beyond} is beyond two deviations"
@@ -282,14 +253,9 @@ fn random_weights_are_normal_and_norms_are_one() {
         ("x.norm1.bias", 0.0),
         ("x.layer1.b", 0.0),
     ] {
-        assert_eq!(
-            weights.take(name, &[3]),
-            Tensor::full([3], value, (Kind::Float, Device::Cpu)),
-            "{name}"
-        );
+        let wanted = Tensor::full([3], value, F32);
+        assert_eq!(weights.take(name, &[3]), wanted, "{name}");
     }
-    assert_ne!(
-        weights.take("norm1.linear.weight", &[2, 2]),
-        Tensor::ones([2, 2], (Kind::Float, Device::Cpu))
-    );
+    let linear = weights.take("norm1.linear.weight", &[2, 2]);
+    assert_ne!(linear, Tensor::ones([2, 2], F32));
 }

@@ -32,16 +32,10 @@ fn forget(dir: &Path) {
 /// Runs ranks as processes that start loading together, and returns the bytes that each read from a
 /// disk.
 fn load(dir: &Path, ranks: usize) -> Vec<u64> {
+    let (_crate, path) = module_path!().split_once("::").unwrap();
     let start = |_| {
         let mut rank = Command::new(std::env::current_exe().unwrap());
-        rank.args([
-            "--exact",
-            &format!(
-                "{}::a_rank_that_loads",
-                module_path!().split_once("::").unwrap().1
-            ),
-        ]);
-        rank.args(["--ignored", "--nocapture"])
+        rank.args(["--exact", &format!("{path}::{TEST}"), "--nocapture"])
             .env(FOLDER, dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
@@ -58,26 +52,32 @@ fn load(dir: &Path, ranks: usize) -> Vec<u64> {
             "a rank ended before it was ready"
         );
     }
-    ranks
-        .iter_mut()
-        .for_each(|rank| rank.stdin.take().unwrap().write_all(b"\n").unwrap());
+    for rank in &mut ranks {
+        rank.stdin.take().unwrap().write_all(b"\n").unwrap();
+    }
     let bytes = |line: std::io::Result<String>| line.unwrap().strip_prefix("read ")?.parse().ok();
     let read = lines
         .iter_mut()
         .map(|lines| lines.find_map(bytes).unwrap())
         .collect();
-    ranks
-        .iter_mut()
-        .for_each(|rank| assert!(rank.wait().unwrap().success()));
+    for rank in &mut ranks {
+        assert!(rank.wait().unwrap().success());
+    }
     read
 }
 
+/// The test that is started again as a rank.
+const TEST: &str = "ranks_of_a_node_read_the_disk_once";
+
 #[test]
 fn ranks_of_a_node_read_the_disk_once() {
+    if let Some(dir) = std::env::var_os(FOLDER) {
+        return load_as_a_rank(Path::new(&dir));
+    }
     // Next to this program, which is on a disk; the directory for temporary files may be in memory.
     let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
     write_tensors(dir.path(), &specs(), Kind::Float, u64::MAX, |at| {
-        Tensor::full([ELEMENTS], at as f64, (Kind::Float, Device::Cpu))
+        Tensor::full([ELEMENTS], at as f64, F32)
     })
     .unwrap();
     let size = fs::metadata(dir.path().join(SINGLE)).unwrap().len();
@@ -99,25 +99,17 @@ fn ranks_of_a_node_read_the_disk_once() {
     );
 }
 
-#[test]
-#[ignore = "a role, not a test"]
-fn a_rank_that_loads() {
-    let Some(dir) = std::env::var_os(FOLDER) else {
-        return;
-    };
-    let mut weights = Weights::open(Path::new(&dir), Device::Cpu, Kind::BFloat16).unwrap();
+fn load_as_a_rank(dir: &Path) {
+    let mut weights = Weights::open(dir, Device::Cpu, Kind::BFloat16).unwrap();
     println!("\nready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let before = read_bytes();
-    weights.ahead_by(
-        &specs(),
-        UploadSizes {
-            slots: 4,
-            buffer: 1 << 20,
-            threads: 2,
-        },
-        Late::default(),
-    );
+    let sizes = UploadSizes {
+        slots: 4,
+        buffer: 1 << 20,
+        threads: 2,
+    };
+    weights.ahead_by(&specs(), sizes, Late::default());
     for (at, (name, shape)) in specs().iter().enumerate() {
         assert_eq!(
             weights.take(name, shape).double_value(&[ELEMENTS - 1]),
