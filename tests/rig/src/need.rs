@@ -7,6 +7,7 @@
 //! `RRUN_ALL=1` makes what is missing a failure, on machines that must have it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
@@ -51,13 +52,23 @@ pub fn need(what: Need) -> bool {
         lack.clone()
     };
     let Some(reason) = lack else { return true };
-    let is_asked = !matches!(what, Need::Slurm | Need::Card);
-    assert!(
-        !is_asked || std::env::var_os("RRUN_ALL").is_none(),
-        "{what:?} is missing: {reason}"
-    );
-    eprintln!("skipped, {what:?} is missing: {reason}");
+    match what {
+        Need::Slurm | Need::Card => eprintln!("skipped, {what:?} is missing: {reason}"),
+        _ => lacks(&format!("{what:?}"), reason),
+    }
     false
+}
+
+/// Says that a machine lacks something which a test has looked for itself.
+///
+/// # Panics
+///
+/// If `RRUN_ALL` is set.
+#[track_caller]
+pub fn lacks(what: &str, reason: impl Display) {
+    let is_asked = std::env::var_os("RRUN_ALL").is_some();
+    assert!(!is_asked, "{what} is missing: {reason}");
+    eprintln!("skipped, {what} is missing: {reason}");
 }
 
 /// Returns why something is not there.

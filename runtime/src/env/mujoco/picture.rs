@@ -71,8 +71,7 @@ mod tests {
         let drawn = match draw_pair(&EglRequest::default()) {
             Ok(drawn) => drawn,
             Err(err) if err.to_string().contains("cannot render without a display") => {
-                eprintln!("not tested: {err}");
-                return;
+                return rig::need::lacks("EGL", err);
             }
             Err(err) => panic!("{err}"),
         };

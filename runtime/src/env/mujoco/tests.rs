@@ -217,7 +217,7 @@ fn pictures(config: MujocoConfig, args: Value) -> Option<Observation> {
                 error.to_string().contains("libegl1") && error.to_string().contains("--no-video"),
                 "{error}"
             );
-            eprintln!("not tested: {error}");
+            rig::need::lacks("EGL", error);
             None
         }
     }
@@ -288,8 +288,7 @@ fn devices_without_nvidia() -> Option<&'static [EglDevice]> {
 #[test]
 fn a_gpu_without_an_egl_device_of_its_own_gets_what_there_is_and_the_user_is_told() {
     let Some(devices) = devices_without_nvidia() else {
-        eprintln!("not tested: no EGL, or one with a GPU");
-        return;
+        return rig::need::lacks("EGL without a GPU", "there is none, or one with a GPU");
     };
     let config = MujocoConfig {
         num_envs: 2,

@@ -4,14 +4,15 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
 
+use rig::PYTHON;
+use rig::need::{Need, need};
+use rig::wait::until;
 use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::clock::now;
 use crate::env::{EnvSpec, Observation};
 use crate::policy::exported::package::{InputTensors, Rows};
 use crate::policy::exported::policy::ExportedPolicy;
@@ -33,29 +34,18 @@ print(export(module, inputs, sys.argv[1] + '/dynamic.pt2', max_batch=4))
 print(export(module, inputs, sys.argv[1] + '/fixed.pt2', min_batch=3, max_batch=3))
 ";
 
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-/// Returns the folder with the packages of [`EXPORT`], which are made once; `None`, with a message,
-/// if this Python has no torch.
+/// Returns the folder with the packages of [`EXPORT`], which are made once; `None` without torch.
 fn packages() -> Option<&'static Path> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOLDER.get_or_init(exported).as_deref()
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(exported);
+    need(Need::Torch).then(|| FOLDER.as_path())
 }
 
 /// Exports the packages, which takes a minute, unless those of the same sources and the same torch
 /// lie beside this program.
-fn exported() -> Option<PathBuf> {
-    let python = root().join(".venv/bin/python");
-    let version = Command::new(&python)
-        .args(["-c", "import torch; print(torch.__version__)"])
-        .output();
-    let Some(version) = version.ok().filter(|told| told.status.success()) else {
-        eprintln!("skipped: no Python torch in .venv");
-        return None;
-    };
-    let paths = ["runtime/python", "tests/fixtures/exported"].map(|path| root().join(path));
+fn exported() -> PathBuf {
+    let told = "import torch; print(torch.__version__)";
+    let version = Command::new(PYTHON).args(["-c", told]).output().unwrap();
+    let paths = ["runtime/python", "tests/fixtures/exported"].map(|path| rig::root().join(path));
     let sources = ["export_policy.py", "reaching.py"];
     let mut key = DefaultHasher::new();
     (EXPORT, version.stdout).hash(&mut key);
@@ -69,10 +59,10 @@ fn exported() -> Option<PathBuf> {
         .to_owned();
     let kept = beside.join(format!("packages-{:x}", key.finish()));
     if kept.exists() {
-        return Some(kept);
+        return kept;
     }
     let folder = tempfile::tempdir_in(&beside).unwrap();
-    let done = Command::new(&python)
+    let done = Command::new(PYTHON)
         .args(["-c", EXPORT])
         .arg(folder.path())
         .env("PYTHONPATH", std::env::join_paths(paths).unwrap())
@@ -84,7 +74,7 @@ fn exported() -> Option<PathBuf> {
     std::fs::remove_dir_all(folder.path().join("cache")).unwrap();
     // Another test program may have been faster.
     std::fs::rename(folder.path(), &kept).ok();
-    Some(kept)
+    kept
 }
 
 fn env() -> EnvSpec {
@@ -215,16 +205,11 @@ fn nothing_is_left_on_disk_once_a_package_has_run() {
     let own = format!("rrun-package-{}-", std::process::id());
     let is_left = |line: &str| line.contains(&own) && !line.ends_with("(deleted)");
     // A test beside this one may be loading a package.
-    let deadline = now() + Duration::from_secs(60);
-    loop {
+    until("only deleted libraries", || {
         let in_use = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert!(in_use.contains(&own), "{in_use}");
-        if !in_use.lines().any(is_left) {
-            break;
-        }
-        assert!(now() < deadline, "{in_use}");
-        std::thread::yield_now();
-    }
+        !in_use.lines().any(is_left)
+    });
 }
 
 #[test]

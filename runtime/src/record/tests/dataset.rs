@@ -1,10 +1,12 @@
 //! Tests of the dataset layout, resumed files, damaged files and full disks.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use hdf5::types::VarLenUnicode;
+use rig::PYTHON;
+use rig::need::{Need, need};
 
 use crate::env::EnvIndex;
 use crate::record::tests::{
@@ -250,19 +252,14 @@ fn misuse_is_refused_by_name() {
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
+    fn mount() -> Self {
+        let disk = Self(tempfile::tempdir().unwrap());
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=2m", "none"])
-            .arg(dir.path())
-            .output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(dir)),
-            other => {
-                eprintln!("skipped, a small file system cannot be mounted: {other:?}");
-                None
-            }
-        }
+            .arg(disk.0.path())
+            .status();
+        assert!(mounted.unwrap().success());
+        disk
     }
 }
 
@@ -278,9 +275,10 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_costs_the_episode_and_nothing_before_it() {
-    let Some(disk) = SmallDisk::mount() else {
+    if !need(Need::Root) {
         return;
-    };
+    }
+    let disk = SmallDisk::mount();
     let mut recorder = Recorder::start(plan(disk.0.path(), true, false)).unwrap();
     episode(&mut recorder, 0, 0, 2);
     let ballast = disk.0.path().join("ballast");
@@ -312,35 +310,17 @@ fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorde
 
 /// Reads the whole file with h5py, on which the users' tools are based.
 pub(super) fn check_with_h5py(path: &Path, demos: usize) {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .find_map(|root| {
-            let python = root.join(".venv/bin/python");
-            let script = root.join("tests/fixtures/check_dataset.py");
-            (python.exists() && script.exists()).then_some((python, script))
-        });
-    let Some((python, script)) = found.filter(|(python, _)| has_h5py(python)) else {
-        eprintln!("h5py did not read the file: no .venv/bin/python with h5py beside the workspace");
+    if !need(Need::Python("h5py")) {
         return;
-    };
-    let output = Command::new(python)
-        .arg(script)
+    }
+    let output = Command::new(PYTHON)
+        .arg(rig::fixture("check_dataset.py"))
         .arg(path)
         .arg(demos.to_string())
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-fn has_h5py(python: &PathBuf) -> bool {
-    Command::new(python)
-        .args(["-c", "import h5py"])
-        .output()
-        .is_ok_and(|output| output.status.success())
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
 }
 
 #[test]

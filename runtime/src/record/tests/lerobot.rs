@@ -48,13 +48,9 @@ fn check_with_lerobot(root: &Path, episodes: usize, frames: usize) {
         );
         return;
     };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .map(|up| up.join("tests/fixtures/check_lerobot.py"));
-    let script = script.into_iter().find(|script| script.exists()).unwrap();
     let words = [episodes, frames].map(|count| count.to_string());
     let output = Command::new(python)
-        .arg(script)
+        .arg(rig::fixture("check_lerobot.py"))
         .arg(root)
         .args(words)
         .output()

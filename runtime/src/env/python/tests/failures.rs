@@ -3,8 +3,9 @@
 
 use std::fs;
 
+use rig::wait::until;
+
 use super::*;
-use crate::clock::now;
 
 /// What happens at the second step of an episode with the seed 1, 2, ….
 const FAULTS: [&str; 15] = [
@@ -121,11 +122,7 @@ fn shared_memory_is_written_by_the_simulator_alone_and_nothing_is_left_behind() 
     assert_eq!(marked(&mark), 4);
     drop(env);
     // A killed process takes a moment to disappear.
-    let deadline = now() + Duration::from_secs(60);
-    while marked(&mark) > 0 && now() < deadline {
-        std::thread::yield_now();
-    }
-    assert_eq!(marked(&mark), 0);
+    until("nothing is left", || marked(&mark) == 0);
     assert_eq!(frame.rgb[..3], [1, 2, 3]);
 }
 

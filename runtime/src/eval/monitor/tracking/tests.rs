@@ -8,6 +8,7 @@ use jobs::job::JobIndex;
 use jobs::plan::RunPlan;
 use jobs::tracking::TrackingArgs;
 use report::Context;
+use rig::wait::until;
 use serde_json::{Value, json};
 
 use super::*;
@@ -162,8 +163,10 @@ fn a_tracker_that_hangs_is_given_up_at_the_end_and_killed() {
     let tracked = Tracked::new(code);
     let mut tracking = tracked.start();
     let pid = tracked.dir.path().join("wandb/__init__.py.pid");
-    until(|| std::fs::read_to_string(&pid).is_ok_and(|pid| !pid.is_empty()));
-    let pid = std::fs::read_to_string(pid).unwrap();
+    let pid = until("its pid", || {
+        let pid = std::fs::read_to_string(&pid).ok();
+        pid.filter(|pid| !pid.is_empty())
+    });
     tracking.limit = Duration::from_millis(300);
     let begun = now();
     let said = tracking.finish(
@@ -250,16 +253,4 @@ fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
     let begun = now();
     drop(hangs.start());
     assert!(begun.elapsed() < STOP_LIMIT);
-}
-
-fn until(mut condition: impl FnMut() -> bool) {
-    let begun = now();
-    while !condition() {
-        assert!(begun.elapsed() < LONG, "not in time");
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "between two looks at a real process"
-        )]
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -8,7 +8,8 @@ pub(super) use crate::record::tests::video::movie::{frames_in_fragments, frames_
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+
+use rig::wait::until;
 
 use crate::env::EnvIndex;
 use crate::record::tests::video::movie::{Movie, boxes, decoded, inner, u32_at};
@@ -27,7 +28,6 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a wait has a deadline")]
 fn all_pictures_of_an_episode_that_has_ended_are_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
@@ -35,13 +35,10 @@ fn all_pictures_of_an_episode_that_has_ended_are_in_the_file() {
     // 11 images at 10 per second: one is left over.
     for number in 0..2 {
         episode(&mut recorder, 0, number, 10);
-        for _ in 0..10_000 {
+        until("the episode is recorded", || {
             recorded.extend(recorder.poll());
-            if recorded.len() > number as usize {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            recorded.len() > number as usize
+        });
         let span = recorded[number as usize].video.as_ref().unwrap();
         assert_eq!(
             frames_in_fragments(&span.path) as u64,
