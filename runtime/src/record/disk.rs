@@ -242,24 +242,15 @@ mod tests {
             most: u64::MAX,
             least: 0,
         };
-        assert!(
-            tight
-                .check(&here)
-                .unwrap()
-                .unwrap()
-                .contains("the recording needs up to")
-        );
-        let refused = Estimate {
-            most: u64::MAX,
-            least: u64::MAX - 1,
-        }
-        .check(&here)
-        .unwrap_err()
-        .to_string();
-        assert!(
-            refused.contains("rrun_not_there/yet") && refused.contains("are free"),
-            "{refused}"
-        );
+        let warning = tight.check(&here).unwrap().unwrap();
+        assert!(warning.contains("the recording needs up to"), "{warning}");
+        let least = u64::MAX - 1;
+        let refused = Estimate { least, ..tight }
+            .check(&here)
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("rrun_not_there/yet"), "{refused}");
+        assert!(refused.contains("are free"), "{refused}");
     }
 
     #[test]

@@ -297,7 +297,7 @@ mod tests {
         let found = settings("pick_and_place", args).ok().unwrap();
         assert_eq!((found.camera_width, found.max_episode_steps), (320, 60));
         assert_eq!(
-            (found.object.unwrap().name, found.language.as_str()),
+            (found.object.unwrap().name, &*found.language),
             ("cylinder", "go")
         );
     }
@@ -309,22 +309,14 @@ mod tests {
             ..MujocoConfig::new("reach")
         };
         let args = json!({"max_episode_steps": 50});
-        assert_eq!(
-            MujocoSettings::new(&config, args.as_object().unwrap())
-                .unwrap()
-                .max_episode_steps,
-            7
-        );
+        let found = MujocoSettings::new(&config, args.as_object().unwrap()).unwrap();
+        assert_eq!(found.max_episode_steps, 7);
     }
 
     #[test]
     fn unknown_arguments_are_told_and_null_is_absent() {
-        let found = settings(
-            "reach",
-            json!({"hdr": "hall", "embodiment": "droid", "object": null}),
-        )
-        .ok()
-        .unwrap();
+        let args = json!({"hdr": "hall", "embodiment": "droid", "object": null});
+        let found = settings("reach", args).ok().unwrap();
         assert_eq!(found.ignored, ["hdr", "embodiment"]);
     }
 
@@ -344,16 +336,25 @@ mod tests {
         let row = Simulator::TableTop.row();
         for environment in row.environments {
             for argument in row.arguments_of(environment) {
-                let with = |value: Value| settings(environment.name, json!({argument.name: value}));
-                assert!(with(argument.kind.example()).is_ok(), "{}", argument.name);
-                if let ValueKind::Whole(least, most) = argument.kind {
-                    assert!(with(json!(most)).is_ok(), "{}", argument.name);
-                    assert!(with(json!(least - 1)).is_err(), "{}", argument.name);
+                let name = argument.name;
+                let with = |value: Value| settings(environment.name, json!({name: value}));
+                let (mut taken, mut others) = (vec![argument.kind.example()], vec![]);
+                match argument.kind {
+                    ValueKind::Whole(least, most) => {
+                        taken.push(json!(most));
+                        others.push(json!(least - 1));
+                    }
+                    ValueKind::Number(least, most) => {
+                        taken.push(json!(least));
+                        others.push(json!(most * 1.01));
+                    }
+                    _ => {}
                 }
-                if let ValueKind::Number(least, most) = argument.kind {
-                    assert!(with(json!(least)).is_ok(), "{}", argument.name);
-                    assert!(with(json!(most * 1.01)).is_err(), "{}", argument.name);
-                }
+                assert!(taken.into_iter().all(|value| with(value).is_ok()), "{name}");
+                assert!(
+                    others.into_iter().all(|value| with(value).is_err()),
+                    "{name}"
+                );
                 let refused = with(json!([])).err().unwrap().to_string();
                 assert!(refused.ends_with(&*argument.kind.wanted()), "{refused}");
             }
@@ -384,14 +385,10 @@ mod tests {
             for (name, number) in numbers {
                 assert_eq!(default(name).parse(), Ok(number), "{name}");
             }
-            assert_eq!(
-                default("object"),
-                found.object.map_or("", |object| object.name)
-            );
-            assert_eq!(
-                default("render_quality") == "fast",
-                found.quality == Quality::Fast
-            );
+            let object = found.object.map_or("", |object| object.name);
+            assert_eq!(default("object"), object);
+            let is_fast = found.quality == Quality::Fast;
+            assert_eq!(default("render_quality") == "fast", is_fast);
         }
     }
 

@@ -253,13 +253,8 @@ mod tests {
         packet.extend((replies.len() as u16).to_ne_bytes());
         packet.extend(sequence.to_ne_bytes());
         for reply in replies {
-            let flags = [
-                reply.success,
-                reply.terminated,
-                reply.truncated,
-                reply.rendered,
-                reply.out_of_bounds,
-            ];
+            let ends = [reply.success, reply.terminated, reply.truncated];
+            let flags = [&ends[..], &[reply.rendered, reply.out_of_bounds]].concat();
             let flags = flags
                 .iter()
                 .rev()
@@ -274,18 +269,14 @@ mod tests {
     }
 
     fn text(reply: &Reply) -> String {
-        let Told {
-            language,
-            feedback,
-            wrong,
-        } = &reply.told;
-        let feedback = feedback
-            .as_ref()
-            .map(|told| json!({"env_feedback": told.env_feedback, "task_progress": 0.5}));
-        if reply.told == Told::default() {
+        let told = &reply.told;
+        if *told == Told::default() {
             return String::new();
         }
-        json!({"language": language, "feedback": feedback, "wrong": wrong}).to_string()
+        let feedback = told.feedback.as_ref();
+        let feedback =
+            feedback.map(|told| json!({"env_feedback": told.env_feedback, "task_progress": 0.5}));
+        json!({"language": told.language, "feedback": feedback, "wrong": told.wrong}).to_string()
     }
 
     prop_compose! {
@@ -323,18 +314,20 @@ mod tests {
         }
     }
 
+    /// Returns the command of copy 1 for episode 4.
+    fn entry(op: CommandKind) -> CommandEntry {
+        let (seed, episode) = (3, 4);
+        CommandEntry {
+            local: 1,
+            op,
+            render: true,
+            episode: Some(NextEpisode { seed, episode }),
+        }
+    }
+
     #[test]
     fn work_has_eight_bytes_and_then_24_an_entry() {
-        let entry = CommandEntry {
-            local: 1,
-            op: CommandKind::Reset,
-            render: true,
-            episode: Some(NextEpisode {
-                seed: 3,
-                episode: 4,
-            }),
-        };
-        let packet = work(5, &[entry]);
+        let packet = work(5, &[entry(CommandKind::Reset)]);
         let native = cfg!(target_endian = "little");
         assert_eq!(packet.len(), 32);
         assert!(!native || packet[..16] == [b'W', 0, 1, 0, 5, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0]);
@@ -343,16 +336,7 @@ mod tests {
 
     #[test]
     fn a_step_with_an_offer_is_followed_by_a_reset_if_it_ends_its_episode() {
-        let offered = NextEpisode {
-            seed: 3,
-            episode: 4,
-        };
-        let step = CommandEntry {
-            local: 1,
-            op: CommandKind::Step,
-            render: true,
-            episode: Some(offered),
-        };
+        let step = entry(CommandKind::Step);
         assert_eq!(work(5, &[step])[10], 2, "the kind of the entry");
         let reply = |truncated| Reply {
             local: 1,

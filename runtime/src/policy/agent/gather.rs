@@ -111,10 +111,8 @@ mod tests {
 
     fn places(count: usize) -> (Vec<AnswerPlace>, Receiver<Gathered>) {
         let (give, answer) = channel();
-        (
-            Gather::places(count, Box::new(move |answers| drop(give.send(answers)))),
-            answer,
-        )
+        let give = move |answers| drop(give.send(answers));
+        (Gather::places(count, Box::new(give)), answer)
     }
 
     fn chunk(value: f32) -> RowAnswer {
@@ -133,27 +131,18 @@ mod tests {
     #[test]
     fn one_error_is_the_answer_of_all() {
         let (mut places, answer) = places(2);
-        places
-            .remove(0)
-            .put(Err(InferenceError::ThreadEnded.into()));
+        let ended = InferenceError::ThreadEnded.into();
+        places.remove(0).put(Err(ended));
         places.remove(0).put(Ok(chunk(0.0)));
-        assert_eq!(
-            answer.recv().unwrap().unwrap_err().to_string(),
-            "the policy's thread has ended"
-        );
+        let reason = answer.recv().unwrap().unwrap_err().to_string();
+        assert_eq!(reason, "the policy's thread has ended");
     }
 
     #[test]
     fn a_place_that_nobody_fills_is_an_error() {
         let (places, answer) = places(1);
         drop(places);
-        assert!(
-            answer
-                .recv()
-                .unwrap()
-                .unwrap_err()
-                .to_string()
-                .contains("without an answer")
-        );
+        let reason = answer.recv().unwrap().unwrap_err().to_string();
+        assert!(reason.contains("without an answer"), "{reason}");
     }
 }

@@ -129,10 +129,6 @@ mod tests {
     use serde_json::json;
     use std::fs;
 
-    fn read(config: &Value) -> Result<Gr00tSettings, PolicyError> {
-        Gr00tSettings::read(config.as_object().unwrap())
-    }
-
     #[test]
     fn a_file_as_arena_writes_it_is_read() {
         let folder = tempfile::tempdir().unwrap();
@@ -152,24 +148,14 @@ mod tests {
                     task_mode_name: gr1_tabletop_manipulation\npolicy_joints_config_path: policy_joints.yaml\n\
                     action_joints_config_path: state_joints.yaml\nstate_joints_config_path: state_joints.yaml\n";
         write("policy.yaml", yaml);
-        let settings = read(
-            &json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
-                                   "policy_device": "cuda:0", "action_chunk_length": 8}),
-        )
-        .unwrap();
+        let config = json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
+                            "policy_device": "cuda:0", "action_chunk_length": 8});
+        let settings = Gr00tSettings::read(config.as_object().unwrap()).unwrap();
         assert_eq!(settings.model_path, folder.path().join("model"));
-        assert_eq!(
-            (
-                settings.action_horizon,
-                settings.chunk_length,
-                settings.language
-            ),
-            (Some(16), Some(8), None)
-        );
-        assert_eq!(
-            settings.cameras.as_deref(),
-            Some(&["robot_pov_cam_rgb".to_owned()][..])
-        );
+        let lengths = (settings.action_horizon, settings.chunk_length);
+        assert_eq!(lengths, (Some(16), Some(8)));
+        assert_eq!(settings.language, None);
+        assert_eq!(settings.cameras.unwrap(), ["robot_pov_cam_rgb"]);
         assert!(settings.joints.is_some());
     }
 }

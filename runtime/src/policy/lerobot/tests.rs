@@ -125,10 +125,9 @@ fn a_checkpoint_sees_lerobots_names_and_units_and_its_processors_are_used() {
     assert_eq!(policy.spec().action_horizon, 2, "its n_action_steps");
     assert_eq!(policy.spec().looks_back, 0);
     let notes = policy.notes();
-    assert_eq!(
-        notes,
-        ["camera `wrist` has 4 x 6 pixels, and `observation.images.wrist` of the checkpoint 8 x 8"]
-    );
+    let note =
+        "camera `wrist` has 4 x 6 pixels, and `observation.images.wrist` of the checkpoint 8 x 8";
+    assert_eq!(notes, [note]);
     begin(&mut policy, &[5, 6]);
     let mut other = observation(255, 0.75);
     other.state.insert("gripper_position".to_owned(), vec![0.5]);
@@ -137,11 +136,7 @@ fn a_checkpoint_sees_lerobots_names_and_units_and_its_processors_are_used() {
     // The postprocessor adds 1: picture in 0..1, state, letters of `push it`, noise, rows of the call.
     assert_eq!(first(&chunks[0]), [1.2, 1.25, 1.25, 8.0, 1.0, 3.0, 1.0]);
     assert_eq!(first(&chunks[1]), [2.0, 1.75, 1.5, 8.0, 1.0, 3.0, 1.0]);
-    let facts: Map<_, _> = policy
-        .facts()
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+    let facts: std::collections::BTreeMap<_, _> = policy.facts().into_iter().collect();
     assert_eq!(facts["policy_versions"]["lerobot"], "0.6.1");
     let cameras = json!([
         ["observation.images.front", "front"],
@@ -176,11 +171,8 @@ fn a_policy_that_looks_back_sees_every_step_and_the_first_one_repeated() {
         policy.observe(EnvIndex(0), &observation(0, x));
     }
     let chunks = policy.act(&[seen(0, 0, 0.875)]).unwrap();
-    assert_eq!(
-        first(&chunks[0])[1..3],
-        [1.375, 1.875],
-        "two steps back, and now"
-    );
+    let seen = &first(&chunks[0])[1..3];
+    assert_eq!(seen, [1.375, 1.875], "two steps back, and now");
 }
 
 #[test]
@@ -198,10 +190,8 @@ fn noise_follows_from_episode_and_step_and_not_from_the_other_rows() {
         begin(&mut policy, &[6]);
         let alone = noise(&mut policy, &all[..1]);
         assert_eq!(alone[0], together[1], "{kind}");
-        assert!(
-            together[0] != together[1] && second[1] != together[1],
-            "{kind}"
-        );
+        assert_ne!(together[0], together[1], "{kind}");
+        assert_ne!(second[1], together[1], "{kind}");
     }
 }
 

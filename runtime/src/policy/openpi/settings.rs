@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    fn read(config: &Value) -> Result<OpenpiSettings, String> {
-        OpenpiSettings::read(config.as_object().unwrap()).map_err(|err| err.to_string())
+    fn read(config: &Value) -> OpenpiSettings {
+        OpenpiSettings::read(config.as_object().unwrap()).unwrap()
     }
 
     #[test]
@@ -131,33 +131,20 @@ mod tests {
         let settings = read(&json!({
             "policy_variant": "pi05", "policy_device": "cuda:0", "remote_host": "127.0.0.1", "remote_port": 8000,
             "openpi_embodiment_adapter": "droid", "ping_interval": null, "ping_timeout": 20.0,
-        }))
-        .unwrap();
+        }));
+        assert_eq!(settings.server.to_string(), "ws://127.0.0.1:8000");
+        let note = "no effect of policy_device: the policy is at ws://127.0.0.1:8000";
         assert_eq!(
-            (settings.server.to_string().as_str(), settings.chunk_length),
-            ("ws://127.0.0.1:8000", 15)
+            (settings.chunk_length, &settings.notes[..]),
+            (15, &[note.to_owned()][..])
         );
         assert_eq!(
-            settings.notes,
-            ["no effect of policy_device: the policy is at ws://127.0.0.1:8000"]
-        );
-        assert_eq!(
-            read(&json!({"policy_variant": "pi0_fast"}))
-                .unwrap()
-                .chunk_length,
+            read(&json!({"policy_variant": "pi0_fast"})).chunk_length,
             10
         );
-        assert_eq!(
-            read(&json!({"openpi_embodiment_adapter": "libero"}))
-                .unwrap()
-                .chunk_length,
-            5
-        );
-        assert_eq!(
-            read(&json!({"target_image_size": [180, 320, 3]}))
-                .unwrap()
-                .picture,
-            [180, 320]
-        );
+        let libero = read(&json!({"openpi_embodiment_adapter": "libero"}));
+        assert_eq!(libero.chunk_length, 5);
+        let small = read(&json!({"target_image_size": [180, 320, 3]}));
+        assert_eq!(small.picture, [180, 320]);
     }
 }

@@ -216,10 +216,9 @@ mod tests {
     }
 
     fn server(retry: Duration) -> PolicyServer {
-        let (scheme, host) = ("tcp", "gpu7".to_owned());
         PolicyServer {
-            scheme,
-            host,
+            scheme: "tcp",
+            host: "gpu7".to_owned(),
             port: 5555,
             path: String::new(),
             tls: None,
@@ -248,10 +247,8 @@ mod tests {
 
     #[test]
     fn a_server_that_comes_back_is_asked_again_over_a_new_connection() {
-        assert_eq!(
-            call(vec![away(), away(), Ok("here")], Duration::from_secs(60)),
-            Ok(Bytes::from_static(b"here"))
-        );
+        let answer = call(vec![away(), away(), Ok("here")], Duration::from_secs(60));
+        assert_eq!(answer, Ok(Bytes::from_static(b"here")));
         assert_eq!(OPENED.take(), 3);
     }
 
@@ -280,21 +277,17 @@ mod tests {
         let lifeline = Lifeline::alone();
         lifeline.cut();
         let mut caller: Caller<Fake> = Caller::new(&server(Duration::from_secs(3600)), &lifeline);
+        let reason = caller.meet().unwrap_err().to_string();
         assert!(
-            caller
-                .meet()
-                .unwrap_err()
-                .to_string()
-                .ends_with("given up, because the evaluation ends")
+            reason.ends_with("given up, because the evaluation ends"),
+            "{reason}"
         );
     }
 
     #[test]
     fn a_name_lookup_that_hangs_obeys_timeout_and_retry() {
-        let hanging = |_: &str, _: u16| -> std::io::Result<Vec<std::net::SocketAddr>> {
-            loop {
-                std::thread::park();
-            }
+        let hanging = |_: &str, _: u16| loop {
+            std::thread::park();
         };
         let server = PolicyServer {
             timeout: Duration::from_millis(200),
@@ -308,9 +301,7 @@ mod tests {
         });
         let text = told.recv_timeout(Duration::from_secs(60));
         let text = text.expect("it gives up by itself");
-        assert!(
-            text.ends_with("the last one: connecting: no address of gpu7 within 0.2 s"),
-            "{text}"
-        );
+        let end = "the last one: connecting: no address of gpu7 within 0.2 s";
+        assert!(text.ends_with(end), "{text}");
     }
 }

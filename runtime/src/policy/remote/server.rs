@@ -329,47 +329,50 @@ mod tests {
     fn a_reason_as_long_as_an_answer_is_cut() {
         let server = read(&json!({}));
         let text = server.error("é".repeat(1 << 20)).to_string();
-        assert!(
-            text.ends_with("éé…") && text.len() < 5000,
-            "{} bytes",
-            text.len()
-        );
+        let is_cut = text.ends_with("éé…") && text.len() < 5000;
+        assert!(is_cut, "{} bytes", text.len());
     }
 
     #[test]
     fn a_server_is_where_the_settings_say() {
-        let server = read(&json!({}));
+        assert_eq!(read(&json!({})).timeout.as_secs(), 7);
         assert_eq!(
-            (server.to_string().as_str(), server.timeout.as_secs()),
-            ("ws://localhost:8000", 7)
+            read(&json!({"remote_retry_s": 0.5})).retry,
+            Duration::from_millis(500)
         );
-        let server =
-            read(&json!({"remote_host": "ws://gpu7/", "remote_port": 9, "remote_retry_s": 0.5}));
-        assert_eq!(
-            (server.to_string().as_str(), server.retry),
-            ("ws://gpu7:9", Duration::from_millis(500))
-        );
-        let table = [
-            ("::1", "ws://[::1]:8000", "ws://[::1]:8000"),
-            ("[::1]:9", "ws://[::1]:9", "ws://[::1]:9"),
-            ("gpu7:9", "ws://gpu7:9", "ws://gpu7:9"),
-            ("ws://gpu7:80/", "ws://gpu7:80", "ws://gpu7"),
-            ("wss://gpu7", "wss://gpu7:443", "wss://gpu7"),
-            ("wss://gpu7:8443", "wss://gpu7:8443", "wss://gpu7:8443"),
-            ("wss://lab/pi/0/", "wss://lab:443/pi/0", "wss://lab/pi/0"),
-        ];
-        for (host, shown, url) in table {
-            let server = read(&json!({"remote_host": host}));
-            assert_eq!(
-                (server.to_string().as_str(), server.url().as_str()),
-                (shown, url)
-            );
-            assert_eq!(server.tls.is_some(), host.starts_with("wss"), "{host}");
+        let host = |host: &str| json!({ "remote_host": host });
+        for (given, shown, url) in [
+            (json!({}), "ws://localhost:8000", "ws://localhost:8000"),
+            (
+                json!({"remote_host": "ws://gpu7/", "remote_port": 9}),
+                "ws://gpu7:9",
+                "ws://gpu7:9",
+            ),
+            (host("::1"), "ws://[::1]:8000", "ws://[::1]:8000"),
+            (host("[::1]:9"), "ws://[::1]:9", "ws://[::1]:9"),
+            (host("gpu7:9"), "ws://gpu7:9", "ws://gpu7:9"),
+            (host("ws://gpu7:80/"), "ws://gpu7:80", "ws://gpu7"),
+            (host("wss://gpu7"), "wss://gpu7:443", "wss://gpu7"),
+            (
+                host("wss://gpu7:8443"),
+                "wss://gpu7:8443",
+                "wss://gpu7:8443",
+            ),
+            (
+                host("wss://lab/pi/0/"),
+                "wss://lab:443/pi/0",
+                "wss://lab/pi/0",
+            ),
+            (
+                json!({"remote_host": "wss://lab", "remote_port": 9}),
+                "wss://lab:9",
+                "wss://lab:9",
+            ),
+        ] {
+            let server = read(&given);
+            assert_eq!((&*server.to_string(), &*server.url()), (shown, url));
+            assert_eq!(server.tls.is_some(), url.starts_with("wss"), "{given}");
         }
-        assert_eq!(
-            read(&json!({"remote_host": "wss://lab", "remote_port": 9})).to_string(),
-            "wss://lab:9"
-        );
     }
 
     #[test]

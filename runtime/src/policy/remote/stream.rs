@@ -164,28 +164,24 @@ mod tests {
         }
     }
 
+    fn listening(timeout: Duration) -> (TcpListener, PolicyServer) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, server(port, timeout))
+    }
+
     #[test]
     fn a_silent_peer_costs_no_more_than_the_time_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = server(
-            listener.local_addr().unwrap().port(),
-            Duration::from_millis(300),
-        );
+        let (_listener, server) = listening(Duration::from_millis(300));
         let mut stream = PatientStream::connect(&server, &Lifeline::alone()).unwrap();
         let err = stream.read(&mut [0]).unwrap_err();
-        assert_eq!(
-            stream.trouble(&err),
-            CallError::Away("no answer within 0.3 s".to_owned())
-        );
+        let late = CallError::Away("no answer within 0.3 s".to_owned());
+        assert_eq!(stream.trouble(&err), late);
     }
 
     #[test]
     fn a_peer_that_never_comes_to_an_end_costs_no_more_than_the_time_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = server(
-            listener.local_addr().unwrap().port(),
-            Duration::from_millis(300),
-        );
+        let (listener, server) = listening(Duration::from_millis(300));
         let mut stream = PatientStream::connect(&server, &Lifeline::alone()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         // Write until the other side closes the connection.
@@ -195,21 +191,15 @@ mod tests {
                 break err;
             }
         };
-        assert_eq!(
-            stream.trouble(&err),
-            CallError::Away("no answer within 0.3 s".to_owned())
-        );
+        let late = CallError::Away("no answer within 0.3 s".to_owned());
+        assert_eq!(stream.trouble(&err), late);
         drop(stream);
         peer.join().unwrap();
     }
 
     #[test]
     fn a_cut_ends_a_read() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = server(
-            listener.local_addr().unwrap().port(),
-            Duration::from_secs(3600),
-        );
+        let (_listener, server) = listening(Duration::from_secs(3600));
         let lifeline = Lifeline::alone();
         let mut stream = PatientStream::connect(&server, &lifeline).unwrap();
         lifeline.cut();
@@ -219,11 +209,7 @@ mod tests {
 
     #[test]
     fn a_farewell_is_short_and_goes_out_after_a_cut() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = server(
-            listener.local_addr().unwrap().port(),
-            Duration::from_secs(3600),
-        );
+        let (listener, server) = listening(Duration::from_secs(3600));
         let lifeline = Lifeline::alone();
         let mut stream = PatientStream::connect(&server, &lifeline).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
@@ -239,14 +225,9 @@ mod tests {
 
     #[test]
     fn nobody_at_home_is_said_at_once() {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let trouble =
-            PatientStream::connect(&server(port, Duration::from_secs(60)), &Lifeline::alone())
-                .unwrap_err();
+        let (listener, server) = listening(Duration::from_secs(60));
+        drop(listener);
+        let trouble = PatientStream::connect(&server, &Lifeline::alone()).unwrap_err();
         assert_eq!(trouble, CallError::Away("connection refused".to_owned()));
     }
 }

@@ -163,51 +163,38 @@ mod tests {
     fn a_file_without_a_certificate_is_refused_with_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
-        let refusal = || TlsTrust::new(Some(path.clone())).unwrap_err().to_string();
-        assert!(refusal().contains("ca.pem`: No such file"), "{}", refusal());
-
-        std::fs::write(&path, "no PEM").unwrap();
-        assert!(
-            refusal().ends_with("ca.pem`: it has no certificate in PEM"),
-            "{}",
-            refusal()
-        );
-
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        std::fs::write(&path, broken).unwrap();
-        assert!(
-            refusal().contains("ca.pem`: a certificate: "),
-            "{}",
-            refusal()
-        );
+        for (text, reason) in [
+            (None, "ca.pem`: No such file"),
+            (Some("no PEM"), "ca.pem`: it has no certificate in PEM"),
+            (Some(broken), "ca.pem`: a certificate: "),
+        ] {
+            if let Some(text) = text {
+                std::fs::write(&path, text).unwrap();
+            }
+            let refusal = TlsTrust::new(Some(path.clone())).unwrap_err().to_string();
+            assert!(refusal.contains(reason), "{refusal}");
+        }
     }
 
     #[test]
     fn every_reason_names_what_is_wrong() {
         let expected = ServerName::try_from("gpu7").unwrap();
         let presented = vec!["DnsName(\"gpu8\")".to_owned()];
-        let table = [
+        let other_name = CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        };
+        let no_tls = rustls::InvalidMessage::InvalidContentType;
+        for (err, wanted) in [
+            (CertificateError::UnknownIssuer.into(), "remote_ca_file"),
+            (CertificateError::Expired.into(), "has expired"),
             (
-                Error::InvalidCertificate(CertificateError::UnknownIssuer),
-                "remote_ca_file",
-            ),
-            (
-                Error::InvalidCertificate(CertificateError::Expired),
-                "has expired",
-            ),
-            (
-                Error::InvalidCertificate(CertificateError::NotValidForNameContext {
-                    expected,
-                    presented,
-                }),
+                other_name.into(),
                 "its certificate is for gpu8, not for gpu7",
             ),
-            (
-                Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType),
-                "it does not speak TLS",
-            ),
-        ];
-        for (err, wanted) in table {
+            (Error::InvalidMessage(no_tls), "it does not speak TLS"),
+        ] {
             assert!(tls_reason(&err).contains(wanted), "{}", tls_reason(&err));
         }
     }

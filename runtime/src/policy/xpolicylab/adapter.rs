@@ -193,16 +193,12 @@ mod tests {
         });
         let found = adapter(&env, &mapping).unwrap();
         assert_eq!(found.cameras, [("cam_head".to_owned(), "top".to_owned())]);
-        assert_eq!(
-            found.states,
-            [
-                (texts(&["arm_joint_state"]), texts(&["position"])),
-                (
-                    texts(&["mobile", "base_pose"]),
-                    texts(&["position", "rotation"])
-                ),
-            ]
+        let arm = (texts(&["arm_joint_state"]), texts(&["position"]));
+        let base = (
+            texts(&["mobile", "base_pose"]),
+            texts(&["position", "rotation"]),
         );
+        assert_eq!(found.states, [arm, base]);
     }
 
     #[test]

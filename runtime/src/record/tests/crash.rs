@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::record::Recorder;
 use crate::record::tests::dataset::check_with_h5py;
 use crate::record::tests::video::{frames_in_fragments, frames_of};
-use crate::record::tests::{demos, episode, plan};
+use crate::record::tests::{demos, episode, plan, recorded};
 
 const DIR: &str = "RRUN_TEST_RECORD_UNTIL_KILLED";
 
@@ -43,38 +43,28 @@ fn after_a_kill_every_finished_episode_is_there() {
     let lines = BufReader::new(child.stdout.take().unwrap())
         .lines()
         .map_while(Result::ok);
-    let finished: Vec<String> = lines
-        .filter(|line| line.contains("recorded demo_"))
-        .take(9)
-        .collect();
+    let finished = lines.filter(|line| line.contains("recorded demo_")).take(9);
+    assert_eq!(finished.count(), 9);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(finished.len(), 9);
 
     let path = dir.path().join("dataset.hdf5");
     let file = hdf5::File::open(&path).unwrap();
     let names = file.group("data").unwrap().member_names().unwrap();
     drop(file);
-    assert!(
-        (0..9).all(|number| names.contains(&format!("demo_{number}"))),
-        "{names:?}"
-    );
+    let has_all = (0..9).all(|number| names.contains(&format!("demo_{number}")));
+    assert!(has_all, "{names:?}");
     check_with_h5py(&path, names.len());
     // 9 episodes of 16 frames over two environments: 5 in the first.
     let first_part = dir.path().join("videos/lift_video_rank0_gpu0_env0.mp4");
     let frames = frames_in_fragments(&first_part);
     assert!(frames >= 5 * 16, "{frames}");
 
-    let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
-    assert_eq!(recorder.warnings(), [""; 0]);
-    episode(&mut recorder, 0, 99, 3);
-    let recorded = recorder.finish().unwrap();
+    let recorded = recorded(plan(dir.path(), true, true), |to| episode(to, 0, 99, 3));
     assert_eq!(demos(&recorded), [format!("demo_{}", names.len())]);
     let video = &recorded[0].video.as_ref().unwrap().path;
-    assert!(
-        video.ends_with("lift_video_rank0_gpu0_env0_part2.mp4"),
-        "{video:?}"
-    );
+    let second = "lift_video_rank0_gpu0_env0_part2.mp4";
+    assert!(video.ends_with(second), "{video:?}");
     check_with_h5py(&path, names.len() + 1);
     assert_eq!(frames_of(&first_part), frames);
 }

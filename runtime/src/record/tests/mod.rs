@@ -73,18 +73,12 @@ fn observation(t: u32, pictures: bool) -> Observation {
         ("front".to_owned(), picture(32, 40)),
         ("wrist".to_owned(), picture(30, 200)),
     ];
+    let joints = "articulation/robot/joint_position";
     Observation {
         state: BTreeMap::from([("joint_position".to_owned(), vec![t as f32; 3])]),
-        video: if pictures {
-            BTreeMap::from(video)
-        } else {
-            BTreeMap::new()
-        },
+        video: video.into_iter().filter(|_| pictures).collect(),
         language: Arc::from("lift the cube"),
-        sim_state: BTreeMap::from([(
-            "articulation/robot/joint_position".to_owned(),
-            vec![t as f32 + 0.5; 4],
-        )]),
+        sim_state: BTreeMap::from([(joints.to_owned(), vec![t as f32 + 0.5; 4])]),
         feedback: None,
     }
 }
@@ -145,8 +139,6 @@ fn recorded(plan: RecordPlan, record: impl FnOnce(&mut Recorder)) -> Vec<Recorde
 }
 
 fn demos(recorded: &[Recorded]) -> Vec<&str> {
-    recorded
-        .iter()
-        .filter_map(|recorded| recorded.demo.as_deref())
-        .collect()
+    let demos = recorded.iter().map(|recorded| recorded.demo.as_deref());
+    demos.flatten().collect()
 }

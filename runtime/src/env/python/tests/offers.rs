@@ -24,11 +24,11 @@ impl Raw {
     }
 
     fn reset(&mut self, index: usize, seed: u64) {
-        let episode = seed;
+        let (episode, render) = (seed, Render::No);
         let reset = Command::Reset {
             seed,
             episode,
-            render: Render::No,
+            render,
         };
         self.env.send(vec![(EnvIndex(index), reset)]);
         assert!(matches!(self.next(), (at, Answer::Reset(Ok(_))) if at == index));
@@ -37,18 +37,26 @@ impl Raw {
     /// Steps copies, with an offer of these episodes.
     fn step(&mut self, offers: &[(usize, u64)]) {
         let command = |&(index, seed): &(usize, u64)| {
-            let next = Some(NextEpisode {
-                seed,
-                episode: seed,
-            });
-            let step = Command::Step {
-                action: vec![0.1, 0.2],
-                next,
-                render: Render::No,
-            };
-            (EnvIndex(index), step)
+            let (action, render, episode) = (vec![0.1, 0.2], Render::No, seed);
+            let next = Some(NextEpisode { seed, episode });
+            (
+                EnvIndex(index),
+                Command::Step {
+                    action,
+                    next,
+                    render,
+                },
+            )
         };
         self.env.send(offers.iter().map(command).collect());
+    }
+
+    /// Takes the first step of an episode of two, with an offer of another, and begins the second.
+    fn nearly_end(&mut self, next: u64) {
+        self.reset(0, 3);
+        self.step(&[(0, next)]);
+        self.midway();
+        self.step(&[(0, next)]);
     }
 
     fn next(&self) -> (usize, Answer) {
@@ -81,11 +89,9 @@ impl Raw {
 }
 
 fn short(kwargs: Value) -> Value {
-    let mut all = json!({"length": 2});
-    all.as_object_mut()
-        .unwrap()
-        .extend(kwargs.as_object().unwrap().clone());
-    json!({"env_kwargs": all})
+    let mut all = kwargs;
+    all["length"] = json!(2);
+    json!({ "env_kwargs": all })
 }
 
 #[test]
@@ -111,10 +117,7 @@ fn a_copy_begins_the_episode_it_is_offered_when_its_own_ends() {
 #[test]
 fn the_end_of_an_episode_is_told_whatever_the_next_one_does() {
     let mut raw = Raw::start(short(json!({"fault": "kill", "at": 0, "of": 7})), 1);
-    raw.reset(0, 3);
-    raw.step(&[(0, 7)]);
-    raw.midway();
-    raw.step(&[(0, 7)]);
+    raw.nearly_end(7);
     assert!(raw.last().0.terminated);
     let (_, reason, _) = lost(raw.begun());
     let wanted = "the simulator was killed by SIGKILL; its last call was `reset` of environment 0, episode 7, seed 7; ";
@@ -149,10 +152,7 @@ fn a_process_that_dies_in_a_batch_loses_the_copies_that_it_has() {
 #[test]
 fn an_ending_with_a_value_that_cannot_be_begins_the_next_episode_all_the_same() {
     let mut raw = Raw::start(short(json!({"fault": "nan", "at": 2, "of": 3})), 1);
-    raw.reset(0, 3);
-    raw.step(&[(0, 7)]);
-    raw.midway();
-    raw.step(&[(0, 7)]);
+    raw.nearly_end(7);
     let (_, answer) = raw.next();
     let Answer::Last { step, next: 7 } = answer else {
         panic!("{answer:?}")
@@ -168,10 +168,7 @@ fn nobody_takes_an_offer_where_processes_are_replaced() {
     let mut args = short(json!({}));
     args["recycle_after"] = json!(1);
     let mut raw = Raw::start(args, 1);
-    raw.reset(0, 3);
-    raw.step(&[(0, 7)]);
-    raw.midway();
-    raw.step(&[(0, 7)]);
+    raw.nearly_end(7);
     assert!(raw.midway().terminated);
     raw.reset(0, 7);
 }

@@ -13,35 +13,25 @@ fn episodes(args: Value, num_envs: usize) -> Episodes {
     let mut next = 0..11;
     let mut running: BTreeMap<usize, u64> = BTreeMap::new();
     loop {
-        let idle = (0..num_envs)
+        let idle: Vec<_> = (0..num_envs)
             .filter(|index| !running.contains_key(index))
-            .collect::<Vec<_>>();
-        let starts: Vec<_> = idle.into_iter().zip(&mut next).collect();
-        let resets: Vec<_> = starts
-            .iter()
-            .map(|(index, seed)| (EnvIndex(*index), *seed))
             .collect();
-        for ((index, seed), observation) in starts.into_iter().zip(env.reset(&resets, Render::Yes))
-        {
-            running.insert(index, seed);
-            seen.entry(seed)
-                .or_default()
-                .push(numbers(&observation.unwrap()));
+        let starts: Vec<_> = idle.into_iter().map(EnvIndex).zip(&mut next).collect();
+        for ((env, seed), begun) in starts.iter().zip(env.reset(&starts, Render::Yes)) {
+            running.insert(env.0, *seed);
+            seen.insert(*seed, vec![numbers(&begun.unwrap())]);
         }
         if running.is_empty() {
             return seen;
         }
         let action = |seed: u64, step: usize| vec![(seed as f32 * 0.1).sin(), step as f32 * 0.1];
-        let actions: Vec<_> = running
-            .iter()
-            .map(|(index, seed)| (EnvIndex(*index), action(*seed, seen[seed].len())))
-            .collect();
+        let actions = running.iter();
+        let actions = actions.map(|(env, seed)| (EnvIndex(*env), action(*seed, seen[seed].len())));
+        let actions: Vec<_> = actions.collect();
         for ((EnvIndex(index), _), step) in actions.iter().zip(env.step(&actions, Render::Yes)) {
-            let step = step.unwrap();
-            let seed = running[index];
-            seen.entry(seed)
-                .or_default()
-                .push(numbers(&step.observation));
+            let (step, seed) = (step.unwrap(), running[index]);
+            let shown = seen.get_mut(&seed).unwrap();
+            shown.push(numbers(&step.observation));
             if step.terminated || step.success {
                 running.remove(index);
             }

@@ -21,15 +21,13 @@ fn client_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, LeaseHolder) 
         done: BTreeSet::new(),
         block_s: 1.0,
     };
-    LeaseClient::start(
-        LeaseConfig {
-            addr,
-            prefix: "leases".to_owned(),
-            rank,
-        },
-        vec![task],
-    )
-    .unwrap()
+    let prefix = "leases".to_owned();
+    let config = LeaseConfig { addr, prefix, rank };
+    LeaseClient::start(config, vec![task]).unwrap()
+}
+
+fn claim(client: &LeaseClient, want: Want) -> NextStep {
+    client.claim(want, BTreeSet::new()).unwrap()
 }
 
 fn block(answer: NextStep) -> usize {
@@ -45,13 +43,10 @@ fn two_ranks_share_the_blocks_of_a_real_store() {
     let (one, me) = client(&store, 0, 3);
     let (two, other) = client(&store, 1, 3);
     assert_eq!((me.life, other.life), (1, 1));
-    assert_eq!(block(one.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-    assert_eq!(block(two.claim(Want::Any, BTreeSet::new()).unwrap()), 1);
-    assert_eq!(block(one.claim(Want::Stay, BTreeSet::new()).unwrap()), 2);
-    assert_eq!(
-        two.claim(Want::Stay, BTreeSet::new()).unwrap(),
-        NextStep::Nothing
-    );
+    assert_eq!(block(claim(&one, Want::Any)), 0);
+    assert_eq!(block(claim(&two, Want::Any)), 1);
+    assert_eq!(block(claim(&one, Want::Stay)), 2);
+    assert_eq!(claim(&two, Want::Stay), NextStep::Nothing);
     let marked = one.mark(me, JobIndex(0), 0).unwrap().unwrap();
     one.done(marked, JobIndex(0), 0);
     one.done(me, JobIndex(0), 2);
@@ -59,25 +54,19 @@ fn two_ranks_share_the_blocks_of_a_real_store() {
     // The lease thread answers questions in order: after this answer, the other rank has
     // reported its block as done.
     assert_eq!(two.mark(other, JobIndex(0), 1).unwrap(), None);
-    assert_eq!(
-        one.claim(Want::Any, BTreeSet::new()).unwrap(),
-        NextStep::Finished
-    );
+    assert_eq!(claim(&one, Want::Any), NextStep::Finished);
 }
 
 #[test]
 fn a_rank_that_is_started_again_takes_back_what_it_had() {
     let store = serve();
     let (before, old) = client(&store, 0, 1);
-    assert_eq!(block(before.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    assert_eq!(block(claim(&before, Want::Any)), 0);
     let (after, me) = client(&store, 0, 1);
     assert_eq!(me.life, 2);
-    assert_eq!(block(after.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-    assert_eq!(
-        before.mark(old, JobIndex(0), 0).unwrap(),
-        None,
-        "it is not the old one's any more"
-    );
+    assert_eq!(block(claim(&after, Want::Any)), 0);
+    let taken = before.mark(old, JobIndex(0), 0).unwrap();
+    assert_eq!(taken, None, "it is not the old one's any more");
     assert!(after.mark(me, JobIndex(0), 0).unwrap().is_some());
 }
 
@@ -86,22 +75,17 @@ fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
     let store = serve();
     let cable = Cable::to(store.port());
     let (client, me) = client_at(cable.port, 0, 2);
-    assert_eq!(block(client.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    assert_eq!(block(claim(&client, Want::Any)), 0);
     cable.cut();
-    let marked = client
-        .mark(me, JobIndex(0), 0)
-        .unwrap()
-        .expect("it is still ours");
+    let marked = client.mark(me, JobIndex(0), 0).unwrap();
+    let marked = marked.expect("it is still ours");
     cable.cut();
-    assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
+    assert_eq!(block(claim(&client, Want::Stay)), 1);
     for (block, holder) in [(0, marked), (1, me)] {
         cable.cut();
         client.done(holder, JobIndex(0), block);
     }
-    assert_eq!(
-        client.claim(Want::Any, BTreeSet::new()).unwrap(),
-        NextStep::Finished
-    );
+    assert_eq!(claim(&client, Want::Any), NextStep::Finished);
 }
 
 #[test]
@@ -109,7 +93,7 @@ fn a_rank_whose_connection_went_dead_keeps_its_leases_and_gets_more() {
     let store = serve();
     let cable = Cable::to(store.port());
     let (client, me) = client_at(cable.port, 0, 2);
-    assert_eq!(block(client.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+    assert_eq!(block(claim(&client, Want::Any)), 0);
     cable.die();
     let marked = std::thread::scope(|scope| {
         let marking = scope.spawn(|| client.mark(me, JobIndex(0), 0));
@@ -121,5 +105,5 @@ fn a_rank_whose_connection_went_dead_keeps_its_leases_and_gets_more() {
         marking.join().unwrap()
     });
     assert!(marked.unwrap().is_some(), "it is still ours");
-    assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
+    assert_eq!(block(claim(&client, Want::Stay)), 1);
 }

@@ -194,9 +194,7 @@ mod tests {
 
     fn values(point: &Point) -> BTreeMap<&str, f64> {
         let values = point.values.iter();
-        values
-            .map(|(name, value)| (name.as_str(), *value))
-            .collect()
+        values.map(|(name, value)| (&**name, *value)).collect()
     }
 
     #[test]
@@ -208,12 +206,16 @@ mod tests {
         let point = points.on(&view.on(&ranks, start), start, 7.0).unwrap();
         assert_eq!((point.step, point.unix_s), (5, 7.0));
         let values = values(&point);
-        assert_eq!(values["overall/success_rate"], 3.0 / 5.0);
-        assert_eq!(values["tasks/a/success_rate"], 3.0 / 4.0);
-        assert_eq!(values["tasks/b/episodes"], 1.0);
         let [low, high] = wilson95(3, 4).unwrap();
-        assert_eq!(values["tasks/a/success_rate_low"], low);
-        assert_eq!(values["tasks/a/success_rate_high"], high);
+        for (name, value) in [
+            ("overall/success_rate", 3.0 / 5.0),
+            ("tasks/a/success_rate", 3.0 / 4.0),
+            ("tasks/b/episodes", 1.0),
+            ("tasks/a/success_rate_low", low),
+            ("tasks/a/success_rate_high", high),
+        ] {
+            assert_eq!(values[name], value, "{name}");
+        }
         assert!(values.contains_key("speed/sim_busy") && !values.contains_key("speed/gpu_busy"));
     }
 

@@ -47,6 +47,11 @@ fn comparison() -> SequentialComparison {
     SequentialComparison::new(&jobs(), 1, &Side::read(&path).unwrap(), test).unwrap()
 }
 
+/// Tells a part of the unsolved episodes of this job.
+fn run(part: &mut EarlyStop, job: usize) {
+    (0..EPISODES).for_each(|number| part.ended(&episode(job, number, job, false)));
+}
+
 fn rank(rank: usize) -> EarlyStop {
     let comparison = (rank == 0).then(comparison);
     EarlyStop::new(rank, 2, StopRequest::default(), comparison)
@@ -56,18 +61,11 @@ fn rank(rank: usize) -> EarlyStop {
 fn rank_0_decides_from_the_outcomes_of_all_and_tells_them() {
     let store = store();
     let (mut near, mut far) = (rank(0), rank(1));
-    for number in 0..EPISODES {
-        far.ended(&episode(1, number, 1, false));
-    }
+    run(&mut far, 1);
     assert_eq!(far.exchange(Some(&store)), None);
-    assert_eq!(
-        near.exchange(Some(&store)),
-        None,
-        "nothing of the other job"
-    );
-    for number in 0..EPISODES {
-        near.ended(&episode(0, number, 0, false));
-    }
+    let undecided = near.exchange(Some(&store));
+    assert_eq!(undecided, None, "nothing of the other job");
+    run(&mut near, 0);
     let text = near.exchange(Some(&store)).unwrap();
     assert!(text.starts_with("regression after "), "{text}");
     assert!(!far.stop.is_decided());
@@ -80,19 +78,18 @@ fn rank_0_decides_from_the_outcomes_of_all_and_tells_them() {
 fn restarted_ranks_tell_and_read_everything_again() {
     let store = store();
     let mut far = rank(1);
-    let lines: Vec<Line> = (0..EPISODES)
-        .map(|number| episode(1, number, 1, false).into())
-        .collect();
+    let of = |job: usize| {
+        let lines = (0..EPISODES).map(|number| episode(job, number, job, false).into());
+        lines.collect::<Vec<Line>>()
+    };
+    let lines = of(1);
     far.unsent = lines.iter().filter_map(outcome).collect();
     far.exchange(Some(&store));
     let mut again = rank(1);
     again.unsent = lines.iter().filter_map(outcome).collect();
     again.exchange(Some(&store));
-    let own: Vec<Line> = (0..EPISODES)
-        .map(|number| episode(0, number, 0, false).into())
-        .collect();
     let mut near = rank(0);
-    near.begin(&own, Some(&store));
+    near.begin(&of(0), Some(&store));
     assert!(near.stop.is_decided());
     let mut late = rank(1);
     late.begin(&lines, Some(&store));
@@ -120,9 +117,7 @@ fn more_outcomes_than_a_batch_holds_are_several_batches() {
 #[test]
 fn a_single_rank_needs_no_store() {
     let mut only = EarlyStop::new(0, 1, StopRequest::default(), Some(comparison()));
-    for number in 0..EPISODES {
-        only.ended(&episode(0, number, 0, false));
-        only.ended(&episode(1, number, 0, false));
-    }
+    run(&mut only, 0);
+    run(&mut only, 1);
     assert!(only.exchange(None::<&Store>).is_some() && only.stop.is_decided());
 }

@@ -54,12 +54,8 @@ fn shell(folder: &Path, script: &str) -> String {
         .current_dir(folder)
         .output()
         .unwrap();
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_whitespace().next().unwrap().to_owned()
 }
 
 fn lines(found: Vec<Line>) -> Vec<PolicyFiles> {
@@ -77,23 +73,19 @@ fn files_and_folders_have_the_sums_that_sha256sum_gives() {
     let plan = plan_of(&model, &dir.path().join("blob"));
     let found = lines(PolicyHashing::start(&plan, &[], dir.path().join("cache")).finish());
     let of_folder = "find -L . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum";
-    let wanted = [
+    let sums = [
         shell(&model, of_folder),
         shell(dir.path(), "sha256sum blob"),
     ];
-    assert_eq!(
-        found
-            .iter()
-            .map(|files| files.sha256.clone())
-            .collect::<Vec<_>>(),
-        wanted
+    assert!(
+        found.iter().map(|files| &files.sha256).eq(&sums),
+        "{found:?}"
     );
-    let about: Vec<_> = found
+    let about = found
         .iter()
-        .map(|files| (files.policy_type.as_str(), files.bytes))
-        .collect();
+        .map(|files| (files.policy_type.as_str(), files.bytes));
     let blob = BLOB as u64;
-    assert_eq!(about, [("gr00t", blob + 11 + 15), ("replay_action", blob)]);
+    assert!(about.eq([("gr00t", blob + 11 + 15), ("replay_action", blob)]));
 }
 
 #[test]
@@ -126,8 +118,6 @@ fn large_inputs_that_are_no_policy_have_sums_for_the_next_start() {
 #[test]
 fn a_rank_that_ends_ends_the_reading() {
     let stop = AtomicBool::new(true);
-    assert_eq!(
-        hash(Path::new("/dev/zero"), &stop).unwrap_err().to_string(),
-        "nobody waits for it any more"
-    );
+    let ended = hash(Path::new("/dev/zero"), &stop).unwrap_err();
+    assert_eq!(ended.to_string(), "nobody waits for it any more");
 }

@@ -39,40 +39,30 @@ fn actions(
         .map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3])
         .collect();
     let states: Vec<Vec<f32>> = (0..rows).map(|row| vec![row as f32 * 0.1; 16]).collect();
-    let raw = |(picture, state): (&'static [u8], &'static [f32])| RowInputs {
-        video: processor
-            .modalities()
-            .video
-            .keys
-            .iter()
-            .map(|key| {
-                (
-                    key.as_str(),
-                    vec![RgbPicture::new(96, 128, picture).unwrap()],
-                )
-            })
-            .collect(),
-        state: processor
-            .numbers()
-            .state_keys()
-            .into_iter()
-            .map(|(key, width)| (key, width.unwrap()))
-            .map(|(key, width)| (key, StateSteps::new(width, &state[..width]).unwrap()))
-            .collect(),
-        instruction: language,
+    let (numbers, views) = (processor.numbers(), &processor.modalities().video.keys);
+    let raw = |(picture, state): (&'static [u8], &'static [f32])| {
+        let view = |key| {
+            (
+                String::as_str(key),
+                vec![RgbPicture::new(96, 128, picture).unwrap()],
+            )
+        };
+        let steps = |(key, width): (_, Option<usize>)| {
+            let width = width.unwrap();
+            (key, StateSteps::new(width, &state[..width]).unwrap())
+        };
+        RowInputs {
+            video: views.iter().map(view).collect(),
+            state: numbers.state_keys().into_iter().map(steps).collect(),
+            instruction: language,
+        }
     };
-    let raws: Vec<_> = pictures
-        .into_iter()
-        .zip(states)
-        .map(|(picture, state)| raw((picture.leak(), state.leak())))
-        .collect();
+    let raws = pictures.into_iter().zip(states);
+    let raws = raws.map(|(picture, state)| raw((picture.leak(), state.leak())));
+    let raws: Vec<_> = raws.collect();
     let noises: Vec<_> = (0..rows).map(|row| inference.noise(row as u64)).collect();
-    inference
-        .infer(&raws, &noises, max_rows)
-        .unwrap()
-        .into_iter()
-        .map(Result::unwrap)
-        .collect()
+    let answers = inference.infer(&raws, &noises, max_rows).unwrap();
+    answers.into_iter().map(Result::unwrap).collect()
 }
 
 #[test]
@@ -81,32 +71,17 @@ fn rows_get_the_actions_that_they_get_without_graphs_whatever_fills_up_their_bat
     let words = ["push the block to the target", "push it"];
     for rows in [1, 5, 1, 5, 7, 5, 1, 7, 7] {
         for words in words {
-            let (found, wanted) = (
-                actions(&replayed, rows, 6, words),
-                actions(&eager, rows, 6, words),
-            );
+            let [found, wanted] = [&replayed, &eager].map(|from| actions(from, rows, 6, words));
             for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
-                let apart = found
-                    .values
-                    .iter()
-                    .zip(&wanted.values)
-                    .map(|(a, b)| (a - b).abs())
-                    .fold(0.0, f32::max);
-                assert!(
-                    found.key == wanted.key && apart < 1e-4,
-                    "{rows} rows, {}: {apart:e}",
-                    found.key
-                );
+                let pairs = found.values.iter().zip(&wanted.values);
+                let apart = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert_eq!(found.key, wanted.key);
+                assert!(apart < 1e-4, "{rows} rows, {}: {apart:e}", found.key);
             }
         }
     }
     // The batches of 1, 5 and 7 rows (6 and 1) use the sizes 1 and 6, each with two prompt lengths.
-    assert_eq!(
-        (
-            loaded.graphs.borrow().as_ref().unwrap().kept(),
-            log.captures.get()
-        ),
-        (4, 4)
-    );
+    let kept = loaded.graphs.borrow().as_ref().unwrap().kept();
+    assert_eq!((kept, log.captures.get()), (4, 4));
     assert!(log.replays.get() > 12, "{log:?}");
 }

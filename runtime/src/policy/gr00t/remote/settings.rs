@@ -122,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    fn read(config: &Value) -> Result<RemoteSettings, String> {
-        RemoteSettings::read(config.as_object().unwrap()).map_err(|err| err.to_string())
+    fn read(config: &Value) -> RemoteSettings {
+        RemoteSettings::read(config.as_object().unwrap()).unwrap()
     }
 
     #[test]
@@ -131,24 +131,13 @@ mod tests {
         let settings = read(&json!({
             "remote_host": "gpu7", "remote_port": 5556, "remote_api_token": "x", "scheduler": "synced_batch",
             "policy_device": "cuda:0", "model_path": "nvidia/GR00T-N1.7-3B", "num_envs": 4,
-        }))
-        .unwrap();
-        assert_eq!(
-            (
-                settings.server.to_string().as_str(),
-                settings.server.timeout
-            ),
-            ("tcp://gpu7:5556", TIMEOUT)
-        );
-        assert_eq!(
-            settings.notes[0],
-            "no effect of policy_device, model_path: the policy is at tcp://gpu7:5556"
-        );
+        }));
+        assert_eq!(settings.server.to_string(), "tcp://gpu7:5556");
+        assert_eq!(settings.server.timeout, TIMEOUT);
+        let note = "no effect of policy_device, model_path: the policy is at tcp://gpu7:5556";
+        assert_eq!(settings.notes[0], note);
         assert!(settings.notes[1].starts_with("scheduler synced_batch is treated as chunk"));
         assert_eq!(settings.seed, Some(SEED));
-        assert_eq!(
-            read(&json!({"remote_noise_seeds": false})).unwrap().seed,
-            None
-        );
+        assert_eq!(read(&json!({"remote_noise_seeds": false})).seed, None);
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::env::{EnvIndex, Frame};
 use crate::record::tests::video::movie::frames_of;
-use crate::record::tests::{SUCCESS, observation, plan, step_to};
-use crate::record::{EpisodeMeta, GridPlan, Recorder};
+use crate::record::tests::{SUCCESS, observation, plan, recorded, step_to};
+use crate::record::{EpisodeMeta, GridPlan, Recorded, Recorder};
 
 /// Records an episode of three steps with images of this size; `colour` computes each byte from its
 /// position.
@@ -32,11 +32,12 @@ fn film(
         language: "lift".into(),
     };
     recorder.begin(EnvIndex(0), meta, &shown(0)).unwrap();
-    (1..4).for_each(|t| {
+    for t in 1..4 {
+        let step = step_to(shown(t));
         recorder
-            .step(EnvIndex(0), &[0.0, 0.0], None, &step_to(shown(t)))
-            .unwrap()
-    });
+            .step(EnvIndex(0), &[0.0, 0.0], None, &step)
+            .unwrap();
+    }
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
 }
 
@@ -52,14 +53,11 @@ fn noise(t: u32, at: u32) -> u8 {
 fn pictures_too_small_for_the_encoder_stand_in_a_black_frame() {
     for size in [(1, 1), (8, 64), (64, 6), (15, 7)] {
         let dir = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
-        film(&mut recorder, 0, size, |t, at| (t * 50 + at) as u8);
-        let recorded = recorder.finish().unwrap();
-        assert_eq!(
-            (recorded[0].warning.as_deref(), recorded[0].error.as_deref()),
-            (None, None),
-            "{size:?}"
-        );
+        let recorded = recorded(plan(dir.path(), false, true), |recorder| {
+            film(recorder, 0, size, |t, at| (t * 50 + at) as u8);
+        });
+        let said = (&recorded[0].warning, &recorded[0].error);
+        assert_eq!(said, (&None, &None), "{size:?}");
         assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 4);
     }
 }
@@ -82,21 +80,14 @@ fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
     film(&mut recorder, 1, (96, 96), noise);
     film(&mut recorder, 2, (96, 96), plain);
     let recorded = recorder.drain();
-    let warned: Vec<_> = recorded
+    let warned = recorded.iter().map(|one| one.warning.is_some());
+    assert!(warned.eq([false, true, false]));
+    let is_whole = |one: &Recorded| one.error.is_none() && one.demo.is_some();
+    assert!(recorded.iter().all(is_whole));
+    let filmed = recorded
         .iter()
-        .map(|recorded| recorded.warning.is_some())
-        .collect();
-    assert_eq!(warned, [false, true, false]);
-    assert!(
-        recorded
-            .iter()
-            .all(|recorded| recorded.error.is_none() && recorded.demo.is_some())
-    );
-    let filmed: Vec<_> = recorded
-        .iter()
-        .map(|one| (one.video.is_some(), one.episode_video.is_some()))
-        .collect();
-    assert_eq!(filmed, [(true, true), (false, false), (false, false)]);
+        .map(|one| (one.video.is_some(), one.episode_video.is_some()));
+    assert!(filmed.eq([(true, true), (false, false), (false, false)]));
     // Whether the grid continues depends on the position of its key frames; it must not fail
     // either.
     recorder.finish().unwrap();

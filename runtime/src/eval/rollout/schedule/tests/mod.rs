@@ -24,18 +24,13 @@ fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> WaitingEpisodes<'sta
 }
 
 fn starts(schedule: &mut Schedule) -> Vec<(usize, u64)> {
-    schedule
-        .start()
-        .into_iter()
-        .map(|(env, episode)| (env.0, episode))
-        .collect()
+    let starts = schedule.start().into_iter();
+    starts.map(|(env, episode)| (env.0, episode)).collect()
 }
 
 fn due(schedule: &mut Schedule) -> Vec<(usize, f32, bool)> {
-    schedule
-        .due()
-        .into_iter()
-        .map(|due| (due.env.0, due.action[0], due.last))
+    let due = schedule.due().into_iter();
+    due.map(|due| (due.env.0, due.action[0], due.last))
         .collect()
 }
 
@@ -63,11 +58,8 @@ fn builds_of_a_job_in_steps_have_episodes_of_their_own() {
     for share in [None, Some(share)] {
         let of_builds: Vec<_> = (0..3).flat_map(|build| in_steps(build, share)).collect();
         let different: BTreeSet<_> = of_builds.iter().collect();
-        assert_eq!(
-            (of_builds.len(), different.len()),
-            (18, 18),
-            "{of_builds:?}"
-        );
+        let counts = (of_builds.len(), different.len());
+        assert_eq!(counts, (18, 18), "{of_builds:?}");
         let is_own = |episode: &u64| share.is_none_or(|share| share.slot(*episode).is_some());
         assert!(of_builds.iter().all(is_own), "{of_builds:?}");
     }
@@ -83,11 +75,8 @@ fn only_environments_without_actions_are_hungry() {
     assert_eq!(due(&mut schedule), [(0, 1.0, false)]);
     assert_eq!(schedule.needs_chunk(), envs(&[1]));
     assert_eq!(due(&mut schedule), [(0, 2.0, true)]);
-    assert_eq!(
-        schedule.needs_chunk(),
-        envs(&[0, 1]),
-        "the third action lies beyond the chunk length"
-    );
+    // The third action lies beyond the chunk length.
+    assert_eq!(schedule.needs_chunk(), envs(&[0, 1]));
 }
 
 #[test]
