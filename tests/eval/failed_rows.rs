@@ -46,7 +46,7 @@ fn a_state_that_a_network_cannot_take_costs_its_episode_alone() {
     assert_eq!((outcomes.len(), errors.len()), (16, 4), "{errors:?}");
     for reason in errors.values() {
         assert!(
-            reason.contains("policy.pt`: ") && reason.contains("index out of range"),
+            reason.contains("near.pt`: ") && reason.contains("index out of range"),
             "{reason}"
         );
     }
