@@ -41,8 +41,9 @@ def commands() -> list[list[str]]:
     found = [line.split(" -- ")[0].replace("'", "").split()
              for line in re.findall(r"^\t@?\$\(CARGO\) ((?:build|test) .*)$", text, re.M)]
     found = [["cargo", *words] for words in found if "--profile" not in words]
-    # As CONTRIBUTING.md has it.
+    # As CONTRIBUTING.md and benches/programs.py have it.
     found.append(["cargo", "test", "--release", "-p", "tests", "--test", "outside"])
+    found.append(["cargo", "build", *build.CARGO, "--workspace", "--bench", "measure"])
     parts = of.all_parts()
     found += [*build.programs(parts), *build.tests(parts)]
     found += [command for part in parts for command in build.tests([part])]
