@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use jobs::samples::entry;
+use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
 use crate::cli::{Cli, CliRequest, Environment, parse};
@@ -121,16 +122,17 @@ pub fn planned(given: &str, known: fn(&str) -> Option<Variables>) -> Result<Laun
     let write = |name: &str, text: &str| std::fs::write(at(name), text).expect("written");
     let (mut jobs, mut words) = (Vec::new(), Vec::new());
     for line in given.lines() {
-        let name = format!("job{}", jobs.len());
         match line.split_once('{') {
-            Some(("", _)) => jobs.push(job(&name, serde_json::from_str(line).expect("fields"))),
+            Some(("", _)) => jobs.push(entry(serde_json::from_str(line).expect("fields"))),
             Some((name, text)) if name.ends_with(' ') => write(name.trim(), &format!("{{{text}")),
             _ => words.push(line),
         }
     }
     if jobs.is_empty() {
-        let one = |index| job(&format!("job{index}"), json!({"num_episodes": 1}));
-        jobs.extend((0..4).map(one));
+        jobs.resize(4, entry(json!({"num_episodes": 1})));
+    }
+    for (index, job) in jobs.iter_mut().enumerate() {
+        job["name"] = format!("job{index}").into();
     }
     write("JOBS", &json!({ "jobs": jobs }).to_string());
     write("rrun-rank", "");
@@ -154,17 +156,6 @@ pub fn planned(given: &str, known: fn(&str) -> Option<Variables>) -> Result<Laun
     assert!(!at("OUT").exists(), "planning writes nothing");
     let folder = format!("{}/", dir.path().display());
     plan.map_err(|err| err.to_string().replace(&folder, ""))
-}
-
-/// Returns an entry of a jobs file: `reach` with the scripted policy, and these fields.
-pub fn job(name: &str, fields: Value) -> Value {
-    let mut job = json!({"name": name, "arena_env_args": {"environment": "reach"},
-                         "policy_type": "scripted"});
-    let Value::Object(fields) = fields else {
-        panic!("no fields: {fields}")
-    };
-    job.as_object_mut().expect("an object").extend(fields);
-    job
 }
 
 /// Returns the plan of `nproc` ranks with default options.

@@ -81,12 +81,8 @@ mod tests {
     use super::*;
 
     fn plan() -> RunPlan {
-        let job = |name: &str| {
-            json!({"name": name, "arena_env_args": {"environment": "reach"},
-                   "policy_type": "scripted", "num_episodes": 1})
-        };
         RunPlan {
-            jobs: jobs::file::parse(&json!({"jobs": [job("a"), job("b")]})).unwrap(),
+            jobs: jobs::samples::jobs(["a", "b"].map(|name| json!({"name": name}))),
             ..RunPlan::default()
         }
     }

@@ -97,15 +97,11 @@ mod tests {
     fn commands_that_come_at_once_are_all_obeyed() {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
-        let job = |index: usize| {
-            json!({"name": format!("job{index}"), "arena_env_args": {"environment": "reach"},
-                   "policy_type": "scripted", "num_episodes": 4})
-        };
-        let jobs: Vec<_> = (0..BROWSERS).map(job).collect();
+        let jobs = (0..BROWSERS).map(|index| json!({"name": format!("job{index}")}));
         let plan = RunPlan {
             schema: "rrun/plan/1".to_owned(),
             world_size: 1,
-            jobs: jobs::file::parse(&json!({ "jobs": jobs })).unwrap(),
+            jobs: jobs::samples::jobs(jobs),
             ..RunPlan::default()
         };
         write_whole(&folder.plan(), &serde_json::to_vec(&plan).unwrap()).unwrap();

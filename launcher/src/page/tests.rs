@@ -28,15 +28,12 @@ impl Site {
     fn new(token: Option<&str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
-        let job = |name: &str| {
-            json!({"name": name, "arena_env_args": {"environment": "reach"},
-                   "policy_type": "scripted", "num_episodes": 4})
-        };
+        let job = |name: &str| json!({"name": name, "num_episodes": 4});
         let plan = RunPlan {
             schema: "rrun/plan/1".to_owned(),
             jobs_file: "night.json".to_owned(),
             world_size: 1,
-            jobs: jobs::file::parse(&json!({"jobs": [job("reach"), job("push")]})).unwrap(),
+            jobs: jobs::samples::jobs(["reach", "push"].map(job)),
             ..RunPlan::default()
         };
         write_whole(&folder.plan(), &serde_json::to_vec(&plan).unwrap()).unwrap();

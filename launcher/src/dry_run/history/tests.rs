@@ -1,21 +1,8 @@
 use jobs::journal::JobStart;
-use jobs::samples;
-use serde_json::{Value, json};
+use jobs::samples::{self, job};
+use serde_json::json;
 
 use super::*;
-
-fn job(fields: Value) -> Job {
-    let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"},
-                           "policy_type": "scripted", "num_episodes": 10});
-    let entry_fields = entry.as_object_mut().unwrap();
-    entry_fields.extend(fields.as_object().unwrap().clone());
-    if fields.get("num_steps").is_some() {
-        entry_fields.shift_remove("num_episodes");
-    }
-    jobs::file::parse(&json!({"jobs": [entry]}))
-        .unwrap()
-        .remove(0)
-}
 
 fn at(second: u64) -> String {
     format!("2026-11-21T10:00:{second:02}.000Z")
@@ -85,10 +72,13 @@ fn an_interrupted_job_counts_up_to_its_last_episode() {
 
 #[test]
 fn a_job_in_steps_is_scaled_by_steps() {
-    let earlier = job(json!({"num_steps": 100}));
+    let earlier = job(json!({"num_episodes": null, "num_steps": 100}));
     let run = run("run", earlier, vec![start(0), end(50.0)]);
     assert_eq!(
-        seconds(&job(json!({"num_steps": 400})), std::slice::from_ref(&run)),
+        seconds(
+            &job(json!({"num_episodes": null, "num_steps": 400})),
+            std::slice::from_ref(&run)
+        ),
         Some(0.5)
     );
     assert_eq!(

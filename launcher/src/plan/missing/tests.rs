@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::tests::{cases, environment, job};
+use crate::tests::{cases, environment};
 
 /// Nothing is missing.
 const ALL: &str = "all of it is there";
@@ -11,10 +11,8 @@ fn found(fields: Value) -> String {
     found_with(fields, &Environment::default())
 }
 
-fn found_with(mut fields: Value, env: &Environment) -> String {
-    fields["num_episodes"] = 1.into();
-    let jobs = jobs::file::parse(&json!({"jobs": [job("a", fields)]})).unwrap();
-    match check(&jobs, env, 0) {
+fn found_with(fields: Value, env: &Environment) -> String {
+    match check(&[jobs::samples::job(fields)], env, 0) {
         Ok(()) => ALL.to_owned(),
         Err(missing) => missing.to_string(),
     }

@@ -46,23 +46,21 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::tests::job;
 
     #[test]
     fn idle_ranks_are_told_with_what_would_use_them_and_nothing_that_would_not() {
         let said = |lengths: &[Value], world_size, shard| {
-            let jobs = lengths.iter().enumerate();
-            let jobs: Vec<_> = jobs
-                .map(|(at, it)| job(&format!("j{at}"), it.clone()))
-                .collect();
-            let jobs = jobs::file::parse(&json!({ "jobs": jobs })).unwrap();
+            let jobs = jobs::samples::jobs(lengths.iter().cloned());
             let assign = Assign::Modulo;
             let note = note(&jobs, world_size, Assignment { assign, shard });
             note.map(String::from).unwrap_or_default()
         };
         let one = [json!({"num_episodes": 50})];
-        let short = [json!({"num_episodes": 1}), json!({"num_episodes": 2})];
-        let steps = [json!({"num_steps": 9})];
+        let short = [
+            json!({"num_episodes": 1}),
+            json!({"name": "b", "num_episodes": 2}),
+        ];
+        let steps = [json!({"num_episodes": null, "num_steps": 9})];
         for (jobs, world_size, shard, wanted) in [
             (
                 &one[..],
