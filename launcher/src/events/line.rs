@@ -248,7 +248,8 @@ mod tests {
     #[test]
     fn every_field_of_torchrun_s_is_there() {
         let torchrun_s = "run_id global_rank group_rank worker_id role hostname state \
-                          total_run_time rdzv_backend raw_error metadata agent_restarts duration_ms";
+                          total_run_time rdzv_backend raw_error metadata agent_restarts \
+                          duration_ms";
         let failed = failed(5);
         let after = Duration::from_millis(2);
         let met = event_of(&Happening::Met { after });

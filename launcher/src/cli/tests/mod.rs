@@ -60,15 +60,18 @@ fn are_read(table: &[(&str, &str)]) {
 
 #[test]
 fn without_options_everything_has_torchrun_s_default() {
-    let defaults = r#"nproc_per_node: "1", nnodes: "1:1", node_rank: 0, role: "default", virtual_local_rank: false,
-        numa_binding: None, module: false, no_python: false, run_path: false, start_method: "spawn",
-        standalone: false, master_addr: None, master_port: None, local_addr: None, rdzv_backend: "static",
-        rdzv_endpoint: "", slurm: "auto", kubernetes: "auto", rdzv_id: "none", rdzv_conf: "",
-        max_restarts: 0, failure_policy: None, shutdown_timeout: None, hang_timeout: None, on_hang: None,
-        signals_to_handle: "SIGTERM,SIGINT,SIGHUP,SIGQUIT", monitor_interval: 0.1, log_dir: None,
-        redirects: "0", tee: "0", local_ranks_filter: "", duplicate_stdout_filters: "",
-        duplicate_stderr_filters: "", log_line_prefix_template: None, logs_specs: None,
-        event_log_handler: "null","#;
+    let defaults = r#"
+        nproc_per_node: "1", nnodes: "1:1", node_rank: 0, role: "default",
+        virtual_local_rank: false, numa_binding: None,
+        module: false, no_python: false, run_path: false, start_method: "spawn",
+        standalone: false, master_addr: None, master_port: None, local_addr: None,
+        rdzv_backend: "static", rdzv_endpoint: "", slurm: "auto", kubernetes: "auto",
+        rdzv_id: "none", rdzv_conf: "",
+        max_restarts: 0, failure_policy: None, shutdown_timeout: None, hang_timeout: None,
+        on_hang: None, signals_to_handle: "SIGTERM,SIGINT,SIGHUP,SIGQUIT", monitor_interval: 0.1,
+        log_dir: None, redirects: "0", tee: "0", local_ranks_filter: "",
+        duplicate_stdout_filters: "", duplicate_stderr_filters: "",
+        log_line_prefix_template: None, logs_specs: None, event_log_handler: "null","#;
     let defaults: Vec<&str> = defaults.split_whitespace().collect();
     let found = format!("{:?}", cli("train.py"));
     assert!(found.contains(&defaults.join(" ")), "{found}");

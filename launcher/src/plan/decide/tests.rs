@@ -143,8 +143,10 @@ fn eval_runs_the_binary_beside_rrun_with_its_words_untouched() {
 proptest! {
     #[test]
     fn any_value_is_planned_or_refused(
-        option in prop::sample::select(&["--nnodes", "--nproc-per-node", "--redirects", "--rdzv-endpoint",
-            "--rdzv-conf", "--local-ranks-filter", "--duplicate-stdout-filters", "--signals-to-handle"][..]),
+        option in prop::sample::select(&[
+            "--nnodes", "--nproc-per-node", "--redirects", "--rdzv-endpoint", "--rdzv-conf",
+            "--local-ranks-filter", "--duplicate-stdout-filters", "--signals-to-handle",
+        ][..]),
         value in "[0-9a-z:,.=\\[\\]/-]{0,20}",
     ) {
         let _ = planned(&format!("{option}={value} x"));
