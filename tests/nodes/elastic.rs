@@ -54,19 +54,6 @@ fn a_node_that_was_cut_off_comes_back() {
 }
 
 #[test]
-fn a_failure_restarts_every_node_once() {
-    let mut cluster = Cluster::new();
-    let script = format!("[ $RANK$TORCHELASTIC_RESTART_COUNT = 20 ] && exit 3; {RECORD}");
-    let words = "2 --nproc-per-node 2 --max-restarts 1";
-    let nodes = [0, 1].map(|_| cluster.elastic(words, &script));
-    let all = cluster.wait_for(4, 4, 1);
-    assert_eq!(all.iter().map(|record| record.rank).sum::<usize>(), 6);
-    cluster.go(&nodes);
-    let is_restarted = |record: &Record| record.restarts > 1;
-    assert!(!cluster.records().iter().any(is_restarted));
-}
-
-#[test]
 fn a_node_that_is_told_to_stop_leaves_the_others_running_and_another_is_let_in() {
     let mut cluster = two();
     cluster.signal(1, Signal::TERM);

@@ -24,7 +24,7 @@ fn stored(record: &Record, key: &str) -> String {
 
 /// The rank of one node fails twice, and that of the other is not affected; then both nodes end.
 #[track_caller]
-fn fails_on_its_node_alone(mut cluster: Cluster, nodes: [usize; 2]) {
+fn fails_on_its_node_alone(mut cluster: Cluster) {
     let records = cluster.wait_for(1, 2, 1);
     assert_eq!(records[0].rank, 1);
     assert_eq!(
@@ -32,7 +32,7 @@ fn fails_on_its_node_alone(mut cluster: Cluster, nodes: [usize; 2]) {
         "rank 1 exited with code 4; no restart is left"
     );
     let failed = records[0].node;
-    let other = nodes[0] + nodes[1] - failed;
+    let other = 1 - failed;
     let is_other = |record: &&Record| record.node == other;
     assert_eq!(cluster.records().iter().filter(is_other).count(), 1);
     assert!(cluster.is_running(failed), "it waits for the other");
@@ -51,19 +51,19 @@ fn fails_on_its_node_alone(mut cluster: Cluster, nodes: [usize; 2]) {
 }
 
 #[test]
-fn a_failure_is_told_to_no_other_node_of_an_elastic_launch() {
-    let mut cluster = Cluster::new();
-    let (words, script) = (format!("2 {ISOLATED}"), failing("$RANK = 1"));
-    let nodes = [0, 1].map(|_| cluster.elastic(&words, &script));
-    fails_on_its_node_alone(cluster, nodes);
-}
-
-#[test]
-fn a_failure_is_told_to_no_other_node_of_a_static_launch() {
-    let mut cluster = Cluster::new();
-    let (words, script) = (format!("2 {ISOLATED}"), failing("$RANK = 1"));
-    let nodes = [0, 1].map(|rank| cluster.fixed(rank, &words, &script));
-    fails_on_its_node_alone(cluster, nodes);
+fn a_failure_is_told_to_no_other_node() {
+    for is_static in [true, false] {
+        let mut cluster = Cluster::new();
+        for rank in [0, 1] {
+            let words = format!("2 {ISOLATED}");
+            let node = match is_static {
+                true => cluster.fixed_node(rank, &words),
+                false => cluster.elastic_node(&words),
+            };
+            cluster.start(node.sh(&failing("$RANK = 1")));
+        }
+        fails_on_its_node_alone(cluster);
+    }
 }
 
 #[test]

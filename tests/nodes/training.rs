@@ -88,16 +88,6 @@ fn train(meeting: Meeting, victims: &[&str]) -> Trained {
     Trained::read(&(cluster.stdout(0) + &cluster.stdout(1)))
 }
 
-/// Trains with one rank, without a kill.
-fn uninterrupted() -> Trained {
-    let mut cluster = Cluster::new();
-    let script = rig::fixture("launch_ddp.py");
-    let given = cluster.elastic_node("1");
-    let node = cluster.start(given.program([script.as_os_str(), ".".as_ref()]));
-    cluster.all_end_with(0, &[node]);
-    Trained::read(&cluster.stdout(node))
-}
-
 /// Returns the lines of all four ranks in these attempts, given the step from which each attempt
 /// continues.
 fn starts(from: &[usize]) -> Vec<String> {
@@ -105,18 +95,6 @@ fn starts(from: &[usize]) -> Vec<String> {
     (0..4)
         .flat_map(|rank| (0..from.len()).map(move |attempt| line(rank, attempt)))
         .collect()
-}
-
-#[test]
-#[ignore = "slow: imports torch 9 times"]
-fn a_training_goes_on_from_its_checkpoint_when_a_worker_is_killed() {
-    if !need(Need::Torch) {
-        return;
-    }
-    let killed = train(Meeting::Elastic, &["3"]);
-    assert_eq!((killed.attempt, &killed.starts), (1, &starts(&[0, 10])));
-    let distance = killed.distance(&uninterrupted());
-    assert!(distance < ROUNDING, "{distance}");
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::slurm::job::{Job, has_slurm};
+use rig::need::{Need, need};
+
+use crate::slurm::job::Job;
 
 /// Number of episodes of a job, without images: enough that it is interrupted in the middle of
 /// them.
@@ -12,15 +14,6 @@ const EPISODES: usize = 400;
 
 /// Number of episodes that cannot be finished before the time limit.
 const ENDLESS: usize = 100_000;
-
-/// Returns whether the rank program is beside the launcher; prints a message if not.
-fn has_rank() -> bool {
-    let found = Path::new(rig::rrun()).with_file_name("rrun-rank").exists();
-    if !found {
-        eprintln!("skipped: rrun-rank is not built");
-    }
-    found
-}
 
 fn write_jobs(folder: &Path, episodes: usize) {
     let job = |name: &str, environment: &str| {
@@ -65,57 +58,51 @@ fn submit(options: &[&str], episodes: usize) -> Job {
         .concat(),
     );
     write_jobs(job.folder(), episodes);
-    job.control(&["release"]);
+    job.control("release");
     job
+}
+
+/// Checks whether the report is one of a part.
+#[track_caller]
+fn has_report(job: &Job, is_partial: bool) {
+    let report = fs::read_to_string(job.folder().join("run/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
+    assert_eq!(report["partial"], is_partial, "{}", job.output());
 }
 
 #[test]
 #[ignore = "needs SLURM"]
 fn an_evaluation_that_is_requeued_goes_on_with_the_episodes_that_are_missing() {
-    if !has_slurm() || !has_rank() {
+    if !need(Need::Slurm) {
         return;
     }
     let job = submit(&[], EPISODES);
     job.wait_until("episodes of the first run", || {
         finished(job.folder()).len() > EPISODES / 10
     });
-    job.control(&["requeue"]);
+    job.control("requeue");
     job.wait_until("the job to be back in the queue", || {
         job.state() == "PENDING"
     });
     let before = finished(job.folder()).len();
-    assert!(
-        before < 2 * EPISODES,
-        "the job was through before it was requeued"
-    );
+    assert!(before < 2 * EPISODES, "the job was through before");
     job.start_now();
-    let (state, output) = job.end();
-    assert_eq!(state, "COMPLETED", "{output}");
+    let output = job.ends("COMPLETED");
     let counts = finished(job.folder());
-    assert_eq!(
-        (counts.len(), counts.values().max()),
-        (2 * EPISODES, Some(&1)),
-        "{output}"
-    );
-    let report =
-        fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
-    let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
-    assert_eq!(report["partial"], false, "{output}");
+    let found = (counts.len(), counts.values().max());
+    assert_eq!(found, (2 * EPISODES, Some(&1)), "{output}");
+    has_report(&job, false);
 }
 
 #[test]
 #[ignore = "needs SLURM"]
 fn the_time_limit_leaves_a_report_of_what_was_done() {
-    if !has_slurm() || !has_rank() {
+    if !need(Need::Slurm) {
         return;
     }
     let job = submit(&["--time=1"], ENDLESS);
-    let (state, output) = job.end();
-    assert_eq!(state, "TIMEOUT", "{output}");
+    let output = job.ends("TIMEOUT");
     let done = finished(job.folder());
     assert_eq!(done.values().max(), Some(&1), "{output}");
-    let report =
-        fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
-    let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
-    assert_eq!(report["partial"], true, "{output}");
+    has_report(&job, true);
 }

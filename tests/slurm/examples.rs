@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::slurm::job::{Job, has_slurm};
+use rig::need::{Need, need};
+
+use crate::slurm::job::Job;
 
 /// Returns whether the examples can run; prints the reason if not.
 fn has_torch() -> bool {
@@ -28,7 +30,7 @@ fn sums(name: &str, options: &[&str]) -> usize {
 #[test]
 #[ignore = "needs SLURM"]
 fn scripts_for_torchrun_need_one_other_word() {
-    if !has_slurm() || !has_torch() {
+    if !need(Need::Slurm) || !has_torch() {
         return;
     }
     assert_eq!(
@@ -54,7 +56,7 @@ fn scripts_for_torchrun_need_one_other_word() {
 #[test]
 #[ignore = "needs SLURM"]
 fn scripts_without_a_word_about_meeting_work() {
-    if !has_slurm() || !has_torch() {
+    if !need(Need::Slurm) || !has_torch() {
         return;
     }
     assert_eq!(sums("node.sbatch", &[]), 4);

@@ -4,16 +4,12 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-/// Time limit, longer than a job of these tests takes on a loaded machine, including its time in
-/// the queue.
-const PATIENCE: Duration = Duration::from_secs(120);
+use rig::wait::{DEADLINE, Look, pause, within};
 
-/// Pause between two queries to SLURM.
+/// Pause before a question to SLURM.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The launcher under test.
 
 /// States of a job that has not ended.
 const ALIVE: [&str; 6] = [
@@ -24,27 +20,6 @@ const ALIVE: [&str; 6] = [
     "REQUEUED",
     "SUSPENDED",
 ];
-
-/// Returns whether SLURM is available for tests; prints the reason if not.
-pub fn has_slurm() -> bool {
-    let nodes = Command::new("sinfo")
-        .args(["-h", "-N", "-o", "%N", "-t", "idle,mixed"])
-        .output();
-    let reason = match nodes {
-        Err(err) => format!("sinfo: {err}"),
-        Ok(out) if !out.status.success() => String::from_utf8_lossy(&out.stderr).into_owned(),
-        Ok(out) => {
-            let text = String::from_utf8_lossy(&out.stdout).into_owned();
-            let nodes: std::collections::BTreeSet<&str> = text.lines().collect();
-            if nodes.len() >= 2 {
-                return true;
-            }
-            format!("{} usable nodes, two are needed", nodes.len())
-        }
-    };
-    eprintln!("skipped, no SLURM: {}", reason.trim());
-    false
-}
 
 /// A job and the folder of its output.
 pub struct Job {
@@ -87,7 +62,7 @@ impl Job {
     /// Submits a script of `docs/slurm` with a copy of its training script beside it.
     pub fn example(name: &str, options: &[&str]) -> Job {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/slurm");
+        let docs = rig::root().join("docs/slurm");
         fs::copy(docs.join("train.py"), folder.path().join("train.py")).expect("train.py is there");
         let script = fs::read_to_string(docs.join(name)).expect("the example is there");
         let bin = Path::new(rig::rrun()).parent().expect("a folder").display();
@@ -104,27 +79,30 @@ impl Job {
         Job::submit_in(folder, options, &script)
     }
 
-    /// Waits until the output contains `text`.
-    pub fn wait_for(&self, text: &str) {
-        poll(
-            text,
-            || self.output().contains(text).then_some(()),
-            || self.output(),
-        );
+    /// Waits until a look finds something; a failure shows the output.
+    #[track_caller]
+    fn until<L: Look>(&self, what: &str, look: impl FnMut() -> L) -> L::Found {
+        let Some(found) = within(DEADLINE, look) else {
+            panic!("{what}: not within {DEADLINE:?}\n{}", self.output());
+        };
+        found
     }
 
-    /// Waits until a condition holds.
+    /// Waits until the output contains `text`.
+    #[track_caller]
+    pub fn wait_for(&self, text: &str) {
+        self.until(text, || self.output().contains(text));
+    }
+
+    /// Waits until a condition holds, while the job lives.
+    #[track_caller]
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let mut ask = || {
+        self.until(what, || {
             let so = is_so();
-            assert!(
-                so || ALIVE.contains(&self.state().as_str()),
-                "no {what}; the output is\n{}",
-                self.output()
-            );
-            so.then_some(())
-        };
-        poll(what, &mut ask, || self.output());
+            let lives = so || ALIVE.contains(&self.state().as_str());
+            assert!(lives, "no {what}; the output is\n{}", self.output());
+            so
+        });
     }
 
     /// Returns the folder in which the script runs.
@@ -133,60 +111,54 @@ impl Job {
     }
 
     /// Runs `scontrol release`, `requeue` and the like on the job.
-    pub fn control(&self, command: &[&str]) {
-        let status = Command::new("scontrol")
-            .args(command)
-            .arg(&self.id)
-            .status()
-            .expect("scontrol starts");
-        assert!(status.success(), "scontrol {command:?}");
+    #[track_caller]
+    pub fn control(&self, word: &str) {
+        succeeds("scontrol", &[word, &self.id]);
     }
 
     /// Skips the two minutes for which SLURM delays a requeued job.
+    #[track_caller]
     pub fn start_now(&self) {
         let job = format!("JobId={}", self.id);
-        let status = Command::new("scontrol")
-            .args(["update", &job, "StartTime=now"])
-            .status();
-        assert!(
-            status.expect("scontrol starts").success(),
-            "scontrol update {job}"
-        );
+        succeeds("scontrol", &["update", &job, "StartTime=now"]);
     }
 
     /// Sends a signal to the processes of the steps, or with `--batch` to the script.
+    #[track_caller]
     pub fn signal(&self, options: &[&str]) {
-        let status = Command::new("scancel")
-            .args(options)
-            .arg(&self.id)
-            .status()
-            .expect("scancel starts");
-        assert!(status.success(), "scancel {options:?}");
+        succeeds("scancel", &[options, &[&self.id]].concat());
     }
 
     /// Waits for the end of the job; returns its state and output.
+    #[track_caller]
     pub fn end(&self) -> (String, String) {
         let ended = || Some(self.state()).filter(|state| !ALIVE.contains(&state.as_str()));
-        let state = poll("the end of the job", ended, || self.output());
+        let state = self.until("the end of the job", ended);
         (state, self.output())
+    }
+
+    /// Waits for the end of the job, and checks its state; returns its output.
+    #[track_caller]
+    pub fn ends(&self, state: &str) -> String {
+        let (found, output) = self.end();
+        assert_eq!(found, state, "{output}");
+        output
     }
 
     /// Waits for the end of the job; returns the lines of its output that begin with `prefix`,
     /// sorted.
+    #[track_caller]
     pub fn lines(&self, prefix: &str) -> Vec<String> {
-        let (state, output) = self.end();
-        assert_eq!(state, "COMPLETED", "{output}");
-        let mut lines: Vec<String> = output
-            .lines()
-            .filter(|line| line.starts_with(prefix))
-            .map(str::to_owned)
-            .collect();
+        let output = self.ends("COMPLETED");
+        let lines = output.lines().filter(|line| line.starts_with(prefix));
+        let mut lines: Vec<String> = lines.map(str::to_owned).collect();
         lines.sort();
         lines
     }
 
-    /// Returns the job's state as SLURM names it.
+    /// Returns the job's state as SLURM names it. SLURM is asked, it does not tell: not too often.
     pub fn state(&self) -> String {
+        pause(PAUSE);
         let out = Command::new("scontrol")
             .args(["show", "job", &self.id])
             .output()
@@ -213,21 +185,9 @@ impl Drop for Job {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "SLURM is asked, it does not tell"
-)]
-fn poll<T>(what: &str, mut ask: impl FnMut() -> Option<T>, output: impl Fn() -> String) -> T {
-    let deadline = SystemTime::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(
-            SystemTime::now() < deadline,
-            "waited for {what}; the output is\n{}",
-            output()
-        );
-        std::thread::sleep(PAUSE);
-    }
+/// Runs a command of SLURM.
+#[track_caller]
+fn succeeds(program: &str, words: &[&str]) {
+    let status = Command::new(program).args(words).status();
+    assert!(status.is_ok_and(|it| it.success()), "{program} {words:?}");
 }

@@ -1,6 +1,8 @@
 //! Tests of the signals that SLURM sends, and of those that reach the ranks.
 
-use crate::slurm::job::{Job, has_slurm};
+use rig::need::{Need, need};
+
+use crate::slurm::job::Job;
 
 /// A rank that prints the signals it gets, and exits after SIGTERM.
 const RANK: &str = "trap \"echo told TERM; exit 0\" TERM; trap \"echo told USR1\" USR1; echo ready $RANK; \
@@ -14,24 +16,20 @@ fn step() -> String {
 #[test]
 #[ignore = "needs SLURM"]
 fn a_cancelled_job_s_ranks_have_time_to_save() {
-    if !has_slurm() {
+    if !need(Need::Slurm) {
         return;
     }
     let job = Job::submit(&["-N2", "--ntasks-per-node=1"], &step());
     (0..4).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&[]);
-    let (state, output) = job.end();
-    assert_eq!(
-        (state.as_str(), output.matches("told TERM").count()),
-        ("CANCELLED", 4),
-        "{output}"
-    );
+    let output = job.ends("CANCELLED");
+    assert_eq!(output.matches("told TERM").count(), 4, "{output}");
 }
 
 #[test]
 #[ignore = "needs SLURM"]
 fn sigusr1_to_the_step_reaches_the_ranks_once_and_ends_nothing() {
-    if !has_slurm() {
+    if !need(Need::Slurm) {
         return;
     }
     let job = Job::submit(&["-N1", "-n1"], &step());
@@ -52,7 +50,7 @@ fn sigusr1_to_the_step_reaches_the_ranks_once_and_ends_nothing() {
 #[test]
 #[ignore = "needs SLURM"]
 fn sigusr1_to_the_script_is_passed_on_by_the_launcher() {
-    if !has_slurm() {
+    if !need(Need::Slurm) {
         return;
     }
     let rrun = rig::rrun();
@@ -63,10 +61,6 @@ fn sigusr1_to_the_script_is_passed_on_by_the_launcher() {
     (0..2).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&["--batch", "-s", "USR1"]);
     job.wait_for("rrun: SIGUSR1 received and passed on to the ranks; the launch continues");
-    let (state, output) = job.end();
-    assert_eq!(
-        (state.as_str(), output.matches("told USR1").count()),
-        ("COMPLETED", 2),
-        "{output}"
-    );
+    let output = job.ends("COMPLETED");
+    assert_eq!(output.matches("told USR1").count(), 2, "{output}");
 }
