@@ -210,26 +210,19 @@ mod tests {
             allocator.touch(bytes);
             allocator.reserved() / MIB
         };
-        assert_eq!(
-            [1, MIB, MIB + 1, 10 * MIB - ROUND, 10 * MIB, 11 * MIB + 1].map(reserved),
-            [2, 2, 20, 20, 10, 12]
-        );
+        let found = [1, MIB, MIB + 1, 10 * MIB - ROUND, 10 * MIB, 11 * MIB + 1].map(reserved);
+        assert_eq!(found, [2, 2, 20, 20, 10, 12]);
     }
 
     #[test]
     fn a_block_is_cut_and_joined_again() {
         let mut allocator = Allocator::default();
         let [a, b, c] = [8, 8, 3].map(|mib| allocator.take(mib * MIB));
-        assert_eq!(
-            allocator.segments[0].blocks.len(),
-            3,
-            "1 MiB that is left is not worth a block"
-        );
+        let blocks = allocator.segments[0].blocks.len();
+        assert_eq!(blocks, 3, "1 MiB that is left is not worth a block");
         allocator.give([a, c, b]);
-        assert_eq!(
-            (allocator.segments[0].blocks.len(), allocator.reserved()),
-            (1, 20 * MIB)
-        );
+        assert_eq!(allocator.segments[0].blocks.len(), 1);
+        assert_eq!(allocator.reserved(), 20 * MIB);
     }
 
     #[test]
@@ -240,16 +233,11 @@ mod tests {
         let [a, _b, c, _d, e, _f] = tensors;
         allocator.give([a, c, e]);
         let _tensor = allocator.take(13 * MIB);
-        assert_eq!(
-            (allocator.segments[0].blocks[4].bytes, allocator.reserved()),
-            (14 * MIB, 90 * MIB)
-        );
+        assert_eq!(allocator.segments[0].blocks[4].bytes, 14 * MIB);
+        assert_eq!(allocator.reserved(), 90 * MIB);
         let _tensor = allocator.take(31 * MIB);
-        assert_eq!(
-            allocator.reserved(),
-            122 * MIB,
-            "no gap is large enough, though 42 MiB are free"
-        );
+        // No gap is large enough, though 42 MiB are free.
+        assert_eq!(allocator.reserved(), 122 * MIB);
     }
 
     #[test]

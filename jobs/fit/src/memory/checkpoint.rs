@@ -164,11 +164,9 @@ mod tests {
                                 "ids": {"dtype": "I64", "shape": [3], "data_offsets": [4000, 4024]}});
         file(&dir.path().join(SINGLE), &tensors_of);
         let found = tensors(dir.path()).unwrap();
-        let bytes = |float: u64| {
-            found
-                .values()
-                .map(|tensor| tensor.bytes(float))
-                .sum::<u64>()
+        let bytes = |float: u64| -> u64 {
+            let sizes = found.values().map(|tensor| tensor.bytes(float));
+            sizes.sum()
         };
         assert_eq!((bytes(2), bytes(4)), (2024, 4024));
     }

@@ -93,66 +93,49 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn job(name: &str, declared: Value) -> Job {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": name, "env_memory_gb": declared},
-                           "policy_type": "scripted", "num_episodes": 1});
-        jobs::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+        let args = json!({"environment": name, "env_memory_gb": declared});
+        jobs::samples::job(json!({"arena_env_args": args}))
+    }
+
+    fn measured(job: &Job, gpu: Option<LinearMemory>) -> Measured {
+        let mut measured = Measured::default();
+        let memory = LinearMemory::default();
+        measured.add(MeasuredEnvironment::new(job, [1, 4], memory, gpu));
+        measured
     }
 
     #[test]
     fn the_job_goes_before_measurements_and_these_before_what_is_published() {
-        let mut measured = Measured::default();
         let plain = job("omnigibson_radio", Value::Null);
         let each = |job: &Job, measured: &Measured| EnvironmentMemory::of(job, measured).each;
-        assert_eq!(each(&plain, &measured), MemoryAmount::estimated(10 * GIB));
+        let published = each(&plain, &Measured::default());
+        assert_eq!(published, MemoryAmount::estimated(10 * GIB));
         let line = LinearMemory {
             base: ByteSize(CONTEXT + GIB),
             slope: ByteSize(7 * GIB),
         };
-        measured.add(MeasuredEnvironment::new(
-            &plain,
-            [1, 4],
-            LinearMemory::default(),
-            Some(line),
-        ));
-        assert_eq!(
-            EnvironmentMemory::of(&plain, &measured).of_count(2),
-            MemoryAmount::certain(15 * GIB)
-        );
-        assert_eq!(
-            each(&job("omnigibson_radio", json!(2.5)), &measured),
-            MemoryAmount::certain(5 * GIB / 2)
-        );
+        let measured = measured(&plain, Some(line));
+        let found = EnvironmentMemory::of(&plain, &measured).of_count(2);
+        assert_eq!(found, MemoryAmount::certain(15 * GIB));
+        let shown = each(&job("omnigibson_radio", json!(2.5)), &measured);
+        assert_eq!(shown, MemoryAmount::certain(5 * GIB / 2));
     }
 
     #[test]
     fn a_measurement_without_a_gpu_says_nothing_about_one() {
-        let mut measured = Measured::default();
         let reach = job("reach", Value::Null);
-        measured.add(MeasuredEnvironment::new(
-            &reach,
-            [1, 4],
-            LinearMemory::default(),
-            None,
-        ));
-        assert_eq!(
-            EnvironmentMemory::of(&reach, &measured).each,
-            MemoryAmount::UNKNOWN
-        );
-        assert_eq!(
-            EnvironmentMemory::of(&reach, &measured).of_count(0),
-            MemoryAmount::default()
-        );
+        let measured = measured(&reach, None);
+        let found = EnvironmentMemory::of(&reach, &measured).each;
+        assert_eq!(found, MemoryAmount::UNKNOWN);
+        let shown = EnvironmentMemory::of(&reach, &measured).of_count(0);
+        assert_eq!(shown, MemoryAmount::default());
     }
 
     #[test]
     fn what_cannot_be_a_declaration_is_none() {
         for declared in [json!(-1.0), json!("two"), json!(1e300)] {
-            assert_eq!(
-                EnvironmentMemory::of(&job("reach", declared), &Measured::default()).each,
-                MemoryAmount::UNKNOWN
-            );
+            let found = EnvironmentMemory::of(&job("reach", declared), &Measured::default()).each;
+            assert_eq!(found, MemoryAmount::UNKNOWN);
         }
     }
 }

@@ -185,105 +185,61 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn job(args: &Value) -> Job {
-        let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                               "num_episodes": 1});
-        entry["arena_env_args"]
-            .as_object_mut()
-            .unwrap()
-            .extend(args.as_object().unwrap().clone());
-        jobs::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+    fn job(mut args: Value) -> Job {
+        args["environment"] = json!("reach");
+        jobs::samples::job(json!({"arena_env_args": args}))
+    }
+
+    /// Returns measurements of a job with one and with `most` environments.
+    fn measured(args: Value, most: usize) -> MeasuredEnvironment {
+        MeasuredEnvironment::new(&job(args), [1, most], LinearMemory::default(), None)
     }
 
     #[test]
     fn a_line_goes_through_both_measurements() {
         let line = LinearMemory::through((1, 700), (4, 1000));
-        assert_eq!(
-            (
-                line.base.0,
-                line.slope.0,
-                line.at(1),
-                line.at(4),
-                line.at(8)
-            ),
-            (600, 100, 700, 1000, 1400)
-        );
+        assert_eq!(line.base.0, 600);
+        assert_eq!(line.slope.0, 100);
+        assert_eq!(line.at(1), 700);
+        assert_eq!(line.at(4), 1000);
+        assert_eq!(line.at(8), 1400);
         assert_eq!(LinearMemory::through((4, 1000), (1, 700)), line);
-        assert_eq!(
-            LinearMemory::through((1, 900), (4, 700)),
-            LinearMemory {
-                base: ByteSize(900),
-                slope: ByteSize(0)
-            }
-        );
+        let wanted = LinearMemory {
+            base: ByteSize(900),
+            slope: ByteSize(0),
+        };
+        assert_eq!(LinearMemory::through((1, 900), (4, 700)), wanted);
     }
 
     #[test]
     fn an_entry_is_found_by_the_arguments_that_matter() {
-        let mut measured = Measured::default();
-        measured.add(MeasuredEnvironment::new(
-            &job(&json!({"camera_height": 64})),
-            [1, 4],
-            LinearMemory::default(),
-            None,
+        let mut all = Measured::default();
+        all.add(measured(json!({"camera_height": 64}), 4));
+        let has = |args: Value| all.find(&job(args)).is_some();
+        assert!(has(
+            json!({"camera_height": 64, "env_memory_gb": 2.0, "num_envs": 8})
         ));
-        assert!(
-            measured
-                .find(&job(
-                    &json!({"camera_height": 64, "env_memory_gb": 2.0, "num_envs": 8})
-                ))
-                .is_some()
-        );
-        assert!(
-            measured
-                .find(&job(&json!({"camera_height": 128})))
-                .is_none()
-        );
-        assert!(
-            measured
-                .find(&job(&json!({"camera_height": 64, "enable_cameras": true})))
-                .is_none()
-        );
-        measured.add(MeasuredEnvironment::new(
-            &job(&json!({"camera_height": 64})),
-            [1, 8],
-            LinearMemory::default(),
-            None,
-        ));
-        assert_eq!(measured.environments.len(), 1);
-        assert_eq!(measured.environments[0].num_envs, [1, 8]);
+        assert!(!has(json!({"camera_height": 128})));
+        assert!(!has(json!({"camera_height": 64, "enable_cameras": true})));
+        all.add(measured(json!({"camera_height": 64}), 8));
+        assert_eq!(all.environments.len(), 1);
+        assert_eq!(all.environments[0].num_envs, [1, 8]);
     }
 
     #[test]
     fn another_file_is_refused_and_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("memory.json");
-        assert!(
-            Measured::read(&path)
-                .unwrap_err()
-                .to_string()
-                .starts_with("cannot read measurements")
-        );
+        let refusal = || Measured::read(&path).unwrap_err().to_string();
+        assert!(refusal().starts_with("cannot read measurements"));
         for text in ["{}", "[]", "no", r#"{"schema": "x", "environments": []}"#] {
             std::fs::write(&path, text).unwrap();
-            assert!(
-                Measured::read(&path)
-                    .unwrap_err()
-                    .to_string()
-                    .contains("has no measurements of `rrun fit --probe`")
-            );
+            assert!(refusal().contains("has no measurements of `rrun fit --probe`"));
         }
-        let mut measured = Measured::default();
-        measured.add(MeasuredEnvironment::new(
-            &job(&json!({})),
-            [1, 4],
-            LinearMemory::through((1, 5), (4, 9)),
-            None,
-        ));
-        std::fs::write(&path, serde_json::to_vec(&measured).unwrap()).unwrap();
-        assert_eq!(Measured::read(&path).unwrap(), measured);
+        let mut all = Measured::default();
+        all.add(measured(json!({}), 4));
+        std::fs::write(&path, serde_json::to_vec(&all).unwrap()).unwrap();
+        assert_eq!(Measured::read(&path).unwrap(), all);
     }
 
     proptest! {

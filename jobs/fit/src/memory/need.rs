@@ -160,10 +160,8 @@ mod tests {
             ..Need::default()
         };
         let fit = |gib: u64| need.fit(Some(GpuBudget::whole(gib * GIB)));
-        assert_eq!(
-            [fit(5), fit(7), fit(8), fit(10)],
-            [Fit::Never, Fit::No, Fit::Tight, Fit::Yes]
-        );
+        let found = [fit(5), fit(7), fit(8), fit(10)];
+        assert_eq!(found, [Fit::Never, Fit::No, Fit::Tight, Fit::Yes]);
         assert_eq!(need.fit(None), Fit::Unknown);
         let unknown = Need {
             environments: MemoryAmount::UNKNOWN,
@@ -181,14 +179,10 @@ mod tests {
         };
         let budget = GpuBudget::of_gpu(80 * GIB, 76 * GIB, None);
         assert_eq!(need.fit(Some(budget)), Fit::Never);
-        assert_eq!(
-            need.text(Some(budget)),
-            "memory: about 6.0 GiB of 80.0 GiB, 4.0 GiB of it free"
-        );
-        assert_eq!(
-            GpuBudget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free,
-            ByteSize(12 * GIB)
-        );
+        let wanted = "memory: about 6.0 GiB of 80.0 GiB, 4.0 GiB of it free";
+        assert_eq!(need.text(Some(budget)), wanted);
+        let found = GpuBudget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free;
+        assert_eq!(found, ByteSize(12 * GIB));
         assert_eq!(GpuBudget::of_gpu(8 * GIB, 9 * GIB, None).free, ByteSize(0));
     }
 
@@ -199,18 +193,14 @@ mod tests {
             context: MemoryAmount::estimated(GIB / 2),
             ..Need::default()
         };
-        assert_eq!(
-            unknown.text(Some(GpuBudget::whole(GIB))),
-            "memory: unknown of 1.0 GiB"
-        );
+        let found = unknown.text(Some(GpuBudget::whole(GIB)));
+        assert_eq!(found, "memory: unknown of 1.0 GiB");
         let more = Need {
             weights: MemoryAmount::certain(2 * GIB),
             ..unknown
         };
-        assert_eq!(
-            more.text(None),
-            "memory: at least 2.5 GiB, the memory of the GPU is unknown"
-        );
+        let wanted = "memory: at least 2.5 GiB, the memory of the GPU is unknown";
+        assert_eq!(more.text(None), wanted);
         assert_eq!(more.sum().text(), "2.5 GiB + ?");
     }
 }

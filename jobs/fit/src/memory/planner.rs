@@ -312,8 +312,11 @@ fn unknown_policy(job: &Job) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use jobs::placement::{Components, Resources};
+    use jobs::samples;
     use serde_json::{Value, json};
 
     const ON: Resources = Resources::Gpus {
@@ -326,53 +329,40 @@ mod tests {
         Placement::new(&Components::parse(line).unwrap(), ON).unwrap()
     }
 
-    fn jobs(entries: Value) -> Vec<Job> {
-        jobs::file::parse(&json!({"jobs": entries})).unwrap()
+    /// Returns what jobs with these fields need where no budget is known.
+    fn of(jobs: impl IntoIterator<Item = Value>, placement: &str) -> Vec<Need> {
+        within(&samples::jobs(jobs), placement, BTreeMap::new())
     }
 
-    fn needs(
-        jobs: &[Job],
-        placement: &Placement,
-        budgets: BTreeMap<usize, GpuBudget>,
-    ) -> Vec<Need> {
-        MemoryPlanner::new(
-            jobs,
-            (placement, Assignment::default()),
-            MemoryOptions::default(),
-            budgets,
-        )
-        .needs()
-    }
-
-    fn of(entries: Value, placement: &str) -> Vec<Need> {
-        needs(&jobs(entries), &placed(placement), BTreeMap::new())
+    fn within(jobs: &[Job], placement: &str, budgets: BTreeMap<usize, GpuBudget>) -> Vec<Need> {
+        let (place, options) = (placed(placement), MemoryOptions::default());
+        let place = (&place, Assignment::default());
+        MemoryPlanner::new(jobs, place, options, budgets).needs()
     }
 
     fn gib(part: MemoryAmount) -> f64 {
         part.bytes.gib()
     }
 
+    fn gr00t(name: &str, model: &Path) -> Value {
+        json!({"name": name, "policy_type": "gr00t", "policy_config_dict": {"model_path": model},
+               "arena_env_args": {"environment": "reach", "env_memory_gb": 1.0}})
+    }
+
     #[test]
     fn environments_count_where_they_draw_and_contexts_where_policies_are() {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "omnigibson_radio"},
-                           "policy_type": "zero_action", "total_num_envs": 4});
-        let found = of(json!([entry]), "env: 0-1, rollout: 2-3");
-        let gib: Vec<_> = found
-            .iter()
-            .map(|need| (need.gpu, gib(need.environments), gib(need.context)))
-            .collect();
-        assert_eq!(
-            gib,
-            [(0, 20.0, 0.0), (1, 20.0, 0.0), (2, 0.0, 0.5), (3, 0.0, 0.5)]
-        );
-        assert_eq!(
-            found[0].text(Some(GpuBudget::whole(24 * GIB))),
-            "memory: about 20.0 GiB of 24.0 GiB"
-        );
-        assert!(
-            found.iter().all(|need| need.sum().certain.0 == 0),
-            "nothing of it was declared or measured"
-        );
+        let args = json!({"environment": "omnigibson_radio"});
+        let job =
+            json!({"arena_env_args": args, "policy_type": "zero_action", "total_num_envs": 4});
+        let found = of([job], "env: 0-1, rollout: 2-3");
+        let of_each = |need: &Need| (need.gpu, gib(need.environments), gib(need.context));
+        let gib: Vec<_> = found.iter().map(of_each).collect();
+        let wanted = [(0, 20.0, 0.0), (1, 20.0, 0.0), (2, 0.0, 0.5), (3, 0.0, 0.5)];
+        assert_eq!(gib, wanted);
+        let shown = found[0].text(Some(GpuBudget::whole(24 * GIB)));
+        assert_eq!(shown, "memory: about 20.0 GiB of 24.0 GiB");
+        let is_sure = found.iter().any(|need| need.sum().certain.0 > 0);
+        assert!(!is_sure, "nothing of it was declared or measured");
     }
 
     #[test]
@@ -383,96 +373,60 @@ mod tests {
             "model-00002-of-00002.safetensors",
             "pytorch_model.bin",
         ] {
-            std::fs::File::create(dir.path().join(name))
-                .unwrap()
-                .set_len(GIB)
-                .unwrap();
+            let file = std::fs::File::create(dir.path().join(name)).unwrap();
+            file.set_len(GIB).unwrap();
         }
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "env_memory_gb": 0.5, "num_envs": 4},
-                           "policy_type": "gr00t", "policy_config_dict": {"model_path": dir.path()}, "num_episodes": 1});
-        let found = of(json!([entry]), "env: 0, rollout: 1");
-        assert_eq!(
-            (gib(found[0].environments), found[0].environments.certain.0),
-            (2.0, 2 * GIB)
-        );
+        let args = json!({"environment": "reach", "env_memory_gb": 0.5, "num_envs": 4});
+        let mut job = gr00t("a", dir.path());
+        job["arena_env_args"] = args;
+        let found = of([job], "env: 0, rollout: 1");
+        assert_eq!(gib(found[0].environments), 2.0);
+        assert_eq!(found[0].environments.certain.0, 2 * GIB);
         assert_eq!(gib(found[1].weights), 2.0);
         assert!((gib(found[1].activations) - 0.3).abs() < 1e-6 && !found[1].sum().has_unknown);
     }
 
     #[test]
     fn ranks_that_share_a_gpu_count_each() {
-        let model = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../tests/fixtures/gr00t/case_a_single"
-        );
-        let entry = |name: &str| {
-            json!({"name": name, "arena_env_args": {"environment": "reach", "env_memory_gb": 1.0},
-                   "policy_type": "gr00t", "policy_config_dict": {"model_path": model}, "num_episodes": 1})
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let model = root.join("tests/fixtures/gr00t/case_a_single");
+        let jobs = samples::jobs(["a", "b", "c"].map(|name| gr00t(name, &model)));
+        let on = |placement: &str| {
+            let budgets = BTreeMap::from([(0, GpuBudget::whole(16 * GIB))]);
+            within(&jobs, placement, budgets).remove(0)
         };
-        let entries = jobs(json!([entry("a"), entry("b"), entry("c")]));
-        let alone = needs(
-            &entries,
-            &placed("env: 0, rollout: 0"),
-            BTreeMap::from([(0, GpuBudget::whole(16 * GIB))]),
-        );
-        let two = needs(
-            &entries,
-            &placed("env: 0:0-1, rollout: 0:0-1"),
-            BTreeMap::from([(0, GpuBudget::whole(16 * GIB))]),
-        );
-        assert_eq!(two[0].sum().bytes.0, 2 * alone[0].sum().bytes.0);
-        assert!(
-            (1..GIB).contains(&alone[0].graphs.bytes.0),
-            "the graphs of a small network, not their cap"
-        );
-        assert_eq!(alone[0].context.bytes.0, CONTEXT);
-    }
-
-    #[test]
-    fn what_is_not_known_is_said() {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "gr00t",
-                           "policy_config_dict": {"model_path": "/nowhere"}, "num_episodes": 1});
-        let found = of(json!([entry]), "env: 0, rollout: 0");
-        assert_eq!(
-            found[0].text(Some(GpuBudget::whole(GIB))),
-            "memory: unknown of 1.0 GiB"
-        );
+        let alone = on("env: 0, rollout: 0");
+        let two = on("env: 0:0-1, rollout: 0:0-1");
+        assert_eq!(two.sum().bytes.0, 2 * alone.sum().bytes.0);
+        let is_small = (1..GIB).contains(&alone.graphs.bytes.0);
+        assert!(is_small, "the graphs of a small network, not their cap");
+        assert_eq!(alone.context.bytes.0, CONTEXT);
     }
 
     #[test]
     fn of_jobs_one_after_the_other_the_largest_counts() {
-        let entry = |name: &str, gib: f64| {
-            json!({"name": name, "policy_type": "zero_action", "num_episodes": 1,
-                   "arena_env_args": {"environment": "reach", "env_memory_gb": gib}})
+        let job = |(name, gib): (&str, f64)| {
+            let args = json!({"environment": "reach", "env_memory_gb": gib});
+            json!({"name": name, "policy_type": "zero_action", "arena_env_args": args})
         };
-        let found = of(
-            json!([entry("a", 3.0), entry("b", 1.0), entry("c", 2.0)]),
-            "env: 0:0-1, rollout: 0-1",
-        );
-        assert_eq!(
-            gib(found[0].environments),
-            4.0,
-            "rank 0 has jobs a and c, rank 1 has b, and both draw on GPU 0"
-        );
+        let jobs = [("a", 3.0), ("b", 1.0), ("c", 2.0)].map(job);
+        let found = of(jobs, "env: 0:0-1, rollout: 0-1");
+        // Rank 0 has jobs a and c, rank 1 has b, and both draw on GPU 0.
+        assert_eq!(gib(found[0].environments), 4.0);
     }
 
     #[test]
     fn rows_of_one_inference_are_those_of_a_group() {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "num_envs": 9},
-                           "policy_type": "zero_action", "num_episodes": 9});
-        let (jobs, placement) = (jobs(json!([entry])), placed("env: 0, rollout: 0"));
+        let args = json!({"environment": "reach", "num_envs": 9});
+        let jobs = samples::jobs([json!({"arena_env_args": args, "num_episodes": 9})]);
+        let placement = placed("env: 0, rollout: 0");
         let rows = |stages: usize| {
             let terms = MemoryOptions {
                 pipeline_stages: stages,
                 ..MemoryOptions::default()
             };
-            MemoryPlanner::new(
-                &jobs,
-                (&placement, Assignment::default()),
-                terms,
-                BTreeMap::new(),
-            )
-            .rows(0, 9)
+            let place = (&placement, Assignment::default());
+            MemoryPlanner::new(&jobs, place, terms, BTreeMap::new()).rows(0, 9)
         };
         assert_eq!([rows(1), rows(2), rows(4)], [9, 5, 3]);
     }

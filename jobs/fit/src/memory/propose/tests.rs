@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use jobs::assign::{Assign, Assignment, Shard};
 use jobs::placement::{Components, Placement, Resources};
+use jobs::samples;
 
 use crate::memory::{GpuBudget, MemoryOptions};
 
@@ -13,22 +14,14 @@ const GIB: u64 = 1 << 30;
 
 /// Returns a job with `envs` copies of an environment that takes `gib`.
 fn entry(name: &str, gib: f64, envs: usize, episodes: u64) -> Value {
-    json!({"name": name, "policy_type": "zero_action", "num_episodes": episodes,
-           "arena_env_args": {"environment": "reach", "env_memory_gb": gib, "num_envs": envs}})
+    let args = json!({"environment": "reach", "env_memory_gb": gib, "num_envs": envs});
+    json!({"name": name, "policy_type": "zero_action", "num_episodes": episodes, "arena_env_args": args})
 }
 
 fn shared(name: &str, gib: f64, total: usize, episodes: u64) -> Value {
-    json!({"name": name, "policy_type": "zero_action", "num_episodes": episodes, "total_num_envs": total,
-           "arena_env_args": {"environment": "reach", "env_memory_gb": gib}})
-}
-
-fn gr00t(name: &str, envs: usize) -> Value {
-    let model = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/fixtures/gr00t/case_a_single"
-    );
-    json!({"name": name, "policy_type": "gr00t", "policy_config_dict": {"model_path": model}, "num_episodes": 64,
-           "arena_env_args": {"environment": "reach", "env_memory_gb": 0.3, "num_envs": envs}})
+    let args = json!({"environment": "reach", "env_memory_gb": gib});
+    json!({"name": name, "policy_type": "zero_action", "num_episodes": episodes,
+           "total_num_envs": total, "arena_env_args": args})
 }
 
 struct ProposalCase {
@@ -45,16 +38,11 @@ impl ProposalCase {
             nodes: 1,
         };
         let placement = Placement::new(&Components::parse(placement).unwrap(), resources).unwrap();
-        let budgets = placement
-            .tenants()
-            .into_keys()
-            .map(|gpu| (gpu, GpuBudget::whole(gib * GIB)))
-            .collect();
-        let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
+        let gpus = placement.tenants().into_keys();
         Self {
-            jobs,
+            jobs: samples::jobs(entries.iter().cloned()),
+            budgets: gpus.map(|gpu| (gpu, GpuBudget::whole(gib * GIB))).collect(),
             placement,
-            budgets,
             assignment: Assignment::default(),
         }
     }
@@ -64,18 +52,13 @@ impl ProposalCase {
             pipeline_stages: 2,
             ..MemoryOptions::default()
         };
-        MemoryPlanner::new(
-            &self.jobs,
-            (&self.placement, self.assignment),
-            terms,
-            self.budgets.clone(),
-        )
+        let place = (&self.placement, self.assignment);
+        MemoryPlanner::new(&self.jobs, place, terms, self.budgets.clone())
     }
 
     fn proposals(&self) -> Vec<(Option<usize>, ProposalLimit)> {
-        self.planner()
-            .propose()
-            .into_iter()
+        let proposals = self.planner().propose().into_iter();
+        proposals
             .map(|proposal| (proposal.proposed_num_envs, proposal.why))
             .collect()
     }
@@ -89,16 +72,10 @@ fn as_many_environments_are_proposed_as_fit_and_divide_the_episodes() {
     // 0.5 GiB of context and 20 environments of 1 GiB are 20.5 of 24 GiB; 21 would be tight (above
     // 21.6).
     assert_eq!(proposed(24, 40), (Some(20), ProposalLimit::Memory));
-    assert_eq!(
-        proposed(24, 30),
-        (Some(15), ProposalLimit::Memory),
-        "two rounds of 15 and not one of 21 and one of 9"
-    );
-    assert_eq!(
-        proposed(24, 53),
-        (Some(18), ProposalLimit::Memory),
-        "a prime number: three rounds, the last one shorter by one"
-    );
+    // Two rounds of 15, and not one of 21 and one of 9.
+    assert_eq!(proposed(24, 30), (Some(15), ProposalLimit::Memory));
+    // A prime number: three rounds, the last one shorter by one.
+    assert_eq!(proposed(24, 53), (Some(18), ProposalLimit::Memory));
     assert_eq!(proposed(80, 30), (Some(30), ProposalLimit::Episodes));
     assert_eq!(proposed(1, 30), (None, ProposalLimit::TooLittle));
 }
@@ -128,30 +105,20 @@ fn a_shared_job_is_proposed_what_workers_ranks_and_stages_divide() {
 fn jobs_that_meet_on_a_gpu_share_it_evenly() {
     let entries = [entry("a", 1.0, 1, 100), entry("b", 1.0, 1, 100)];
     let case = ProposalCase::new(&entries, "env: 0:0-1, rollout: 0:0-1", 24);
-    let found: Vec<_> = case
-        .proposals()
-        .into_iter()
-        .map(|(proposed, _)| proposed.unwrap())
-        .collect();
-    assert_eq!(
-        found,
-        [10, 10],
-        "two contexts of 0.5 GiB and 20 environments of 21.6 GiB"
-    );
+    // Two contexts of 0.5 GiB and 20 environments are 21 of 21.6 GiB.
+    let proposed = Some(10);
+    assert_eq!(case.proposals(), [(proposed, ProposalLimit::Memory); 2]);
 }
 
 #[test]
 fn what_is_not_known_is_not_guessed() {
-    let unknown = json!({"name": "a", "policy_type": "zero_action", "num_episodes": 8,
-                         "arena_env_args": {"environment": "reach"}});
+    let unknown = json!({"policy_type": "zero_action", "num_episodes": 8});
     let case = ProposalCase::new(&[unknown, entry("b", 1.0, 1, 8)], "env: 0, rollout: 0", 24);
-    assert_eq!(
-        case.proposals(),
-        [
-            (None, ProposalLimit::UnknownEnvironment),
-            (Some(8), ProposalLimit::Episodes)
-        ]
-    );
+    let wanted = [
+        (None, ProposalLimit::UnknownEnvironment),
+        (Some(8), ProposalLimit::Episodes),
+    ];
+    assert_eq!(case.proposals(), wanted);
     let case = ProposalCase {
         budgets: BTreeMap::new(),
         ..case
@@ -161,42 +128,36 @@ fn what_is_not_known_is_not_guessed() {
 
 #[test]
 fn the_largest_batch_is_what_is_left_beside_the_environments() {
-    let batch = |gib: u64| {
-        ProposalCase::new(&[gr00t("a", 4)], "env: 0, rollout: 0", gib)
-            .planner()
-            .propose()[0]
-            .batch
+    let batch = |job: Value, gib: u64| {
+        let case = ProposalCase::new(&[job], "env: 0, rollout: 0", gib);
+        case.planner().propose()[0].batch
     };
-    let (two, three) = (batch(2).unwrap(), batch(3).unwrap());
-    assert_eq!(two.rows, 2, "four environments in two groups");
-    assert!(
-        two.largest < three.largest,
-        "1.2 GiB of environments and 0.5 of context leave less of two: {two:?}"
+    let model = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/gr00t/case_a_single"
     );
+    let mut gr00t = entry("a", 0.3, 4, 64);
+    gr00t["policy_type"] = json!("gr00t");
+    gr00t["policy_config_dict"] = json!({"model_path": model});
+    let [two, three] = [2, 3].map(|gib| batch(gr00t.clone(), gib).unwrap());
+    assert_eq!(two.rows, 2, "four environments in two groups");
+    // 1.2 GiB of environments and 0.5 of context leave less of two.
+    assert!(two.largest < three.largest, "{two:?}");
     assert!(three.largest.is_some_and(|rows| rows > 100), "{three:?}");
-    let scripted = ProposalCase::new(&[entry("a", 1.0, 2, 4)], "env: 0, rollout: 0", 24)
-        .planner()
-        .propose()[0]
-        .batch;
-    assert_eq!(scripted, None);
+    assert_eq!(batch(entry("a", 1.0, 2, 4), 24), None);
 }
 
 #[test]
 fn a_gpu_that_others_fill_does_not_hold_back_the_rest() {
-    let mut case = ProposalCase::new(
-        &[entry("a", 1.0, 1, 8), entry("b", 1.0, 1, 8)],
-        "env: 0-1, rollout: 0-1",
-        24,
-    );
-    case.budgets
-        .insert(0, GpuBudget::of_gpu(24 * GIB, 24 * GIB, None));
-    assert_eq!(
-        case.proposals(),
-        [
-            (None, ProposalLimit::TooLittle),
-            (Some(8), ProposalLimit::Episodes)
-        ]
-    );
+    let entries = [entry("a", 1.0, 1, 8), entry("b", 1.0, 1, 8)];
+    let mut case = ProposalCase::new(&entries, "env: 0-1, rollout: 0-1", 24);
+    let full = GpuBudget::of_gpu(24 * GIB, 24 * GIB, None);
+    case.budgets.insert(0, full);
+    let wanted = [
+        (None, ProposalLimit::TooLittle),
+        (Some(8), ProposalLimit::Episodes),
+    ];
+    assert_eq!(case.proposals(), wanted);
 }
 
 fn any_entries() -> impl Strategy<Value = Vec<(bool, u8, u8, u16)>> {
