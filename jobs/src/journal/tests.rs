@@ -40,13 +40,6 @@ fn what_is_appended_is_read_back() {
 }
 
 #[test]
-fn a_line_from_before_largest_rewards_were_recorded_is_read_and_written_as_it_was() {
-    let text = serde_json::to_string(&episode(0)).unwrap();
-    assert!(!text.contains("max_reward"));
-    assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), episode(0));
-}
-
-#[test]
 fn a_torn_line_is_cut_off_by_the_next_writer() {
     let (_dir, path) = folder();
     Journal::open(&path).unwrap().append(&episode(0)).unwrap();
