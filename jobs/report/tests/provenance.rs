@@ -5,8 +5,6 @@
 
 use std::path::Path;
 
-use jobs::eval_args::EvalArgs;
-use jobs::file::{self, JobFile};
 use jobs::journal::{self, Line, Provenance};
 use jobs::layout::RunFolder;
 use jobs::plan::{RunPlan, fingerprint};
@@ -18,17 +16,8 @@ use serde_json::json;
 
 /// Returns a plan of one job with this instruction and number of episodes.
 fn plan(words: &str, episodes: u64) -> RunPlan {
-    let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                       "num_episodes": episodes, "language_instruction": words});
-    let jobs = file::parse(&json!({"jobs": [entry]})).unwrap();
-    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
-    let file = JobFile {
-        path: "jobs.json".into(),
-        sha256: String::new(),
-        jobs,
-        model_server: None,
-    };
-    RunPlan::new(&args, file, 1, String::new())
+    let job = samples::job(json!({"num_episodes": episodes, "language_instruction": words}));
+    samples::plan(&samples::eval_args(&[]), vec![job])
 }
 
 fn env(launch: &str) -> RankEnv {
@@ -38,16 +27,18 @@ fn env(launch: &str) -> RankEnv {
     }
 }
 
+fn finished(number: u64) -> Line {
+    samples::episode(0, "a", number).into()
+}
+
 /// Runs a rank of `launch` that finishes these episodes.
 fn run(folder: &Path, plan: RunPlan, launch: &str, episodes: std::ops::Range<u64>) -> RunPlan {
     let folder = RunFolder::new(folder);
     let mut plan = plan.settle(&folder, true).unwrap();
     let mut journal = plan.open_journal(&folder, &env(launch)).unwrap();
-    episodes.for_each(|number| {
-        journal
-            .append(&samples::episode(0, "a", number).into())
-            .unwrap()
-    });
+    for number in episodes {
+        journal.append(&finished(number)).unwrap();
+    }
     plan
 }
 
@@ -59,17 +50,12 @@ fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
     let merged = Merged::new(&plan, &journals).unwrap();
     let found = verify::run(&merged);
     let own = journal::read_own(&folder.journals(), &plan.accepted()).unwrap();
-    let numbers = |line: &Line| {
-        if let Line::Episode(episode) = line {
-            Some(episode.episode)
-        } else {
-            None
-        }
+    let number = |line: &Line| match line {
+        Line::Episode(episode) => Some(episode.episode),
+        _ => None,
     };
-    let mut resumed: Vec<u64> = own
-        .iter()
-        .flat_map(|(_, contents)| contents.lines.iter().filter_map(numbers))
-        .collect();
+    let lines = own.iter().flat_map(|(_, contents)| &contents.lines);
+    let mut resumed: Vec<u64> = lines.filter_map(number).collect();
     resumed.sort_unstable();
     let scored: Vec<u64> = merged.scored_of(&plan.jobs[0]).collect();
     assert_eq!(scored, resumed, "a report and a resumed run see the same");
@@ -126,17 +112,13 @@ fn a_rank_that_still_runs_the_job_as_it_was_writes_no_results() {
     let now = run(dir.path(), plan("touch it", 4), "launch2", 0..1);
     assert_eq!(before.id, now.id);
     let folder = RunFolder::new(dir.path());
-    let mut late = journal::Journal::open(&folder.journal(0))
-        .unwrap()
-        .stamped(before.stamps(Some("launch1")));
-    late.append(&samples::episode(0, "a", 3).into()).unwrap();
+    let late = journal::Journal::open(&folder.journal(0)).unwrap();
+    let mut late = late.stamped(before.stamps(Some("launch1")));
+    late.append(&finished(3)).unwrap();
     drop(late);
     let (scored, wrong, _) = read(dir.path());
-    assert_eq!(scored, [0]);
-    assert!(
-        wrong.len() == 1 && wrong[0].contains("1 foreign line (2)"),
-        "{wrong:?}"
-    );
+    assert_eq!((scored, wrong.len()), (vec![0], 1));
+    assert!(wrong[0].contains("1 foreign line (2)"), "{wrong:?}");
 }
 
 #[test]
@@ -146,10 +128,8 @@ fn a_job_that_becomes_longer_keeps_its_lines_and_what_they_say() {
     run(dir.path(), plan("touch", 6), "launch2", 4..6);
     assert_eq!(read(dir.path()), ((0..6).collect(), vec![], vec![]));
     let text = String::from_utf8(bytes(dir.path())).unwrap();
-    assert_eq!(
-        ["launch1", "launch2"].map(|launch| text.matches(launch).count()),
-        [4, 2]
-    );
+    let counts = ["launch1", "launch2"].map(|launch| text.matches(launch).count());
+    assert_eq!(counts, [4, 2]);
 }
 
 #[test]
@@ -157,15 +137,11 @@ fn lines_from_before_lines_said_so_count_and_are_noted() {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), plan("touch", 4), "launch1", 0..1);
     let folder = RunFolder::new(dir.path());
-    journal::Journal::open(&folder.journal(0))
-        .unwrap()
-        .append(&samples::episode(0, "a", 1).into())
-        .unwrap();
+    let mut journal = journal::Journal::open(&folder.journal(0)).unwrap();
+    journal.append(&finished(1)).unwrap();
     let note = "1 line without the name of a run: written by an older rrun";
-    assert_eq!(
-        read(dir.path()),
-        (vec![0, 1], vec![], vec![note.to_owned()])
-    );
+    let found = read(dir.path());
+    assert_eq!(found, (vec![0, 1], vec![], vec![note.to_owned()]));
 }
 
 #[test]
@@ -180,21 +156,14 @@ fn merged_runs_take_the_lines_of_each_and_no_others() {
     let plan_of_both = RunPlan::read(&folder).unwrap();
     let journals = Journals::of(&folder).unwrap();
     let merged = Merged::new(&plan_of_both, &journals).unwrap();
-    assert_eq!(
-        merged.scored_of(&plan_of_both.jobs[0]).collect::<Vec<_>>(),
-        [0, 1, 2, 3]
-    );
+    let scored: Vec<_> = merged.scored_of(&plan_of_both.jobs[0]).collect();
+    assert_eq!(scored, [0, 1, 2, 3]);
     assert_eq!(verify::run(&merged).wrong, Vec::<String>::new());
     let stranger = RunPlan {
         id: "0".repeat(32),
         provenance: Provenance::default(),
         ..plan_of_both.clone()
     };
-    assert_eq!(
-        Merged::new(&stranger, &journals)
-            .unwrap()
-            .scored_of(&stranger.jobs[0])
-            .count(),
-        0
-    );
+    let of_stranger = Merged::new(&stranger, &journals).unwrap();
+    assert_eq!(of_stranger.scored_of(&stranger.jobs[0]).count(), 0);
 }

@@ -15,106 +15,92 @@ fn outcome(episode: u64, solved: Option<bool>) -> EpisodeResult {
     }
 }
 
-fn side_job(task: &str, outcomes: &[Option<bool>]) -> SideJob {
-    let entry = json!({"name": "a", "arena_env_args": {"environment": task}, "policy_type": "p", "num_episodes": 4});
-    let job = jobs::file::parse(&json!({"jobs": [entry]}))
-        .unwrap()
-        .remove(0);
-    let numbered = outcomes
-        .iter()
-        .enumerate()
-        .map(|(number, solved)| outcome(number as u64, *solved));
+/// Returns a job of a side: its task, and a letter for each episode. `1` is solved, `0` is not, `x`
+/// is an error, `s` is solved from another seed, and `-` did not run.
+fn side_job(task: &str, outcomes: &str) -> SideJob {
+    let job = jobs::samples::job(json!({"arena_env_args": {"environment": task}}));
+    let numbered = (0..)
+        .zip(outcomes.chars())
+        .filter(|(_, letter)| *letter != '-');
+    let of = |(number, letter)| {
+        let solved = (letter != 'x').then_some(letter != '0');
+        let outcome = outcome(number, solved);
+        let seed = outcome.seed + u64::from(letter == 's');
+        EpisodeResult { seed, ..outcome }
+    };
     SideJob {
         task: task.to_owned(),
         identity: Some(Identity::of(&job, 1)),
-        episodes: numbered.collect(),
+        episodes: numbered.map(of).collect(),
         ..SideJob::default()
     }
 }
 
-fn side(jobs: &[(&str, SideJob)]) -> Side {
-    Side::of_jobs(
-        jobs.iter()
-            .map(|(name, job)| ((*name).to_owned(), job.clone()))
-            .collect(),
-    )
+fn of_jobs<'a>(jobs: impl IntoIterator<Item = (&'a str, SideJob)>) -> Side {
+    let jobs = jobs.into_iter().map(|(name, job)| (name.to_owned(), job));
+    Side::of_jobs(jobs.collect())
+}
+
+/// Returns a side of jobs with these names, tasks and outcomes; a name with a star is a variant.
+fn side(jobs: &str) -> Side {
+    let job = |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        let name = words[0].trim_end_matches('*').to_owned();
+        let is_variant = words[0].ends_with('*');
+        let job = side_job(words[1], words[2]);
+        (name, SideJob { is_variant, ..job })
+    };
+    Side::of_jobs(jobs.split(", ").map(job).collect())
 }
 
 fn compared(a: &Side, b: &Side) -> Comparison {
     compare(a, b, &BTreeMap::new())
 }
 
-const YES: Option<bool> = Some(true);
-const NO: Option<bool> = Some(false);
+fn renamed(from: &str, to: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(from.to_owned(), to.to_owned())])
+}
 
 #[test]
 fn variants_are_no_further_pairs_of_their_control() {
-    let variant = |outcomes: &[Option<bool>]| SideJob {
-        is_variant: true,
-        ..side_job("reach", outcomes)
-    };
-    let [control, dark] = [side_job("reach", &[YES, NO]), variant(&[NO, NO])];
-    let both = side(&[("x", control), ("x_dark", dark.clone())]);
+    let both = side("x reach 10, x_dark* reach 00");
     let found = compared(&both, &both);
     assert_eq!((found.overall.pairs, found.per_task["reach"].pairs), (2, 2));
-    assert_eq!(
-        (found.overall.rate_a, found.per_job["x_dark"].pairs),
-        (Some(0.5), 2)
-    );
-    let alone = side(&[("x_dark", dark)]);
+    assert_eq!(found.overall.rate_a, Some(0.5));
+    assert_eq!(found.per_job["x_dark"].pairs, 2);
+    let alone = side("x_dark* reach 00");
     assert_eq!(compared(&alone, &alone).overall.pairs, 2);
 }
 
 #[test]
 fn pairs_are_counted_by_task_and_over_all() {
-    let a = side(&[
-        ("x", side_job("reach", &[YES, YES, NO, NO])),
-        ("y", side_job("push", &[YES, NO])),
-    ]);
-    let b = side(&[
-        ("x", side_job("reach", &[YES, NO, YES, NO])),
-        ("y", side_job("push", &[YES, YES])),
-    ]);
-    let found = compared(&a, &b);
-    assert_eq!(
-        found.overall.counts,
-        PairCounts {
-            both: 2,
-            only_a: 1,
-            only_b: 2,
-            neither: 1
-        }
+    let found = compared(
+        &side("x reach 1100, y push 10"),
+        &side("x reach 1010, y push 11"),
     );
-    assert_eq!(
-        (found.overall.pairs, found.overall.difference),
-        (6, Some(1.0 / 6.0))
-    );
-    assert_eq!(
-        (found.per_task["push"].rate_a, found.per_task["push"].rate_b),
-        (Some(0.5), Some(1.0))
-    );
+    let counts = crate::stats::simulated::pairs([2, 1, 2, 1]);
+    assert_eq!(found.overall.counts, counts);
+    assert_eq!(found.overall.pairs, 6);
+    assert_eq!(found.overall.difference, Some(1.0 / 6.0));
+    let push = &found.per_task["push"];
+    assert_eq!((push.rate_a, push.rate_b), (Some(0.5), Some(1.0)));
     assert_eq!(found.per_task["reach"].mcnemar.unwrap().p, 1.0);
     assert_eq!(found.overall.returns.unwrap().mean, 1.0 / 6.0);
-    assert_eq!(
-        (&found.unpaired, found.warnings.len()),
-        (&Unpaired::default(), 0)
-    );
+    assert_eq!(found.unpaired, Unpaired::default());
+    assert_eq!(found.warnings.len(), 0);
 }
 
 #[test]
 fn largest_rewards_are_compared_where_both_have_one() {
     let of = |rewards: [Option<f64>; 3]| {
-        let mut job = side_job("pusht", &[YES, NO, NO]);
-        job.episodes
-            .iter_mut()
-            .zip(rewards)
-            .for_each(|(outcome, most)| outcome.max_reward = most);
-        side(&[("x", job)])
+        let mut job = side_job("pusht", "100");
+        for (outcome, most) in job.episodes.iter_mut().zip(rewards) {
+            outcome.max_reward = most;
+        }
+        of_jobs([("x", job)])
     };
-    let found = compared(
-        &of([Some(1.0), Some(0.5), Some(0.5)]),
-        &of([Some(1.0), Some(1.0), None]),
-    );
+    let [low, high] = [Some(0.5), Some(1.0)];
+    let found = compared(&of([high, low, low]), &of([high, high, None]));
     assert_eq!(found.overall.max_rewards.unwrap().mean, 0.25);
     let none = of([None; 3]);
     assert_eq!(compared(&none, &none).overall.max_rewards, None);
@@ -122,15 +108,10 @@ fn largest_rewards_are_compared_where_both_have_one() {
 
 #[test]
 fn what_is_no_pair_is_counted_and_not_mixed_in() {
-    let mut other_seed = side_job("reach", &[YES, YES, YES, None, YES]);
-    other_seed.episodes[1].seed = 99;
-    other_seed.episodes.remove(0);
-    let a = side(&[
-        ("x", side_job("reach", &[YES, YES, None, YES])),
-        ("only", side_job("reach", &[YES])),
-    ]);
-    let b = side(&[("x", other_seed), ("new", side_job("reach", &[YES]))]);
-    let found = compared(&a, &b);
+    let found = compared(
+        &side("x reach 11x1, only reach 1"),
+        &side("x reach -s1x1, new reach 1"),
+    );
     let unpaired = Unpaired {
         jobs_of_a: vec!["only".to_owned()],
         jobs_of_b: vec!["new".to_owned()],
@@ -141,46 +122,26 @@ fn what_is_no_pair_is_counted_and_not_mixed_in() {
         errors_of_b: 1,
     };
     assert_eq!((found.overall.pairs, found.unpaired), (0, unpaired));
-    assert_eq!(
-        (found.overall.difference, found.overall.mcnemar),
-        (None, None)
-    );
+    assert_eq!(found.overall.difference, None);
+    assert_eq!(found.overall.mcnemar, None);
 }
 
 #[test]
 fn jobs_of_other_names_are_paired_where_it_is_said() {
-    let a = side(&[
-        ("reach", side_job("reach", &[YES])),
-        ("push", side_job("push", &[YES])),
-    ]);
-    let b = side(&[
-        ("reach_random", side_job("reach", &[NO])),
-        ("push", side_job("push", &[YES])),
-    ]);
-    let renamed = BTreeMap::from([("reach".to_owned(), "reach_random".to_owned())]);
-    let found = compare(&a, &b, &renamed);
-    assert_eq!(
-        (found.overall.pairs, found.unpaired),
-        (2, Unpaired::default())
-    );
+    let a = side("reach reach 1, push push 1");
+    let b = side("reach_random reach 0, push push 1");
+    let found = compare(&a, &b, &renamed("reach", "reach_random"));
+    assert_eq!(found.overall.pairs, 2);
+    assert_eq!(found.unpaired, Unpaired::default());
 }
 
 #[test]
 fn a_job_that_is_the_partner_of_another_is_not_paired_with_its_namesake() {
-    let both = || {
-        [
-            ("old", side_job("reach", &[YES])),
-            ("new", side_job("reach", &[NO])),
-            ("x", side_job("push", &[NO])),
-        ]
-    };
-    let renamed = BTreeMap::from([("old".to_owned(), "new".to_owned())]);
-    let found = compare(&side(&both()), &side(&both()), &renamed);
+    let both = side("old reach 1, new reach 0, x push 0");
+    let found = compare(&both, &both, &renamed("old", "new"));
     assert_eq!(found.per_job.keys().collect::<Vec<_>>(), ["old", "x"]);
-    assert_eq!(
-        (found.unpaired.jobs_of_a, found.unpaired.jobs_of_b),
-        (vec!["new".to_owned()], vec!["old".to_owned()])
-    );
+    assert_eq!(found.unpaired.jobs_of_a, ["new"]);
+    assert_eq!(found.unpaired.jobs_of_b, ["old"]);
 }
 
 #[test]
@@ -191,23 +152,19 @@ fn what_differs_beside_the_policy_is_told() {
             ("device".to_owned(), json!(device)),
         ]
         .into(),
-        ..side_job(task, &[YES])
+        ..side_job(task, "1")
     };
-    let a = side(&[
+    let a = of_jobs([
         ("x", with(16, "cuda:0", "reach")),
         ("y", with(16, "cuda:0", "reach")),
     ]);
-    let b = side(&[
+    let b = of_jobs([
         ("x", with(8, "cuda:1", "reach")),
         ("y", with(8, "cuda:1", "push")),
     ]);
-    assert_eq!(
-        compared(&a, &b).warnings,
-        [
-            "arena_env_args.environment is \"reach\" in A and \"push\" in B (y)",
-            "chunk_length is 16 in A and 8 in B (2 jobs x, y)"
-        ]
-    );
+    let task = "arena_env_args.environment is \"reach\" in A and \"push\" in B (y)";
+    let chunk = "chunk_length is 16 in A and 8 in B (2 jobs x, y)";
+    assert_eq!(compared(&a, &b).warnings, [task, chunk]);
 }
 
 proptest! {
@@ -218,7 +175,7 @@ proptest! {
     ) {
         let of = |found: &BTreeMap<u64, (u64, Option<bool>)>| {
             let episodes = found.iter().map(|(number, (seed, solved))| EpisodeResult { seed: *seed, ..outcome(*number, *solved) });
-            side(&[("x", SideJob { episodes: episodes.collect(), ..side_job("reach", &[]) })])
+            of_jobs([("x", SideJob { episodes: episodes.collect(), ..side_job("reach", "") })])
         };
         let found = compared(&of(&ours), &of(&theirs));
         let Unpaired { episodes_of_a, episodes_of_b, other_seed, errors_of_a, errors_of_b, .. } = found.unpaired;

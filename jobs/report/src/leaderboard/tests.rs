@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::certificate::sample::{ChosenEpisode, choose};
 use crate::certificate::tests::{entry, of};
 use crate::certificate::{Certificate, RepeatedEpisode, Sample, canonical};
 
@@ -59,25 +60,15 @@ fn policies_on_the_same_tasks_are_ranked_as_far_as_the_episodes_tell() {
     let [group] = &board.groups[..] else {
         panic!("{:?}", board.groups)
     };
-    let rows: Vec<_> = group
-        .rows
-        .iter()
-        .map(|row| {
-            (
-                row.policy.as_deref().unwrap(),
-                row.rank,
-                row.rates.successes,
-            )
-        })
-        .collect();
-    assert_eq!(
-        rows,
-        [
-            ("c.pt", [1, 1], 55),
-            ("b.pt", [2, 3], 22),
-            ("a.pt", [2, 3], 20)
-        ]
-    );
+    let of = |row: &BoardRow| (row.policy.clone().unwrap(), row.rank, row.rates.successes);
+    let rows: Vec<_> = group.rows.iter().map(of).collect();
+    let wanted = [
+        ("c.pt", [1, 1], 55),
+        ("b.pt", [2, 3], 22),
+        ("a.pt", [2, 3], 20),
+    ];
+    let expected = wanted.map(|(policy, rank, solved)| (policy.to_owned(), rank, solved));
+    assert_eq!(rows, expected);
     assert!(group.is_paired && board.refused.is_empty());
     assert_eq!(group.environments, ["reach"]);
 }
@@ -95,12 +86,8 @@ fn other_tasks_are_another_group_even_under_the_name_of_one_suite() {
         unsigned("b.json", suite(&certificate("b", 20), json!(500))),
     ]);
     assert_eq!(board.groups.len(), 2);
-    assert!(
-        board
-            .groups
-            .iter()
-            .all(|group| group.rows[0].rank == [1, 1])
-    );
+    let is_first = |group: &BoardGroup| group.rows[0].rank == [1, 1];
+    assert!(board.groups.iter().all(is_first));
 }
 
 #[test]
@@ -124,11 +111,8 @@ fn a_certificate_that_fails_is_listed_with_the_reason() {
     });
     let mut wrong = edited(&good, |contents| contents["run"]["id"] = json!("other"));
     wrong.contents.jobs[0].rates.successes = 60;
-    let unsound = Entry::new(
-        "s.json".to_owned(),
-        certificate("s", 1),
-        Err("it is forged".to_owned()),
-    );
+    let forged = Err("it is forged".to_owned());
+    let unsound = Entry::new("s.json".to_owned(), certificate("s", 1), forged);
     let board = board(vec![
         unsigned("good.json", good.clone()),
         unsigned("partial.json", partial),
@@ -137,9 +121,8 @@ fn a_certificate_that_fails_is_listed_with_the_reason() {
         Entry::refused("none.json".to_owned(), "it is not JSON".to_owned()),
         unsound,
     ]);
-    let told: Vec<_> = board
-        .refused
-        .iter()
+    let refused = board.refused.iter();
+    let told: Vec<_> = refused
         .map(|one| format!("{}: {}", one.file, one.reason))
         .collect();
     assert_eq!(
@@ -155,25 +138,22 @@ fn a_certificate_that_fails_is_listed_with_the_reason() {
     assert_eq!(board.groups[0].rows.len(), 1);
     let page = render(&board);
     assert!(page.contains("it is the certificate of an incomplete run"));
-    assert!(
-        page.contains(LIMITS[0]),
-        "what is not proven is on the page"
-    );
+    assert!(page.contains(LIMITS[0]), "what is not proven");
 }
 
 #[test]
 fn what_was_checked_stands_beside_each_row() {
     let mut again = certificate("a", 20);
-    let chosen = crate::certificate::sample::choose(&again.contents, 3, &again.sha256);
-    let episodes = chosen.iter().enumerate().map(|(nth, one)| RepeatedEpisode {
-        job: one.job.clone(),
-        episode: one.episode,
-        again: again
-            .episode(&one.job, one.episode)
-            .copied()
-            .filter(|_| nth > 0),
-    });
-    let episodes = episodes.collect();
+    let chosen = choose(&again.contents, 3, &again.sha256);
+    let repeated = |(nth, one): (usize, &ChosenEpisode)| {
+        let result = again.episode(&one.job, one.episode).copied();
+        RepeatedEpisode {
+            job: one.job.clone(),
+            episode: one.episode,
+            again: result.filter(|_| nth > 0),
+        }
+    };
+    let episodes = chosen.iter().enumerate().map(repeated).collect();
     again.sample = Some(Sample {
         ranks: 2,
         environments: 2,
@@ -184,19 +164,18 @@ fn what_was_checked_stands_beside_each_row() {
         key: "ED25519 key SHA256:abc".to_owned(),
         name: Some("alice@lab".to_owned()),
     };
-    let board = board(vec![Entry::new(
-        "x.json".to_owned(),
-        again,
-        Ok(Some(signed)),
-    )]);
+    let entry = Entry::new("x.json".to_owned(), again, Ok(Some(signed)));
+    let board = board(vec![entry]);
     assert_eq!(board.groups[0].rows[0].sample, Some([2, 3]));
     let page = render(&board);
-    assert!(
-        page.contains("alice@lab") && page.contains("2 of 3 the same"),
-        "{page}"
-    );
-    assert!(page.contains(r#"data-signed="by a known key""#));
-    assert!(page.contains(r#"href="./x.json""#));
+    for part in [
+        "alice@lab",
+        "2 of 3 the same",
+        r#"data-signed="by a known key""#,
+        r#"href="./x.json""#,
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[test]
@@ -219,9 +198,9 @@ fn whatever_strangers_write_is_text() {
         Entry::refused(EVIL.to_owned(), EVIL.to_owned()),
     ]);
     assert_eq!(board.groups.len(), 1, "{:?}", board.refused);
-    (board.groups[0].suite, board.groups[0].protocol) =
-        (Some(EVIL.to_owned()), Some(EVIL.to_owned()));
-    board.groups[0].rows[0].sha256 = EVIL.to_owned();
+    let group = &mut board.groups[0];
+    (group.suite, group.protocol) = (Some(EVIL.to_owned()), Some(EVIL.to_owned()));
+    group.rows[0].sha256 = EVIL.to_owned();
     let page = render(&board);
     assert_eq!(page.matches("<script").count(), 1, "the page's own");
     assert!(!page.contains("<img") && !page.contains("\"'>"));

@@ -3,35 +3,21 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime};
 
+use jobs::episode::Episode;
 use jobs::job::{JobIndex, Status};
-use jobs::journal::{EpisodeStart, JobStart, Journal, Line, RankEnd, RankStart};
+use jobs::journal::{Journal, Line, RankStart};
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
 use crate::HowEnded;
+use crate::tests::lines::{self, at, began, rank_end};
 
 pub(crate) const LAUNCH: &str = "0a1b";
 
-fn at(second: u64) -> String {
-    format!("2026-11-21T10:{:02}:{:02}.000Z", second / 60, second % 60)
-}
-
 fn plan() -> RunPlan {
-    let job = |name: &str, episodes: u64| {
-        json!({"name": name, "arena_env_args": {"environment": "reach"},
-               "policy_type": "scripted", "num_episodes": episodes})
-    };
-    RunPlan {
-        schema: "rrun/plan/1".to_owned(),
-        jobs_file: "jobs.json".to_owned(),
-        seed: 42,
-        world_size: 2,
-        jobs: jobs::file::parse(&json!({"jobs": [job("a", 6), job("b", 4)]})).unwrap(),
-        ..RunPlan::default()
-    }
+    lines::plan([lines::job("a", 6), lines::job("b", 4)])
 }
 
 /// A run folder with a plan.
@@ -53,41 +39,25 @@ impl Run {
     /// A run of two ranks of other machines, of which one has broken an episode.
     pub(crate) fn busy() -> Self {
         let run = Self::new();
-        let start = |rank: usize| {
-            Line::Rank(Box::new(RankStart {
-                rank,
-                world_size: 2,
-                host: format!("node{rank}"),
-                device: "cpu".to_owned(),
-                started: at(1),
-                ..RankStart::default()
-            }))
+        let start = |rank| Line::Rank(Box::new(lines::rank_start(rank, 0, 1)));
+        let lost = lines::broken(lines::episode(0, 2, false), "lost\u{1b} 2\nmore");
+        let lost = Episode {
+            ended: at(20),
+            ..lost
         };
-        let broken = ended(0, 2, 20, None);
-        let Line::Episode(mut broken) = broken else {
-            unreachable!("it is an episode")
-        };
-        broken.error = Some("lost\u{1b} 2\nmore".to_owned());
-        run.append(
-            0,
-            &text(&[
-                start(0),
-                job_start(0, 2),
-                began(0, 0, 0, 3),
-                began(0, 1, 1, 3),
-            ]),
-        );
-        run.append(
-            0,
-            &text(&[ended(0, 0, 8, Some(true)), ended(0, 1, 9, Some(false))]),
-        );
-        run.append(0, &text(&[Line::Episode(broken), began(0, 3, 0, 20)]));
-        run.append(
-            1,
-            &text(&[start(1), job_start(1, 3), ended(1, 0, 10, Some(true))]),
-        );
-        run.append(1, &text(&[ended(1, 1, 12, Some(true))]));
+        run.write(0, &[start(0), job_start(0, 2), began(0, 0, 0, 3)]);
+        run.write(0, &[began(0, 1, 1, 3)]);
+        run.write(0, &[ended(0, 0, 8, Some(true))]);
+        run.write(0, &[ended(0, 1, 9, Some(false))]);
+        run.write(0, &[lost.into(), began(0, 3, 0, 20)]);
+        run.write(1, &[start(1), job_start(1, 3), ended(1, 0, 10, Some(true))]);
+        run.write(1, &[ended(1, 1, 12, Some(true))]);
         run
+    }
+
+    /// Appends lines of the launch.
+    fn write(&self, rank: usize, lines: &[Line]) {
+        self.append(rank, &text_of(LAUNCH, lines));
     }
 
     fn write_plan(&self, plan: &RunPlan) {
@@ -145,54 +115,23 @@ fn text_of(launch: &str, lines: &[Line]) -> Vec<u8> {
 
 fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
     Line::Rank(Box::new(RankStart {
-        rank,
-        restart,
-        world_size: 2,
         host: jobs::host::name(),
-        device: "cpu".to_owned(),
-        started: at(second),
-        ..RankStart::default()
+        ..lines::rank_start(rank, restart, second)
     }))
 }
 
 fn job_start(job: usize, second: u64) -> Line {
-    Line::JobStart(JobStart {
-        job_index: JobIndex(job),
-        rank: job,
-        started: at(second),
-        ..JobStart::default()
-    })
-}
-
-fn began(job: usize, episode: u64, env: usize, second: u64) -> Line {
-    Line::EpisodeStart(EpisodeStart {
-        job_index: JobIndex(job),
-        episode,
-        rank: job,
-        env,
-        started: at(second),
-        ..EpisodeStart::default()
-    })
+    Line::JobStart(lines::job_start(job, job, second))
 }
 
 fn ended(job: usize, episode: u64, second: u64, outcome: Option<bool>) -> Line {
     let metrics = [("steps".to_owned(), second as f64)];
-    Line::from(jobs::episode::Episode {
-        rank: job,
+    Line::from(Episode {
         success: outcome,
         error: outcome.is_none().then(|| format!("lost {episode}")),
         ended: at(second),
         metrics: metrics.into_iter().collect(),
-        ..jobs::samples::episode(job, ["a", "b"][job], episode)
-    })
-}
-
-fn rank_end(rank: usize, second: u64) -> Line {
-    Line::RankEnd(RankEnd {
-        rank,
-        wall_s: 9.0,
-        ended: at(second),
-        ..RankEnd::default()
+        ..lines::episode(job, episode, true)
     })
 }
 
@@ -249,9 +188,7 @@ proptest! {
             let end = written[rank].saturating_add(bytes).min(whole[rank].len());
             run.append(rank, &whole[rank][written[rank]..end]);
             written[rank] = end;
-            live.refresh(now()).unwrap();
-            let found = live.report(later()).unwrap();
-            prop_assert_eq!(found, at_once(&run.folder));
+            prop_assert_eq!(looked(&mut live), at_once(&run.folder));
         }
         prop_assert_eq!(live.report(later()).unwrap().overall.episodes, 10);
     }
@@ -277,7 +214,7 @@ fn a_journal_that_is_replaced_and_a_plan_that_changes_are_read_from_the_start() 
     let run = Run::new();
     run.append(0, &of_rank_0());
     let mut live = run.watched();
-    live.refresh(now()).unwrap();
+    looked(&mut live);
     std::fs::remove_file(run.folder.journal(0)).unwrap();
     run.append(1, &of_rank_1());
     assert!(live.refresh(now()).unwrap());
@@ -293,87 +230,55 @@ fn a_journal_that_is_replaced_and_a_plan_that_changes_are_read_from_the_start() 
 #[test]
 fn a_rank_that_runs_is_alive_until_now_and_one_that_died_is_not() {
     let run = Run::new();
-    let lines = text(&[
-        rank_start(0, 0, 1),
-        job_start(0, 2),
-        ended(0, 0, 9, Some(true)),
-    ]);
-    run.append(0, &lines);
+    run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
+    run.write(0, &[ended(0, 0, 9, Some(true))]);
     let mut live = run.watched();
-    live.refresh(now()).unwrap();
+    looked(&mut live);
     let of = |live: &mut LiveRun| live.report(later()).unwrap().per_rank[0].lives[0].clone();
     let life = of(&mut live);
     assert_eq!((life.end, life.ended), (HowEnded::Died, at(9)));
     let _writer = Journal::open(&run.folder.journal(0)).unwrap();
     live.refresh(now()).unwrap();
     let life = of(&mut live);
-    assert_eq!(
-        (life.end, life.ended),
-        (HowEnded::Running, rfc3339(later()))
-    );
+    assert_eq!(life.end, HowEnded::Running);
+    assert_eq!(life.ended, rfc3339(later()));
     assert!(live.is_under_way());
 }
 
 #[test]
 fn the_activity_is_that_of_the_last_lines() {
     let run = Run::new();
-    run.append(
-        0,
-        &text(&[
-            rank_start(0, 0, 1),
-            job_start(0, 2),
-            began(0, 0, 0, 3),
-            began(0, 1, 1, 3),
-        ]),
-    );
+    run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
+    run.write(0, &[began(0, 0, 0, 3), began(0, 1, 1, 3)]);
     let mut live = run.watched();
-    live.refresh(now()).unwrap();
+    looked(&mut live);
     let seen = |live: &LiveRun| {
         let rank = live.activity().rank(0).unwrap();
-        let envs = rank.envs.values();
-        let envs: Vec<_> = envs
-            .map(|env| (env.episode, env.is_running, env.ended, env.solved))
-            .collect();
-        (rank.job, envs)
+        let of = |env: &EnvActivity| (env.episode, env.is_running, env.ended, env.solved);
+        (rank.job, rank.envs.values().map(of).collect::<Vec<_>>())
     };
     let job = Some(JobIndex(0));
     assert_eq!(seen(&live), (job, vec![(0, true, 0, 0), (1, true, 0, 0)]));
     // The environment runs its next episode before the line of the last one is written.
-    run.append(
-        0,
-        &text(&[
-            began(0, 2, 0, 5),
-            ended(0, 0, 6, Some(true)),
-            ended(0, 1, 6, Some(false)),
-        ]),
-    );
+    run.write(0, &[began(0, 2, 0, 5), ended(0, 0, 6, Some(true))]);
+    run.write(0, &[ended(0, 1, 6, Some(false))]);
     live.refresh(now()).unwrap();
     assert_eq!(seen(&live), (job, vec![(2, true, 1, 1), (1, false, 1, 0)]));
-    run.append(0, &text(&[rank_end(0, 9)]));
+    run.write(0, &[rank_end(0, 9)]);
     live.refresh(now()).unwrap();
-    assert_eq!(
-        seen(&live),
-        (None, vec![(2, false, 1, 1), (1, false, 1, 0)])
-    );
+    let found = seen(&live);
+    assert_eq!(found, (None, vec![(2, false, 1, 1), (1, false, 1, 0)]));
     assert!(live.activity().rank(0).unwrap().is_over);
 }
 
 #[test]
 fn the_ranks_are_those_of_the_latest_launch_in_whatever_order_journals_are_read() {
     let run = Run::new();
-    let start = |rank, launch: &str, second| {
-        let mut line = serde_json::to_vec(&rank_start(rank, 0, second)).unwrap();
-        let stamp = jobs::journal::Stamp {
-            launch: Some(launch.to_owned()),
-            ..Default::default()
-        };
-        stamp.seal(&mut line);
-        [line, b"\n".to_vec()].concat()
-    };
+    let start = |rank, launch: &str, second| text_of(launch, &[rank_start(rank, 0, second)]);
     run.append(0, &[start(0, "first", 1), start(0, "second", 50)].concat());
     run.append(1, &start(1, "first", 2));
     let mut live = run.watched();
-    live.refresh(now()).unwrap();
+    looked(&mut live);
     let ranks: Vec<_> = live.activity().ranks().map(|(rank, _)| rank).collect();
     assert_eq!((ranks, live.activity().launch()), (vec![0], Some("second")));
 }
@@ -388,6 +293,12 @@ pub(crate) fn ask(run: &Run, launch: &str, stop: bool, skip: &[usize]) {
     commands.write(&run.folder).unwrap();
 }
 
+/// Returns the report after another look at the run.
+fn looked(live: &mut LiveRun) -> Report {
+    live.refresh(now()).unwrap();
+    live.report(later()).unwrap()
+}
+
 fn statuses(report: &Report) -> Vec<Status> {
     report.per_job.iter().map(|job| job.status).collect()
 }
@@ -396,7 +307,7 @@ fn statuses(report: &Report) -> Vec<Status> {
 fn a_job_that_is_skipped_says_so_until_another_launch_goes_on() {
     let run = Run::busy();
     let mut live = run.watched();
-    live.refresh(now()).unwrap();
+    looked(&mut live);
     assert!(!live.refresh(now()).unwrap(), "nothing has changed");
     ask(&run, LAUNCH, false, &[0]);
     assert!(live.refresh(now()).unwrap(), "there is a command");
@@ -404,30 +315,24 @@ fn a_job_that_is_skipped_says_so_until_another_launch_goes_on() {
     assert_eq!(statuses(&report), [Status::Skipped, Status::Interrupted]);
     assert_eq!(report.run.stopped, None);
     let text = crate::tables::conclusion(&report);
-    assert!(
-        text.contains("\na: skipped, 3 episodes did not run\n2 episodes missing: b 2, b 3"),
-        "{text}"
-    );
+    let skipped = "\na: skipped, 3 episodes did not run\n2 episodes missing: b 2, b 3";
+    assert!(text.contains(skipped), "{text}");
     // A launch that was not told to skip the job runs it.
-    let mut next = text_of("0b2c", &[rank_start(0, 0, 60)]);
-    next.extend(text_of("0b2c", &[job_start(0, 61)]));
-    run.append(0, &next);
-    live.refresh(now()).unwrap();
-    let report = live.report(later()).unwrap();
-    assert_eq!(
-        statuses(&report),
-        [Status::Interrupted, Status::Interrupted]
+    run.append(
+        0,
+        &text_of("0b2c", &[rank_start(0, 0, 60), job_start(0, 61)]),
     );
+    let report = looked(&mut live);
+    assert_eq!(statuses(&report), [Status::Interrupted; 2]);
 }
 
 #[test]
 fn an_unfinished_job_runs_only_as_long_as_the_run_does() {
     let run = Run::new();
-    run.append(0, &text(&[rank_start(0, 0, 1), job_start(0, 2)]));
+    run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
     let mut live = run.watched();
     let writer = Journal::open(&run.folder.journal(0)).unwrap();
-    live.refresh(now()).unwrap();
-    let report = live.report(later()).unwrap();
+    let report = looked(&mut live);
     assert_eq!(statuses(&report), [Status::Running, Status::Pending]);
     drop(writer);
     assert!(live.refresh(now()).unwrap(), "the run has ended");
@@ -438,18 +343,16 @@ fn an_unfinished_job_runs_only_as_long_as_the_run_does() {
 #[test]
 fn a_run_that_was_stopped_on_its_page_says_so_and_lacks_only_that() {
     let run = Run::new();
-    run.append(0, &text(&[rank_start(0, 0, 1), job_start(0, 2)]));
-    run.append(0, &text(&[ended(0, 0, 9, Some(true)), rank_end(0, 10)]));
+    run.write(0, &[rank_start(0, 0, 1), job_start(0, 2)]);
+    run.write(0, &[ended(0, 0, 9, Some(true)), rank_end(0, 10)]);
     assert!(!at_once(&run.folder).lacks_only_what_was_asked());
     ask(&run, LAUNCH, true, &[]);
     let report = at_once(&run.folder);
     assert_eq!(report.run.stopped.as_deref(), Some("stopped on its page"));
     assert!(report.lacks_only_what_was_asked() && !report.complete());
     let text = crate::tables::conclusion(&report);
-    assert!(
-        text.contains("\nthe run was stopped on its page\n"),
-        "{text}"
-    );
+    let stopped = "\nthe run was stopped on its page\n";
+    assert!(text.contains(stopped), "{text}");
     ask(&run, "0b2c", true, &[]);
     let report = at_once(&run.folder);
     assert_eq!(report.run.stopped, None, "that was another launch");
@@ -460,15 +363,12 @@ fn a_run_that_has_what_was_skipped_and_no_more_to_do_lacks_only_that() {
     let run = Run::new();
     let mut lines = vec![rank_start(0, 0, 1), job_start(0, 2)];
     lines.extend((0..6).map(|episode| ended(0, episode, 9, Some(true))));
-    run.append(0, &text(&lines));
+    run.write(0, &lines);
     ask(&run, LAUNCH, false, &[1]);
     assert!(at_once(&run.folder).lacks_only_what_was_asked());
     ask(&run, LAUNCH, false, &[0]);
     let report = at_once(&run.folder);
-    assert_eq!(
-        statuses(&report),
-        [Status::Completed, Status::Pending],
-        "it was too late"
-    );
+    let late = [Status::Completed, Status::Pending];
+    assert_eq!(statuses(&report), late, "it was too late");
     assert!(!report.lacks_only_what_was_asked(), "nobody has skipped b");
 }

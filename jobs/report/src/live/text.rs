@@ -237,6 +237,11 @@ mod tests {
     use super::*;
     use crate::live::tests::{LAUNCH, Run, ask, later, now};
 
+    const LARGE: TextSize = TextSize {
+        columns: 100,
+        rows: 40,
+    };
+
     fn text(size: TextSize) -> String {
         text_of(&Run::busy(), "/runs/jobs", size)
     }
@@ -261,49 +266,20 @@ mod tests {
 
     #[test]
     fn a_frame_tells_how_far_the_run_is_and_what_everybody_does() {
-        let size = TextSize {
-            columns: 100,
-            rows: 40,
-        };
-        assert_eq!(
-            text(size),
-            "\
-jobs  under way for 29.0 s, 2 ranks
-[###############---------------] 50 %  5 of 10 episodes, 10.9 episodes/min, about 27.5 s left
-3 solved, 1 not solved, 1 broke: 60.0 % (23.1 to 88.2 %)
-
-rank  host   device  now   episodes    busy
-0     node0  cpu     died         3  94.7 %
-1     node1  cpu     died         2  81.8 %
-
-job  policy    status     done  solved  95 % interval
-a    scripted  running  3 of 6  33.3 %  6.1 to 79.2 %
-b    scripted  running  2 of 4   100 %  34.2 to 100.0 %
-
-1 × lost\\u{1b} 2
-"
-        );
+        insta::assert_snapshot!(text(LARGE));
     }
 
     #[test]
     fn two_runs_of_one_jobs_file_have_two_names() {
-        let size = TextSize {
-            columns: 100,
-            rows: 40,
-        };
-        let text = text_of(&Run::busy(), "/runs/tonight", size);
+        let text = text_of(&Run::busy(), "/runs/tonight", LARGE);
         assert!(text.starts_with("jobs (tonight)  under way for "), "{text}");
     }
 
     #[test]
     fn nobody_waits_for_the_episodes_of_a_job_that_is_skipped() {
-        let size = TextSize {
-            columns: 100,
-            rows: 40,
-        };
         let run = Run::busy();
         ask(&run, LAUNCH, false, &[0]);
-        let text = text_of(&run, "/runs/jobs", size);
+        let text = text_of(&run, "/runs/jobs", LARGE);
         // Two of b at 10.9 a minute.
         assert!(text.contains("about 11.0 s left\n"), "{text}");
         assert!(text.contains("a    scripted  skipped  3 of 6"), "{text}");

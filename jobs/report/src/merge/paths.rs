@@ -63,14 +63,11 @@ mod tests {
     #[test]
     fn a_way_leads_up_and_down() {
         let way = |from: &str, to: &str| from_to(Path::new(from), Path::new(to));
-        assert_eq!(
-            way("/a/merged", "/a/worker_0/reach/x.mp4"),
-            "../worker_0/reach/x.mp4"
-        );
-        assert_eq!(
-            (way("/a", "/a/b"), way("/a/b", "/a"), way("/a", "/a")),
-            ("b".to_owned(), "..".to_owned(), ".".to_owned())
-        );
+        let found = way("/a/merged", "/a/worker_0/reach/x.mp4");
+        assert_eq!(found, "../worker_0/reach/x.mp4");
+        assert_eq!(way("/a", "/a/b"), "b".to_owned());
+        assert_eq!(way("/a/b", "/a"), "..".to_owned());
+        assert_eq!(way("/a", "/a"), ".".to_owned());
     }
 
     #[test]
@@ -79,10 +76,8 @@ mod tests {
         let real = dir.path().canonicalize().unwrap();
         std::fs::create_dir(real.join("there")).unwrap();
         std::os::unix::fs::symlink(real.join("there"), real.join("link")).unwrap();
-        assert_eq!(
-            resolved(&real.join("link/x/../y")).unwrap(),
-            real.join("there/y")
-        );
+        let found = resolved(&real.join("link/x/../y")).unwrap();
+        assert_eq!(found, real.join("there/y"));
     }
 
     proptest! {

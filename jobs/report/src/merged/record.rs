@@ -282,24 +282,3 @@ impl InternedNames {
         self.texts.iter().map(|text| &**text)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_episode_takes_80_bytes() {
-        assert_eq!(size_of::<EpisodeRecord>(), 80);
-    }
-
-    #[test]
-    fn a_name_has_one_number() {
-        let mut names = InternedNames::default();
-        let numbers = ["a", "b", "a"].map(|text| names.number(text));
-        assert_eq!(
-            (numbers[0], numbers.map(Name::index)),
-            (numbers[2], [0, 1, 0])
-        );
-        assert_eq!(names.text(numbers[1]), "b");
-    }
-}

@@ -73,10 +73,8 @@ mod tests {
         let span = |from, to| [at(from), at(to)];
         let union = union(vec![span(20, 30), span(0, 5), span(3, 9), span(9, 10)]);
         assert_eq!(union, [span(0, 10), span(20, 30)]);
-        assert_eq!(
-            [(10, 12), (11, 19), (11, 20), (31, 40)]
-                .map(|(from, to)| meets(&union, span(from, to))),
-            [true, false, true, false]
-        );
+        let spans = [(10, 12), (11, 19), (11, 20), (31, 40)];
+        let found = spans.map(|(from, to)| meets(&union, span(from, to)));
+        assert_eq!(found, [true, false, true, false]);
     }
 }

@@ -158,62 +158,49 @@ mod tests {
     fn a_bar_stands_where_its_numbers_are() {
         // The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
         let text = bar(&tally(81, 263, 0)).into_string();
-        assert!(
-            text.contains(r#"<rect class="all" x="0" y="5" width="30.80%" height="12">"#),
-            "{text}"
-        );
-        assert!(
-            text.contains(r#"<line class="interval" x1="25.53%" x2="36.62%" y1="11" y2="11">"#),
-            "{text}"
-        );
+        for part in [
+            r#"<rect class="all" x="0" y="5" width="30.80%" height="12">"#,
+            r#"<line class="interval" x1="25.53%" x2="36.62%" y1="11" y2="11">"#,
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
         assert_eq!(text.matches("class=\"end\"").count(), 2);
     }
 
     #[test]
     fn an_interval_never_leaves_the_axis() {
-        let none = bar(&tally(0, 10, 0)).into_string();
-        assert!(
-            none.contains(r#"width="0.00%""#) && none.contains(r#"x1="0.00%" x2="27.75%""#),
-            "{none}"
-        );
-        let all = bar(&tally(10, 10, 0)).into_string();
-        assert!(
-            all.contains(r#"width="100.00%""#) && all.contains(r#"x1="72.25%" x2="100.00%""#),
-            "{all}"
-        );
+        for (solved, part) in [
+            (0, r#"x1="0.00%" x2="27.75%""#),
+            (10, r#"x1="72.25%" x2="100.00%""#),
+        ] {
+            let text = bar(&tally(solved, 10, 0)).into_string();
+            assert!(text.contains(part), "{text}");
+            let width = format!(r#"width="{}.00%""#, solved * 10);
+            assert!(text.contains(&width), "{text}");
+        }
     }
 
     #[test]
     fn errors_make_two_bars() {
         let text = bar(&tally(6, 8, 2)).into_string();
-        assert!(
-            text.contains(r#"class="all" x="0" y="1" width="60.00%""#),
-            "{text}"
-        );
-        assert!(
-            text.contains(r#"class="only" x="0" y="12" width="75.00%""#),
-            "{text}"
-        );
-        let text = numbers(&tally(6, 8, 2))
-            .into_string()
-            .replace(number::THIN, " ");
-        assert!(
-            text.contains("60.0 %") && text.contains("6 of 10") && text.contains("6 of 8"),
-            "{text}"
-        );
+        let numbers = numbers(&tally(6, 8, 2)).into_string();
+        let text = text + &numbers.replace(number::THIN, " ");
+        for part in [
+            r#"class="all" x="0" y="1" width="60.00%""#,
+            r#"class="only" x="0" y="12" width="75.00%""#,
+            "60.0 %",
+            "6 of 10",
+            "6 of 8",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]
-    fn nothing_run_is_no_bar() {
+    fn nothing_run_is_no_bar_and_all_broken_has_no_other_rate() {
         assert!(!bar(&tally(0, 0, 0)).into_string().contains("<rect"));
-        assert!(
-            numbers(&tally(0, 0, 0))
-                .into_string()
-                .contains("no episode")
-        );
-        assert!(
-            !bar(&tally(0, 0, 3)).into_string().contains("only"),
-            "all broken: the other rate has no denominator"
-        );
+        let text = numbers(&tally(0, 0, 0)).into_string();
+        assert!(text.contains("no episode"), "{text}");
+        assert!(!bar(&tally(0, 0, 3)).into_string().contains("only"));
     }
 }

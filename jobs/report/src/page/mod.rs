@@ -159,4 +159,4 @@ fn cut(shown: usize, all: usize, what: &str, rest: &str) -> Markup {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::base64;
+pub(crate) use tests::hash;

@@ -154,10 +154,8 @@ mod tests {
             "é",
         ]
         .map(str::to_owned);
-        assert_eq!(
-            command(&argv),
-            r"rrun eval --jobs 'my jobs.json' --x=1 'it'\''s' '' '$HOME' 'é'"
-        );
+        let wanted = r"rrun eval --jobs 'my jobs.json' --x=1 'it'\''s' '' '$HOME' 'é'";
+        assert_eq!(command(&argv), wanted);
     }
 
     #[test]

@@ -1,44 +1,21 @@
+use std::sync::LazyLock;
+
+use base64::Engine as _;
 use serde_json::json;
 
 use super::*;
 use crate::page::document::{POLICY, SCRIPT, STYLE};
 use jobs::job::{JobIndex, Status};
-use jobs::journal::Quantiles;
+use jobs::plan::RunPlan;
 
+use crate::tests::lines;
 use crate::{
-    ConfigReport, EpisodeId, FailureReport, JobReport, PolicyRates, RankReport, Rates, RunReport,
-    Unsolved,
+    Context, EpisodeId, FailureReport, JobReport, PolicyRates, RankReport, Rates, Unsolved,
 };
 
-/// Returns an empty report.
+/// Returns the report of a run of which nothing has ended.
 pub(super) fn report() -> Report {
-    Report {
-        schema: "rrun/report/1".to_owned(),
-        partial: false,
-        run: RunReport::default(),
-        config: ConfigReport::default(),
-        per_policy: vec![],
-        decision: None,
-        overall: Rates::default(),
-        controls: Rates::default(),
-        mean_task_success_rate: None,
-        per_job: vec![],
-        per_group: vec![],
-        variations: vec![],
-        per_latency: vec![],
-        per_rank: vec![],
-        missing: vec![],
-        missing_count: 0,
-        duplicates: vec![],
-        duplicates_count: 0,
-        failures: vec![],
-        failures_count: 0,
-        failures_by_reason: vec![],
-        unsolved: vec![],
-        unsolved_count: 0,
-        env_losses: vec![],
-        env_losses_count: 0,
-    }
+    Report::new(&RunPlan::default(), &[], Context::default())
 }
 
 pub(super) fn rank(rank: usize) -> RankReport {
@@ -59,53 +36,30 @@ fn rates(successes: u64, scored: u64, errors: u64) -> Rates {
     }
 }
 
+/// Returns what a report says of a completed job.
 fn job(index: usize, environment: &str, policy: &str, rates: Rates) -> JobReport {
+    static PENDING: LazyLock<JobReport> = LazyLock::new(|| {
+        let plan = lines::plan([lines::job("pending", 1)]);
+        Report::new(&plan, &[], Context::default())
+            .per_job
+            .remove(0)
+    });
+    let settings = [("dtype", json!("bfloat16")), ("seed", json!(index))];
     JobReport {
-        latency: None,
         name: format!("job_{index}"),
         index: JobIndex(index),
-        variant_of: None,
         environment: environment.to_owned(),
         policy_type: policy.to_owned(),
-        instruction: None,
-        num_envs: 4,
-        ranks: vec![0],
-        nodes: vec![],
-        devices: vec![],
         status: Status::Completed,
-        error: None,
-        attempts: 1,
-        log: None,
-        settings: [
-            ("dtype".to_owned(), json!("bfloat16")),
-            ("seed".to_owned(), json!(index)),
-        ]
-        .into(),
+        settings: settings
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
         rates,
-        metrics: [].into(),
         wall_s: 10.0,
         env_steps: 1000,
         steps_per_s: Some(100.0),
-        frames: 0,
         policy_calls: 100,
-        infer_busy_s: 3.0,
-        sim_busy_s: 8.0,
-        env_restarts: 0,
-        record_waits: 0,
-        record_wait_s: 0.0,
-        infer_ms: Quantiles::default(),
-        sim_ms: Quantiles::default(),
-        peak_rss_bytes: 1 << 28,
-        peak_vram_bytes: None,
-        peak_vram_allocated_bytes: None,
-        peak_env_bytes: None,
-        peak_env_vram_bytes: None,
-        env_vram_is_estimate: false,
-        out_of_memory: 0,
-        out_of_memory_batch: None,
-        gpu_busy: None,
-        datasets: vec![],
-        videos: vec![],
+        ..PENDING.clone()
     }
 }
 
@@ -142,49 +96,50 @@ fn every_job_with_missing_episodes_is_named_however_many_another_lacks() {
         ..of_jobs(vec![short(0, 2000), short(1, 0), short(2, 10)])
     };
     let text = text(&report);
-    assert!(
-        text.contains("2 010 episodes are missing, of job_0, job_2."),
-        "{text}"
-    );
+    let told = "2 010 episodes are missing, of job_0, job_2.";
+    assert!(text.contains(told), "{text}");
 }
 
 #[test]
 fn whatever_users_write_is_text() {
-    let mut evil = job(0, EVIL, EVIL, rates(1, 2, 0));
-    (evil.name, evil.error, evil.instruction) = (
+    let (word, some, list) = (
         EVIL.to_owned(),
         Some(EVIL.to_owned()),
-        Some(EVIL.to_owned()),
-    );
-    (evil.videos, evil.datasets, evil.log) = (
         vec![EVIL.to_owned()],
-        vec![EVIL.to_owned()],
-        Some(EVIL.to_owned()),
     );
-    evil.settings = [(EVIL.to_owned(), json!(EVIL))].into();
-    let mut other = job(1, EVIL, "p", rates(1, 2, 0));
-    other.instruction = Some("another".to_owned());
+    let evil = JobReport {
+        name: word.clone(),
+        error: some.clone(),
+        instruction: some.clone(),
+        videos: list.clone(),
+        datasets: list.clone(),
+        log: some.clone(),
+        settings: [(word.clone(), json!(EVIL))].into(),
+        ..job(0, EVIL, EVIL, rates(1, 2, 0))
+    };
+    let other = JobReport {
+        instruction: Some("another".to_owned()),
+        ..job(1, EVIL, "p", rates(1, 2, 0))
+    };
     let mut report = of_jobs(vec![evil, other]);
     report.failures = vec![FailureReport {
-        job: EVIL.to_owned(),
+        job: word.clone(),
         episode: None,
         rank: None,
-        reason: EVIL.to_owned(),
-        log: Some(EVIL.to_owned()),
+        reason: word.clone(),
+        log: some.clone(),
     }];
-    report.run.argv = vec![EVIL.to_owned()];
-    report.run.hosts = vec![EVIL.to_owned()];
-    report.run.stopped = Some(EVIL.to_owned());
-    report.run.started = Some(EVIL.to_owned());
-    report.run.versions = [(EVIL.to_owned(), vec![EVIL.to_owned()])].into();
-    report.config.jobs_file = EVIL.to_owned();
+    (report.run.argv, report.run.hosts) = (list.clone(), list.clone());
+    (report.run.stopped, report.run.started) = (some.clone(), some.clone());
+    report.run.versions = [(word.clone(), list)].into();
+    report.config.jobs_file = word.clone();
     report.per_rank = vec![RankReport {
-        host: EVIL.to_owned(),
-        device: EVIL.to_owned(),
+        host: word.clone(),
+        device: word.clone(),
         ..rank(0)
     }];
     report.unsolved = vec![Unsolved {
-        job: EVIL.to_owned(),
+        job: word,
         episode: 0,
         seed: 0,
         rank: 0,
@@ -193,52 +148,31 @@ fn whatever_users_write_is_text() {
         return_: 0.0,
         max_reward: None,
         video: None,
-        episode_video: Some(EVIL.to_owned()),
+        episode_video: some,
     }];
     let page = render(&report, &Zone::utc());
     assert_eq!(page.matches("<script>").count(), 1, "the page's own");
-    assert!(
-        !page.contains("<img") && !page.contains("\"'>"),
-        "nothing ends an attribute or begins an element"
-    );
+    let is_obeyed = page.contains("<img") || page.contains("\"'>");
+    assert!(!is_obeyed, "nothing ends an attribute or begins an element");
     assert!(page.contains("&lt;script&gt;"), "and yet it can be read");
+}
+
+/// Returns the name of a text in a content security policy.
+pub(crate) fn hash(text: &str) -> String {
+    let hash = base64::engine::general_purpose::STANDARD.encode(jobs::sha256::digest(text));
+    format!("sha256-{hash}")
 }
 
 #[test]
 fn only_the_own_style_and_script_are_allowed() {
     for (text, of) in [(STYLE, "style-src"), (SCRIPT, "script-src")] {
-        let hash = base64(&jobs::sha256::digest(text));
-        assert!(
-            POLICY.contains(&format!("{of} 'sha256-{hash}'")),
-            "POLICY needs {of} 'sha256-{hash}'"
-        );
+        let source = format!("{of} '{}'", hash(text));
+        assert!(POLICY.contains(&source), "POLICY needs {source}");
     }
     let page = render(&report(), &Zone::utc());
-    assert!(
-        page.contains(&STYLE[..200]) && page.contains(SCRIPT),
-        "neither is escaped"
-    );
+    let are_whole = page.contains(&STYLE[..200]) && page.contains(SCRIPT);
+    assert!(are_whole, "neither is escaped");
     assert!(!STYLE.contains("</") && !SCRIPT.contains("</"));
-}
-
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let group = |group: &[u8]| {
-        let bits = group
-            .iter()
-            .chain([&0, &0])
-            .take(3)
-            .fold(0, |bits, byte| bits << 8 | usize::from(*byte));
-        let digit = |at: usize| {
-            if at <= group.len() {
-                char::from(DIGITS[bits >> (18 - 6 * at) & 63])
-            } else {
-                '='
-            }
-        };
-        [0, 1, 2, 3].map(digit)
-    };
-    bytes.chunks(3).flat_map(group).collect()
 }
 
 #[test]
@@ -263,28 +197,11 @@ fn every_element_of_a_drawing_is_closed() {
     }];
     let page = text(&report);
     for name in ["svg", "rect", "line", "text", "title", "span", "div"] {
-        let opened =
-            page.matches(&format!("<{name} ")).count() + page.matches(&format!("<{name}>")).count();
-        assert_eq!(
-            opened,
-            page.matches(&format!("</{name}>")).count(),
-            "{name}"
-        );
+        let count = |element: String| page.matches(&element).count();
+        let opened = count(format!("<{name} ")) + count(format!("<{name}>"));
+        assert_eq!(opened, count(format!("</{name}>")), "{name}");
         assert!(opened > 0, "{name}");
     }
-}
-
-#[test]
-fn the_same_report_is_the_same_page() {
-    let report = of_jobs(
-        (0..50)
-            .map(|index| job(index, "reach", "gr00t", rates(1, 2, 1)))
-            .collect(),
-    );
-    assert_eq!(
-        render(&report, &Zone::utc()),
-        render(&report.clone(), &Zone::utc())
-    );
 }
 
 #[test]
@@ -309,18 +226,13 @@ fn of_several_policies_each_leads_with_its_rate_and_the_sum_says_that_it_is_one(
         page.find(words)
             .unwrap_or_else(|| panic!("{words}: {page}"))
     };
-    let [gr00t, scripted] = [
-        "<b>75.0 %</b> solved by gr00t",
-        "<b>100 %</b> solved by scripted",
-    ]
-    .map(of);
+    let gr00t = of("<b>75.0 %</b> solved by gr00t");
+    let scripted = of("<b>100 %</b> solved by scripted");
     let sum = of("All 2 policies together: <b>87.5 %</b>, 21 of 24 episodes");
     assert!(gr00t < scripted && scripted < sum);
     report.per_policy.truncate(1);
-    assert!(
-        text(&report).contains("<b>87.5 %</b> solved</p>"),
-        "one policy needs no name"
-    );
+    let has_no_name = text(&report).contains("<b>87.5 %</b> solved</p>");
+    assert!(has_no_name, "one policy needs none");
 }
 
 #[test]
@@ -340,18 +252,15 @@ fn a_mean_counts_the_jobs_that_are_in_it() {
 #[test]
 fn a_job_in_steps_that_ends_before_an_episode_is_named() {
     let page = text(&of_jobs(vec![job(0, "reach", "gr00t", Rates::default())]));
-    assert!(
-        page.contains("1 job in steps ended before its first episode did: job_0."),
-        "{page}"
-    );
+    let told = "1 job in steps ended before its first episode did: job_0.";
+    assert!(page.contains(told), "{page}");
 }
 
 #[test]
 fn an_empty_report_is_a_page() {
     let page = text(&report());
-    assert!(
-        page.contains("No episode has ended yet") && page.contains("No rank has left a journal")
-    );
+    assert!(page.contains("No episode has ended yet"));
+    assert!(page.contains("No rank has left a journal"));
 }
 
 #[test]
@@ -361,14 +270,10 @@ fn the_matrix_adds_up_jobs_of_the_same_task_and_policy() {
         job(1, "reach", "gr00t", rates(1, 10, 0)),
         job(2, "push", "scripted", rates(4, 4, 0)),
     ]));
-    assert!(
-        page.contains("<b>45.5 %</b><small>10 of 22</small>"),
-        "{page}"
-    );
-    assert!(
-        page.contains("<small class=\"bad\">2 errors</small>"),
-        "{page}"
-    );
+    let told = "<b>45.5 %</b><small>10 of 22</small>";
+    assert!(page.contains(told), "{page}");
+    let wanted = "<small class=\"bad\">2 errors</small>";
+    assert!(page.contains(wanted), "{page}");
     assert_eq!(
         page.matches("not run").count(),
         2,
@@ -386,23 +291,17 @@ fn instructions_tell_tasks_of_one_environment_apart() {
         }
     };
     let same = TaskGrid::new(&of_jobs(vec![told(0, "push"), told(1, "push")]));
-    assert_eq!(
-        (same.tasks.len(), same.tasks[0].detail.as_deref()),
-        (1, None)
-    );
-    let others = TaskGrid::new(&of_jobs(vec![
-        told(0, "push"),
-        told(1, "pull"),
-        told(2, "push"),
-    ]));
-    assert_eq!(
-        others
-            .tasks
-            .iter()
-            .map(|task| task.detail.as_deref())
-            .collect::<Vec<_>>(),
-        [Some("push"), Some("pull")]
-    );
+    let details = |grid: &TaskGrid| -> Vec<_> {
+        let tasks = grid.tasks.iter();
+        tasks
+            .map(|task| task.detail.as_deref().map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(details(&same), [None]);
+    let jobs = vec![told(0, "push"), told(1, "pull"), told(2, "push")];
+    let others = TaskGrid::new(&of_jobs(jobs));
+    let found = details(&others);
+    assert_eq!(found, ["push", "pull"].map(|text| Some(text.to_owned())));
     assert_eq!(others.tasks[0].name, "libero_env.py:make");
     assert_eq!(others.cell(0, 0).unwrap().episodes, 4);
 }
@@ -417,105 +316,63 @@ fn two_checkpoints_of_a_policy_are_never_added_up() {
         }
     };
     let grid = TaskGrid::new(&of_jobs(vec![of(0, "a"), of(1, "b"), of(2, "a")]));
-    let columns: Vec<_> = grid
+    let columns = grid
         .policies
         .iter()
-        .map(|policy| policy.detail.as_deref().unwrap())
-        .collect();
-    assert_eq!(
-        (
-            columns,
-            grid.cell(0, 0).unwrap().jobs,
-            grid.cell(0, 1).unwrap().jobs
-        ),
-        (vec!["a", "b"], 2, 1)
-    );
-    let same = TaskGrid::new(&of_jobs(vec![
-        of(0, "a"),
-        job(1, "reach", "gr00t", rates(0, 0, 0)),
-    ]));
-    assert_eq!(
-        (same.policies.len(), same.policies[0].detail.as_deref()),
-        (1, None)
-    );
+        .map(|policy| policy.detail.as_deref().unwrap());
+    assert_eq!(columns.collect::<Vec<_>>(), ["a", "b"]);
+    let jobs = |column| grid.cell(0, column).unwrap().jobs;
+    assert_eq!((jobs(0), jobs(1)), (2, 1));
+    let not_run = job(1, "reach", "gr00t", rates(0, 0, 0));
+    let same = TaskGrid::new(&of_jobs(vec![of(0, "a"), not_run]));
+    assert_eq!(same.policies.len(), 1);
+    assert_eq!(same.policies[0].detail.as_deref(), None);
 }
 
 #[test]
 fn environments_with_the_same_short_name_have_their_whole_one() {
-    let jobs = vec![
-        job(0, "a/e.py:make", "p", rates(1, 1, 0)),
-        job(1, "b/e.py:make", "p", rates(1, 1, 0)),
-    ];
-    let names: Vec<_> = TaskGrid::new(&of_jobs(jobs))
-        .tasks
-        .into_iter()
-        .map(|task| task.name)
-        .collect();
-    assert_eq!(names, ["a/e.py:make", "b/e.py:make"]);
+    let names = ["a/e.py:make", "b/e.py:make"];
+    let jobs = names.map(|environment| job(0, environment, "p", rates(1, 1, 0)));
+    let tasks = TaskGrid::new(&of_jobs(jobs.into())).tasks.into_iter();
+    assert_eq!(tasks.map(|task| task.name).collect::<Vec<_>>(), names);
 }
 
 #[test]
 fn what_is_beyond_the_limits_is_added_up_and_said() {
-    let jobs: Vec<_> = (0..1000)
-        .map(|index| {
-            job(
-                index,
-                &format!("e{}", index % 100),
-                &format!("p{}", index % 20),
-                rates(1, 2, 0),
-            )
-        })
-        .collect();
-    let report = of_jobs(jobs);
+    let jobs = (0..1000).map(|index| {
+        let (environment, policy) = (format!("e{}", index % 100), format!("p{}", index % 20));
+        job(index, &environment, &policy, rates(1, 2, 0))
+    });
+    let report = of_jobs(jobs.collect());
     let grid = TaskGrid::new(&report);
-    assert_eq!(
-        (
-            grid.tasks.len(),
-            grid.other_tasks,
-            grid.policies.len(),
-            grid.other_policies
-        ),
-        (61, 40, 9, 12)
-    );
-    let all = (0..61)
-        .flat_map(|row| (0..9).map(move |column| (row, column)))
-        .filter_map(|(r, c)| grid.cell(r, c));
-    assert_eq!(
-        all.map(|tally| tally.episodes).sum::<u64>(),
-        2000,
-        "nothing is lost"
-    );
+    assert_eq!((grid.tasks.len(), grid.other_tasks), (61, 40));
+    assert_eq!((grid.policies.len(), grid.other_policies), (9, 12));
+    let cells = (0..61).flat_map(|row| (0..9).map(move |column| (row, column)));
+    let tallies = cells.filter_map(|(row, column)| grid.cell(row, column));
+    let sum: u64 = tallies.map(|tally| tally.episodes).sum();
+    assert_eq!(sum, 2000, "nothing is lost");
     assert!(text(&report).contains("500 of 1 000 jobs are shown"));
 }
 
 #[test]
 fn of_too_many_jobs_those_that_need_a_look_are_shown() {
-    let mut jobs: Vec<_> = (0..1000)
-        .map(|index| job(index, "e", "p", rates(1, 2, 0)))
-        .collect();
+    let jobs = (0..1000).map(|index| job(index, "e", "p", rates(1, 2, 0)));
+    let mut jobs: Vec<_> = jobs.collect();
     jobs[900].status = Status::Failed;
     jobs[950].rates.errors = 1;
     let report = of_jobs(jobs);
-    let shown: Vec<_> = sheet::shown(&report)
-        .iter()
-        .map(|job| job.index.0)
-        .collect();
-    assert_eq!(
-        (shown.len(), shown[497], shown[498], shown[499]),
-        (500, 497, 900, 950)
-    );
+    let shown = sheet::shown(&report);
+    let shown: Vec<_> = shown.iter().map(|job| job.index.0).collect();
+    assert_eq!((shown.len(), &shown[497..]), (500, &[497, 900, 950][..]));
 }
 
 /// 10 000 jobs are 13 MB of report. A browser handles a page of a few megabytes well.
 #[test]
 fn the_page_of_ten_thousand_jobs_stays_small() {
     let jobs = (0..10_000).map(|index| {
-        let mut job = job(
-            index,
-            &format!("environment_{}", index % 300),
-            &format!("policy_{}", index % 7),
-            rates(50, 99, 1),
-        );
+        let environment = format!("environment_{}", index % 300);
+        let policy = format!("policy_{}", index % 7);
+        let mut job = job(index, &environment, &policy, rates(50, 99, 1));
         job.name = format!("a_job_with_a_long_name_{index}_{}", "x".repeat(100));
         job.videos = (0..16)
             .map(|video| format!("{}/video_{video}.mp4", job.name))

@@ -42,12 +42,6 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Returns the nearest-rank quantile of a sorted slice; `None` if it is empty.
-pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;
-    sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,14 +61,6 @@ mod tests {
         close(wilson95(7, 20), 0.18119, 0.56715);
         close(wilson95(500, 1000), 0.46907, 0.53093);
         assert_eq!(wilson95(0, 0), None);
-    }
-
-    #[test]
-    fn quantiles_are_values_that_occurred() {
-        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.0));
-        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.95), Some(4.0));
-        assert_eq!(quantile(&[5.0], 0.0), Some(5.0));
-        assert_eq!(quantile(&[], 0.5), None);
     }
 
     proptest! {

@@ -59,17 +59,7 @@ mod tests {
         for (job, successes) in report.per_job.iter_mut().zip([3, 1, 2]) {
             (job.rates.episodes, job.rates.successes) = (4, successes);
         }
-        let expected = "\
-+-------+---------------+----------+------------+----------------+
-| Task  | Policy Type   | Job Name | Solved     | 95 % Interval  |
-+-------+---------------+----------+------------+----------------+
-| e     | random_action | j1       | 1 of 4     | 4.6 to 69.9 %  |
-| e     | scripted      | j0       | 3 of 4     | 30.1 to 95.4 % |
-| e     | scripted      | j3       | no episode |                |
-| other | scripted      | j2       | 2 of 4     | 15.0 to 85.0 % |
-+-------+---------------+----------+------------+----------------+
-";
-        assert_eq!(comparison(&report), expected);
+        insta::assert_snapshot!(comparison(&report));
     }
 
     #[test]

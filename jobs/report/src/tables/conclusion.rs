@@ -251,28 +251,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use jobs::episode::{End, Episode};
+    use jobs::episode::Episode;
     use jobs::job::JobIndex;
     use jobs::journal::{JobEnd, JobStart, Line};
+    use jobs::plan::RunPlan;
     use jobs::samples;
 
     use crate::Context;
     use crate::schema::FailureReport;
     use crate::tables::metrics_summary;
     use crate::tables::tests::plan;
+    use crate::tests::lines;
 
     fn episode(job: usize, number: u64, is_solved: bool) -> Line {
-        let end = if is_solved {
-            End::Success
-        } else {
-            End::TimeLimit
-        };
-        Episode {
+        let episode = Episode {
             success: Some(is_solved),
-            end,
             ..samples::episode(job, &format!("j{job}"), number)
-        }
-        .into()
+        };
+        episode.into()
+    }
+
+    /// Returns the report of a plan and these lines.
+    fn report(plan: &RunPlan, lines: &[Line]) -> Report {
+        Report::new(plan, lines, Context::default())
     }
 
     fn start(job: usize, path: &str) -> Line {
@@ -288,124 +289,69 @@ mod tests {
     fn of_several_policies_each_has_its_rate_before_the_sum() {
         let mut plan = plan(3);
         plan.jobs[2].policy_type = "random_action".to_owned();
-        let solved = [[true, true], [true, false], [false, false]];
-        let episodes = solved.iter().enumerate().flat_map(|(job, both)| {
-            both.iter()
-                .enumerate()
-                .map(move |(number, solved)| episode(job, number as u64, *solved))
-        });
-        let lines: Vec<_> = [start(0, "a.pt"), start(1, "b.pt")]
-            .into_iter()
-            .chain(episodes)
-            .collect();
-        let report = Report::new(&plan, &lines, Context::default());
-        let expected = "\
-6 of 6 episodes of 3 policies
-scripted a.pt: 100.0 % solved (95 %: 34.2 to 100.0), 2 of 2
-scripted b.pt: 50.0 % solved (95 %: 9.5 to 90.5), 1 of 2
-random_action: 0.0 % solved (95 %: 0.0 to 65.8), 0 of 2
-all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
-        assert_eq!(conclusion(&report), expected);
-        assert_eq!(
-            (report.overall.policies, report.per_policy[0].rates.policies),
-            (3, 1)
+        let starts = [start(0, "a.pt"), start(1, "b.pt")];
+        let solved = [
+            (0, true),
+            (0, true),
+            (1, true),
+            (1, false),
+            (2, false),
+            (2, false),
+        ];
+        let episodes = solved.iter().enumerate();
+        let episodes = episodes.map(|(at, (job, solved))| episode(*job, at as u64 % 2, *solved));
+        let report = report(
+            &plan,
+            &starts.into_iter().chain(episodes).collect::<Vec<_>>(),
         );
+        insta::assert_snapshot!(conclusion(&report));
+        assert_eq!(report.overall.policies, 3);
+        assert_eq!(report.per_policy[0].rates.policies, 1);
     }
 
     #[test]
     fn two_jobs_of_one_policy_have_one_rate() {
-        let lines: Vec<_> = [start(0, "a.pt"), episode(0, 0, true), episode(1, 0, false)].into();
-        let text = conclusion(&Report::new(&plan(2), &lines, Context::default()));
-        assert!(
-            text.starts_with("2 of 4 episodes, 50.0 % solved (95 %: 9.5 to 90.5)\n"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn variants_do_not_hide_the_rate_of_their_controls() {
-        let entry = json!({"name": "j", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-            "num_episodes": 2, "variations": [{"name": "dark", "light": 0.1}]});
-        let mut plan = plan(1);
-        plan.jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
-        assert_eq!(plan.jobs.len(), 2);
-        let outcomes = [(0, 0, true), (0, 1, true), (1, 0, false), (1, 1, false)];
-        let lines: Vec<_> = outcomes
-            .map(|(job, number, solved)| {
-                let name = plan.jobs[job].name.clone();
-                let mut line = episode(job, number, solved);
-                if let Line::Episode(episode) = &mut line {
-                    episode.job = name;
-                }
-                line
-            })
-            .into();
-        let text = conclusion(&Report::new(&plan, &lines, Context::default()));
-        let first =
-            "4 of 4 episodes, without variations 100.0 % solved (95 %: 34.2 to 100.0), 2 of 2";
-        assert!(text.starts_with(first), "{text}");
-        assert!(!text.contains("50.0 %"), "{text}");
+        let lines = [start(0, "a.pt"), episode(0, 0, true), episode(1, 0, false)];
+        let text = conclusion(&report(&plan(2), &lines));
+        let rate = "2 of 4 episodes, 50.0 % solved (95 %: 9.5 to 90.5)\n";
+        assert!(text.starts_with(rate), "{text}");
     }
 
     #[test]
     fn a_job_in_steps_that_ends_before_an_episode_says_so_and_has_no_rate() {
-        let entry = json!({"name": "j0", "arena_env_args": {"environment": "e"}, "policy_type": "p", "num_steps": 9});
-        let mut plan = plan(1);
-        plan.jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+        let plan = lines::plan([json!({"name": "j0", "num_episodes": null, "num_steps": 9})]);
         let end = Line::JobEnd(Box::new(JobEnd {
             env_steps: 9,
             ..JobEnd::default()
         }));
-        let report = Report::new(&plan, &[start(0, "a.pt"), end], Context::default());
+        let report = report(&plan, &[start(0, "a.pt"), end]);
         let words = "ended before its first episode did, after 9 steps in all; num_episodes counts whole episodes";
         assert_eq!(conclusion(&report), format!("0 of 0 episodes\nj0: {words}"));
         let summary = metrics_summary(&report);
-        assert!(
-            !summary.contains("success_rate") && summary.contains(&format!("  {words}\n")),
-            "{summary}"
-        );
+        assert!(!summary.contains("success_rate"), "{summary}");
+        assert!(summary.contains(&format!("  {words}\n")), "{summary}");
         assert!(!report.per_job[0].metrics.contains_key("success_rate"));
     }
 
     #[test]
     fn a_shortage_of_memory_is_said_with_its_knob() {
-        let mut report = Report::new(&plan(1), &[], Context::default());
-        (
-            report.per_job[0].out_of_memory,
-            report.per_job[0].out_of_memory_batch,
-        ) = (3, Some(4));
-        let text = conclusion(&report);
-        assert!(
-            text.contains("\nj0: out of memory 3 times: from then on at most 4 rows")
-                && text.contains("--max-batch 4"),
-            "{text}"
-        );
-        report.per_job[0].out_of_memory_batch = Some(1);
-        assert!(conclusion(&report).contains("at most 1 row was inferred at a time"));
-        assert!(
-            text.ends_with(
-                "fewer environments leave more for the policy, for example --num-envs \
-                2"
-            ),
-            "half of four: {text}"
-        );
-        report.per_job[0].out_of_memory_batch = Some(0);
-        let text = conclusion(&report);
-        assert!(
-            text.contains("3 times: not even one row fitted into an inference;")
-                && !text.contains("at most"),
-            "{text}"
-        );
-        (
-            report.per_job[0].out_of_memory,
-            report.per_job[0].out_of_memory_batch,
-        ) = (1, None);
-        assert!(conclusion(&report).contains("\nj0: out of memory once: a later try succeeded;"));
+        let mut report = report(&plan(1), &[]);
+        let mut told = |times, batch| {
+            let job = &mut report.per_job[0];
+            (job.out_of_memory, job.out_of_memory_batch) = (times, batch);
+            conclusion(&report)
+                .split_once("\nj0: ")
+                .unwrap()
+                .1
+                .to_owned()
+        };
+        let all = [(3, Some(4)), (3, Some(1)), (3, Some(0)), (1, None)];
+        insta::assert_snapshot!(all.map(|(times, batch)| told(times, batch)).join("\n\n"));
     }
 
     #[test]
     fn of_a_long_reason_the_first_line_is_said_again() {
-        let mut report = Report::new(&plan(1), &[], Context::default());
+        let mut report = report(&plan(1), &[]);
         report.failures = vec![FailureReport {
             job: "j0".to_owned(),
             episode: Some(3),
@@ -414,15 +360,13 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
             log: None,
         }];
         let text = conclusion(&report);
-        assert!(
-            text.ends_with("\nj0 episode 3: the simulator raised KeyError"),
-            "{text}"
-        );
+        let told = "\nj0 episode 3: the simulator raised KeyError";
+        assert!(text.ends_with(told), "{text}");
     }
 
     #[test]
     fn one_error_is_no_plural() {
-        let mut report = Report::new(&plan(1), &[episode(0, 0, true)], Context::default());
+        let mut report = report(&plan(1), &[episode(0, 0, true)]);
         for (count, said) in [(1, ", 1 error\n"), (2, ", 2 errors\n")] {
             report.overall.errors = count;
             let text = conclusion(&report);
@@ -432,17 +376,12 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
 
     #[test]
     fn what_is_missing_is_said() {
-        let text = conclusion(&Report::new(
-            &plan(1),
-            &[],
-            Context {
-                missing_ranks: vec![1],
-                ..Context::default()
-            },
-        ));
-        assert_eq!(
-            text,
-            "0 of 2 episodes\nrank 1 did not deliver its results\n2 episodes missing: j0 0, j0 1"
-        );
+        let context = Context {
+            missing_ranks: vec![1],
+            ..Context::default()
+        };
+        let text = conclusion(&Report::new(&plan(1), &[], context));
+        let told = "rank 1 did not deliver its results\n2 episodes missing: j0 0, j0 1";
+        assert_eq!(text, format!("0 of 2 episodes\n{told}"));
     }
 }

@@ -81,41 +81,19 @@ fn percent(share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use jobs::journal::Question;
-
     use super::*;
 
     fn of(verdict: Verdict, errors: u64) -> String {
-        decision(&Decision {
-            against: "outputs/base".to_owned(),
-            claim: None,
-            question: Question::Regression,
-            margin: 0.05,
-            level: 0.05,
-            verdict,
-            rounds: 12,
-            comparable_rounds: 40,
-            both: 10,
-            only_a: 9,
-            only_b: 1,
-            neither: 4,
-            errors,
-            difference: Some(-8.0 / 24.0),
-            interval: Some([-0.6, -0.051]),
-            at: String::new(),
-            launch: None,
-        })
+        decision(&crate::tests::lines::decision(verdict, errors))
     }
 
     #[test]
     fn a_decision_names_rounds_pairs_margin_and_difference() {
-        assert_eq!(
-            of(Verdict::Regression, 0),
-            "regression after 12 rounds, 24 pairs: the run has solved fewer episodes, and a loss \
-             of 5 points or more is not excluded; difference from `outputs/base`: -33.3 points \
-             (95 %, at any time: -60.0 to -5.1)"
-        );
-        assert!(of(Verdict::Same, 0).contains("5 points, by a test of each side at 5 %; diff"));
-        assert!(of(Verdict::Undecided, 2).contains("excluded, 2 pairs left out for errors; diff"));
+        let all = [
+            (Verdict::Regression, 0),
+            (Verdict::Same, 0),
+            (Verdict::Undecided, 2),
+        ];
+        insta::assert_snapshot!(all.map(|(verdict, errors)| of(verdict, errors)).join("\n"));
     }
 }

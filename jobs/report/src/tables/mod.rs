@@ -117,26 +117,12 @@ mod tests {
     use serde_json::json;
 
     use crate::Context;
+    use crate::tests::lines;
 
     pub(super) fn plan(count: usize) -> RunPlan {
-        let entries: Vec<_> = (0..count)
-            .map(|i| {
-                json!({"name": format!("j{i}"), "arena_env_args": {"environment": "e", "num_envs": 4},
-                            "policy_type": "scripted", "num_episodes": 2})
-            })
-            .collect();
-        RunPlan {
-            schema: String::new(),
-            jobs_file: String::new(),
-            jobs_sha256: String::new(),
-            seed: 0,
-            only: None,
-            world_size: 1,
-            jobs: jobs::file::parse(&json!({"jobs": entries})).unwrap(),
-            rrun: String::new(),
-            created: String::new(),
-            ..RunPlan::default()
-        }
+        let args = json!({"environment": "e", "num_envs": 4});
+        let job = |number| json!({"name": format!("j{number}"), "num_episodes": 2, "arena_env_args": args});
+        lines::plan((0..count).map(job))
     }
 
     #[test]
@@ -155,10 +141,8 @@ mod tests {
     #[test]
     fn a_cell_keeps_to_its_line_and_does_nothing_to_the_terminal() {
         let text = grid(["Name"], &[["\u{1b}[2J\na".to_owned()]]);
-        assert!(
-            text.contains(r"| \u{1b}[2J\na |") && text.lines().count() == 5,
-            "{text}"
-        );
+        assert!(text.contains(r"| \u{1b}[2J\na |"), "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 
     #[test]

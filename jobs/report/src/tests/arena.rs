@@ -24,9 +24,8 @@ fn read(dir: &tempfile::TempDir, path: &str) -> Value {
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
 }
 
 /// Returns a plan of one job with two builds, and its four episodes on two ranks.
@@ -42,7 +41,7 @@ fn two_builds() -> (RunPlan, Vec<Line>) {
     };
     let mut lines: Vec<_> = (0..4).map(|number| line(of(number))).collect();
     lines.push(end(0, None));
-    (plan(json!([entry])), lines)
+    (plan([entry]), lines)
 }
 
 #[test]
@@ -65,16 +64,9 @@ fn each_build_has_a_file_with_the_fields_of_arena() {
     ];
     assert_eq!(fields, wanted.map(str::to_owned).into());
     let env = |entry: &Value| (entry["env_id"].clone(), entry["episode_in_env"].clone());
-    assert_eq!(
-        env(&first[1]),
-        (json!(1), json!(0)),
-        "the environment of the second rank"
-    );
-    assert_eq!(
-        env(&second[1]),
-        (json!(1), json!(0)),
-        "a build counts its own episodes"
-    );
+    let of_second_rank = (json!(1), json!(0));
+    assert_eq!(env(&first[1]), of_second_rank);
+    assert_eq!(env(&second[1]), of_second_rank, "a build counts its own");
     assert_eq!(second[1]["success"], false);
 }
 
@@ -82,53 +74,37 @@ fn each_build_has_a_file_with_the_fields_of_arena() {
 fn the_result_has_the_runs_that_ended_with_all_their_episodes() {
     let mut plan = two_jobs();
     let mut episodes = everything();
-    episodes.pop();
-    episodes.pop();
-    episodes.pop();
+    episodes.truncate(5);
     episodes.push(end(0, None));
     let dir = written(&mut plan, &episodes);
     let result = read(&dir, "arena_experiment_result.json");
     let runs = result["runs"].as_object().unwrap();
-    assert_eq!(
-        runs.keys().collect::<Vec<_>>(),
-        ["a"],
-        "the other one is not over"
-    );
-    assert_eq!(runs["a"]["status"], "completed");
-    assert_eq!(
-        runs["a"]["environment"],
-        json!({"name": "reach", "definition": "reach"})
-    );
-    assert_eq!(runs["a"]["policy_variant"], "scripted");
-    assert_eq!(
-        runs["a"]["rebuilds"][0]["episodes"]
-            .as_array()
-            .unwrap()
-            .len(),
-        4
-    );
-    assert_eq!(
-        read(&written(&mut plan, &[]), "arena_experiment_result.json"),
-        json!({"runs": {}})
-    );
+    assert_eq!(runs.len(), 1, "the other one is not over: {runs:?}");
+    let run = &runs["a"];
+    assert_eq!(run["status"], "completed");
+    let wanted = json!({"name": "reach", "definition": "reach"});
+    assert_eq!(run["environment"], wanted);
+    assert_eq!(run["policy_variant"], "scripted");
+    assert_eq!(run["rebuilds"][0]["episodes"].as_array().unwrap().len(), 4);
+    let nothing = read(&written(&mut plan, &[]), "arena_experiment_result.json");
+    assert_eq!(nothing, json!({"runs": {}}));
+}
+
+fn map(fields: Value) -> serde_json::Map<String, Value> {
+    serde_json::from_value(fields).unwrap()
 }
 
 #[test]
 fn an_environment_of_arena_has_its_name_there() {
     let (mut plan, lines) = two_builds();
-    plan.jobs[0].environment = "arena_env.py:make".to_owned();
-    plan.jobs[0]
-        .env_args
-        .insert("env_kwargs".to_owned(), json!({"type": "tasks/pear.yaml"}));
-    plan.jobs[0]
-        .policy_config
-        .insert("policy_variant".to_owned(), "pi05".into());
+    let job = &mut plan.jobs[0];
+    job.environment = "arena_env.py:make".to_owned();
+    job.env_args = map(json!({"env_kwargs": {"type": "tasks/pear.yaml"}}));
+    job.policy_config = map(json!({"policy_variant": "pi05"}));
     let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
     let run = &result["runs"]["a"];
-    assert_eq!(
-        run["environment"],
-        json!({"name": "pear", "definition": "tasks/pear.yaml"})
-    );
+    let wanted = json!({"name": "pear", "definition": "tasks/pear.yaml"});
+    assert_eq!(run["environment"], wanted);
     assert_eq!(run["policy_variant"], "pi05");
     assert_eq!(run["rebuilds"][1]["index"], 1);
 }
@@ -140,10 +116,7 @@ fn the_name_of_an_environment_is_that_of_its_graph() {
     let graph = dir.path().join("pear_task.yaml");
     std::fs::write(&graph, "env_name: pear_in_bowl\nnodes: []\n").unwrap();
     let definition = graph.display().to_string();
-    plan.jobs[0].env_args = json!({"env_kwargs": {"type": definition}})
-        .as_object()
-        .unwrap()
-        .clone();
+    plan.jobs[0].env_args = map(json!({"env_kwargs": {"type": definition}}));
     let mut name = || {
         let result = read(&written(&mut plan, &lines), "arena_experiment_result.json");
         result["runs"]["a"]["environment"]["name"].clone()
@@ -195,11 +168,7 @@ fn a_build_without_a_finished_episode_has_an_empty_file() {
     episodes.pop();
     episodes.push(end(0, Some("no such server")));
     let failed = written(&mut plan, &episodes[4..]);
-    assert_eq!(
-        empty(&failed, 0).as_deref(),
-        Some(""),
-        "the first has started"
-    );
+    assert_eq!(empty(&failed, 0).as_deref(), Some(""), "it has started");
     assert_eq!(empty(&failed, 1), None);
 }
 

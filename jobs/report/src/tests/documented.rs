@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::*;
-use jobs::claim::Claim;
 use jobs::episode::VideoRef;
 use jobs::job::Variant;
-use jobs::journal::{Blame, Decision, PolicyFiles, Question, RankEnd, RankGpu, RankStart, Verdict};
+use jobs::journal::{Blame, Decision, RankEnd, RankGpu, RankStart, Verdict};
 use jobs::plan::{Git, Resumed};
 
 /// Objects whose keys are data.
@@ -27,52 +26,13 @@ fn full() -> Report {
         bytes: 1,
         uuid: String::new(),
     });
-    let lost = EnvLost {
-        job_index: JobIndex(0),
-        rank: 0,
-        env: 0,
-        episode: 0,
-        step: 0,
-        attempt: 1,
-        blame: Blame::Own,
-        reason: String::new(),
-        stderr: Vec::new(),
-        at: String::new(),
-    };
-    let video = Some(VideoRef {
-        file: String::new(),
-        first_frame: 0,
-        frames: 1,
+    let video = lines::video("", 0).map(|video| VideoRef {
         fps: Some(20),
+        ..video
     });
-    let files = PolicyFiles {
-        policy_type: String::new(),
-        path: String::new(),
-        sha256: String::new(),
-        bytes: 1,
-        at: String::new(),
-    };
     let decision = Decision {
-        against: String::new(),
-        claim: Some(Claim {
-            solved: 1,
-            episodes: 2,
-        }),
-        question: Question::Regression,
-        margin: 0.05,
-        level: 0.05,
-        verdict: Verdict::Passed,
-        rounds: 1,
-        comparable_rounds: 1,
-        both: 1,
-        only_a: 0,
-        only_b: 0,
-        neither: 0,
-        errors: 0,
-        difference: None,
-        interval: None,
-        at: String::new(),
-        launch: None,
+        claim: Some("1/2".parse().unwrap()),
+        ..lines::decision(Verdict::Passed, 0)
     };
     let lines = [
         Line::Rank(Box::new(RankStart {
@@ -80,8 +40,8 @@ fn full() -> Report {
             ..RankStart::default()
         })),
         Line::JobStart(JobStart::default()),
-        Line::EnvLost(Box::new(lost)),
-        Line::PolicyFiles(files),
+        lines::env_lost(0, Blame::Own),
+        lines::policy_files("", "", ""),
         Line::Decision(Box::new(decision)),
         line(Episode {
             video,
@@ -91,10 +51,7 @@ fn full() -> Report {
             env: 1,
             ..episode(0, 0, false)
         }),
-        line(Episode {
-            error: Some("NaN".to_owned()),
-            ..episode(0, 1, false)
-        }),
+        line(broken(episode(0, 1, false), "NaN")),
         end(0, Some("boom")),
         Line::RankEnd(RankEnd {
             failure: Some(String::new()),
@@ -110,9 +67,8 @@ fn full() -> Report {
         name: "dark".to_owned(),
         groups: Vec::new(),
     });
-    let delayed = json!({"name": "b", "arena_env_args": {"environment": "reach"}, "num_episodes": 2,
-                         "policy_type": "scripted", "latency": {"steps": 2}});
-    let mut planned = plan(json!([job("a", 4), delayed, job("c", 4)]));
+    let delayed = json!({"name": "b", "num_episodes": 2, "latency": {"steps": 2}});
+    let mut planned = plan([job("a", 4), delayed, job("c", 4)]);
     planned.jobs[2].variant = variant;
     let plan = RunPlan {
         resumed_from: vec![Resumed {
@@ -126,40 +82,33 @@ fn full() -> Report {
 }
 
 fn paths(value: &Value, path: &str, to: &mut BTreeSet<String>) {
-    let below = |key: &str| {
-        if path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{path}.{key}")
-        }
-    };
     match value {
-        Value::Object(map) if !MAPS.contains(&path) => map
-            .iter()
-            .for_each(|(key, value)| paths(value, &below(key), to)),
+        Value::Object(map) if !MAPS.contains(&path) => {
+            for (key, value) in map {
+                let below = format!("{path}.{key}");
+                paths(value, below.trim_start_matches('.'), to);
+            }
+        }
         Value::Array(entries) if entries.iter().any(Value::is_object) => {
-            entries
-                .iter()
-                .for_each(|entry| paths(entry, &format!("{path}[]"), to));
+            for entry in entries {
+                paths(entry, &format!("{path}[]"), to);
+            }
         }
-        _ => {
-            to.insert(path.to_owned());
-        }
+        _ => drop(to.insert(path.to_owned())),
     }
 }
 
 /// Returns the field names in backticks in the first cell of each table row.
 fn documented() -> BTreeSet<String> {
     let text = include_str!("../../../../docs/report.md");
-    let rows = text
+    let first_cell = |line: &'static str| line.strip_prefix("| `")?.split(" | ").next();
+    let names = text
         .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
-    let names = rows
-        .flat_map(|cell| cell.split(", "))
-        .map(|name| name.trim_matches(['`', ' ']).to_owned());
-    names
-        .filter(|name| !name.ends_with(".json") && !name.ends_with(".jsonl"))
-        .collect()
+        .filter_map(first_cell)
+        .flat_map(|cell| cell.split(", "));
+    let names = names.map(|name| name.trim_matches(['`', ' ']).to_owned());
+    let is_file = |name: &String| name.ends_with(".json") || name.ends_with(".jsonl");
+    names.filter(|name| !is_file(name)).collect()
 }
 
 #[test]
@@ -169,10 +118,8 @@ fn every_field_is_documented_and_nothing_else() {
     for list in ["per_job", "per_group", "per_policy"] {
         for entry in report[list].as_array_mut().unwrap() {
             // Each entry also has the counts and rates of `overall`.
-            entry
-                .as_object_mut()
-                .unwrap()
-                .retain(|key, _| !rates.contains_key(key));
+            let entry = entry.as_object_mut().unwrap();
+            entry.retain(|key, _| !rates.contains_key(key));
         }
     }
     // So has this.
@@ -180,14 +127,8 @@ fn every_field_is_documented_and_nothing_else() {
     let mut fields = BTreeSet::new();
     paths(&report, "", &mut fields);
     let documented = documented();
-    assert_eq!(
-        fields.difference(&documented).collect::<Vec<_>>(),
-        [""; 0],
-        "not in docs/report.md"
-    );
-    assert_eq!(
-        documented.difference(&fields).collect::<Vec<_>>(),
-        [""; 0],
-        "not in the report"
-    );
+    let missing: Vec<_> = fields.difference(&documented).collect();
+    assert_eq!(missing, [""; 0], "not in docs/report.md");
+    let gone: Vec<_> = documented.difference(&fields).collect();
+    assert_eq!(gone, [""; 0], "not in the report");
 }

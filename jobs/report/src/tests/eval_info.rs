@@ -8,14 +8,8 @@ use jobs::layout::RunFolder;
 
 fn eval_info(lines: &[Line]) -> Value {
     let dir = tempfile::tempdir().unwrap();
-    let folder = RunFolder::new(dir.path());
-    crate::write(
-        &folder,
-        &two_jobs(),
-        &Journals::of_lines(lines),
-        Context::default(),
-    )
-    .unwrap();
+    let (folder, journals) = (RunFolder::new(dir.path()), Journals::of_lines(lines));
+    crate::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
     serde_json::from_slice(&std::fs::read(folder.eval_info()).unwrap()).unwrap()
 }
 
@@ -33,11 +27,10 @@ fn every_file_of_a_report_moves_with_its_run() {
         groups: Vec::new(),
     });
     crate::write(&folder, &plan, &journals, Context::default()).unwrap();
-    let mut written: Vec<_> = std::fs::read_dir(dir.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_file() && *path != folder.plan_lock())
-        .collect();
+    let files = std::fs::read_dir(dir.path()).unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    let is_report = |path: &std::path::PathBuf| path.is_file() && *path != folder.plan_lock();
+    let mut written: Vec<_> = files.filter(is_report).collect();
     let mut listed = folder.reports();
     written.sort();
     listed.sort();
@@ -48,25 +41,18 @@ fn every_file_of_a_report_moves_with_its_run() {
 fn tasks_groups_and_all_of_them_have_lerobots_names() {
     let info = eval_info(&everything());
     let task = |index: usize| &info["per_task"][index];
-    assert_eq!(
-        (&task(0)["task_group"], &task(1)["task_id"], &task(1)["job"]),
-        (&json!("reach"), &json!(1), &json!("b"))
-    );
-    assert_eq!(
-        task(0)["metrics"]["successes"],
-        json!([true, true, true, false])
-    );
+    assert_eq!(task(0)["task_group"], "reach");
+    assert_eq!(&task(1)["task_id"], &json!(1));
+    assert_eq!(&task(1)["job"], &json!("b"));
+    let solved = &task(0)["metrics"]["successes"];
+    assert_eq!(solved, &json!([true, true, true, false]));
     assert_eq!(task(1)["metrics"]["sum_rewards"], json!([2.0, 2.0]));
     let overall = &info["overall"];
-    assert_eq!(
-        (&overall["n_episodes"], &overall["avg_sum_reward"]),
-        (&json!(6), &json!(2.0))
-    );
+    assert_eq!(overall["n_episodes"], 6);
+    assert_eq!(overall["avg_sum_reward"], 2.0);
     assert!((overall["pc_success"].as_f64().unwrap() - 500.0 / 6.0).abs() < 1e-9);
-    assert_eq!(
-        info["per_group"]["reach"]["pc_success"],
-        overall["pc_success"]
-    );
+    let of_group = &info["per_group"]["reach"]["pc_success"];
+    assert_eq!(of_group, &overall["pc_success"]);
 }
 
 #[test]
@@ -77,21 +63,14 @@ fn largest_rewards_are_in_step_with_the_sums_of_rewards() {
             ..episode(0, number, true)
         })
     };
-    let broken = Episode {
-        error: Some("NaN".to_owned()),
+    let lost = Episode {
         max_reward: Some(9.0),
-        ..episode(0, 3, false)
+        ..broken(episode(0, 3, false), "NaN")
     };
-    let info = eval_info(&[
-        most(0, Some(0.5)),
-        most(1, None),
-        most(2, Some(-1.0)),
-        line(broken),
-    ]);
-    assert_eq!(
-        info["per_task"][0]["metrics"]["max_rewards"],
-        json!([0.5, null, -1.0])
-    );
+    let scored = [most(0, Some(0.5)), most(1, None), most(2, Some(-1.0))];
+    let info = eval_info(&[&scored[..], &[line(lost)]].concat());
+    let rewards = &info["per_task"][0]["metrics"]["max_rewards"];
+    assert_eq!(rewards, &json!([0.5, null, -1.0]));
     assert_eq!(info["overall"]["avg_max_reward"], json!(-0.25));
     assert_eq!(info["per_group"]["reach"]["avg_max_reward"], json!(-0.25));
 }
@@ -99,19 +78,11 @@ fn largest_rewards_are_in_step_with_the_sums_of_rewards() {
 #[test]
 fn what_was_not_recorded_or_not_scored_is_left_out() {
     let mut lines = everything();
-    lines[0] = line(Episode {
-        success: None,
-        error: Some("NaN".to_owned()),
-        ..episode(0, 0, false)
-    });
+    lines[0] = line(broken(episode(0, 0, false), "NaN"));
     let info = eval_info(&lines);
-    assert_eq!(
-        info["per_task"][0]["metrics"]["successes"],
-        json!([true, true, false])
-    );
     let metrics = info["per_task"][0]["metrics"].as_object().unwrap();
-    assert!(
-        !metrics.contains_key("max_rewards") && info["overall"].get("avg_max_reward").is_none()
-    );
+    assert_eq!(metrics["successes"], json!([true, true, false]));
+    assert!(!metrics.contains_key("max_rewards"));
+    assert!(info["overall"].get("avg_max_reward").is_none());
     assert_eq!(eval_info(&[])["overall"]["pc_success"], Value::Null);
 }

@@ -5,8 +5,7 @@ use crate::{LatencyMode, LatencyPoint, LatencyUnit};
 use jobs::episode::FeltLatency;
 
 fn delayed(name: &str, latency: serde_json::Value) -> serde_json::Value {
-    json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-           "num_episodes": 2, "latency": latency})
+    json!({"name": name, "num_episodes": 2, "latency": latency})
 }
 
 /// Returns an episode in which inferences took these steps.
@@ -19,28 +18,21 @@ fn felt(job: usize, number: u64, success: bool, steps: &[u64], held: u64) -> Lin
     line(Episode {
         latency: Some(latency),
         success: Some(success),
-        end: if success {
-            End::Success
-        } else {
-            End::TimeLimit
-        },
         ..samples::episode(job, "x", number)
     })
 }
 
 fn points(series: &[LatencyPoint]) -> Vec<(&str, f64, u64)> {
-    series
-        .iter()
+    let points = series.iter();
+    points
         .map(|point| (point.job.as_str(), point.latency, point.successes))
         .collect()
 }
 
 #[test]
 fn what_was_felt_is_summed_over_the_episodes() {
-    let plan = plan(json!([
-        delayed("a", json!({"measured": true, "hold": "zero"})),
-        job("b", 2)
-    ]));
+    let measured = delayed("a", json!({"measured": true, "hold": "zero"}));
+    let plan = plan([measured, job("b", 2)]);
     let lines = [
         felt(0, 0, true, &[3, 5], 1),
         felt(0, 1, false, &[2], 4),
@@ -58,13 +50,14 @@ fn what_was_felt_is_summed_over_the_episodes() {
 #[test]
 fn jobs_that_are_equal_but_for_their_latency_are_one_series() {
     let mut other = delayed("other", json!({"steps": 1}));
-    other["arena_env_args"]["environment"] = json!("push");
-    let plan = plan(json!([
-        delayed("slow", json!({"steps": 4})),
+    other["arena_env_args"] = json!({"environment": "push"});
+    let slow = delayed("slow", json!({"steps": 4}));
+    let plan = plan([
+        slow,
         other,
         job("a", 2),
-        delayed("measured", json!("measured"))
-    ]));
+        delayed("measured", json!("measured")),
+    ]);
     let lines = [
         felt(0, 0, false, &[4], 0),
         felt(2, 0, true, &[], 0),
@@ -79,10 +72,8 @@ fn jobs_that_are_equal_but_for_their_latency_are_one_series() {
 
 #[test]
 fn a_series_of_times_is_in_milliseconds() {
-    let plan = plan(json!([
-        delayed("a", json!({"ms": 150})),
-        delayed("b", json!({"steps": 0}))
-    ]));
+    let latencies = [("a", json!({"ms": 150})), ("b", json!({"steps": 0}))];
+    let plan = plan(latencies.map(|(name, latency)| delayed(name, latency)));
     let lines = [felt(0, 0, true, &[3], 0), felt(1, 0, true, &[], 0)];
     let series = Report::new(&plan, &lines, Context::default()).per_latency;
     assert_eq!(series[0].unit, LatencyUnit::Ms);

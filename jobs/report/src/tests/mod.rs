@@ -2,11 +2,13 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use jobs::episode::{End, Episode};
+use jobs::episode::Episode;
 use jobs::job::JobIndex;
-use jobs::journal::{Blame, EnvLost, JobEnd, JobStart, RankStart};
+use jobs::journal::{Blame, JobEnd, JobStart, RankStart};
 use jobs::progress;
 use jobs::samples;
+
+use lines::{at, broken, end, episode, job, job_end, job_start, plan, rank_end, rank_start};
 
 mod arena;
 mod documented;
@@ -14,91 +16,40 @@ mod eval_info;
 mod job_status;
 mod journals;
 mod latency;
+pub(crate) mod lines;
 mod shared;
 mod variations;
 
-fn plan(jobs: serde_json::Value) -> RunPlan {
-    RunPlan {
-        schema: String::new(),
-        jobs_file: "jobs.json".to_owned(),
-        jobs_sha256: String::new(),
-        seed: 42,
-        only: None,
-        world_size: 2,
-        jobs: jobs::file::parse(&json!({"jobs": jobs})).unwrap(),
-        rrun: String::new(),
-        created: String::new(),
-        ..RunPlan::default()
-    }
-}
-
-fn job(name: &str, episodes: u64) -> serde_json::Value {
-    json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": episodes})
-}
-
 fn two_jobs() -> RunPlan {
-    plan(json!([job("a", 4), job("b", 2)]))
-}
-
-fn episode(job: usize, number: u64, success: bool) -> Episode {
-    let end = if success {
-        End::Success
-    } else {
-        End::TimeLimit
-    };
-    Episode {
-        rank: job,
-        success: Some(success),
-        end,
-        ..samples::episode(job, ["a", "b"][job], number)
-    }
+    plan([job("a", 4), job("b", 2)])
 }
 
 fn line(episode: Episode) -> Line {
     episode.into()
 }
 
-fn end(job: usize, error: Option<&str>) -> Line {
-    Line::JobEnd(Box::new(JobEnd {
-        job_index: JobIndex(job),
-        rank: job,
-        error: error.map(str::to_owned),
-        wall_s: 2.0,
-        env_steps: 40,
-        frames: 0,
-        policy_calls: 10,
-        infer_busy_s: 1.5,
-        sim_busy_s: 1.0,
-        peak_rss_bytes: 1,
-        ..JobEnd::default()
-    }))
-}
-
 fn everything() -> Vec<Line> {
-    let mut lines: Vec<_> = (0..4)
-        .map(|number| line(episode(0, number, number != 3)))
-        .collect();
-    lines.extend((0..2).map(|number| line(episode(1, number, true))));
-    lines.extend([end(0, None), end(1, None)]);
-    lines
+    let of_a = (0..4).map(|number| line(episode(0, number, number != 3)));
+    let of_b = (0..2).map(|number| line(episode(1, number, true)));
+    let ends = [end(0, None), end(1, None)];
+    of_a.chain(of_b).chain(ends).collect()
 }
 
 fn report(lines: &[Line]) -> Report {
     Report::new(&two_jobs(), lines, Context::default())
 }
 
+/// Returns a fact of each job.
+fn of_jobs<T>(report: &Report, fact: impl Fn(&JobReport) -> T) -> Vec<T> {
+    report.per_job.iter().map(fact).collect()
+}
+
 #[test]
 fn a_whole_run_is_complete() {
     let report = report(&everything());
     assert!(report.complete());
-    assert_eq!(
-        (
-            report.overall.expected,
-            report.overall.episodes,
-            report.overall.successes
-        ),
-        (Some(6), 6, 5)
-    );
+    let all = &report.overall;
+    assert_eq!((all.expected, all.episodes, all.successes), (Some(6), 6, 5));
     assert_eq!(report.per_job[0].rates.success_rate, Some(0.75));
     assert_eq!(report.mean_task_success_rate, Some(0.875));
     assert_eq!(report.per_job[0].steps_per_s, Some(20.0));
@@ -108,32 +59,19 @@ fn a_whole_run_is_complete() {
 #[test]
 fn what_a_policy_counted_is_averaged_over_its_scored_episodes() {
     let counted = |number, steps: f64| {
-        let metrics = [
-            ("planner_steps".to_owned(), steps),
-            ("success_rate".to_owned(), 9.0),
-        ]
-        .into();
+        let counts = [("planner_steps", steps), ("success_rate", 9.0)];
         Episode {
-            metrics,
+            metrics: counts.map(|(name, count)| (name.to_owned(), count)).into(),
             ..episode(0, number, true)
         }
     };
-    let broken = Episode {
-        success: None,
-        error: Some("lost".to_owned()),
-        end: End::Error,
-        ..counted(2, 100.0)
-    };
-    let lines = [
-        line(counted(0, 2.0)),
-        line(counted(1, 5.0)),
-        line(broken),
-        line(episode(1, 0, true)),
-    ];
+    let lost = broken(counted(2, 100.0), "lost");
+    let lines = [counted(0, 2.0), counted(1, 5.0), lost, episode(1, 0, true)].map(line);
     let report = report(&lines);
-    assert_eq!(report.per_job[0].metrics["planner_steps"], 3.5);
+    let metrics = &report.per_job[0].metrics;
+    assert_eq!(metrics["planner_steps"], 3.5);
     assert_eq!(
-        report.per_job[0].metrics["success_rate"],
+        metrics["success_rate"],
         2.0 / 3.0,
         "ours has its own meaning"
     );
@@ -146,29 +84,19 @@ fn the_largest_reward_is_averaged_over_the_scored_episodes_that_have_one() {
         max_reward,
         ..episode(job, number, true)
     };
-    let broken = Episode {
-        success: None,
-        error: Some("lost".to_owned()),
-        end: End::Error,
-        ..most(0, 3, Some(9.0))
-    };
-    let lines = [
-        most(0, 0, Some(0.5)),
-        most(0, 1, None),
-        most(0, 2, Some(-1.0)),
-        broken,
-        most(1, 0, None),
+    let lost = broken(most(0, 3, Some(9.0)), "lost");
+    let [first, none, last] = [Some(0.5), None, Some(-1.0)];
+    let scored = [
+        most(0, 0, first),
+        most(0, 1, none),
+        most(0, 2, last),
+        most(1, 0, none),
+        lost,
     ];
-    let report = report(&lines.map(line));
-    let means: Vec<_> = report
-        .per_job
-        .iter()
-        .map(|job| job.rates.mean_max_reward)
-        .collect();
-    assert_eq!(
-        (means, report.overall.mean_max_reward),
-        (vec![Some(-0.25), None], Some(-0.25))
-    );
+    let report = report(&scored.map(line));
+    let found = of_jobs(&report, |job| job.rates.mean_max_reward);
+    assert_eq!(found, [Some(-0.25), None]);
+    assert_eq!(report.overall.mean_max_reward, Some(-0.25));
 }
 
 #[test]
@@ -177,22 +105,11 @@ fn actions_out_of_bounds_are_added_up_over_all_episodes() {
         actions_out_of_bounds,
         ..episode(job, number, true)
     };
-    let broken = Episode {
-        success: None,
-        error: Some("lost".to_owned()),
-        end: End::Error,
-        ..outside(0, 1, 5)
-    };
-    let report = report(&[outside(0, 0, 2), broken, outside(1, 0, 0)].map(line));
-    let counts: Vec<_> = report
-        .per_job
-        .iter()
-        .map(|job| job.rates.actions_out_of_bounds)
-        .collect();
-    assert_eq!(
-        (counts, report.overall.actions_out_of_bounds),
-        (vec![7, 0], 7)
-    );
+    let lost = broken(outside(0, 1, 5), "lost");
+    let report = report(&[outside(0, 0, 2), lost, outside(1, 0, 0)].map(line));
+    let found = of_jobs(&report, |job| job.rates.actions_out_of_bounds);
+    assert_eq!(found, [7, 0]);
+    assert_eq!(report.overall.actions_out_of_bounds, 7);
 }
 
 #[test]
@@ -203,18 +120,10 @@ fn a_job_has_an_instruction_where_its_episodes_agree() {
             ..episode(job, number, true)
         })
     };
-    let report = report(&[
-        told(0, 0, "push"),
-        told(0, 1, "push"),
-        told(1, 0, "push"),
-        told(1, 1, "pull"),
-    ]);
-    let instructions: Vec<_> = report
-        .per_job
-        .iter()
-        .map(|job| job.instruction.as_deref())
-        .collect();
-    assert_eq!(instructions, [Some("push"), None]);
+    let same = [told(0, 0, "push"), told(0, 1, "push")];
+    let report = report(&[&same[..], &[told(1, 0, "push"), told(1, 1, "pull")]].concat());
+    let instructions = of_jobs(&report, |job| job.instruction.clone());
+    assert_eq!(instructions, [Some("push".to_owned()), None]);
 }
 
 #[test]
@@ -223,30 +132,21 @@ fn a_missing_episode_is_named_and_makes_it_partial() {
     lines.remove(1);
     let report = report(&lines);
     assert!(report.partial && !report.complete());
-    assert_eq!(
-        report.missing,
-        [EpisodeId {
-            job: "a".to_owned(),
-            episode: 1
-        }]
-    );
+    let missing = report
+        .missing
+        .iter()
+        .map(|id| (id.job.as_str(), id.episode));
+    assert_eq!(missing.collect::<Vec<_>>(), [("a", 1)]);
 }
 
 #[test]
 fn an_error_is_no_failure_and_both_rates_say_so() {
     let mut lines = everything();
-    lines[0] = line(Episode {
-        success: None,
-        end: End::Error,
-        error: Some("NaN".to_owned()),
-        ..episode(0, 0, false)
-    });
+    lines[0] = line(broken(episode(0, 0, false), "NaN"));
     let report = report(&lines);
     let rates = &report.per_job[0].rates;
-    assert_eq!(
-        (rates.errors, rates.success_rate, rates.completion_only_rate),
-        (1, Some(0.5), Some(2.0 / 3.0))
-    );
+    assert_eq!((rates.errors, rates.success_rate), (1, Some(0.5)));
+    assert_eq!(rates.completion_only_rate, Some(2.0 / 3.0));
     let failure = FailureReport {
         job: "a".to_owned(),
         episode: Some(0),
@@ -254,24 +154,15 @@ fn an_error_is_no_failure_and_both_rates_say_so() {
         reason: "NaN".to_owned(),
         log: None,
     };
-    assert_eq!(
-        (&report.failures[..], report.failures_count),
-        (&[failure][..], 1)
-    );
+    assert_eq!(report.failures, [failure]);
+    assert_eq!(report.failures_count, 1);
     assert!(!report.partial && !report.complete());
 }
 
 #[test]
 fn an_error_that_went_well_the_second_time_counts_as_the_second() {
     let mut lines = everything();
-    lines.insert(
-        0,
-        line(Episode {
-            success: None,
-            error: Some("NaN".to_owned()),
-            ..episode(0, 0, false)
-        }),
-    );
+    lines.insert(0, line(broken(episode(0, 0, false), "NaN")));
     let report = report(&lines);
     assert!(report.complete() && report.duplicates.is_empty());
     assert_eq!(progress::done(&lines)[&JobIndex(0)], [0, 1, 2, 3]);
@@ -281,26 +172,23 @@ fn an_error_that_went_well_the_second_time_counts_as_the_second() {
 fn an_episode_that_ran_twice_counts_once_and_is_named() {
     let mut lines = everything();
     lines.push(line(Episode {
-        ended: "2026-11-21T10:00:00.000Z".to_owned(),
+        ended: at(0),
         ..episode(0, 2, false)
     }));
     let report = report(&lines);
-    assert_eq!(
-        report.duplicates,
-        [Duplicate {
-            job: "a".to_owned(),
-            episode: 2,
-            agree: false
-        }]
-    );
+    let twice = Duplicate {
+        job: "a".to_owned(),
+        episode: 2,
+        agree: false,
+    };
+    assert_eq!(report.duplicates, [twice]);
     assert_eq!((report.overall.episodes, report.overall.successes), (6, 5));
 }
 
 #[test]
 fn the_same_line_from_journal_and_gather_is_one_event() {
-    let mut lines = everything();
-    lines.extend(everything());
-    assert_eq!(report(&lines), report(&everything()));
+    let twice = [everything(), everything()].concat();
+    assert_eq!(report(&twice), report(&everything()));
 }
 
 #[test]
@@ -315,10 +203,8 @@ fn a_missing_rank_makes_it_partial() {
 #[test]
 fn a_report_is_read_back_as_it_was_written() {
     let report = report(&everything());
-    assert_eq!(
-        serde_json::from_slice::<Report>(&serde_json::to_vec(&report).unwrap()).unwrap(),
-        report
-    );
+    let text = serde_json::to_vec(&report).unwrap();
+    assert_eq!(serde_json::from_slice::<Report>(&text).unwrap(), report);
 }
 
 proptest! {
@@ -342,23 +228,8 @@ proptest! {
 #[test]
 fn a_lost_environment_is_told_with_its_last_words_and_is_no_failure() {
     let mut lines = everything();
-    lines.push(Line::EnvLost(Box::new(EnvLost {
-        job_index: JobIndex(1),
-        rank: 1,
-        env: 2,
-        episode: 0,
-        step: 17,
-        attempt: 1,
-        blame: Blame::Own,
-        reason: "killed by SIGKILL".to_owned(),
-        stderr: vec!["out of memory".to_owned()],
-        at: String::new(),
-    })));
-    let mut neighbour = lines.last().unwrap().clone();
-    if let Line::EnvLost(lost) = &mut neighbour {
-        (lost.env, lost.blame) = (3, Blame::Neighbour);
-    }
-    lines.push(neighbour);
+    let of_neighbour = lines::env_lost(3, Blame::Neighbour);
+    lines.extend([lines::env_lost(2, Blame::Own), of_neighbour]);
     let report = report(&lines);
     assert!(report.complete());
     assert_eq!(
@@ -366,49 +237,22 @@ fn a_lost_environment_is_told_with_its_last_words_and_is_no_failure() {
         "a neighbour has lost nothing of its own"
     );
     let loss = &report.env_losses[0];
-    assert_eq!(
-        (loss.env, loss.step, loss.stderr.as_slice()),
-        (2, 17, &["out of memory".to_owned()][..])
-    );
+    assert_eq!((loss.env, loss.step), (2, 17));
+    assert_eq!(loss.stderr, ["out of memory"]);
 }
 
 #[test]
 fn a_plan_with_some_jobs_of_its_file_has_them_under_their_index_there() {
-    let whole = two_jobs();
-    let second = RunPlan {
-        jobs: vec![whole.jobs[1].clone()],
-        ..two_jobs()
-    };
-    let start = Line::JobStart(JobStart {
-        job_index: JobIndex(1),
-        rank: 1,
-        ..JobStart::default()
-    });
-    let begin = Line::Rank(Box::new(RankStart {
-        rank: 1,
-        ..RankStart::default()
-    }));
-    let lines = [
-        begin,
-        start,
-        line(episode(1, 0, true)),
-        line(episode(1, 1, true)),
-        end(1, None),
-    ];
+    let mut second = two_jobs();
+    second.jobs.remove(0);
+    let begin = Line::Rank(Box::new(rank_start(1, 0, 0)));
+    let start = Line::JobStart(job_start(1, 1, 0));
+    let episodes = [0, 1].map(|number| line(episode(1, number, true)));
+    let lines = [&[begin, start], &episodes[..], &[end(1, None)]].concat();
     let report = Report::new(&second, &lines, Context::default());
     assert!(report.complete());
-    assert_eq!(
-        (
-            report.per_job[0].name.as_str(),
-            report.per_job[0].rates.episodes
-        ),
-        ("b", 2)
-    );
-    assert_eq!(
-        (
-            report.per_rank[0].spans[0].job.as_str(),
-            report.per_rank[0].jobs
-        ),
-        ("b", 1)
-    );
+    let found = of_jobs(&report, |job| (job.name.clone(), job.rates.episodes));
+    assert_eq!(found, [("b".to_owned(), 2)]);
+    let rank = &report.per_rank[0];
+    assert_eq!((rank.spans[0].job.as_str(), rank.jobs), ("b", 1));
 }

@@ -6,61 +6,59 @@ use jobs::progress;
 
 /// Returns a plan of one job with 4 environments and 8 episodes, or 100 steps each.
 fn shared(in_steps: bool) -> RunPlan {
-    let mut entry = job("a", 8);
-    entry["total_num_envs"] = 4.into();
-    if in_steps {
-        entry.as_object_mut().unwrap().remove("num_episodes");
-        entry["num_steps"] = 100.into();
-    }
-    plan(json!([entry]))
+    plan([match in_steps {
+        true => json!({"total_num_envs": 4, "num_episodes": null, "num_steps": 100}),
+        false => json!({"total_num_envs": 4, "num_episodes": 8}),
+    }])
 }
 
 fn share(rank: usize, ranks: usize) -> Option<Share> {
     Some(Share::of(rank, ranks, 4))
 }
 
+fn start(rank: usize, ranks: usize) -> JobStart {
+    JobStart {
+        share: share(rank, ranks),
+        ..job_start(0, rank, 0)
+    }
+}
+
 fn began(rank: usize, ranks: usize) -> Line {
-    let share = share(rank, ranks);
     Line::JobStart(JobStart {
-        job_index: JobIndex(0),
-        rank,
         episodes: Some(8),
-        share,
-        ..JobStart::default()
+        ..start(rank, ranks)
     })
 }
 
-fn ended(rank: usize, ranks: usize, at: &str, error: Option<&str>) -> Line {
-    let Line::JobEnd(end) = end(0, error) else {
-        unreachable!("it is an end")
-    };
-    let ended = format!("2026-11-21T10:00:0{at}.000Z");
-    Line::JobEnd(Box::new(JobEnd {
+fn ending(rank: usize, ranks: usize, second: u64, error: Option<&str>) -> JobEnd {
+    JobEnd {
         rank,
         share: share(rank, ranks),
-        ended,
+        ended: at(second),
         wall_s: 2.0 + rank as f64,
-        ..*end
-    }))
+        ..job_end(0, error)
+    }
+}
+
+fn ended(rank: usize, ranks: usize, second: u64, error: Option<&str>) -> Line {
+    Line::JobEnd(Box::new(ending(rank, ranks, second, error)))
 }
 
 /// Returns the episodes of one of two ranks: those of environments 0 and 1, or of 2 and 3.
 fn half(rank: usize) -> Vec<Line> {
     let own = (0..8).filter(|number| share(rank, 2).unwrap().slot(*number).is_some());
-    own.map(|number| {
-        line(Episode {
-            rank,
-            ..episode(0, number, true)
-        })
-    })
-    .collect()
+    let of_rank = |number| Episode {
+        rank,
+        ..episode(0, number, true)
+    };
+    own.map(|number| line(of_rank(number))).collect()
 }
 
 fn whole() -> Vec<Line> {
     let mut lines = vec![began(0, 2), began(1, 2)];
     lines.extend(half(0));
     lines.extend(half(1));
-    lines.extend([ended(0, 2, "1", None), ended(1, 2, "2", None)]);
+    lines.extend([ended(0, 2, 1, None), ended(1, 2, 2, None)]);
     lines
 }
 
@@ -73,22 +71,17 @@ fn a_job_of_two_ranks_is_complete_when_both_are() {
     let report = Report::new(&shared(false), &whole(), Context::default());
     let job = &report.per_job[0];
     assert!(report.complete());
-    assert_eq!(
-        (job.status, job.attempts, &job.ranks),
-        (Status::Completed, 1, &vec![0, 1])
-    );
-    assert_eq!(
-        (job.rates.episodes, job.num_envs, job.wall_s, job.env_steps),
-        (8, 4, 3.0, 80),
-        "ranks run side by side"
-    );
+    assert_eq!((job.status, job.attempts), (Status::Completed, 1));
+    assert_eq!((job.rates.episodes, job.num_envs), (8, 4));
+    assert_eq!((&*job.ranks, job.env_steps), (&[0, 1][..], 80));
+    assert_eq!(job.wall_s, 3.0, "ranks run side by side");
 }
 
 #[test]
 fn one_rank_alone_is_half_of_it() {
     let mut lines = vec![began(0, 2), began(1, 2)];
     lines.extend(half(0));
-    lines.push(ended(0, 2, "1", None));
+    lines.push(ended(0, 2, 1, None));
     let report = Report::new(&shared(false), &lines, Context::default());
     assert_eq!(report.per_job[0].status, Status::Running);
     let missing: Vec<_> = report.missing.iter().map(|id| id.episode).collect();
@@ -111,26 +104,21 @@ fn a_rank_that_failed_fails_the_job_although_the_other_ended_later() {
     let plan = shared(true);
     let mut lines = whole();
     lines.truncate(lines.len() - 2);
-    lines.extend([ended(0, 2, "1", Some("boom")), ended(1, 2, "2", None)]);
+    lines.extend([ended(0, 2, 1, Some("boom")), ended(1, 2, 2, None)]);
     let report = Report::new(&plan, &lines, Context::default());
-    assert_eq!(
-        (report.per_job[0].status, report.per_job[0].error.as_deref()),
-        (Status::Failed, Some("boom"))
-    );
+    assert_eq!(report.per_job[0].status, Status::Failed);
+    assert_eq!(report.per_job[0].error.as_deref(), Some("boom"));
 }
 
 #[test]
 fn a_failure_is_of_the_past_when_other_ranks_ran_its_environments() {
     let plan = shared(true);
     let mut lines = whole();
-    lines.insert(0, ended(3, 4, "0", Some("boom")));
+    lines.insert(0, ended(3, 4, 0, Some("boom")));
     assert_eq!(status(&plan, &lines), Status::Completed);
-    lines.push(ended(2, 4, "3", Some("again")));
-    assert_eq!(
-        status(&plan, &lines),
-        Status::Failed,
-        "environment 2 was the last to end"
-    );
+    lines.push(ended(2, 4, 3, Some("again")));
+    let failed = status(&plan, &lines);
+    assert_eq!(failed, Status::Failed, "environment 2 was the last to end");
 }
 
 #[test]
@@ -138,12 +126,9 @@ fn a_failure_that_will_be_tried_again_is_none() {
     let plan = shared(true);
     let mut lines = whole();
     lines.truncate(lines.len() - 2);
-    let Line::JobEnd(end) = ended(0, 2, "1", Some("boom")) else {
-        unreachable!("it is an end")
-    };
     lines.push(Line::JobEnd(Box::new(JobEnd {
         retried: true,
-        ..*end
+        ..ending(0, 2, 1, Some("boom"))
     })));
     assert_eq!(status(&plan, &lines), Status::Running);
 }
@@ -153,7 +138,7 @@ fn a_rank_has_finished_when_its_own_environments_have() {
     for in_steps in [false, true] {
         let plan = shared(in_steps);
         let mut lines = half(0);
-        lines.push(ended(0, 2, "1", None));
+        lines.push(ended(0, 2, 1, None));
         let is_finished = |lines: &[Line], rank, ranks| {
             progress::finished(lines, &plan.jobs[0], share(rank, ranks))
         };
@@ -167,58 +152,43 @@ fn a_rank_has_finished_when_its_own_environments_have() {
             !is_finished(&lines, 0, 1),
             "it also has the environments of the other"
         );
-        lines.push(ended(0, 2, "2", Some("boom")));
-        assert_eq!(
-            is_finished(&lines, 0, 2),
-            !in_steps,
-            "of a number of episodes all are there"
-        );
+        lines.push(ended(0, 2, 2, Some("boom")));
+        let is_still = is_finished(&lines, 0, 2);
+        assert_eq!(is_still, !in_steps, "of a number of episodes all are there");
     }
-}
-
-/// Returns a time in this second, for the lines of episodes and ranks below.
-fn at(second: u32) -> String {
-    format!("2026-11-21T10:00:{second:02}.000Z")
 }
 
 #[test]
 fn a_job_in_steps_that_began_again_has_the_episodes_of_its_last_attempts() {
-    let ended = |number: u64, second: u32| {
+    let ended = |number: u64, second: u64| {
         line(Episode {
             ended: at(second),
             ..episode(0, number, number.is_multiple_of(2))
         })
     };
-    let began = |rank: usize, ranks: usize, second: u32| {
-        let Line::JobStart(start) = began(rank, ranks) else {
-            unreachable!("it is a start")
-        };
+    let began = |rank, ranks, second| {
         Line::JobStart(JobStart {
-            episodes: None,
             started: at(second),
-            ..start
+            ..start(rank, ranks)
         })
+    };
+    let counts = |lines: &[Line]| {
+        let report = Report::new(&shared(true), lines, Context::default());
+        assert!(report.duplicates.is_empty());
+        (report.overall.episodes, report.overall.successes)
     };
     // Environments 0 and 1 continued; 2 and 3 were started again, and got less far.
     let mut lines = vec![began(0, 2, 0), began(1, 2, 0)];
+    lines.extend([0, 1, 2, 3].map(|number| ended(number, 1)));
     lines.extend([
-        ended(0, 1),
-        ended(1, 1),
-        ended(2, 1),
-        ended(3, 1),
         ended(4, 2),
         ended(6, 2),
+        began(1, 2, 3),
+        ended(2, 4),
+        ended(3, 4),
     ]);
-    lines.extend([began(1, 2, 3), ended(2, 4), ended(3, 4)]);
-    let report = Report::new(&shared(true), &lines, Context::default());
-    assert_eq!((report.overall.episodes, report.overall.successes), (5, 3));
-    assert!(report.duplicates.is_empty());
+    assert_eq!(counts(&lines), (5, 3));
     // One rank runs all environments again.
     lines.extend([began(0, 1, 5), ended(0, 6)]);
-    assert_eq!(
-        Report::new(&shared(true), &lines, Context::default())
-            .overall
-            .episodes,
-        1
-    );
+    assert_eq!(counts(&lines), (1, 1));
 }

@@ -189,21 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn a_significant_loss_is_a_regression() {
-        assert_eq!(verdict([50, 30, 10, 10]), "regression");
-        assert_eq!(verdict([0, 6, 0, 0]), "regression", "all of six lost");
-    }
-
-    #[test]
-    fn many_equal_outcomes_pass_and_few_are_undecided() {
-        assert_eq!(verdict([900, 10, 10, 80]), "passed");
-        assert_eq!(verdict([9, 0, 0, 1]), "undecided");
-        assert_eq!(verdict([0; 4]), "undecided");
-    }
-
-    #[test]
-    fn a_gain_passes_once_a_loss_is_excluded() {
-        assert_eq!(verdict([50, 5, 30, 15]), "passed");
+    fn a_significant_loss_is_a_regression_and_few_pairs_decide_nothing() {
+        for (counts, wanted) in [
+            ([50, 30, 10, 10], "regression"),
+            ([0, 6, 0, 0], "regression"),
+            ([900, 10, 10, 80], "passed"),
+            ([50, 5, 30, 15], "passed"),
+            ([9, 0, 0, 1], "undecided"),
+            ([0; 4], "undecided"),
+        ] {
+            assert_eq!(verdict(counts), wanted, "{counts:?}");
+        }
     }
 
     #[test]

@@ -17,12 +17,8 @@ const TEST: SequentialTest = SequentialTest {
 
 /// Returns jobs `j0`, `j1`, … of these lengths; the seeds replace their own ones.
 fn jobs(lengths: &[u64], seed: Option<u64>) -> Vec<Job> {
-    let entry = |(index, length): (usize, &u64)| {
-        json!({"name": format!("j{index}"), "policy_type": "scripted", "num_episodes": length,
-               "arena_env_args": {"environment": "reach"}, "seed": seed})
-    };
-    let entries: Vec<_> = lengths.iter().enumerate().map(entry).collect();
-    jobs::file::parse(&json!({"jobs": entries})).unwrap()
+    let entry = |(index, length): (usize, &u64)| json!({"name": format!("j{index}"), "num_episodes": length, "seed": seed});
+    jobs::samples::jobs(lengths.iter().enumerate().map(entry))
 }
 
 /// Returns a reference with `count` episodes of each job; `solved` says which were solved.
@@ -126,10 +122,8 @@ fn a_gain_is_a_difference_and_no_loss() {
 fn rounds_end_with_the_shortest_job_or_with_the_reference() {
     let jobs = jobs(&[9, 4], None);
     let of = |count| comparison(&jobs, &reference(&jobs, count, |_| Some(true)));
-    assert_eq!(
-        [of(20), of(3)].map(|found| found.comparable_rounds()),
-        [4, 3]
-    );
+    let shown = [of(20), of(3)].map(|found| found.comparable_rounds());
+    assert_eq!(shown, [4, 3]);
     let mut found = of(20);
     assert!(!rounds(&mut found, 2, 0..9, true));
     let decision = found.decision(String::new());
@@ -174,10 +168,8 @@ fn what_is_not_in_the_run_is_left_out() {
 fn jobs_with_one_seed_are_one_cluster() {
     let (own, shared) = (jobs(&[100; 3], None), jobs(&[100; 3], Some(4)));
     let of = |jobs: &[Job]| comparison(jobs, &reference(jobs, 100, |_| Some(true)));
-    assert_eq!(
-        (of(&own).clustered_jobs(), of(&shared).clustered_jobs()),
-        (0, 3)
-    );
+    assert_eq!(of(&own).clustered_jobs(), 0);
+    assert_eq!(of(&shared).clustered_jobs(), 3);
     let rounds_of = |jobs: &[Job]| {
         let mut found = of(jobs);
         assert!(rounds(&mut found, 3, 0..100, false));
@@ -190,9 +182,8 @@ fn jobs_with_one_seed_are_one_cluster() {
 fn a_reference_without_pairs_is_refused_by_name() {
     let own = jobs(&[5], None);
     let refusal = |jobs: &[Job], seed: u64, side: &Side| {
-        SequentialComparison::new(jobs, seed, side, TEST)
-            .unwrap_err()
-            .to_string()
+        let refused = SequentialComparison::new(jobs, seed, side, TEST).unwrap_err();
+        refused.to_string()
     };
     let full = reference(&own, 5, |_| Some(true));
     assert_eq!(
@@ -206,19 +197,12 @@ fn a_reference_without_pairs_is_refused_by_name() {
     assert_eq!(refusal(&[], 1, &full), "no job is pending");
     let mut steps = own.clone();
     steps[0].length = Length::Steps(9);
-    assert_eq!(
-        refusal(&steps, 1, &full),
-        "job `j0` has no num_episodes, so that its episodes have no pairs"
-    );
+    let wanted = "job `j0` has no num_episodes, so that its episodes have no pairs";
+    assert_eq!(refusal(&steps, 1, &full), wanted);
 }
 
-fn with_claim(
-    jobs: &[Job],
-    solved: u64,
-    episodes: u64,
-    test: SequentialTest,
-) -> SequentialComparison {
-    SequentialComparison::with_claim(jobs, 1, Claim { solved, episodes }, test).unwrap()
+fn with_claim(jobs: &[Job], claim: &str, test: SequentialTest) -> SequentialComparison {
+    SequentialComparison::with_claim(jobs, 1, claim.parse().unwrap(), test).unwrap()
 }
 
 const REPRODUCTION: SequentialTest = SequentialTest {
@@ -230,18 +214,13 @@ const REPRODUCTION: SequentialTest = SequentialTest {
 #[test]
 fn a_run_far_from_its_claim_is_different_after_a_few_rounds() {
     let jobs = jobs(&[100, 100], None);
-    let mut found = with_claim(&jobs, 460, 500, REPRODUCTION);
+    let mut found = with_claim(&jobs, "460/500", REPRODUCTION);
     assert!(rounds(&mut found, 2, 0..100, false));
     let decision = found.decision(String::new());
     assert_eq!(decision.verdict, Verdict::Different);
     assert!(decision.rounds < 10, "{decision:?}");
-    let counts = [
-        decision.both,
-        decision.only_a,
-        decision.only_b,
-        decision.neither,
-    ];
-    assert_eq!(counts, [0, 0, 0, 2 * decision.rounds]);
+    assert_eq!((decision.both, decision.only_a, decision.only_b), (0, 0, 0));
+    assert_eq!(decision.neither, 2 * decision.rounds);
     assert_eq!(decision.difference, Some(-0.92));
     assert_eq!(decision.against, "460 of 500 (92.0 %)");
 }
@@ -253,7 +232,7 @@ fn a_run_that_solves_the_claimed_share_is_the_same_within_the_margin_said_before
         margin: 0.08,
         ..REPRODUCTION
     };
-    let mut found = with_claim(&jobs, 900, 1000, test);
+    let mut found = with_claim(&jobs, "900/1000", test);
     let smallest = found.smallest_margin().unwrap();
     assert!((0.03..0.08).contains(&smallest), "{smallest}");
     for episode in 0..400 {
@@ -264,16 +243,14 @@ fn a_run_that_solves_the_claimed_share_is_the_same_within_the_margin_said_before
     assert_eq!(decision.verdict, Verdict::Same);
     assert!((100..400).contains(&decision.rounds), "{decision:?}");
     let table = found.table();
-    assert!(
-        table.contains("| all | 90.0 %, 900 of 1000 (88.0 to 91.7) |"),
-        "{table}"
-    );
+    let all = "| all | 90.0 %, 900 of 1000 (88.0 to 91.7) |";
+    assert!(table.contains(all), "{table}");
     assert!(table.contains("| j0  | -"), "{table}");
 }
 
 #[test]
 fn a_claim_of_few_episodes_cannot_be_reproduced_closely() {
-    let found = with_claim(&jobs(&[1000], None), 9, 10, REPRODUCTION);
+    let found = with_claim(&jobs(&[1000], None), "9/10", REPRODUCTION);
     let smallest = found.smallest_margin().unwrap();
     assert!(smallest > 0.4, "{smallest}");
 }

@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use jobs::episode::{DemoRef, Episode, VideoRef};
+use jobs::episode::Episode;
 use jobs::inputs::InputFile;
-use jobs::job::{Job, JobIndex};
-use jobs::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
+use jobs::job::JobIndex;
+use jobs::journal::{EpisodeStart, JobEnd, Journal, Line};
 use jobs::samples;
+
+use crate::tests::lines::{self, at};
 
 mod overlap;
 
@@ -19,16 +21,8 @@ struct MergeFolders {
     dir: TempDir,
 }
 
-fn at(second: u64) -> String {
-    format!("2026-11-21T10:00:{second:02}.000Z")
-}
-
 fn job(name: &str) -> Value {
-    json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 6})
-}
-
-fn parse(entries: &[Value]) -> Vec<Job> {
-    jobs::file::parse(&json!({"jobs": entries})).unwrap()
+    json!({"name": name, "num_episodes": 6})
 }
 
 impl MergeFolders {
@@ -47,13 +41,10 @@ impl MergeFolders {
         let folder = RunFolder::new(&self.path(name));
         fs::create_dir_all(folder.journals()).unwrap();
         let plan = RunPlan {
-            schema: "rrun/plan/1".to_owned(),
             id: format!("{:x<32}", name.replace('_', "")),
-            seed: 42,
-            jobs: parse(entries),
             created: at(0),
             world_size: 1,
-            ..RunPlan::default()
+            ..lines::plan(entries.iter().cloned())
         };
         let run = InputRun { folder, plan };
         run.save();
@@ -63,33 +54,22 @@ impl MergeFolders {
     fn merge(&self, names: &[&str], output: &str) -> Result<Report, MergeError> {
         let dirs: Vec<_> = names.iter().map(|name| self.path(name)).collect();
         let merge = Merge::of(&dirs, &self.path(output))?;
-        Ok(merge
-            .write(Context {
-                created: at(59),
-                ..Context::default()
-            })?
-            .0)
+        let context = Context {
+            created: at(59),
+            ..Context::default()
+        };
+        Ok(merge.write(context)?.0)
     }
 
     /// Returns everything that a merge has written, except the list of its inputs.
     fn content(&self, output: &str) -> BTreeMap<String, String> {
         let folder = RunFolder::new(&self.path(output));
-        let mut paths = vec![
-            folder.plan(),
-            folder.report(),
-            folder.episodes(),
-            folder.eval_info(),
-        ];
-        paths.extend(
-            fs::read_dir(folder.journals())
-                .unwrap()
-                .map(|entry| entry.unwrap().path()),
-        );
-        let text = |path: &PathBuf| fs::read_to_string(path).unwrap();
-        paths
-            .iter()
-            .map(|path| (folder.relative(path), text(path)))
-            .collect()
+        let journals = fs::read_dir(folder.journals()).unwrap();
+        let journals = journals.map(|entry| entry.unwrap().path());
+        let reports = [folder.report(), folder.episodes(), folder.eval_info()];
+        let paths = journals.chain(reports).chain([folder.plan()]);
+        let text = |path: PathBuf| (folder.relative(&path), fs::read_to_string(path).unwrap());
+        paths.map(text).collect()
     }
 }
 
@@ -104,12 +84,8 @@ impl InputRun {
     }
 
     fn index(&self, job: &str) -> JobIndex {
-        self.plan
-            .jobs
-            .iter()
-            .find(|found| found.name == job)
-            .unwrap()
-            .index
+        let mut jobs = self.plan.jobs.iter();
+        jobs.find(|found| found.name == job).unwrap().index
     }
 
     fn episode(&self, job: &str, number: u64, length: u64) -> Line {
@@ -121,16 +97,8 @@ impl InputRun {
             return_: 1.5,
             language_instruction: "say \"file\":\"x\"".to_owned(),
             ended: at(number + length % 7),
-            dataset: Some(DemoRef {
-                file: file("hdf5"),
-                demo: "demo_0".to_owned(),
-            }),
-            video: Some(VideoRef {
-                file: file("mp4"),
-                first_frame: 0,
-                frames: 9,
-                fps: None,
-            }),
+            dataset: lines::demo(&file("hdf5"), "demo_0"),
+            video: lines::video(&file("mp4"), 0),
             episode_video: Some(file("episode.mp4")),
             ..samples::episode(self.index(job).0, job, number)
         };
@@ -139,47 +107,36 @@ impl InputRun {
 
     /// Returns the lines that a rank writes for some episodes.
     fn lines(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> Vec<Line> {
-        let mut lines = vec![Line::Rank(Box::new(RankStart {
-            rank,
-            started: at(rank as u64),
-            ..RankStart::default()
-        }))];
+        let start = lines::rank_start(rank, 0, rank as u64);
+        let mut written = vec![Line::Rank(Box::new(start))];
         for (job, number, length) in episodes {
             let job_index = self.index(job);
-            lines.push(Line::JobStart(JobStart {
-                job_index,
-                rank,
-                started: at(1),
-                ..JobStart::default()
-            }));
-            lines.push(Line::EpisodeStart(EpisodeStart {
+            let start = EpisodeStart {
                 job_index,
                 episode: *number,
                 ..EpisodeStart::default()
-            }));
-            lines.push(self.episode(job, *number, *length));
-            let log = Some("logs/rank0.log".to_owned());
-            lines.push(Line::JobEnd(Box::new(JobEnd {
+            };
+            let end = JobEnd {
                 job_index,
                 rank,
-                log,
+                log: Some("logs/rank0.log".to_owned()),
                 ended: at(30),
                 ..JobEnd::default()
-            })));
+            };
+            written.push(Line::JobStart(lines::job_start(job_index.0, rank, 1)));
+            written.push(Line::EpisodeStart(start));
+            written.push(self.episode(job, *number, *length));
+            written.push(Line::JobEnd(Box::new(end)));
         }
-        lines.push(Line::RankEnd(RankEnd {
-            rank,
-            ended: at(40),
-            ..RankEnd::default()
-        }));
-        lines
+        written.push(lines::rank_end(rank, 40));
+        written
     }
 
     fn rank(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> &Self {
         let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
-        self.lines(rank, episodes)
-            .iter()
-            .for_each(|line| journal.append(line).unwrap());
+        for line in self.lines(rank, episodes) {
+            journal.append(&line).unwrap();
+        }
         self
     }
 }
@@ -199,19 +156,15 @@ fn workers_that_had_parts_of_one_list_are_one_run() {
         .rank(0, &all("b", 0..6));
     let report = place.merge(&["out"], "out/merged").unwrap();
     assert!(report.complete());
-    assert_eq!(
-        (report.overall.episodes, report.per_rank.len()),
-        (12, 2),
-        "both were rank 0 of a run of their own"
-    );
-    let episodes =
-        fs::read_to_string(RunFolder::new(&place.path("out/merged")).episodes()).unwrap();
+    assert_eq!(report.overall.episodes, 12);
+    let ranks = report.per_rank.len();
+    assert_eq!(ranks, 2, "both were rank 0 of a run of their own");
+    let merged = RunFolder::new(&place.path("out/merged"));
+    let episodes = fs::read_to_string(merged.episodes()).unwrap();
     let first: Episode = serde_json::from_str(episodes.lines().next().unwrap()).unwrap();
     assert_eq!(first.dataset.unwrap().file, "../worker_0/a/a_0.hdf5");
-    assert_eq!(
-        first.episode_video.unwrap(),
-        "../worker_0/a/a_0.episode.mp4"
-    );
+    let film = first.episode_video.unwrap();
+    assert_eq!(film, "../worker_0/a/a_0.episode.mp4");
     assert_eq!(first.language_instruction, "say \"file\":\"x\"");
     assert_eq!(report.per_job[1].videos[0], "../worker_1/b/b_0.mp4");
 }
@@ -228,32 +181,18 @@ fn a_merged_folder_is_never_its_own_input() {
     let first = place.merge(&["out"], "out/merged").unwrap();
     let content = place.content("out/merged");
     // The output is inside a named folder, and named itself, as with a shell's `out/*`.
-    assert_eq!(place.merge(&["out"], "out/merged").unwrap(), first);
-    assert_eq!(
-        place
-            .merge(
-                &["out/worker_0", "out/worker_1", "out/merged"],
-                "out/merged"
-            )
-            .unwrap(),
-        first
-    );
+    for inputs in [
+        &["out"][..],
+        &["out/worker_0", "out/worker_1", "out/merged"],
+    ] {
+        assert_eq!(place.merge(inputs, "out/merged").unwrap(), first);
+    }
     assert_eq!(place.content("out/merged"), content);
     // The output is above its inputs.
     place.merge(&["out"], "out").unwrap();
     assert_eq!(place.merge(&["out"], "out").unwrap().overall.episodes, 6);
     let only = place.merge(&["out/merged"], "out/merged").unwrap_err();
     assert!(matches!(only, MergeError::OnlyOutput { .. }), "{only}");
-}
-
-#[test]
-fn what_is_elsewhere_is_merged_with_its_own_output_once() {
-    let place = MergeFolders::new();
-    place.run("a", &[job("a")]).rank(0, &all("a", 0..6));
-    place.merge(&["a"], "first").unwrap();
-    let report = place.merge(&["a", "first"], "second").unwrap();
-    assert!(report.duplicates.is_empty() && report.per_rank.len() == 1);
-    assert_eq!(place.content("second"), place.content("first"));
 }
 
 #[test]
@@ -268,9 +207,8 @@ fn other_jobs_are_put_beside_each_other_by_name() {
         .rank(0, &all("c", 0..6));
     let report = place.merge(&["x", "y"], "out").unwrap();
     assert!(report.complete(), "{:?}", report.missing);
-    let names: Vec<_> = report
-        .per_job
-        .iter()
+    let jobs = report.per_job.iter();
+    let names: Vec<_> = jobs
         .map(|job| (job.name.as_str(), job.index.0, job.attempts))
         .collect();
     assert_eq!(names, [("b", 0, 1), ("c", 1, 1), ("d", 2, 1)]);
@@ -287,10 +225,8 @@ fn jobs_of_one_name_that_differ_are_refused_with_what_differs() {
         .rank(0, &all("a", 0..6));
     place.run("y", &[job("c"), other]).rank(0, &all("a", 0..6));
     let refusal = place.merge(&["x", "y"], "out").unwrap_err().to_string();
-    assert!(
-        refusal.ends_with("ran different jobs under the same names:\n  a: seed --seed 42 → 7"),
-        "{refusal}"
-    );
+    let told = "ran different jobs under the same names:\n  a: seed --seed 42 → 7";
+    assert!(refusal.ends_with(told), "{refusal}");
     assert!(!place.path("out").exists());
 }
 
@@ -313,10 +249,8 @@ fn runs_of_one_job_with_other_contents_of_a_file_are_refused() {
     run("c", "other", "5678");
     run("d", "reach", "1234");
     let refused = folders.merge(&["a", "b"], "out").unwrap_err().to_string();
-    assert!(
-        refused.contains("`policy.py`: SHA-256 1234… → SHA-256 5678…"),
-        "{refused}"
-    );
+    let told = "`policy.py`: SHA-256 1234… → SHA-256 5678…";
+    assert!(refused.contains(told), "{refused}");
     assert!(folders.merge(&["a", "c", "d"], "out").is_ok());
 }
 
@@ -329,19 +263,15 @@ fn another_base_seed_is_refused_where_a_job_goes_by_it() {
     let mut other = place.run("y", &[own]);
     other.plan.seed = 43;
     other.save();
-    assert!(
-        place.merge(&["x", "y"], "out").is_ok(),
-        "b has a seed of its own"
-    );
+    let merged = place.merge(&["x", "y"], "out");
+    assert!(merged.is_ok(), "b has a seed of its own");
     let mut third = place.run("z", &[job("c")]);
     third.plan.seed = 44;
     third.save();
     let refusal = place.merge(&["x", "z"], "other").unwrap_err().to_string();
-    assert!(
-        refusal.contains("is 42, that of")
-            && refusal.contains("is 44: only jobs with a seed field of their own can be merged"),
-        "{refusal}"
-    );
+    let told = "is 44: only jobs with a seed field of their own can be merged";
+    assert!(refusal.contains("is 42, that of"), "{refusal}");
+    assert!(refusal.contains(told), "{refusal}");
 }
 
 #[test]
@@ -349,67 +279,30 @@ fn a_run_is_not_written_over() {
     let place = MergeFolders::new();
     place.run("x", &[job("a")]).rank(0, &all("a", 0..3));
     place.run("y", &[job("a")]).rank(0, &all("a", 3..6));
-    let refusal = place.merge(&["x"], "y").unwrap_err();
-    assert!(
-        matches!(refusal, MergeError::OutputIsRun { .. }),
-        "{refusal}"
-    );
+    let is_refused = |output: &str| {
+        let refusal = place.merge(&["x"], output).unwrap_err();
+        assert!(
+            matches!(refusal, MergeError::OutputIsRun { .. }),
+            "{refusal}"
+        );
+    };
+    is_refused("y");
     place.merge(&["x"], "out").unwrap();
     // A journal without a suffix: the merged run was continued, so it is a run now.
-    fs::copy(
-        place.run("y", &[job("a")]).folder.journal(0),
-        RunFolder::new(&place.path("out")).journal(0),
-    )
-    .unwrap();
-    assert!(matches!(
-        place.merge(&["x"], "out").unwrap_err(),
-        MergeError::OutputIsRun { .. }
-    ));
-    assert!(
-        place.merge(&["x", "out"], "new").unwrap().complete(),
-        "and can be merged as one"
-    );
+    let journal = place.run("y", &[job("a")]).folder.journal(0);
+    fs::copy(journal, RunFolder::new(&place.path("out")).journal(0)).unwrap();
+    is_refused("out");
+    let as_one = place.merge(&["x", "out"], "new").unwrap();
+    assert!(as_one.complete(), "and can be merged as one");
 }
 
 #[test]
 fn folders_without_runs_are_named() {
     let place = MergeFolders::new();
     fs::create_dir(place.path("empty")).unwrap();
-    assert!(
-        place
-            .merge(&["empty"], "out")
-            .unwrap_err()
-            .to_string()
-            .contains("empty` is not a run folder and contains none")
-    );
-    assert!(
-        place
-            .merge(&["none"], "out")
-            .unwrap_err()
-            .to_string()
-            .contains("cannot read folder")
-    );
-}
-
-#[test]
-fn equal_outcomes_count_once_and_others_are_conflicts() {
-    let place = MergeFolders::new();
-    place
-        .run("x", &[job("a")])
-        .rank(0, &[("a", 0, 10), ("a", 1, 10)]);
-    place
-        .run("y", &[job("a")])
-        .rank(0, &[("a", 0, 10), ("a", 1, 12)]);
-    let report = place.merge(&["x", "y"], "out").unwrap();
-    let told: Vec<_> = report
-        .duplicates
-        .iter()
-        .map(|twice| (twice.episode, twice.agree))
-        .collect();
-    assert_eq!(
-        (report.overall.episodes, told),
-        (2, vec![(0, true), (1, false)])
-    );
+    let refusal = |input: &str| place.merge(&[input], "out").unwrap_err().to_string();
+    assert!(refusal("empty").contains("empty` is not a run folder and contains none"));
+    assert!(refusal("none").contains("cannot read folder"));
 }
 
 #[test]
@@ -419,10 +312,8 @@ fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
     place.run("y", &[job("c")]);
     let merge = Merge::of(&[place.path("deep"), place.path("y")], &place.path("out")).unwrap();
     let input = &merge.inputs()[0];
-    assert_eq!(
-        input.positions,
-        [(JobIndex(0), JobIndex(1)), (JobIndex(1), JobIndex(0))].into()
-    );
+    let wanted = [(JobIndex(0), JobIndex(1)), (JobIndex(1), JobIndex(0))].into();
+    assert_eq!(input.positions, wanted);
     let rewrite = rewrite::Rewrite::new(input, merge.output().root());
     let run = InputRun {
         folder: input.folder().clone(),
@@ -453,14 +344,8 @@ type RunOf = (bool, Vec<(bool, u64, u64)>, bool);
 
 fn runs() -> impl Strategy<Value = Vec<RunOf>> {
     let episode = (any::<bool>(), 0u64..6, 10u64..12);
-    proptest::collection::vec(
-        (
-            any::<bool>(),
-            proptest::collection::vec(episode, 0..5),
-            any::<bool>(),
-        ),
-        3..=3,
-    )
+    let episodes = proptest::collection::vec(episode, 0..5);
+    proptest::collection::vec((any::<bool>(), episodes, any::<bool>()), 3..=3)
 }
 
 proptest! {

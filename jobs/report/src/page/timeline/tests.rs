@@ -40,6 +40,13 @@ fn window() -> TimeWindow {
     TimeWindow::around([millis(&at(0)), millis(&at(100))].into_iter().flatten()).unwrap()
 }
 
+fn of_ranks(per_rank: Vec<RankReport>) -> Report {
+    Report {
+        per_rank,
+        ..crate::page::tests::report()
+    }
+}
+
 #[test]
 fn a_job_stands_where_its_moments_are() {
     let rank = rank(
@@ -47,25 +54,20 @@ fn a_job_stands_where_its_moments_are() {
         vec![span("a", 10, 50), span("b", 61, 86)],
     );
     let lane = RankLane::new(&rank, &window(), LEAST);
-    let pieces: Vec<_> = lane
-        .pieces
-        .iter()
+    let pieces = lane.pieces.iter();
+    let pieces: Vec<_> = pieces
         .map(|piece| (piece.from, piece.to, piece.busy, piece.is_odd))
         .collect();
     assert_eq!(pieces, [(10.0, 50.0, 1.0, false), (61.0, 86.0, 1.0, true)]);
     let text = drawn(&lane, &Zone::utc()).into_string();
-    assert!(
-        text.contains(r#"<rect class="life" x="0.00%" y="4" width="50.00%""#),
-        "{text}"
-    );
-    assert!(
-        text.contains(r#"<line class="death" x1="50.00%" x2="50.00%""#),
-        "{text}"
-    );
-    assert!(
-        text.contains("died after 15:00:50") && text.contains("b, 15:01:01 to 15:01:26"),
-        "{text}"
-    );
+    for part in [
+        r#"<rect class="life" x="0.00%" y="4" width="50.00%""#,
+        r#"<line class="death" x1="50.00%" x2="50.00%""#,
+        "died after 15:00:50",
+        "b, 15:01:01 to 15:01:26",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     assert_eq!(text.matches("class=\"death\"").count(), 1);
 }
 
@@ -77,23 +79,13 @@ fn jobs_that_are_too_short_are_joined_and_as_dark_as_they_are_dense() {
     let rank = rank(vec![], spans);
     let lane = RankLane::new(&rank, &window(), 10.0);
     assert_eq!(lane.pieces.len(), 10, "{lane:?}");
-    assert!(
-        lane.pieces
-            .iter()
-            .all(|piece| piece.jobs == 20 && (piece.busy - 1.0).abs() < 1e-9)
-    );
-    let rank = self::rank(
-        vec![],
-        vec![span("a", 0, 1), span("b", 3, 4), span("c", 50, 60)],
-    );
+    let is_dense = |piece: &JobBar| piece.jobs == 20 && (piece.busy - 1.0).abs() < 1e-9;
+    assert!(lane.pieces.iter().all(is_dense), "{lane:?}");
+    let spans = vec![span("a", 0, 1), span("b", 3, 4), span("c", 50, 60)];
+    let rank = self::rank(vec![], spans);
     let lane = RankLane::new(&rank, &window(), 5.0);
-    assert_eq!(
-        lane.pieces
-            .iter()
-            .map(|piece| (piece.jobs, piece.busy))
-            .collect::<Vec<_>>(),
-        [(2, 0.5), (1, 1.0)]
-    );
+    let pieces = lane.pieces.iter().map(|piece| (piece.jobs, piece.busy));
+    assert_eq!(pieces.collect::<Vec<_>>(), [(2, 0.5), (1, 1.0)]);
 }
 
 #[test]
@@ -102,20 +94,12 @@ fn ranks_that_died_are_among_those_that_are_shown() {
         deaths: u64::from(number == 150),
         ..crate::page::tests::rank(number)
     });
-    let report = Report {
-        per_rank: ranks.collect(),
-        ..crate::page::tests::report()
-    };
+    let report = of_ranks(ranks.collect());
     let shown: Vec<_> = shown(&report).iter().map(|rank| rank.rank).collect();
-    assert_eq!(
-        (shown.len(), shown.first(), shown.last()),
-        (MOST_RANKS, Some(&0), Some(&150))
-    );
-    assert!(
-        section(&report, &Zone::utc())
-            .into_string()
-            .contains("64 of 200 ranks are shown")
-    );
+    assert_eq!((shown.len(), shown[0]), (MOST_RANKS, 0));
+    assert_eq!(shown.last(), Some(&150));
+    let text = section(&report, &Zone::utc()).into_string();
+    assert!(text.contains("64 of 200 ranks are shown"), "{text}");
 }
 
 #[test]
@@ -125,15 +109,9 @@ fn a_report_without_moments_shows_the_sums() {
         idle_s: 10.0,
         ..crate::page::tests::rank(0)
     };
-    let report = Report {
-        per_rank: vec![rank],
-        ..crate::page::tests::report()
-    };
-    let text = section(&report, &Zone::utc()).into_string();
-    assert!(
-        text.contains(r#"<rect class="job" x="0" y="4" width="75.00%""#),
-        "{text}"
-    );
+    let text = section(&of_ranks(vec![rank]), &Zone::utc()).into_string();
+    let bar = r#"<rect class="job" x="0" y="4" width="75.00%""#;
+    assert!(text.contains(bar), "{text}");
 }
 
 #[test]
@@ -143,15 +121,8 @@ fn ranks_of_merged_runs_are_told_apart_by_their_journals() {
         ..crate::page::tests::rank(0)
     };
     let text = |journals: &[&str]| {
-        let per_rank = journals.iter().map(|journal| of(journal)).collect();
-        section(
-            &Report {
-                per_rank,
-                ..crate::page::tests::report()
-            },
-            &Zone::utc(),
-        )
-        .into_string()
+        let ranks = journals.iter().map(|journal| of(journal)).collect();
+        section(&of_ranks(ranks), &Zone::utc()).into_string()
     };
     assert!(!text(&["a.jsonl"]).contains("a.jsonl"));
     assert!(text(&["a.jsonl", "b.jsonl"]).contains("b.jsonl"));

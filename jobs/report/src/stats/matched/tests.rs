@@ -2,97 +2,74 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::stats::paired::{PairCounts, mean_difference};
+use crate::stats::simulated::Numbers;
 
-/// Converts sets of control (0 or 1), number of variants, and number of these that were solved.
-fn sets(of: &[[u64; 3]]) -> Vec<MatchedSet> {
-    let set = |[control, variants, solved]: &[u64; 3]| MatchedSet {
-        control: *control == 1,
-        variants: *variants,
-        solved: *solved,
+/// Converts sets of three digits: the control (0 or 1), the number of variants, and the number of
+/// these that were solved.
+fn sets(of: &str) -> Vec<MatchedSet> {
+    let set = |word: &str| {
+        let digits: Vec<_> = word.bytes().map(|digit| u64::from(digit - b'0')).collect();
+        MatchedSet {
+            control: digits[0] == 1,
+            variants: digits[1],
+            solved: digits[2],
+        }
     };
-    of.iter().map(set).collect()
+    of.split_whitespace().map(set).collect()
 }
+
+/// Sets, rates of control and variants, interval, and p.
+type Case = (&'static str, [f64; 2], [f64; 2], Option<f64>);
+
+/// Intervals: numpy 2.5 and statsmodels 0.15.0, proportion_confint(method="wilson"); p: all ways to
+/// choose the control among the outcomes of each set, counted with itertools and fractions.
+const IN_PYTHON: [Case; 5] = [
+    (
+        "132 130 031 133 030 131 132 133",
+        [0.75, 0.5],
+        [-0.531_319_536_682, 0.141_461_765_757],
+        Some(0.304_687_5),
+    ),
+    (
+        "120 110 021 121 111 010",
+        [0.666_666_666_667, 0.333_333_333_333],
+        [-0.656_260_298_482, 0.158_605_248_225],
+        Some(0.481_481_481_481_481_45),
+    ),
+    (
+        "122 122 122 122 122 122 122 122 122 122",
+        [1.0, 1.0],
+        [-0.277_532_799_863, 0.277_532_799_863],
+        None,
+    ),
+    (
+        "121 121 121 121 121 121",
+        [1.0, 0.5],
+        [-0.746_218_402_366, -0.038_497_716_175],
+        Some(0.175_582_990_397_805_2),
+    ),
+    (
+        "140 140 140 140 140 141 141",
+        [1.0, 0.071_428_571_429],
+        [-0.980_187_935_885, -0.541_812_039_983],
+        Some(0.000_102_4),
+    ),
+];
 
 #[test]
 fn intervals_and_tests_agree_with_the_formulas_in_python() {
-    // Intervals: numpy 2.5 and statsmodels 0.15.0, proportion_confint(method="wilson"); p: all ways
-    // to choose the control among the outcomes of each set, counted with itertools and fractions.
-    type Case<'a> = (&'a [[u64; 3]], [f64; 2], [f64; 2], Option<f64>);
-    let cases: [Case; 5] = [
-        (
-            &[
-                [1, 3, 2],
-                [1, 3, 0],
-                [0, 3, 1],
-                [1, 3, 3],
-                [0, 3, 0],
-                [1, 3, 1],
-                [1, 3, 2],
-                [1, 3, 3],
-            ],
-            [0.75, 0.5],
-            [-0.531_319_536_682, 0.141_461_765_757],
-            Some(0.304_687_5),
-        ),
-        (
-            &[
-                [1, 2, 0],
-                [1, 1, 0],
-                [0, 2, 1],
-                [1, 2, 1],
-                [1, 1, 1],
-                [0, 1, 0],
-            ],
-            [0.666_666_666_667, 0.333_333_333_333],
-            [-0.656_260_298_482, 0.158_605_248_225],
-            Some(0.481_481_481_481_481_45),
-        ),
-        (
-            &[[1, 2, 2]; 10],
-            [1.0, 1.0],
-            [-0.277_532_799_863, 0.277_532_799_863],
-            None,
-        ),
-        (
-            &[[1, 2, 1]; 6],
-            [1.0, 0.5],
-            [-0.746_218_402_366, -0.038_497_716_175],
-            Some(0.175_582_990_397_805_2),
-        ),
-        (
-            &[
-                [1, 4, 0],
-                [1, 4, 0],
-                [1, 4, 0],
-                [1, 4, 0],
-                [1, 4, 0],
-                [1, 4, 1],
-                [1, 4, 1],
-            ],
-            [1.0, 0.071_428_571_429],
-            [-0.980_187_935_885, -0.541_812_039_983],
-            Some(0.000_102_4),
-        ),
-    ];
-    for (of, wanted, interval, wanted_p) in cases {
-        let (found, near) = (rates(&sets(of)).unwrap(), |a: f64, b: f64| {
-            (a - b).abs() < 1e-9
-        });
-        assert!(
-            near(found.control, wanted[0]) && near(found.variant, wanted[1]),
-            "{found:?}"
-        );
-        assert!(
-            near(found.interval95[0], interval[0]) && near(found.interval95[1], interval[1]),
-            "{found:?}, expected {interval:?}"
-        );
-        let found_p = p(&sets(of));
-        assert!(
-            found_p
-                .zip(wanted_p)
-                .map_or(found_p == wanted_p, |(a, b)| near(a, b)),
-            "{found_p:?}, expected {wanted_p:?}"
-        );
+    for (of, wanted, interval, wanted_p) in IN_PYTHON {
+        let found = rates(&sets(of)).unwrap();
+        let near = |a: [f64; 2], b: [f64; 2]| {
+            let is_near = (a[0] - b[0]).abs() < 1e-9 && (a[1] - b[1]).abs() < 1e-9;
+            assert!(is_near, "{found:?}, expected {b:?}");
+        };
+        near([found.control, found.variant], wanted);
+        near(found.interval95, interval);
+        match (p(&sets(of)), wanted_p) {
+            (Some(a), Some(b)) => near([a; 2], [b; 2]),
+            (a, b) => assert_eq!(a, b),
+        }
     }
     assert_eq!((rates(&[]), p(&[])), (None, None));
 }
@@ -100,13 +77,10 @@ fn intervals_and_tests_agree_with_the_formulas_in_python() {
 #[test]
 fn many_sets_have_the_test_of_the_normal_distribution() {
     let of = |[lost, won]: [usize; 2]| {
-        let all = [vec![[1, 3, 1]; lost], vec![[0, 3, 2]; won]].concat();
+        let all = ["131 ".repeat(lost), "032 ".repeat(won)].concat();
         let chances = vec![0.5; lost + won];
-        [
-            p(&sets(&all)).unwrap(),
-            exact(&chances, lost),
-            normal(&chances, lost),
-        ]
+        let found = p(&sets(&all)).unwrap();
+        [found, exact(&chances, lost), normal(&chances, lost)]
     };
     let [found, exact_p, normal_p] = of([530, 470]);
     assert!(found < 0.07 && (found - exact_p).abs() < 1e-12);
@@ -116,20 +90,6 @@ fn many_sets_have_the_test_of_the_normal_distribution() {
     );
     let [found, exact_p, normal_p] = of([531, 471]);
     assert!((found - normal_p).abs() < 1e-12 && (found - exact_p).abs() > 1e-12);
-}
-
-/// The linear congruential generator of Knuth's MMIX, so that the test draws the same numbers on
-/// every machine.
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> f64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 #[test]
@@ -144,10 +104,10 @@ fn the_interval_has_its_difference_where_variants_share_hard_episodes() {
         (50, 10, [0.95, 0.95]),
         (50, 3, [0.6, 0.4]),
     ] {
-        let mut draws = Draws(7);
+        let mut draws = Numbers(7);
         let (mut held, mut held_by_student) = (0, 0);
         for _ in 0..500 {
-            let set = |draws: &mut Draws| {
+            let set = |draws: &mut Numbers| {
                 let hard = draws.next();
                 let solved = (0..variants).filter(|_| {
                     let noisy = draws.next() < 0.2;

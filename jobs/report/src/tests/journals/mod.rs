@@ -4,22 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, Write as _};
 
 use super::*;
-use jobs::episode::{DemoRef, VideoRef};
-use jobs::journal::{EpisodeStart, Journal, PolicyFiles, RankEnd, RankGpu, RankStart};
+use jobs::journal::{Journal, RankGpu};
 use jobs::layout::RunFolder;
+
+use super::lines::{began, ended};
 
 mod lives;
 mod nearly;
 
-fn at(second: u64) -> String {
-    format!("2026-11-21T10:{:02}:{:02}.000Z", second / 60, second % 60)
-}
-
-fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
+fn began_rank(rank: usize, restart: u32, second: u64) -> Line {
     Line::Rank(Box::new(RankStart {
-        rank,
-        world_size: 2,
-        restart,
         node: rank,
         pid: 100 + restart,
         gpu: Some(RankGpu {
@@ -29,56 +23,31 @@ fn rank_start(rank: usize, restart: u32, second: u64) -> Line {
             uuid: format!("GPU-{rank}"),
         }),
         versions: BTreeMap::from([("rrun".to_owned(), format!("0.1.{rank}"))]),
-        host: format!("node{rank}"),
         device: format!("cuda:{rank}"),
         device_reason: "LOCAL_RANK".to_owned(),
-        started: at(second),
-        ..RankStart::default()
+        ..rank_start(rank, restart, second)
     }))
 }
 
-fn job_start(job: usize, rank: usize, second: u64) -> Line {
+fn began_job(job: usize, rank: usize, second: u64) -> Line {
     let settings = BTreeMap::from([
         ("dtype".to_owned(), json!("bfloat16")),
         ("policy_path".to_owned(), json!("model")),
         ("num_envs".to_owned(), json!(job + 1)),
     ]);
     Line::JobStart(JobStart {
-        job_index: JobIndex(job),
-        rank,
         settings,
-        started: at(second),
-        ..JobStart::default()
+        ..job_start(job, rank, second)
     })
 }
 
-fn ended(job: usize, number: u64, second: u64) -> Line {
-    line(Episode {
-        ended: at(second),
-        ..episode(job, number, true)
-    })
-}
-
-fn job_end(job: usize, rank: usize, second: u64) -> Line {
-    let Line::JobEnd(end) = end(job, None) else {
-        unreachable!("it is an end")
-    };
+fn ended_job(job: usize, rank: usize, second: u64) -> Line {
     Line::JobEnd(Box::new(JobEnd {
         rank,
         ended: at(second),
         peak_vram_bytes: Some(second),
-        ..*end
+        ..job_end(job, None)
     }))
-}
-
-fn rank_end(rank: usize, second: u64) -> Line {
-    Line::RankEnd(RankEnd {
-        rank,
-        wall_s: 20.0,
-        busy_s: 12.5,
-        ended: at(second),
-        ..RankEnd::default()
-    })
 }
 
 struct JournalFolder {
@@ -102,133 +71,61 @@ impl JournalFolder {
         self
     }
 
+    fn append(&self, rank: usize, text: &[u8]) {
+        let path = self.run().journal(rank);
+        let file = std::fs::OpenOptions::new().append(true).open(path);
+        file.unwrap().write_all(text).unwrap();
+    }
+
     fn report(&self) -> Report {
-        crate::write(
-            &self.run(),
-            &two_jobs(),
-            &Journals::of(&self.run()).unwrap(),
-            Context::default(),
-        )
-        .unwrap()
+        let journals = Journals::of(&self.run()).unwrap();
+        crate::write(&self.run(), &two_jobs(), &journals, Context::default()).unwrap()
     }
 }
 
 /// Returns a run in which rank 0 died in job a and was restarted, and rank 1 ran job b.
 fn night() -> JournalFolder {
     let folder = JournalFolder::new();
-    let start = Line::EpisodeStart(EpisodeStart {
-        started: at(9),
-        ..EpisodeStart::default()
-    });
-    folder.journal(
-        0,
-        &[
-            rank_start(0, 0, 0),
-            job_start(0, 0, 1),
-            ended(0, 0, 5),
-            ended(0, 1, 7),
-            start,
-        ],
-    );
-    folder.journal(
-        0,
-        &[
-            rank_start(0, 1, 20),
-            job_start(0, 0, 21),
-            ended(0, 3, 25),
-            ended(0, 2, 26),
-            job_end(0, 0, 30),
-        ],
-    );
+    folder.journal(0, &[began_rank(0, 0, 0), began_job(0, 0, 1)]);
+    folder.journal(0, &[ended(0, 0, 5), ended(0, 1, 7), began(0, 0, 0, 9)]);
+    folder.journal(0, &[began_rank(0, 1, 20), began_job(0, 0, 21)]);
+    folder.journal(0, &[ended(0, 3, 25), ended(0, 2, 26), ended_job(0, 0, 30)]);
     folder.journal(0, &[rank_end(0, 40)]);
-    folder.journal(
-        1,
-        &[
-            rank_start(1, 0, 0),
-            job_start(1, 1, 1),
-            ended(1, 0, 5),
-            ended(1, 1, 7),
-            job_end(1, 1, 8),
-        ],
-    );
+    folder.journal(1, &[began_rank(1, 0, 0), began_job(1, 1, 1)]);
+    folder.journal(1, &[ended(1, 0, 5), ended(1, 1, 7), ended_job(1, 1, 8)]);
     folder.journal(1, &[rank_end(1, 40)]);
     folder
 }
 
-#[test]
-fn a_job_end_of_an_older_journal_is_read() {
-    let text = r#"{"type":"job_end","job_index":0,"rank":0,"error":null,"wall_s":1.0,"env_steps":1,"frames":0,
-                   "policy_calls":1,"infer_ms":{"p50":null,"p95":null},"sim_ms":{"p50":null,"p95":null},
-                   "peak_rss_bytes":5,"peak_vram_bytes":6,"ended":""}"#;
-    let Line::JobEnd(end) = serde_json::from_str(text).unwrap() else {
-        panic!("another line")
-    };
-    assert_eq!(
-        (
-            end.peak_vram_bytes,
-            end.peak_env_bytes,
-            end.out_of_memory,
-            end.gpu_busy
-        ),
-        (Some(6), None, 0, None)
-    );
+/// Returns when each launch began.
+fn launches(run: &RunReport) -> Vec<String> {
+    let launches = run.launches.iter();
+    launches.map(|launch| launch.started.clone()).collect()
 }
 
 #[test]
 fn a_run_says_when_it_was_where_and_with_what() {
     let folder = night();
-    let files = PolicyFiles {
-        policy_type: "gr00t".to_owned(),
-        path: "model".to_owned(),
-        sha256: "5f".to_owned(),
-        bytes: 9,
-        at: at(0),
-    };
-    folder.journal(1, &[Line::PolicyFiles(files)]);
+    folder.journal(1, &[lines::policy_files("model", "5f", &at(0))]);
     let report = folder.report();
     let run = &report.run;
-    assert_eq!(
-        (run.started.clone(), run.ended.clone(), run.wall_s),
-        (Some(at(0)), Some(at(40)), Some(40.0))
-    );
-    assert_eq!(
-        (
-            run.hosts.len(),
-            run.gpus.len(),
-            run.versions["rrun"].len(),
-            run.id.len()
-        ),
-        (2, 2, 2, 32)
-    );
-    assert_eq!(
-        run.launches,
-        [LaunchReport {
-            started: at(0),
-            world_size: 2
-        }],
-        "a restart is no launch"
-    );
+    assert_eq!(run.started, Some(at(0)));
+    assert_eq!((run.ended.clone(), run.wall_s), (Some(at(40)), Some(40.0)));
+    assert_eq!((run.hosts.len(), run.gpus.len()), (2, 2));
+    assert_eq!((run.versions["rrun"].len(), run.id.len()), (2, 32));
+    assert_eq!(launches(run), [at(0)], "a restart is no launch");
+    assert_eq!(run.launches[0].world_size, 2);
     assert_eq!(report.config.policies[0].dtypes, ["bfloat16"]);
-    assert_eq!(
-        report.config.settings.keys().collect::<Vec<_>>(),
-        ["dtype", "policy_path"],
-        "num_envs differs"
-    );
+    let settings: Vec<_> = report.config.settings.keys().collect();
+    assert_eq!(settings, ["dtype", "policy_path"], "num_envs differs");
     assert_eq!(report.per_job[1].settings["num_envs"], 2);
 }
 
 #[test]
 fn a_run_that_was_gone_on_with_says_when() {
     let folder = night();
-    folder.journal(0, &[rank_start(0, 0, 100), rank_end(0, 101)]);
-    let run = folder.report().run;
-    assert_eq!(
-        run.launches
-            .iter()
-            .map(|launch| launch.started.clone())
-            .collect::<Vec<_>>(),
-        [at(0), at(100)]
-    );
+    folder.journal(0, &[began_rank(0, 0, 100), rank_end(0, 101)]);
+    assert_eq!(launches(&folder.report().run), [at(0), at(100)]);
 }
 
 #[test]
@@ -238,16 +135,8 @@ fn files_that_counted_episodes_name_are_told_by_job() {
         let file = |end: &str| format!("a/{rank}.{end}");
         line(Episode {
             rank,
-            dataset: Some(DemoRef {
-                file: file("hdf5"),
-                demo: format!("demo_{number}"),
-            }),
-            video: Some(VideoRef {
-                file: file("mp4"),
-                first_frame: 0,
-                frames: 10,
-                fps: None,
-            }),
+            dataset: lines::demo(&file("hdf5"), &format!("demo_{number}")),
+            video: lines::video(&file("mp4"), 0),
             ..episode(0, number, number > 1)
         })
     };
@@ -266,29 +155,16 @@ fn a_journal_that_a_rank_delivered_and_the_shared_folder_has_is_one() {
     let folder = night();
     let bytes = std::fs::read(folder.run().journal(1)).unwrap();
     let longer = [bytes.as_slice(), b"{\"type\":\"rank_end\""].concat();
+    let report = |delivered: Vec<u8>| {
+        let journals = Journals::of(&folder.run()).unwrap();
+        let (plan, journals) = (two_jobs(), journals.and_delivered([(1, delivered)]));
+        Report::of(&Merged::new(&plan, &journals).unwrap(), Context::default()).unwrap()
+    };
     for delivered in [bytes.clone(), bytes[..bytes.len() / 2].to_vec(), longer] {
-        let journals = Journals::of(&folder.run())
-            .unwrap()
-            .and_delivered([(1, delivered)]);
-        let plan = two_jobs();
-        let merged = Merged::new(&plan, &journals).unwrap();
-        assert_eq!(
-            Report::of(&merged, Context::default()).unwrap(),
-            folder.report()
-        );
+        assert_eq!(report(delivered), folder.report());
     }
     std::fs::remove_file(folder.run().journal(1)).unwrap();
-    let (plan, journals) = (
-        two_jobs(),
-        Journals::of(&folder.run())
-            .unwrap()
-            .and_delivered([(1, bytes)]),
-    );
-    assert!(
-        Report::of(&Merged::new(&plan, &journals).unwrap(), Context::default())
-            .unwrap()
-            .complete()
-    );
+    assert!(report(bytes).complete());
 }
 
 #[test]
@@ -297,122 +173,83 @@ fn episodes_are_written_in_order_without_the_word_that_says_what_they_are() {
     // The same line with its fields in another order, as another program might write it.
     let other = serde_json::to_value(ended(0, 1, 6)).unwrap();
     let other: BTreeMap<String, serde_json::Value> = serde_json::from_value(other).unwrap();
-    let mut file = std::fs::OpenOptions::new()
-        .append(true)
-        .open(folder.run().journal(1))
-        .unwrap();
-    writeln!(file, "{}", serde_json::to_string(&other).unwrap()).unwrap();
+    folder.append(1, format!("{}\n", json!(other)).as_bytes());
     let report = folder.report();
     let text = std::fs::read_to_string(folder.run().episodes()).unwrap();
-    let episodes: Vec<Episode> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let numbers: Vec<_> = episodes
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let episodes: Vec<Episode> = lines.collect();
+    let numbers = episodes
         .iter()
-        .map(|episode| (episode.job.as_str(), episode.episode))
-        .collect();
-    assert_eq!(
-        numbers,
-        [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1)]
-    );
+        .map(|episode| (&*episode.job, episode.episode));
+    let wanted = [("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 0), ("b", 1)];
+    assert_eq!(numbers.collect::<Vec<_>>(), wanted);
     assert_eq!(episodes[1].ended, at(6), "the first that was scored");
-    assert_eq!(
-        report.duplicates,
-        [Duplicate {
-            job: "a".to_owned(),
-            episode: 1,
-            agree: true
-        }]
-    );
+    let [twice] = &report.duplicates[..] else {
+        panic!("one: {:?}", report.duplicates)
+    };
+    assert_eq!((&*twice.job, twice.episode, twice.agree), ("a", 1, true));
     assert!(!text.contains("\"type\""));
 }
 
 #[test]
 fn lines_that_say_nothing_are_named_and_the_rest_counts() {
     let folder = night();
-    let mut file = std::fs::OpenOptions::new()
-        .append(true)
-        .open(folder.run().journal(1))
-        .unwrap();
-    file.write_all(b"nonsense\n{\"type\":\"episode\",\"job\":\"a\"}\n{\"type\":\"epis")
-        .unwrap();
+    folder.append(
+        1,
+        b"nonsense\n{\"type\":\"episode\",\"job\":\"a\"}\n{\"type\":\"epis",
+    );
     let (plan, journals) = (two_jobs(), Journals::of(&folder.run()).unwrap());
     let merged = Merged::new(&plan, &journals).unwrap();
     let damage: Vec<_> = merged.damage().cloned().collect();
-    let journal = "journal/journal_rank1.jsonl".to_owned();
-    assert_eq!(
-        damage,
-        [Damage {
-            journal,
-            lines: vec![7, 8],
-            torn: 13,
-            ..Damage::default()
-        }]
-    );
+    let wanted = Damage {
+        journal: "journal/journal_rank1.jsonl".to_owned(),
+        lines: vec![7, 8],
+        torn: 13,
+        ..Damage::default()
+    };
+    assert_eq!(damage, [wanted]);
     assert!(Report::of(&merged, Context::default()).unwrap().complete());
 }
 
 #[test]
 fn lists_are_bounded_and_counts_are_not() {
-    let mut entry = job("a", 5000);
-    entry["num_episodes"] = 5000.into();
-    let plan = plan(json!([entry]));
-    let errored = |number: u64| Episode {
-        success: None,
-        error: Some(format!("error {}", number % 3)),
-        ..episode(0, number, false)
-    };
+    let plan = plan([job("a", 5000)]);
+    let errored = |number: u64| broken(episode(0, number, false), &format!("error {}", number % 3));
     let lines: Vec<_> = (0..2000).map(|number| line(errored(number))).collect();
     let report = Report::new(&plan, &lines, Context::default());
     assert_eq!((report.missing.len(), report.missing_count), (1000, 3000));
     assert_eq!((report.failures.len(), report.failures_count), (1000, 2000));
-    assert_eq!(
-        report
-            .failures_by_reason
-            .iter()
-            .map(|reason| reason.count)
-            .collect::<Vec<_>>(),
-        [667, 667, 666]
-    );
+    let reasons = report.failures_by_reason.iter().map(|reason| reason.count);
+    assert_eq!(reasons.collect::<Vec<_>>(), [667, 667, 666]);
     assert_eq!(report.missing[0].episode, 2000);
 }
 
 #[test]
 fn jobs_are_grouped_by_each_variation_and_by_their_set() {
-    let mut entries = [job("a", 1), job("b", 1), job("c", 1)];
-    for (entry, light) in entries.iter_mut().zip([500, 500, 900]) {
-        entry["variations"] = json!({"light": {"intensity": light}});
-        entry["arena_env_args"]["eval_set"] = json!("base");
-    }
-    let plan = plan(json!(entries));
-    let lines = [
-        line(episode(0, 0, true)),
-        line(Episode {
-            job_index: JobIndex(2),
-            ..episode(0, 0, false)
-        }),
-    ];
+    let varied = |(name, light): (&str, u64)| {
+        let args = json!({"environment": "reach", "eval_set": "base"});
+        let variations = json!({"light": {"intensity": light}});
+        json!({"name": name, "num_episodes": 1, "arena_env_args": args, "variations": variations})
+    };
+    let plan = plan([("a", 500), ("b", 500), ("c", 900)].map(varied));
+    let last = Episode {
+        job_index: JobIndex(2),
+        ..episode(0, 0, false)
+    };
+    let lines = [episode(0, 0, true), last].map(line);
     let groups = Report::new(&plan, &lines, Context::default()).per_group;
     let of = |by: &str, value: &str| {
-        groups
-            .iter()
-            .find(|group| group.by == by && group.value == value)
-            .unwrap()
+        let mut groups = groups.iter();
+        let found = groups.find(|group| group.by == by && group.value == value);
+        found.unwrap()
     };
     let light = of("variations.light.intensity", "500");
-    assert_eq!(
-        (light.jobs, light.rates.expected, light.rates.successes),
-        (2, Some(2), 1)
-    );
-    assert_eq!(
-        of("variations.light.intensity", "900").rates.success_rate,
-        Some(0.0)
-    );
-    assert_eq!(
-        (of("eval_set", "base").jobs, of("task", "reach").jobs),
-        (3, 3)
-    );
+    assert_eq!((light.jobs, light.rates.expected), (2, Some(2)));
+    assert_eq!(light.rates.successes, 1);
+    let bright = of("variations.light.intensity", "900");
+    assert_eq!(bright.rates.success_rate, Some(0.0));
+    assert_eq!(of("eval_set", "base").jobs, 3);
+    assert_eq!(of("task", "reach").jobs, 3);
 }
 
 proptest! {
