@@ -22,9 +22,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::chaos::checks::nothing_is_left;
-use crate::eval::command::{Eval, binaries};
 use crate::chaos::fault::{moment, pause};
 use crate::chaos::scenario::toy;
+use crate::eval::command::{Eval, binaries};
 use browsers::Browsers;
 use memory::Memory;
 use nodes::Nodes;

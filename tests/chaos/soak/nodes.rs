@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::eval::command::{Ended, Eval, Running, alive, binaries};
 use crate::chaos::fault::{marked, moment};
+use crate::eval::command::{Ended, Eval, Running, alive, binaries};
 
 /// How many texts of launchers that ended are kept.
 const KEPT: usize = 6;
