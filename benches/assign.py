@@ -67,7 +67,7 @@ def rules() -> None:
 
 
 def leases() -> None:
-    program, server = programs.program("assign"), programs.program("store")
+    program, server = programs.program("measure"), programs.program("store")
     print("A lease: microseconds until a rank has it (two requests), and until an episode may be written (one); medians of rounds:\n")
     print("| store | ranks | a rank asks | claim: p50 | p99 | mark: p50 | p99 |")
     print("|---|---|---|---|---|---|---|")
@@ -78,7 +78,7 @@ def leases() -> None:
             for pace, pause in PAUSES.items():
                 for ranks in RANKS:
                     count = LEASES if pause == 0 else 100 * ranks
-                    words = [program, str(port), str(ranks), str(count), str(pause)]
+                    words = [program, "assign", str(port), str(ranks), str(count), str(pause)]
                     run = lambda: json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
                     rounds = [run() for _ in range(ROUNDS)]
                     columns = [f"{statistics.median(found[key] for found in rounds):.0f} µs" for key in rounds[0]]

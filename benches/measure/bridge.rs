@@ -22,7 +22,7 @@ use runtime::policy::{EpisodeReset, Lifeline, Policy as _, PolicyRow, RowNoise};
 use serde_json::{Map, json};
 use tch::Device;
 
-use crate::{Outcome, now};
+use crate::{Outcome, now, pause};
 
 /// Rounds or calls before those that are measured.
 const WARM: usize = 30;
@@ -40,13 +40,13 @@ pub fn main(words: &[&str]) -> Outcome<()> {
                               "envs_per_process": each.parse::<usize>()?});
             environments(args, copies.parse()?, rounds.parse()?)?
         }
-        ["policy", python, policy, rows, calls, pause] => {
+        ["policy", python, policy, rows, calls, rest] => {
             let config = Map::from_iter([
                 ("policy".to_owned(), json!(policy)),
                 ("python".to_owned(), json!(python)),
             ]);
-            let pause = Duration::from_millis(pause.parse()?);
-            policies(&config, rows.parse()?, calls.parse()?, pause)?
+            let rest = Duration::from_millis(rest.parse()?);
+            policies(&config, rows.parse()?, calls.parse()?, rest)?
         }
         _ => return Err("expected environment or policy, see benches/measure/bridge.rs".into()),
     };
@@ -90,7 +90,7 @@ fn policies(
     config: &Map<String, serde_json::Value>,
     num_rows: usize,
     calls: usize,
-    pause: Duration,
+    rest: Duration,
 ) -> Outcome<Vec<f64>> {
     let settings = PythonPolicySettings::read(config)?;
     let spec = env(&CAMERAS, [SIDE; 2], &[("state", 64)]);
@@ -103,7 +103,7 @@ fn policies(
     let mut micros = Vec::with_capacity(calls);
     for call in 0..WARM + calls {
         let set = call % SETS;
-        sleep(pause);
+        pause(rest);
         let begun = now();
         let answers = policy.act(&sets[set])?;
         micros.push(begun.elapsed().as_secs_f64() * 1e6);
@@ -180,9 +180,4 @@ fn seen(set: usize, row: usize) -> PolicyRow {
         continues: None,
         noise: RowNoise::default(),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "as environments pause a policy")]
-fn sleep(pause: Duration) {
-    std::thread::sleep(pause);
 }

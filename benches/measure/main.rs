@@ -2,15 +2,16 @@
 //! and what it prints; the figures are in `benches/README.md`.
 //!
 //! ```text
-//! measure bridge | exported | gpu | load | pictures | policy | record  ARGUMENTS
+//! measure assign | bridge | exported | gpu | load | pictures | policy | record  ARGUMENTS
 //! ```
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tch::{Cuda, Device, Tensor};
 
+mod assign;
 mod bridge;
 mod exported;
 mod gpu;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().filter(|word| word != "--bench").collect();
     let words: Vec<_> = words.iter().skip(1).map(String::as_str).collect();
     let done = match words[..] {
+        ["assign", ref rest @ ..] => assign::main(rest),
         ["bridge", ref rest @ ..] => bridge::main(rest),
         ["exported", ref rest @ ..] => exported::main(rest),
         ["gpu", ..] => gpu::main(&words),
@@ -54,6 +56,14 @@ fn synchronize(device: Device) {
 #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a bench waits as what it measures"
+)]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// Returns a tensor of a file.

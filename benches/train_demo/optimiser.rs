@@ -115,49 +115,41 @@ impl Optimiser {
 
     /// Returns the complete state, for [`Self::restore`].
     pub fn state(&self) -> Vec<(String, Tensor)> {
-        let parts = |slot: &Slot| {
-            let part =
-                |kind: &str, tensor: &Tensor| (format!("{kind}/{}", slot.name), tensor.detach());
-            [
-                part("weight", &slot.weight),
-                part("first", &slot.first),
-                part("second", &slot.second),
-                part("average", &slot.average),
-            ]
-        };
         let steps = ("steps".to_owned(), Tensor::from_slice(&[self.steps]));
-        self.slots.iter().flat_map(parts).chain([steps]).collect()
+        self.slots
+            .iter()
+            .flat_map(Slot::parts)
+            .chain([steps])
+            .collect()
     }
 
     /// Restores a state that [`Self::state`] returned.
     pub fn restore(&mut self, state: &[(String, Tensor)]) {
         let _no_grad = tch::no_grad_guard();
-        let find = |kind: &str, name: &str| {
-            state
-                .iter()
-                .find(|(found, _)| *found == format!("{kind}/{name}"))
+        let find = |name: &str| {
+            let found = state.iter().find(|(found, _)| found == name);
+            found.map(|(_, tensor)| tensor)
         };
-        for slot in &mut self.slots {
-            let Slot {
-                name,
-                weight,
-                first,
-                second,
-                average,
-            } = slot;
-            for (kind, tensor) in [
-                ("weight", weight),
-                ("first", first),
-                ("second", second),
-                ("average", average),
-            ] {
-                if let Some((_, from)) = find(kind, name) {
-                    tensor.copy_(from);
-                }
+        for (name, mut tensor) in self.slots.iter().flat_map(Slot::parts) {
+            if let Some(from) = find(&name) {
+                tensor.copy_(from);
             }
         }
-        if let Some((_, steps)) = state.iter().find(|(name, _)| name == "steps") {
+        if let Some(steps) = find("steps") {
             self.steps = steps.int64_value(&[0]);
         }
+    }
+}
+
+impl Slot {
+    /// Returns the parts of the state with their names; they share its memory.
+    fn parts(&self) -> [(String, Tensor); 4] {
+        let parts = [
+            ("weight", &self.weight),
+            ("first", &self.first),
+            ("second", &self.second),
+            ("average", &self.average),
+        ];
+        parts.map(|(kind, tensor)| (format!("{kind}/{}", self.name), tensor.detach()))
     }
 }
