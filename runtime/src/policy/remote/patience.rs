@@ -138,17 +138,6 @@ mod tests {
     }
 
     #[test]
-    fn without_patience_the_first_failure_is_the_last() {
-        let start = crate::clock::now();
-        let next =
-            RetryPatience::new(Duration::ZERO).failed("refused", start, start + seconds(2.0));
-        assert_eq!(
-            next,
-            RetryDecision::GiveUp("1 attempt in 2.0 s, the last one: refused".to_owned())
-        );
-    }
-
-    #[test]
     fn a_reason_is_told_once_and_so_is_the_return() {
         let (mut patience, start) = (RetryPatience::new(seconds(60.0)), crate::clock::now());
         let mut say =

@@ -145,17 +145,6 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_that_hangs_costs_no_more_than_the_deadline() {
-        let (resolver, lifeline) = (Resolver::new(hanging), Lifeline::alone());
-        assert_eq!(
-            within(&resolver, Duration::from_millis(300), &lifeline),
-            Err(CallError::Away(
-                "no address of gpu7 within 0.3 s".to_owned()
-            ))
-        );
-    }
-
-    #[test]
     fn a_cut_ends_a_lookup() {
         let (resolver, lifeline) = (Resolver::new(hanging), Lifeline::alone());
         let other = lifeline.clone();
@@ -189,20 +178,17 @@ mod tests {
     #[test]
     fn a_host_without_addresses_is_named_and_an_address_needs_no_lookup() {
         let lifeline = Lifeline::alone();
-        let (none, wrong): (Lookup, Lookup) = (
-            |_, _| Ok(Vec::new()),
-            |_, _| Err(io::Error::other("no such name")),
-        );
-        let patience = Duration::from_secs(3600);
-        let away = |text: &str| Err(CallError::Away(text.to_owned()));
-        assert_eq!(
-            within(&Resolver::new(none), patience, &lifeline),
-            away("no address of gpu7")
-        );
-        assert_eq!(
-            within(&Resolver::new(wrong), patience, &lifeline),
-            away("no address of gpu7: no such name")
-        );
+        let lookups: [(Lookup, &str); 2] = [
+            (|_, _| Ok(Vec::new()), "no address of gpu7"),
+            (
+                |_, _| Err(io::Error::other("no such name")),
+                "no address of gpu7: no such name",
+            ),
+        ];
+        for (lookup, reason) in lookups {
+            let found = within(&Resolver::new(lookup), Duration::from_secs(3600), &lifeline);
+            assert_eq!(found, Err(CallError::Away(reason.to_owned())));
+        }
         let own = Resolver::new(hanging).addresses(("::1", 80), now(), &lifeline);
         assert_eq!(own.unwrap()[0].to_string(), "[::1]:80");
     }

@@ -106,19 +106,6 @@ fn pictures_are_made_when_somebody_looks() {
 }
 
 #[test]
-fn frames_that_are_held_stay_as_they_were() {
-    let mut env = start(json!({"env_kwargs": {"length": 100}}), 1);
-    reset(&mut env, 0, 1).unwrap();
-    let held: Vec<_> = (0..20)
-        .map(|_| step(&mut env, 0, [0.0; 2]).unwrap().observation)
-        .collect();
-    for (number, seen) in held.iter().enumerate() {
-        assert_eq!(seen.video["pixels.top"].rgb[3..6], [number as u8 + 1; 3]);
-        assert_eq!(seen.video["pixels.top"].rgb.len(), 24 * 24 * 3);
-    }
-}
-
-#[test]
 fn an_action_is_transformed_in_its_order() {
     let transforms = json!({"a": {"scale": 2, "offset": -1, "invert": true, "binarize": true}, "b": {"scale": 4, "clip": [-0.5, 1]}});
     let mapping = json!({"action": {"names": ["a", "b"], "transforms": transforms}});

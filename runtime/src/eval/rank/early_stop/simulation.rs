@@ -100,7 +100,7 @@ impl Run {
 #[test]
 fn rank_0_reads_the_outcomes_of_any_number_of_ranks_with_a_few_requests() {
     for millis in [10_000, 50] {
-        for ranks in [16, 256, 1024, 4096, 16_384] {
+        for ranks in [16, 1024, 16_384] {
             let episode = Duration::from_millis(millis);
             let load = Run { ranks, episode }.load();
             println!("{ranks} ranks, episodes of {episode:?}: {load:.0?}");
