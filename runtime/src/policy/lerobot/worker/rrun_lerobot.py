@@ -36,14 +36,14 @@ class LerobotPolicy:
 
     def __init__(self, spec, device, seed, model_path, cameras, states, actions=None, task=None, config_overrides=None):
         global np, torch
-        import numpy as np
-        import torch
-
         import lerobot
 
         version = tuple(int(part) for part in lerobot.__version__.split(".")[:2])
         if version < OLDEST:
             refuse(f"lerobot is {lerobot.__version__}, expected 0.6 or newer")
+        import numpy as np
+        import torch
+
         self.env, self.seed, self.task, self.device = spec, seed, task, device
         self.cameras, self.states = cameras, states
         self.config = self.read_config(model_path, actions, config_overrides or {})
