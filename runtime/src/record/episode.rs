@@ -202,12 +202,12 @@ mod tests {
 
     use super::*;
 
+    const JOINTS: &str = "articulation/robot/joint_position";
+
     fn snapshot(state: &[f32], sim: f32) -> StepSnapshot {
         let mut snapshot = StepSnapshot::default();
         snapshot.state.insert("q".to_owned(), state.to_vec());
-        snapshot
-            .sim_state
-            .insert("articulation/robot/joint_position".to_owned(), vec![sim]);
+        snapshot.sim_state.insert(JOINTS.to_owned(), vec![sim]);
         snapshot
     }
 
@@ -235,11 +235,9 @@ mod tests {
         let mut episode = begin();
         episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap();
         assert_eq!(episode.columns["obs/q"].values, [1.0, 2.0]);
-        assert_eq!(
-            episode.columns["states/articulation/robot/joint_position"].values,
-            [11.0]
-        );
-        assert_eq!(episode.initial["articulation/robot/joint_position"], [10.0]);
+        let after = &episode.columns[&format!("states/{JOINTS}")];
+        assert_eq!(after.values, [11.0]);
+        assert_eq!(episode.initial[JOINTS], [10.0]);
         episode.complete().unwrap();
     }
 
@@ -258,9 +256,7 @@ mod tests {
         episode.push(late.clone()).unwrap();
         late.processed = Some(vec![1.0, 1.0]);
         episode.push(late).unwrap();
-        assert_eq!(
-            episode.complete().unwrap_err().to_string(),
-            "`processed_actions` has 1 rows, the episode has 2"
-        );
+        let reason = episode.complete().unwrap_err().to_string();
+        assert_eq!(reason, "`processed_actions` has 1 rows, the episode has 2");
     }
 }

@@ -343,15 +343,21 @@ mod tests {
         let _ = session.answered(&messages, &text, false);
     }
 
+    /// Returns a session whose model was asked and gave this plan.
+    fn planned(ids: &str) -> PlanningSession {
+        let mut session = session(rules());
+        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Ask);
+        tell(&mut session, ids);
+        session
+    }
+
     fn step(action: f32) -> PlanStep {
         PlanStep::Steps(Chunk::new(1, vec![action]))
     }
 
     #[test]
     fn a_plan_is_carried_out_action_by_action_and_then_the_model_is_asked_again() {
-        let mut session = session(rules());
-        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Ask);
-        tell(&mut session, "0 2");
+        let mut session = planned("0 2");
         assert_eq!(session.next(&seen(None)).unwrap(), step(0.0));
         assert_eq!(session.next(&seen(Some(true))).unwrap(), step(2.0));
         assert_eq!(session.next(&seen(Some(true))).unwrap(), PlanStep::Ask);
@@ -367,9 +373,7 @@ mod tests {
 
     #[test]
     fn a_failed_action_ends_its_plan() {
-        let mut session = session(rules());
-        session.next(&seen(None)).unwrap();
-        tell(&mut session, "0 1 2");
+        let mut session = planned("0 1 2");
         session.next(&seen(None)).unwrap();
         assert_eq!(session.next(&seen(Some(false))).unwrap(), PlanStep::Ask);
         assert_eq!(session.counts().num_invalid_actions, 1);
@@ -381,9 +385,7 @@ mod tests {
 
     #[test]
     fn too_many_invalid_actions_end_the_episode() {
-        let mut session = session(rules());
-        session.next(&seen(None)).unwrap();
-        tell(&mut session, "7");
+        let mut session = planned("7");
         assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Ask);
         let messages = session.messages(Vec::new());
         assert!(
@@ -402,9 +404,7 @@ mod tests {
 
     #[test]
     fn an_empty_plan_ends_the_episode() {
-        let mut session = session(rules());
-        session.next(&seen(None)).unwrap();
-        tell(&mut session, "");
+        let mut session = planned("");
         assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Stop);
         assert!(session.counts().empty_plan);
         assert_eq!(session.take_lines()[0]["action_id"], -2);
@@ -425,9 +425,7 @@ mod tests {
 
     #[test]
     fn the_last_action_of_an_episode_is_in_its_transcript() {
-        let mut session = session(rules());
-        session.next(&seen(None)).unwrap();
-        tell(&mut session, "2");
+        let mut session = planned("2");
         session.next(&seen(None)).unwrap();
         session.end(&seen(Some(true)), true);
         let lines = session.take_lines();

@@ -182,7 +182,10 @@ mod tests {
     use std::cell::RefCell;
     use std::time::Duration;
 
+    use serde_json::json;
+
     use super::*;
+    use crate::policy::gr00t::remote::RemoteSettings;
     use crate::policy::remote::{Req, Resolver};
 
     thread_local! {
@@ -216,16 +219,11 @@ mod tests {
     }
 
     fn server(retry: Duration) -> PolicyServer {
+        let config = json!({"remote_host": "gpu7", "remote_port": 5555, "remote_timeout_s": 1});
+        let settings = RemoteSettings::read(config.as_object().unwrap()).unwrap();
         PolicyServer {
-            scheme: "tcp",
-            host: "gpu7".to_owned(),
-            port: 5555,
-            path: String::new(),
-            tls: None,
-            token: None,
-            timeout: Duration::from_secs(1),
             retry,
-            resolver: Resolver::default(),
+            ..settings.server
         }
     }
 

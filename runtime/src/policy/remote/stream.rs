@@ -147,27 +147,23 @@ fn plain(err: &io::Error) -> String {
 mod tests {
     use std::net::TcpListener;
 
-    use super::*;
-    use crate::policy::remote::Resolver;
+    use serde_json::json;
 
-    fn server(port: u16, timeout: Duration) -> PolicyServer {
-        PolicyServer {
-            scheme: "tcp",
-            host: "127.0.0.1".to_owned(),
-            port,
-            path: String::new(),
-            tls: None,
-            token: None,
-            timeout,
-            retry: Duration::ZERO,
-            resolver: Resolver::default(),
-        }
-    }
+    use super::*;
+    use crate::policy::gr00t::remote::RemoteSettings;
 
     fn listening(timeout: Duration) -> (TcpListener, PolicyServer) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        (listener, server(port, timeout))
+        let config = json!({"remote_host": "127.0.0.1", "remote_port": port});
+        let settings = RemoteSettings::read(config.as_object().unwrap()).unwrap();
+        (
+            listener,
+            PolicyServer {
+                timeout,
+                ..settings.server
+            },
+        )
     }
 
     #[test]

@@ -1,5 +1,4 @@
 use std::net::TcpListener;
-use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,8 +7,9 @@ use tungstenite::Message;
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::remote::{Lifeline, PolicyServer, Resolver};
+use crate::policy::remote::{Lifeline, PolicyServer};
 use crate::policy::tests::{env_with, frame};
+use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::vla_eval::answer::chunk;
 use crate::policy::vla_eval::hello::VlaEvalHello;
 use crate::policy::vla_eval::mapping::ObservationMapping;
@@ -174,18 +174,9 @@ fn serve(
         }
         heard
     });
-    let server = PolicyServer {
-        scheme: "ws",
-        host: "127.0.0.1".to_owned(),
-        port,
-        token: None,
-        timeout: Duration::from_secs(60),
-        retry: Duration::from_secs(60),
-        path: String::new(),
-        tls: None,
-        resolver: Resolver::default(),
-    };
-    (server, thread)
+    let config = json!({"remote_host": "127.0.0.1", "remote_port": port, "remote_timeout_s": 60, "remote_retry_s": 60});
+    let settings = VlaEvalSettings::read(config.as_object().unwrap()).unwrap();
+    (settings.server, thread)
 }
 
 fn greeting(message: &VlaEvalMessage) -> Vec<VlaEvalMessage> {

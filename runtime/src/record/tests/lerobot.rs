@@ -191,27 +191,29 @@ fn check_episodes(root: &Path, wanted: &[u64]) {
     }
 }
 
-/// Returns in which order the files of an episode are moved into place.
+/// The order in which the files of an episode are moved into place.
+const ORDER: [&str; 8] = [
+    "videos",
+    "data",
+    "meta/episodes",
+    "meta/tasks.parquet",
+    "meta/modality.json",
+    "meta/rrun_episodes.jsonl",
+    "meta/stats.json",
+    "meta/info.json",
+];
+
+/// Returns these files in that order.
 fn order(root: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<PathBuf> {
     let at = |path: &PathBuf| {
-        let order = [
-            "videos",
-            "data",
-            "meta/episodes",
-            "meta/tasks.parquet",
-            "meta/modality.json",
-            "meta/rrun_episodes.jsonl",
-            "meta/stats.json",
-            "meta/info.json",
-        ];
         let path = path.strip_prefix(root).unwrap();
-        order
+        ORDER
             .iter()
             .position(|first| path.starts_with(first))
             .unwrap()
     };
     let mut paths: Vec<_> = files.keys().cloned().collect();
-    paths.sort_by_key(|path| at(path));
+    paths.sort_by_key(at);
     paths
 }
 

@@ -100,29 +100,20 @@ fn a_reset_that_fails_is_told_too_and_one_at_the_start_is_nobodys_fault() {
 #[test]
 fn shared_memory_is_written_by_the_simulator_alone_and_nothing_is_left_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mark = folder
-        .path()
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .to_owned();
+    let mark = folder.path().file_name().unwrap().to_str().unwrap();
     let kwargs = json!({"fault": "chatter", "at": 1, "once": folder.path().join("once")});
     let mut env = start(json!({"env_kwargs": kwargs, "env": {"RRUN_MARK": mark}}), 2);
-    let frame = reset(&mut env, 0, 1)
-        .unwrap()
-        .video
-        .remove("pixels.top")
-        .unwrap();
+    let mut first = reset(&mut env, 0, 1).unwrap();
+    let frame = first.video.remove("pixels.top").unwrap();
     step(&mut env, 0, [0.0, 0.0]).unwrap();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let mut own = maps.lines().filter(|map| map.contains("rrun-env"));
     assert!(own.all(|map| map.contains(" r--s ")), "{maps}");
     // Two processes, their fork server, and one that one of them started.
-    assert_eq!(marked(&mark), 4);
+    assert_eq!(marked(mark), 4);
     drop(env);
     // A killed process takes a moment to disappear.
-    until("nothing is left", || marked(&mark) == 0);
+    until("nothing is left", || marked(mark) == 0);
     assert_eq!(frame.rgb[..3], [1, 2, 3]);
 }
 
@@ -147,18 +138,15 @@ fn a_process_is_replaced_after_its_episodes() {
         json!({"env_kwargs": {"seeds": seeds}, "recycle_after": 2}),
         1,
     );
-    let seen: Vec<_> = (0..5)
-        .map(|seed| reset(&mut env, 0, seed).unwrap().state)
-        .collect();
-    let pids = |text: &str| {
-        text.lines()
-            .map(|line| line.rsplit(' ').next().unwrap().to_owned())
-            .collect::<Vec<_>>()
-    };
-    let pids = pids(&fs::read_to_string(&seeds).unwrap());
+    let seen = [0, 1, 2, 3, 4].map(|seed| reset(&mut env, 0, seed).unwrap().state);
+    let text = fs::read_to_string(&seeds).unwrap();
+    let pids: Vec<_> = text.lines().map(|line| line.rsplit(' ').next()).collect();
     // A process resets once at its start, then twice for the test.
-    let same: Vec<_> = pids.windows(2).map(|pair| pair[0] == pair[1]).collect();
-    assert_eq!(same, [true, true, false, true, true, false, true]);
+    let same = pids.windows(2).map(|pair| pair[0] == pair[1]);
+    assert!(
+        same.eq([true, true, false, true, true, false, true]),
+        "{text}"
+    );
     let mut other = start(json!({}), 1);
     assert_eq!(reset(&mut other, 0, 4).unwrap().state, seen[4]);
 }

@@ -43,12 +43,8 @@ fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
                       "mapping": {"language": {"attr": "place"}}});
     let mut env = start(args, 1);
     let place = reset(&mut env, 0, 0).unwrap().language.to_string();
-    let number = place
-        .strip_prefix("DISPLAY=:")
-        .unwrap()
-        .split(' ')
-        .next()
-        .unwrap();
+    let number = place.strip_prefix("DISPLAY=:").unwrap();
+    let number = number.split(' ').next().unwrap();
     let socket = format!("/tmp/.X11-unix/X{number}");
     let mut client = UnixStream::connect(&socket).unwrap();
     // X11 protocol 11.0 without authorisation; the first byte of the reply is 1 if the client is
@@ -59,9 +55,8 @@ fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
         b'B'
     };
     let eleven = 11u16.to_ne_bytes();
-    client
-        .write_all(&[order, 0, eleven[0], eleven[1], 0, 0, 0, 0, 0, 0, 0, 0])
-        .unwrap();
+    let hello = [order, 0, eleven[0], eleven[1], 0, 0, 0, 0, 0, 0, 0, 0];
+    client.write_all(&hello).unwrap();
     let mut reply = [0];
     client.read_exact(&mut reply).unwrap();
     assert_eq!(reply, [1]);

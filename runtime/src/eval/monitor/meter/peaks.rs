@@ -79,55 +79,38 @@ mod tests {
         before_bytes: 400,
     });
 
+    fn part(bytes: u64, is_estimate: bool) -> Option<GpuPart> {
+        Some(GpuPart { bytes, is_estimate })
+    }
+
     #[test]
     fn a_driver_that_knows_the_rank_knows_its_environments() {
         let by_process = BTreeMap::from([(7, 100), (8, 20), (9, 30), (99, 1000)]);
         let found = gpu_part(&by_process, 7, &BTreeSet::from([8, 9, 10]), WHOLE);
-        assert_eq!(
-            found,
-            Some(GpuPart {
-                bytes: 50,
-                is_estimate: false
-            })
-        );
+        assert_eq!(found, part(50, false));
     }
 
     #[test]
     fn a_driver_that_knows_other_numbers_leaves_an_estimate_or_nothing() {
         let by_process = BTreeMap::from([(70_000, 100)]);
         let envs = BTreeSet::from([8]);
-        assert_eq!(
-            gpu_part(&by_process, 7, &envs, WHOLE),
-            Some(GpuPart {
-                bytes: 500,
-                is_estimate: true
-            })
-        );
+        assert_eq!(gpu_part(&by_process, 7, &envs, WHOLE), part(500, true));
         assert_eq!(gpu_part(&by_process, 7, &envs, None), None);
     }
 
     #[test]
     fn the_highest_counts_and_what_is_told_before_what_is_estimated() {
-        let part = |bytes, is_estimate| Some(GpuPart { bytes, is_estimate });
+        let peak = |gpu| Peaks {
+            host_bytes: Some(9),
+            gpu,
+        };
         let mut peaks = Peaks::default();
         peaks.add(5, part(80, true));
         peaks.add(9, part(70, true));
-        assert_eq!(
-            peaks,
-            Peaks {
-                host_bytes: Some(9),
-                gpu: part(80, true)
-            }
-        );
+        assert_eq!(peaks, peak(part(80, true)));
         peaks.add(3, part(10, false));
         peaks.add(3, part(60, true));
         peaks.add(3, None);
-        assert_eq!(
-            peaks,
-            Peaks {
-                host_bytes: Some(9),
-                gpu: part(10, false)
-            }
-        );
+        assert_eq!(peaks, peak(part(10, false)));
     }
 }

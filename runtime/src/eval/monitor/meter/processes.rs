@@ -125,14 +125,14 @@ mod tests {
             .spawn()
             .unwrap();
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-        let found =
-            |others: &[u32]| descendants(std::process::id(), &others.iter().copied().collect());
-        assert!(found(&[]).contains(&child.id()));
-        assert!(!found(&[child.id()]).contains(&child.id()));
-        assert!(memory_bytes(&BTreeSet::from([child.id()])) > 0);
+        let (own, id) = (std::process::id(), child.id());
+        let (nobody, only) = (BTreeSet::new(), BTreeSet::from([id]));
+        assert!(descendants(own, &nobody).contains(&id));
+        assert!(!descendants(own, &only).contains(&id));
+        assert!(memory_bytes(&only) > 0);
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(!found(&[]).contains(&child.id()));
-        assert_eq!(memory_bytes(&BTreeSet::from([child.id()])), 0);
+        assert!(!descendants(own, &nobody).contains(&id));
+        assert_eq!(memory_bytes(&only), 0);
     }
 }

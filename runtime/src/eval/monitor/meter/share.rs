@@ -60,19 +60,11 @@ mod tests {
 
     #[test]
     fn a_sleep_of_the_machine_is_not_work_and_a_new_beginning_is_not_negative() {
+        let of = |busy_s, seen_s| GpuBusy { busy_s, seen_s };
         let mut busy = GpuBusy::default();
         busy.add(1.0, Duration::from_secs(3600));
-        assert_eq!(
-            busy,
-            GpuBusy {
-                busy_s: 5.0,
-                seen_s: 5.0
-            }
-        );
-        let again = GpuBusy {
-            busy_s: 1.0,
-            seen_s: 4.0,
-        };
+        assert_eq!(busy, of(5.0, 5.0));
+        let again = of(1.0, 4.0);
         assert_eq!(again.since(busy), again);
     }
 }

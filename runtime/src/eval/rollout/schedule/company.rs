@@ -236,12 +236,13 @@ mod tests {
         let mut retries = retries();
         retries.on_loss(0, Blame::Own, 4);
         let ruling = retries.on_loss(0, Blame::Neighbour, 4);
+        let (attempt, blame, again) = (2, Blame::Own, false);
         assert_eq!(
             ruling,
             Ruling {
-                attempt: 2,
-                blame: Blame::Own,
-                again: false
+                attempt,
+                blame,
+                again
             }
         );
     }
@@ -261,10 +262,8 @@ mod tests {
         company.start(0, Some(1));
         assert!(!company.may_start(0, None));
         let mut company = retries.company(&[occupant(0, 9, true)], process);
-        assert!(
-            company.may_start(0, None) && !retries.is_restricting(),
-            "it has ended"
-        );
+        assert!(company.may_start(0, None), "it has ended");
+        assert!(!retries.is_restricting());
     }
 
     #[test]

@@ -48,26 +48,44 @@ fn map(members: Vec<(String, PyObject)>) -> PyObject {
 
 /// Returns a request whose states are all `values[row][step]`.
 fn request(values: &[&[f32]], noise: Vec<Noise>) -> PolicyRequest {
+    request_of(&interface(), values, 7, "go", noise)
+}
+
+/// Returns a request for the cameras and states of an environment, with pictures of one level.
+fn request_of(
+    env: &EnvSpec,
+    values: &[&[f32]],
+    level: u8,
+    text: &str,
+    noise: Vec<Noise>,
+) -> PolicyRequest {
     let (rows, steps) = (values.len(), values[0].len());
-    let state = |(name, length): (String, usize)| {
+    let state = |(name, length): &(String, usize)| {
         let repeated = values.iter().flat_map(|row| row.iter());
-        let all: Vec<f32> = repeated.flat_map(|value| vec![*value; length]).collect();
-        (name, floats(&[rows, steps, length], &all))
+        let all: Vec<f32> = repeated.flat_map(|value| vec![*value; *length]).collect();
+        (name.clone(), floats(&[rows, steps, *length], &all))
     };
-    let states = interface().state.into_iter().map(state).collect();
-    let (shape, bytes) = ([rows, steps, 1, 2, 3], vec![7; rows * steps * 6]);
-    let picture = PyArray::new("uint8", 1, &shape, bytes.into());
-    let front = ("front".to_owned(), PyObject::Array(picture.unwrap()));
-    let text = PyObject::List(vec![PyObject::Text("go".to_owned())]);
+    let picture = |camera: &CameraSpec| {
+        let shape = [
+            rows,
+            steps,
+            camera.height as usize,
+            camera.width as usize,
+            3,
+        ];
+        let bytes = vec![level; shape.iter().product()];
+        let picture = PyArray::new("uint8", 1, &shape, bytes.into());
+        (camera.name.clone(), PyObject::Array(picture.unwrap()))
+    };
+    let text = PyObject::List(vec![PyObject::Text(text.to_owned())]);
     let language = (LANGUAGE_KEY.to_owned(), PyObject::List(vec![text; rows]));
-    PolicyRequest {
-        observation: map(vec![
-            ("video".to_owned(), map(vec![front])),
-            ("state".to_owned(), map(states)),
-            ("language".to_owned(), map(vec![language])),
-        ]),
-        noise,
-    }
+    let parts = [
+        ("video", map(env.cameras.iter().map(picture).collect())),
+        ("state", map(env.state.iter().map(state).collect())),
+        ("language", map(vec![language])),
+    ];
+    let observation = map(parts.map(|(name, part)| (name.to_owned(), part)).into());
+    PolicyRequest { observation, noise }
 }
 
 fn episode(client: u64, number: u64, seed: u64) -> Noise {
@@ -317,25 +335,7 @@ fn verbatim(folder: &Path) -> PathBuf {
 
 /// Returns a request for the demo's checkpoint with one row.
 fn demo_request(env: &EnvSpec, text: &str, noise: Noise) -> PolicyRequest {
-    let picture = |camera: &CameraSpec| {
-        let (height, width) = (camera.height as usize, camera.width as usize);
-        let bytes = vec![90; height * width * 3];
-        let picture = PyArray::new("uint8", 1, &[1, 1, height, width, 3], bytes.into());
-        (camera.name.clone(), PyObject::Array(picture.unwrap()))
-    };
-    let state = |(name, length): &(String, usize)| {
-        (name.clone(), floats(&[1, 1, *length], &vec![0.1; *length]))
-    };
-    let text = PyObject::List(vec![PyObject::List(vec![PyObject::Text(text.to_owned())])]);
-    let parts = [
-        ("video", map(env.cameras.iter().map(picture).collect())),
-        ("state", map(env.state.iter().map(state).collect())),
-        ("language", map(vec![(LANGUAGE_KEY.to_owned(), text)])),
-    ];
-    PolicyRequest {
-        observation: map(parts.map(|(name, part)| (name.to_owned(), part)).into()),
-        noise: vec![noise],
-    }
+    request_of(env, &[&[0.1]], 90, text, vec![noise])
 }
 
 #[track_caller]

@@ -109,23 +109,14 @@ pub(in crate::record::tests) fn frames_of(path: &Path) -> usize {
 
 /// Decodes a whole file with FFmpeg and returns the number of images.
 pub(super) fn decoded(path: &Path) -> Option<usize> {
-    let words = [
-        "-v",
-        "error",
-        "-count_frames",
-        "-select_streams",
-        "v",
-        "-show_entries",
-    ];
-    let words = [&words[..], &["stream=nb_read_frames", "-of", "csv=p=0"]].concat();
-    let Ok(output) = Command::new("ffprobe").args(words).arg(path).output() else {
+    let words =
+        "-v error -count_frames -select_streams v -show_entries stream=nb_read_frames -of csv=p=0";
+    let mut command = Command::new("ffprobe");
+    let Ok(output) = command.args(words.split(' ')).arg(path).output() else {
         eprintln!("FFmpeg did not read the file: there is no ffprobe");
         return None;
     };
-    let (said, found) = (
-        String::from_utf8(output.stderr).unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-    );
+    let [said, found] = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap());
     assert!(output.status.success() && said.is_empty(), "{said}");
     Some(found.trim().parse().unwrap())
 }
