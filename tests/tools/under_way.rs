@@ -2,19 +2,19 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use jobs::journal::{JobStart, Journal, Line, RankEnd, RankStart};
 use jobs::launch::LaunchLock;
 use report::HowEnded;
+use rig::process::send;
+use rig::run::{Ended, Given, Running, Signal};
 use serde_json::json;
 
-use crate::tools::folder::{Run, at, job, rrun};
+use crate::tools::runs::{Run, at, job};
 
 const LAUNCH: &str = "0a1b";
 
@@ -51,42 +51,40 @@ fn episode(run: &Run, number: u64) -> Line {
     Line::Episode(Box::new(run.episode(0, number, 0)))
 }
 
-/// Sends a signal by its name.
-fn signal(child: &Child, name: &str) {
-    let pid = child.id().to_string();
-    let sent = Command::new("kill").args(["-s", name, &pid]).status();
-    assert!(sent.unwrap().success(), "{name}");
+/// Gives a tool and a run.
+fn tool(words: &str, run: &Run) -> Given {
+    Given::rrun().words(words).words([run.path()])
+}
+
+fn report(run: &Run) -> Ended {
+    tool("report", run).succeeds()
 }
 
 /// Returns whether a process has a file open.
-fn has_open(child: &Child, path: &Path) -> bool {
-    let open = fs::read_dir(format!("/proc/{}/fd", child.id()));
+fn has_open(pid: i32, path: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"));
     let mut files = open.into_iter().flatten().flatten();
     files.any(|file| fs::read_link(file.path()).is_ok_and(|file| file == path))
 }
 
 /// Starts `rrun report`, and stops it while it reads the journal of rank 0.
-fn stopped_while_reading(run: &Run) -> Child {
+fn stopped_while_reading(run: &Run) -> Running {
     let root = run.folder.root().canonicalize().unwrap();
     let journal = run.folder.journal(0).canonicalize().unwrap();
     for _ in 0..50 {
-        let mut child = Command::new(rig::rrun())
-            .args(["report", run.path()])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        while child.try_wait().unwrap().is_none() && !has_open(&child, &journal) {
+        let late = tool("report", run).start();
+        while late.is_running() && !has_open(late.pid(), &journal) {
             std::thread::yield_now();
         }
-        if child.try_wait().unwrap().is_none() {
-            signal(&child, "STOP");
-            let is_writing = has_open(&child, &root.join("plan.lock"));
-            if !is_writing && has_open(&child, &journal) {
-                return child;
+        if late.is_running() {
+            send(late.pid(), Signal::STOP);
+            let is_writing = has_open(late.pid(), &root.join("plan.lock"));
+            if !is_writing && has_open(late.pid(), &journal) {
+                return late;
             }
-            signal(&child, "CONT");
-            child.wait().unwrap();
+            send(late.pid(), Signal::CONT);
         }
+        late.wait();
     }
     panic!("`rrun report` was never seen to read");
 }
@@ -98,53 +96,48 @@ fn a_report_that_was_read_before_the_end_does_not_replace_that_of_the_end() {
     begin(&run, "node0");
     let first: Vec<_> = (1..EPISODES).map(|number| episode(&run, number)).collect();
     append(&run, &first);
-    let mut late = stopped_while_reading(&run);
+    let late = stopped_while_reading(&run);
 
     let end = RankEnd {
         ended: at(99),
         ..RankEnd::default()
     };
     append(&run, &[episode(&run, 0), Line::RankEnd(end)]);
-    rrun(&["report", run.path()]).succeeds();
+    report(&run);
     assert_eq!(run.report().overall.episodes, EPISODES);
-    signal(&late, "CONT");
-    assert!(late.wait().unwrap().success());
+    send(late.pid(), Signal::CONT);
+    late.wait().succeeds();
     assert_eq!(run.report().overall.episodes, EPISODES);
 }
 
 /// Touches a file as the lock of a launch is, until it is dropped.
-struct Touching {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+struct Touching(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Touching {
     fn new(path: &Path) -> Self {
         let file = File::open(path).unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&is_over);
+        let (sender, is_over) = channel();
         let thread = std::thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
+            let period = Duration::from_millis(50);
+            while is_over.recv_timeout(period) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 file.set_modified(SystemTime::now()).unwrap();
-                std::thread::park_timeout(Duration::from_millis(50));
             }
         });
-        Self {
-            is_over,
-            thread: Some(thread),
-        }
+        Self(Some((sender, thread)))
     }
 }
 
 impl Drop for Touching {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.thread.take().map(JoinHandle::join);
+        if let Some((sender, thread)) = self.0.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
     }
 }
 
 /// Writes the lock of a launch on another machine, whose locks do not show here.
-fn lock_of_another_machine(run: &Run) -> std::path::PathBuf {
+fn lock_of_another_machine(run: &Run) -> PathBuf {
     let holder = json!({"launch": LAUNCH, "host": "node7", "pid": 7, "user": "u", "boot": "another",
                         "is_locked": true, "since": at(0)});
     fs::create_dir_all(run.folder.launches()).unwrap();
@@ -160,10 +153,9 @@ fn a_run_that_is_under_way_on_another_machine_has_no_deaths() {
     append(&run, &[episode(&run, 0)]);
     let lock = lock_of_another_machine(&run);
     let _touching = Touching::new(&lock);
-    rrun(&["report", run.path()])
-        .succeeds()
-        .says("the run is under way: process 7 on node7 (user u), launch 0a1b since")
-        .says("1 of 4 episodes so far");
+    report(&run)
+        .stdout_has("the run is under way: process 7 on node7 (user u), launch 0a1b since")
+        .stdout_has("1 of 4 episodes so far");
     let rank = &run.report().per_rank[0];
     assert_eq!((rank.deaths, rank.lives[0].end), (0, HowEnded::Running));
 }
@@ -174,24 +166,9 @@ fn a_run_that_has_ended_on_another_machine_is_over_once_its_lock_is_gone() {
     begin(&run, "node7");
     append(&run, &[episode(&run, 0)]);
     fs::remove_file(lock_of_another_machine(&run)).unwrap();
-    let done = rrun(&["report", run.path()]).succeeds();
-    assert!(!done.stdout().contains("under way"), "{}", done.stdout());
+    report(&run).stdout_lacks("under way");
     let rank = &run.report().per_rank[0];
     assert_eq!((rank.deaths, rank.lives[0].end), (1, HowEnded::Died));
-}
-
-/// Returns `rrun report` in a PID namespace of its own, which sees no lock of any other process.
-fn report_in_another_namespace(run: &Run) -> Command {
-    let mut command = Command::new("unshare");
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-    ]);
-    command.args([rig::rrun(), "report", run.path()]);
-    command
 }
 
 #[test]
@@ -201,15 +178,48 @@ fn a_run_that_is_under_way_in_another_pid_namespace_has_no_deaths() {
     append(&run, &[episode(&run, 0)]);
     let _launch = LaunchLock::take(&run.folder, LAUNCH, |_| ()).unwrap();
     let _rank = Journal::open(&run.folder.journal(0)).unwrap();
-    let output = report_in_another_namespace(&run).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if errors.contains("unshare") {
-        eprintln!("skipped, because this user cannot have a PID namespace: {errors}");
-        return;
+    // There it sees no lock of any other process.
+    let unshare = "unshare --user --map-root-user --pid --fork --mount-proc";
+    let ended = tool("report", &run).under(unshare).run();
+    if ended.stderr.contains("unshare") {
+        return eprintln!(
+            "skipped, this user cannot have a PID namespace: {}",
+            ended.stderr
+        );
     }
-    assert!(output.status.success(), "{errors}");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("the run is under way: process "), "{said}");
+    ended
+        .succeeds()
+        .stdout_has("the run is under way: process ");
     let rank = &run.report().per_rank[0];
     assert_eq!((rank.deaths, rank.lives[0].end), (0, HowEnded::Running));
+}
+
+#[test]
+fn a_run_that_is_under_way_is_looked_at_without_being_in_its_way() {
+    let run = Run::new(&[job("a", 2)]);
+    run.solve(0, 0..1);
+    let lock = LaunchLock::take(&run.folder, "launch1", |_| ()).unwrap();
+    tool("verify", &run)
+        .succeeds()
+        .stdout_has("the run is under way: process ")
+        .stdout_has("note: unfinished: a: episode 1 is missing")
+        .stdout_has("has no findings so far")
+        .stdout_lacks("is all there");
+    tool("certify --sample 0 --partial", &run)
+        .fails_with(1)
+        .stderr_has("cannot be certified: the run is under way: process ");
+    drop(lock);
+    let journal = Journal::open(&run.folder.journal(0)).unwrap();
+    let running = "the run is under way: a rank is running";
+    tool("verify", &run).succeeds().stdout_has(running);
+    let under_way = format!("{running}; 1 of 2 episodes so far\n");
+    report(&run).stdout_has(&under_way);
+    tool("merge --output merged", &run)
+        .succeeds()
+        .stdout_has(&under_way);
+    drop(journal);
+    tool("verify", &run)
+        .fails_with(1)
+        .stdout_has("wrong: a: episode 1 is missing")
+        .stdout_lacks("under way");
 }

@@ -25,6 +25,7 @@ pub mod need;
 pub mod net;
 pub mod process;
 pub mod run;
+pub mod script;
 pub mod threads;
 pub mod wait;
 

@@ -1,7 +1,6 @@
 //! Creates run folders as evaluations leave them: a plan, journals, and the files that they name.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use jobs::episode::{DemoRef, End, Episode, VideoRef};
 use jobs::eval_args::EvalArgs;
@@ -14,9 +13,10 @@ use report::Report;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A run folder in its own temporary folder.
+/// A run folder.
 pub struct Run {
-    pub dir: TempDir,
+    /// The temporary folder that holds it, if it is alone there.
+    _dir: Option<TempDir>,
     pub folder: RunFolder,
     pub plan: RunPlan,
 }
@@ -41,7 +41,10 @@ impl Run {
     pub fn new(jobs: &[Value]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let run = Self::at(&dir.path().join("run"), jobs);
-        Self { dir, ..run }
+        Self {
+            _dir: Some(dir),
+            ..run
+        }
     }
 
     /// Creates a run in this folder.
@@ -60,7 +63,7 @@ impl Run {
             .settle(&folder, false)
             .unwrap();
         Self {
-            dir: tempfile::tempdir().unwrap(),
+            _dir: None,
             folder,
             plan,
         }
@@ -102,21 +105,20 @@ impl Run {
     }
 
     /// Returns the same episode with its demonstration and its span of a video.
-    pub fn recorded(&self, job: usize, number: u64, rank: usize) -> Episode {
-        let episode = self.episode(job, number, rank);
-        let name = episode.job.clone();
+    pub fn recorded(&self, job: usize, number: u64, dataset: &str) -> Episode {
+        let name = &self.plan.jobs[job].name;
         Episode {
             dataset: Some(DemoRef {
-                file: format!("{name}/dataset_{name}_rank{rank}.hdf5"),
+                file: format!("{name}/{dataset}.hdf5"),
                 demo: format!("demo_{number}"),
             }),
             video: Some(VideoRef {
-                file: format!("{name}/{name}_video_rank{rank}_gpu0_env0.mp4"),
+                file: format!("{name}/film.mp4"),
                 first_frame: number * 10,
                 frames: 10,
-                fps: Some(20),
+                fps: None,
             }),
-            ..episode
+            ..self.episode(job, number, 0)
         }
     }
 
@@ -165,18 +167,20 @@ impl Run {
         self
     }
 
+    /// Writes a life of a rank that runs these episodes of the first job.
+    pub fn solve(&self, rank: usize, numbers: impl Iterator<Item = u64>) -> &Self {
+        self.rank(rank, numbers.map(|number| self.episode(0, number, rank)))
+    }
+
     /// Writes everything that the plan asks for, by one rank.
     pub fn whole(&self) -> &Self {
-        let numbers = |job: usize| 0..self.count(job);
-        self.rank(
-            0,
-            (0..self.plan.jobs.len())
-                .flat_map(|job| numbers(job).map(move |number| self.episode(job, number, 0))),
-        )
+        let all = (0..self.plan.jobs.len())
+            .flat_map(|job| (0..self.count(job)).map(move |number| (job, number)));
+        self.rank(0, all.map(|(job, number)| self.episode(job, number, 0)))
     }
 
     /// Returns the number of episodes of a job.
-    pub fn count(&self, job: usize) -> u64 {
+    fn count(&self, job: usize) -> u64 {
         match self.plan.jobs[job].length {
             jobs::job::Length::Episodes(count) => count,
             _ => 0,
@@ -188,104 +192,7 @@ impl Run {
     }
 
     pub fn report(&self) -> Report {
-        report(&self.folder)
-    }
-}
-
-/// Returns the report of a folder.
-pub fn report(folder: &RunFolder) -> Report {
-    serde_json::from_slice(&std::fs::read(folder.report()).expect("there is a report"))
-        .expect("it has its schema")
-}
-
-/// The result of a command.
-pub struct Done {
-    pub output: Output,
-}
-
-/// Runs `rrun` with these arguments.
-pub fn rrun(words: &[&str]) -> Done {
-    rrun_in(Path::new("."), words)
-}
-
-/// Runs `rrun` in a folder.
-pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
-    let mut command = Command::new(rig::rrun());
-    Done {
-        output: command
-            .args(words)
-            .current_dir(folder)
-            .output()
-            .expect("rrun is there"),
-    }
-}
-
-/// Runs `rrun` with these arguments and environment variables.
-pub fn rrun_with(variables: &[(&str, &str)], words: &[&str]) -> Done {
-    rrun_at(Path::new(rig::rrun()), variables, words)
-}
-
-/// Runs the `rrun` at `program`.
-pub fn rrun_at(program: &Path, variables: &[(&str, &str)], words: &[&str]) -> Done {
-    let mut command = Command::new(program);
-    Done {
-        output: command
-            .args(words)
-            .envs(variables.iter().copied())
-            .output()
-            .expect("rrun is there"),
-    }
-}
-
-impl Done {
-    #[track_caller]
-    pub fn succeeds(self) -> Self {
-        assert!(
-            self.output.status.success(),
-            "{}\n{}",
-            self.stdout(),
-            self.stderr()
-        );
-        self
-    }
-
-    #[track_caller]
-    pub fn fails_with(self, code: i32) -> Self {
-        assert_eq!(
-            self.output.status.code(),
-            Some(code),
-            "{}\n{}",
-            self.stdout(),
-            self.stderr()
-        );
-        self
-    }
-
-    pub fn stdout(&self) -> String {
-        String::from_utf8_lossy(&self.output.stdout).into_owned()
-    }
-
-    pub fn stderr(&self) -> String {
-        String::from_utf8_lossy(&self.output.stderr).into_owned()
-    }
-
-    #[track_caller]
-    pub fn says(self, text: &str) -> Self {
-        assert!(
-            self.stdout().contains(text),
-            "no `{text}` in\n{}",
-            self.stdout()
-        );
-        self
-    }
-
-    #[track_caller]
-    pub fn complains(self, text: &str) -> Self {
-        assert!(
-            self.stderr().contains(text),
-            "no `{text}` in\n{}",
-            self.stderr()
-        );
-        self
+        let text = std::fs::read(self.folder.report()).expect("there is a report");
+        serde_json::from_slice(&text).expect("it has its schema")
     }
 }

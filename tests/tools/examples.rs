@@ -1,0 +1,83 @@
+//! Tests of the examples that `rrun list` and `rrun policies` print, and of those in the
+//! documentation: they can be pasted. What is printed is in `cases/list.txt`.
+
+use rig::run::Given;
+use serde_json::{Value, json};
+
+/// Returns what a command prints as JSON, in the root of the repository.
+#[track_caller]
+fn printed(words: &str, schema: &str) -> Value {
+    let done = Given::rrun().words(words).inside(rig::root()).succeeds();
+    let found: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(found["schema"], schema);
+    found
+}
+
+/// Plans a jobs file, in the root of the repository. Files that an example names need not be there.
+#[track_caller]
+fn assert_is_planned(jobs: &Value) {
+    let rrun = Given::rrun().file("jobs.json", jobs.to_string());
+    let file = rrun.path("jobs.json").display().to_string();
+    let rrun = rrun.words(["--dry-run=json", "eval", "--jobs", &file]);
+    let planned = rrun.inside(rig::root()).run();
+    let plan = serde_json::from_str::<Value>(&planned.stdout);
+    assert!(plan.is_ok(), "{jobs}:\n{}", planned.said());
+}
+
+#[track_caller]
+fn example(thing: &Value) -> Value {
+    let file: Value = serde_json::from_str(thing["example"].as_str().unwrap()).unwrap();
+    assert_eq!(file["jobs"].as_array().unwrap().len(), 1, "{file}");
+    file
+}
+
+#[test]
+fn the_example_of_every_thing_can_be_pasted_and_planned() {
+    let found = printed("list --json", "rrun/list/1");
+    for section in ["environments", "policies", "suites"] {
+        let things = found[section].as_array().unwrap();
+        assert!(things.len() >= 5, "{section}: {}", things.len());
+        things
+            .iter()
+            .for_each(|thing| assert_is_planned(&example(thing)));
+    }
+}
+
+/// Returns the blocks of JSON of a page as jobs files.
+fn examples(page: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(rig::root().join(page)).unwrap();
+    let blocks = text.split("```json\n").skip(1);
+    blocks
+        .map(|block| block.split("```").next().unwrap())
+        .filter(|block| block.contains("\"policy_type\""))
+        .map(|block| {
+            serde_json::from_str(block).unwrap_or_else(|err| panic!("{page}: {err}:\n{block}"))
+        })
+        .filter_map(|block: Value| match block {
+            file if file["jobs"].is_array() => Some(file),
+            job if job["policy_type"].is_string() => Some(json!({"jobs": [job]})),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn every_policy_type_and_its_page_have_an_example_that_can_be_planned() {
+    let found = printed("policies --json", "rrun/policies/1");
+    let policies = found["policies"].as_array().unwrap();
+    assert!(policies.len() >= 10, "{}", policies.len());
+    for policy in policies {
+        let kind = &policy["policy_type"];
+        let pasted = example(policy);
+        assert_eq!(pasted["jobs"][0]["policy_type"], *kind);
+        assert_is_planned(&pasted);
+        let page = policy["documentation"].as_str().unwrap();
+        let is_about = |file: &Value| {
+            let mut jobs = file["jobs"].as_array().unwrap().iter();
+            jobs.any(|job| job["policy_type"] == *kind)
+        };
+        let of_page: Vec<Value> = examples(page).into_iter().filter(is_about).collect();
+        assert!(!of_page.is_empty(), "{page} lacks {kind}");
+        of_page.iter().for_each(assert_is_planned);
+    }
+}
