@@ -1,14 +1,14 @@
 //! Tests of thousands of connections to the store, which must not disturb a launch.
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use launcher::process::files::FileLimit;
 use launcher::store::StoreClient;
 
-use crate::launch::command::Rrun;
-use crate::launch::running::wait_until;
+use rig::run::Given;
+use rig::wait;
 
 /// Number of idle connections.
 const IDLE: usize = 10_000;
@@ -37,21 +37,11 @@ fn memory(pid: i32) -> usize {
         * 1024
 }
 
-/// Returns a free port outside the ranges of other ports.
-fn free_port() -> u16 {
-    let first = 10_000 + (std::process::id() % 2_000) as u16;
-    (first..12_000)
-        .find(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok())
-        .unwrap()
-}
-
 #[test]
 fn the_launcher_raises_the_limit_on_files_and_its_ranks_do_not_see_it() {
-    let rrun = Rrun::new()
-        .sh("ulimit -Sn > soft; ulimit -Hn > hard; grep open /proc/$PPID/limits > launcher");
-    let ended = rrun
-        .start_below("ulimit -Sn 300; ulimit -Hn 900; exec \"$@\"")
-        .wait()
+    let ended = Given::rrun()
+        .below("ulimit -Sn 300; ulimit -Hn 900; exec \"$@\"")
+        .sh("ulimit -Sn > soft; ulimit -Hn > hard; grep open /proc/$PPID/limits > launcher")
         .succeeds();
     assert_eq!(
         (ended.text("soft").trim(), ended.text("hard").trim()),
@@ -66,13 +56,6 @@ fn the_launcher_raises_the_limit_on_files_and_its_ranks_do_not_see_it() {
 }
 
 #[test]
-fn a_limit_on_files_that_will_hurt_is_said() {
-    let rrun = Rrun::new().nproc(8).sh("true");
-    let ended = rrun.start_below("ulimit -n 120; exec \"$@\"").wait();
-    ended.stderr_has("at most 120 files may be open (ulimit -Hn), 8 ranks may need 128");
-}
-
-#[test]
 #[ignore = "ten thousand connections: 5 s"]
 fn ten_thousand_idle_connections_harm_nobody() {
     let limit = FileLimit::current().unwrap();
@@ -80,11 +63,12 @@ fn ten_thousand_idle_connections_harm_nobody() {
         return eprintln!("skipped: only {} files may be open", limit.hard);
     }
     limit.raised().apply().unwrap();
-    let port = free_port();
-    let rrun = Rrun::new()
-        .options(&["--master-port", &port.to_string()])
-        .sh("echo up > up; await go");
-    let running = rrun.start_below("ulimit -Sn 1024; exec \"$@\"");
+    let port = rig::net::port();
+    let running = Given::rrun()
+        .below("ulimit -Sn 1024; exec \"$@\"")
+        .words(["--master-port", &port.to_string()])
+        .sh("echo up > up; await go")
+        .start();
     running.wait_for_files(&["up"]);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -112,7 +96,7 @@ fn ten_thousand_idle_connections_harm_nobody() {
     eprintln!("{} KiB with {IDLE} connections", used >> 10);
     assert!(used < MOST_MEMORY, "{used} bytes");
     drop(idle);
-    wait_until("that they are forgotten", || {
+    wait::until("that they are forgotten", || {
         std::fs::read_dir(format!("/proc/{}/fd", running.pid()))
             .is_ok_and(|files| files.count() < 100)
     });

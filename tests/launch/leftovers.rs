@@ -1,91 +1,75 @@
 //! Tests of processes that ranks leave behind: they end with the launch, except for daemons of a
 //! successful one.
 
-use crate::launch::command::Rrun;
-use crate::launch::ended::Ended;
-use crate::launch::running::alive;
+use rig::process::{alive, send};
+use rig::run::{Given, Signal};
 
-#[track_caller]
-fn child_is_gone(ended: &Ended) {
-    assert!(!ended.pids(&["child"]).into_iter().any(alive));
+use crate::launch::{assert_gone, ranks};
+
+/// Starts a process in the background, and one in a session of its own, which write their PIDs to
+/// `child` and `daemon`.
+const BOTH: &str = "sleep 10000 & echo $! > child; \
+                    ( setsid sh -c 'echo $$ > daemon; exec sleep 10000' & ); await daemon; ";
+
+fn leaving(then: &str) -> Given {
+    Given::rrun().sh(&format!("{BOTH}{then}"))
 }
 
 #[test]
-fn a_background_process_of_a_rank_that_succeeded_is_ended() {
-    child_is_gone(&Rrun::new().sh("sleep 10000 & echo $! > child").succeeds());
+fn a_background_process_of_a_rank_that_succeeded_is_ended_and_a_daemon_lives_on() {
+    let ended = leaving("exit 0").succeeds();
+    assert_gone(&ended, &["child"]);
+    let daemon = ended.pids(&["daemon"])[0];
+    assert!(alive(daemon));
+    send(daemon, Signal::KILL);
 }
 
 #[test]
-fn a_background_process_of_a_rank_that_failed_is_ended() {
-    child_is_gone(
-        &Rrun::new()
-            .sh("sleep 10000 & echo $! > child; exit 1")
-            .fails_with(1),
-    );
-}
-
-/// Starts a daemon that writes its PID to `child`.
-const DAEMON: &str = "( setsid sh -c 'echo $$ > child; exec sleep 10000' & ) ; await child; ";
-
-fn daemon(then: &str) -> Rrun {
-    Rrun::new().sh(&format!("{DAEMON}{then}"))
+fn both_are_ended_with_a_rank_that_failed() {
+    assert_gone(&leaving("exit 1").fails_with(1), &["child", "daemon"]);
 }
 
 #[test]
-fn a_daemon_of_a_launch_that_succeeded_lives_on() {
-    let ended = daemon("exit 0").succeeds();
-    let child = ended.pids(&["child"])[0];
-    assert!(alive(child));
-    std::process::Command::new("kill")
-        .arg(child.to_string())
-        .status()
-        .unwrap();
-}
-
-#[test]
-fn a_daemon_of_a_rank_that_failed_is_ended() {
-    child_is_gone(&daemon("exit 1").fails_with(1));
-}
-
-#[test]
-fn a_daemon_of_a_rank_that_was_told_to_end_is_ended() {
-    let running = daemon("echo > up; exec sleep 10000").start();
+fn both_are_ended_with_a_rank_that_was_told_to_end() {
+    let running = leaving("echo > up; exec sleep 10000").start();
     running.wait_for_files(&["up"]);
-    running.signal("TERM");
-    child_is_gone(&running.wait().fails_with(1));
+    running.signal(Signal::TERM);
+    assert_gone(&running.wait().fails_with(1), &["child", "daemon"]);
 }
 
 #[test]
-fn a_daemon_is_ended_before_a_restart() {
-    let script = "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; exit 1";
-    let script = format!("[ $TORCHELASTIC_RESTART_COUNT = 0 ] && {{ {DAEMON} }}; {script}");
-    child_is_gone(&Rrun::new().max_restarts(1).sh(&script).succeeds());
+fn both_are_ended_before_a_restart() {
+    let script = "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then for old in child daemon; do \
+                  kill -0 $(cat $old) 2> /dev/null && touch met; done; exit 0; fi; ";
+    let rrun = Given::rrun().words("--max-restarts 1");
+    let ended = rrun.sh(&format!("{script}{BOTH} exit 1")).succeeds();
+    assert!(!ended.has_file("met"));
 }
 
 #[test]
-fn a_background_process_that_ignores_sigterm_is_killed() {
-    let script = "sh -c 'trap \"\" TERM; echo $$ > child; exec sleep 10000' & await child";
-    let ended = Rrun::new().shutdown_timeout(1).sh(script).succeeds();
-    child_is_gone(&ended);
-    ended.stderr_has("killed processes that ranks had left behind: 1");
+fn who_ignores_sigterm_is_killed_rank_or_not() {
+    let stubborn = "sh -c 'trap \"\" TERM; echo $$ > child; exec sleep 10000' & await child; \
+                    if [ $RANK = 0 ]; then trap '' TERM; echo $$ > pid.0; exec sleep 10000; fi; \
+                    await pid.0; exit 5";
+    let rrun = ranks(2).words("--shutdown-timeout 0");
+    let ended = rrun.sh(stubborn).fails_with(1);
+    assert_gone(&ended, &["pid.0", "child"]);
+    ended
+        .stderr_has("forcefully exiting via 9")
+        .stderr_has("rank      : 0 (local_rank: 0)\n  exitcode  : -9 (pid: ");
 }
 
 #[test]
 fn a_background_process_may_finish_its_work_when_told_to_end() {
-    let script =
-        "sh -c 'trap \"touch finished; exit 0\" TERM; echo > up; sleep 10000 & wait' & await up";
-    assert!(Rrun::new().sh(script).succeeds().has_file("finished"));
+    let script = "sh -c 'trap \"touch finished; exit 0\" TERM; echo > up; sleep 10000 & wait' & \
+                  await up";
+    assert!(Given::rrun().sh(script).succeeds().has_file("finished"));
 }
 
 #[test]
 fn a_process_of_the_users_shell_is_left_alone() {
-    let rrun = Rrun::new().sh("true");
-    let running = rrun.start_below("sleep 10000 & echo $! > child; exec \"$@\"");
-    let ended = running.wait().succeeds();
-    let child = ended.pids(&["child"]);
-    assert!(child.iter().copied().all(alive));
-    std::process::Command::new("kill")
-        .arg(child[0].to_string())
-        .status()
-        .unwrap();
+    let rrun = Given::rrun().below("sleep 10000 & echo $! > child; exec \"$@\"");
+    let child = rrun.sh("true").succeeds().pids(&["child"])[0];
+    assert!(alive(child));
+    send(child, Signal::KILL);
 }

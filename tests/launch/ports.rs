@@ -1,7 +1,65 @@
-//! Tests of the address of the ranks' store, of idle connections to it, and of launches with
-//! unusable folders, terminals and files.
+//! Tests of the port and the addresses of the ranks' store.
 
-use crate::launch::command::Rrun;
+use std::net::TcpListener;
+
+use rig::need::{Need, need};
+use rig::run::Given;
+
+use crate::launch::ranks;
+
+#[test]
+fn two_launches_side_by_side_have_a_port_each() {
+    let rrun = || {
+        Given::rrun()
+            .words("--standalone")
+            .sh("echo $MASTER_PORT > port; await go")
+    };
+    let launches = [rrun().start(), rrun().start()];
+    let ports = launches.map(|launch| {
+        launch.wait_for_files(&["port"]);
+        (launch.text("port"), launch)
+    });
+    assert_ne!(ports[0].0, ports[1].0);
+    for (_, launch) in ports {
+        launch.write("go");
+        launch.wait().succeeds();
+    }
+}
+
+#[test]
+fn without_options_ranks_meet_at_torchrun_s_port_or_say_where() {
+    if !need(Need::Netns) {
+        return;
+    }
+    // Two launches in one network namespace, where nobody else takes the port.
+    let script = "mkfifo go
+                  \"$@\" --no-python sh -c 'echo $$MASTER_PORT > first; cat go' &
+                  echo $! > holder
+                  until test -s first; do sleep 0.01; done
+                  \"$@\" --no-python sh -c 'echo $$MASTER_PORT > second'
+                  echo > go; wait";
+    let running = Given::rrun().below(script).alone().start();
+    running.wait_for_files(&["second"]);
+    assert_eq!(running.text("first"), "29500\n");
+    let (holder, port) = (running.text("holder"), running.text("second"));
+    running.wait_for_stderr(&format!(
+        "(pid {}): the ranks meet at port {} (MASTER_PORT)",
+        holder.trim(),
+        port.trim()
+    ));
+    running.wait().succeeds();
+}
+
+#[test]
+fn a_port_that_is_taken_is_refused_and_nothing_starts() {
+    let taken = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let rrun = Given::rrun()
+        .words(["--master-port", &port])
+        .sh("touch started");
+    let ended = rrun.fails_with(1).stderr_has(&port);
+    assert!(!ended.has_file("started"));
+}
 
 /// Prints the listening addresses with the port MASTER_PORT, as the kernel formats them.
 const LISTENERS: &str = r#"
@@ -14,37 +72,25 @@ for table in ["/proc/net/tcp", "/proc/net/tcp6"]:
             print(local[:-5])
 "#;
 
-/// 127.0.0.1 and ::1.
-const LOOPBACK: [&str; 2] = ["0100007F", "00000000000000000000000001000000"];
-
 #[test]
 fn the_store_of_one_node_listens_on_loopback_alone() {
-    for options in [&[][..], &["--standalone"], &["--master-addr", "localhost"]] {
-        let ended = Rrun::new()
-            .nproc(1)
-            .options(options)
-            .python(LISTENERS)
-            .succeeds();
+    let loopback = ["0100007F", "00000000000000000000000001000000"];
+    for words in ["--standalone", "--master-addr localhost --master-port 0"] {
+        let ended = Given::rrun().words(words).python(LISTENERS).succeeds();
         let found: Vec<&str> = ended.stdout.lines().collect();
-        assert!(found.contains(&LOOPBACK[0]), "{options:?}: {found:?}");
-        assert!(
-            found.iter().all(|address| LOOPBACK.contains(address)),
-            "{options:?}: {found:?}"
-        );
+        assert!(found.contains(&loopback[0]), "{words}: {found:?}");
+        let is_local = found.iter().all(|address| loopback.contains(address));
+        assert!(is_local, "{words}: {found:?}");
     }
 }
 
 #[test]
 fn a_store_that_others_are_told_of_listens_everywhere() {
-    let ended = Rrun::new()
-        .nproc(1)
-        .options(&["--master-addr", "127.0.0.2", "--master-port", "0"]);
-    let ended = ended.python(LISTENERS).succeeds();
+    let rrun = Given::rrun().words("--master-addr 127.0.0.2 --master-port 0");
+    let ended = rrun.python(LISTENERS).succeeds();
+    let mut digits = ended.stdout.lines().flat_map(str::chars);
     assert!(
-        ended
-            .stdout
-            .lines()
-            .all(|address| address.chars().all(|digit| digit == '0')),
+        digits.next().is_some() && digits.all(|digit| digit == '0'),
         "{}",
         ended.stdout
     );
@@ -66,62 +112,8 @@ print(struct.unpack("<q", rank.recv(8))[0])
 
 #[test]
 fn a_rank_finds_room_in_a_store_full_of_idle_connections() {
-    let python = crate::launch::command::PYTHON;
-    let rrun = Rrun::new()
-        .nproc(1)
-        .options(&["--no-python"])
-        .file("flood.py", FLOOD);
-    let ended = rrun
-        .program(&[python, "flood.py"])
-        .start_below("ulimit -n 500; exec \"$@\"")
-        .wait()
-        .succeeds();
-    ended
+    let rrun = ranks(1).below("ulimit -n 500; exec \"$@\"").python(FLOOD);
+    rrun.succeeds()
         .prints(&["5"])
         .stderr_has("idle ones are closed for others");
-}
-
-#[test]
-fn what_a_rank_leaves_in_its_error_file_is_shown_as_text() {
-    let error = "{\"message\": \"bad\\u001b]0;owned\\u0007\\u009b2J\\u202egnp\"}";
-    let ended = Rrun::new()
-        .file("error", error)
-        .sh("cp error $TORCHELASTIC_ERROR_FILE; exit 9")
-        .fails_with(1);
-    ended
-        .stderr_has(r"traceback : bad\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}gnp")
-        .stderr_lacks("\u{1b}");
-}
-
-#[test]
-fn what_a_rank_prints_passes_through_as_it_is() {
-    Rrun::new()
-        .nproc(1)
-        .sh(r"printf '\033[1mbold\n'")
-        .succeeds()
-        .stdout_is("\u{1b}[1mbold\n");
-}
-
-#[test]
-fn a_folder_for_logs_that_cannot_be_made_is_one_error_before_anything_starts() {
-    for (variable, options, reason) in [
-        (
-            "/no/such/folder",
-            &["-r", "3"][..],
-            "TMPDIR is `/no/such/folder`",
-        ),
-        (
-            "/tmp",
-            &["-r", "3", "--log-dir", "/proc/x"],
-            "cannot make `/",
-        ),
-    ] {
-        let ended = Rrun::new()
-            .nproc(2)
-            .env("TMPDIR", variable)
-            .options(options)
-            .sh("echo ran")
-            .fails_with(1);
-        ended.stdout_is("").stderr_has(reason);
-    }
 }

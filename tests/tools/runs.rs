@@ -23,7 +23,8 @@ pub struct Run {
 
 /// Returns a job with the scripted expert.
 pub fn job(name: &str, episodes: u64) -> Value {
-    json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": episodes})
+    json!({"name": name, "arena_env_args": {"environment": "reach"},
+           "policy_type": "scripted", "num_episodes": episodes})
 }
 
 /// Returns the time `10:00:00` plus `second` seconds.

@@ -19,7 +19,8 @@ case "$2" in
 "has_cuda_half":false,"mujoco":"3.17.0"}}' | tr -d '\n' ;;
     gloo|nccl) echo '{"Ok":{"processes":2,"bytes":1048576,"all_reduce_s":0.002,"meeting_s":0.5}}' ;;
     cuda) echo '{"Ok":{"runtime":"13.0","nccl":"2.28.9","gpus":[]}}' ;;
-    egl) echo '{"Err":"cannot render without a display: no libEGL; install the packages x"}'; exit 1 ;;
+    egl) echo '{"Err":"cannot render without a display: no libEGL; install the packages x"}'
+         exit 1 ;;
 esac
 "#;
 
@@ -201,8 +202,8 @@ fn workers(dir: &Path) {
     }
 }
 
-/// Creates a run of three episodes with a dataset and a film of 30 pictures, and a film of 29 beside
-/// the run.
+/// Creates a run of three episodes with a dataset and a film of 30 pictures, and beside the run a
+/// film of 29.
 fn recorded(dir: &Path, name: &str) -> Run {
     let run = run(dir, name, 3);
     run.rank(0, (0..3).map(|number| run.recorded(0, number, "dataset_a")));

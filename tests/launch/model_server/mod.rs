@@ -4,16 +4,14 @@
 mod ends;
 mod life;
 mod nodes;
-mod refusals;
 
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicU16, Ordering};
-
+use rig::PYTHON;
+use rig::net;
+use rig::process::alive;
+use rig::run::{Ended, Given};
 use serde_json::{Value, json};
 
-use crate::launch::command::{PYTHON, Rrun};
-use crate::launch::ended::Ended;
-use crate::launch::running::{Running, alive};
+use crate::launch::{eval, only_entry};
 
 /// A rank that waits for the file `go`, which gives a test time for its checks.
 const WAITING: &str = "echo $$ > pid.$RANK; await go";
@@ -54,27 +52,19 @@ if "dies" in words or ("once" in words and starts == 1):
 server.serve_forever()
 "#;
 
-/// Returns a free port below the range of other sockets (32768 and up).
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 7_000) as u16;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+/// Returns a server with these arguments, as in a jobs file.
+fn server(words: &str) -> Value {
+    let port = net::port();
+    let command = format!("{PYTHON} server.py {port} {words}");
+    let command: Vec<&str> = command.split_whitespace().collect();
+    let url = format!("http://127.0.0.1:{port}/health");
+    json!({"command": command, "health_url": url, "stop_timeout": 20})
 }
 
-/// Returns a server with these arguments, as in a jobs file.
-fn server(words: &[&str]) -> Value {
-    let port = free_port();
-    let command: Vec<String> = [PYTHON, "server.py", &port.to_string()]
-        .iter()
-        .chain(words)
-        .map(|&word| word.to_owned())
-        .collect();
-    json!({"command": command, "health_url": format!("http://127.0.0.1:{port}/health"), "stop_timeout": 20})
+/// Returns a server whose command is a text for the shell, and that is asked by its port alone.
+fn server_of_a_shell(before: &str, after: &str) -> Value {
+    let port = net::port();
+    json!({"command": format!("{before}{PYTHON} server.py {port} {after}"), "health_port": port})
 }
 
 fn with(mut server: Value, field: &str, value: impl Into<Value>) -> Value {
@@ -82,53 +72,39 @@ fn with(mut server: Value, field: &str, value: impl Into<Value>) -> Value {
     server
 }
 
-/// Returns `rrun eval` with a rank program of the test, in a folder with the server's script.
-fn eval(server: &Value, nproc: usize, rank: &str) -> Rrun {
-    eval_of_any(server, rank).nproc(nproc)
+/// Gives `rrun eval` with a rank program of the test, in a folder with the server's script.
+fn beside(server: &Value, rank: &str) -> Given {
+    eval(rank, Some(server)).file("server.py", SERVER)
 }
 
-/// Works like [`eval`], without a number of ranks.
-fn eval_of_any(server: &Value, rank: &str) -> Rrun {
-    let job = |name: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1});
-    let jobs: Vec<Value> = ["a", "b", "c", "d"].map(job).to_vec();
-    let await_file = "await() { until test -s \"$1\"; do sleep 0.01; done; }";
-    let jobs = json!({"model_server": server, "jobs": jobs}).to_string();
-    let rrun = Rrun::new()
-        .file("jobs.json", &jobs)
-        .file("server.py", SERVER);
-    let rrun = rrun.executable("bin/rrun-rank", &format!("#!/bin/sh\n{await_file}\n{rank}"));
-    rrun.program(&["eval", "--jobs", "jobs.json", "--output", "out"])
-}
-
-/// Copies the binary beside the rank program of the test and starts the launch.
-fn start(rrun: &Rrun) -> Running {
-    rrun.start_below("cp \"$1\" bin/rrun && shift && exec bin/rrun \"$@\"")
-}
-
-fn run(server: &Value, nproc: usize, rank: &str) -> Ended {
-    start(&eval(server, nproc, rank)).wait()
+/// Works like [`beside`], with this number of ranks.
+fn ranks_beside(server: &Value, count: usize, rank: &str) -> Given {
+    beside(server, rank).words(["--nproc-per-node", &count.to_string()])
 }
 
 /// Returns what the server wrote at each of its starts: PID, GPUs, colour, folder.
 fn starts(ended: &Ended) -> Vec<Vec<String>> {
+    starts_in(&ended.text("starts"))
+}
+
+fn starts_in(text: &str) -> Vec<Vec<String>> {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect();
-    ended.text("starts").lines().map(words).collect()
+    text.lines().map(words).collect()
 }
 
 fn pid(words: &[String]) -> i32 {
     words[0].parse().unwrap()
 }
 
+/// Checks that the server was started so many times, and that none of its processes lives.
 #[track_caller]
-fn nothing_is_left(ended: &Ended) {
-    let left: Vec<i32> = starts(ended)
-        .iter()
-        .map(|words| pid(words))
-        .filter(|pid| alive(*pid))
-        .collect();
-    assert!(left.is_empty(), "{left:?}\n{}", ended.stderr);
+fn assert_over(ended: &Ended, count: usize) {
+    let starts = starts(ended);
+    assert_eq!(starts.len(), count, "{}", ended.said());
+    let left = starts.iter().filter(|words| alive(pid(words)));
+    assert_eq!(left.count(), 0, "{}", ended.said());
 }
 
 fn log(ended: &Ended) -> String {
-    ended.text(&ended.only_entry("out/logs"))
+    ended.text(&only_entry(ended, "out/logs"))
 }

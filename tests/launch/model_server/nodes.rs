@@ -1,71 +1,39 @@
 //! Tests of servers on several nodes, and of one server for the tasks of a node.
 
-use std::process::Command;
-
+use rig::run::{Ended, Running};
+use rig::{PYTHON, net};
 use serde_json::{Value, json};
 
-use crate::launch::command::{PYTHON, Rrun};
-use crate::launch::ended::Ended;
-use crate::launch::model_server::{eval, eval_of_any, free_port, nothing_is_left, server, starts};
-use crate::launch::running::Running;
+use crate::launch::model_server::{assert_over, beside, ranks_beside, server};
 
-/// Copies the binary beside the rank program of the test.
-fn install(rrun: &Rrun) {
-    let copy = Command::new("install")
-        .arg(rig::rrun())
-        .arg(rrun.path("bin/rrun"))
-        .status();
-    assert!(copy.is_ok_and(|status| status.success()));
-}
-
-/// Starts two launchers on one machine, whose ports come from their environment.
-fn nodes(block: &Value, rank: &str) -> Vec<Running> {
-    let meeting = free_port().to_string();
-    let config = json!({"model_server": block}).to_string();
-    let rrun = eval(&Value::Null, 1, rank).file("server.yaml", &config);
-    let rrun = rrun.program(&[
-        "eval",
-        "--jobs",
-        "jobs.json",
-        "--config",
-        "server.yaml",
-        "--output",
-        "out",
-    ]);
-    install(&rrun);
-    let node = |node: &str| {
-        let port = free_port().to_string();
-        let script = format!(
-            "export PORT={port} NODE={node}; shift; exec bin/rrun --nnodes 2 --node-rank {node} --master-addr 127.0.0.1 \
-             --master-port {meeting} \"$@\""
+/// Starts two launchers on one machine, whose servers have the ports of their environment.
+fn nodes(before: &str, rank: &str) -> [Running; 2] {
+    let server = json!({
+        "command": format!("{before} exec {PYTHON} server.py $PORT"),
+        "health_url": "http://127.0.0.1:${oc.env:PORT}/health",
+        "stop_timeout": 20,
+    });
+    let config = json!({"model_server": server}).to_string();
+    let meeting = net::port();
+    let rrun = ranks_beside(&Value::Null, 1, rank)
+        .file("server.yaml", config)
+        .program("eval --jobs jobs.json --config server.yaml --output out");
+    [0, 1].map(|node| {
+        let words = format!(
+            "--nnodes 2 --node-rank {node} --master-addr 127.0.0.1 --master-port {meeting}"
         );
-        rrun.start_below_as(node, &script)
-    };
-    ["0", "1"].map(node).into_iter().collect()
-}
-
-fn of_node(before: &str) -> Value {
-    let url = "http://127.0.0.1:${oc.env:PORT}/health";
-    json!({"command": format!("{before} exec {PYTHON} server.py $PORT"), "health_url": url, "stop_timeout": 20})
+        let rrun = rrun.clone().words(words.as_str());
+        rrun.env("NODE", node).env("PORT", net::port()).start()
+    })
 }
 
 #[test]
 fn every_node_has_its_own() {
-    let rank = "echo rank $RANK met $(wc -l < starts)";
-    let nodes = nodes(
-        &of_node(""),
-        &format!("until [ $(wc -l < starts) = 2 ]; do sleep 0.01; done; {rank}"),
-    );
-    let ended: Vec<Ended> = nodes
-        .into_iter()
-        .map(|node| node.wait().succeeds())
-        .collect();
-    assert_eq!(starts(&ended[0]).len(), 2);
-    ended.iter().for_each(nothing_is_left);
-    assert_eq!(
-        (ended[0].stdout.as_str(), ended[1].stdout.as_str()),
-        ("rank 0 met 2\n", "rank 1 met 2\n")
-    );
+    let rank = "until [ $(wc -l < starts) = 2 ]; do sleep 0.01; done; echo rank $RANK met";
+    let ended = nodes("", rank).map(|node| node.wait().succeeds());
+    assert_over(&ended[0], 2);
+    let printed = ended.each_ref().map(|ended| ended.stdout.as_str());
+    assert_eq!(printed, ["rank 0 met\n", "rank 1 met\n"]);
 }
 
 #[test]
@@ -73,73 +41,34 @@ fn a_server_that_fails_on_one_node_ends_the_launch_on_the_other() {
     // If node 0 has ranks, the rendezvous of both is complete.
     let before = "if [ $NODE = 1 ]; then until test -s pid.0; do sleep 0.01; done; exit 3; fi;";
     let rank = "echo $$ > pid.$RANK; exec sleep 10000";
-    let ended: Vec<Ended> = nodes(&of_node(before), rank)
-        .into_iter()
-        .map(|node| node.wait().fails_with(1))
-        .collect();
-    ended.iter().for_each(nothing_is_left);
-    assert!(
-        ended[1]
-            .stderr
-            .contains("exited with code 3 before http://127.0.0.1:"),
-        "{}",
-        ended[1].stderr
-    );
-    assert!(
-        ended[0].stderr.contains("the launch has failed on ")
-            && ended[0].stderr.contains("model server"),
-        "{}",
-        ended[0].stderr
-    );
+    let [first, second] = nodes(before, rank).map(|node| node.wait().fails_with(1));
+    assert_over(&first, 1);
+    second.stderr_has("exited with code 3 before http://127.0.0.1:");
+    first
+        .stderr_has("the launch has failed on ")
+        .stderr_has("model server");
 }
 
 #[test]
 fn of_the_tasks_of_a_node_under_slurm_the_first_starts_it_and_the_others_wait() {
-    let rrun = eval_of_any(&server(&["slow"]), "echo rank $RANK met $(wc -l < starts)");
-    let step = [
-        ("JOB_ID", "7"),
-        ("STEP_ID", "0"),
-        ("STEP_NUM_NODES", "1"),
-        ("STEP_NODELIST", "localhost"),
-    ];
-    let tasks = [
-        ("STEP_NUM_TASKS", "2"),
-        ("STEP_TASKS_PER_NODE", "2"),
-        ("NODEID", "0"),
-    ];
-    let ports = free_port().to_string();
-    let rrun = step
-        .iter()
-        .chain(&tasks)
-        .chain(&[("STEP_RESV_PORTS", ports.as_str())])
-        .fold(rrun, |rrun, (name, value)| {
-            rrun.env(&format!("SLURM_{name}"), value)
-        });
-    install(&rrun);
-    let task = |task: &str| {
-        rrun.start_below_as(
-            task,
-            &format!(
-                "export SLURM_PROCID={task} SLURM_LOCALID={task}; shift; exec bin/rrun \"$@\""
-            ),
-        )
-    };
-    let ended: Vec<Ended> = ["0", "1"]
-        .map(task)
-        .into_iter()
-        .map(|task| task.wait().succeeds())
-        .collect();
-    assert_eq!(starts(&ended[0]).len(), 1);
-    ended.iter().for_each(nothing_is_left);
-    assert_eq!(
-        [&*ended[0].stdout, &ended[1].stdout],
-        ["rank 0 met 1\n", "rank 1 met 1\n"]
-    );
-    assert!(
-        ended[1]
-            .stderr
-            .contains("waiting for the model server of this node"),
-        "{}",
-        ended[1].stderr
-    );
+    let facts = "JOB_ID=7 STEP_ID=0 STEP_NUM_NODES=1 STEP_NODELIST=localhost STEP_NUM_TASKS=2 \
+                 STEP_TASKS_PER_NODE=2 NODEID=0";
+    let facts = facts
+        .split_whitespace()
+        .filter_map(|fact| fact.split_once('='));
+    let rrun = beside(&server("slow"), "echo rank $RANK met $(wc -l < starts)");
+    let rrun = facts.fold(rrun, |rrun, (name, value)| {
+        rrun.env(&format!("SLURM_{name}"), value)
+    });
+    let rrun = rrun.env("SLURM_STEP_RESV_PORTS", net::port());
+    let tasks = [0, 1].map(|task| {
+        let rrun = rrun.clone().env("SLURM_PROCID", task);
+        rrun.env("SLURM_LOCALID", task).start()
+    });
+    let ended: [Ended; 2] = tasks.map(|task| task.wait().succeeds());
+    assert_over(&ended[0], 1);
+    let printed = ended.each_ref().map(|ended| ended.stdout.as_str());
+    assert_eq!(printed, ["rank 0 met 1\n", "rank 1 met 1\n"]);
+    let [_, second] = ended;
+    second.stderr_has("waiting for the model server of this node");
 }

@@ -1,9 +1,9 @@
-//! Tests of `rrun help`, man pages, and completions in the shells themselves. A shell that is not
-//! installed is left out, except bash.
+//! Tests of completions in the shells themselves, and of man pages in `man`. What is not installed
+//! is left out, except bash.
 
 use std::process::Command;
 
-use crate::launch::command::Rrun;
+use rig::run::Given;
 
 fn is_installed(program: &str) -> bool {
     let found = Command::new("sh")
@@ -14,10 +14,8 @@ fn is_installed(program: &str) -> bool {
 
 /// Returns what a shell prints that runs a script below the completions of `rrun`.
 fn in_shell(shell: &str, script: &str) -> String {
-    let completions = Rrun::new()
-        .options(&["--print-completion", shell])
-        .succeeds()
-        .stderr_is("");
+    let rrun = Given::rrun().words(["--print-completion", shell]);
+    let completions = rrun.succeeds().stderr_is("");
     let folder = tempfile::tempdir().unwrap();
     let (file, commands) = (folder.path().join("rrun"), folder.path().join("commands"));
     std::fs::write(&file, completions.stdout).unwrap();
@@ -170,77 +168,17 @@ fn tcsh_reads_its_line() {
 }
 
 #[test]
-fn help_of_a_command_is_its_own_help_with_examples_before_the_options() {
-    for command in ["verify", "eval", "serve"] {
-        let long = Rrun::new().options(&[command, "--help"]).succeeds();
-        let help = Rrun::new()
-            .options(&["help", command])
-            .succeeds()
-            .stderr_is("");
-        assert_eq!(help.stdout, long.stdout);
-        let at = |text: &str| help.stdout.find(text).unwrap_or_else(|| panic!("{text}"));
-        assert!(at("Usage:") < at("Examples:\n  rrun "), "{}", help.stdout);
-        assert!(at("Examples:") < at("\nOptions:"), "{}", help.stdout);
-    }
-}
-
-#[test]
-fn help_alone_is_the_screen_and_its_options_are_explained_elsewhere() {
-    let screen = Rrun::new().options(&["--help"]).succeeds().stdout;
-    assert_eq!(Rrun::new().options(&["help"]).succeeds().stdout, screen);
-    assert_eq!(Rrun::new().options(&["-h"]).succeeds().stdout, screen);
-    let options = Rrun::new().options(&["help", "options"]).succeeds();
-    options.stdout_has("Number of ranks on this node: a number, `gpu`");
-}
-
-#[test]
-fn misspelt_commands_are_answered_with_the_one_that_was_meant() {
-    let told = "rrun: error: there is no command `evel`: did you mean `rrun help eval`?\n";
-    Rrun::new()
-        .options(&["help", "evel"])
-        .fails_with(2)
-        .stderr_is(told);
-    let told = "there is no file `evel`; did you mean `rrun eval`?";
-    Rrun::new()
-        .options(&["evel"])
-        .fails_with(1)
-        .stderr_has(told);
-    let told = "there is no file `hlep`; did you mean `rrun help`?";
-    Rrun::new()
-        .options(&["hlep"])
-        .fails_with(1)
-        .stderr_has(told);
-}
-
-#[test]
-fn a_file_named_help_is_a_script() {
-    let rrun = Rrun::new().file("help", "print('a script')");
-    rrun.options(&["help"]).succeeds().stdout_is("a script\n");
-}
-
-#[test]
-fn man_pages_of_all_commands_are_written_into_a_new_folder() {
-    let rrun = Rrun::new().options(&["--write-man", "share/man1"]);
-    let paths = rrun.succeeds().stderr_is("").stdout;
-    assert!(paths.starts_with("share/man1/rrun.1\n"), "{paths}");
-    assert!(paths.lines().any(|path| path == "share/man1/rrun-eval.1"));
-    for path in paths.lines() {
-        let text = std::fs::read_to_string(rrun.path(path)).unwrap();
-        assert!(text.contains(".SH EXAMPLES"), "{path}: {text}");
-    }
+fn a_man_page_is_one_that_man_reads_without_a_warning() {
     if !is_installed("man") {
         return;
     }
-    let page = Command::new("man")
-        .args(["--warnings", "-l"])
-        .arg(rrun.path("share/man1/rrun-verify.1"))
-        .env("MANWIDTH", "80")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&page.stdout);
-    assert!(page.stderr.is_empty(), "{page:?}");
-    assert!(
-        text.contains("rrun verify outputs/tonight --determinism 8"),
-        "{text}"
-    );
+    let rrun = Given::rrun().words("--write-man share");
+    rrun.succeeds();
+    let mut man = Given::new("man")
+        .words(["--warnings", "-l"])
+        .env("MANWIDTH", 80);
+    man = man.words([rrun.path("share/rrun-verify.1")]);
+    man.succeeds()
+        .stderr_is("")
+        .stdout_has("rrun verify outputs/tonight --determinism 8");
 }
