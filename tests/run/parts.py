@@ -9,6 +9,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LOGS = ROOT / "target/test"
 PROGRAMS = ROOT / "target/release"
 VENV = ROOT / ".venv/bin"
+# In the words of a step: the path of the part's Rust test program.
+BUILT = "BUILT"
 
 CPUS = len(os.sched_getaffinity(0))
 # Tests that mostly wait for processes that they have started: launchers, stores, servers.
@@ -82,7 +84,7 @@ def python_parts() -> list[Part]:
     imitation = [
         Step([python, "tests/imitation/build.py"]),
         pytest("imitation", "-m", "not slow", "--if-changed", "tests/imitation"),
-        Step([python, "tests/imitation/run.py", "--results", cards], cards),
+        Step([python, "tests/imitation/run.py", "--program", BUILT, "--results", cards], cards),
     ]
     wheel = [Step([python, "deploy/wheel/build.py"]),
              pytest("wheel", "-m", "not slow", "tests/wheel")]

@@ -1,5 +1,6 @@
 """Runs one part: its output goes to target/test/PART.log while it runs."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -7,11 +8,12 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 
 import outcomes
 from build import Built
 from outcomes import Result
-from parts import LOGS, ROOT, Part, Step
+from parts import BUILT, LOGS, ROOT, Part, Step
 
 # Marks the processes of a part, those in sessions of their own, too.
 MARK = "RRUN_TEST_PART"
@@ -49,9 +51,10 @@ class Run:
     def steps(self, built: Built) -> list[Step]:
         """The steps of Python parts as they are, or the one of a Rust part."""
         part = self.part
+        program = built.find(part.target) if part.target else None
         if part.steps:
-            return part.steps
-        program = built.find(part.target)
+            return [replace(step, words=[program.path if it == BUILT else it for it in step.words])
+                    for step in part.steps]
         names = program.tests(part.module)
         words = [program.path, "-Zunstable-options", "--format=json", "--report-time",
                  "--show-output", f"--test-threads={part.threads}", "--exact", *names]
@@ -91,16 +94,17 @@ class Run:
             why = "the program has ended, but not these processes:"
         except subprocess.TimeoutExpired:
             why = f"not done within {self.part.limit_s} s; these processes run:"
-        pids = marked(mark)
-        words = ["ps", "--forest", "-o", "pid,etimes,stat,wchan:20,args", "-p", ",".join(pids)]
+        words = ["ps", "--forest", "-o", "pid,etimes,stat,wchan:20,args", "-p",
+                 ",".join(marked(mark))]
         shown = subprocess.run(words, text=True, capture_output=True).stdout
         log.write(f"\n{why}\n{shown}")
         log.flush()
-        for pid in pids:
-            try:
-                os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # Again and again: a process has no variables while it becomes another program.
+        while not is_read.is_set():
+            for pid in marked(mark):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            is_read.wait(0.5)
 
     def said(self, process: subprocess.Popen) -> str:
         last = self.log_path.read_text().splitlines()[-LAST:]

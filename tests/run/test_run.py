@@ -120,15 +120,24 @@ def test_a_program_that_fails_without_a_failed_test_is_a_failure_with_its_last_l
 
 def test_a_part_that_hangs_is_ended_and_says_what_ran(tmp_path, monkeypatch):
     monkeypatch.setattr("run_part.LOGS", tmp_path)
-    part = parts.Part("x", steps=[parts.Step(["sleep", "1000"])], limit_s=0)
+    part = parts.Part("x", steps=[parts.Step(["sleep", "1000"])], limit_s=1)
     done = Run(part).to_the_end(build.Built())
     assert done.counts["failed"] == 1 and "sleep 1000" in done.tests[0].text
 
 
 def test_processes_that_outlive_a_program_are_ended(tmp_path, monkeypatch):
     monkeypatch.setattr("run_part.LOGS", tmp_path)
-    monkeypatch.setattr("run_part.GRACE_S", 0.1)
+    monkeypatch.setattr("run_part.GRACE_S", 1)
     words = ["/bin/sh", "-c", "setsid sleep 1000 & exit 0"]
     done = Run(parts.Part("x", steps=[parts.Step(words)])).to_the_end(build.Built())
     assert not done.counts["failed"]
     assert "sleep 1000" in done.log_path.read_text()
+
+
+def test_a_step_may_have_the_path_of_the_program_that_was_built(tmp_path, monkeypatch):
+    monkeypatch.setattr("run_part.LOGS", tmp_path)
+    built = build.Built()
+    built.programs["runtime", "torch"] = build.Program(tmp_path / "torch-1", tmp_path)
+    step = parts.Step(["/bin/echo", "it is", parts.BUILT])
+    done = Run(parts.Part("x", ("runtime", "torch"), steps=[step])).to_the_end(built)
+    assert f"it is {tmp_path}/torch-1" in done.log_path.read_text()
