@@ -1,42 +1,32 @@
 //! Checks that must hold after every run.
 
-use std::path::Path;
-use std::process::Command;
-
 use jobs::episode::EpisodeOutcome;
 
-use crate::chaos::fault::marked;
 use crate::chaos::scenario::{Scenario, jobs};
-use crate::eval::command::{Eval, binaries, wait_until};
+use crate::eval::command::{Eval, until};
+use crate::eval::crash::datasets_have_what_the_journal_says;
+use crate::eval::given::marked;
+use crate::eval::given::tool;
 
 /// The results of an undisturbed run.
 pub struct Expected {
     outcomes: Vec<EpisodeOutcome>,
 }
 
-fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
-    eval.episodes()
-        .iter()
-        .map(|episode| episode.outcome())
-        .collect()
-}
-
 impl Expected {
     /// Runs the jobs without any fault.
     pub fn undisturbed() -> Self {
-        let eval = Eval::new(&jobs(2)).nproc(2);
-        eval.run().succeeds();
+        let eval = Eval::new(&jobs(2)).nproc(2).finished();
         Self {
-            outcomes: outcomes(&eval),
+            outcomes: eval.outcomes(),
         }
     }
 }
 
 /// Checks that no process of the run is left, and no named shared memory.
 pub fn nothing_is_left(mark: &str) -> Result<(), String> {
-    let patience = std::panic::catch_unwind(|| {
-        wait_until("the end of all processes", || marked(mark).is_empty())
-    });
+    let patience =
+        std::panic::catch_unwind(|| until("the end of all processes", || marked(mark).is_empty()));
     patience.map_err(|_| format!("processes {:?} live on", marked(mark)))?;
     let shared = std::fs::read_dir("/dev/shm")
         .into_iter()
@@ -63,7 +53,7 @@ pub fn check(eval: &Eval, scenario: &Scenario, expected: &Expected) -> Result<()
     if !report.duplicates.is_empty() {
         return Err(format!("episodes ran twice: {:?}", report.duplicates));
     }
-    let found = outcomes(eval);
+    let found = eval.outcomes();
     if found != expected.outcomes {
         let other = found
             .iter()
@@ -75,45 +65,9 @@ pub fn check(eval: &Eval, scenario: &Scenario, expected: &Expected) -> Result<()
             expected.outcomes.len()
         ));
     }
-    datasets_are_readable(eval)?;
-    let verified = Command::new(binaries().join("rrun"))
-        .arg("verify")
-        .arg(eval.folder().root())
-        .output();
-    let verified = verified.map_err(|err| err.to_string())?;
-    match verified.status.success() {
-        true => Ok(()),
-        false => Err(format!(
-            "rrun verify ({}): {}{}",
-            scenario.mark(),
-            String::from_utf8_lossy(&verified.stdout),
-            String::from_utf8_lossy(&verified.stderr)
-        )),
-    }
-}
-
-/// Checks that every demonstration that an episode names is in its file, with as many actions as
-/// the episode had steps.
-fn datasets_are_readable(eval: &Eval) -> Result<(), String> {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
-    let script = "import json, sys, h5py\n\
-                  files = {}\n\
-                  for line in open(sys.argv[1] + '/episodes.jsonl'):\n\
-                  \x20   episode = json.loads(line)\n\
-                  \x20   demo = episode['dataset']\n\
-                  \x20   path = sys.argv[1] + '/' + demo['file']\n\
-                  \x20   data = files.setdefault(path, None) or h5py.File(path)['data']\n\
-                  \x20   files[path] = data\n\
-                  \x20   group = data[demo['demo']]\n\
-                  \x20   assert group['actions'].shape[0] == episode['length'] == group.attrs['num_samples'], episode\n\
-                  \x20   assert bool(group.attrs['success']) == episode['success'], episode\n";
-    let output = Command::new(python)
-        .args(["-c", script])
-        .arg(eval.folder().root())
-        .output();
-    let output = output.map_err(|err| err.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    datasets_have_what_the_journal_says(eval);
+    match tool(&["verify", &eval.folder().root().to_string_lossy()]) {
+        (Some(0), _) => Ok(()),
+        (_, text) => Err(format!("rrun verify ({}): {text}", scenario.mark())),
     }
 }

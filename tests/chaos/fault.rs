@@ -2,11 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::eval::command::{Eval, Running, alive};
+use rig::process::alive;
+use rig::wait::{now, pause};
+
+use crate::eval::command::{Eval, Running};
+use crate::eval::given::{SmallDisk, marked};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl Target<'_> {
     /// Injects a fault; returns whether there was a target for it.
     pub fn suffer(&self, fault: &Fault) -> bool {
         let pick =
-            |pids: Vec<u32>, which: u64| pids.get(which as usize % pids.len().max(1)).copied();
+            |pids: Vec<i32>, which: u64| pids.get(which as usize % pids.len().max(1)).copied();
         match *fault {
             Fault::KillRank(which) => {
                 pick(self.running.ranks(), which).is_some_and(|pid| send(pid, "KILL"))
@@ -98,26 +102,26 @@ impl Target<'_> {
             Fault::StopLauncher(time) => stop(self.running.pid(), time),
             Fault::Interrupt => send(self.running.pid(), "INT"),
             Fault::CutStore => self.cut(),
-            Fault::FullDisk(time) => self.disk.is_some_and(|disk| disk.fill(time)),
+            Fault::FullDisk(time) => self.disk.is_some_and(|disk| fill(disk, time)),
             Fault::TornJournal => false,
         }
     }
 
     /// Returns the processes of environments.
-    fn simulators(&self) -> Vec<u32> {
+    fn simulators(&self) -> Vec<i32> {
         let (_, simulators) = python_processes(self.mark);
         simulators
     }
 
     /// Returns the workers of policies.
-    fn policies(&self) -> Vec<u32> {
+    fn policies(&self) -> Vec<i32> {
         let (policies, _) = python_processes(self.mark);
         policies
     }
 
     /// Resets the connections of the ranks to their store, with ss(8) `-K`.
     fn cut(&self) -> bool {
-        let port = |pid: &u32| {
+        let port = |pid: &i32| {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
             let environ = String::from_utf8_lossy(&environ).into_owned();
             environ
@@ -135,12 +139,12 @@ impl Target<'_> {
 }
 
 /// Returns the Python processes with the mark of a run: workers of policies, and the others.
-pub fn python_processes(mark: &str) -> (Vec<u32>, Vec<u32>) {
-    let is_python = |pid: &u32| {
+pub fn python_processes(mark: &str) -> (Vec<i32>, Vec<i32>) {
+    let is_python = |pid: &i32| {
         let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         comm.starts_with("python") || comm.starts_with("rrun-sim")
     };
-    let is_policy = |pid: &u32| {
+    let is_policy = |pid: &i32| {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).into_owned();
         words
@@ -151,24 +155,8 @@ pub fn python_processes(mark: &str) -> (Vec<u32>, Vec<u32>) {
     all.partition(is_policy)
 }
 
-/// Returns the live processes that have the mark of a run in their environment.
-pub fn marked(mark: &str) -> Vec<u32> {
-    let pids = std::fs::read_dir("/proc")
-        .expect("there are processes")
-        .flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
-    let has_mark = |pid: &u32| {
-        std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| {
-            String::from_utf8_lossy(&text)
-                .split('\0')
-                .any(|word| word == format!("RRUN_MARK={mark}"))
-        })
-    };
-    pids.filter(|pid| has_mark(pid) && alive(*pid)).collect()
-}
-
 /// Sends a signal; returns false if the process is already gone.
-pub fn send(pid: u32, name: &str) -> bool {
+pub fn send(pid: i32, name: &str) -> bool {
     alive(pid)
         && Command::new("kill")
             .arg(format!("-{name}"))
@@ -178,30 +166,16 @@ pub fn send(pid: u32, name: &str) -> bool {
 }
 
 /// Stops a process for some time; returns false if it is already gone.
-pub fn stop(pid: u32, time: Duration) -> bool {
+pub fn stop(pid: i32, time: Duration) -> bool {
     let stopped = send(pid, "STOP");
     pause(time);
     send(pid, "CONT");
     stopped
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a moment and a time are what a fault is made of"
-)]
-pub fn pause(time: Duration) {
-    std::thread::sleep(time);
-}
-
-/// Returns the current time, from which faults are timed.
-#[expect(clippy::disallowed_methods, reason = "see above")]
-pub fn moment() -> Instant {
-    Instant::now()
-}
-
 /// Waits until a given time, or until the launch has ended.
 pub fn sleep_until(running: &Running, until: Instant) {
-    while moment() < until && alive(running.pid()) {
+    while now() < until && alive(running.pid()) {
         pause(Duration::from_millis(5));
     }
 }
@@ -241,45 +215,15 @@ pub fn tear(eval: &Eval, draw: u64) -> bool {
     true
 }
 
-/// A small separate file system, which is unmounted on drop.
-pub struct SmallDisk {
-    dir: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    /// Mounts the file system; needs root.
-    pub fn mount() -> Option<Self> {
-        let dir = tempfile::tempdir().expect("there is room for a folder");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"])
-            .arg(dir.path())
-            .output();
-        mounted
-            .is_ok_and(|output| output.status.success())
-            .then_some(Self { dir })
-    }
-
-    pub fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Fills the file system for some time.
-    fn fill(&self, time: Duration) -> bool {
-        let path = self.path().join("ballast");
-        let Ok(mut file) = File::create(&path) else {
-            return false;
-        };
-        let block = [0; 4096];
-        while file.write_all(&block).is_ok() {}
-        pause(time);
-        drop(file);
-        std::fs::remove_file(path).is_ok()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // If the mount stays busy, the folder below it is kept.
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-    }
+/// Fills a file system for some time.
+fn fill(disk: &SmallDisk, time: Duration) -> bool {
+    let path = disk.path().join("ballast");
+    let Ok(mut file) = File::create(&path) else {
+        return false;
+    };
+    let block = [0; 4096];
+    while file.write_all(&block).is_ok() {}
+    pause(time);
+    drop(file);
+    std::fs::remove_file(path).is_ok()
 }

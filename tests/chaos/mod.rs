@@ -22,6 +22,8 @@ use fault::{Fault, Target};
 use scenario::Scenario;
 use tally::Tally;
 
+use crate::eval::given::SmallDisk;
+
 /// Maximum number of launches until a run is complete.
 const LAUNCHES: usize = 8;
 
@@ -62,13 +64,13 @@ fn campaign(runs: u64) {
 fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Result<(), String> {
     let disk = scenario
         .needs_disk()
-        .then(fault::SmallDisk::mount)
+        .then(|| SmallDisk::mount("48m"))
         .flatten();
     let mut eval = scenario.eval(disk.as_ref());
     for launch in 0..LAUNCHES {
         let ranks = scenario.ranks(launch);
         eval = eval.world_of(ranks);
-        let (running, started) = (eval.start(), fault::moment());
+        let (running, started) = (eval.start(), rig::wait::now());
         let target = Target {
             running: &running,
             mark: scenario.mark(),
@@ -81,7 +83,7 @@ fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Res
         let ended = running.wait();
         tally.launches += 1;
         checks::nothing_is_left(scenario.mark())?;
-        if ended.status.success() {
+        if ended.code == 0 {
             let found = check(&eval, scenario, expected);
             if let (Err(_), Some(keep)) = (&found, std::env::var_os("RRUN_CHAOS_KEEP")) {
                 let kept = std::fs::rename(eval.folder().root(), &keep);

@@ -1,13 +1,13 @@
 //! The faults of one run: a function of the seed alone.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::chaos::fault::{Fault, SmallDisk};
+use crate::chaos::fault::Fault;
 use crate::eval::command::{Eval, job};
+use crate::eval::given::{self, SmallDisk, named, root};
 
 /// Number of launches with faults; later ones are undisturbed.
 const DISTURBED: usize = 2;
@@ -18,13 +18,6 @@ pub struct Scenario {
     base: u64,
     run: u64,
     mark: String,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .canonicalize()
-        .expect("the project is there")
 }
 
 /// Time limit of a call of a Python policy. Those that are stopped for a while answer in time on a
@@ -50,12 +43,8 @@ fn thinking(name: &str, factory: &str, num_envs: u64) -> Value {
 
 /// Returns a job with the toy simulator in Python, whose episodes have `length` steps.
 pub fn toy(num_envs: u64, length: u64) -> Value {
-    let toy = json!({
-        "environment": format!("{}:Toy", root().join("tests/fixtures/envs/toy.py").display()),
-        "python": root().join(".venv/bin/python"), "max_episode_steps": 50, "num_envs": num_envs,
-        "env_kwargs": {"length": length},
-    });
-    json!({"name": "toy", "arena_env_args": toy, "policy_type": "random_action", "num_episodes": 200})
+    let args = json!({"num_envs": num_envs, "env_kwargs": {"length": length}});
+    named("toy", 200, given::toy(args))
 }
 
 /// Returns the jobs of every run: two with in-process simulators, one with Python processes, and

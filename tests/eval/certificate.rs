@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::eval::command::{Eval, binaries, job};
-use crate::eval::python::toy;
+use crate::eval::command::{Eval, job};
+use crate::eval::given::{copy, demo_policy, named, root, told, toy};
 
 /// A place that knows nothing of the run: another working directory, home and temporary folder.
 struct FreshClone {
@@ -26,33 +26,22 @@ impl FreshClone {
 
     /// Returns whether `rrun` succeeds, and what it says.
     fn rrun(&self, words: &[&str]) -> (bool, String) {
-        let output = Command::new(binaries().join("rrun"))
-            .args(words)
-            .current_dir(self.dir.path())
-            .env("HOME", self.dir.path())
-            .env("TMPDIR", self.dir.path())
-            .env_remove("XDG_STATE_HOME")
-            .output()
-            .expect("rrun is there");
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        (output.status.success(), text)
+        let (code, text) = told(
+            Command::new(rig::rrun())
+                .args(words)
+                .current_dir(self.dir.path())
+                .env("HOME", self.dir.path())
+                .env("TMPDIR", self.dir.path())
+                .env_remove("XDG_STATE_HOME"),
+        );
+        (code == Some(0), text)
     }
-}
-
-fn checkpoint() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobs/suites/demo_policy")
-}
-
-fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").arg("-r").args([from, to]).status();
-    assert!(copied.unwrap().success());
 }
 
 #[test]
 fn a_certificate_holds_in_a_fresh_clone_at_another_world_size() {
     let original = FreshClone::new();
-    copy(&checkpoint(), &original.path("policy"));
+    copy(&demo_policy(), &original.path("policy"));
     let mut reach = job("reach", 4, 2);
     reach["policy_type"] = json!("gr00t");
     reach["policy_config_dict"] =
@@ -105,13 +94,20 @@ fn a_certificate_holds_in_a_fresh_clone_at_another_world_size() {
 }
 
 #[test]
-fn a_simulator_in_python_is_certified_with_its_packages() {
-    let mut entry = toy(json!({"num_envs": 1}));
-    entry["num_episodes"] = json!(2);
-    let eval = Eval::new(&[entry]).nproc(1);
-    eval.run().succeeds();
+fn a_simulator_and_a_python_policy_are_run_again_from_where_they_lie_here() {
+    let (there, clone) = (FreshClone::new(), FreshClone::new());
+    copy(&rig::fixture("envs/toy.py"), &there.path("envs.py"));
+    copy(&rig::fixture("policies/toy.py"), &there.path("policy.py"));
+    let args = json!({"environment": there.path("envs.py:Toy"), "num_envs": 1});
+    let entry = named("toy", 2, toy(args));
+    let mut reach = job("reach", 2, 1);
+    reach["policy_type"] = json!("python");
+    reach["policy_config_dict"] = json!({
+        "policy": there.path("policy.py:Toy"), "python": root().join(".venv"),
+    });
+    let eval = Eval::new(&[entry, reach]).nproc(1).finished();
     let folder = eval.folder().root().to_string_lossy().into_owned();
-    let (is_made, told) = FreshClone::new().rrun(&["certify", &folder, "--sample", "0"]);
+    let (is_made, told) = there.rrun(&["certify", &folder, "--sample", "0"]);
     assert!(is_made, "{told}");
     let text = std::fs::read(eval.folder().certificate()).unwrap();
     let certificate: Value = serde_json::from_slice(&text).unwrap();
@@ -119,28 +115,6 @@ fn a_simulator_in_python_is_certified_with_its_packages() {
     for package in ["python", "numpy", "gymnasium"] {
         assert!(versions[package].is_string(), "{package}: {versions}");
     }
-}
-
-#[test]
-fn a_simulator_and_a_python_policy_are_run_again_from_where_they_lie_here() {
-    let (there, clone) = (FreshClone::new(), FreshClone::new());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let fixture = |name: &str| root.join("tests/fixtures").join(name).join("toy.py");
-    copy(&fixture("envs"), &there.path("envs.py"));
-    copy(&fixture("policies"), &there.path("policy.py"));
-    let mut entry = toy(json!({"num_envs": 1}));
-    entry["num_episodes"] = json!(2);
-    entry["arena_env_args"]["environment"] = json!(there.path("envs.py:Toy"));
-    let mut reach = job("reach", 2, 1);
-    reach["policy_type"] = json!("python");
-    reach["policy_config_dict"] = json!({
-        "policy": there.path("policy.py:Toy"), "python": root.join(".venv"),
-    });
-    let eval = Eval::new(&[entry, reach]).nproc(1);
-    eval.run().succeeds();
-    let folder = eval.folder().root().to_string_lossy().into_owned();
-    let (is_made, told) = there.rrun(&["certify", &folder, "--sample", "0"]);
-    assert!(is_made, "{told}");
 
     copy(&eval.folder().certificate(), &clone.path("c.json"));
     for name in ["envs.py", "policy.py"] {

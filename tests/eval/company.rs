@@ -1,13 +1,14 @@
 //! Tests of environments that share a process: an episode that ends the process costs no other.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
-use jobs::episode::{Episode, EpisodeOutcome};
+use jobs::episode::EpisodeOutcome;
 use jobs::journal::{Blame, EnvLost, Line};
 use serde_json::{Value, json};
 
 use crate::eval::command::Eval;
-use crate::eval::python::{seed, toy};
+use crate::eval::given::{merged, named, seed, toy_of};
 
 /// The episodes that end their process, or raise, in [`faulty`].
 const FAULTY: [u64; 3] = [2, 5, 9];
@@ -20,13 +21,19 @@ fn faulty(factory: &str, args: Value) -> Eval {
         .zip(faults)
         .map(|(episode, (fault, at))| (seed(*episode).to_string(), json!([fault, at])))
         .collect();
-    let mut job = toy(json!({"env_kwargs": {"faults": faults}}));
-    let fields = job["arena_env_args"].as_object_mut().unwrap();
-    fields.extend(args.as_object().unwrap().clone());
-    let environment = fields["environment"].as_str().unwrap();
-    fields["environment"] = json!(environment.replace(":Toy", &format!(":{factory}")));
-    job["num_episodes"] = json!(16);
-    Eval::new(&[job]).words(&["--no-dataset", "--env-restarts", "1"])
+    let args = merged(json!({"env_kwargs": {"faults": faults}}), args);
+    let words = ["--no-dataset", "--env-restarts", "1"];
+    Eval::new(&[named("toy", 16, toy_of(factory, args))]).words(&words)
+}
+
+/// Returns the run in which each simulator has a process of its own.
+fn alone() -> &'static Eval {
+    static ALONE: OnceLock<Eval> = OnceLock::new();
+    ALONE.get_or_init(|| {
+        let eval = faulty("Faulty", json!({}));
+        eval.run().fails_with(1);
+        eval
+    })
 }
 
 fn errors(eval: &Eval) -> Vec<u64> {
@@ -36,35 +43,23 @@ fn errors(eval: &Eval) -> Vec<u64> {
 
 /// Returns the outcomes of the episodes without a fault; the others have some reason in theirs.
 fn innocent(eval: &Eval) -> Vec<EpisodeOutcome> {
-    let episodes = eval.episodes().into_iter();
-    let innocent = episodes.filter(|e| !FAULTY.contains(&e.episode));
-    innocent.map(|e| Episode::outcome(&e)).collect()
+    let mut outcomes = eval.outcomes();
+    outcomes.retain(|outcome| !FAULTY.contains(&outcome.episode));
+    outcomes
 }
 
 /// Returns a job with episodes of different lengths, and a policy that infers `chunk` actions at a
 /// time.
 fn uneven(factory: &str, chunk: usize, args: Value) -> Value {
-    let mut job = toy(args);
-    let environment = &mut job["arena_env_args"]["environment"];
-    *environment = json!(
-        environment
-            .as_str()
-            .unwrap()
-            .replace(":Toy", &format!(":{factory}"))
-    );
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/policies");
+    let mut job = named("toy", 40, toy_of(factory, args));
+    let policy = rig::fixture("policies/toy.py").display().to_string();
     job["policy_type"] = json!("python");
     job["policy_config_dict"] = json!({
-        "policy": format!("{folder}/toy.py:Following"),
+        "policy": format!("{policy}:Following"),
         "python": job["arena_env_args"]["python"],
         "policy_kwargs": {"horizon": chunk},
     });
-    job["num_episodes"] = json!(40);
     job
-}
-
-fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
-    eval.episodes().iter().map(Episode::outcome).collect()
 }
 
 fn losses(eval: &Eval) -> Vec<EnvLost> {
@@ -78,11 +73,9 @@ fn losses(eval: &Eval) -> Vec<EnvLost> {
 
 #[test]
 fn an_episode_that_ends_its_process_costs_its_neighbours_nothing() {
-    let alone = faulty("Faulty", json!({}));
-    alone.run().fails_with(1);
-    assert_eq!(errors(&alone), FAULTY);
-    assert_eq!(losses(&alone).len(), 6, "each has lost two processes");
-    for (num_envs, per_process) in [(4, 4), (8, 4), (5, 2)] {
+    assert_eq!(errors(alone()), FAULTY);
+    assert_eq!(losses(alone()).len(), 6, "each has lost two processes");
+    for (num_envs, per_process) in [(8, 4), (5, 2)] {
         let args = json!({"num_envs": num_envs, "envs_per_process": per_process});
         let shared = faulty("Faulty", args);
         let ran = shared.run();
@@ -90,7 +83,7 @@ fn an_episode_that_ends_its_process_costs_its_neighbours_nothing() {
             .stderr_has(" again, uncounted, because another episode of the process is to blame: the simulator exited with code 3");
         let place = format!("{num_envs} in processes of {per_process}");
         assert_eq!(errors(&shared), FAULTY, "{place}");
-        assert_eq!(innocent(&shared), innocent(&alone), "{place}");
+        assert_eq!(innocent(&shared), innocent(alone()), "{place}");
         for lost in losses(&shared) {
             let is_to_blame = lost.blame == Blame::Own;
             assert_eq!(is_to_blame, FAULTY.contains(&lost.episode), "{lost:?}");
@@ -109,8 +102,6 @@ fn an_episode_that_ends_its_process_costs_its_neighbours_nothing() {
 
 #[test]
 fn an_episode_that_ends_a_vector_env_is_found_and_costs_its_neighbours_nothing() {
-    let alone = faulty("Faulty", json!({}));
-    alone.run().fails_with(1);
     let shared = faulty(
         "faulty_vector",
         json!({"num_envs": 4, "envs_per_process": 4}),
@@ -120,7 +111,7 @@ fn an_episode_that_ends_a_vector_env_is_found_and_costs_its_neighbours_nothing()
         .fails_with(1)
         .stderr_has("start again, with fewer neighbours, because it is not known");
     assert_eq!(errors(&shared), FAULTY);
-    assert_eq!(innocent(&shared), innocent(&alone));
+    assert_eq!(innocent(&shared), innocent(alone()));
 }
 
 #[test]
@@ -128,10 +119,8 @@ fn copies_of_a_vector_env_run_with_chunks_as_each_does_alone_and_none_is_lost() 
     // At least three copies of a process in a stage: one begins, one steps, one needs a chunk.
     for (chunk, num_envs, per_process, stages) in [(4, 6, 6, "1"), (7, 6, 3, "2")] {
         let alone = uneven("Uneven", chunk, json!({"num_envs": 1}));
-        let alone = Eval::new(&[alone]).words(&["--no-dataset"]);
-        alone.run().succeeds();
+        let alone = Eval::new(&[alone]).words(&["--no-dataset"]).finished();
         let args = json!({"num_envs": num_envs, "envs_per_process": per_process});
-        let vector = uneven("uneven_vector", chunk, args);
         let words = [
             "--no-dataset",
             "--pipeline-stages",
@@ -139,21 +128,9 @@ fn copies_of_a_vector_env_run_with_chunks_as_each_does_alone_and_none_is_lost() 
             "--stall-timeout",
             "60",
         ];
-        let vector = Eval::new(&[vector]).words(&words);
-        vector.run().succeeds();
+        let vector = Eval::new(&[uneven("uneven_vector", chunk, args)]);
+        let vector = vector.words(&words).finished();
         assert_eq!(losses(&vector), []);
-        assert_eq!(outcomes(&vector), outcomes(&alone), "chunks of {chunk}");
+        assert_eq!(vector.outcomes(), alone.outcomes(), "chunks of {chunk}");
     }
-}
-
-#[test]
-fn a_vector_env_of_a_job_in_steps_does_not_wait_for_copies_that_have_taken_theirs() {
-    let args = json!({"num_envs": 3, "envs_per_process": 3});
-    let mut job = uneven("uneven_vector", 4, args);
-    job.as_object_mut().unwrap().remove("num_episodes");
-    job["num_steps"] = json!(25);
-    // Longer than the test waits for the end.
-    let eval = Eval::new(&[job]).words(&["--no-dataset", "--stall-timeout", "600"]);
-    eval.run().succeeds();
-    assert_eq!(eval.report().per_job[0].env_steps, 75);
 }

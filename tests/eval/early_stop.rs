@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use jobs::journal::{Decision, Verdict};
 use jobs::plan::RunPlan;
@@ -9,34 +10,39 @@ use report::certificate::{self, canonical};
 use report::{Journals, Merged};
 use serde_json::{Value, json};
 
-use crate::eval::command::{Eval, binaries, job};
+use crate::eval::command::{Eval, job};
+use crate::eval::given::{Gate, merged, named, rrun, told, toy};
 use crate::eval::resume::kill_all;
+
+/// Number of episodes of each job of the reference.
+const EPISODES: u64 = 240;
 
 /// Returns `reach` and `push` with this policy.
 fn tasks(policy: &str, episodes: u64) -> [Value; 2] {
     ["reach", "push"].map(|name| {
-        let mut job = job(name, episodes, 2);
-        job["policy_type"] = json!(policy);
-        job
+        let policy = json!({"policy_type": policy});
+        merged(job(name, episodes, 2), policy)
     })
 }
 
-/// Runs the scripted expert to its end, as a reference.
-fn reference(episodes: u64) -> Eval {
-    let eval = Eval::new(&tasks("scripted", episodes))
-        .nproc(2)
-        .words(&["--no-dataset"]);
-    eval.run().succeeds();
-    eval
+/// Returns a run of the scripted expert.
+fn expert() -> &'static Eval {
+    static EXPERT: OnceLock<Eval> = OnceLock::new();
+    EXPERT.get_or_init(|| {
+        let eval = Eval::new(&tasks("scripted", EPISODES)).nproc(2);
+        eval.words(&["--no-dataset"]).finished()
+    })
 }
 
 /// Returns an evaluation on two ranks that is compared with a reference.
 fn against(reference: &Eval, jobs: &[Value], words: &[&str]) -> Eval {
     let path = reference.folder().root().display().to_string();
-    Eval::new(jobs)
-        .nproc(2)
-        .words(&["--no-dataset", "--stop-when", "decided", "--against", &path])
-        .words(words)
+    let until = match words.contains(&"--stop-when") {
+        true => &[][..],
+        false => &["--stop-when", "decided"],
+    };
+    let eval = Eval::new(jobs).nproc(2).words(words).words(until);
+    eval.words(&["--no-dataset", "--against", &path])
 }
 
 fn decision(eval: &Eval) -> Decision {
@@ -53,11 +59,11 @@ fn result(eval: &Eval) -> Decision {
 }
 
 #[test]
-fn a_policy_that_loses_ends_its_run_after_few_rounds() {
-    let expert = reference(120);
+fn a_policy_that_loses_ends_its_run_after_few_rounds_by_any_rule_and_stays_decided() {
     let mut results = Vec::new();
-    for words in [&[][..], &["--assign", "dynamic"], &["--shard", "episodes"]] {
-        let eval = against(&expert, &tasks("random_action", 120), words);
+    let mut last = None;
+    for words in [&["--assign", "dynamic"][..], &["--shard", "episodes"]] {
+        let eval = against(expert(), &tasks("random_action", 100), words);
         eval.run()
             .fails_with(1)
             .stdout_has("regression after ")
@@ -66,91 +72,91 @@ fn a_policy_that_loses_ends_its_run_after_few_rounds() {
         assert_eq!((report.partial, report.missing_count), (false, 0));
         assert_eq!(report.run.stopped, None);
         assert!(report.overall.episodes < 200, "{}", report.overall.episodes);
-        assert_eq!(report.overall.expected, Some(240));
+        assert_eq!(report.overall.expected, Some(200));
         results.push(result(&eval));
+        last = Some(eval);
     }
     assert_eq!(results[0].verdict, Verdict::Regression);
     assert!(results[0].rounds < 15, "{:?}", results[0]);
     assert!(results[0].only_a >= results[0].rounds, "{:?}", results[0]);
     assert_eq!(results[0], results[1], "the rule does not matter");
-    assert_eq!(results[0], results[2], "the rule does not matter");
-}
 
-#[test]
-fn the_same_policy_passes_before_its_last_episode() {
-    let expert = reference(240);
-    let eval = against(&expert, &tasks("scripted", 240), &["--assign", "dynamic"]);
-    eval.run().succeeds().stdout_has("passed after ");
-    let decision = decision(&eval);
-    assert_eq!((decision.verdict, decision.only_a), (Verdict::Passed, 0));
-    assert!((50..90).contains(&decision.rounds), "{decision:?}");
-    let found = eval.report().overall.episodes;
-    assert!((2 * decision.rounds..480).contains(&found), "{found}");
-
-    let verify = Command::new(binaries().join("rrun"))
-        .arg("verify")
-        .arg(eval.folder().root())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&verify.stdout).into_owned();
-    assert!(verify.status.success(), "{text}");
-    assert!(text.contains("note: passed after "), "{text}");
-    assert!(!text.contains("missing"), "{text}");
-
-    let certificate = std::fs::read_to_string(certify(&eval)).unwrap();
-    assert!(certificate.contains("\"complete\":false"), "{certificate}");
-    assert!(certificate.contains("because the run was stopped early"));
-
-    let path = expert.folder().root().display().to_string();
-    let again = Eval::new(&tasks("scripted", 240))
-        .nproc(2)
-        .words(&["--no-dataset", "--stop-when", "reproduced"])
-        .words(&["--against", &path]);
-    again.run().succeeds().stdout_has("same after ");
-}
-
-#[test]
-fn a_run_that_was_killed_comes_to_the_same_decision() {
-    let expert = reference(40);
-    let whole = against(&expert, &tasks("random_action", 40), &[]);
-    whole.run().fails_with(1);
-
-    for assign in ["modulo", "dynamic"] {
-        let words = ["--assign", assign];
-        let killed = against(&expert, &tasks("random_action", 40), &words);
-        let running = killed.start();
-        killed.wait_for_episodes(4);
-        kill_all(running);
-        let before = killed.journaled();
-        let resumed = killed.resumed();
-        resumed.run().fails_with(1).stdout_has("regression after ");
-        assert_eq!(result(&resumed), result(&whole));
-        assert!(resumed.journaled() > before);
-    }
-}
-
-#[test]
-fn a_decided_run_is_not_continued_unless_that_is_asked_for() {
-    let expert = reference(100);
-    let eval = against(&expert, &tasks("random_action", 100), &[]);
-    eval.run().fails_with(1);
-    let (decided, found) = (result(&eval), eval.journaled());
-    assert!(found < 200, "{found}");
-
-    let resumed = eval.resumed();
+    let resumed = last.unwrap().resumed();
+    let found = resumed.journaled();
     resumed.run().fails_with(1);
-    assert_eq!((result(&resumed), resumed.journaled()), (decided, found));
-
-    let to_the_end = resumed.words(&["--stop-when", "end"]);
-    to_the_end.run().succeeds();
+    assert_eq!(
+        (&result(&resumed), resumed.journaled()),
+        (&results[1], found)
+    );
+    let to_the_end = resumed.words(&["--stop-when", "end"]).finished();
     let report = to_the_end.report();
     assert_eq!((report.overall.episodes, report.decision), (200, None));
 }
 
 #[test]
+fn the_same_policy_passes_before_its_last_episode() {
+    let eval = against(
+        expert(),
+        &tasks("scripted", EPISODES),
+        &["--assign", "dynamic"],
+    );
+    eval.run().succeeds().stdout_has("passed after ");
+    let decision = decision(&eval);
+    assert_eq!((decision.verdict, decision.only_a), (Verdict::Passed, 0));
+    assert!((50..90).contains(&decision.rounds), "{decision:?}");
+    let found = eval.report().overall.episodes;
+    assert!(
+        (2 * decision.rounds..2 * EPISODES).contains(&found),
+        "{found}"
+    );
+
+    let text = rrun(&["verify", &eval.folder().root().to_string_lossy()]);
+    assert!(text.contains("note: passed after "), "{text}");
+    assert!(!text.contains("missing"), "{text}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = std::fs::read_to_string(certify(&eval, folder.path())).unwrap();
+    assert!(certificate.contains("\"complete\":false"), "{certificate}");
+    assert!(certificate.contains("because the run was stopped early"));
+
+    let again = ["--stop-when", "reproduced"];
+    let again = against(expert(), &tasks("scripted", EPISODES), &again);
+    again.run().succeeds().stdout_has("same after ");
+}
+
+#[test]
+fn a_run_that_was_killed_comes_to_the_same_decision() {
+    let jobs = |gate: &Gate, policy: &str| {
+        let [reach, push] = tasks(policy, 40);
+        // Less than two rounds can be compared before it is open.
+        let gated = named("gated", 40, toy(json!({"num_envs": 1})));
+        [reach, push, gate.before(1..40, gated)]
+    };
+    let (open, closed) = (Gate::new(), Gate::new());
+    open.open();
+    let expert = Eval::new(&jobs(&open, "scripted")).nproc(2);
+    let expert = expert.words(&["--no-dataset"]).finished();
+    let whole = against(&expert, &jobs(&open, "random_action"), &[]);
+    whole.run().fails_with(1);
+
+    let words = ["--assign", "dynamic"];
+    let killed = against(&expert, &jobs(&closed, "random_action"), &words);
+    let running = killed.start();
+    closed.reached();
+    kill_all(running);
+    closed.open();
+    let before = killed.journaled();
+    let resumed = killed.resumed();
+    resumed.run().fails_with(1).stdout_has("regression after ");
+    assert_eq!(result(&resumed), result(&whole));
+    assert!(resumed.journaled() > before);
+}
+
+#[test]
 fn too_few_episodes_are_undecided() {
-    let expert = reference(4);
-    let eval = against(&expert, &tasks("scripted", 6), &[]);
+    let few = Eval::new(&tasks("scripted", 4)).nproc(2);
+    let few = few.words(&["--no-dataset"]).finished();
+    let eval = against(&few, &tasks("scripted", 6), &[]);
     eval.run()
         .fails_with(3)
         .stderr_has("the test can compare 4 episodes of 6 in each job")
@@ -161,9 +167,8 @@ fn too_few_episodes_are_undecided() {
 
 #[test]
 fn a_reference_of_other_jobs_or_seeds_is_refused_before_anything_starts() {
-    let expert = reference(2);
     let refused = |jobs: &[Value], words: &[&str], text: &str| {
-        let eval = against(&expert, jobs, words);
+        let eval = against(expert(), jobs, words);
         eval.run().fails_with(2).stderr_has(text);
         assert!(!eval.folder().root().exists());
     };
@@ -171,22 +176,16 @@ fn a_reference_of_other_jobs_or_seeds_is_refused_before_anything_starts() {
     refused(&jobs, &["--seed", "7"], "job `reach` has other seeds in `");
     let other = [job("pick_and_place", 2, 1)];
     refused(&other, &[], "has no job `pick_and_place`");
-    let nowhere = PathBuf::from("/nowhere/base");
-    let eval = Eval::new(&jobs).words(&["--stop-when", "decided", "--against"]);
-    let eval = eval.words(&[nowhere.to_str().unwrap()]);
-    eval.run()
-        .fails_with(2)
-        .stderr_has("--against: `/nowhere/base` is neither a run folder");
 }
 
-/// Writes the certificate of a run beside its folder.
-fn certify(eval: &Eval) -> PathBuf {
+/// Writes the certificate of a run as `mine.json`.
+fn certify(eval: &Eval, to: &Path) -> PathBuf {
     let folder = eval.folder();
     let plan = RunPlan::read(&folder).unwrap();
     let journals = Journals::of(&folder).unwrap();
     let merged = Merged::new(&plan, &journals).unwrap();
     let certificate = certificate::make(&folder, &merged, Vec::new()).unwrap();
-    let path = folder.root().with_file_name("mine.json");
+    let path = to.join("mine.json");
     std::fs::write(&path, serde_json::to_vec(&certificate).unwrap()).unwrap();
     path
 }
@@ -226,25 +225,20 @@ fn a_published_rate_is_compared_without_a_reference_run() {
 /// Runs `rrun reproduce` in the folder of a certificate.
 fn reproduce(certificate: &Path, words: &[&str]) -> (Option<i32>, String) {
     let folder = certificate.parent().unwrap();
-    let done = Command::new(binaries().join("rrun"))
-        .args(["reproduce", "mine.json", "--nproc-per-node", "2"])
-        .args(words)
-        .current_dir(folder)
-        .env("XDG_STATE_HOME", folder.join("state"))
-        .env_remove("OMP_NUM_THREADS")
-        .output()
-        .unwrap();
-    let text = [done.stdout, done.stderr].concat();
-    (
-        done.status.code(),
-        String::from_utf8_lossy(&text).into_owned(),
+    told(
+        Command::new(rig::rrun())
+            .args(["reproduce", "mine.json", "--nproc-per-node", "2"])
+            .args(words)
+            .current_dir(folder)
+            .env("XDG_STATE_HOME", folder.join("state"))
+            .env_remove("OMP_NUM_THREADS"),
     )
 }
 
 #[test]
 fn a_certificate_is_reproduced_until_it_is_decided() {
-    let expert = reference(200);
-    let certificate = certify(&expert);
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = certify(expert(), folder.path());
     let no_files = ["--", "--no-video", "--no-dataset"];
     let (code, text) = reproduce(&certificate, &no_files);
     assert_eq!(code, Some(0), "{text}");
@@ -255,43 +249,36 @@ fn a_certificate_is_reproduced_until_it_is_decided() {
     let name = format!("reproduce_mine_{}", &hash.as_str().unwrap()[..8]);
     let folder = certificate.with_file_name("outputs").join(name);
     let episodes = std::fs::read_to_string(folder.join("episodes.jsonl")).unwrap();
-    assert!(episodes.lines().count() < 400, "{text}");
+    assert!(episodes.lines().count() < 2 * EPISODES as usize, "{text}");
 }
 
 /// The certificate of a policy that is a file of another machine.
 #[test]
 fn a_certificate_of_other_paths_and_programs_needs_them_named_and_trusted() {
-    let expert = reference(2);
-    let path = certify(&expert);
+    let folder = tempfile::tempdir().unwrap();
+    let path = certify(expert(), folder.path());
     let mut certificate: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let contents = &mut certificate["contents"];
     contents["jobs"][0]["entry"]["arena_env_args"] =
         json!({"environment": "/there/envs.py:make", "num_envs": 1});
     certificate["sha256"] = canonical::sha256(&certificate["contents"]).unwrap().into();
     std::fs::write(&path, certificate.to_string()).unwrap();
-
-    let (code, text) = reproduce(&path, &[]);
-    assert_eq!(code, Some(2), "{text}");
-    assert!(
-        text.contains("the environment `/there/envs.py:make`")
-            && text.contains("use --trust-certificate"),
-        "{text}"
+    let refused = |words: &[&str], wanted: &str| {
+        let (code, text) = reproduce(&path, words);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(wanted), "{text}");
+    };
+    refused(&[], "the environment `/there/envs.py:make`");
+    refused(&[], "use --trust-certificate");
+    refused(&["--claim", "1/2"], "has its own results; --claim is");
+    refused(
+        &["--path", "/nowhere=/here"],
+        "--path: `/nowhere` is in no job",
     );
-    let (code, text) = reproduce(&path, &["--claim", "1/2"]);
-    assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("has its own results; --claim is"), "{text}");
-    let (code, text) = reproduce(&path, &["--path", "/nowhere=/here"]);
-    assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("--path: `/nowhere` is in no job"), "{text}");
-    let (_, text) = reproduce(&path, &["--path", "/there=/here"]);
-    assert!(text.contains("`/here/envs.py:make`"), "{text}");
-    let (code, text) = reproduce(&path, &["--checkpoint", "/here"]);
-    assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("names 0 paths of policies"), "{text}");
+    refused(&["--path", "/there=/here"], "`/here/envs.py:make`");
+    refused(&["--checkpoint", "/here"], "names 0 paths of policies");
 
     certificate["contents"]["rates"]["successes"] = json!(1);
     std::fs::write(&path, certificate.to_string()).unwrap();
-    let (code, text) = reproduce(&path, &[]);
-    assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("its contents were changed"), "{text}");
+    refused(&[], "its contents were changed");
 }

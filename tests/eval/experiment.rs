@@ -20,14 +20,14 @@ runs:
 ";
 
 #[test]
-fn an_experiment_runs_as_its_jobs_and_is_resumed_by_the_same_command() {
+fn an_experiment_runs_as_its_jobs_with_results_in_the_layout_of_arena_and_is_resumed() {
     let eval = Eval::of_experiment(EXPERIMENT).nproc(2).words(&[
         "shared.rollout_limit.num_episodes=3",
         "runs.first_by_name.num_rebuilds=1",
     ]);
-    let ended = eval.run().succeeds();
-    let note = "environment_builder.device has no effect";
-    assert!(ended.stderr.contains(note), "{}", ended.stderr);
+    eval.run()
+        .succeeds()
+        .stderr_has("environment_builder.device has no effect");
     let report = eval.report();
     let runs: Vec<_> = report
         .per_job
@@ -38,52 +38,14 @@ fn an_experiment_runs_as_its_jobs_and_is_resumed_by_the_same_command() {
     assert_eq!(report.per_job[1].instruction.as_deref(), Some("Push it."));
     assert!(report.complete());
 
-    let again = eval.run().succeeds();
-    assert!(again.stderr.contains("nothing is left to run") || eval.journaled() == 5);
-    let changed = eval.words(&["shared.rollout_limit.num_episodes=2"]).run();
-    assert!(!changed.status.success(), "other jobs have another folder");
-}
-
-#[test]
-fn each_rebuild_takes_all_steps() {
-    let text = EXPERIMENT.replace("num_episodes: 4", "num_steps: 150");
-    let eval =
-        Eval::of_experiment(&text).words(&["runs.first_by_name.rollout_limit.num_steps=null"]);
-    eval.run().succeeds();
-    let root = eval.folder().root().to_owned();
-    let steps = |rebuild: u64| -> u64 {
-        let path = format!("second_by_name/episode_results_rebuild{rebuild}.jsonl");
-        let text = std::fs::read_to_string(root.join(path)).unwrap();
-        let line = |line| serde_json::from_str::<Value>(line).unwrap();
-        let episodes: Vec<_> = text.lines().map(line).collect();
-        episodes
-            .iter()
-            .filter_map(|line| line["episode_length"].as_u64())
-            .sum()
-    };
-    let (first, second) = (steps(0), steps(1));
-    assert!(
-        first > 150 && second > 150,
-        "{first} and {second} steps of two environments"
-    );
-    assert!(first <= 300 && second <= 300, "{first} and {second}");
-}
-
-#[test]
-fn the_results_are_also_in_the_layout_of_arena() {
-    let eval = Eval::of_experiment(EXPERIMENT);
-    eval.run().succeeds();
-    let root = eval.folder().root().to_owned();
-    let lines = |path: &str| {
-        std::fs::read_to_string(root.join(path))
-            .unwrap()
-            .lines()
-            .count()
-    };
-    assert_eq!(lines("second_by_name/episode_results_rebuild0.jsonl"), 2);
-    assert_eq!(lines("second_by_name/episode_results_rebuild1.jsonl"), 2);
-    assert_eq!(lines("first_by_name/episode_results_rebuild0.jsonl"), 2);
-    let text = std::fs::read(root.join("arena_experiment_result.json")).unwrap();
+    for (file, count) in [
+        ("second_by_name/episode_results_rebuild0.jsonl", 2),
+        ("second_by_name/episode_results_rebuild1.jsonl", 1),
+        ("first_by_name/episode_results_rebuild0.jsonl", 2),
+    ] {
+        assert_eq!(lines(&eval, file).len(), count, "{file}");
+    }
+    let text = std::fs::read(eval.folder().root().join("arena_experiment_result.json")).unwrap();
     let result: Value = serde_json::from_slice(&text).unwrap();
     let run = &result["runs"]["second_by_name"];
     assert_eq!(
@@ -91,37 +53,52 @@ fn the_results_are_also_in_the_layout_of_arena() {
         (Some("completed"), Some("scripted"))
     );
     assert_eq!(run["rebuilds"].as_array().unwrap().len(), 2);
+
+    eval.run().succeeds().stdout_has("nothing was run");
+    assert_eq!(eval.journaled(), 5);
+    let changed = eval.words(&["shared.rollout_limit.num_episodes=2"]).run();
+    assert_ne!(changed.code, 0, "other jobs have another folder");
+}
+
+fn lines(eval: &Eval, file: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(eval.folder().root().join(file)).unwrap();
+    let lines = text.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn each_rebuild_takes_all_steps() {
+    let text = EXPERIMENT.replace("num_episodes: 4", "num_steps: 150");
+    let steps_of_push = "runs.first_by_name.rollout_limit.num_steps=null";
+    let eval = Eval::of_experiment(&text)
+        .words(&[steps_of_push])
+        .finished();
+    for rebuild in 0..2 {
+        let file = format!("second_by_name/episode_results_rebuild{rebuild}.jsonl");
+        let lengths = lines(&eval, &file).into_iter();
+        let steps: u64 = lengths
+            .filter_map(|line| line["episode_length"].as_u64())
+            .sum();
+        assert!(
+            (151..=300).contains(&steps),
+            "{steps} steps of two environments"
+        );
+    }
 }
 
 #[test]
 fn what_is_wrong_is_refused_before_anything_starts() {
-    let refusal = |text: &str, words: &[&str]| {
-        let eval = Eval::of_experiment(text).words(words);
-        let ended = eval.run();
-        assert!(!ended.status.success() && !eval.folder().root().exists());
-        ended.stderr
-    };
-    let misspelt = refusal(&EXPERIMENT.replace("num_rebuilds", "num_rebuild"), &[]);
-    assert!(
-        misspelt.contains("did you mean `num_rebuilds`?"),
-        "{misspelt}"
-    );
-    let unknown = refusal(EXPERIMENT, &["runs.third.num_rebuilds=2"]);
-    assert!(unknown.contains("there is no run `third`"), "{unknown}");
-    let theirs = refusal(EXPERIMENT, &["shared.environment.type=tasks/pear.yaml"]);
-    assert!(
-        theirs.contains("runs.second_by_name.environment.type: `tasks/pear.yaml` is not included"),
-        "{theirs}"
-    );
-    let rlinf = refusal("env: {eval: {}}", &[]);
-    assert!(rlinf.contains("for RLinf's YAML, use --config"), "{rlinf}");
-    let json = Eval::new(&[crate::eval::command::job("reach", 1, 1)])
-        .words(&["shared.a=1"])
-        .run();
-    assert!(
-        json.stderr
-            .contains("changes an Experiment, and none is given"),
-        "{}",
-        json.stderr
-    );
+    for (text, words, said) in [
+        (
+            EXPERIMENT,
+            "runs.third.num_rebuilds=2",
+            "there is no run `third`",
+        ),
+        ("env: {eval: {}}", "", "for RLinf's YAML, use --config"),
+    ] {
+        let words: Vec<_> = words.split_whitespace().collect();
+        let eval = Eval::of_experiment(text).words(&words);
+        let ended = eval.run().stderr_has(said);
+        assert!(ended.code != 0 && !eval.folder().root().exists());
+    }
 }

@@ -1,35 +1,24 @@
-//! Tests of the files that a run leaves on disk.
+//! Tests of the files that a run leaves on disk, and of what it prints.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::eval::command::{Eval, binaries, job};
+use serde_json::json;
 
-/// Returns the Python of the project's venv, in which `setup.sh test` installed h5py.
-fn python() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python")
-}
+use crate::eval::command::{Eval, job};
+use crate::eval::given::{merged, named, printed};
 
-fn h5py(script: &str, file: &Path) -> String {
-    let output = Command::new(python())
-        .arg("-c")
-        .arg(script)
-        .arg(file)
-        .output()
-        .expect("setup.sh test made the venv");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string());
+    let mut names: Vec<_> = names.collect::<Result<_, _>>().unwrap();
+    names.sort();
+    names
 }
 
 #[test]
-fn datasets_are_in_robomimics_layout_and_h5py_reads_them() {
-    let eval = Eval::new(&[job("push", 3, 2)]).nproc(1);
-    eval.run().succeeds();
-    let read = h5py(
+fn datasets_are_in_robomimics_layout_and_h5py_reads_each_demonstration_that_the_journal_names() {
+    let eval = Eval::new(&[job("push", 6, 3)]).nproc(1).finished();
+    let read = printed(
         "import sys, h5py, json\n\
          data = h5py.File(sys.argv[1])['data']\n\
          env = json.loads(data.attrs['env_args'])\n\
@@ -40,68 +29,35 @@ fn datasets_are_in_robomimics_layout_and_h5py_reads_them() {
          assert all(demo['obs/joint_position'].shape == (demo.attrs['num_samples'], 7) for demo in demos)\n\
          assert all(demo['initial_state/articulation/robot/joint_position'].shape[0] == 1 for demo in demos)\n\
          assert data.attrs['total'] == sum(demo.attrs['num_samples'] for demo in demos)\n\
-         print(env['env_name'], env['type'], sorted(data), [bool(demo.attrs['success']) for demo in demos])",
-        &eval.folder().dataset("push", 0, 1),
+         assert all(demo.attrs['success'] for demo in demos)\n\
+         print(env['env_name'], env['type'], *sorted(f\"{name}:{data[name].attrs['seed']}:{data[name].attrs['num_samples']}\" for name in data))",
+        &[&eval.folder().dataset("push", 0, 1)],
     );
-    assert_eq!(
-        read,
-        "push 2 ['demo_0', 'demo_1', 'demo_2'] [True, True, True]"
-    );
-}
-
-#[test]
-fn every_journaled_episode_is_the_demonstration_that_it_names() {
-    let eval = Eval::new(&[job("reach", 6, 3)]).nproc(1);
-    eval.run().succeeds();
-    let path = eval.folder().dataset("reach", 0, 1);
-    let seeds = h5py(
-        "import sys, h5py\n\
-         data = h5py.File(sys.argv[1])['data']\n\
-         print(*sorted(f\"{name}:{data[name].attrs['seed']}:{data[name].attrs['num_samples']}\" for name in data))",
-        &path,
-    );
-    let mut named: Vec<_> = eval
-        .episodes()
-        .iter()
-        .map(|episode| {
-            format!(
-                "{}:{}:{}",
-                episode.dataset.as_ref().unwrap().demo,
-                episode.seed,
-                episode.length
-            )
-        })
-        .collect();
+    let named = eval.episodes().into_iter().map(|episode| {
+        let demo = episode.dataset.unwrap().demo;
+        format!("{demo}:{}:{}", episode.seed, episode.length)
+    });
+    let mut named: Vec<_> = named.collect();
     named.sort();
-    assert_eq!(seeds, named.join(" "));
+    assert_eq!(read, format!("push 2 {}", named.join(" ")));
 }
 
 #[test]
 fn each_environment_has_its_video_and_each_rank_its_dataset() {
     let eval = Eval::new(&[job("reach", 2, 2), job("push", 2, 1)])
         .nproc(2)
-        .with_video();
-    eval.run().succeeds();
-    let mut names: Vec<_> = ["reach", "push"]
-        .iter()
-        .flat_map(|name| {
-            std::fs::read_dir(eval.folder().job(name))
-                .unwrap()
-                .flatten()
-        })
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
+        .with_video()
+        .finished();
+    let folders = ["push", "reach"].map(|name| names_in(&eval.folder().job(name)));
     let expected = [
         "dataset_push_rank1.hdf5",
-        "dataset_reach_rank0.hdf5",
         "push_video_rank1_gpu0_env0.mp4",
+        "dataset_reach_rank0.hdf5",
         "reach_video_rank0_gpu0_env0.mp4",
         "reach_video_rank0_gpu0_env1.mp4",
     ];
-    assert_eq!(names, expected);
-    let report = eval.report();
-    assert_eq!(report.per_job[0].videos.len(), 2);
+    assert_eq!(folders.concat(), expected);
+    assert_eq!(eval.report().per_job[0].videos.len(), 2);
     assert!(
         eval.episodes()
             .iter()
@@ -109,29 +65,14 @@ fn each_environment_has_its_video_and_each_rank_its_dataset() {
     );
 }
 
-fn names_in(folder: &std::path::Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap().flatten();
-    let mut names: Vec<_> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
-}
-
 #[test]
-fn episodes_and_workers_have_videos_of_their_own_where_asked_for() {
-    let words = [
-        "--no-dataset",
-        "--video-per-episode",
-        "--video-grid",
-        "--video-cameras",
-        "front",
-    ];
-    let eval = Eval::new(&[job("reach", 2, 2)])
-        .nproc(1)
-        .with_video()
-        .words(&words);
-    eval.run().succeeds();
+fn episodes_and_workers_have_videos_of_their_own_in_h264_where_asked_for() {
+    let words =
+        "--no-dataset --video-per-episode --video-grid --video-cameras front --video-size 64x96";
+    let words: Vec<_> = words.split(' ').collect();
+    let eval = Eval::new(&[job("reach", 2, 2)]).nproc(1).with_video();
+    let eval = eval.words(&words).finished();
+    let folder = eval.folder().job("reach");
     let expected = [
         "reach_video_rank0_gpu0_env0.mp4",
         "reach_video_rank0_gpu0_env0_episode0_success.mp4",
@@ -139,110 +80,57 @@ fn episodes_and_workers_have_videos_of_their_own_where_asked_for() {
         "reach_video_rank0_gpu0_env1_episode1_success.mp4",
         "reach_video_rank0_gpu0_grid.mp4",
     ];
-    assert_eq!(names_in(&eval.folder().job("reach")), expected);
-    let named = eval
-        .episodes()
-        .iter()
-        .filter_map(|episode| episode.episode_video.clone())
-        .collect::<Vec<_>>();
-    assert_eq!(named.len(), 2);
+    assert_eq!(names_in(&folder), expected);
+    let episodes = eval.episodes().into_iter();
+    let files: Vec<_> = episodes
+        .filter_map(|episode| episode.episode_video)
+        .collect();
+    assert_eq!(files.len(), 2);
     assert!(
-        named
+        files
             .iter()
-            .all(|file| eval.folder().root().join(file).is_file()),
-        "{named:?}"
+            .all(|file| eval.folder().root().join(file).is_file())
     );
-}
 
-#[test]
-fn a_camera_that_is_not_there_is_refused_with_those_that_are() {
-    let eval = Eval::new(&[job("reach", 1, 1)])
-        .nproc(1)
-        .with_video()
-        .words(&["--video-cameras", "back"]);
-    eval.run()
-        .fails_with(1)
-        .stderr_has("`back`")
-        .stderr_has("front")
-        .stderr_has("wrist");
+    let video = std::fs::read(folder.join(expected[0])).unwrap();
+    assert_eq!(&video[4..8], b"ftyp");
+    let has = |name: &[u8]| video.windows(4).any(|window| window == name);
+    assert!(has(b"moov") && has(b"mdat"));
+    let entry = video.windows(4).rposition(|window| window == b"avc1");
+    let entry = entry.expect("it is H.264");
+    let number = |at: usize| u16::from_be_bytes([video[entry + at], video[entry + at + 1]]);
+    assert_eq!((number(28), number(30)), (96, 64));
 }
 
 #[test]
 fn failed_episodes_go_to_a_file_of_their_own_where_asked_for() {
-    let mut lazy = job("reach", 2, 1);
-    lazy["policy_type"] = serde_json::json!("zero_action");
-    lazy["arena_env_args"]["max_episode_steps"] = serde_json::json!(5);
-    let eval = Eval::new(&[lazy])
-        .nproc(1)
-        .words(&["--export-mode", "separate"]);
-    eval.run().succeeds();
+    let mut lazy = merged(job("reach", 2, 1), json!({"policy_type": "zero_action"}));
+    lazy["arena_env_args"]["max_episode_steps"] = json!(5);
+    let eval = Eval::new(&[lazy]).nproc(1);
+    let eval = eval.words(&["--export-mode", "separate"]).finished();
     let failed = eval.folder().job("reach").join("dataset_reach_failed.hdf5");
-    assert_eq!(
-        h5py(
-            "import sys, h5py\nprint(*sorted(h5py.File(sys.argv[1])['data']))",
-            &failed
-        ),
-        "demo_0 demo_1"
-    );
-    let said: Vec<_> = eval
-        .episodes()
-        .iter()
-        .map(|episode| episode.dataset.clone().unwrap().file)
+    let script = "import sys, h5py\nprint(*sorted(h5py.File(sys.argv[1])['data']))";
+    assert_eq!(printed(script, &[&failed]), "demo_0 demo_1");
+    let episodes = eval.episodes().into_iter();
+    let files: Vec<_> = episodes
+        .map(|episode| episode.dataset.unwrap().file)
         .collect();
-    assert_eq!(said, ["reach/dataset_reach_failed.hdf5"; 2]);
+    assert_eq!(files, ["reach/dataset_reach_failed.hdf5"; 2]);
 }
 
 #[test]
-fn lerobot_datasets_count_their_episodes_and_hold_pictures() {
-    let eval = Eval::new(&[job("reach", 2, 2)])
-        .nproc(1)
-        .words(&["--record-format", "lerobot"]);
-    eval.run().succeeds();
-    let dataset = eval.folder().job("reach").join("dataset_reach");
-    let info: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(dataset.join("meta/info.json")).unwrap()).unwrap();
-    assert_eq!(
-        (&info["codebase_version"], &info["total_episodes"]),
-        (&"v3.0".into(), &2.into())
-    );
-    assert!(
-        info["features"]["observation.images.front"].is_object(),
-        "{info}"
-    );
-    assert!(dataset.join("meta/modality.json").is_file());
-}
-
-#[test]
-fn videos_are_h264_in_mp4() {
+fn nothing_is_recorded_or_printed_that_was_not_asked_for() {
     let eval = Eval::new(&[job("reach", 1, 1)])
         .nproc(1)
-        .with_video()
-        .words(&["--video-size", "64x96"]);
-    eval.run().succeeds();
-    let video = std::fs::read(
-        eval.folder()
-            .job("reach")
-            .join("reach_video_rank0_gpu0_env0.mp4"),
-    )
-    .unwrap();
-    assert_eq!(&video[4..8], b"ftyp");
-    let has = |name: &[u8]| video.windows(4).any(|window| window == name);
-    assert!(has(b"moov") && has(b"avc1") && has(b"mdat"));
-    // Two cameras side by side: the width in the sample entry is twice that of one.
-    let entry = video
-        .windows(4)
-        .rposition(|window| window == b"avc1")
-        .unwrap();
-    let number = |at: usize| u16::from_be_bytes([video[entry + at], video[entry + at + 1]]);
-    assert_eq!((number(28), number(30)), (192, 64));
-}
-
-#[test]
-fn nothing_is_recorded_that_was_not_asked_for() {
-    let eval = Eval::new(&[job("reach", 1, 1)])
-        .nproc(1)
+        .launcher_words(&["--quiet"])
         .words(&["--no-dataset"]);
-    eval.run().succeeds();
+    eval.run()
+        .succeeds()
+        .stdout_has("METRICS SUMMARY")
+        .stdout_has("1 of 1 episode")
+        .stdout_has("report: ")
+        .stdout_has("page:   ")
+        .stdout_lacks("pending");
     assert!(!eval.folder().job("reach").exists());
     for file in [
         "plan.json",
@@ -257,26 +145,25 @@ fn nothing_is_recorded_that_was_not_asked_for() {
 }
 
 #[test]
-fn the_rank_stands_beside_the_launcher() {
-    assert!(
-        binaries().join("rrun").is_file(),
-        "cargo test --workspace builds both"
-    );
+fn the_opening_table_of_a_resumed_run_has_what_is_done() {
+    let begun = Eval::new(&[job("reach", 1, 1), job("push", 1, 1)]).nproc(1);
+    begun.run().succeeds().stdout_has("| reach    | pending | ");
+    let eval = begun.jobs(&[job("reach", 1, 1), job("push", 2, 1)]);
+    eval.words(&["--accept-changed-jobs"])
+        .run()
+        .succeeds()
+        .stdout_has("| reach    | completed, 1 done | ")
+        .stdout_has("| push     | pending, 1 done   | ");
 }
 
 #[test]
 fn a_job_leaves_no_memory_behind() {
     let jobs: Vec<_> = (0..12)
-        .map(|index| {
-            let mut entry = job("reach", 1, 1);
-            entry["name"] = format!("reach{index}").into();
-            entry
-        })
+        .map(|index| named(&format!("reach{index}"), 1, job("reach", 1, 1)))
         .collect();
-    let eval = Eval::new(&jobs).nproc(1).with_video();
-    eval.run().succeeds();
-    let peaks: Vec<_> = eval
-        .report()
+    let eval = Eval::new(&jobs).nproc(1).with_video().finished();
+    let report = eval.report();
+    let peaks: Vec<_> = report
         .per_job
         .iter()
         .map(|job| job.peak_rss_bytes)

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::eval::command::{Ended, Eval, signal};
-use crate::eval::python::toy;
+use crate::eval::command::{Ended, Eval};
+use crate::eval::given::{named, seed, toy, toy_of};
 
 /// Returns an evaluation whose launcher restarts a rank that stands still for 3 s.
 fn watched(jobs: &[Value], ranks: usize) -> Eval {
@@ -18,7 +18,7 @@ fn watched(jobs: &[Value], ranks: usize) -> Eval {
 fn hang_of(fault: &str) -> (String, Ended) {
     let folder = tempfile::tempdir().unwrap();
     let once = folder.path().join("once");
-    let kwargs = json!({"fault": fault, "at": 3, "once": once, "of": crate::eval::python::seed(5)});
+    let kwargs = json!({"fault": fault, "at": 3, "once": once, "of": seed(5)});
     let eval = watched(&[toy(json!({"env_kwargs": kwargs, "num_envs": 1}))], 1);
     let ended = eval.run().succeeds();
     assert_eq!(eval.episodes().len(), 12);
@@ -47,38 +47,11 @@ fn a_simulator_that_loops_for_ever_is_not_alive_because_it_computes() {
 }
 
 #[test]
-fn a_rank_that_is_stopped_is_noticed() {
-    let job = toy(json!({"num_envs": 1}));
-    let eval = watched(&[slow(job, 6)], 1);
-    let running = eval.start();
-    eval.wait_for_episodes(1);
-    signal(running.ranks()[0], "STOP");
-    running
-        .wait()
-        .succeeds()
-        .stderr_has("rank 0 has made no progress for 3 s: job `toy`");
-    assert_eq!(eval.episodes().len(), 6);
-}
-
-#[test]
 fn ranks_that_wait_for_a_slow_one_are_alive() {
     let short = toy(json!({"num_envs": 1}));
-    let long = slow(toy(json!({"num_envs": 1})), 8);
-    let eval = watched(&[short, named("long", long)], 2);
-    let said = eval.run().succeeds().stderr;
-    assert!(!said.contains("the stacks of all ranks are read"), "{said}");
-}
-
-/// Returns the job with simulators that take a fifth of a second per step, a second per episode.
-fn slow(mut job: Value, episodes: u64) -> Value {
-    let class = &mut job["arena_env_args"]["environment"];
-    *class = json!(class.as_str().unwrap().replace(":Toy", ":Slow"));
-    job["arena_env_args"]["env_kwargs"] = json!({"pause": 0.2});
-    job["num_episodes"] = json!(episodes);
-    job
-}
-
-fn named(name: &str, mut job: Value) -> Value {
-    job["name"] = json!(name);
-    job
+    // A fifth of a second per step, a second per episode.
+    let slow = json!({"num_envs": 1, "env_kwargs": {"pause": 0.2}});
+    let slow = named("slow", 6, toy_of("Slow", slow));
+    let ended = watched(&[short, slow], 2).run().succeeds();
+    ended.stderr_lacks("the stacks of all ranks are read");
 }

@@ -3,16 +3,11 @@
 use std::path::Path;
 
 use jobs::journal::Line;
+use rig::process::send;
 use serde_json::{Value, json};
 
-use crate::eval::command::{Eval, signal};
-
-fn root() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .canonicalize()
-        .unwrap()
-}
+use crate::eval::command::{Eval, Signal};
+use crate::eval::given::{named, root, toy};
 
 /// A policy that solves `reach`, and one that does nothing.
 const SOLVES: &str = "def speed():\n    return 1.0\n";
@@ -20,9 +15,9 @@ const RESTS: &str = "def speed():\n    return 0.0\n";
 
 /// Writes the policy of the suite into a folder, with a module that it imports, and returns a job.
 fn with_policy(folder: &Path) -> Value {
-    let toy = std::fs::read_to_string(root().join("tests/fixtures/policies/toy.py")).unwrap();
+    let toys = std::fs::read_to_string(rig::fixture("policies/toy.py")).unwrap();
     let policy = format!(
-        "{toy}\nfrom helper import speed\n\n\nclass Mine(Reaching):\n    def act(self, *args):\n        \
+        "{toys}\nfrom helper import speed\n\n\nclass Mine(Reaching):\n    def act(self, *args):\n        \
          return speed() * super().act(*args)\n"
     );
     std::fs::write(folder.join("policy.py"), policy).unwrap();
@@ -37,8 +32,8 @@ fn with_policy(folder: &Path) -> Value {
 #[test]
 fn a_policy_that_is_edited_after_the_last_episode_is_another_run() {
     let folder = tempfile::tempdir().unwrap();
-    let eval = Eval::new(&[with_policy(folder.path())]).words(&["--no-dataset"]);
-    eval.run().succeeds();
+    let eval = Eval::new(&[with_policy(folder.path())]);
+    let eval = eval.words(&["--no-dataset"]).finished();
     let before = eval.report().overall.successes;
     assert!(before >= 5, "{before}");
     let told = eval.run().succeeds().stdout;
@@ -58,45 +53,36 @@ fn a_policy_that_is_edited_after_the_last_episode_is_another_run() {
         before,
         "nothing was touched"
     );
-    let eval = eval.words(&["--accept-changed-jobs"]);
-    eval.run().succeeds();
+    let eval = eval.words(&["--accept-changed-jobs"]).finished();
     let overall = eval.report().overall;
     assert_eq!((overall.episodes, overall.successes), (6, 0));
 }
 
 /// Writes a simulator into a folder, with a module that it imports.
 fn with_simulator(folder: &Path, episodes: u64) -> Value {
-    let toy = std::fs::read_to_string(root().join("tests/fixtures/envs/toy.py")).unwrap();
+    let toys = std::fs::read_to_string(rig::fixture("envs/toy.py")).unwrap();
     let text = format!(
-        "{toy}\nfrom world import PAUSE\n\n\nclass Slow(Toy):\n    def step(self, action):\n        \
+        "{toys}\nfrom world import PAUSE\n\n\nclass Slow(Toy):\n    def step(self, action):\n        \
          time.sleep(PAUSE)\n        return super().step(action)\n"
     );
     std::fs::write(folder.join("sim.py"), text).unwrap();
     std::fs::write(folder.join("world.py"), "PAUSE = 0.05\n").unwrap();
-    json!({
-        "name": "toy", "policy_type": "random_action", "num_episodes": episodes,
-        "arena_env_args": {
-            "environment": folder.join("sim.py:Slow"), "python": root().join(".venv/bin/python"),
-            "max_episode_steps": 50, "num_envs": 2,
-        },
-    })
+    let args = json!({"environment": folder.join("sim.py:Slow"), "num_envs": 2});
+    named("toy", episodes, toy(args))
 }
 
 #[test]
 fn a_simulator_that_is_edited_under_a_run_is_not_mixed_with_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let first = with_simulator(folder.path(), 200);
-    let mut second = first.clone();
-    second["name"] = json!("second");
-    second["num_episodes"] = json!(4);
+    let second = named("second", 4, first.clone());
     let eval = Eval::new(&[first, second]).words(&["--no-dataset"]);
     let running = eval.start();
     eval.wait_for_episodes(4);
     let world = folder.path().join("world.py");
     std::fs::write(&world, "PAUSE = 0.0  # now without\n").unwrap();
     // A rank that is started again reads the simulator again.
-    let rank = running.ranks()[0];
-    signal(rank, "KILL");
+    send(running.ranks()[0], Signal::KILL);
     running.wait().fails_with(1).stderr_has("world.py`, SHA-256 ").stderr_has(
         "was changed since the run was begun; put it back and repeat the command, or start its jobs \
          over with --accept-changed-jobs",
@@ -110,15 +96,14 @@ fn a_simulator_that_is_edited_under_a_run_is_not_mixed_with_the_old_one() {
     let resumed = eval.resumed();
     let running = resumed.start();
     resumed.wait_for_episodes(done + 1);
-    signal(running.pid(), "TERM");
+    send(running.pid(), Signal::TERM);
     running.wait().stderr_has("to resume: ");
 }
 
 #[test]
 fn a_simulator_under_another_version_of_a_package_is_another_run() {
     let folder = tempfile::tempdir().unwrap();
-    let mut job = with_simulator(folder.path(), 4);
-    job["name"] = json!("versioned");
+    let job = named("versioned", 4, with_simulator(folder.path(), 4));
     let file = |name: &str| folder.path().join(name);
     let text = std::fs::read_to_string(file("sim.py")).unwrap();
     std::fs::write(file("sim.py"), format!("import rrun_toy_world\n{text}")).unwrap();
@@ -130,15 +115,13 @@ fn a_simulator_under_another_version_of_a_package_is_another_run() {
         std::fs::write(metadata.join("METADATA"), text).unwrap();
     };
     install("1.0");
-    let eval = Eval::new(&[job]).words(&["--no-dataset"]);
-    eval.run().succeeds();
+    let eval = Eval::new(&[job]).words(&["--no-dataset"]).finished();
     install("1.1");
     eval.run()
         .fails_with(1)
         .stderr_has("versioned: env_versions.rrun_toy_world 1.0 → 1.1")
         .stderr_has("choose another --output, or use --accept-changed-jobs: ");
-    let eval = eval.words(&["--accept-changed-jobs"]);
-    eval.run().succeeds();
+    let eval = eval.words(&["--accept-changed-jobs"]).finished();
     let lines = eval.journal();
     let versions = lines.iter().find_map(|line| match line {
         Line::JobStart(start) => Some(start.settings["env_versions"]["rrun_toy_world"].clone()),

@@ -1,13 +1,13 @@
 //! Tests of runs of which a user leaves out a part on the page (`--page-port`): Stop, and Skip.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use jobs::job::Status;
 use serde_json::{Value, json};
 
-use crate::eval::command::{Ended, Eval, job, wait_until};
+use crate::eval::command::{Ended, Eval, Signal, job, until};
 
 const TOKEN: &str = "a-token-for-the-test";
 
@@ -23,10 +23,7 @@ fn jobs() -> [Value; 2] {
 
 /// Runs the jobs until some episodes of the first have ended, then asks for `command` on the page.
 fn left_out(eval: Eval, command: &Value) -> (Eval, Ended) {
-    let port = {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().port()
-    };
+    let port = rig::net::port();
     let eval = eval.nproc(1).env("RRUN_PAGE_TOKEN", TOKEN).words(&[
         "--no-dataset",
         "--page-port",
@@ -40,7 +37,7 @@ fn left_out(eval: Eval, command: &Value) -> (Eval, Ended) {
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    wait_until("the page takes a command", || {
+    until("the page takes a command", || {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
             return false;
         };
@@ -90,7 +87,7 @@ fn a_job_that_is_skipped_on_the_page_says_so_and_runs_when_the_run_is_resumed() 
     let eval = eval.resumed();
     let running = eval.start();
     eval.wait_for_episodes(before + 2);
-    running.signal("TERM");
+    running.signal(Signal::TERM);
     running.wait().fails_with(1);
     assert_eq!(statuses(&eval), [Status::Interrupted, Status::Completed]);
 }

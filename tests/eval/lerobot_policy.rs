@@ -1,28 +1,20 @@
 //! Tests of jobs with a LeRobot checkpoint, and `tests/fixtures/lerobot` in the place of LeRobot.
 //! `tests/fidelity/test_lerobot.py` compares with LeRobot itself.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use jobs::episode::EpisodeOutcome;
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
 use crate::eval::command::Eval;
+use crate::eval::given::root;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .canonicalize()
-        .unwrap()
-}
-
-/// Writes a checkpoint that looks three steps back at the camera of this name, and draws noise.
-fn checkpoint(folder: &Path, camera: &str) {
-    let picture = format!("observation.images.{camera}");
+/// Writes a checkpoint that looks three steps back at its camera, and draws noise.
+fn checkpoint(folder: &Path) {
     let config = json!({
         "type": "diffusion", "n_obs_steps": 3, "n_action_steps": 3,
         "input_features": {
-            picture: {"type": "VISUAL", "shape": [3, 32, 32]},
+            "observation.images.front": {"type": "VISUAL", "shape": [3, 32, 32]},
             "observation.state": {"type": "STATE", "shape": [3]},
         },
         "output_features": {"action": {"type": "ACTION", "shape": [7]}},
@@ -33,7 +25,8 @@ fn checkpoint(folder: &Path, camera: &str) {
     std::fs::write(folder.join("policy_postprocessor.json"), "{}").unwrap();
 }
 
-fn reach(checkpoint: &Path, num_envs: u64, mapping: Value) -> Value {
+fn reach(checkpoint: &Path, num_envs: u64) -> Value {
+    let mapping = json!({"states": {"observation.state": "eef_position"}});
     json!({
         "name": "reach",
         "arena_env_args": {
@@ -49,29 +42,18 @@ fn reach(checkpoint: &Path, num_envs: u64, mapping: Value) -> Value {
     })
 }
 
-fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
-    let episodes = eval.episodes();
-    assert!(
-        episodes.iter().all(|episode| episode.error.is_none()),
-        "{episodes:?}"
-    );
-    episodes.iter().map(|episode| episode.outcome()).collect()
-}
-
 #[test]
 fn a_checkpoint_of_lerobot_has_the_same_results_wherever_it_is_evaluated() {
     let folder = tempfile::tempdir().unwrap();
-    checkpoint(folder.path(), "front");
-    let mapping = json!({"states": {"observation.state": "eef_position"}});
+    checkpoint(folder.path());
     let eval = |num_envs, ranks| {
-        Eval::new(&[reach(folder.path(), num_envs, mapping.clone())])
+        Eval::new(&[reach(folder.path(), num_envs)])
             .nproc(ranks)
             .words(&["--shard", "episodes"])
     };
-    let (alone, together) = (eval(1, 1), eval(3, 2));
-    alone.run().succeeds();
-    together.run().succeeds();
-    assert_eq!(outcomes(&together), outcomes(&alone));
+    let (alone, together) = (eval(1, 1).finished(), eval(3, 2).finished());
+    assert_eq!(together.outcomes(), alone.outcomes());
+    assert_eq!(alone.report().overall.errors, 0);
     let files = alone.journal().into_iter().find_map(|line| match line {
         Line::PolicyFiles(files) => Some(files),
         _ => None,
@@ -80,29 +62,4 @@ fn a_checkpoint_of_lerobot_has_the_same_results_wherever_it_is_evaluated() {
         files.is_some(),
         "the journal has the checksum of the checkpoint"
     );
-}
-
-#[test]
-fn a_camera_that_is_not_certain_is_refused_before_anything_starts() {
-    let folder = tempfile::tempdir().unwrap();
-    checkpoint(folder.path(), "left");
-    let eval = Eval::new(&[reach(folder.path(), 1, json!({}))]).nproc(1);
-    eval.run().fails_with(1).stderr_has(
-        "job 0 (reach): `policy_config_dict.mapping.cameras` is without `observation.images.left`, \
-         expected the camera for each; environment `reach` has front, wrist",
-    );
-    assert!(!eval.folder().root().exists(), "nothing is written");
-}
-
-#[test]
-fn an_interpreter_without_lerobot_is_refused_before_anything_starts() {
-    let folder = tempfile::tempdir().unwrap();
-    checkpoint(folder.path(), "front");
-    let mut job = reach(folder.path(), 1, json!({}));
-    job["policy_config_dict"]["env"] = json!({});
-    let eval = Eval::new(&[job]).nproc(1);
-    eval.run()
-        .fails_with(1)
-        .stderr_has("finds no module `lerobot`; install it there, or name another interpreter as `policy_config_dict.python`");
-    assert!(!eval.folder().root().exists(), "nothing is written");
 }

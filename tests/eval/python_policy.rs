@@ -1,22 +1,14 @@
 //! Tests of jobs with a policy in Python: `tests/fixtures/policies/toy.py`, which misbehaves on
 //! request.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::sync::OnceLock;
 
-use jobs::episode::EpisodeOutcome;
 use jobs::journal::Line;
+use rig::process::send;
 use serde_json::{Value, json};
 
-use crate::eval::command::{Eval, binaries, signal, wait_until};
-use crate::eval::python::marked;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
-        .canonicalize()
-        .unwrap()
-}
+use crate::eval::command::{Eval, Signal, until};
+use crate::eval::given::{marked, root, tool};
 
 /// Returns the settings of a policy of the toy file.
 fn toy(factory: &str, kwargs: Value) -> Value {
@@ -43,38 +35,33 @@ fn eval(config: Value, num_envs: u64, ranks: usize) -> Eval {
     ])
 }
 
-fn outcomes(eval: &Eval) -> Vec<EpisodeOutcome> {
-    let episodes = eval.episodes();
-    episodes.iter().map(|episode| episode.outcome()).collect()
-}
-
 /// Returns what `rrun verify --determinism` says, and whether it succeeded.
 fn verify(eval: &Eval) -> (String, bool) {
     let folder = eval.folder().root().to_string_lossy().into_owned();
-    let output = Command::new(binaries().join("rrun"))
-        .args([
-            "verify",
-            "--determinism",
-            "4",
-            "--num-envs",
-            "3",
-            "--trust-plan",
-            &folder,
-        ])
-        .output()
-        .expect("rrun is there");
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    (text, output.status.success())
+    let words = [
+        "verify",
+        "--determinism",
+        "4",
+        "--num-envs",
+        "3",
+        "--trust-plan",
+        &folder,
+    ];
+    let (code, text) = tool(&words);
+    (text, code == Some(0))
+}
+
+/// Returns the run of one environment on one rank.
+fn alone() -> &'static Eval {
+    static ALONE: OnceLock<Eval> = OnceLock::new();
+    ALONE.get_or_init(|| eval(toy("Reaching", json!({})), 1, 1).finished())
 }
 
 #[test]
 fn a_policy_solves_a_task_with_the_same_results_wherever_it_runs() {
-    let alone = eval(toy("Reaching", json!({})), 1, 1);
-    alone.run().succeeds();
-    let together = eval(toy("Reaching", json!({})), 3, 2);
-    together.run().succeeds();
-    assert_eq!(outcomes(&together), outcomes(&alone));
-    let successes = alone.report().overall.successes;
+    let together = eval(toy("Reaching", json!({})), 3, 2).finished();
+    assert_eq!(together.outcomes(), alone().outcomes());
+    let successes = together.report().overall.successes;
     assert!(successes >= 9, "{successes}");
     let (told, is_same) = verify(&together);
     assert!(is_same, "{told}");
@@ -106,8 +93,10 @@ fn suite() -> Vec<Value> {
 
 #[test]
 fn the_suite_shows_what_a_memory_of_the_episode_is_worth() {
-    let eval = Eval::new(&suite()).nproc(2).words(&["--no-dataset"]);
-    eval.run().succeeds();
+    let eval = Eval::new(&suite())
+        .nproc(2)
+        .words(&["--no-dataset"])
+        .finished();
     let report = eval.report();
     let solved = |name: &str| {
         let job = report.per_job.iter().find(|job| job.name == name);
@@ -120,8 +109,7 @@ fn the_suite_shows_what_a_memory_of_the_episode_is_worth() {
 
 #[test]
 fn noise_that_does_not_follow_from_the_episode_is_found() {
-    let careless = eval(toy("Careless", json!({})), 3, 2);
-    careless.run().succeeds();
+    let careless = eval(toy("Careless", json!({})), 3, 2).finished();
     let (told, is_same) = verify(&careless);
     assert!(
         !is_same && told.contains("had a different result"),
@@ -130,35 +118,20 @@ fn noise_that_does_not_follow_from_the_episode_is_found() {
 }
 
 #[test]
-fn pictures_come_to_a_policy() {
-    let mut job = reach(toy("Unspecified", json!({})), 2);
-    job["num_episodes"] = json!(2);
-    let eval = Eval::new(&[job]).nproc(1).words(&["--no-dataset"]);
-    eval.run().succeeds();
-    assert_eq!(eval.report().overall.episodes, 2);
-}
-
-#[test]
 fn a_worker_that_dies_costs_the_episodes_of_its_call_which_run_again() {
-    let undisturbed = eval(toy("Reaching", json!({})), 1, 2);
-    undisturbed.run().succeeds();
-    for fault in ["die", "garbage", "raise"] {
-        let folder = tempfile::tempdir().unwrap();
-        let once = folder.path().join("once");
-        let eval = eval(toy("Reaching", json!({"fault": fault, "once": once})), 1, 2);
-        eval.run().fails_with(1);
-        let broken: Vec<_> = eval
-            .episodes()
-            .into_iter()
-            .filter_map(|episode| Some((episode.episode, episode.error?)))
-            .collect();
-        assert!(
-            broken.len() == 1 && broken[0].0 == 5 && broken[0].1.contains("toy.py:Reaching`: "),
-            "{broken:?}"
-        );
-        eval.run().succeeds();
-        assert_eq!(outcomes(&eval), outcomes(&undisturbed), "{fault}");
-    }
+    let folder = tempfile::tempdir().unwrap();
+    let once = folder.path().join("once");
+    let eval = eval(toy("Reaching", json!({"fault": "die", "once": once})), 1, 2);
+    eval.run().fails_with(1);
+    let episodes = eval.episodes().into_iter();
+    let broken: Vec<_> = episodes
+        .filter_map(|episode| Some((episode.episode, episode.error?)))
+        .collect();
+    assert!(
+        broken.len() == 1 && broken[0].0 == 5 && broken[0].1.contains("toy.py:Reaching`: "),
+        "{broken:?}"
+    );
+    assert_eq!(eval.finished().outcomes(), alone().outcomes());
 }
 
 #[test]
@@ -171,7 +144,7 @@ fn a_worker_that_dies_again_and_again_ends_the_job() {
     eval.run().fails_with(1).stderr_has(
         "its worker failed 3 times (max_restarts is 2), at last: its worker was killed",
     );
-    assert_eq!(marked(&mark), 0);
+    assert!(marked(&mark).is_empty());
     let errors = eval.report().overall.errors;
     assert_eq!(errors, 3, "each of them cost an episode");
 }
@@ -195,24 +168,15 @@ fn an_exception_in_each_call_costs_each_episode_and_ends_a_job_that_counts_steps
 }
 
 #[test]
-fn a_policy_that_cannot_be_made_ends_the_job_before_its_first_episode() {
-    let eval = eval(toy("raising", json!({})), 1, 1);
-    eval.run()
-        .fails_with(1)
-        .stderr_has("factory raised OSError: there are no weights");
-    assert!(eval.episodes().is_empty());
-}
-
-#[test]
 fn a_killed_rank_takes_its_worker_along() {
     let mark = format!("rrun-policy-{}", std::process::id());
     let mut config = toy("Sleeping", json!({}));
     config["env"] = json!({"RRUN_MARK": mark});
     let eval = eval(config, 1, 2).launcher_words(&["--max-restarts", "0"]);
     let running = eval.start();
-    wait_until("two workers", || marked(&mark) == 2);
-    signal(running.ranks()[0], "KILL");
-    wait_until("its end", || marked(&mark) < 2);
-    running.signal("KILL");
-    wait_until("their end", || marked(&mark) == 0);
+    until("two workers", || marked(&mark).len() == 2);
+    send(running.ranks()[0], Signal::KILL);
+    until("its end", || marked(&mark).len() < 2);
+    running.signal(Signal::KILL);
+    until("their end", || marked(&mark).is_empty());
 }

@@ -27,8 +27,7 @@ fn ran(folder: &RunFolder) -> Vec<(String, u64, u64)> {
 #[test]
 fn a_quick_run_is_the_first_episode_of_each_job_and_is_replaced_by_the_next() {
     let jobs = [job("reach", 6, 4), job("push", 3, 2)];
-    let whole = Eval::new(&jobs).nproc(2).with_video();
-    whole.run().succeeds();
+    let whole = Eval::new(&jobs).nproc(2).with_video().finished();
     let first: Vec<_> = ran(&whole.folder())
         .into_iter()
         .filter(|(_, number, _)| *number == 0)
@@ -37,17 +36,11 @@ fn a_quick_run_is_the_first_episode_of_each_job_and_is_replaced_by_the_next() {
     let quick = whole.words(&["--quick"]);
     let folder = quick_folder(&quick);
     for _ in 0..2 {
-        let ended = quick.run().succeeds();
-        assert!(
-            ended
-                .stderr
-                .contains("everything runs: the quick run took ")
-                && ended
-                    .stderr
-                    .contains("the whole run: rrun --nproc-per-node 2 eval --jobs "),
-            "{}",
-            ended.stderr
-        );
+        quick
+            .run()
+            .succeeds()
+            .stderr_has("everything runs: the quick run took ")
+            .stderr_has("the whole run: rrun --nproc-per-node 2 eval --jobs ");
         assert_eq!(ran(&folder), first);
         let left = folder.root().join("reach");
         let files = left.read_dir().map_or(0, Iterator::count);
@@ -66,13 +59,8 @@ fn a_quick_run_fails_if_a_job_does() {
     broken["arena_env_args"]["max_episode_steps"] = json!(9);
     broken["arena_env_args"]["episode_length_s"] = json!(1);
     let quick = Eval::new(&[broken]).words(&["--quick"]);
-    let ended = quick.run();
-    assert!(!ended.status.success());
-    assert!(
-        ended
-            .stderr
-            .contains("not everything runs: the quick run took "),
-        "{}",
-        ended.stderr
-    );
+    quick
+        .run()
+        .fails_with(1)
+        .stderr_has("not everything runs: the quick run took ");
 }

@@ -1,98 +1,111 @@
-//! Tests of invalid input, which is refused before anything is started or written.
+//! Tests of invalid input, which is refused before anything is started or written, or by the ranks
+//! before the first episode.
+
+use serde_json::Value;
 
 use crate::eval::command::{Ended, Eval, job};
+use crate::eval::given::{named, python, root};
+
+/// Returns an evaluation of a job of `reach` after these changes: `field = value` with a value in
+/// JSON, or `--option value`.
+fn changed(given: &str) -> Eval {
+    let fixtures = root().join("tests/fixtures").display().to_string();
+    let given = given
+        .replace("FIXTURES", &fixtures)
+        .replace("PYTHON", &python().display().to_string());
+    let mut entry = named("j", 2, job("reach", 2, 1));
+    let mut words = vec!["--job-attempts", "1"];
+    for line in given.lines() {
+        match line.split_once(' ').expect("a line has two parts") {
+            (option, value) if option.starts_with("--") => words.extend([option, value]),
+            (field, value) => {
+                let value = value.strip_prefix("= ").expect("a field is set by =");
+                *at(&mut entry, field) = serde_json::from_str(value).expect("a value is JSON");
+            }
+        }
+    }
+    Eval::new(&[entry]).nproc(1).with_video().words(&words)
+}
+
+/// Returns the place of a field with dots, which is made.
+fn at<'a>(entry: &'a mut Value, field: &str) -> &'a mut Value {
+    field.split('.').fold(entry, |place, name| &mut place[name])
+}
+
+/// Returns a text without the folders of this machine.
+fn shown(text: &str, eval: &Eval) -> String {
+    let folder = eval.jobs_file().parent().unwrap().display().to_string();
+    text.replace(&folder, "FOLDER")
+        .replace(&root().display().to_string(), "CHECKOUT")
+}
 
 #[track_caller]
-fn refused(eval: &Eval, code: i32, reason: &str) -> Ended {
-    let ended = eval.run().fails_with(code).stderr_has(reason);
+fn refused(eval: &Eval, code: i32) -> Ended {
+    nothing_began(eval, eval.run().fails_with(code))
+}
+
+#[track_caller]
+fn nothing_began(eval: &Eval, ended: Ended) -> Ended {
     assert!(!eval.folder().root().exists(), "nothing is written");
-    assert!(
-        !ended.stderr.contains("Traceback") && !ended.stderr.contains("panicked"),
-        "{}",
-        ended.stderr
-    );
     ended
+        .stderr_lacks("Traceback")
+        .stderr_lacks("panicked")
+        .stderr_lacks("[rank ")
+}
+
+#[test]
+fn what_can_be_known_before_is_refused_before_anything_is_started_or_written() {
+    rig::cases::check(root().join("tests/eval/refused.txt"), |given| {
+        let eval = changed(given);
+        let ended = eval.run();
+        let code = ended.code;
+        format!(
+            "exit code {code}\n{}",
+            shown(&nothing_began(&eval, ended).stderr, &eval)
+        )
+    });
+}
+
+#[test]
+fn what_only_ranks_can_know_fails_its_job_before_the_first_episode() {
+    rig::cases::check(root().join("tests/eval/refused_by_ranks.txt"), |given| {
+        let eval = changed(given);
+        let _ = eval.run().fails_with(1).stderr_lacks("panicked");
+        assert!(eval.episodes().is_empty());
+        let error = eval.report().per_job[0].error.clone();
+        shown(&error.expect("the job has failed"), &eval)
+    });
 }
 
 #[test]
 fn a_broken_jobs_file_is_refused_with_its_line() {
     let eval = Eval::new(&[]).nproc(2).jobs_text("{\n  \"jobs\": [,]\n}");
-    refused(&eval, 1, "jobs.json` line 2 column 12: expected value");
-}
-
-#[test]
-fn a_wrong_field_is_refused_by_its_name() {
-    let mut entry = job("reach", 2, 1);
-    entry["num_episode"] = 3.into();
-    let eval = Eval::new(&[entry]).nproc(2);
-    refused(
-        &eval,
-        1,
-        "job 0 (reach): unknown field `num_episode`; did you mean `num_episodes`?",
-    );
-}
-
-#[test]
-fn an_environment_that_is_not_there_is_refused_with_the_nearest() {
-    let mut entry = job("reach", 2, 1);
-    entry["arena_env_args"]["environment"] = "pick_and_plase".into();
-    refused(
-        &Eval::new(&[entry]).nproc(2),
-        1,
-        "did you mean `pick_and_place`?",
-    );
-}
-
-#[test]
-fn a_gpu_that_is_not_there_is_refused() {
-    let eval = Eval::new(&[job("reach", 2, 1)])
-        .nproc(1)
-        .words(&["--policy-device-id", "63"]);
-    refused(&eval, 1, "--policy-device-id is 63, but ");
-}
-
-#[test]
-fn a_value_that_an_environment_does_not_take_is_refused() {
-    let mut entry = job("reach", 2, 1);
-    entry["arena_env_args"]["light_intensity"] = "high".into();
-    refused(
-        &Eval::new(&[entry]).nproc(2),
-        1,
-        "`arena_env_args.light_intensity` is \"high\", expected a number from 0 to 10000",
-    );
+    refused(&eval, 1).stderr_has("jobs.json` line 2 column 12: expected value");
 }
 
 #[test]
 fn a_page_whose_port_is_taken_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let eval = Eval::new(&[job("reach", 2, 1)]).nproc(1);
-    let ended = refused(
-        &eval.words(&["--page-port", &port]),
-        1,
-        &format!("cannot serve the page on 127.0.0.1:{port} (--page-port): Address already in use"),
-    );
+    let eval = Eval::new(&[job("reach", 2, 1)]).words(&["--page-port", &port]);
+    let ended = refused(&eval, 1).stderr_has(&format!(
+        "cannot serve the page on 127.0.0.1:{port} (--page-port): Address already in use"
+    ));
     assert_eq!(ended.stderr.matches("Address already in use").count(), 1);
 }
 
 #[test]
 fn a_flag_that_is_none_is_a_usage_error() {
-    let eval = Eval::new(&[job("reach", 2, 1)])
-        .nproc(1)
-        .words(&["--vidoe"]);
-    refused(&eval, 2, "--vidoe");
+    let eval = Eval::new(&[job("reach", 2, 1)]).words(&["--vidoe"]);
+    refused(&eval, 2).stderr_has("--vidoe");
 }
 
 #[test]
 fn a_run_folder_of_other_jobs_is_left_alone() {
-    let first = Eval::new(&[job("reach", 1, 1)])
-        .nproc(1)
-        .words(&["--no-dataset"]);
-    first.run().succeeds();
+    let first = Eval::new(&[job("reach", 1, 1)]);
+    let first = first.nproc(1).words(&["--no-dataset"]).finished();
     let report = std::fs::read(first.folder().report()).unwrap();
-    let other = Eval::new(&[job("push", 1, 1)])
-        .nproc(1)
-        .output(first.folder().root());
+    let other = Eval::new(&[job("push", 1, 1)]).output(first.folder().root());
     other
         .run()
         .fails_with(1)
@@ -102,7 +115,7 @@ fn a_run_folder_of_other_jobs_is_left_alone() {
 
 #[test]
 fn a_run_folder_that_cannot_be_made_is_named() {
-    let eval = Eval::new(&[job("reach", 1, 1)]).nproc(1);
+    let eval = Eval::new(&[job("reach", 1, 1)]);
     let blocked = eval.jobs_file().join("out");
     eval.output(&blocked)
         .run()

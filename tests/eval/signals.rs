@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use jobs::job::Status;
+use rig::process::alive;
+use rig::threads::minds_sigterm;
 use serde_json::json;
 
-use crate::eval::command::{Eval, Running, alive, job, wait_until};
-use rig::threads::minds_sigterm;
+use crate::eval::command::{Eval, Running, Signal, job, until};
 
 /// Returns an evaluation that lasts longer than any test.
 fn long() -> Eval {
@@ -36,15 +37,15 @@ fn step() -> Eval {
 
 fn begun(eval: &Eval) -> Running {
     let running = eval.start();
-    wait_until("the launcher has begun", || minds_sigterm(running.pid()));
+    until("the launcher has begun", || minds_sigterm(running.pid()));
     running
 }
 
 /// Sends a signal and checks that the launch ends in order: with a report, by rank 0 or by the
 /// launcher, and with the command that resumes.
 #[track_caller]
-fn ends_in_order(eval: &Eval, running: Running, name: &str) {
-    running.signal(name);
+fn ends_in_order(eval: &Eval, running: Running, signal: Signal, name: &str) {
+    running.signal(signal);
     let ended = running
         .wait()
         .fails_with(1)
@@ -60,7 +61,7 @@ fn a_step_that_is_told_to_stop_in_the_middle_leaves_a_report_and_how_to_resume()
     let eval = step();
     let running = eval.start();
     eval.wait_for_episodes(2);
-    ends_in_order(&eval, running, "TERM");
+    ends_in_order(&eval, running, Signal::TERM, "TERM");
     let report = eval.report();
     assert_eq!(report.per_job[0].status, Status::Interrupted);
     assert!(report.overall.scored >= 2);
@@ -70,14 +71,14 @@ fn a_step_that_is_told_to_stop_in_the_middle_leaves_a_report_and_how_to_resume()
 fn a_step_that_is_told_to_stop_at_once_leaves_a_report_and_how_to_resume() {
     let eval = step();
     let running = begun(&eval);
-    ends_in_order(&eval, running, "TERM");
+    ends_in_order(&eval, running, Signal::TERM, "TERM");
 }
 
 #[test]
 fn an_interrupt_at_once_ends_in_order_too() {
     let eval = long();
     let running = begun(&eval);
-    ends_in_order(&eval, running, "INT");
+    ends_in_order(&eval, running, Signal::INT, "INT");
 }
 
 #[test]
@@ -89,10 +90,10 @@ fn a_wait_for_another_machines_launch_ends_with_an_interrupt() {
     let holder = json!({"launch": "aa", "host": "gpu07", "pid": 1234, "boot": "another"});
     std::fs::write(&other, holder.to_string()).unwrap();
     let running = eval.start();
-    wait_until("a lock of its own", || {
+    until("a lock of its own", || {
         std::fs::read_dir(&locks).unwrap().count() == 2
     });
-    running.signal("INT");
+    running.signal(Signal::INT);
     running
         .wait()
         .fails_with(1)
@@ -139,9 +140,9 @@ fn an_interpreter_that_is_asked_for_modules_has_no_signal_blocked() {
 fn a_second_interrupt_ends_a_launch_that_is_being_prepared() {
     let (eval, out) = asking("echo asked > \"$OUT\"\nexec sleep 8");
     let running = eval.start();
-    wait_until("a question that is not answered", || out.exists());
-    wait_until("the end of the launcher", || {
-        running.signal("INT");
+    until("a question that is not answered", || out.exists());
+    until("the end of the launcher", || {
+        running.signal(Signal::INT);
         !alive(running.pid())
     });
     running.wait().fails_with(128 + 2);

@@ -1,38 +1,21 @@
 //! Tests of the tools on the output of a real evaluation.
 
-use std::process::Command;
-
-use crate::eval::command::{Eval, binaries, job};
-
-/// Runs a tool, which must succeed, and returns what it printed.
-pub fn rrun(words: &[&str]) -> String {
-    let output = Command::new(binaries().join("rrun"))
-        .args(words)
-        .output()
-        .expect("rrun is there");
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{words:?}\n{text}");
-    text
-}
+use crate::eval::command::{Eval, job};
+use crate::eval::given::rrun;
 
 #[test]
 fn a_run_is_all_there_and_comes_out_the_same_elsewhere() {
     let eval = Eval::new(&[job("reach", 6, 4), job("push", 3, 2)])
         .nproc(2)
-        .with_video();
-    eval.run().succeeds();
+        .with_video()
+        .finished();
     let folder = eval.folder().root().to_string_lossy().into_owned();
     let told = rrun(&["verify", "--determinism", "4", &folder]);
     assert!(
         told.contains("run again: 4 episodes, by 1 rank with 1 environment\n"),
         "{told}"
     );
-    let merged = eval
-        .folder()
-        .root()
-        .with_file_name("merged")
-        .to_string_lossy()
-        .into_owned();
+    let merged = format!("{folder}_merged");
     rrun(&["merge", &folder, "--output", &merged]);
     rrun(&["verify", &merged]);
     let told = rrun(&["compare", &folder, &merged]);
@@ -42,14 +25,8 @@ fn a_run_is_all_there_and_comes_out_the_same_elsewhere() {
 #[test]
 fn environments_are_measured_by_two_short_runs() {
     let eval = Eval::new(&[job("reach", 6, 4), job("push", 3, 2)]);
-    let (jobs, file) = (
-        eval.jobs_file(),
-        eval.jobs_file().with_file_name("memory.json"),
-    );
-    let (jobs, file) = (
-        jobs.to_string_lossy().into_owned(),
-        file.to_string_lossy().into_owned(),
-    );
+    let jobs = eval.jobs_file().to_string_lossy().into_owned();
+    let file = format!("{jobs}.memory.json");
     let told = rrun(&[
         "fit",
         "--jobs",

@@ -1,27 +1,31 @@
 //! Tests of the rank under another launcher, and without one.
 
-use std::path::Path;
+use crate::eval::command::{Eval, job};
+use crate::eval::given::root;
 
-use crate::eval::command::{Eval, binaries, job};
+/// Returns the command of the rank alone.
+pub fn rank() -> String {
+    rig::rrun_rank().to_owned()
+}
 
-fn rank() -> String {
-    binaries().join("rrun-rank").to_string_lossy().into_owned()
+/// Returns the command of the rank under torchrun.
+pub fn torchrun(ranks: usize) -> Vec<String> {
+    let torchrun = root().join(".venv/bin/torchrun");
+    let ranks = format!("--nproc-per-node={ranks}");
+    let words = [
+        torchrun.to_str().unwrap(),
+        "--standalone",
+        &ranks,
+        "--no-python",
+        &rank(),
+    ];
+    words.map(str::to_owned).to_vec()
 }
 
 #[test]
 fn it_runs_under_torchrun() {
-    let torchrun = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/torchrun");
-    let words = [
-        torchrun.to_str().unwrap(),
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "--no-python",
-        &rank(),
-    ];
-    let eval =
-        Eval::new(&[job("reach", 2, 1), job("push", 2, 1)]).launched_by(&words.map(str::to_owned));
-    eval.run().succeeds();
+    let eval = Eval::new(&[job("reach", 2, 1), job("push", 2, 1)]);
+    let eval = eval.launched_by(&torchrun(2)).finished();
     let report = eval.report();
     assert!(report.complete());
     assert_eq!(

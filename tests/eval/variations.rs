@@ -1,4 +1,4 @@
-//! Tests of jobs with variants: pairs of control and variant, resumed and merged runs.
+//! Tests of jobs with variants: pairs of control and variant, merged runs.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use report::{Report, VariationReport, VariationScope};
 use serde_json::{Value, json};
 
 use crate::eval::command::{Eval, job};
-use crate::eval::tools::rrun;
+use crate::eval::given::{merged, rrun};
 
-/// Returns a job whose variant `dark` changes nothing for the expert, and whose variants `short`
-/// and `hasty` leave it too little time.
-fn varied(episodes: u64) -> Value {
-    let mut entry = job("reach", episodes, 2);
-    entry["variations"] = json!([
+/// Returns a run of a job whose variant `dark` changes nothing for the expert, and whose variants
+/// `short` and `hasty` leave it too little time.
+fn varied(episodes: u64, ranks: usize) -> Eval {
+    let variations = json!({"variations": [
         {"name": "dark", "light_intensity": 100},
         {"name": "short", "group": "time", "max_episode_steps": 2},
         {"name": "hasty", "group": "time", "max_episode_steps": 3},
-    ]);
-    entry
+    ]});
+    let jobs = [merged(job("reach", episodes, 2), variations)];
+    Eval::new(&jobs).nproc(ranks).words(&["--no-dataset"])
 }
 
 fn entry<'a>(report: &'a Report, by: VariationScope, name: &str) -> &'a VariationReport {
@@ -48,15 +48,14 @@ fn assert_pairs(report: &Report, episodes: u64) {
 
 #[test]
 fn each_variant_runs_the_episodes_of_its_control_on_any_rank() {
-    let eval = Eval::new(&[varied(6)]).nproc(2).words(&["--no-dataset"]);
-    let ended = eval.run().succeeds();
+    let eval = varied(6, 2);
+    eval.run()
+        .succeeds()
+        .stdout_has("| time            | all 2 variants | 12    | 100.0 % | 0.0 %   | -100.0     |")
+        .stdout_has(
+            "| light_intensity | dark           | 6     | 100.0 % | 100.0 % | +0.0       |",
+        );
     assert_pairs(&eval.report(), 6);
-    for text in [
-        "| time            | all 2 variants | 12    | 100.0 % | 0.0 %   | -100.0     |",
-        "| light_intensity | dark           | 6     | 100.0 % | 100.0 % | +0.0       |",
-    ] {
-        assert!(ended.stdout.contains(text), "{}", ended.stdout);
-    }
     let mut seeds: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for episode in eval.episodes() {
         seeds.entry(episode.job).or_default().push(episode.seed);
@@ -66,16 +65,14 @@ fn each_variant_runs_the_episodes_of_its_control_on_any_rank() {
     assert!(seeds.values().all(|of_job| *of_job == seeds["reach"]));
 
     let text = std::fs::read_to_string(eval.folder().variations()).unwrap();
-    let pairs: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines = text.lines().map(serde_json::from_str);
+    let pairs: Vec<Value> = lines.collect::<Result<_, _>>().unwrap();
     assert_eq!(pairs.len(), 18);
-    let of_lines: Vec<_> = pairs[..6]
-        .iter()
-        .map(|pair| pair["seed"].as_u64().unwrap())
-        .collect();
-    assert_eq!(of_lines, seeds["reach"], "the seeds that the ranks had");
+    let of_lines = pairs[..6].iter().map(|pair| pair["seed"].as_u64().unwrap());
+    assert!(
+        of_lines.eq(seeds["reach"].iter().copied()),
+        "the seeds that the ranks had"
+    );
     assert!(
         pairs[6..]
             .iter()
@@ -84,33 +81,19 @@ fn each_variant_runs_the_episodes_of_its_control_on_any_rank() {
 }
 
 #[test]
-fn a_killed_run_is_resumed_with_its_variants() {
-    let eval = Eval::new(&[varied(12)])
-        .nproc(2)
-        .words(&["--no-dataset", "--assign", "dynamic"]);
-    let running = eval.start();
-    eval.wait_for_episodes(5);
-    running.signal("KILL");
-    drop(running.wait());
-    let resumed = eval.resumed().world_of(1);
-    resumed.run().succeeds();
-    assert_pairs(&resumed.report(), 12);
-}
-
-#[test]
 fn control_and_variants_of_different_runs_are_paired_when_merged() {
-    let whole = Eval::new(&[varied(4)]).nproc(1).words(&["--no-dataset"]);
-    let root = whole.folder().root().to_owned();
-    let part = |eval: Eval, name: &str, only: &str| {
-        let output = root.with_file_name(name);
-        let eval = eval.output(&output).words(&["--only", only]);
-        eval.run().succeeds();
+    let folder = tempfile::tempdir().unwrap();
+    let part = |name: &str, only: &str| {
+        let output = folder.path().join(name);
+        varied(4, 1)
+            .output(&output)
+            .words(&["--only", only])
+            .finished();
         output.to_string_lossy().into_owned()
     };
-    let new = || Eval::new(&[varied(4)]).nproc(1).words(&["--no-dataset"]);
-    let control = part(new(), "control", "reach;reach_dark");
-    let variants = part(new(), "variants", "reach_short;reach_hasty");
-    let merged = root.with_file_name("merged");
+    let control = part("control", "reach;reach_dark");
+    let variants = part("variants", "reach_short;reach_hasty");
+    let merged = folder.path().join("merged");
     let output = merged.to_string_lossy().into_owned();
     let told = rrun(&["merge", &control, &variants, "--output", &output]);
     assert!(told.contains("| all 2 variants | 8 "), "{told}");
@@ -124,34 +107,21 @@ fn control_and_variants_of_different_runs_are_paired_when_merged() {
 }
 
 #[test]
-fn a_plan_and_a_quick_run_have_the_variants() {
-    let jobs_of = |words: &[&str]| Eval::new(&[varied(6)]).nproc(2).launcher_words(words);
-    let ended = jobs_of(&["--dry-run"]).run().succeeds();
-    assert!(
-        ended.stdout.contains("| reach_short | reach ") && ended.stdout.contains("| reach_dark "),
-        "{}",
-        ended.stdout
-    );
-    let ended = jobs_of(&[]).words(&["--quick"]).run().succeeds();
-    assert!(
-        ended.stdout.contains("| dark           | 1     |"),
-        "{}",
-        ended.stdout
-    );
+fn a_plan_has_the_variants() {
+    varied(6, 2)
+        .launcher_words(&["--dry-run"])
+        .run()
+        .succeeds()
+        .stdout_has("| reach_short | reach ")
+        .stdout_has("| reach_dark ");
 }
 
 #[test]
-fn a_misspelt_argument_of_a_variant_is_refused_before_anything_starts() {
-    let mut entry = varied(4);
-    entry["variations"][0] = json!({"name": "dark", "ligth_intensity": 100});
-    let ended = Eval::new(&[entry]).nproc(2).run();
-    assert!(
-        ended.stderr.contains(
-            "job 1 (reach_dark): unknown field `variations.ligth_intensity`; did you mean \
-             `light_intensity`?"
-        ),
-        "{}",
-        ended.stderr
-    );
-    assert!(!ended.status.success());
+fn a_variation_changes_the_environment_and_one_without_meaning_is_said() {
+    let variations = json!({"variations": {"max_episode_steps": 3, "hdr": "hall"}});
+    let eval = Eval::new(&[merged(job("reach", 2, 1), variations)]).words(&["--no-dataset"]);
+    eval.run()
+        .succeeds()
+        .stderr_has("does not use variations.hdr");
+    assert!(eval.episodes().iter().all(|episode| episode.length == 3));
 }

@@ -12,7 +12,11 @@
 
 mod card;
 #[path = "../eval/command.rs"]
-#[allow(dead_code, reason = "the tests of `rrun eval` need more of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the tests of `rrun eval` need more of it"
+)]
 mod command;
 mod evaluation;
 mod exported;

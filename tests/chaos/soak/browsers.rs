@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::chaos::fault::{moment, pause};
+use rig::wait::{now, pause};
 
 /// How a browser behaves, and how long it stays.
 #[derive(Clone, Copy)]
@@ -95,9 +95,9 @@ fn visit(manner: Manner, port: u16, counts: &Counts, end: &AtomicBool) {
     if stream.write_all(&bytes).is_err() {
         return;
     }
-    let until = moment() + Duration::from_secs(5);
+    let until = now() + Duration::from_secs(5);
     let mut buffer = [0; 16384];
-    while moment() < until && !end.load(Ordering::Relaxed) {
+    while now() < until && !end.load(Ordering::Relaxed) {
         match manner {
             Manner::Stalls => pause(Duration::from_millis(200)),
             Manner::HangsUp => return,

@@ -4,7 +4,8 @@ use std::fmt::{self, Display, Formatter};
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::chaos::fault::moment;
+use rig::wait::now;
+
 use crate::chaos::soak::nodes::Nodes;
 
 /// Parts of the run by which memory is told.
@@ -23,7 +24,7 @@ pub struct Memory {
     launchers: [Vec<f64>; PARTS],
     ranks: [Vec<f64>; PARTS],
     /// First samples of processes, to know their age.
-    seen: std::collections::BTreeMap<u32, Instant>,
+    seen: std::collections::BTreeMap<i32, Instant>,
 }
 
 impl Memory {
@@ -32,14 +33,14 @@ impl Memory {
         if self.last.is_some_and(|last| last.elapsed() < PERIOD) {
             return;
         }
-        self.last = Some(moment());
+        self.last = Some(now());
         let part = ((progress * PARTS as f64) as usize).min(PARTS - 1);
-        let launchers: Vec<u32> = nodes.up().iter().map(|running| running.pid()).collect();
+        let launchers: Vec<i32> = nodes.up().iter().map(|running| running.pid()).collect();
         let ranks = nodes.ranks();
         let all = [(launchers, &mut self.launchers), (ranks, &mut self.ranks)];
         for (pids, samples) in all {
             for pid in pids {
-                let since = *self.seen.entry(pid).or_insert_with(moment);
+                let since = *self.seen.entry(pid).or_insert_with(now);
                 if let Some(mib) = anonymous_mib(pid).filter(|_| since.elapsed() >= GROWN) {
                     samples[part].push(mib);
                 }
@@ -65,7 +66,7 @@ impl Memory {
     }
 }
 
-fn anonymous_mib(pid: u32) -> Option<f64> {
+fn anonymous_mib(pid: i32) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
         .lines()

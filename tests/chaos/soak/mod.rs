@@ -16,15 +16,15 @@ mod memory;
 mod nodes;
 mod storm;
 
-use std::process::Command;
 use std::time::Duration;
 
+use rig::wait::{now, pause};
 use serde_json::{Value, json};
 
 use crate::chaos::checks::nothing_is_left;
-use crate::chaos::fault::{moment, pause};
 use crate::chaos::scenario::toy;
-use crate::eval::command::{Eval, binaries};
+use crate::eval::command::Eval;
+use crate::eval::given::rrun;
 use browsers::Browsers;
 use memory::Memory;
 use nodes::Nodes;
@@ -97,7 +97,7 @@ fn soak(hours: f64) {
     let browsers = Browsers::start(nodes.page_port());
     let mut storm = Storm::new(seed, hours);
     let mut memory = Memory::default();
-    let begun = moment();
+    let begun = now();
     let limit = LIMITS.0.mul_f64(hours) + LIMITS.1;
     loop {
         let is_over = nodes.is_complete();
@@ -141,17 +141,7 @@ fn results(eval: &Eval, work: &Work) -> String {
     assert_eq!((lost, twice, found), (0, 0, work.episodes));
     assert!(report.complete(), "{report:?}");
     let folder = eval.folder().root().to_string_lossy().into_owned();
-    let verify = |words: &[&str]| {
-        let output = Command::new(binaries().join("rrun"))
-            .args(["verify", &folder])
-            .args(words)
-            .output()
-            .unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(output.status.success(), "{text}");
-    };
-    verify(&["--determinism", "24", "--trust-plan"]);
+    rrun(&["verify", &folder, "--determinism", "24", "--trust-plan"]);
     format!(
         "{found} episodes, {lost} lost, {twice} twice; rrun verify found nothing wrong, and 24 episodes \
          came out the same when they were run again"

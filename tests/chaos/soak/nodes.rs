@@ -3,14 +3,16 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rig::net::port;
+use rig::process::alive;
+use rig::wait::now;
 use serde_json::Value;
 
-use crate::chaos::fault::{marked, moment};
-use crate::eval::command::{Ended, Eval, Running, alive, binaries};
+use crate::eval::command::{Ended, Eval, Running, Signal};
+use crate::eval::given::marked;
 
 /// How many texts of launchers that ended are kept.
 const KEPT: usize = 6;
@@ -33,16 +35,11 @@ enum Node {
     Down(Instant),
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 impl Nodes {
     /// Makes a cluster that runs these jobs; its nodes start as soon as it is looked after.
     pub fn new(jobs: &[Value], count: usize, mark: &str) -> Nodes {
-        let (endpoint, page_port) = (free_port(), free_port());
-        let rrun = binaries().join("rrun").to_string_lossy().into_owned();
+        let (endpoint, page_port) = (port(), port());
+        let rrun = rig::rrun().to_owned();
         let launcher = [
             &rrun,
             "--nnodes",
@@ -69,7 +66,7 @@ impl Nodes {
             .launched_by(&launcher.map(str::to_owned))
             .words(&words)
             .env("RRUN_MARK", mark);
-        let now = moment();
+        let now = now();
         Nodes {
             eval,
             page_port,
@@ -102,13 +99,13 @@ impl Nodes {
     }
 
     /// Returns the ranks that run.
-    pub fn ranks(&self) -> Vec<u32> {
+    pub fn ranks(&self) -> Vec<i32> {
         let up = self.up();
         up.iter().flat_map(|running| running.ranks()).collect()
     }
 
     /// Returns whether a launcher serves the store at the endpoint.
-    pub fn is_host(&self, pid: u32) -> bool {
+    pub fn is_host(&self, pid: i32) -> bool {
         let port = format!(":{:04X} ", self.endpoint);
         let is_listening = |line: &&str| line.contains(&port) && line.contains(" 0A ");
         let sockets: Vec<String> = ["tcp", "tcp6"]
@@ -132,7 +129,7 @@ impl Nodes {
     }
 
     /// Keeps the launcher with this pid down for a while, if it ends now.
-    pub fn rest(&mut self, pid: u32, time: Duration) {
+    pub fn rest(&mut self, pid: i32, time: Duration) {
         self.put_down(time, |running| running.pid() == pid);
     }
 
@@ -140,7 +137,7 @@ impl Nodes {
     pub fn keep_up(&mut self, is_over: bool) {
         self.put_down(Duration::from_secs(1), |running| !alive(running.pid()));
         for node in &mut self.nodes {
-            if matches!(node, Node::Down(until) if *until <= moment()) && !is_over {
+            if matches!(node, Node::Down(until) if *until <= now()) && !is_over {
                 *node = Node::Up(self.eval.start());
             }
         }
@@ -152,7 +149,7 @@ impl Nodes {
             if !matches!(node, Node::Up(running) if is_meant(running)) {
                 continue;
             }
-            let until = moment() + time;
+            let until = now() + time;
             if let Node::Up(running) = std::mem::replace(node, Node::Down(until)) {
                 self.last.push_back(told(&running.wait()));
             }
@@ -198,9 +195,9 @@ impl Nodes {
 }
 
 fn told(ended: &Ended) -> String {
-    let text = format!("{}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+    let text = format!("{}\n{}\n{}", ended.code, ended.stdout, ended.stderr);
     if let Some(folder) = std::env::var_os("RRUN_SOAK_LOGS") {
-        let name = format!("{:?}.log", moment()).replace([' ', '{', '}', ':', ','], "_");
+        let name = format!("{:?}.log", now()).replace([' ', '{', '}', ':', ','], "_");
         fs::write(Path::new(&folder).join(name), &text).unwrap();
     }
     let from = text.len().saturating_sub(3000);
@@ -212,7 +209,7 @@ impl Drop for Nodes {
     /// Ends the launchers of a test that failed.
     fn drop(&mut self) {
         for running in self.up() {
-            running.signal("KILL");
+            running.signal(Signal::KILL);
         }
     }
 }

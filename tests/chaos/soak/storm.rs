@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
-use crate::chaos::fault::{moment, python_processes, send, stop};
+use rig::wait::now;
+
+use crate::chaos::fault::{python_processes, send, stop};
 use crate::chaos::soak::nodes::Nodes;
 
 /// What may happen.
@@ -82,7 +84,7 @@ impl Storm {
         Storm {
             seed,
             count: 0,
-            next: moment() + pace,
+            next: now() + pace,
             pace,
             met: BTreeMap::new(),
         }
@@ -94,7 +96,7 @@ impl Storm {
 
     /// Injects a fault, if it is time for one.
     pub fn blow(&mut self, nodes: &mut Nodes) {
-        if moment() < self.next {
+        if now() < self.next {
             return;
         }
         self.count += 1;
@@ -102,15 +104,15 @@ impl Storm {
         let has_met = self.inject(gust, nodes);
         self.met.entry(gust).or_default()[usize::from(!has_met)] += 1;
         let share = 0.5 + (self.draw(1) % 1000) as f64 / 1000.0;
-        self.next = moment() + self.pace.mul_f64(share);
+        self.next = now() + self.pace.mul_f64(share);
     }
 
     /// Returns whether there was something to do it to.
     fn inject(&self, gust: Gust, nodes: &mut Nodes) -> bool {
         let which = self.draw(2) as usize;
         let time = Duration::from_millis(200 + self.draw(3) % 2800);
-        let pick = |pids: Vec<u32>| pids.get(which % pids.len().max(1)).copied();
-        let launchers: Vec<u32> = nodes.up().iter().map(|running| running.pid()).collect();
+        let pick = |pids: Vec<i32>| pids.get(which % pids.len().max(1)).copied();
+        let launchers: Vec<i32> = nodes.up().iter().map(|running| running.pid()).collect();
         let simulators = || python_processes(nodes.mark()).1;
         match gust {
             Gust::LoseNode => {
@@ -136,7 +138,7 @@ impl Storm {
 }
 
 /// Kills a launcher, whose ranks die with it, and keeps it down for a while.
-fn lose(nodes: &mut Nodes, pid: u32, time: Duration) -> bool {
+fn lose(nodes: &mut Nodes, pid: i32, time: Duration) -> bool {
     let is_lost = send(pid, "KILL");
     nodes.rest(pid, time);
     is_lost
