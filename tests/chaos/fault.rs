@@ -43,27 +43,6 @@ pub enum Fault {
     TornJournal,
 }
 
-impl Fault {
-    /// Returns its name in the tally.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::KillRank(_) => "SIGKILL to a rank",
-            Self::StopRank(..) => "SIGSTOP to a rank",
-            Self::KillSimulator(_) => "SIGKILL to a simulator",
-            Self::StopSimulator(_) => "SIGSTOP to a simulator",
-            Self::KillPolicy(_) => "SIGKILL to a policy",
-            Self::StopPolicy(..) => "SIGSTOP to a policy, for a while",
-            Self::HangPolicy(_) => "SIGSTOP to a policy",
-            Self::KillLauncher => "SIGKILL to the launcher",
-            Self::StopLauncher(_) => "SIGSTOP to the launcher",
-            Self::Interrupt => "SIGINT to the launcher",
-            Self::CutStore => "connections to the store cut",
-            Self::FullDisk(_) => "disk full for a while",
-            Self::TornJournal => "tail of a journal torn",
-        }
-    }
-}
-
 /// A launch into which faults are injected.
 pub struct Target<'a> {
     pub running: &'a Running,

@@ -1,49 +1,28 @@
-//! Counts faults and results over all runs.
+//! Counts faults.
 
 use std::collections::BTreeMap;
-use std::fmt::{Display, Formatter};
+use std::fmt::{Debug, Display, Formatter};
 
-use crate::chaos::fault::Fault;
-use crate::chaos::scenario::Scenario;
-
-/// Counters over all runs.
+/// For each fault, how often it had a target, and how often there was none any more.
 #[derive(Default)]
-pub struct Tally {
-    pub launches: u64,
-    pub violations: Vec<String>,
-    runs: u64,
-    /// For each fault, how often it had a target, and how often there was none any more.
-    faults: BTreeMap<&'static str, [u64; 2]>,
-}
+pub struct Tally(BTreeMap<String, [u64; 2]>);
 
 impl Tally {
-    /// Counts a fault.
-    pub fn fault(&mut self, fault: &Fault, has_met: bool) {
-        self.faults.entry(fault.name()).or_default()[usize::from(!has_met)] += 1;
-    }
-
-    /// Counts a finished run.
-    pub fn ran(&mut self, scenario: &Scenario, found: Result<(), String>) {
-        self.runs += 1;
-        self.violations
-            .extend(found.err().map(|reason| format!("{scenario:?}: {reason}")));
+    /// Counts a fault by the name of its variant.
+    pub fn fault(&mut self, fault: impl Debug, has_met: bool) {
+        let name = format!("{fault:?}");
+        let name = name.split('(').next().unwrap_or_default().to_owned();
+        self.0.entry(name).or_default()[usize::from(!has_met)] += 1;
     }
 }
 
 impl Display for Tally {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let met: u64 = self.faults.values().map(|[met, _]| met).sum();
-        writeln!(f, "{:<30} {:>6} {:>12}", "fault", "met", "came too late")?;
-        for (name, [met, missed]) in &self.faults {
-            writeln!(f, "{name:<30} {met:>6} {missed:>12}")?;
+        let all: u64 = self.0.values().map(|[met, _]| met).sum();
+        writeln!(f, "{:<16} {:>6} {:>12}", "fault", "met", "came too late")?;
+        for (name, [met, missed]) in &self.0 {
+            writeln!(f, "{name:<16} {met:>6} {missed:>12}")?;
         }
-        write!(
-            f,
-            "{} runs, {} launches, {met} faults: {} runs ended as undisturbed ones, {} did not",
-            self.runs,
-            self.launches,
-            self.runs - self.violations.len() as u64,
-            self.violations.len()
-        )
+        writeln!(f, "{:<16} {all:>6}", "all")
     }
 }

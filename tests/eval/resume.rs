@@ -11,47 +11,19 @@ use serde_json::{Value, json};
 use crate::eval::command::{Eval, Running, Signal, job, until};
 use crate::eval::given::{Gate, demo_policy, merged, named};
 
-/// Fields of a report about time, place, launch and speed; all other fields are results.
-const NOT_RESULTS: &[&str] = &[
-    // about the launch
-    "jobs_file",
-    "sha256",
-    "run",
-    "per_rank",
-    "world_size_at_start",
-    // about where and how a job ran
-    "num_envs",
-    "rank",
-    "ranks",
-    "video",
-    "episode_video",
-    "attempts",
-    "datasets",
-    "videos",
-    // about the work done, including lost episodes
-    "wall_s",
-    "env_steps",
-    "steps_per_s",
-    "frames",
-    "policy_calls",
-    "infer_busy_s",
-    "sim_busy_s",
-    "record_waits",
-    "record_wait_s",
-    "infer_ms",
-    "sim_ms",
-    "peak_rss_bytes",
-    "peak_env_bytes",
-    "peak_env_vram_bytes",
-    "gpu_busy",
-];
+/// Fields of a report about the launch, about where and how a job ran, and about the work done,
+/// including lost episodes; all other fields are results.
+const NOT_RESULTS: &str = "jobs_file sha256 run per_rank world_size_at_start \
+    num_envs rank ranks video episode_video attempts datasets videos \
+    wall_s env_steps steps_per_s frames policy_calls infer_busy_s sim_busy_s record_waits \
+    record_wait_s infer_ms sim_ms peak_rss_bytes peak_env_bytes peak_env_vram_bytes gpu_busy";
 
 /// Returns the results of a report.
 fn results(eval: &Eval) -> Value {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(object) => {
-                object.retain(|name, _| !NOT_RESULTS.contains(&name.as_str()));
+                object.retain(|name, _| !NOT_RESULTS.split(' ').any(|field| field == name));
                 object.values_mut().for_each(strip);
             }
             Value::Array(items) => items.iter_mut().for_each(strip),

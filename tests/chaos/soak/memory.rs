@@ -83,27 +83,10 @@ fn median(samples: &[f64]) -> Option<f64> {
 
 impl Display for Memory {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<32} {:>10} {:>10}",
-            "anonymous memory, MiB: median, most", "launchers", "ranks"
-        )?;
-        for part in 0..PARTS {
-            let of = |samples: &[f64]| {
-                let most = samples.iter().copied().fold(0.0, f64::max);
-                median(samples).map_or_else(
-                    || "-".to_owned(),
-                    |median| format!("{median:.1}, {most:.1}"),
-                )
-            };
-            let share = 100 / PARTS;
-            let name = format!(
-                "{} to {} % of the episodes",
-                part * share,
-                (part + 1) * share
-            );
-            let (launchers, ranks) = (of(&self.launchers[part]), of(&self.ranks[part]));
-            writeln!(f, "{name:<32} {launchers:>14} {ranks:>16}")?;
+        writeln!(f, "anonymous memory, MiB, by tenths of the episodes")?;
+        for (name, samples) in [("launchers", &self.launchers), ("ranks", &self.ranks)] {
+            let medians = samples.iter().map(|samples| median(samples).unwrap_or(0.0));
+            writeln!(f, "{name:<10} {:.1?}", medians.collect::<Vec<_>>())?;
         }
         Ok(())
     }

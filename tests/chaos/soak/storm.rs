@@ -1,6 +1,5 @@
 //! The faults of a soak test: one every few seconds, by a seed.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
@@ -8,9 +7,10 @@ use rig::wait::now;
 
 use crate::chaos::fault::{python_processes, send, stop};
 use crate::chaos::soak::nodes::Nodes;
+use crate::chaos::tally::Tally;
 
 /// What may happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Gust {
     /// All processes of a node are gone, and come back after a while.
     LoseNode,
@@ -51,20 +51,6 @@ impl Gust {
         Gust::HangSimulator,
         Gust::StopLauncher,
     ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Gust::LoseNode => "a node is lost",
-            Gust::LoseHost => "the host is lost",
-            Gust::Leave => "a node leaves (SIGTERM)",
-            Gust::KillRank => "SIGKILL to a rank",
-            Gust::StopRank => "SIGSTOP to a rank, for a while",
-            Gust::HangRank => "SIGSTOP to a rank",
-            Gust::KillSimulator => "SIGKILL to a simulator",
-            Gust::HangSimulator => "SIGSTOP to a simulator",
-            Gust::StopLauncher => "SIGSTOP to a launcher, for 4 s",
-        }
-    }
 }
 
 /// The faults so far, and the next one.
@@ -74,7 +60,7 @@ pub struct Storm {
     next: Instant,
     /// Mean time between two faults.
     pace: Duration,
-    met: BTreeMap<Gust, [u64; 2]>,
+    tally: Tally,
 }
 
 impl Storm {
@@ -86,7 +72,7 @@ impl Storm {
             count: 0,
             next: now() + pace,
             pace,
-            met: BTreeMap::new(),
+            tally: Tally::default(),
         }
     }
 
@@ -102,7 +88,7 @@ impl Storm {
         self.count += 1;
         let gust = Gust::ALL[self.draw(0) as usize % Gust::ALL.len()];
         let has_met = self.inject(gust, nodes);
-        self.met.entry(gust).or_default()[usize::from(!has_met)] += 1;
+        self.tally.fault(gust, has_met);
         let share = 0.5 + (self.draw(1) % 1000) as f64 / 1000.0;
         self.next = now() + self.pace.mul_f64(share);
     }
@@ -146,11 +132,6 @@ fn lose(nodes: &mut Nodes, pid: i32, time: Duration) -> bool {
 
 impl Display for Storm {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let all: u64 = self.met.values().map(|[met, _]| met).sum();
-        writeln!(f, "{:<32} {:>6} {:>10}", "fault", "met", "no target")?;
-        for (gust, [met, missed]) in &self.met {
-            writeln!(f, "{:<32} {met:>6} {missed:>10}", gust.name())?;
-        }
-        writeln!(f, "{:<32} {all:>6}", "all")
+        self.tally.fmt(f)
     }
 }
