@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use jobs::journal::Line;
 use rig::process::send;
 use serde_json::{Value, json};
 
@@ -98,34 +97,4 @@ fn a_simulator_that_is_edited_under_a_run_is_not_mixed_with_the_old_one() {
     resumed.wait_for_episodes(done + 1);
     send(running.pid(), Signal::TERM);
     running.wait().stderr_has("to resume: ");
-}
-
-#[test]
-fn a_simulator_under_another_version_of_a_package_is_another_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = named("versioned", 4, with_simulator(folder.path(), 4));
-    let file = |name: &str| folder.path().join(name);
-    let text = std::fs::read_to_string(file("sim.py")).unwrap();
-    std::fs::write(file("sim.py"), format!("import rrun_toy_world\n{text}")).unwrap();
-    std::fs::write(file("rrun_toy_world.py"), "").unwrap();
-    let install = |version: &str| {
-        let metadata = file("rrun_toy_world-1.dist-info");
-        std::fs::create_dir_all(&metadata).unwrap();
-        let text = format!("Metadata-Version: 2.1\nName: rrun-toy-world\nVersion: {version}\n");
-        std::fs::write(metadata.join("METADATA"), text).unwrap();
-    };
-    install("1.0");
-    let eval = Eval::new(&[job]).words(&["--no-dataset"]).finished();
-    install("1.1");
-    eval.run()
-        .fails_with(1)
-        .stderr_has("versioned: env_versions.rrun_toy_world 1.0 → 1.1")
-        .stderr_has("choose another --output, or use --accept-changed-jobs: ");
-    let eval = eval.words(&["--accept-changed-jobs"]).finished();
-    let lines = eval.journal();
-    let versions = lines.iter().find_map(|line| match line {
-        Line::JobStart(start) => Some(start.settings["env_versions"]["rrun_toy_world"].clone()),
-        _ => None,
-    });
-    assert_eq!(versions, Some(json!("1.1")));
 }

@@ -53,27 +53,6 @@ fn episodes_of_a_simulator_that_dies_begin_again_and_end_as_undisturbed() {
 }
 
 #[test]
-fn a_simulator_that_always_dies_costs_its_episodes_and_no_more() {
-    let kwargs = json!({"fault": "raise", "at": 2});
-    let eval = Eval::new(&[toy(json!({"env_kwargs": kwargs, "num_envs": 1}))]).words(&[
-        "--env-restarts",
-        "1",
-        "--no-dataset",
-    ]);
-    eval.run()
-        .fails_with(1)
-        .stderr_has("raised ValueError: the gripper is not there");
-    let episodes = eval.episodes();
-    assert_eq!(episodes.len(), 12);
-    assert!(episodes.iter().all(|episode| {
-        episode
-            .error
-            .as_ref()
-            .is_some_and(|error| error.contains("gripper"))
-    }));
-}
-
-#[test]
 fn an_episode_goes_on_after_its_success_unless_the_job_ends_it_there() {
     let ends = |end_on_success: bool| {
         let args = json!({"env_kwargs": {"solved_at": 2}, "end_on_success": end_on_success, "num_envs": 2});

@@ -135,21 +135,6 @@ fn a_worker_that_dies_costs_the_episodes_of_its_call_which_run_again() {
 }
 
 #[test]
-fn a_worker_that_dies_again_and_again_ends_the_job() {
-    let mark = format!("rrun-policy-limit-{}", std::process::id());
-    let mut config = toy("Dying", json!({}));
-    config["max_restarts"] = json!(2);
-    config["env"] = json!({"RRUN_MARK": mark});
-    let eval = eval(config, 1, 1);
-    eval.run().fails_with(1).stderr_has(
-        "its worker failed 3 times (max_restarts is 2), at last: its worker was killed",
-    );
-    assert!(marked(&mark).is_empty());
-    let errors = eval.report().overall.errors;
-    assert_eq!(errors, 3, "each of them cost an episode");
-}
-
-#[test]
 fn an_exception_in_each_call_costs_each_episode_and_ends_a_job_that_counts_steps() {
     let eval = eval(toy("Refusing", json!({})), 2, 1);
     eval.run()

@@ -35,12 +35,6 @@ fn step() -> Eval {
         .fold(long(), |eval, (name, value)| eval.env(name, value))
 }
 
-fn begun(eval: &Eval) -> Running {
-    let running = eval.start();
-    until("the launcher has begun", || minds_sigterm(running.pid()));
-    running
-}
-
 /// Sends a signal and checks that the launch ends in order: with a report, by rank 0 or by the
 /// launcher, and with the command that resumes.
 #[track_caller]
@@ -68,17 +62,12 @@ fn a_step_that_is_told_to_stop_in_the_middle_leaves_a_report_and_how_to_resume()
 }
 
 #[test]
-fn a_step_that_is_told_to_stop_at_once_leaves_a_report_and_how_to_resume() {
-    let eval = step();
-    let running = begun(&eval);
-    ends_in_order(&eval, running, Signal::TERM, "TERM");
-}
-
-#[test]
-fn an_interrupt_at_once_ends_in_order_too() {
-    let eval = long();
-    let running = begun(&eval);
-    ends_in_order(&eval, running, Signal::INT, "INT");
+fn a_launch_that_is_told_to_stop_at_once_leaves_a_report_and_how_to_resume() {
+    for (eval, signal, name) in [(step(), Signal::TERM, "TERM"), (long(), Signal::INT, "INT")] {
+        let running = eval.start();
+        until("the launcher has begun", || minds_sigterm(running.pid()));
+        ends_in_order(&eval, running, signal, name);
+    }
 }
 
 #[test]
