@@ -1,4 +1,5 @@
-//! Tests of leases (`--assign dynamic`) of ranks that die and hang, and of another launcher's store.
+//! Tests of leases (`--assign dynamic`): of ranks that die and hang, and from the store of another
+//! launcher.
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! Tests of remote policies: real servers of each protocol in Python (`tests/fixtures/remote`), which
-//! misbehave on request, and our own. They compute a function that is also a TorchScript module.
+//! Tests of remote policies: real servers of each protocol in Python (`tests/fixtures/remote`),
+//! which misbehave on request, and our own. They compute a function that is also a TorchScript module.
 //! `runtime` tests what each protocol makes of wrong answers and of servers that are away.
 
 use std::collections::BTreeSet;
@@ -118,11 +118,15 @@ impl Server {
         let own = match policy {
             OPENPI => json!({
                 "openpi_embodiment_adapter": "custom", "target_image_size": [24, 24],
-                "observation_mapping": {"observation/image": "top", "observation/state": "position"},
+                "observation_mapping": {
+                    "observation/image": "top", "observation/state": "position",
+                },
                 "action_chunk_length": 3,
             }),
             XPOLICYLAB => json!({
-                "observation_mapping": {"vision/cam_head": "top", "state/arm_joint_state": "position"},
+                "observation_mapping": {
+                    "vision/cam_head": "top", "state/arm_joint_state": "position",
+                },
                 "action_chunk_length": 3,
             }),
             // Its server keeps the rest of a chunk.
@@ -222,8 +226,8 @@ fn a_server_of_gr00t_in_either_dialect_gets_rows_together_and_the_steps_that_it_
     same_as_local(&legacy, dotted, json!({}));
 }
 
-/// The certificates are in `tests/fixtures/tls`, and their key is beside them, because they are only
-/// for tests.
+/// The certificates are in `tests/fixtures/tls`, and their key is beside them, because they are
+/// only for tests.
 fn over_tls(certificate: &str) -> (Value, Value) {
     let file = |name: &str| rig::fixture("tls").canonicalize().unwrap().join(name);
     let server = json!({"tls": [file(certificate), file("key.pem")], "token": "s3cret"});

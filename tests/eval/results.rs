@@ -16,7 +16,10 @@ fn in_epochs() -> Value {
     epochs.as_object_mut().unwrap().remove("num_episodes");
     let args = epochs["arena_env_args"].as_object_mut().unwrap();
     args.remove("num_envs");
-    let length = json!({"total_num_envs": 12, "auto_reset": true, "max_steps_per_rollout_epoch": 60, "rollout_epoch": 2});
+    let length = json!({
+        "total_num_envs": 12, "auto_reset": true,
+        "max_steps_per_rollout_epoch": 60, "rollout_epoch": 2,
+    });
     merged(epochs, length)
 }
 
