@@ -104,7 +104,7 @@ def rust_parts() -> list[Part]:
     outside = [Part(name, ("tests", "outside"), name, needs_programs=True,
                     holds="waits" if name in WAITING else "")
                for name in modules("outside")]
-    return [*units, *outside, Part("hostile", ("tests", "hostile")),
+    return [*units, *outside, Part("hostile", ("runtime", "hostile")),
             Part("torch", ("runtime", "torch"), needs_programs=True)]
 
 
