@@ -91,5 +91,26 @@ fn beside(name: &str) -> String {
         "there is no {}: run `cargo build --release`",
         path.display()
     );
+    if let Some(newer) = newer_source(&path) {
+        panic!(
+            "{newer} is newer than {}: run `cargo build --release`",
+            path.display()
+        );
+    }
     path.into_os_string().into_string().unwrap()
+}
+
+/// Returns a source file that was changed after a program was built from it: testing this program
+/// would test what is no more.
+fn newer_source(program: &Path) -> Option<String> {
+    let time = |path: &Path| path.metadata().and_then(|it| it.modified()).ok();
+    let built = time(program)?;
+    // Written by cargo: the program, a colon, and all its sources.
+    let sources = std::fs::read_to_string(program.with_extension("d")).ok()?;
+    let changed = |source: &&str| time(Path::new(source)).is_some_and(|time| time > built);
+    sources
+        .split_whitespace()
+        .skip(1)
+        .find(changed)
+        .map(str::to_owned)
 }

@@ -4,7 +4,7 @@
 //!     return;
 //! }
 //! ```
-//! `RRUN_ALL=1` makes what is missing a failure, on machines that must have it.
+//! `RRUN_ALL=1` makes it a failure if something is missing that `./setup.sh test` installs.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,9 +21,9 @@ nodes=$(sinfo -h -N -o %N -t idle,mixed | sort -u | wc -l)
 /// Something that a test needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// The rights to mount file systems.
+    /// The rights to mount file systems; `RRUN_ALL` does not ask for them.
     Root,
-    /// Network, host-name, PID and mount namespaces.
+    /// Network, host-name, PID and mount namespaces; `RRUN_ALL` does not ask for them.
     Netns,
     /// PyTorch in the checkout's `.venv`.
     Torch,
@@ -41,7 +41,7 @@ pub enum Need {
 ///
 /// # Panics
 ///
-/// If it is missing and `RRUN_ALL` is set.
+/// If `RRUN_ALL` is set and it is missing although `./setup.sh test` installs it.
 #[track_caller]
 #[must_use]
 pub fn need(what: Need) -> bool {
@@ -53,8 +53,8 @@ pub fn need(what: Need) -> bool {
     };
     let Some(reason) = lack else { return true };
     match what {
-        Need::Slurm | Need::Card => eprintln!("skipped, {what:?} is missing: {reason}"),
-        _ => lacks(&format!("{what:?}"), reason),
+        Need::Torch | Need::Python(_) | Need::Egl => lacks(&format!("{what:?}"), reason),
+        _ => eprintln!("skipped, {what:?} is missing: {reason}"),
     }
     false
 }
