@@ -185,7 +185,7 @@ impl SmallDisk {
         mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]);
         let (code, text) = told(mount.arg(dir.path()));
         if code != Some(0) {
-            rig::need::lacks("the right to mount a small disk", text);
+            eprintln!("skipped, the right to mount a small disk is missing: {text}");
             return None;
         }
         Some(Self { dir })

@@ -1,7 +1,7 @@
 """Compares the manifests of deploy/k8s with the published schemas, offline: those of Kubernetes come with the package
 `kubernetes-validate`, those of JobSet with `kubeflow-trainer-api`.
 
-What the manifests mean to rrun is tested by `tests/launch/kubernetes.rs`, which needs no Python.
+What the manifests mean to rrun is tested by `tests/nodes/manifests.rs`, which needs no Python.
 """
 
 import copy
