@@ -66,7 +66,8 @@ fn usable(index: usize) -> Card {
 /// Returns the checkout: `RRUN_ROOT`, or the one in which this program was built.
 pub fn root() -> PathBuf {
     let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    env::var_os("RRUN_ROOT").map_or_else(built, PathBuf::from)
+    let root = env::var_os("RRUN_ROOT").map_or_else(built, PathBuf::from);
+    std::path::absolute(root).unwrap()
 }
 
 /// Returns the checkpoint of the demo: a GR00T model of 3.5 million parameters.

@@ -85,7 +85,7 @@ fn beside(name: &str) -> String {
         own.ancestors().nth(2).unwrap().to_owned()
     };
     let folder = std::env::var_os("RRUN_BIN").map_or_else(built, PathBuf::from);
-    let path = folder.join(name);
+    let path = std::path::absolute(folder.join(name)).unwrap();
     assert!(
         path.exists(),
         "there is no {}: run `cargo build --release`",
