@@ -200,11 +200,11 @@ impl Eval {
 
     /// Returns the PID of the last start of a rank.
     pub fn pid_of(&self, rank: usize) -> Option<i32> {
-        let starts = self.journal().into_iter().filter_map(|line| match line {
+        let mut starts = self.journal().into_iter().filter_map(|line| match line {
             Line::Rank(start) if start.rank == rank => i32::try_from(start.pid).ok(),
             _ => None,
         });
-        starts.last()
+        starts.next_back()
     }
 
     /// Returns the number of finished episodes in all journals.

@@ -42,8 +42,11 @@ pub fn check(file: &str) {
     });
 }
 
+/// Writes a run folder.
+type Write = fn(&Path);
+
 /// What a script may name, and how it is made in the folder of the script.
-const RUNS: [(&str, fn(&Path)); 26] = [
+const RUNS: [(&str, Write); 26] = [
     ("whole", |dir| {
         whole(dir, "whole").whole();
     }),

@@ -7,7 +7,7 @@ use super::*;
 use jobs::journal::{Journal, RankGpu};
 use jobs::layout::RunFolder;
 
-use super::lines::{began, ended};
+use crate::tests::lines::{began, ended};
 
 mod lives;
 mod nearly;
