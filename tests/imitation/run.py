@@ -20,6 +20,8 @@ import report
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.append(str(ROOT / "benches"))
+import programs
 
 # Modules that are about several ranks.
 CARDS = {"gather": 4, "nccl": 4}
@@ -34,13 +36,7 @@ LIMIT_S = 180
 
 def test_program() -> pathlib.Path:
     """The test program `torch` that cargo has built, or builds now."""
-    words = ["cargo", "test", "--release", "--locked", "--workspace", "--test", "torch", "--no-run",
-             "--message-format=json-render-diagnostics"]
-    out = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    messages = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    found = [message["executable"] for message in messages
-             if message.get("executable") and message["target"]["name"] == "torch"]
-    return pathlib.Path(found[-1])
+    return programs.build("test", "--test", "torch", "--no-run")["torch"]
 
 
 def modules(program: pathlib.Path) -> list[str]:
