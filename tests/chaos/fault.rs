@@ -10,7 +10,9 @@ use rig::process::alive;
 use rig::wait::{now, pause};
 
 use crate::eval::command::{Eval, Running};
-use crate::eval::given::{SmallDisk, marked};
+use rig::disk::SmallDisk;
+
+use crate::eval::given::marked;
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

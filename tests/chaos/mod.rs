@@ -22,7 +22,7 @@ use fault::{Fault, Target};
 use scenario::Scenario;
 use tally::Tally;
 
-use crate::eval::given::SmallDisk;
+use rig::disk::SmallDisk;
 
 /// Maximum number of launches until a run is complete.
 const LAUNCHES: usize = 8;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::chaos::fault::Fault;
 use crate::eval::command::{Eval, job};
-use crate::eval::given::{self, SmallDisk, named, root};
+use crate::eval::given::{self, named, root};
+use rig::disk::SmallDisk;
 
 /// Number of launches with faults; later ones are undisturbed.
 const DISTURBED: usize = 2;

@@ -71,7 +71,7 @@ fn job(args: Value, url: &str, more: Value) -> Value {
 
 /// Returns a job in the corridor, whose door the planner has to find in pictures.
 fn corridor(url: &str, more: Value) -> Value {
-    let file = rig::fixture("envs/corridor.py").canonicalize().unwrap();
+    let file = rig::fixture("envs/corridor.py");
     let args = json!({
         "environment": format!("{}:Corridor", file.display()), "python": python(),
         "num_envs": 2, "max_episode_steps": 30,
@@ -163,7 +163,7 @@ fn a_planner_solves_a_task_by_skills_and_plans_again_after_a_failure() {
 /// The server has a self-signed certificate for 127.0.0.1.
 #[test]
 fn discrete_actions_are_planned_from_pictures_for_several_environments_at_once_over_https() {
-    let tls = rig::fixture("tls").canonicalize().unwrap();
+    let tls = rig::fixture("tls");
     let key = "sk-unmistakable";
     let folder = tls.display().to_string();
     let server = ChatServer::start(&["--together", "2", "--key", key, "--tls", &folder]);

@@ -8,8 +8,9 @@ use rig::process::{alive, send};
 use serde_json::{Value, json};
 
 use crate::eval::command::{Eval, Signal, job, until};
-use crate::eval::given::{Gate, SmallDisk, named, printed, toy};
+use crate::eval::given::{Gate, named, printed, toy};
 use crate::eval::results::{recorded, replay};
+use rig::disk::SmallDisk;
 
 /// How many episodes of [`stopping`] are finished for certain while the gate is closed.
 const FREE: usize = 12;

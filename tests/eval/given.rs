@@ -1,5 +1,5 @@
 //! What evaluations of these tests are given: simulators and policies of `tests/fixtures`, a gate
-//! in front of an episode, a small disk; and what is looked at from outside.
+//! in front of an episode; and what is looked at from outside.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,7 @@ use tempfile::TempDir;
 
 use crate::eval::command::until;
 
-/// Returns the path of the checkout.
-pub fn root() -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.join("..").canonicalize().unwrap()
-}
+pub use rig::root;
 
 /// Returns the Python of the checkout's venv, which `setup.sh test` has installed.
 pub fn python() -> PathBuf {
@@ -34,7 +30,7 @@ pub fn toy(args: Value) -> Value {
 
 /// Returns a job with another simulator of that file.
 pub fn toy_of(class: &str, args: Value) -> Value {
-    let file = rig::fixture("envs/toy.py").canonicalize().unwrap();
+    let file = rig::fixture("envs/toy.py");
     let own = json!({
         "environment": format!("{}:{class}", file.display()), "python": python(),
         "max_episode_steps": 50, "num_envs": 4,
@@ -169,36 +165,4 @@ pub fn marked(mark: &str) -> Vec<i32> {
 pub fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-r").args([from, to]).status();
     assert!(copied.unwrap().success());
-}
-
-/// A small file system of its own, which is unmounted on drop.
-pub struct SmallDisk {
-    dir: TempDir,
-}
-
-impl SmallDisk {
-    /// Mounts one of this size; `None`, with a message, for somebody who is not root.
-    pub fn mount(size: &str) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let options = format!("size={size}");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]);
-        let (code, text) = told(mount.arg(dir.path()));
-        if code != Some(0) {
-            eprintln!("skipped, the right to mount a small disk is missing: {text}");
-            return None;
-        }
-        Some(Self { dir })
-    }
-
-    pub fn path(&self) -> &Path {
-        self.dir.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // If the mount stays busy, the folder below it is kept.
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-    }
 }

@@ -1,7 +1,7 @@
 //! Selects the GPU for a test.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use c10d::cuda::{self, Cuda};
 use tch::Device;
@@ -65,8 +65,7 @@ fn usable(index: usize) -> Card {
 
 /// Returns the checkout: `RRUN_ROOT`, or the one in which this program was built.
 pub fn root() -> PathBuf {
-    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let root = env::var_os("RRUN_ROOT").map_or_else(built, PathBuf::from);
+    let root = env::var_os("RRUN_ROOT").map_or_else(rig::root, PathBuf::from);
     std::path::absolute(root).unwrap()
 }
 

@@ -100,8 +100,8 @@ impl Cluster {
         self.nodes.len() - 1
     }
 
-    /// Returns the next node of an elastic launch, with its rendezvous at 127.0.0.1. `words` are the
-    /// number of nodes and further options, of which the last of a name counts.
+    /// Returns the next node of an elastic launch, with its rendezvous at 127.0.0.1. `words` are
+    /// the number of nodes and further options, of which the last of a name counts.
     pub fn elastic_node(&self, words: &str) -> Given {
         let endpoint = format!("127.0.0.1:{}", self.port);
         self.given()
@@ -115,8 +115,8 @@ impl Cluster {
         self.start(self.elastic_node(words).sh(script))
     }
 
-    /// Returns the next node of a static launch, whose store is that of node 0 at 127.0.0.2. `words`
-    /// are the number of nodes and further options.
+    /// Returns the next node of a static launch, whose store is that of node 0 at 127.0.0.2.
+    /// `words` are the number of nodes and further options.
     pub fn fixed_node(&self, rank: usize, words: &str) -> Given {
         self.given()
             .words(["--node-rank", &rank.to_string()])

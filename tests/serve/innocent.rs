@@ -1,6 +1,6 @@
-//! One well-behaved client beside many hostile ones gets the right answers, each hostile one gets its
-//! error or loses its connection, and the server's memory comes back. For its latencies there is
-//! `benches/serve.py`.
+//! One well-behaved client beside many hostile ones gets the right answers, each hostile one gets
+//! its error or loses its connection, and the server's memory comes back. For its latencies there
+//! is `benches/serve.py`.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,8 +17,8 @@ use crate::serve::client::{Client, SMALL, error, hello, numbers, rows_of, seeded
 use crate::serve::server::Server;
 
 const TOKEN: &str = "s3cret";
-/// Pause between two attempts of one peer, so that the server is tried and not how fast this process
-/// fills a socket.
+/// Pause between two attempts of one peer, so that the server is tried and not how fast this
+/// process fills a socket.
 const PACE: Duration = Duration::from_millis(100);
 /// Requests of the client that behaves.
 const REQUESTS: usize = 500;

@@ -121,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the jobs in the order in which they are taken: `1*9:ab` are two of client 1 that cost
-    /// 9 each, `-2` takes two, and `!1` is the end of client 1.
+    /// Returns the jobs in the order in which they are taken: `1*9:ab` are two of client 1 that
+    /// cost 9 each, `-2` takes two, and `!1` is the end of client 1.
     fn order(given: &str) -> String {
         let mut queue = FairQueue::default();
         let mut taken = String::new();

@@ -8,18 +8,20 @@
 //! running.signal(Signal::TERM);
 //! running.wait().fails_with(1).stderr_has("shutting down workers (SIGTERM)");
 //! ```
-//! * [`run`]: [`Given`](run::Given) → [`Running`](run::Running) → [`Ended`](run::Ended), each with a
-//!   folder of its own. All checks print stdout and stderr when they fail.
+//! * [`run`]: [`Given`](run::Given) → [`Running`](run::Running) → [`Ended`](run::Ended), each with
+//!   a folder of its own. All checks print stdout and stderr when they fail.
 //! * [`wait`]: the only deadline and the only poll.
 //! * [`net`]: ports that nobody takes.
 //! * [`need`]: what a machine may lack. A test begins with `if !need(Need::Torch) { return; }`.
 //! * [`process`]: signals to processes that are known by their PID, and whether they live.
+//! * [`disk`]: small file systems.
 //! * [`threads`]: which threads of a launcher a signal would end.
 //! * [`cases`]: cases in text files. [`hostile`]: mutated inputs for parsers.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 pub mod cases;
+pub mod disk;
 pub mod hostile;
 pub mod need;
 pub mod net;
@@ -70,7 +72,8 @@ pub fn rrun_rank() -> &'static str {
 
 /// Returns the path of the checkout.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    folder.canonicalize().unwrap()
 }
 
 /// Returns the path of a file in `tests/fixtures`.

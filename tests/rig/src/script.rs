@@ -2,34 +2,29 @@
 
 use std::path::Path;
 
-use tempfile::TempDir;
-
-use crate::run::Given;
+use crate::run::{Folder, Given};
 
 /// The folder in which scripts run: it is their home, and programs in its `bin` go before others.
-pub struct Scene(TempDir);
+#[derive(Default)]
+pub struct Scene(Folder);
 
 impl Scene {
     /// Creates a folder that is empty but for `tmp`.
-    #[expect(clippy::new_without_default, reason = "a folder is made")]
     pub fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("tmp")).unwrap();
-        Self(dir)
+        Self::default()
     }
 
     /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.0.root()
     }
 
     /// Runs a script line by line, without GPUs. Returns what is printed and said, and exit codes
     /// other than 0, with `DIR` and `ROOT` in the place of the folder and of the checkout.
     pub fn said(&self, script: &str) -> String {
         let said: String = script.lines().map(|line| self.said_of(line)).collect();
-        let root = crate::root().canonicalize().unwrap();
         said.replace(self.path().to_str().unwrap(), "DIR")
-            .replace(root.to_str().unwrap(), "ROOT")
+            .replace(crate::root().to_str().unwrap(), "ROOT")
     }
 
     fn said_of(&self, line: &str) -> String {

@@ -3,17 +3,13 @@
 
 use std::path::Path;
 
+use rig::root;
 use tch::Device;
 
 use super::*;
 use crate::env::{EnvIndex, Observation};
 use crate::policy::tests::{env_spec, env_with, frame, row};
 use crate::policy::{EpisodeReset, Lifeline, PolicyRow, RowAnswer, RowNoise};
-
-fn root() -> PathBuf {
-    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    crate_folder.parent().unwrap().to_owned()
-}
 
 /// Returns an environment with two cameras of 4 × 6 pixels.
 fn env() -> EnvSpec {

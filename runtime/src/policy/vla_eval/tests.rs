@@ -114,8 +114,8 @@ fn actions(shape: &[usize]) -> Value {
     Value::map([("actions", Array::of_f32(shape, &numbers).into())])
 }
 
-/// Returns the chunk that is taken of an answer with numbers from 0 on, whose shape is given, and of
-/// which as many actions of two numbers are wanted as is given, if it is.
+/// Returns the chunk that is taken of an answer with numbers from 0 on, whose shape is given, and
+/// of which as many actions of two numbers are wanted as is given, if it is.
 fn taken(given: &str) -> String {
     let (shape, wanted) = given.split_once(": ").unwrap_or((given, ""));
     let shape: Vec<usize> = serde_json::from_str(shape).unwrap();

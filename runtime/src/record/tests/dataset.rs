@@ -248,40 +248,15 @@ fn misuse_is_refused_by_name() {
     assert_eq!(recorder.step(env, &[0.0], None, &step), Err(short));
 }
 
-/// A file system of 2 MiB, which is unmounted on drop.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Self {
-        let disk = Self(tempfile::tempdir().unwrap());
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m", "none"])
-            .arg(disk.0.path())
-            .status();
-        assert!(mounted.unwrap().success());
-        disk
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        Command::new("umount")
-            .arg("-l")
-            .arg(self.0.path())
-            .status()
-            .unwrap();
-    }
-}
-
 #[test]
 fn a_full_disk_costs_the_episode_and_nothing_before_it() {
     if !need(Need::Root) {
         return;
     }
-    let disk = SmallDisk::mount();
-    let mut recorder = Recorder::start(plan(disk.0.path(), true, false)).unwrap();
+    let disk = rig::disk::SmallDisk::mount("2m").expect("root may mount it");
+    let mut recorder = Recorder::start(plan(disk.path(), true, false)).unwrap();
     episode(&mut recorder, 0, 0, 2);
-    let ballast = disk.0.path().join("ballast");
+    let ballast = disk.path().join("ballast");
     wait_for(&mut recorder, 1);
     fs::write(&ballast, vec![1; 1 << 21]).unwrap_err();
     episode(&mut recorder, 0, 1, 2);
@@ -293,7 +268,7 @@ fn a_full_disk_costs_the_episode_and_nothing_before_it() {
     fs::remove_file(&ballast).unwrap();
     episode(&mut recorder, 0, 2, 2);
     assert_eq!(demos(&recorder.finish().unwrap()), ["demo_1"]);
-    check_with_h5py(&disk.0.path().join("dataset.hdf5"), 2);
+    check_with_h5py(&disk.path().join("dataset.hdf5"), 2);
 }
 
 fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorded> {

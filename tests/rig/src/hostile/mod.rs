@@ -4,11 +4,11 @@
 //! let target = rig::hostile::Target::new("hostlist");
 //! target.run(|input| input.len() % 7);
 //! ```
-//! Inputs are the files of `tests/hostile/corpus/<name>/`, unchanged and mutated, with the tokens of
-//! `tests/hostile/dictionary/<name>`, a file as AFL and libFuzzer read them. The return value of the
-//! function describes the parser's result for an input (the kind of error, the number of items). An
-//! input with a new result joins those that are mutated. That takes the place of a fuzzer's
-//! coverage.
+//! Inputs are the files of `tests/hostile/corpus/<name>/`, unchanged and mutated, with the tokens
+//! of `tests/hostile/dictionary/<name>`, a file as AFL and libFuzzer read them. The return value of
+//! the function describes the parser's result for an input (the kind of error, the number of
+//! items). An input with a new result joins those that are mutated. That takes the place of a
+//! fuzzer's coverage.
 //!
 //! The same build tries the same inputs in the same order. A panic, or an input that takes longer
 //! than [`DEADLINE`], fails the test and leaves the input in `target/hostile/`; add it to

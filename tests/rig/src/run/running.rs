@@ -99,12 +99,6 @@ impl Running {
         self.until(text, || self.stderr().matches(text).count() >= count);
     }
 
-    /// Waits until its stdout contains `text`.
-    #[track_caller]
-    pub fn wait_for_stdout(&self, text: &str) {
-        self.until(text, || self.stdout().contains(text));
-    }
-
     /// Waits until a look finds something.
     ///
     /// # Panics

@@ -12,8 +12,8 @@ fn header() -> Value {
     })
 }
 
-/// Creates a directory of lines: the name of a file, and its text; for a safetensors file the number
-/// of its bytes of data, and its header.
+/// Creates a directory of lines: the name of a file, and its text; for a safetensors file the
+/// number of its bytes of data, and its header.
 fn described(lines: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for line in lines.lines() {

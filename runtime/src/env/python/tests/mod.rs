@@ -1,10 +1,11 @@
 //! Tests of the bridge with real Python processes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use jobs::journal::Blame;
+use rig::root;
 use serde_json::{Value, json};
 
 use super::*;
@@ -21,13 +22,6 @@ mod seen;
 mod starts;
 mod together;
 mod values;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_owned()
-}
 
 /// Returns the project's interpreter, which has gymnasium.
 fn python() -> String {

@@ -1,7 +1,8 @@
 //! Tests of the policy with real Python processes: `tests/fixtures/policies/toy.py`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use rig::root;
 use serde_json::{Map, Value, json};
 
 use super::*;
@@ -15,13 +16,6 @@ mod start;
 
 /// The seed of the episodes in which the toy misbehaves.
 const FAULT_SEED: u64 = 13;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_owned()
-}
 
 /// Returns an environment with a camera of 4 × 6 pixels.
 fn env() -> EnvSpec {
