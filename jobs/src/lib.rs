@@ -51,6 +51,7 @@ pub mod ranges;
 pub mod rank_env;
 pub mod rank_probe;
 pub mod record_format;
+pub mod refusal;
 #[doc(hidden)]
 pub mod samples;
 pub mod say;

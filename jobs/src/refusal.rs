@@ -1,0 +1,109 @@
+//! Input that is refused: one type, since everybody prints it and nobody decides by it.
+
+use std::fmt::Display;
+
+use serde_json::Value;
+
+use crate::similar::{self, most_similar};
+
+/// Input that is refused: where it stands, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{reason}", before(place))]
+pub struct Refusal {
+    /// File, job, field or option, for example `job 3 (push) field num_envs`; empty if the reason
+    /// says it.
+    place: String,
+    reason: String,
+}
+
+fn before(place: &str) -> String {
+    if place.is_empty() {
+        return String::new();
+    }
+    format!("{place}: ")
+}
+
+impl Refusal {
+    /// Refuses what stands at a place.
+    pub fn at(place: impl Display, reason: impl Display) -> Self {
+        Self {
+            place: place.to_string(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Refuses with a sentence that says the place itself.
+    pub fn new(reason: impl Display) -> Self {
+        Self::at("", reason)
+    }
+
+    /// Refuses a value: `found 0, expected a whole number above 0`.
+    pub fn found(place: impl Display, found: &Value, wanted: impl Display) -> Self {
+        Self::at(place, format_args!("found {}, {wanted}", show(found)))
+    }
+
+    /// Refuses an unknown name with the nearest known one, or with all of them. `noun` is what the
+    /// name is of: `field`, `job`.
+    pub fn unknown(place: impl Display, noun: &str, name: &str, known: &[&str]) -> Self {
+        let hint = match most_similar(name, known.iter().copied(), similar::FIELD) {
+            Some(meant) => format!("; did you mean `{meant}`?"),
+            None if known.is_empty() => String::new(),
+            None => format!("; expected one of {}", known.join(", ")),
+        };
+        Self::at(place, format_args!("unknown {noun} `{name}`{hint}"))
+    }
+
+    /// Says what the place is inside of: a file, a job.
+    #[must_use]
+    pub fn inside(self, outer: impl Display) -> Self {
+        Self::at(outer, self)
+    }
+}
+
+/// Formats a value for an error message: short and on one line.
+pub fn show(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("a list of {}", items.len()),
+        Value::Object(_) => "an object".to_owned(),
+        other => other.to_string().chars().take(80).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_refusal_says_place_and_reason_once_each() {
+        let refusal = Refusal::at("field num_envs", "it is missing");
+        let inside = refusal.inside("job 3 (push)").inside("`jobs.json`");
+        assert_eq!(
+            inside.to_string(),
+            "`jobs.json`: job 3 (push): field num_envs: it is missing"
+        );
+        assert_eq!(Refusal::new("no jobs").to_string(), "no jobs");
+    }
+
+    #[test]
+    fn a_value_is_shown_short_and_on_one_line() {
+        let shown = |value| Refusal::found("field a", &value, "expected a flag").to_string();
+        let told = "field a: found a list of 2, expected a flag";
+        assert_eq!(shown(json!(["x\ny", 1])), told);
+        assert!(shown(json!("x\n".repeat(1000))).len() < 120);
+    }
+
+    #[test]
+    fn an_unknown_name_gets_the_nearest_or_all() {
+        let told = |name, known: &[&str]| Refusal::unknown("job 1", "field", name, known);
+        assert_eq!(
+            told("num_env", &["num_envs", "seed"]).to_string(),
+            "job 1: unknown field `num_env`; did you mean `num_envs`?"
+        );
+        assert_eq!(
+            told("zzz", &["num_envs", "seed"]).to_string(),
+            "job 1: unknown field `zzz`; expected one of num_envs, seed"
+        );
+        assert_eq!(told("zzz", &[]).to_string(), "job 1: unknown field `zzz`");
+    }
+}
