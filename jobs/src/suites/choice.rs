@@ -1,105 +1,60 @@
 //! `--tasks 0-4,reach-v3`: some tasks of a suite.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
+use crate::refusal::Refusal;
 use crate::similar::{NAME, most_similar};
 use crate::suites::SuiteRow;
 
-/// Tasks of a suite by their numbers, ascending; at least one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskChoice(Vec<usize>);
-
-/// Why a text chooses no tasks of a suite.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TaskChoiceError {
-    /// A number or range leads past the last task.
-    #[error("`{suite}` has no task {found}: expected 0 to {last}")]
-    NoNumber {
-        /// Name of the suite.
-        suite: &'static str,
-        /// The number or range as given.
-        found: String,
-        /// Number of the last task.
-        last: usize,
-    },
-    /// A range ends before it begins.
-    #[error("`{found}` is not a range of tasks: it ends before it begins")]
-    Backwards {
-        /// The range as given.
-        found: String,
-    },
-    /// There is no task of that name.
-    #[error(
-        "`{suite}` has no task `{found}`{hint}; `rrun suite {suite}` lists them, and numbers and \
-         ranges such as 0-4 are also accepted"
-    )]
-    NoName {
-        /// Name of the suite.
-        suite: &'static str,
-        /// The name as given.
-        found: String,
-        /// The nearest name, as a clause.
-        hint: String,
-    },
-}
-
-impl TaskChoice {
-    /// Returns all tasks of a suite.
-    pub fn all(suite: &SuiteRow) -> Self {
-        Self((0..suite.tasks.len()).collect())
+impl SuiteRow {
+    /// Returns the numbers of all tasks.
+    pub fn all_tasks(&self) -> Vec<usize> {
+        (0..self.tasks.len()).collect()
     }
 
-    /// Reads numbers, ranges and names, separated by commas.
+    /// Returns the numbers of some tasks, ascending, given as numbers, ranges and names that are
+    /// separated by commas.
     ///
     /// # Errors
-    /// Returns [`TaskChoiceError`] for the first one that the suite does not have.
-    pub fn parse(suite: &'static SuiteRow, text: &str) -> Result<Self, TaskChoiceError> {
+    /// Refuses the first one that the suite does not have.
+    pub fn some_tasks(&self, text: &str) -> Result<Vec<usize>, Refusal> {
         let mut chosen = BTreeSet::new();
         for word in text.split(',').map(str::trim) {
-            match suite.tasks.iter().position(|name| *name == word) {
+            match self.tasks.iter().position(|name| name == word) {
                 Some(task) => {
                     chosen.insert(task);
                 }
-                None => chosen.extend(range(suite, word)?),
+                None => chosen.extend(range(self, word)?),
             }
         }
-        Ok(Self(chosen.into_iter().collect()))
-    }
-
-    /// Returns the numbers of the tasks, ascending.
-    pub fn numbers(&self) -> &[usize] {
-        &self.0
+        Ok(chosen.into_iter().collect())
     }
 }
 
 /// Reads a number or a range of numbers.
-fn range(
-    suite: &'static SuiteRow,
-    word: &str,
-) -> Result<std::ops::RangeInclusive<usize>, TaskChoiceError> {
+fn range(suite: &SuiteRow, word: &str) -> Result<RangeInclusive<usize>, Refusal> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let name = &suite.name;
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     if !is_digits(first) || !is_digits(last) {
-        let hint = most_similar(word, suite.tasks.iter().copied(), NAME);
-        return Err(TaskChoiceError::NoName {
-            suite: suite.name,
-            found: word.to_owned(),
-            hint: hint
-                .map(|name| format!(" (did you mean `{name}`?)"))
-                .unwrap_or_default(),
-        });
+        let hint = most_similar(word, suite.tasks.iter().map(String::as_str), NAME);
+        let hint = hint.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+        return Err(Refusal::new(format_args!(
+            "`{name}` has no task `{word}`{hint}; `rrun suite {name}` lists them, and numbers and \
+             ranges such as 0-4 are also accepted"
+        )));
     }
     let number = |part: &str| part.parse().ok().filter(|task| *task < suite.tasks.len());
     match (number(first), number(last)) {
-        (Some(first), Some(last)) if first > last => Err(TaskChoiceError::Backwards {
-            found: word.to_owned(),
-        }),
+        (Some(first), Some(last)) if first > last => Err(Refusal::new(format_args!(
+            "`{word}` is not a range of tasks: it ends before it begins"
+        ))),
         (Some(first), Some(last)) => Ok(first..=last),
-        _ => Err(TaskChoiceError::NoNumber {
-            suite: suite.name,
-            found: word.to_owned(),
-            last: suite.tasks.len() - 1,
-        }),
+        _ => Err(Refusal::new(format_args!(
+            "`{name}` has no task {word}: expected 0 to {}",
+            suite.tasks.len() - 1
+        ))),
     }
 }
 
@@ -109,9 +64,7 @@ mod tests {
 
     fn chosen(text: &str) -> Result<Vec<usize>, String> {
         let suite = SuiteRow::of("metaworld_mt10").unwrap();
-        TaskChoice::parse(suite, text)
-            .map(|choice| choice.numbers().to_vec())
-            .map_err(|err| err.to_string())
+        suite.some_tasks(text).map_err(|err| err.to_string())
     }
 
     #[test]

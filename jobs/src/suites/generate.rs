@@ -3,13 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::job::Suite;
-use crate::suites::{Numbers, SuiteRow, TaskChoice};
+use crate::suites::SuiteRow;
 
 /// What to evaluate on a suite, and what replaces its protocol.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The tasks.
-    pub tasks: TaskChoice,
+    /// Numbers of the tasks, ascending; at least one.
+    pub tasks: Vec<usize>,
     /// The `policy_type` of all jobs.
     pub policy_type: String,
     /// The `policy_config_dict` of all jobs.
@@ -32,23 +32,32 @@ impl SuiteRow {
     /// Returns the jobs file that evaluates a policy on this suite.
     pub fn jobs_file(&self, request: &Request) -> Value {
         let label = Suite {
-            name: self.name.to_owned(),
-            protocol: self.protocol.version.to_owned(),
+            name: self.name.clone(),
+            protocol: self.protocol.clone(),
             overrides: self.overrides(request),
         };
-        let tasks = request.tasks.numbers().iter();
+        let tasks = request.tasks.iter();
         let jobs: Vec<Value> = tasks.map(|task| self.job(*task, request, &label)).collect();
         json!({"jobs": jobs})
     }
 
     fn job(&self, task: usize, request: &Request, label: &Suite) -> Value {
-        let numbers = self.numbers(request);
-        let mut environment = (self.environment)(self, task, &numbers);
+        let [episodes, steps, seed] = self.numbers(request).map(|number| number.given);
+        let mut values = self.values.clone();
+        values.extend([
+            ("{suite}".to_owned(), self.name.clone().into()),
+            ("{task}".to_owned(), self.tasks[task].clone().into()),
+            ("{number}".to_owned(), task.into()),
+            ("{seed}".to_owned(), seed.into()),
+            ("{steps}".to_owned(), steps.into()),
+        ]);
+        let mut environment = self.environment.clone();
+        fill(&mut environment, &values);
         environment["python"] = request.python.clone().into();
         if let Some(mapping) = &request.mapping {
             environment["mapping"] = mapping.clone().into();
         }
-        environment["max_episode_steps"] = numbers.max_episode_steps.into();
+        environment["max_episode_steps"] = steps.into();
         environment["pass_episode"] = true.into();
         environment["num_envs"] = request.num_envs.into();
         json!({
@@ -57,36 +66,64 @@ impl SuiteRow {
             "arena_env_args": environment,
             "policy_type": request.policy_type,
             "policy_config_dict": request.policy_config,
-            "num_episodes": numbers.episodes,
-            "seed": numbers.seed,
+            "num_episodes": episodes,
+            "seed": seed,
         })
     }
 
-    /// Returns the numbers of the protocol, with those of the request in their place.
-    fn numbers(&self, request: &Request) -> Numbers {
-        let numbers = self.protocol.numbers;
-        Numbers {
-            episodes: request.episodes.unwrap_or(numbers.episodes),
-            max_episode_steps: request
-                .max_episode_steps
-                .unwrap_or(numbers.max_episode_steps),
-            seed: request.seed.unwrap_or(numbers.seed),
-        }
+    /// Returns the numbers of the protocol, each with the one of the request or itself.
+    fn numbers(&self, request: &Request) -> [Number; 3] {
+        let number = |name, own, given: Option<u64>| Number {
+            name,
+            own,
+            given: given.unwrap_or(own),
+        };
+        [
+            number("num_episodes", self.num_episodes, request.episodes),
+            number(
+                "max_episode_steps",
+                self.max_episode_steps,
+                request.max_episode_steps,
+            ),
+            number("seed", self.seed, request.seed),
+        ]
     }
 
     /// Returns the names of what differs from the protocol.
     fn overrides(&self, request: &Request) -> Vec<String> {
-        let (numbers, asked) = (self.protocol.numbers, self.numbers(request));
-        let differs = [
-            ("tasks", request.tasks != TaskChoice::all(self)),
-            ("num_episodes", asked.episodes != numbers.episodes),
-            (
-                "max_episode_steps",
-                asked.max_episode_steps != numbers.max_episode_steps,
-            ),
-            ("seed", asked.seed != numbers.seed),
-        ];
-        let names = differs.into_iter().filter(|(_, differs)| *differs);
-        names.map(|(name, _)| name.to_owned()).collect()
+        let tasks = (request.tasks != self.all_tasks()).then_some("tasks");
+        let numbers = self.numbers(request).into_iter();
+        let numbers = numbers.filter(|number| number.given != number.own);
+        tasks
+            .into_iter()
+            .chain(numbers.map(|number| number.name))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+/// A number of a protocol, which an option can replace.
+struct Number {
+    /// The field of the job that has it.
+    name: &'static str,
+    own: u64,
+    given: u64,
+}
+
+/// Replaces the names in braces: a text that is one name by its value of any kind, and names within
+/// a text by texts.
+fn fill(value: &mut Value, values: &Map<String, Value>) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill(field, values)),
+        Value::String(text) => {
+            if let Some(whole) = values.get(text.as_str()) {
+                *value = whole.clone();
+                return;
+            }
+            for (name, part) in values {
+                *text = text.replace(name, part.as_str().unwrap_or(name));
+            }
+        }
+        _ => {}
     }
 }

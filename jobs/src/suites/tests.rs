@@ -11,7 +11,7 @@ use crate::plan::RunPlan;
 
 fn request(suite: &SuiteRow) -> Request {
     Request {
-        tasks: TaskChoice::all(suite),
+        tasks: suite.all_tasks(),
         policy_type: "random_action".to_owned(),
         policy_config: serde_json::Map::new(),
         num_envs: 2,
@@ -69,7 +69,7 @@ const GOLDEN: &[(&str, usize, u64, u64, u64)] = &[
 
 #[test]
 fn jobs_have_the_numbers_of_the_authors() {
-    let names: Vec<_> = SuiteRow::all().map(|suite| suite.name).collect();
+    let names: Vec<_> = SuiteRow::all().map(|suite| suite.name.as_str()).collect();
     let golden: Vec<_> = GOLDEN.iter().map(|row| row.0).collect();
     assert_eq!(names, golden);
     for (name, tasks, episodes, steps, seed) in GOLDEN {
@@ -101,7 +101,7 @@ fn every_file_is_accepted_and_planned_with_its_suite() {
         for job in &plan.jobs {
             let label = job.suite.as_ref().unwrap();
             assert_eq!(label.name.as_str(), suite.name);
-            assert_eq!(label.protocol.as_str(), suite.protocol.version);
+            assert_eq!(label.protocol.as_str(), suite.protocol);
             assert!(label.overrides.is_empty(), "{label:?}");
         }
     }
@@ -112,6 +112,8 @@ fn files_that_jobs_name_come_with_the_program() {
     let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     for suite in SuiteRow::all() {
         for job in jobs(suite, &request(suite)) {
+            let written = serde_json::to_string(&job.env_args).unwrap();
+            assert_eq!(written.matches("\"{").count(), 0, "{written}");
             let (factory, _) = job.environment.split_once(':').unwrap();
             let mapping = job.env_args["mapping"].as_str().unwrap();
             for path in [factory, mapping] {
@@ -127,10 +129,10 @@ fn files_that_jobs_name_come_with_the_program() {
 fn names_of_suites_tasks_and_jobs_differ() {
     let mut names = BTreeSet::new();
     for suite in SuiteRow::all() {
-        assert!(names.insert(suite.name), "{}", suite.name);
+        assert!(names.insert(&suite.name), "{}", suite.name);
         let tasks: BTreeSet<_> = suite.tasks.iter().collect();
         assert_eq!(tasks.len(), suite.tasks.len(), "{}", suite.name);
-        let is_number = |task: &&str| task.contains(',') || task.parse::<u64>().is_ok();
+        let is_number = |task: &String| task.contains(',') || task.parse::<u64>().is_ok();
         assert!(!suite.tasks.iter().any(is_number), "{}", suite.name);
     }
 }
@@ -160,7 +162,7 @@ fn what_replaces_the_protocol_is_recorded() {
 fn some_tasks_are_marked_as_such_and_the_protocols_own_numbers_are_not() {
     let suite = SuiteRow::of("metaworld_mt10").unwrap();
     let some = Request {
-        tasks: TaskChoice::parse(suite, "push-v3").unwrap(),
+        tasks: suite.some_tasks("push-v3").unwrap(),
         episodes: Some(50),
         seed: Some(0),
         ..request(suite)

@@ -164,7 +164,7 @@ enum ToolError {
     #[error(transparent)]
     Watch(#[from] watch::WatchError),
     #[error(transparent)]
-    Suite(#[from] suite::SuiteToolError),
+    Refused(#[from] jobs::refusal::Refusal),
 }
 
 /// Returns the declarations of all tools.

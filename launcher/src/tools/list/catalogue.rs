@@ -105,7 +105,7 @@ impl Catalogue {
         let known = environments.chain(policies.copied()).map(str::to_owned);
         known
             .chain(self.suites.iter().map(|path| suite::name(path)))
-            .chain(SuiteRow::all().map(|benchmark| benchmark.name.to_owned()))
+            .chain(SuiteRow::all().map(|benchmark| benchmark.name.clone()))
             .collect()
     }
 
@@ -137,7 +137,7 @@ impl Catalogue {
             text.push_str("    none is installed\n\n");
         }
         let benchmarks: Vec<_> = SuiteRow::all()
-            .map(|benchmark| (benchmark.name.to_owned(), benchmark.about.to_owned()))
+            .map(|benchmark| (benchmark.name.clone(), benchmark.about.to_owned()))
             .collect();
         section(&mut text, "Benchmarks, for `rrun suite NAME`:", &benchmarks);
         text.push_str(

@@ -22,7 +22,8 @@ pub(super) struct ListJson {
     environments: Vec<EnvironmentJson>,
     policies: Vec<PolicyJson>,
     suites: Vec<SuiteJson>,
-    benchmarks: Vec<BenchmarkJson>,
+    /// The suites of `rrun suite`. Episodes and steps are those of each task.
+    benchmarks: Vec<&'static SuiteRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,22 +44,6 @@ struct SuiteJson {
     jobs: Vec<SuiteJobJson>,
     requirements: Vec<RequirementJson>,
     example: String,
-}
-
-/// A suite of `rrun suite`. Episodes and steps are those of each task.
-#[derive(Debug, Serialize)]
-struct BenchmarkJson {
-    name: &'static str,
-    about: &'static str,
-    simulator: &'static str,
-    tasks: &'static [&'static str],
-    protocol: &'static str,
-    num_episodes: u64,
-    max_episode_steps: u64,
-    seed: u64,
-    success: &'static str,
-    initial_states: &'static str,
-    source: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,7 +82,7 @@ impl ListJson {
             }
             Listed::Policy(policy) => found.policies.push(PolicyJson::new(policy.row())),
             Listed::Suite(suite) => found.suites.push(SuiteJson::new(suite)),
-            Listed::Benchmark(benchmark) => found.benchmarks.push(BenchmarkJson::new(benchmark)),
+            Listed::Benchmark(benchmark) => found.benchmarks.push(benchmark),
         }
         found
     }
@@ -113,28 +98,9 @@ impl ListJson {
             environments: environments.collect(),
             policies: policies.collect(),
             suites,
-            benchmarks: SuiteRow::all().map(BenchmarkJson::new).collect(),
+            benchmarks: SuiteRow::all().collect(),
             ..Self::empty()
         })
-    }
-}
-
-impl BenchmarkJson {
-    fn new(suite: &'static SuiteRow) -> Self {
-        let protocol = &suite.protocol;
-        Self {
-            name: suite.name,
-            about: suite.about,
-            simulator: suite.simulator,
-            tasks: suite.tasks,
-            protocol: protocol.version,
-            num_episodes: protocol.numbers.episodes,
-            max_episode_steps: protocol.numbers.max_episode_steps,
-            seed: protocol.numbers.seed,
-            success: protocol.success,
-            initial_states: protocol.initial_states,
-            source: protocol.source,
-        }
     }
 }
 

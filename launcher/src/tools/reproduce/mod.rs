@@ -17,6 +17,7 @@ use jobs::claim::Claim;
 use jobs::file::{JobFile, JobFileError};
 use jobs::layout::write_whole;
 use jobs::printable::printable;
+use jobs::refusal::Refusal;
 use jobs::sha256;
 use jobs::suites::SuiteRow;
 use jobs::trust;
@@ -25,7 +26,7 @@ use serde_json::Value;
 
 use crate::node::Node;
 use crate::tools::paths::{NoSuchPath, PathMapping};
-use crate::tools::suite::{Asked, SuiteToolError, hint, jobs_file};
+use crate::tools::suite::{Asked, hint, jobs_file};
 use crate::tools::{ToolError, print};
 use crate::verdict::ERROR;
 
@@ -116,7 +117,7 @@ pub(super) enum ReproduceError {
     )]
     Foreign { path: PathBuf, uses: Vec<String> },
     #[error(transparent)]
-    Suite(#[from] Box<SuiteToolError>),
+    Suite(#[from] Refusal),
     #[error("`{0}` is a suite: --policy TYPE says which policy to run")]
     NoPolicy(&'static str),
     #[error(
@@ -216,12 +217,12 @@ impl ReproduceArgs {
 
     fn prepared_suite(&self, suite: &'static SuiteRow) -> Result<Prepared, ReproduceError> {
         if self.asked.policy().is_none() {
-            return Err(ReproduceError::NoPolicy(suite.name));
+            return Err(ReproduceError::NoPolicy(&suite.name));
         }
         if self.claim.is_none() && !self.all {
-            return Err(ReproduceError::NoClaim(suite.name));
+            return Err(ReproduceError::NoClaim(&suite.name));
         }
-        let jobs = jobs_file(suite, &self.asked).map_err(Box::new)?;
+        let jobs = jobs_file(suite, &self.asked)?;
         let reference = self.claim.map(|claim| {
             let claim = format!("{}/{}", claim.solved, claim.episodes);
             ("--claim", OsString::from(claim))

@@ -1,13 +1,14 @@
 //! The options of `rrun suite NAME --policy TYPE`, and the request that they make.
 
-use jobs::config::Override;
 use jobs::config::tree::merge;
+use jobs::config::{Override, OverrideError};
 use jobs::policies::{self, PolicyType};
-use jobs::suites::{Request, SuiteRow, TaskChoice};
+use jobs::refusal::Refusal;
+use jobs::suites::{Request, SuiteRow};
 use serde_json::{Map, Value};
 
 use crate::tools::policies::UnknownType;
-use crate::tools::suite::{SuiteToolError, venv};
+use crate::tools::suite::venv;
 
 /// What is to be evaluated, and what replaces the protocol.
 #[derive(Debug, clap::Args)]
@@ -67,17 +68,19 @@ impl Asked {
     }
 
     /// Returns what is asked for, with settings that the policy accepts.
-    pub(super) fn request(&self, suite: &'static SuiteRow) -> Result<Request, SuiteToolError> {
+    pub(super) fn request(&self, suite: &'static SuiteRow) -> Result<Request, Refusal> {
         let name = self.policy().unwrap_or_default();
-        let policy = PolicyType::of(name).ok_or_else(|| UnknownType::new(name))?;
+        let policy = PolicyType::of(name).ok_or_else(|| Refusal::new(UnknownType::new(name)))?;
         let policy_config = self.settings()?;
-        policies::check(policy, &policy_config).map_err(|err| SuiteToolError::Setting {
-            policy: policy.name(),
-            err,
+        policies::check(policy, &policy_config).map_err(|err| {
+            let policy = policy.name();
+            Refusal::new(format_args!(
+                "policy `{policy}`: {err}; use --set KEY=VALUE or --policy-args JSON"
+            ))
         })?;
         let tasks = match &self.tasks {
-            Some(list) => TaskChoice::parse(suite, list)?,
-            None => TaskChoice::all(suite),
+            Some(list) => suite.some_tasks(list)?,
+            None => suite.all_tasks(),
         };
         Ok(Request {
             tasks,
@@ -93,10 +96,10 @@ impl Asked {
     }
 
     /// Returns the settings of the policy; `--set` overrides `--policy-args`.
-    fn settings(&self) -> Result<Map<String, Value>, SuiteToolError> {
+    fn settings(&self) -> Result<Map<String, Value>, Refusal> {
         let mut settings = match &self.policy_args {
             Some(json) => {
-                serde_json::from_str(json).map_err(|err| SuiteToolError::NotJson { err })?
+                serde_json::from_str(json).map_err(|err| Refusal::at("--policy-args", err))?
             }
             None => Map::new(),
         };
@@ -104,7 +107,9 @@ impl Asked {
             settings.insert("model_path".to_owned(), path.clone().into());
         }
         for text in &self.settings {
-            let setting: Override = text.parse()?;
+            let setting = text.parse();
+            let setting: Override =
+                setting.map_err(|err: OverrideError| Refusal::new(format_args!("--set {err}")))?;
             if let Value::Object(merged) = merge(Value::Object(settings.clone()), setting.tree()) {
                 settings = merged;
             }

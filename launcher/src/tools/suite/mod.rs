@@ -10,23 +10,19 @@
 mod asked;
 mod text;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use jobs::config::OverrideError;
-use jobs::fields::FieldError;
-use jobs::known::{self, JobRefusal};
-use jobs::policies::SettingError;
+use jobs::known;
 use jobs::printable::printable;
+use jobs::refusal::Refusal;
 use jobs::similar::{NAME, most_similar};
-use jobs::suites::{SuiteRow, TaskChoiceError};
+use jobs::suites::SuiteRow;
 use serde_json::Value;
 
 use crate::installed::suites;
 use crate::node::Node;
 use crate::tools::list::{self, IN_SOURCE, is_same_folder};
-use crate::tools::policies::UnknownType;
 pub(super) use crate::tools::suite::asked::Asked;
 pub(in crate::tools) use crate::tools::suite::text::description;
 use crate::tools::{ToolError, print, print_json};
@@ -50,46 +46,11 @@ pub(super) struct SuiteArgs {
     output: Option<PathBuf>,
 }
 
-/// The reason why there is no jobs file.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::tools) enum SuiteToolError {
-    #[error("there is no suite `{found}`{hint}; `rrun suite` lists them")]
-    Unknown { found: String, hint: String },
-    #[error("--policy was given without a suite; `rrun suite` lists them")]
-    NoName,
-    #[error(transparent)]
-    Policy(#[from] UnknownType),
-    #[error("policy `{policy}`: {err}; use --set KEY=VALUE or --policy-args JSON")]
-    Setting {
-        policy: &'static str,
-        #[source]
-        err: SettingError,
-    },
-    #[error("--policy-args: {err}")]
-    NotJson {
-        #[source]
-        err: serde_json::Error,
-    },
-    #[error("--set {0}")]
-    Override(#[from] OverrideError),
-    #[error(transparent)]
-    Tasks(#[from] TaskChoiceError),
-    #[error(transparent)]
-    Field(#[from] FieldError),
-    #[error(transparent)]
-    Job(#[from] Box<JobRefusal>),
-    #[error("cannot write `{}`: {err}", path.display())]
-    Write {
-        path: PathBuf,
-        #[source]
-        err: io::Error,
-    },
-}
-
 pub(super) fn run(args: SuiteArgs) -> Result<ExitCode, ToolError> {
     let Some(name) = &args.name else {
         if args.asked.policy().is_some() {
-            return Err(SuiteToolError::NoName.into());
+            let reason = "--policy was given without a suite; `rrun suite` lists them";
+            return Err(Refusal::new(reason).into());
         }
         print(text::list())?;
         return Ok(ExitCode::SUCCESS);
@@ -103,7 +64,10 @@ pub(super) fn run(args: SuiteArgs) -> Result<ExitCode, ToolError> {
     let json = format!("{file:#}");
     match args.output {
         Some(path) => {
-            std::fs::write(&path, json + "\n").map_err(|err| SuiteToolError::Write { path, err })?
+            let wrote = std::fs::write(&path, json + "\n");
+            wrote.map_err(|err| {
+                Refusal::new(format_args!("cannot write `{}`: {err}", path.display()))
+            })?
         }
         None => print_json(&json)?,
     }
@@ -112,25 +76,29 @@ pub(super) fn run(args: SuiteArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Returns the jobs file that was asked for, which `eval` accepts.
-pub(super) fn jobs_file(suite: &'static SuiteRow, asked: &Asked) -> Result<Value, SuiteToolError> {
+pub(super) fn jobs_file(suite: &'static SuiteRow, asked: &Asked) -> Result<Value, Refusal> {
     let file = suite.jobs_file(&asked.request(suite)?);
-    let jobs = jobs::file::parse(&file)?;
-    known::check(&jobs).map_err(Box::new)?;
+    let jobs = jobs::file::parse(&file).map_err(Refusal::new)?;
+    known::check(&jobs).map_err(Refusal::new)?;
     Ok(file)
 }
 
-fn unknown(found: &str) -> SuiteToolError {
-    SuiteToolError::Unknown {
-        found: found.to_owned(),
-        hint: hint(found),
-    }
+fn unknown(found: &str) -> Refusal {
+    let hint = hint(found);
+    Refusal::new(format_args!(
+        "there is no suite `{found}`{hint}; `rrun suite` lists them"
+    ))
 }
 
 /// Returns the suite with the most similar name as a clause, or nothing.
 pub(super) fn hint(found: &str) -> String {
-    most_similar(found, SuiteRow::all().map(|suite| suite.name), NAME)
-        .map(|name| format!(" (did you mean `{name}`?)"))
-        .unwrap_or_default()
+    most_similar(
+        found,
+        SuiteRow::all().map(|suite| suite.name.as_str()),
+        NAME,
+    )
+    .map(|name| format!(" (did you mean `{name}`?)"))
+    .unwrap_or_default()
 }
 
 /// Returns the venv of a suite's simulator, as jobs name it.

@@ -31,15 +31,14 @@ pub(super) fn list() -> String {
 }
 
 fn row(suite: &'static SuiteRow) -> [String; 8] {
-    let (protocol, numbers) = (&suite.protocol, suite.protocol.numbers);
     [
-        suite.name.to_owned(),
+        suite.name.clone(),
         suite.tasks.len().to_string(),
-        numbers.episodes.to_string(),
-        numbers.max_episode_steps.to_string(),
-        numbers.seed.to_string(),
-        format!("{}, {}", protocol.version, protocol.authors),
-        suite.simulator.to_owned(),
+        suite.num_episodes.to_string(),
+        suite.max_episode_steps.to_string(),
+        suite.seed.to_string(),
+        format!("{}, {}", suite.protocol, suite.authors),
+        suite.simulator.clone(),
         if is_installed(&venv(suite)) {
             "yes"
         } else {
@@ -51,26 +50,22 @@ fn row(suite: &'static SuiteRow) -> [String; 8] {
 
 /// Returns the protocol and the tasks of a suite.
 pub(in crate::tools) fn description(suite: &'static SuiteRow) -> String {
-    let (protocol, numbers) = (&suite.protocol, suite.protocol.numbers);
     let mut text = format!("{}: {}\n\n", suite.name, suite.about);
     let facts = [
-        (
-            "protocol",
-            format!("{}, {}", protocol.version, protocol.authors),
-        ),
+        ("protocol", format!("{}, {}", suite.protocol, suite.authors)),
         (
             "episodes",
             format!(
                 "{} of each of {}, {} at most, seed {}",
-                numbers.episodes,
+                suite.num_episodes,
                 counted(suite.tasks.len(), "task"),
-                counted(numbers.max_episode_steps, "step"),
-                numbers.seed
+                counted(suite.max_episode_steps, "step"),
+                suite.seed
             ),
         ),
-        ("begin", protocol.initial_states.to_owned()),
-        ("success", protocol.success.to_owned()),
-        ("source", protocol.source.to_owned()),
+        ("begin", suite.initial_states.clone()),
+        ("success", suite.success.clone()),
+        ("source", suite.source.clone()),
         ("simulator", simulator(suite)),
     ];
     for (name, fact) in facts {
@@ -80,7 +75,7 @@ pub(in crate::tools) fn description(suite: &'static SuiteRow) -> String {
         .tasks
         .iter()
         .enumerate()
-        .map(|(task, name)| [task.to_string(), (*name).to_owned(), suite.job_name(task)])
+        .map(|(task, name)| [task.to_string(), name.clone(), suite.job_name(task)])
         .collect();
     let _ = write!(
         text,
@@ -112,8 +107,8 @@ pub(super) fn note(suite: &'static SuiteRow, file: &Value) -> String {
         suite.name,
         counted(jobs.len(), "job"),
         counted(&first["num_episodes"], "episode"),
-        suite.protocol.version,
-        suite.protocol.authors
+        suite.protocol,
+        suite.authors
     );
     let overrides = first["suite"]["overrides"].as_array();
     let names: Vec<&str> = overrides
