@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::refusal::Refusal;
+
 /// Maximum number of episodes of a claim.
 const MAX_EPISODES: u64 = 1_000_000;
 
@@ -17,14 +19,6 @@ pub struct Claim {
     pub episodes: u64,
 }
 
-/// Why a text is no [`Claim`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a claim: expected SOLVED/EPISODES, for example 462/500")]
-pub struct ClaimError {
-    /// The text.
-    pub text: String,
-}
-
 impl Claim {
     /// Returns the share of solved episodes.
     pub fn rate(self) -> f64 {
@@ -33,9 +27,9 @@ impl Claim {
 }
 
 impl FromStr for Claim {
-    type Err = ClaimError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, ClaimError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         let counts = text
             .split_once('/')
             .and_then(|(solved, episodes)| Some((solved.parse().ok()?, episodes.parse().ok()?)));
@@ -43,9 +37,9 @@ impl FromStr for Claim {
             Some((solved, episodes @ 1..=MAX_EPISODES)) if solved <= episodes => {
                 Ok(Self { solved, episodes })
             }
-            _ => Err(ClaimError {
-                text: text.to_owned(),
-            }),
+            _ => Err(Refusal::new(format_args!(
+                "`{text}` is not a claim: expected SOLVED/EPISODES, for example 462/500"
+            ))),
         }
     }
 }

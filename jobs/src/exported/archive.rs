@@ -42,43 +42,15 @@ const STORED: u16 = 0;
 /// The flag of entries that are encrypted.
 const ENCRYPTED: u16 = 1;
 
-/// Why a zip file cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ArchiveError {
-    /// The file cannot be read.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// There is no record at the end: the file is something else, or it was cut off.
-    #[error("it does not end as a zip file does")]
-    NoEnd,
-    /// A part is not where it should be, or is something else.
-    #[error("its {part} is damaged")]
-    Damaged {
-        /// Name of the part.
-        part: &'static str,
-    },
-    /// The central directory is too large.
-    #[error("its central directory has {found} bytes, expected at most {MOST_DIRECTORY}")]
-    Directory {
-        /// Its size in bytes.
-        found: u64,
-    },
-    /// An entry is compressed or encrypted.
-    #[error("`{name}` is compressed or encrypted, which torch never does")]
-    NotStored {
-        /// Name of the entry.
-        name: String,
-    },
-    /// An entry is too large to be read into memory.
-    #[error("`{name}` has {found} bytes, expected at most {most}")]
-    Large {
-        /// Name of the entry.
-        name: String,
-        /// Its size in bytes.
-        found: u64,
-        /// The maximum.
-        most: u64,
-    },
+/// Returns the error for a file that is no zip file of stored entries; it has the kind
+/// [`InvalidData`](io::ErrorKind::InvalidData).
+fn invalid(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason.into())
+}
+
+/// Returns the error for a part that is not where it should be, or is something else.
+fn damaged(part: &str) -> io::Error {
+    invalid(format!("its {part} is damaged"))
 }
 
 /// A file within a zip file.
@@ -94,16 +66,15 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Checks that the bytes of the entry are in the file as they are.
-    ///
-    /// # Errors
-    /// Returns [`ArchiveError::NotStored`] otherwise.
-    pub(super) fn check(&self) -> Result<(), ArchiveError> {
-        if self.is_stored {
-            return Ok(());
+    /// Refuses an entry whose bytes are not in the file as they are.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match self.is_stored {
+            true => Ok(()),
+            false => Err(invalid(format!(
+                "`{}` is compressed or encrypted, which torch never does",
+                self.name
+            ))),
         }
-        let name = self.name.clone();
-        Err(ArchiveError::NotStored { name })
     }
 }
 
@@ -119,17 +90,18 @@ impl<F: Read + Seek> Archive<F> {
     /// Reads the central directory of a zip file.
     ///
     /// # Errors
-    /// Returns an [`ArchiveError`] for a file that is something else, or is damaged.
-    pub fn open(mut file: F) -> Result<Self, ArchiveError> {
+    /// Returns [`InvalidData`](io::ErrorKind::InvalidData) for a file that is something else, or is
+    /// damaged.
+    pub fn open(mut file: F) -> io::Result<Self> {
         let length = file.seek(SeekFrom::End(0))?;
         let Range { start, size } = directory(&mut file, length)?;
         if size > MOST_DIRECTORY {
-            return Err(ArchiveError::Directory { found: size });
+            return Err(invalid(format!(
+                "its central directory has {size} bytes, expected at most {MOST_DIRECTORY}"
+            )));
         }
         let bytes = read_at(&mut file, length, start, size, "central directory")?;
-        let entries = entries(&bytes).ok_or(ArchiveError::Damaged {
-            part: "central directory",
-        })?;
+        let entries = entries(&bytes).ok_or_else(|| damaged("central directory"))?;
         Ok(Self {
             file,
             length,
@@ -150,14 +122,13 @@ impl<F: Read + Seek> Archive<F> {
     /// Returns the bytes of an entry of at most `most` bytes.
     ///
     /// # Errors
-    /// Returns an [`ArchiveError`] for an entry that is too large, or is not in the file.
-    pub fn read(&mut self, entry: &Entry, most: u64) -> Result<Vec<u8>, ArchiveError> {
-        if entry.size > most {
-            return Err(ArchiveError::Large {
-                name: entry.name.clone(),
-                found: entry.size,
-                most,
-            });
+    /// Returns an error for an entry that is too large, or is not in the file.
+    pub fn read(&mut self, entry: &Entry, most: u64) -> io::Result<Vec<u8>> {
+        let Entry { name, size, .. } = entry;
+        if *size > most {
+            return Err(invalid(format!(
+                "`{name}` has {size} bytes, expected at most {most}"
+            )));
         }
         let start = self.start(entry)?;
         read_at(&mut self.file, self.length, start, entry.size, "entry")
@@ -166,27 +137,21 @@ impl<F: Read + Seek> Archive<F> {
     /// Copies the bytes of an entry.
     ///
     /// # Errors
-    /// Returns an [`ArchiveError`] for an entry that is not in the file, and the errors of both
-    /// files.
-    pub fn copy(&mut self, entry: &Entry, to: &mut impl Write) -> Result<(), ArchiveError> {
+    /// Returns an error for an entry that is not in the file, and the errors of both files.
+    pub fn copy(&mut self, entry: &Entry, to: &mut impl Write) -> io::Result<()> {
         let start = self.start(entry)?;
         within(self.length, start, entry.size, "entry")?;
         self.file.seek(SeekFrom::Start(start))?;
         let copied = io::copy(&mut (&mut self.file).take(entry.size), to)?;
-        if copied == entry.size {
-            Ok(())
-        } else {
-            Err(ArchiveError::Damaged { part: "entry" })
+        match copied == entry.size {
+            true => Ok(()),
+            false => Err(damaged("entry")),
         }
     }
 
     /// Returns where the bytes of an entry begin.
-    fn start(&mut self, entry: &Entry) -> Result<u64, ArchiveError> {
-        let damaged = || ArchiveError::Damaged { part: "entry" };
-        if !entry.is_stored {
-            let name = entry.name.clone();
-            return Err(ArchiveError::NotStored { name });
-        }
+    fn start(&mut self, entry: &Entry) -> io::Result<u64> {
+        entry.check()?;
         let size = LOCAL_HEADER as u64;
         let header = read_at(&mut self.file, self.length, entry.header, size, "entry")?;
         let lengths = header.starts_with(LOCAL_SIGNATURE).then(|| {
@@ -197,7 +162,7 @@ impl<F: Read + Seek> Archive<F> {
         start
             .zip(lengths)
             .and_then(|(start, lengths)| start.checked_add(lengths))
-            .ok_or_else(damaged)
+            .ok_or_else(|| damaged("entry"))
     }
 }
 
@@ -208,15 +173,15 @@ struct Range {
 }
 
 /// Returns where the central directory is.
-fn directory<F: Read + Seek>(file: &mut F, length: u64) -> Result<Range, ArchiveError> {
+fn directory<F: Read + Seek>(file: &mut F, length: u64) -> io::Result<Range> {
     let tail = length.min((END + MOST_COMMENT) as u64);
     let bytes = read_at(file, length, length - tail, tail, "end")?;
     let at = (0..bytes.len().saturating_sub(END - 1))
         .rev()
         .find(|&at| is_end(&bytes[at..]))
-        .ok_or(ArchiveError::NoEnd)?;
+        .ok_or_else(|| invalid("it does not end as a zip file does"))?;
     let end = &bytes[at..];
-    let damaged = || ArchiveError::Damaged { part: "end" };
+    let damaged = || damaged("end");
     let size = u32_at(end, 12).ok_or_else(damaged)?;
     let start = u32_at(end, 16).ok_or_else(damaged)?;
     if size != IN_EXTRA && start != IN_EXTRA && u16_at(end, 10) != Some(u16::MAX) {
@@ -296,10 +261,10 @@ fn read_at<F: Read + Seek>(
     length: u64,
     start: u64,
     size: u64,
-    part: &'static str,
-) -> Result<Vec<u8>, ArchiveError> {
+    part: &str,
+) -> io::Result<Vec<u8>> {
     within(length, start, size, part)?;
-    let size = usize::try_from(size).map_err(|_| ArchiveError::Damaged { part })?;
+    let size = usize::try_from(size).map_err(|_| damaged(part))?;
     let mut bytes = vec![0; size];
     file.seek(SeekFrom::Start(start))?;
     file.read_exact(&mut bytes)?;
@@ -307,10 +272,10 @@ fn read_at<F: Read + Seek>(
 }
 
 /// Checks that a part lies in the file.
-fn within(length: u64, start: u64, size: u64, part: &'static str) -> Result<(), ArchiveError> {
+fn within(length: u64, start: u64, size: u64, part: &str) -> io::Result<()> {
     match start.checked_add(size) {
         Some(end) if end <= length => Ok(()),
-        _ => Err(ArchiveError::Damaged { part }),
+        _ => Err(damaged(part)),
     }
 }
 

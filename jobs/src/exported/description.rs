@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use crate::refusal::Refusal;
+
 /// The version of the format that is read.
 const FORMAT: u64 = 1;
 
@@ -151,70 +153,26 @@ pub enum TokenKind {
     File,
 }
 
-/// Why a description cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum DescriptionError {
-    /// It is not JSON of this form.
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
-    /// It has another version.
-    #[error("`format` is {found}, expected {FORMAT}")]
-    Format {
-        /// The version.
-        found: u64,
-    },
-    /// A number is out of its range.
-    #[error("`{field}` is {found}, expected a number from 1 to {most}")]
-    Number {
-        /// Path of the field.
-        field: String,
-        /// The number.
-        found: usize,
-        /// The largest allowed number.
-        most: usize,
-    },
-    /// The batch range is empty.
-    #[error("`batch.min` is {min}, which is more than `batch.max`, {max}")]
-    Batch {
-        /// The smallest number of rows.
-        min: usize,
-        /// The largest number of rows.
-        max: usize,
-    },
-    /// A name is empty, too long or there twice.
-    #[error("`{field}` is {found:?}, expected a name of 1 to {MOST_NAME} bytes that occurs once")]
-    Name {
-        /// Path of the field.
-        field: String,
-        /// The name.
-        found: String,
-    },
-    /// Several cameras without a dimension for them.
-    #[error("`{field}` has {found} names without `stacked`, expected 1")]
-    NotStacked {
-        /// Path of the field.
-        field: String,
-        /// Number of cameras.
-        found: usize,
-    },
-}
-
 impl Description {
     /// Parses and checks a description.
     ///
     /// # Errors
-    /// Returns a [`DescriptionError`] that names the field.
-    pub fn parse(text: &str) -> Result<Self, DescriptionError> {
-        let description: Self = serde_json::from_str(text)?;
+    /// Refuses the first wrong field by its path.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        let description: Self = serde_json::from_str(text).map_err(Refusal::new)?;
         if description.format != FORMAT {
             let found = description.format;
-            return Err(DescriptionError::Format { found });
+            return Err(Refusal::new(format_args!(
+                "`format` is {found}, expected {FORMAT}"
+            )));
         }
         let Batch { min, max } = description.batch;
         number("batch.min", min, MOST)?;
         number("batch.max", max, MOST)?;
         if min > max {
-            return Err(DescriptionError::Batch { min, max });
+            return Err(Refusal::new(format_args!(
+                "`batch.min` is {min}, which is more than `batch.max`, {max}"
+            )));
         }
         number("output.horizon", description.output.horizon, MOST)?;
         number("output.action_dim", description.output.action_dim, MOST)?;
@@ -228,7 +186,7 @@ impl Description {
 
 impl Input {
     /// Checks the numbers and names of an input.
-    fn check(&self, field: &str) -> Result<(), DescriptionError> {
+    fn check(&self, field: &str) -> Result<(), Refusal> {
         match self {
             Self::Cameras {
                 names: cameras,
@@ -244,10 +202,10 @@ impl Input {
                 number(&format!("{field}.height"), *height as usize, MOST)?;
                 number(&format!("{field}.width"), *width as usize, MOST)?;
                 if !stacked && cameras.len() != 1 {
-                    return Err(DescriptionError::NotStacked {
-                        field: format!("{field}.names"),
-                        found: cameras.len(),
-                    });
+                    return Err(Refusal::new(format_args!(
+                        "`{field}.names` has {} names without `stacked`, expected 1",
+                        cameras.len()
+                    )));
                 }
             }
             Self::State { vectors } => {
@@ -270,30 +228,25 @@ impl Input {
     }
 }
 
-fn number(field: &str, found: usize, most: usize) -> Result<(), DescriptionError> {
+fn number(field: &str, found: usize, most: usize) -> Result<(), Refusal> {
     if (1..=most).contains(&found) {
         return Ok(());
     }
-    Err(DescriptionError::Number {
-        field: field.to_owned(),
-        found,
-        most,
-    })
+    Err(Refusal::new(format_args!(
+        "`{field}` is {found}, expected a number from 1 to {most}"
+    )))
 }
 
 /// Checks that there are names, and that each is there once.
-fn names<'a>(
-    field: &str,
-    names: impl ExactSizeIterator<Item = &'a str>,
-) -> Result<(), DescriptionError> {
+fn names<'a>(field: &str, names: impl ExactSizeIterator<Item = &'a str>) -> Result<(), Refusal> {
     number(field, names.len(), MOST_ITEMS)?;
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || name.len() > MOST_NAME || !seen.insert(name) {
-            return Err(DescriptionError::Name {
-                field: field.to_owned(),
-                found: name.chars().take(MOST_NAME).collect(),
-            });
+            let found: String = name.chars().take(MOST_NAME).collect();
+            return Err(Refusal::new(format_args!(
+                "`{field}` is {found:?}, expected a name of 1 to {MOST_NAME} bytes that occurs once"
+            )));
         }
     }
     Ok(())

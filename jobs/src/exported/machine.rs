@@ -6,58 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use crate::exported::{Description, TorchKeys};
-
-/// Why this machine cannot run a package.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// It is for another operating system or architecture.
-    #[error("it was compiled for {found}, but this machine is {wanted}")]
-    Platform {
-        /// What it was compiled for.
-        found: String,
-        /// What this machine is.
-        wanted: String,
-    },
-    /// The CPU lacks instructions.
-    #[error(
-        "it was compiled for a CPU with {}, which this CPU lacks; export it on this machine, or \
-         with `--isa avx2`",
-        missing.join(", ")
-    )]
-    Cpu {
-        /// The missing instruction sets, as `/proc/cpuinfo` names them.
-        missing: Vec<String>,
-    },
-    /// It is for a GPU, and there is none.
-    #[error("it was compiled for a GPU, but no GPU is visible here; export it with `--device cpu`")]
-    NoGpu,
-    /// It is for another kind of device than that of the rank.
-    #[error(
-        "it was compiled for {found}, but the device of the policy is {device}; export it with \
-         `--device {wanted}`"
-    )]
-    Device {
-        /// What it was compiled for: `cpu` or `cuda`.
-        found: String,
-        /// The device of the rank: `cpu` or `cuda:0`.
-        device: String,
-        /// What it must be compiled for: `cpu` or `cuda`.
-        wanted: &'static str,
-    },
-    /// It is for another GPU.
-    #[error(
-        "it was compiled for GPUs of compute capability {found}, but GPU {gpu} has {wanted}; \
-         export it on such a GPU"
-    )]
-    Capability {
-        /// What it was compiled for.
-        found: u32,
-        /// Index of the GPU.
-        gpu: usize,
-        /// What the GPU has.
-        wanted: u32,
-    },
-}
+use crate::refusal::Refusal;
 
 /// What a machine can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,12 +28,12 @@ impl Machine {
     }
 
     /// Checks platform and CPU.
-    pub(super) fn check(&self, keys: &TorchKeys, description: &Description) -> Result<(), Unfit> {
+    pub(super) fn check(&self, keys: &TorchKeys, description: &Description) -> Result<(), Refusal> {
         if keys.platform != "linux" || keys.machine != self.architecture {
-            return Err(Unfit::Platform {
-                found: format!("{} on {}", keys.platform, keys.machine),
-                wanted: format!("linux on {}", self.architecture),
-            });
+            return Err(Refusal::new(format_args!(
+                "it was compiled for {} on {}, but this machine is linux on {}",
+                keys.platform, keys.machine, self.architecture
+            )));
         }
         let Some(flags) = &self.cpu_flags else {
             return Ok(());
@@ -92,11 +41,15 @@ impl Machine {
         let of_isa = keys.cpu_isa.split_whitespace().flat_map(flags_of);
         let native = description.cpu_flags.iter().cloned();
         let needed: BTreeSet<String> = of_isa.chain(native).collect();
-        let missing: Vec<String> = needed.difference(flags).cloned().collect();
+        let missing: Vec<&str> = needed.difference(flags).map(String::as_str).collect();
         if missing.is_empty() {
             return Ok(());
         }
-        Err(Unfit::Cpu { missing })
+        Err(Refusal::new(format_args!(
+            "it was compiled for a CPU with {}, which this CPU lacks; export it on this machine, or \
+             with `--isa avx2`",
+            missing.join(", ")
+        )))
     }
 }
 
@@ -154,8 +107,8 @@ mod tests {
         let mut native = description();
         native.cpu_flags = vec!["avx512_bf16".to_owned()];
         let refusal = machine("fma f16c avx2").check(&keys(), &native);
-        let missing = vec!["avx512_bf16".to_owned()];
-        assert_eq!(refusal, Err(Unfit::Cpu { missing }));
+        let told = refusal.unwrap_err().to_string();
+        assert!(told.contains("a CPU with avx512_bf16, which"), "{told}");
     }
 
     #[test]

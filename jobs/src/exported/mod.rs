@@ -14,16 +14,19 @@ mod description;
 mod machine;
 mod torch_keys;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-pub use archive::{Archive, ArchiveError, Entry};
+use crate::refusal::Refusal;
+
+pub use archive::{Archive, Entry};
 pub use description::{
-    Batch, Description, DescriptionError, Input, Layout, Output, PixelKind, StateVector, TokenKind,
+    Batch, Description, Input, Layout, Output, PixelKind, StateVector, TokenKind,
 };
-pub use machine::{Machine, Unfit};
-pub use torch_keys::{TorchKeys, TorchKeysError};
+pub use machine::Machine;
+pub use torch_keys::TorchKeys;
 
 /// The command that writes packages, for errors.
 pub const EXPORTER: &str = "python runtime/python/export_policy.py MODULE.py:FUNCTION OUT.pt2";
@@ -36,71 +39,6 @@ const MOST_METADATA: u64 = 1 << 20;
 
 /// The versions of libtorch that `rrun-rank` is built with, as major and minor number.
 pub const TORCH_VERSIONS: &[&str] = &["2.11", "2.12"];
-
-/// Why a package cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("`{}`: {problem}", path.display())]
-pub struct PackageError {
-    /// Path of the file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    #[source]
-    pub problem: PackageProblem,
-}
-
-/// What is wrong with a package.
-#[derive(Debug, thiserror::Error)]
-pub enum PackageProblem {
-    /// The file cannot be read.
-    #[error("cannot read it: {0}")]
-    Io(#[from] io::Error),
-    /// The file is not a zip file, or a damaged one.
-    #[error(
-        "it is not a `.pt2` package: {0}; expected what `torch._inductor.aoti_compile_and_package` \
-         writes"
-    )]
-    Archive(#[from] ArchiveError),
-    /// It has no compiled library, or several.
-    #[error(
-        "it has {found} compiled libraries in `data/aotinductor/`, expected 1; a package of one \
-         model without `package_cpp_only` has one"
-    )]
-    Libraries {
-        /// Number of libraries.
-        found: usize,
-    },
-    /// Its weights are beside the library.
-    #[error(
-        "its weights are in `{name}`, expected them in the library; export it without \
-         `package_constants_on_disk_format`"
-    )]
-    WeightsApart {
-        /// Name of the entry.
-        name: String,
-    },
-    /// The metadata of torch is missing or wrong.
-    #[error("its metadata: {0}")]
-    TorchKeys(#[from] TorchKeysError),
-    /// The description of its inputs is missing.
-    #[error(
-        "its metadata has no `rrun.inputs`, which says what its inputs are; `{EXPORTER}` writes it"
-    )]
-    NoDescription,
-    /// The description of its inputs is wrong.
-    #[error("`rrun.inputs` in its metadata: {0}; `{EXPORTER}` writes it")]
-    Description(#[from] DescriptionError),
-    /// It was exported by a torch whose compiled code this libtorch does not run.
-    #[error("it was exported by torch {found}, expected {wanted}; export it with that version")]
-    Torch {
-        /// The version of torch that exported it.
-        found: String,
-        /// The versions that can run it.
-        wanted: String,
-    },
-    /// This machine cannot run it.
-    #[error(transparent)]
-    Unfit(#[from] Unfit),
-}
 
 /// What a package says about itself.
 #[derive(Clone, Debug)]
@@ -118,27 +56,26 @@ impl Package {
     /// Reads the metadata of a package.
     ///
     /// # Errors
-    /// Returns a [`PackageError`] for a file that is not a package, or whose metadata is missing or
-    /// wrong.
-    pub fn read(path: &Path) -> Result<Self, PackageError> {
-        let read = || {
-            let file = BufReader::new(File::open(path)?);
-            Self::of(path, &mut Archive::open(file)?)
-        };
-        read().map_err(|problem| PackageError {
-            path: path.to_owned(),
-            problem,
-        })
+    /// Refuses a file that is not a package, or whose metadata is missing or wrong.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
+        let archive = File::open(path).and_then(|file| Archive::open(BufReader::new(file)));
+        let read = archive
+            .map_err(unreadable)
+            .and_then(|mut archive| Self::of(path, &mut archive));
+        read.map_err(|refusal| refusal.inside(format_args!("`{}`", path.display())))
     }
 
     /// Reads the metadata of an open package.
-    fn of<F: Read + Seek>(path: &Path, archive: &mut Archive<F>) -> Result<Self, PackageProblem> {
+    fn of<F: Read + Seek>(path: &Path, archive: &mut Archive<F>) -> Result<Self, Refusal> {
         let libraries: Vec<&Entry> = compiled(archive.entries())
             .filter(|entry| entry.name.ends_with(".so"))
             .collect();
         let [library] = libraries[..] else {
-            let found = libraries.len();
-            return Err(PackageProblem::Libraries { found });
+            return Err(Refusal::new(format_args!(
+                "it has {} compiled libraries in `data/aotinductor/`, expected 1; a package of one \
+                 model without `package_cpp_only` has one",
+                libraries.len()
+            )));
         };
         let (folder, library_name) = split(&library.name);
         let metadata = format!("{}_metadata.json", library.name.trim_end_matches(".so"));
@@ -148,21 +85,37 @@ impl Package {
             .cloned()
             .collect();
         if let Some(weights) = files.iter().find(|entry| entry.name.ends_with(".blob")) {
-            let name = weights.name.clone();
-            return Err(PackageProblem::WeightsApart { name });
+            return Err(Refusal::new(format_args!(
+                "its weights are in `{}`, expected them in the library; export it without \
+                 `package_constants_on_disk_format`",
+                weights.name
+            )));
         }
-        files.iter().try_for_each(Entry::check)?;
+        files
+            .iter()
+            .try_for_each(Entry::check)
+            .map_err(unreadable)?;
         let library = library_name.to_owned();
+        let of_torch = |refusal: Refusal| refusal.inside("its metadata");
         let Some(metadata) = archive.entry(&metadata).cloned() else {
-            return Err(TorchKeysError::Missing { key: "metadata" }.into());
+            return Err(of_torch(torch_keys::missing("metadata")));
         };
-        let bytes = archive.read(&metadata, MOST_METADATA)?;
-        let (compiled_for, others) = TorchKeys::parse(&bytes)?;
-        let described = others.get(INPUTS_KEY);
-        let described = described.ok_or(PackageProblem::NoDescription)?;
+        let bytes = archive.read(&metadata, MOST_METADATA).map_err(unreadable)?;
+        let (compiled_for, others) = TorchKeys::parse(&bytes).map_err(of_torch)?;
+        let Some(described) = others.get(INPUTS_KEY) else {
+            return Err(Refusal::new(format_args!(
+                "its metadata has no `{INPUTS_KEY}`, which says what its inputs are; `{EXPORTER}` \
+                 writes it"
+            )));
+        };
+        let description = Description::parse(described).map_err(|refusal| {
+            Refusal::new(format_args!(
+                "`{INPUTS_KEY}` in its metadata: {refusal}; `{EXPORTER}` writes it"
+            ))
+        })?;
         Ok(Self {
             path: path.to_owned(),
-            description: Description::parse(described)?,
+            description,
             compiled_for,
             library,
             files,
@@ -189,7 +142,7 @@ impl Package {
     ///
     /// # Errors
     /// Returns the error of the file that could not be read or written.
-    pub fn extract(&self, folder: &Path) -> Result<(), PackageProblem> {
+    pub fn extract(&self, folder: &Path) -> io::Result<()> {
         let mut archive = Archive::open(BufReader::new(File::open(&self.path)?))?;
         for entry in &self.files {
             let (_, name) = split(&entry.name);
@@ -205,37 +158,43 @@ impl Package {
     ///
     /// # Errors
     /// Returns the reason why it cannot run on `machine`.
-    pub fn check(&self, machine: &Machine) -> Result<(), PackageError> {
-        let check = || {
-            self.check_torch(TORCH_VERSIONS)?;
-            Ok(machine.check(&self.compiled_for, &self.description)?)
-        };
-        check().map_err(|problem| self.error(problem))
+    pub fn check(&self, machine: &Machine) -> Result<(), Refusal> {
+        self.check_torch(TORCH_VERSIONS)?;
+        let fits = machine.check(&self.compiled_for, &self.description);
+        fits.map_err(|refusal| self.refuse(refusal))
     }
 
     /// Checks that the package was exported by one of these versions of torch (`2.11`).
     ///
     /// # Errors
-    /// Returns [`PackageProblem::Torch`] for another one.
-    pub fn check_torch(&self, versions: &[&str]) -> Result<(), PackageProblem> {
+    /// Refuses another one.
+    pub fn check_torch(&self, versions: &[&str]) -> Result<(), Refusal> {
         let found = &self.description.torch;
         let mut numbers = found.splitn(3, '.');
         let minor = [numbers.next(), numbers.next()].map(Option::unwrap_or_default);
         if versions.contains(&minor.join(".").as_str()) {
             return Ok(());
         }
-        Err(PackageProblem::Torch {
-            found: found.clone(),
-            wanted: versions.join(" or "),
-        })
+        let wanted = versions.join(" or ");
+        Err(self.refuse(format_args!(
+            "it was exported by torch {found}, expected {wanted}; export it with that version"
+        )))
     }
 
-    /// Returns an error about this package.
-    pub fn error(&self, problem: PackageProblem) -> PackageError {
-        PackageError {
-            path: self.path.clone(),
-            problem,
-        }
+    /// Refuses this package.
+    pub fn refuse(&self, reason: impl Display) -> Refusal {
+        Refusal::at(format_args!("`{}`", self.path.display()), reason)
+    }
+}
+
+/// Refuses a file that cannot be read, or is something else.
+fn unreadable(err: io::Error) -> Refusal {
+    match err.kind() {
+        io::ErrorKind::InvalidData => Refusal::new(format_args!(
+            "it is not a `.pt2` package: {err}; expected what \
+             `torch._inductor.aoti_compile_and_package` writes"
+        )),
+        _ => Refusal::new(format_args!("cannot read it: {err}")),
     }
 }
 

@@ -5,11 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::exported::testing::{DESCRIPTION, keys, package, zip};
 
-fn read(bytes: &[u8]) -> Result<Package, PackageProblem> {
-    Package::of(
-        Path::new("policy.pt2"),
-        &mut Archive::open(Cursor::new(bytes))?,
-    )
+fn read(bytes: &[u8]) -> Result<Package, Refusal> {
+    let archive = Archive::open(Cursor::new(bytes)).map_err(unreadable);
+    Package::of(Path::new("policy.pt2"), &mut archive?)
 }
 
 fn refusal(bytes: &[u8]) -> String {

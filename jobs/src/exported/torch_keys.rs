@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::refusal::Refusal;
+
 /// What the library of a package was compiled for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchKeys {
@@ -19,46 +21,28 @@ pub struct TorchKeys {
     pub compute_capability: Option<u32>,
 }
 
-/// Why the metadata of torch cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TorchKeysError {
-    /// It is not a JSON object of strings.
-    #[error("expected a JSON object of strings: {0}")]
-    Json(#[from] serde_json::Error),
-    /// A key is missing.
-    #[error("there is no `{key}`, which torch 2.11 writes")]
-    Missing {
-        /// Name of the key.
-        key: &'static str,
-    },
-    /// The device is not one of ours.
-    #[error("`AOTI_DEVICE_KEY` is {found:?}, expected `cpu` or `cuda`")]
-    Device {
-        /// The value.
-        found: String,
-    },
-    /// The compute capability is not a number.
-    #[error("`AOTI_COMPUTE_CAPABILITY` is {found:?}, expected a number such as 90")]
-    Capability {
-        /// The value.
-        found: String,
-    },
-}
-
 impl TorchKeys {
     /// Parses the metadata of a package; returns the other keys, too.
-    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, BTreeMap<String, String>), TorchKeysError> {
-        let mut keys: BTreeMap<String, String> = serde_json::from_slice(bytes)?;
-        let mut take = |key: &'static str| keys.remove(key).ok_or(TorchKeysError::Missing { key });
+    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, BTreeMap<String, String>), Refusal> {
+        let keys = serde_json::from_slice(bytes)
+            .map_err(|err| Refusal::new(format_args!("expected a JSON object of strings: {err}")));
+        let mut keys: BTreeMap<String, String> = keys?;
+        let mut take = |key: &str| keys.remove(key).ok_or_else(|| missing(key));
         let device = take("AOTI_DEVICE_KEY")?;
         if device != "cpu" && device != "cuda" {
-            return Err(TorchKeysError::Device { found: device });
+            return Err(Refusal::new(format_args!(
+                "`AOTI_DEVICE_KEY` is {device:?}, expected `cpu` or `cuda`"
+            )));
         }
         let found = take("AOTI_COMPUTE_CAPABILITY")?;
         let compute_capability = match (device.as_str(), found.parse()) {
             ("cpu", _) => None,
             (_, Ok(capability)) => Some(capability),
-            (_, Err(_)) => return Err(TorchKeysError::Capability { found }),
+            (_, Err(_)) => {
+                return Err(Refusal::new(format_args!(
+                    "`AOTI_COMPUTE_CAPABILITY` is {found:?}, expected a number such as 90"
+                )));
+            }
         };
         let torch = Self {
             device,
@@ -74,4 +58,26 @@ impl TorchKeys {
     pub fn is_cuda(&self) -> bool {
         self.device == "cuda"
     }
+
+    /// Checks the GPUs that may run it, of which the first has the index `first`; none are known if
+    /// there are no capabilities.
+    ///
+    /// # Errors
+    /// Refuses a package that was compiled for none of them.
+    pub fn check_gpus(&self, first: usize, capabilities: &[u32]) -> Result<(), Refusal> {
+        match (self.compute_capability, capabilities) {
+            (Some(found), [wanted, ..]) if !capabilities.contains(&found) => {
+                Err(Refusal::new(format_args!(
+                    "it was compiled for GPUs of compute capability {found}, but GPU {first} has \
+                     {wanted}; export it on such a GPU"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses metadata without a key.
+pub(super) fn missing(key: &str) -> Refusal {
+    Refusal::new(format_args!("there is no `{key}`, which torch 2.11 writes"))
 }

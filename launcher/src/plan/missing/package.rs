@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use jobs::exported::{Input, Machine, Package, Unfit};
+use jobs::exported::{Input, Machine, Package};
 use jobs::job::Job;
+use jobs::refusal::Refusal;
 use jobs::simulators::Simulator;
 use serde_json::Value;
 
@@ -14,31 +15,25 @@ use crate::node::nvml;
 /// their own device, and what environments in Python show.
 pub(super) fn check(job: &Job, path: &Path, gpus: usize) -> Result<(), String> {
     let package = Package::read(path).map_err(|err| err.to_string())?;
-    package
+    let fits = package
         .check(&Machine::here())
-        .map_err(|err| err.to_string())?;
-    check_gpus(&package, gpus, &nvml::compute_capabilities())
-        .map_err(|unfit| package.error(unfit.into()).to_string())?;
+        .and_then(|()| check_gpus(&package, gpus, &nvml::compute_capabilities()));
+    fits.map_err(|err| err.to_string())?;
     check_cameras(job, &package)
 }
 
 /// Refuses a package for GPUs if there are none, or none for which it was compiled.
-fn check_gpus(package: &Package, gpus: usize, capabilities: &[u32]) -> Result<(), Unfit> {
-    let compiled_for = &package.compiled_for;
-    if !compiled_for.is_cuda() {
+fn check_gpus(package: &Package, gpus: usize, capabilities: &[u32]) -> Result<(), Refusal> {
+    if !package.compiled_for.is_cuda() {
         return Ok(());
     }
     if gpus == 0 {
-        return Err(Unfit::NoGpu);
+        return Err(package.refuse(
+            "it was compiled for a GPU, but no GPU is visible here; export it with `--device cpu`",
+        ));
     }
-    match (compiled_for.compute_capability, capabilities) {
-        (Some(found), [wanted, ..]) if !capabilities.contains(&found) => Err(Unfit::Capability {
-            found,
-            gpu: 0,
-            wanted: *wanted,
-        }),
-        _ => Ok(()),
-    }
+    let fits = package.compiled_for.check_gpus(0, capabilities);
+    fits.map_err(|refusal| package.refuse(refusal))
 }
 
 /// Refuses a camera that a simulator of ours certainly does not have.
@@ -90,15 +85,17 @@ mod tests {
             ..keys()
         };
         let cuda = written(folder.path(), &cuda, DESCRIPTION);
-        assert_eq!(check_gpus(&cuda, 0, &[]), Err(Unfit::NoGpu));
+        let told = check_gpus(&cuda, 0, &[]).unwrap_err().to_string();
+        assert!(
+            told.contains("policy.pt2`: it was compiled for a GPU, but no GPU is"),
+            "{told}"
+        );
         assert_eq!(check_gpus(&cuda, 2, &[80, 90]), Ok(()));
         assert_eq!(check_gpus(&cuda, 1, &[]), Ok(()), "nothing is known");
         let text = check_gpus(&cuda, 2, &[80, 86]).unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "it was compiled for GPUs of compute capability 90, but GPU 0 has 80; export it on \
-             such a GPU"
-        );
+        let wanted = "policy.pt2`: it was compiled for GPUs of compute capability 90, but GPU 0 has \
+                      80; export it on such a GPU";
+        assert!(text.ends_with(wanted), "{text}");
         let cpu = written(folder.path(), &keys(), DESCRIPTION);
         assert_eq!(check_gpus(&cpu, 0, &[]), Ok(()));
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use jobs::bytes::ByteSize;
-use jobs::exported::{Package, PackageProblem};
+use jobs::exported::Package;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 /// How many names are tried before the folder counts as one that cannot be made.
@@ -51,19 +51,12 @@ impl ExtractedFolder {
             )
         })?;
         let folder = Self { path };
-        package.extract(&folder.path).map_err(|problem| {
-            let is_full = matches!(
-                &problem,
-                PackageProblem::Io(err) if err.kind() == io::ErrorKind::StorageFull
-            );
-            match is_full {
-                true => full(parent, needed, 0),
-                false => format!(
-                    "cannot extract it to `{}`: {problem}",
-                    folder.path.display()
-                ),
-            }
-        })?;
+        package
+            .extract(&folder.path)
+            .map_err(|err| match err.kind() {
+                io::ErrorKind::StorageFull => full(parent, needed, 0),
+                _ => format!("cannot extract it to `{}`: {err}", folder.path.display()),
+            })?;
         Ok(folder)
     }
 

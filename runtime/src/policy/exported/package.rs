@@ -15,7 +15,8 @@ use c10d::package::CompiledPackage;
 use c10d::torch_error::{caught, is_out_of_memory, message};
 use gr00t::graphs::{CudaEngine, Graphs, PassBatch, PassFn, PassShape, bucket};
 use jobs::captured_graphs;
-use jobs::exported::{Machine, Package, PackageError, PackageProblem, Unfit};
+use jobs::exported::{Machine, Package};
+use jobs::refusal::Refusal;
 
 /// The captured passes of a package.
 pub(super) type PackageGraphs = Graphs<Rows, InputTensors>;
@@ -68,16 +69,18 @@ impl LoadedPackage {
     /// Checks that a package can run on this machine and this device, and loads it.
     ///
     /// # Errors
-    /// Returns [`PolicyError::File`] with the reason.
+    /// Returns the reason with the path of the package.
     pub(super) fn load(
         package: &Package,
         inputs: &Inputs,
         device: Device,
         captures: bool,
     ) -> Result<Self, PolicyError> {
-        package.check(&Machine::here()).map_err(refused)?;
-        let fits = check_torch(package).and_then(|()| check_device(package, device));
-        fits.map_err(|problem| refused(package.error(problem)))?;
+        let fits = package
+            .check(&Machine::here())
+            .and_then(|()| check_torch(package))
+            .and_then(|()| check_device(package, device));
+        fits.map_err(refused)?;
         let error = |reason: String| PolicyError::File {
             path: package.path().to_owned(),
             reason,
@@ -191,16 +194,13 @@ fn ooms(device: Device) -> u64 {
     cuda.ooms(index).unwrap_or(0)
 }
 
-/// Converts an error about a package.
-pub(super) fn refused(err: PackageError) -> PolicyError {
-    PolicyError::File {
-        path: err.path,
-        reason: err.problem.to_string(),
-    }
+/// Converts the refusal of a package.
+pub(super) fn refused(refusal: Refusal) -> PolicyError {
+    PolicyError::Checkpoint(refusal.to_string())
 }
 
 /// Checks that the package is of the version of libtorch that is loaded, if that is known.
-fn check_torch(package: &Package) -> Result<(), PackageProblem> {
+fn check_torch(package: &Package) -> Result<(), Refusal> {
     let Some(version) = c10d::libtorch::version() else {
         return Ok(());
     };
@@ -210,28 +210,26 @@ fn check_torch(package: &Package) -> Result<(), PackageProblem> {
 }
 
 /// Checks that the package is for this device.
-fn check_device(package: &Package, device: Device) -> Result<(), PackageProblem> {
+fn check_device(package: &Package, device: Device) -> Result<(), Refusal> {
     let compiled_for = &package.compiled_for;
     let (name, wanted) = match device {
         Device::Cuda(index) => (format!("cuda:{index}"), "cuda"),
         _ => ("cpu".to_owned(), "cpu"),
     };
-    if compiled_for.device != wanted {
-        let unfit = Unfit::Device {
-            found: compiled_for.device.clone(),
-            device: name,
-            wanted,
-        };
-        return Err(unfit.into());
+    let found = &compiled_for.device;
+    if found != wanted {
+        return Err(package.refuse(format_args!(
+            "it was compiled for {found}, but the device of the policy is {name}; export it with \
+             `--device {wanted}`"
+        )));
     }
-    let (Device::Cuda(gpu), Some(found)) = (device, compiled_for.compute_capability) else {
+    let Device::Cuda(gpu) = device else {
         return Ok(());
     };
     let facts = cuda::load().ok().and_then(|cuda| cuda.device(gpu).ok());
-    match facts.map(|facts| facts.compute_capability) {
-        Some(wanted) if wanted != found => Err(Unfit::Capability { found, gpu, wanted }.into()),
-        _ => Ok(()),
-    }
+    let capability = facts.map(|facts| facts.compute_capability);
+    let fits = compiled_for.check_gpus(gpu, capability.as_slice());
+    fits.map_err(|refusal| package.refuse(refusal))
 }
 
 /// Creates the storage for captured batches. Returns `None` on a CPU, and where CUDA cannot
