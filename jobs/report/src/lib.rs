@@ -4,7 +4,7 @@
 //! ```text
 //! journals (files, bytes) ─► merged ─► sections ─► schema ─► output, page, tables
 //!                              ├─► merge, verify                 └─► compare
-//!                              ├─► certificate ─► leaderboard
+//!                              ├─► certificate
 //!                              └─► live ─► page of a run under way, `rrun top`
 //! ```
 //! A report begins with coverage: which episodes were expected, which were found, and which are
@@ -35,7 +35,6 @@ pub mod certificate;
 pub mod compare;
 pub mod curve;
 mod journals;
-pub mod leaderboard;
 pub mod live;
 pub mod merge;
 mod merged;

@@ -16,13 +16,12 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 15] = [
+pub const TOOLS: [&str; 14] = [
     "certify",
     "compare",
     "demo",
     "doctor",
     "fit",
-    "leaderboard",
     "list",
     "merge",
     "policies",

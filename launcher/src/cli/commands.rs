@@ -79,7 +79,6 @@ pub const COMMANDS: &[CommandRow] = &[
     row("report", Group::Results, "Write the report of a run again", REPORT),
     row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
     row("certify", Group::Results, "Write a certificate of a run, which others can check", CERTIFY),
-    row("leaderboard", Group::Results, "Make a page of the results of many certificates", LEADERBOARD),
     row("compare", Group::Results, "Compare two policies on the same episodes", COMPARE),
     row("reproduce", Group::Results, "Run a suite or a certificate again, and compare", REPRODUCE),
     row("merge", Group::Results, "Merge several run folders into one", MERGE),
@@ -181,16 +180,8 @@ const CERTIFY: Examples = &[
         "runs 8 of the episodes again",
     ),
     (
-        "rrun certify outputs/tonight --sample 50 --sign ~/.ssh/id_ed25519",
-        "with a signature",
-    ),
-];
-
-const LEADERBOARD: Examples = &[
-    ("rrun leaderboard certificates/", "every certificate in it"),
-    (
-        "rrun leaderboard certificates/ --allowed-signers signers",
-        "with the names of the signers",
+        "rrun certify outputs/tonight --sample 50",
+        "runs 50 of them again",
     ),
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! run folder ─► verify ─► certificate ─► SHA-256 ─► sample, run again from the certificate alone
-//!                                                    └─► signature ─► certificate.json
+//!                                                    └─► certificate.json
 //! ```
 
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use report::Merged;
 use report::certificate::{self, Certificate, MAX_BYTES, Machine, Refused, Sample, sample};
 
 use crate::tools::rerun::{CertifiedRequest, Rerun, RerunArgs, RerunError};
-use crate::tools::{ToolError, open, print_line, signature, under_way, verify};
+use crate::tools::{ToolError, open, print_line, under_way, verify};
 
 /// Findings that are named when a run is refused; `rrun verify` lists all.
 const NAMED: usize = 5;
@@ -40,11 +40,6 @@ pub(super) struct CertifyArgs {
     /// Number of episodes to run again; the certificate says if it is 0
     #[arg(long, value_name = "K", default_value_t = 8)]
     sample: usize,
-
-    /// Sign with this SSH key (`ssh-keygen -Y sign`): a private key, or the public key of one that an
-    /// agent has
-    #[arg(long, value_name = "KEY")]
-    sign: Option<PathBuf>,
 
     /// Certify a run that is incomplete or has findings of `rrun verify`; the certificate says so
     #[arg(long)]
@@ -81,19 +76,12 @@ pub(super) enum CertifyError {
 
 pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.folder)?;
-    if let Some(key) = &args.sign {
-        // Before the sample, which may take long.
-        signature::check_key(key)?;
-    }
     let mut certificate = certified(args, &folder, &plan)?;
     let mut agrees = true;
     if args.sample > 0 {
         let (sample, does_agree) = run_sample(args, &folder, &certificate)?;
         certificate.sample = Some(sample);
         agrees = does_agree;
-    }
-    if let Some(key) = &args.sign {
-        certificate.signature = Some(signature::sign(&certificate, key)?);
     }
     let path = args.output.clone().unwrap_or_else(|| folder.certificate());
     write(&path, &certificate)?;
@@ -105,7 +93,7 @@ pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
     })
 }
 
-/// Makes the certificate, without sample and signature.
+/// Makes the certificate, without a sample.
 fn certified(
     args: &CertifyArgs,
     folder: &RunFolder,

@@ -7,7 +7,6 @@
 //! rrun merge DIR…         merge several run folders into one
 //! rrun verify DIR         check that everything exists and is complete, or a certificate
 //! rrun certify DIR        write a certificate of a run, which others can check
-//! rrun leaderboard DIR…   make a page of the results of many certificates
 //! rrun compare A B        compare two policies on the same episodes
 //! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
 //! rrun reproduce NAME     run a suite or a certificate again: starts an evaluation in its place
@@ -27,7 +26,6 @@ mod compare;
 mod demo;
 mod doctor;
 mod fit;
-mod leaderboard;
 mod list;
 mod merge;
 mod paths;
@@ -35,7 +33,6 @@ mod policies;
 mod report;
 mod reproduce;
 mod rerun;
-mod signature;
 mod suite;
 mod top;
 mod under_way;
@@ -78,7 +75,6 @@ enum Tool {
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
     Fit(Box<fit::FitArgs>),
-    Leaderboard(leaderboard::LeaderboardArgs),
     List(list::ListArgs),
     Merge(merge::MergeArgs),
     Policies(policies::PoliciesArgs),
@@ -144,8 +140,6 @@ enum ToolError {
     #[error(transparent)]
     Certify(#[from] certify::CertifyError),
     #[error(transparent)]
-    Signature(#[from] signature::SignatureError),
-    #[error(transparent)]
     Report(#[from] report::ReportError),
     #[error(transparent)]
     Reproduce(#[from] reproduce::ReproduceError),
@@ -153,8 +147,6 @@ enum ToolError {
     Demo(#[from] demo::DemoError),
     #[error(transparent)]
     Fit(#[from] fit::FitError),
-    #[error(transparent)]
-    Leaderboard(#[from] leaderboard::LeaderboardError),
     #[error(transparent)]
     List(#[from] list::ListError),
     #[error(transparent)]
@@ -197,7 +189,6 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Demo(args)) => demo::run(&args),
         Ok(Tool::Doctor(args)) => doctor::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
-        Ok(Tool::Leaderboard(args)) => leaderboard::run(&args),
         Ok(Tool::List(args)) => list::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Policies(args)) => policies::run(&args),

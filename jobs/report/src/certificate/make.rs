@@ -41,7 +41,7 @@ pub enum Refused {
     Io(#[from] io::Error),
 }
 
-/// Makes the certificate of a run, without sample and signature. `findings` are those of `rrun
+/// Makes the certificate of a run, without a sample. `findings` are those of `rrun
 /// verify`; with any, the certificate is not complete.
 ///
 /// # Errors
@@ -89,7 +89,6 @@ pub fn make(
         sha256: canonical::sha256(&contents)?,
         contents,
         sample: None,
-        signature: None,
     })
 }
 

@@ -3,14 +3,12 @@
 //!
 //! ```text
 //! plan, journals ─► make ─► contents ─► canonical JSON ─► SHA-256 ─► sample: which episodes are run again
-//!                                                                     └─► signature
 //! file of a stranger ─► read (size, form, hash) ─┬─► check    coverage, seeds, rates, sample
 //!                                                ├─► rebuild  jobs file, plan
-//!                                                ├─► identity files and packages of another run
-//!                                                └─► leaderboard
+//!                                                └─► identity files and packages of another run
 //! ```
-//! The hash covers `contents`, and the signature covers hash and sample. Which episodes are run
-//! again follows from the hash, so it is known only after all results are.
+//! The hash covers `contents`. Which episodes are run again follows from the hash, so it is known only
+//! after all results are.
 
 pub mod canonical;
 mod check;

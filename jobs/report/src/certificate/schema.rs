@@ -8,9 +8,8 @@ use jobs::job::JobIndex;
 use jobs::journal::RankStart;
 use jobs::plan::Git;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::certificate::canonical::{self, CanonicalError};
 use crate::stats::wilson95;
 use crate::verify::rerun;
 
@@ -26,9 +25,6 @@ pub struct Certificate {
     /// Episodes that were run again before the certificate was written; `None` if none were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// Who vouches for the rest of the certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signature: Option<Signature>,
 }
 
 /// What is certified: what was run, where, and what came out.
@@ -212,30 +208,7 @@ pub struct RepeatedEpisode {
     pub again: Option<CertifiedEpisode>,
 }
 
-/// A signature of `ssh-keygen -Y sign` in the namespace `rrun-certificate`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Signature {
-    /// The armored signature of [`Certificate::signed_text`].
-    pub ssh: String,
-}
-
 impl Certificate {
-    /// Returns the text that is signed: the canonical JSON of `schema`, `sha256` and `sample`. The
-    /// hash stands for the contents.
-    ///
-    /// # Errors
-    /// Returns [`CanonicalError`] for a sample that a stranger has filled with integers beyond JSON.
-    pub fn signed_text(&self) -> Result<Vec<u8>, CanonicalError> {
-        let Self {
-            schema,
-            sha256,
-            contents: _,
-            sample,
-            signature: _,
-        } = self;
-        canonical::text(&json!({"schema": schema, "sha256": sha256, "sample": sample}))
-    }
-
     /// Returns the episode of a job.
     pub fn episode(&self, job: &str, number: u64) -> Option<&CertifiedEpisode> {
         let job = self.contents.jobs.iter().find(|one| one.name() == job)?;
@@ -266,16 +239,6 @@ impl CertifiedJob {
             .get("name")
             .and_then(Value::as_str)
             .unwrap_or_default()
-    }
-
-    /// Returns the suite that the job says it belongs to, with the version of its protocol.
-    pub fn suite(&self) -> Option<(String, String)> {
-        let suite = self.entry.get("suite")?;
-        let text = |field: &str| match suite.get(field)? {
-            Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
-        };
-        Some((text("name")?, text("protocol")?))
     }
 }
 

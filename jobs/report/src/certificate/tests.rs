@@ -214,17 +214,6 @@ fn a_job_whose_episodes_are_not_counted_is_refused() {
 }
 
 #[test]
-fn a_certificate_of_a_suite_says_so() {
-    let mut job = certificate().contents.jobs.remove(0);
-    assert_eq!(job.suite(), None);
-    let suite = json!({"name": "libero_10", "protocol": "1"});
-    job.entry.insert("suite".to_owned(), suite);
-    assert_eq!(job.suite(), Some(("libero_10".to_owned(), "1".to_owned())));
-    job.entry.insert("suite".to_owned(), json!(7));
-    assert_eq!(job.suite(), None);
-}
-
-#[test]
 fn the_sample_follows_from_the_seed_alone() {
     let contents = certificate().contents;
     let names = |count, seed: &str| -> Vec<String> {

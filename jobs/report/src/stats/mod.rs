@@ -8,7 +8,6 @@ mod normal;
 pub mod paired;
 #[cfg(test)]
 pub(crate) mod simulated;
-pub mod two_sample;
 
 /// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;

@@ -5,7 +5,7 @@
 //!                                                                  ├─► dataset (HDF5), lerobot; extra
 //!                                                                  └─► video (mp4)
 //! episodes ─► determinism (some run again, with other numbers of ranks and environments)
-//! certificate ─► certificate (hash, coverage, rates, sample, signature; some run again)
+//! certificate ─► certificate (hash, coverage, rates, sample; some run again)
 //! ```
 
 mod certificate;

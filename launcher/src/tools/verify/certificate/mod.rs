@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! certificate ─► hash, coverage, rates, sample ─► findings
-//!            ├─► signature ─► by whom
 //!            └─► --rerun K: jobs, seeds ─► rrun eval on this machine ─► the same results?
 //! ```
 
@@ -12,7 +11,7 @@ mod policies;
 
 pub(in crate::tools) use policies::PolicyError;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use jobs::table::{MAX_ROWS, grid};
@@ -22,18 +21,12 @@ use serde_json::Value;
 
 use crate::tools::paths::PathMapping;
 use crate::tools::rerun::RerunArgs;
-use crate::tools::signature::{self, Signer};
 use crate::tools::verify::conclude;
 use crate::tools::{ToolError, print};
 
 /// Options for certificates.
 #[derive(Debug, clap::Args)]
 pub(super) struct CertificateArgs {
-    /// Of a certificate, require a signature by a key in FILE, which has the form of the ALLOWED
-    /// SIGNERS of ssh-keygen
-    #[arg(long, value_name = "FILE")]
-    allowed_signers: Option<PathBuf>,
-
     /// Of a certificate, run K episodes again on this machine, and compare the results bit for bit
     #[arg(long, value_name = "K", group = "again",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
@@ -68,12 +61,7 @@ pub(in crate::tools) enum VerifyError {
 impl CertificateArgs {
     /// Returns the name of an option that was given.
     pub(super) fn given(&self) -> Option<&'static str> {
-        let given = [
-            ("--allowed-signers", self.allowed_signers.is_some()),
-            ("--rerun", self.rerun.is_some()),
-        ];
-        let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
-        given.next().map(|(option, _)| option)
+        self.rerun.is_some().then_some("--rerun")
     }
 }
 
@@ -83,9 +71,6 @@ pub(super) fn run(
     rerun: &RerunArgs,
 ) -> Result<ExitCode, ToolError> {
     let shown = path.display().to_string();
-    if let Some(file) = &args.allowed_signers {
-        signature::check_signers(file)?;
-    }
     let certificate = Certificate::read(path).map_err(|err| VerifyError::Unreadable {
         path: shown.clone(),
         err,
@@ -97,10 +82,6 @@ pub(super) fn run(
     };
     completeness(&certificate, &mut findings);
     findings.notes.push(sample(&certificate));
-    match signature::check(&certificate, args.allowed_signers.as_deref()) {
-        Ok(signer) => signed(signer, args, &mut findings),
-        Err(err) => findings.wrong.push(err.to_string()),
-    }
     // Only what is right in itself is worth the time, and safe to plan with.
     if let (Some(count), true) = (args.rerun, findings.wrong.is_empty()) {
         let again = again::Again {
@@ -133,21 +114,6 @@ fn sample(certificate: &Certificate) -> String {
             "its author says that {same} of {all} episodes came out the same when they were run \
              again"
         ),
-    }
-}
-
-fn signed(signer: Option<Signer>, args: &CertificateArgs, findings: &mut Findings) {
-    let Findings { wrong, notes } = findings;
-    match signer {
-        None if args.allowed_signers.is_some() => wrong.push("it is not signed".to_owned()),
-        None => notes.push("it is not signed".to_owned()),
-        Some(Signer { key, name: None }) => {
-            notes.push(format!("signed by {key}; nobody vouches for that key"));
-        }
-        Some(Signer {
-            key,
-            name: Some(name),
-        }) => notes.push(format!("signed by {name}, {key}")),
     }
 }
 
