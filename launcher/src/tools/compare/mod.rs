@@ -1,6 +1,6 @@
 //! `rrun compare A B`: compares two policies on the same episodes.
 
-mod formats;
+mod markdown;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,29 +45,13 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "regression[:POINTS]", value_parser = gate)]
     fail_on: Option<Gate>,
 
-    /// Format: text, json, markdown, junit (for CI servers), or github (annotations, and a summary
-    /// of the job)
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    format: Format,
-
-    /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
+    /// Print JSON
+    #[arg(long)]
     json: bool,
-}
 
-/// What is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    Text,
-    Json,
-    Markdown,
-    Junit,
-    Github,
+    /// Print tables in Markdown, for a comment or the summary of a CI server
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
 }
 
 /// A value of `--fail-on` that is not a condition.
@@ -154,7 +138,7 @@ fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     Ok(match gate.map(|gate| gate.verdict) {
         None | Some(GateVerdict::Passed) => ExitCode::SUCCESS,
         Some(GateVerdict::Regression) => ExitCode::from(LOST),
-        Some(GateVerdict::Undecided { .. }) => ExitCode::from(UNDECIDED),
+        Some(GateVerdict::Undecided) => ExitCode::from(UNDECIDED),
     })
 }
 
@@ -173,22 +157,15 @@ fn check_once(pairs: &[(String, String)]) -> Result<(), ToolError> {
 }
 
 /// Prints a comparison in the format that was asked for.
-fn show(judged: &Judged, args: &CompareArgs) -> Result<(), ToolError> {
+fn show(judged: &Judged, args: &CompareArgs) -> std::io::Result<()> {
     let (found, gate) = (&judged.comparison, judged.gate.as_ref());
-    let format = if args.json { Format::Json } else { args.format };
-    match format {
-        Format::Text => print(text::text(found, gate, args.per_job))?,
-        Format::Json => {
-            print_json(&serde_json::to_string_pretty(judged).map_err(std::io::Error::from)?)?;
-        }
-        Format::Markdown => print(formats::markdown(found, gate))?,
-        Format::Junit => print(formats::junit(found, gate))?,
-        Format::Github => {
-            print(formats::github(found, gate))?;
-            formats::add_to_summary(&formats::markdown(found, gate))?;
-        }
+    if args.json {
+        return print_json(&serde_json::to_string_pretty(judged)?);
     }
-    Ok(())
+    if args.markdown {
+        return print(markdown::markdown(found, gate));
+    }
+    print(text::text(found, gate, args.per_job))
 }
 
 /// Returns why there is nothing to compare, and what helps.

@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::stats::paired::PairCounts;
 
@@ -31,18 +31,15 @@ pub struct Gate {
 }
 
 /// What a gate says about a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum GateVerdict {
     /// A loss of the margin is excluded.
     Passed,
     /// B has solved significantly fewer episodes, and the loss may be larger than the margin.
     Regression,
     /// The episodes are too few to tell.
-    Undecided {
-        /// Number of pairs that would do if they turned out as those that there are; `None` if
-        /// there are no pairs, or if too many would be needed.
-        pairs_needed: Option<u64>,
-    },
+    Undecided,
 }
 
 /// A gate and what it says.
@@ -50,32 +47,25 @@ pub enum GateVerdict {
 pub struct GateResult {
     /// The margin, as a difference of rates.
     pub margin: f64,
-    /// `passed`, `regression` or `undecided`.
+    /// What it says.
     pub verdict: GateVerdict,
     /// The smallest loss that is excluded at 2.5 %, as a difference of rates; `null` if none is.
     pub excluded_loss: Option<f64>,
-    /// Number of pairs that would decide, if it is undecided and known.
+    /// If it is undecided, the number of pairs that would do if they turned out as those that there
+    /// are; `None` if there are no pairs, or if too many would be needed.
     pub pairs_needed: Option<u64>,
 }
 
 impl Gate {
     /// Judges the pairs of a comparison.
     pub fn judge(self, counts: PairCounts) -> GateResult {
-        let verdict = match self.decided(counts) {
-            Some(verdict) => verdict,
-            None => GateVerdict::Undecided {
-                pairs_needed: self.pairs_needed(counts),
-            },
-        };
-        let pairs_needed = match verdict {
-            GateVerdict::Undecided { pairs_needed } => pairs_needed,
-            GateVerdict::Passed | GateVerdict::Regression => None,
-        };
+        let verdict = self.decided(counts).unwrap_or(GateVerdict::Undecided);
+        let is_undecided = verdict == GateVerdict::Undecided;
         GateResult {
             margin: self.margin,
             verdict,
             excluded_loss: counts.excluded_loss(),
-            pairs_needed,
+            pairs_needed: is_undecided.then(|| self.pairs_needed(counts)).flatten(),
         }
     }
 
@@ -126,23 +116,6 @@ fn scaled(counts: PairCounts, pairs: u64) -> PairCounts {
     }
 }
 
-impl GateVerdict {
-    /// Returns the word in `rrun compare --json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Regression => "regression",
-            Self::Undecided { .. } => "undecided",
-        }
-    }
-}
-
-impl Serialize for GateVerdict {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
 impl fmt::Display for GateResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let points = self.margin * 100.0;
@@ -159,7 +132,7 @@ impl fmt::Display for GateResult {
                 "regression: B has solved significantly fewer episodes, and a loss of {points} \
                  points or more is not excluded"
             ),
-            GateVerdict::Undecided { .. } => {
+            GateVerdict::Undecided => {
                 write!(
                     f,
                     "undecided: a loss of {points} points or more is neither shown nor excluded"
@@ -184,21 +157,18 @@ mod tests {
 
     const FIVE: Gate = Gate { margin: 0.05 };
 
-    fn verdict(counts: [u64; 4]) -> &'static str {
-        FIVE.judge(pairs(counts)).verdict.as_str()
-    }
-
     #[test]
     fn a_significant_loss_is_a_regression_and_few_pairs_decide_nothing() {
         for (counts, wanted) in [
-            ([50, 30, 10, 10], "regression"),
-            ([0, 6, 0, 0], "regression"),
-            ([900, 10, 10, 80], "passed"),
-            ([50, 5, 30, 15], "passed"),
-            ([9, 0, 0, 1], "undecided"),
-            ([0; 4], "undecided"),
+            ([50, 30, 10, 10], GateVerdict::Regression),
+            ([0, 6, 0, 0], GateVerdict::Regression),
+            ([900, 10, 10, 80], GateVerdict::Passed),
+            ([50, 5, 30, 15], GateVerdict::Passed),
+            ([9, 0, 0, 1], GateVerdict::Undecided),
+            ([0; 4], GateVerdict::Undecided),
         ] {
-            assert_eq!(verdict(counts), wanted, "{counts:?}");
+            let verdict = FIVE.judge(pairs(counts)).verdict;
+            assert_eq!(verdict, wanted, "{counts:?}");
         }
     }
 
@@ -248,7 +218,7 @@ mod tests {
             match FIVE.judge(counts).verdict {
                 GateVerdict::Regression => found[0] += 1,
                 GateVerdict::Passed => found[1] += 1,
-                GateVerdict::Undecided { .. } => {}
+                GateVerdict::Undecided => {}
             }
         }
         found.map(|count| f64::from(count) / f64::from(COMPARISONS))
