@@ -270,13 +270,12 @@ fn a_certificate_of_other_paths_and_programs_needs_them_named_and_trusted() {
     };
     refused(&[], "the environment `/there/envs.py:make`");
     refused(&[], "use --trust-certificate");
-    refused(&["--claim", "1/2"], "has its own results; --claim is");
     refused(
         &["--path", "/nowhere=/here"],
         "--path: `/nowhere` is in no job",
     );
     refused(&["--path", "/there=/here"], "`/here/envs.py:make`");
-    refused(&["--checkpoint", "/here"], "names 0 paths of policies");
+    refused(&["--checkpoint", "/here"], "it names 0 paths of policies");
 
     certificate["contents"]["rates"]["successes"] = json!(1);
     std::fs::write(&path, certificate.to_string()).unwrap();

@@ -80,7 +80,7 @@ pub const COMMANDS: &[CommandRow] = &[
     row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
     row("certify", Group::Results, "Write a certificate of a run, which others can check", CERTIFY),
     row("compare", Group::Results, "Compare two policies on the same episodes", COMPARE),
-    row("reproduce", Group::Results, "Run a suite or a certificate again, and compare", REPRODUCE),
+    row("reproduce", Group::Results, "Run the jobs of a certificate again, and compare", REPRODUCE),
     row("merge", Group::Results, "Merge several run folders into one", MERGE),
     row("fit", Group::Plan, "Check whether jobs fit into the memory of the GPUs", FIT),
     row("policies", Group::Plan, "List the policy types with their settings", POLICIES),
@@ -212,10 +212,6 @@ const REPRODUCE: Examples = &[
     (
         "rrun reproduce certificate.json --checkpoint /data/model --all",
         "with all episodes",
-    ),
-    (
-        "rrun reproduce libero_10 --policy gr00t --model-path model --claim 462/500",
-        "a published rate",
     ),
 ];
 

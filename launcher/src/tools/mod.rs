@@ -9,7 +9,7 @@
 //! rrun certify DIR        write a certificate of a run, which others can check
 //! rrun compare A B        compare two policies on the same episodes
 //! rrun doctor             check this machine: GPUs, libraries, disk, limits, simulators
-//! rrun reproduce NAME     run a suite or a certificate again: starts an evaluation in its place
+//! rrun reproduce CERT     run the jobs of a certificate: starts an evaluation in its place
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
 //! rrun policies [TYPE]    list the policy types with their settings
@@ -141,8 +141,6 @@ enum ToolError {
     Certify(#[from] certify::CertifyError),
     #[error(transparent)]
     Report(#[from] report::ReportError),
-    #[error(transparent)]
-    Reproduce(#[from] reproduce::ReproduceError),
     #[error(transparent)]
     Demo(#[from] demo::DemoError),
     #[error(transparent)]

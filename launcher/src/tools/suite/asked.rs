@@ -12,7 +12,7 @@ use crate::tools::suite::venv;
 
 /// What is to be evaluated, and what replaces the protocol.
 #[derive(Debug, clap::Args)]
-pub(in crate::tools) struct Asked {
+pub(super) struct Asked {
     /// Policy type of all jobs; `rrun policies` lists them
     #[arg(long, value_name = "TYPE")]
     policy: Option<String>,
@@ -63,7 +63,7 @@ pub(in crate::tools) struct Asked {
 }
 
 impl Asked {
-    pub(in crate::tools) fn policy(&self) -> Option<&str> {
+    pub(super) fn policy(&self) -> Option<&str> {
         self.policy.as_deref()
     }
 

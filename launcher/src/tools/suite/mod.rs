@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::installed::suites;
 use crate::node::Node;
 use crate::tools::list::{self, IN_SOURCE, is_same_folder};
-pub(super) use crate::tools::suite::asked::Asked;
+use crate::tools::suite::asked::Asked;
 pub(in crate::tools) use crate::tools::suite::text::description;
 use crate::tools::{ToolError, print, print_json};
 
@@ -76,7 +76,7 @@ pub(super) fn run(args: SuiteArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Returns the jobs file that was asked for, which `eval` accepts.
-pub(super) fn jobs_file(suite: &'static SuiteRow, asked: &Asked) -> Result<Value, Refusal> {
+fn jobs_file(suite: &'static SuiteRow, asked: &Asked) -> Result<Value, Refusal> {
     let file = suite.jobs_file(&asked.request(suite)?);
     let jobs = jobs::file::parse(&file).map_err(Refusal::new)?;
     known::check(&jobs).map_err(Refusal::new)?;
@@ -91,7 +91,7 @@ fn unknown(found: &str) -> Refusal {
 }
 
 /// Returns the suite with the most similar name as a clause, or nothing.
-pub(super) fn hint(found: &str) -> String {
+fn hint(found: &str) -> String {
     most_similar(
         found,
         SuiteRow::all().map(|suite| suite.name.as_str()),
