@@ -87,7 +87,7 @@ fn a_certificate_holds_in_a_fresh_clone_at_another_world_size() {
     assert!(
         holds
             && told.contains("run again: 7 episodes")
-            && told.contains("by 2 ranks with 3 environments"),
+            && told.contains("by 3 ranks with 3 environments"),
         "{told}"
     );
     assert!(!told.contains("different"), "{told}");

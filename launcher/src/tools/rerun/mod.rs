@@ -134,7 +134,7 @@ impl RerunArgs {
             plan,
             journals,
         };
-        // A launch starts no more ranks than it has jobs.
+        // A launch starts no more ranks than it has episodes.
         again.ranks = again.merged()?.ranks();
         if !status.success() && again.ranks == 0 {
             let log = log(&again.folder);
@@ -195,6 +195,8 @@ impl RerunArgs {
             .arg(folder.root())
             .arg("--num-envs")
             .arg(envs.to_string());
+        // The episodes of a single job are enough for several ranks.
+        command.args(["--shard", "episodes"]);
         command.args(self.trust_plan.then_some("--trust-plan"));
         let threads = request.threads.map(|threads| threads.to_string());
         command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads)));
