@@ -6,18 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::refusal::Refusal;
+
 /// Episode numbers as ascending ranges that do not touch; written as `0,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EpisodeNumbers(Vec<RangeInclusive<u64>>);
-
-/// Why a text is no [`EpisodeNumbers`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a list of episodes: expected numbers and ranges, for example `0,3-5`")]
-pub struct EpisodeNumbersError {
-    /// The text.
-    pub text: String,
-}
 
 impl EpisodeNumbers {
     /// Returns the list of one number.
@@ -95,9 +89,9 @@ impl FromIterator<u64> for EpisodeNumbers {
 }
 
 impl FromStr for EpisodeNumbers {
-    type Err = EpisodeNumbersError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, EpisodeNumbersError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         // A job has at most a million episodes; with `u32` no addition to a number can overflow.
         let number = |text: &str| text.trim().parse::<u32>().ok().map(u64::from);
         let range = |piece: &str| {
@@ -106,8 +100,11 @@ impl FromStr for EpisodeNumbers {
             (range.start() <= range.end()).then_some(range)
         };
         let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-        ranges.map(Self::new).ok_or_else(|| EpisodeNumbersError {
-            text: text.to_owned(),
+        ranges.map(Self::new).ok_or_else(|| {
+            Refusal::new(format_args!(
+                "`{text}` is not a list of episodes: expected numbers and ranges, for example \
+                 `0,3-5`"
+            ))
         })
     }
 }
@@ -126,9 +123,9 @@ impl fmt::Display for EpisodeNumbers {
 }
 
 impl TryFrom<String> for EpisodeNumbers {
-    type Error = EpisodeNumbersError;
+    type Error = Refusal;
 
-    fn try_from(text: String) -> Result<Self, EpisodeNumbersError> {
+    fn try_from(text: String) -> Result<Self, Refusal> {
         text.parse()
     }
 }

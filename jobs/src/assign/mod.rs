@@ -21,7 +21,7 @@ mod part;
 mod stages;
 
 pub use idle::idle;
-pub use only::{Only, OnlyError, OnlySyntaxError};
+pub use only::Only;
 pub use part::Portion;
 pub use stages::stages;
 

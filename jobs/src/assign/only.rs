@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::episode_numbers::{EpisodeNumbers, EpisodeNumbersError};
+use crate::episode_numbers::EpisodeNumbers;
 use crate::job::{Job, Length, Status};
+use crate::refusal::Refusal;
 use crate::similar::{self, most_similar};
 
 /// The selected jobs with their selected episodes; written as `push;reach:0,3-5`.
@@ -15,63 +16,19 @@ use crate::similar::{self, most_similar};
 #[serde(try_from = "String", into = "String")]
 pub struct Only(BTreeMap<String, Option<EpisodeNumbers>>);
 
-/// Why a selection does not fit the jobs.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OnlyError {
-    /// No job has this name.
-    #[error("--only: unknown job `{name}`{hint}")]
-    Unknown {
-        /// The name in the selection.
-        name: String,
-        /// The nearest name, as a clause.
-        hint: String,
-    },
-    /// The job is not pending, so it would not run.
-    #[error("--only: job `{name}` is {}, only pending jobs run", status.as_str())]
-    NotPending {
-        /// Name of the job.
-        name: String,
-        /// Its status.
-        status: Status,
-    },
-    /// The job has no episode with this number.
-    #[error("--only: job `{name}` has no episode {found}: it has {count}, numbered from 0")]
-    Beyond {
-        /// Name of the job.
-        name: String,
-        /// The job's `num_episodes`.
-        count: u64,
-        /// The highest number in the selection.
-        found: u64,
-    },
-    /// The selection has episodes of a job that does not count them.
-    #[error(
-        "--only: job `{name}` has no num_episodes, so its episodes cannot be chosen; use `{name}` \
-         alone"
-    )]
-    Uncounted {
-        /// Name of the job.
-        name: String,
-    },
-}
-
 impl Only {
     /// Returns the selected jobs with their selected episodes, in the order of the file.
     ///
     /// # Errors
-    /// Returns [`OnlyError`] for the first name or number that does not fit.
-    pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, OnlyError> {
+    /// Refuses the first name or number that does not fit.
+    pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Refusal> {
         for (name, numbers) in &self.0 {
             let Some(job) = jobs.iter().find(|job| job.name == *name) else {
                 let names = jobs.iter().map(|job| job.name.as_str());
                 let close = most_similar(name, names, similar::NAME);
-                let hint = close
-                    .map(|name| format!("; did you mean `{name}`?"))
-                    .unwrap_or_default();
-                return Err(OnlyError::Unknown {
-                    name: name.clone(),
-                    hint,
-                });
+                let hint =
+                    close.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                return Err(refused(format_args!("unknown job `{name}`{hint}")));
             };
             check(job, numbers.as_ref())?;
         }
@@ -83,42 +40,36 @@ impl Only {
     }
 }
 
-fn check(job: &Job, numbers: Option<&EpisodeNumbers>) -> Result<(), OnlyError> {
-    let name = || job.name.clone();
+fn refused(reason: impl fmt::Display) -> Refusal {
+    Refusal::at("--only", reason)
+}
+
+fn check(job: &Job, numbers: Option<&EpisodeNumbers>) -> Result<(), Refusal> {
+    let name = &job.name;
     if job.status != Status::Pending {
-        return Err(OnlyError::NotPending {
-            name: name(),
-            status: job.status,
-        });
+        let status = job.status.as_str();
+        return Err(refused(format_args!(
+            "job `{name}` is {status}, only pending jobs run"
+        )));
     }
     match (numbers.map(EpisodeNumbers::last), job.length) {
-        (Some(found), Length::Episodes(count)) if found >= count => Err(OnlyError::Beyond {
-            name: name(),
-            count,
-            found,
-        }),
-        (Some(_), Length::Steps(_) | Length::Policy) => Err(OnlyError::Uncounted { name: name() }),
+        (Some(found), Length::Episodes(count)) if found >= count => Err(refused(format_args!(
+            "job `{name}` has no episode {found}: it has {count}, numbered from 0"
+        ))),
+        (Some(_), Length::Steps(_) | Length::Policy) => Err(refused(format_args!(
+            "job `{name}` has no num_episodes, so its episodes cannot be chosen; use `{name}` \
+             alone"
+        ))),
         _ => Ok(()),
     }
 }
 
-/// Why a text is no [`Only`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OnlySyntaxError {
-    /// The text has no entry.
-    #[error("no job is named, expected `JOB` or `JOB:0,3-5`")]
-    NoJob,
-    /// The numbers of an entry.
-    #[error(transparent)]
-    EpisodeNumbers(#[from] EpisodeNumbersError),
-}
-
 impl FromStr for Only {
-    type Err = OnlySyntaxError;
+    type Err = Refusal;
 
     /// A job that is named twice runs the episodes of both entries; an entry without numbers
     /// selects the whole job.
-    fn from_str(text: &str) -> Result<Self, OnlySyntaxError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         let mut jobs: BTreeMap<String, Option<EpisodeNumbers>> = BTreeMap::new();
         for piece in text
             .split(';')
@@ -134,7 +85,9 @@ impl FromStr for Only {
             jobs.insert(name, joined);
         }
         if jobs.is_empty() {
-            return Err(OnlySyntaxError::NoJob);
+            return Err(Refusal::new(
+                "no job is named, expected `JOB` or `JOB:0,3-5`",
+            ));
         }
         Ok(Self(jobs))
     }
@@ -142,7 +95,7 @@ impl FromStr for Only {
 
 /// Parses one entry. A job name may contain colons; text after the last one that looks like numbers
 /// is taken as numbers.
-fn entry(piece: &str) -> Result<(String, Option<EpisodeNumbers>), EpisodeNumbersError> {
+fn entry(piece: &str) -> Result<(String, Option<EpisodeNumbers>), Refusal> {
     let looks_like_numbers = |text: &str| {
         text.chars()
             .all(|letter| letter.is_ascii_digit() || ",- ".contains(letter))
@@ -169,9 +122,9 @@ impl fmt::Display for Only {
 }
 
 impl TryFrom<String> for Only {
-    type Error = OnlySyntaxError;
+    type Error = Refusal;
 
-    fn try_from(text: String) -> Result<Self, OnlySyntaxError> {
+    fn try_from(text: String) -> Result<Self, Refusal> {
         text.parse()
     }
 }

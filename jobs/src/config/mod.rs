@@ -13,7 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::fields::FieldError;
 use crate::model_server::ModelServer;
-use crate::placement::{Components, PlacementError};
+use crate::placement::Components;
+use crate::refusal::Refusal;
 
 mod apply;
 mod keys;
@@ -55,55 +56,17 @@ pub struct Config {
     pub unused: Vec<String>,
 }
 
-/// Why a configuration is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read config `{}`: {reason}", path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
-    /// The file is not valid YAML.
-    #[error("`{}`: {reason}", path.display())]
-    Syntax {
-        /// Path of the file.
-        path: PathBuf,
-        /// The place of the error, and the reason.
-        reason: String,
-    },
-    /// A name or a value is wrong.
-    #[error("`{}`: {refusal}", path.display())]
-    Field {
-        /// Path of the last file with this field.
-        path: PathBuf,
-        /// The field, and why it is refused.
-        refusal: FieldError,
-    },
-    /// The placement is invalid.
-    #[error("`{}`: {err}", path.display())]
-    Placement {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error of the placement.
-        #[source]
-        err: PlacementError,
-    },
-}
-
 impl Config {
     /// Reads files, merges later ones over earlier ones, and applies `sets` over all of them.
     /// `variable` looks up `${oc.env:NAME}`.
     ///
     /// # Errors
-    /// Returns [`ConfigError`] for the first problem found.
+    /// Refuses the first problem found.
     pub fn read(
         files: &[PathBuf],
         sets: &[Override],
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, Refusal> {
         let texts = files
             .iter()
             .map(|path| Ok((path.clone(), tree::read(path)?)));
@@ -115,7 +78,7 @@ impl Config {
         texts: Vec<(PathBuf, String)>,
         sets: &[Override],
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, Refusal> {
         let mut components: Option<Components> = None;
         let files: Vec<_> = texts.iter().map(|(path, _)| path.clone()).collect();
         let read = texts
@@ -127,10 +90,7 @@ impl Config {
             let (path, mut tree) = read?;
             if let Some(placed) = tree::take(&mut tree, &["cluster", "component_placement"]) {
                 let placed = Components::from_value(&placed);
-                let placed = placed.map_err(|err| ConfigError::Placement {
-                    path: path.clone(),
-                    err,
-                })?;
+                let placed = placed.map_err(|err| err.inside(tree::quoted(&path)))?;
                 components = Some(placed.over(components.unwrap_or_default()));
             }
             trees.push((path, tree));
@@ -140,9 +100,9 @@ impl Config {
             tree::merge(merged, tree.clone())
         });
         let merged = references::resolve(&merged, variable);
-        let refuse = |refusal: FieldError| ConfigError::Field {
-            path: culprit(&trees, &refusal),
-            refusal,
+        let refuse = |refusal: FieldError| {
+            let place = tree::quoted(&culprit(&trees, &refusal));
+            Refusal::at(place, refusal)
         };
         let config = sections::read(&merged).map_err(refuse)?;
         refuse_idle(sets, &config.unused)?;
@@ -188,7 +148,7 @@ impl Config {
 
 /// Refuses a setting on the command line that has no effect. In a file such a setting may be there
 /// for another program.
-fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> {
+fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), Refusal> {
     let is_below = |name: &str, of: &str| {
         name.strip_prefix(of)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -203,14 +163,7 @@ fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> 
         .map(|name| format!("; did you mean `{name}`?"))
         .unwrap_or_default();
     let reason = format!("it has no effect here{hint}");
-    Err(ConfigError::Field {
-        path: PathBuf::from(SET),
-        refusal: FieldError {
-            place: idle.name(),
-            unknown: None,
-            reason,
-        },
-    })
+    Err(Refusal::at(idle.name(), reason).inside(tree::quoted(Path::new(SET))))
 }
 
 fn names_environment(tree: &Value) -> bool {

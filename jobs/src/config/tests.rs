@@ -7,7 +7,7 @@ use crate::file::parse;
 use crate::placement::{Placement, Resources};
 use crate::samples;
 
-fn read(texts: &[&str], sets: &[&str]) -> Result<Config, ConfigError> {
+fn read(texts: &[&str], sets: &[&str]) -> Result<Config, Refusal> {
     let paths = ["dir/behavior.yaml", "b.yaml"].map(PathBuf::from);
     let texts = texts.iter().map(|text| (*text).to_owned());
     let sets: Vec<Override> = sets.iter().map(|set| set.parse().unwrap()).collect();

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use serde_saphyr::Options;
 
-use crate::config::ConfigError;
 use crate::installed;
+use crate::refusal::Refusal;
 
 /// Maximum size of a configuration file in bytes; RLinf's longest has 20 KB.
 const MAX_BYTES: u64 = 4 << 20;
@@ -15,11 +15,9 @@ const MAX_BYTES: u64 = 4 << 20;
 pub(super) const MOST_PARTS: usize = 32;
 
 /// Reads the text of a file.
-pub fn read(path: &Path) -> Result<String, ConfigError> {
-    let refuse = |reason: String| ConfigError::Read {
-        path: path.to_owned(),
-        reason,
-    };
+pub fn read(path: &Path) -> Result<String, Refusal> {
+    let refuse =
+        |reason: String| Refusal::at(format_args!("cannot read config {}", quoted(path)), reason);
     let place = installed::found_path(path);
     let metadata = std::fs::metadata(&place).map_err(|err| refuse(err.to_string()))?;
     if !metadata.is_file() {
@@ -36,13 +34,15 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(&place).map_err(|err| refuse(err.to_string()))
 }
 
+/// Returns a path as refusals name it.
+pub(crate) fn quoted(path: &Path) -> String {
+    format!("`{}`", path.display())
+}
+
 /// Parses a text. A top-level key with dots, as in s001's `env.eval.video_cfg.save_video: False`,
 /// is a path.
-pub fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
-    let refuse = |reason: String| ConfigError::Syntax {
-        path: path.to_owned(),
-        reason,
-    };
+pub fn parse(path: &Path, text: &str) -> Result<Value, Refusal> {
+    let refuse = |reason: String| Refusal::at(quoted(path), reason);
     if text
         .lines()
         .all(|line| line.trim().is_empty() || line.trim().starts_with('#'))

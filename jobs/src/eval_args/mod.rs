@@ -25,10 +25,7 @@ mod resume;
 mod values;
 
 pub(crate) use resume::is_taken_over;
-pub use values::{
-    AddressError, ExportMode, LogFormat, Screen, ScreenError, ShareError, StopWhen, VideoSize,
-    VideoSizeError,
-};
+pub use values::{ExportMode, LogFormat, Screen, StopWhen, VideoSize};
 
 /// Examples of `eval`.
 pub const EXAMPLES: Examples = &[

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Question;
+use crate::refusal::Refusal;
 
 /// Format of messages on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -54,28 +55,21 @@ impl StopWhen {
     }
 }
 
-/// A number that is not in the range of its option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a number above 0 and {end}")]
-pub struct ShareError {
-    end: &'static str,
-}
-
 /// Parses percentage points, and returns them as a difference of rates.
-pub(super) fn points(text: &str) -> Result<f64, ShareError> {
+pub(super) fn points(text: &str) -> Result<f64, Refusal> {
     let points = text.parse::<f64>().ok();
     points
         .filter(|points| *points > 0.0 && *points < 100.0)
         .map(|points| points / 100.0)
-        .ok_or(ShareError { end: "below 100" })
+        .ok_or_else(|| Refusal::new("expected a number above 0 and below 100"))
 }
 
 /// Parses a probability of error.
-pub(super) fn level(text: &str) -> Result<f64, ShareError> {
+pub(super) fn level(text: &str) -> Result<f64, Refusal> {
     let level = text.parse::<f64>().ok();
     level
         .filter(|level| *level > 0.0 && *level <= 0.5)
-        .ok_or(ShareError { end: "up to 0.5" })
+        .ok_or_else(|| Refusal::new("expected a number above 0 and up to 0.5"))
 }
 
 /// Size of one camera's image in a video, written as `HEIGHTxWIDTH`.
@@ -87,26 +81,18 @@ pub struct VideoSize {
     pub width: u32,
 }
 
-/// Why a text is no [`VideoSize`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a size: expected HEIGHTxWIDTH with 16 to 4096, for example 224x224")]
-pub struct VideoSizeError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for VideoSize {
-    type Err = VideoSizeError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, VideoSizeError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         let sides = text
             .split_once('x')
             .map(|(height, width)| (height.parse(), width.parse()));
         match sides {
             Some((Ok(height @ 16..=4096), Ok(width @ 16..=4096))) => Ok(Self { height, width }),
-            _ => Err(VideoSizeError {
-                text: text.to_owned(),
-            }),
+            _ => Err(Refusal::new(format_args!(
+                "`{text}` is not a size: expected HEIGHTxWIDTH with 16 to 4096, for example 224x224"
+            ))),
         }
     }
 }
@@ -122,18 +108,10 @@ pub struct Screen {
     pub depth: u32,
 }
 
-/// Why a text is no [`Screen`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a screen: expected WIDTHxHEIGHTxDEPTH, for example 1024x768x24")]
-pub struct ScreenError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for Screen {
-    type Err = ScreenError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, ScreenError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         let numbers: Vec<Option<u32>> = text.split('x').map(|number| number.parse().ok()).collect();
         match numbers[..] {
             [
@@ -145,9 +123,9 @@ impl FromStr for Screen {
                 height,
                 depth,
             }),
-            _ => Err(ScreenError {
-                text: text.to_owned(),
-            }),
+            _ => Err(Refusal::new(format_args!(
+                "`{text}` is not a screen: expected WIDTHxHEIGHTxDEPTH, for example 1024x768x24"
+            ))),
         }
     }
 }
@@ -158,33 +136,25 @@ impl Display for Screen {
     }
 }
 
-/// Why a text is no address to serve metrics on.
-#[derive(Debug, thiserror::Error)]
-pub enum AddressError {
-    /// The text is neither an address nor a name that can be resolved.
-    #[error("it is not an address and cannot be resolved: {err}")]
-    Unresolved {
-        /// The error of the resolver.
-        err: std::io::Error,
-    },
-    /// The text is a name without an address.
-    #[error("it is not an address, and the name has none")]
-    NoneFound,
-}
-
 /// Parses an IP address or resolves a host name. Of several addresses, an IPv4 address is chosen,
 /// because every client can reach it.
-pub(super) fn address(text: &str) -> Result<IpAddr, AddressError> {
+pub(super) fn address(text: &str) -> Result<IpAddr, Refusal> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
     let found: Vec<_> = (text, 0)
         .to_socket_addrs()
-        .map_err(|err| AddressError::Unresolved { err })?
+        .map_err(|err| {
+            Refusal::new(format_args!(
+                "it is not an address and cannot be resolved: {err}"
+            ))
+        })?
         .collect();
     let chosen = found
         .iter()
         .find(|address| address.is_ipv4())
         .or(found.first());
-    chosen.map(SocketAddr::ip).ok_or(AddressError::NoneFound)
+    chosen
+        .map(SocketAddr::ip)
+        .ok_or_else(|| Refusal::new("it is not an address, and the name has none"))
 }

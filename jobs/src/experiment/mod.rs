@@ -15,9 +15,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::config::{ConfigError, references, tree};
+use crate::config::{references, tree};
 use crate::fields::FieldError;
 use crate::installed;
+use crate::refusal::Refusal;
 
 mod change;
 pub mod dotted;
@@ -53,30 +54,28 @@ impl Experiment {
     /// `${oc.env:NAME}`.
     ///
     /// # Errors
-    /// Returns [`ConfigError`] for the first problem found.
+    /// Refuses the first problem found.
     pub fn read(
         path: &Path,
         changes: &[Change],
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, Refusal> {
         Self::parse(path, &tree::read(path)?, changes, variable)
     }
 
     /// Does the same for a text that was already read.
     ///
     /// # Errors
-    /// Returns [`ConfigError`] for the first problem found.
+    /// Refuses the first problem found.
     pub fn parse(
         path: &Path,
         text: &str,
         changes: &[Change],
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, Refusal> {
         let tree = tree::parse(path, text)?;
-        Self::of_tree(tree, changes, variable).map_err(|refusal| ConfigError::Field {
-            path: path.to_owned(),
-            refusal,
-        })
+        Self::of_tree(tree, changes, variable)
+            .map_err(|refusal| Refusal::at(tree::quoted(path), refusal))
     }
 
     fn of_tree(

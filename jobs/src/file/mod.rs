@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::config::ConfigError;
 use crate::experiment::{Experiment, is_experiment};
 use crate::fields::{FieldError, FileFields};
 use crate::installed;
 use crate::job::{Job, JobIndex, Status};
 use crate::layout::RunFolder;
 use crate::model_server::{self, ModelServer};
+use crate::refusal::Refusal;
 use crate::sha256;
 use variations::{VariantBytes, Variations};
 
@@ -83,7 +83,7 @@ pub enum JobFileError {
     },
     /// The Experiment is refused.
     #[error(transparent)]
-    Experiment(Box<ConfigError>),
+    Experiment(Box<Refusal>),
     /// A field is wrong.
     #[error("`{}`: {refusal}", path.display())]
     Field {
@@ -94,8 +94,8 @@ pub enum JobFileError {
     },
 }
 
-impl From<ConfigError> for JobFileError {
-    fn from(err: ConfigError) -> Self {
+impl From<Refusal> for JobFileError {
+    fn from(err: Refusal) -> Self {
         Self::Experiment(Box::new(err))
     }
 }

@@ -4,7 +4,7 @@
 //! Source: rlinf/config.py, a3816b596. RLinf checks `total % W % S == 0` but means `(total / W) % S
 //! == 0`; this module checks the latter.
 
-use crate::placement::error::list;
+use crate::refusal::Refusal;
 
 /// How the environments of a job are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,86 +22,12 @@ pub struct Division {
     pub group_size: usize,
 }
 
-/// Why environments cannot be divided evenly.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DivisionError {
-    /// `total_num_envs` is 0; the value is the smallest valid number.
-    #[error("total_num_envs is 0, expected at least {0}")]
-    None(usize),
-    /// `total_num_envs` is not a multiple of the workers.
-    #[error("total_num_envs is {total}, which cannot be divided evenly among {workers} environment \
-        workers; {} can", list(.nearest))]
-    Workers {
-        /// `total_num_envs`.
-        total: usize,
-        /// Number of processes of `env`.
-        workers: usize,
-        /// Nearest totals that pass every check.
-        nearest: Vec<usize>,
-    },
-    /// `total_num_envs` is not a multiple of the ranks.
-    #[error("total_num_envs is {total}, which cannot be divided evenly among {ranks} rollout \
-        workers; {} can", list(.nearest))]
-    Ranks {
-        /// `total_num_envs`.
-        total: usize,
-        /// Number of processes of `rollout`.
-        ranks: usize,
-        /// Nearest totals that pass every check.
-        nearest: Vec<usize>,
-    },
-    /// The environments of a worker are not a multiple of the stages.
-    #[error(
-        "pipeline_stage_num is {stages}, but an environment worker has {each} of {total} environments; total_num_envs {} \
-         or pipeline_stage_num {} fit", list(.nearest), list(.stage_nums)
-    )]
-    Stages {
-        /// `pipeline_stage_num`.
-        stages: usize,
-        /// Number of environments of a worker.
-        each: usize,
-        /// `total_num_envs`.
-        total: usize,
-        /// Nearest totals that pass every check.
-        nearest: Vec<usize>,
-        /// Numbers of stages that divide `each`.
-        stage_nums: Vec<usize>,
-    },
-    /// A group of environments would be split.
-    #[error(
-        "group_size is {group_size}, but a stage of an environment worker has {each} environments; total_num_envs {} or \
-         group_size {} fit", list(.nearest), list(.sizes)
-    )]
-    Groups {
-        /// `group_size`.
-        group_size: usize,
-        /// Number of environments of a stage.
-        each: usize,
-        /// Nearest totals that pass every check.
-        nearest: Vec<usize>,
-        /// Group sizes that divide `each`.
-        sizes: Vec<usize>,
-    },
-    /// The steps of an epoch end within an action chunk.
-    #[error(
-        "max_steps_per_rollout_epoch is {steps}, which is not a multiple of num_action_chunks {chunk}; {} are", list(.nearest)
-    )]
-    Steps {
-        /// `max_steps_per_rollout_epoch`.
-        steps: usize,
-        /// `num_action_chunks`.
-        chunk: usize,
-        /// Nearest multiples of `num_action_chunks`.
-        nearest: Vec<usize>,
-    },
-}
-
 impl Division {
     /// Checks the division.
     ///
     /// # Errors
-    /// Returns the first check that fails.
-    pub fn check(self) -> Result<(), DivisionError> {
+    /// Refuses the first rule that is broken, with the nearest values that pass all of them.
+    pub fn check(self) -> Result<(), Refusal> {
         let Self {
             total,
             workers,
@@ -110,45 +36,45 @@ impl Division {
             group_size,
         } = self;
         if total == 0 {
-            return Err(DivisionError::None(self.unit()));
+            let least = self.unit();
+            return Err(Refusal::new(format_args!(
+                "total_num_envs is 0, expected at least {least}"
+            )));
         }
-        let nearest = nearest_multiples(total, self.unit());
-        if !total.is_multiple_of(workers) {
-            return Err(DivisionError::Workers {
-                total,
-                workers,
-                nearest,
-            });
-        }
-        if !total.is_multiple_of(ranks) {
-            return Err(DivisionError::Ranks {
-                total,
-                ranks,
-                nearest,
-            });
-        }
-        let each = total / workers.max(1);
-        if !each.is_multiple_of(stages) {
-            let stage_nums = nearest_divisors(each, stages);
-            return Err(DivisionError::Stages {
-                stages,
-                each,
-                total,
-                nearest,
-                stage_nums,
-            });
-        }
-        let each = each / stages.max(1);
-        if !each.is_multiple_of(group_size) {
-            let sizes = nearest_divisors(each, group_size);
-            return Err(DivisionError::Groups {
-                group_size,
-                each,
-                nearest,
-                sizes,
-            });
-        }
-        Ok(())
+        let fitting = list(&self.nearest());
+        let of_worker = total / workers.max(1);
+        let of_stage = of_worker / stages.max(1);
+        let reason = if !total.is_multiple_of(workers) {
+            format!(
+                "total_num_envs is {total}, which cannot be divided evenly among {workers} \
+                 environment workers; {fitting} can"
+            )
+        } else if !total.is_multiple_of(ranks) {
+            format!(
+                "total_num_envs is {total}, which cannot be divided evenly among {ranks} rollout \
+                 workers; {fitting} can"
+            )
+        } else if !of_worker.is_multiple_of(stages) {
+            format!(
+                "pipeline_stage_num is {stages}, but an environment worker has {of_worker} of \
+                 {total} environments; total_num_envs {fitting} or pipeline_stage_num {} fit",
+                list(&nearest_divisors(of_worker, stages))
+            )
+        } else if !of_stage.is_multiple_of(group_size) {
+            format!(
+                "group_size is {group_size}, but a stage of an environment worker has {of_stage} \
+                 environments; total_num_envs {fitting} or group_size {} fit",
+                list(&nearest_divisors(of_stage, group_size))
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::new(reason))
+    }
+
+    /// Returns the totals nearest to this one that can be divided, ascending.
+    pub fn nearest(self) -> Vec<usize> {
+        nearest_multiples(self.total, self.unit())
     }
 
     /// Returns the number that every valid total is a multiple of.
@@ -165,16 +91,26 @@ impl Division {
 /// Checks that an epoch ends with an action chunk.
 ///
 /// # Errors
-/// Returns [`DivisionError::Steps`].
-pub fn check_steps(steps: usize, chunk: usize) -> Result<(), DivisionError> {
+/// Refuses other steps, with the nearest ones that do.
+pub fn check_steps(steps: usize, chunk: usize) -> Result<(), Refusal> {
     if chunk == 0 || steps.is_multiple_of(chunk) {
         return Ok(());
     }
-    Err(DivisionError::Steps {
-        steps,
-        chunk,
-        nearest: nearest_multiples(steps, chunk),
-    })
+    let nearest = list(&nearest_multiples(steps, chunk));
+    Err(Refusal::new(format_args!(
+        "max_steps_per_rollout_epoch is {steps}, which is not a multiple of num_action_chunks \
+         {chunk}; {nearest} are"
+    )))
+}
+
+/// Formats a list as `2`, `2 or 4` or `1, 2 or 4`.
+pub(super) fn list(numbers: &[usize]) -> String {
+    let texts: Vec<_> = numbers.iter().map(usize::to_string).collect();
+    match texts.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => "none".to_owned(),
+    }
 }
 
 /// Returns the multiples of `unit` equal or nearest to `value`, ascending, without 0.

@@ -1,9 +1,9 @@
 //! Places environments and policies on GPUs: RLinf's `component_placement`.
 //!
 //! ```text
-//! --placement, YAML ─► Components ─ grammar ─► segments ─ mapping ─► Placement { env, rollout }
-//!                                                                      │
-//! total_num_envs ─ check ─► shares ─► Share of a rank, Seat of an env ◄─┘
+//! --placement, YAML ─► Components ─ parse ─► Placement { env, rollout }
+//!                                              │
+//! total_num_envs ─ check ─► shares ─► Share of a rank, Seat of an env
 //! ```
 //! There are two components to place. A process of `env` is an environment worker: it has a
 //! contiguous share of the environments, and the GPU that they render on. A process of `rollout` is
@@ -16,18 +16,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::refusal::Refusal;
+
 pub mod check;
-pub mod components;
-pub mod error;
-mod grammar;
-mod mapping;
+mod parse;
 pub mod print;
 pub mod seat;
 
 pub use check::Division;
-pub use components::Components;
-pub use error::{ComponentError, PlacementError};
-pub use seat::{Seat, Share, ShareError};
+pub use parse::Components;
+pub use seat::{Seat, Share};
 
 /// The resources that the numbers of a placement refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,8 +100,8 @@ impl Placement {
     /// Places both components on the resources.
     ///
     /// # Errors
-    /// Returns [`PlacementError`] for the first rule that is broken.
-    pub fn new(components: &Components, resources: Resources) -> Result<Self, PlacementError> {
+    /// Refuses the first rule that is broken.
+    pub fn new(components: &Components, resources: Resources) -> Result<Self, Refusal> {
         Ok(Self {
             env: components.place("env", resources)?,
             rollout: components.place("rollout", resources)?,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::rollout::MAX_TOTAL_ENVS;
 use crate::placement::{PlacedProcess, Placement};
+use crate::refusal::Refusal;
 
 /// The place of one environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -41,40 +42,23 @@ struct Written {
     total: usize,
 }
 
-/// Why a share of a journal is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "environments {first} and {count} more of {total} are not a valid share; the maximum is \
-     {MAX_TOTAL_ENVS}"
-)]
-pub struct ShareError {
-    /// Global index of the first environment.
-    pub first: usize,
-    /// Number of environments.
-    pub count: usize,
-    /// Number of environments over all ranks.
-    pub total: usize,
-}
-
 impl TryFrom<Written> for Share {
-    type Error = ShareError;
+    type Error = Refusal;
 
-    fn try_from(
-        Written {
+    fn try_from(written: Written) -> Result<Self, Refusal> {
+        let Written {
             first,
             count,
             total,
-        }: Written,
-    ) -> Result<Self, ShareError> {
-        let end = first
-            .checked_add(count)
-            .filter(|end| *end <= total && total as u64 <= MAX_TOTAL_ENVS);
-        end.map(|_| Self {
-            first,
-            count,
-            total,
-        })
-        .ok_or(ShareError {
+        } = written;
+        let end = first.checked_add(count);
+        if end.is_none_or(|end| end > total || total as u64 > MAX_TOTAL_ENVS) {
+            return Err(Refusal::new(format_args!(
+                "environments {first} and {count} more of {total} are not a valid share; the \
+                 maximum is {MAX_TOTAL_ENVS}"
+            )));
+        }
+        Ok(Self {
             first,
             count,
             total,

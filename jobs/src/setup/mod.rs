@@ -3,18 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::assign::{Assignment, OnlyError};
-use crate::config::{Config, ConfigError};
+use crate::assign::Assignment;
+use crate::config::Config;
 use crate::count::counted;
 use crate::eval_args::EvalArgs;
-use crate::experiment::{Change, Experiment, is_experiment};
-use crate::file::{self, JobFile, JobFileError};
+use crate::experiment::{Experiment, is_experiment};
+use crate::file::{self, JobFile};
 use crate::job::{Job, Status};
 use crate::layout::RunFolder;
-use crate::placement::check::DivisionError;
-use crate::placement::{Components, Division, Placement, PlacementError, Resources};
-use crate::plan::{RunFolderError, RunPlan};
-use crate::secrets::{self, Secret};
+use crate::placement::{Components, Division, Placement, Resources};
+use crate::plan::RunPlan;
+use crate::refusal::Refusal;
+use crate::secrets;
 use crate::trust;
 
 mod quick;
@@ -40,97 +40,22 @@ pub struct Setup {
     pub notes: Vec<String>,
 }
 
-/// Why a command line is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// The jobs file is refused, or its jobs with the configuration applied.
-    #[error(transparent)]
-    Jobs(#[from] JobFileError),
-    /// The command line changes an Experiment, and there is none.
-    #[error("`{0}` changes an Experiment, and none is given: use --experiment FILE.yaml")]
-    NoExperiment(Box<Change>),
-    /// A configuration or an Experiment is refused.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The placement does not fit the available resources.
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
-    /// `--placement` cannot be parsed.
-    #[error("--placement: {0}")]
-    Option(#[source] PlacementError),
-    /// There is nothing to run.
-    #[error(
-        "no jobs are given: use --jobs FILE, or a --config with env.eval.environment and \
-         rollout.policy_type"
-    )]
-    NoJobs,
-    /// The run folder of `--resume` cannot be used.
-    #[error(transparent)]
-    Folder(#[from] RunFolderError),
-    /// `--resume` without the jobs file, together with an option that changes the jobs.
-    #[error("{option} would change the jobs of `{}`; it requires --jobs beside --resume", folder.display())]
-    NeedsJobs {
-        /// The option.
-        option: &'static str,
-        /// The run folder.
-        folder: PathBuf,
-    },
-    /// `--resume` of a plan with programs or servers that the user has not named.
-    #[error(
-        "the plan of `{}` names programs or servers that you have not started a run with \
-         here:\n  {}\nuse --jobs FILE beside --resume to name the jobs yourself, or --trust-plan \
-         to run what the plan names",
-        folder.display(),
-        uses.join("\n  ")
-    )]
-    Foreign {
-        /// The run folder.
-        folder: PathBuf,
-        /// The programs that would run, and the servers that data would be sent to.
-        uses: Vec<String>,
-    },
-    /// Both a jobs file and a configuration define jobs.
-    #[error("--jobs `{}` and the `jobs` of --config are both given; keep one of them", .0.display())]
-    TwoLists(PathBuf),
-    /// `--only` does not fit the jobs.
-    #[error(transparent)]
-    Only(#[from] OnlyError),
-    /// The jobs or the model server contain a secret, which would be written to the plan.
-    #[error("`{}`: {secret}", path.display())]
-    Secret {
-        /// Path of the jobs file.
-        path: PathBuf,
-        /// The place of the secret, and what to use instead.
-        secret: Secret,
-    },
-    /// The environments of a shared job cannot be divided evenly.
-    #[error("job {index} ({name}): {err}")]
-    Division {
-        /// Position of the job in the file.
-        index: usize,
-        /// Name of the job.
-        name: String,
-        /// The reason, with the nearest valid values.
-        err: DivisionError,
-    },
-}
-
 impl Setup {
     /// Reads and checks all files; `variable` looks up `${oc.env:NAME}`.
     ///
     /// # Errors
-    /// Returns [`SetupError`] for the first problem found.
+    /// Refuses the first problem found.
     pub fn read(
         args: &EvalArgs,
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, Refusal> {
         let config = Config::read(&args.config, &args.set, variable)?;
         let line = args
             .placement
             .as_deref()
             .map(Components::parse)
             .transpose()
-            .map_err(SetupError::Option)?;
+            .map_err(|err| err.inside("--placement"))?;
         let components = match (line, config.components.clone()) {
             (Some(line), Some(below)) => Some(line.over(below)),
             (line, below) => line.or(below),
@@ -138,7 +63,9 @@ impl Setup {
         if let Some(change) = args.changes.first()
             && !args.jobs.as_deref().is_some_and(is_experiment)
         {
-            return Err(SetupError::NoExperiment(Box::new(change.clone())));
+            return Err(Refusal::new(format_args!(
+                "`{change}` changes an Experiment, and none is given: use --experiment FILE.yaml"
+            )));
         }
         let JobsAsGiven { mut file, unused } = match &args.resume {
             Some(folder) if args.jobs.is_none() && !config.has_jobs() => {
@@ -168,12 +95,8 @@ impl Setup {
             },
             false => file,
         };
-        secrets::check(&file.jobs, file.model_server.as_ref()).map_err(|secret| {
-            SetupError::Secret {
-                path: file.path.clone(),
-                secret,
-            }
-        })?;
+        secrets::check(&file.jobs, file.model_server.as_ref())
+            .map_err(|secret| Refusal::at(format_args!("`{}`", file.path.display()), secret))?;
         let assignment = args.assignment();
         Ok(Self {
             file,
@@ -188,8 +111,8 @@ impl Setup {
     /// Returns the placement on the available resources, if one was requested.
     ///
     /// # Errors
-    /// Returns [`SetupError::Placement`].
-    pub fn placement(&self, resources: Resources) -> Result<Option<Placement>, SetupError> {
+    /// Refuses a placement that does not fit them.
+    pub fn placement(&self, resources: Resources) -> Result<Option<Placement>, Refusal> {
         let placed = self
             .components
             .as_ref()
@@ -200,18 +123,16 @@ impl Setup {
     /// Checks that the environments of every shared job can be dealt to workers and ranks.
     ///
     /// # Errors
-    /// Returns [`SetupError::Division`].
-    pub fn check(&self, placement: &Placement) -> Result<(), SetupError> {
+    /// Refuses the first job whose environments cannot be dealt, with the nearest numbers that can.
+    pub fn check(&self, placement: &Placement) -> Result<(), Refusal> {
         let pending = self
             .file
             .jobs
             .iter()
             .filter(|job| job.status == Status::Pending);
         for (job, division) in pending.filter_map(|job| Some((job, division(job, placement)?))) {
-            let (index, name) = (job.index.0, job.name.clone());
-            division
-                .check()
-                .map_err(|err| SetupError::Division { index, name, err })?;
+            let place = || format!("job {} ({})", job.index.0, job.name);
+            division.check().map_err(|err| err.inside(place()))?;
         }
         Ok(())
     }
@@ -250,6 +171,13 @@ fn division(job: &Job, placement: &Placement) -> Option<Division> {
     })
 }
 
+fn no_jobs() -> Refusal {
+    Refusal::new(
+        "no jobs are given: use --jobs FILE, or a --config with env.eval.environment and \
+         rollout.policy_type",
+    )
+}
+
 /// The jobs that the command line names, and the settings of their Experiment without effect.
 struct JobsAsGiven {
     file: JobFile,
@@ -270,29 +198,35 @@ fn jobs(
     args: &EvalArgs,
     config: &Config,
     variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<JobsAsGiven, SetupError> {
+) -> Result<JobsAsGiven, Refusal> {
     let Some(path) = args.jobs.as_deref() else {
-        let value = config.jobs(None).ok_or(SetupError::NoJobs)?;
+        let value = config.jobs(None).ok_or_else(no_jobs)?;
         let path = config.files.last().cloned().unwrap_or_default();
-        return Ok(JobFile::new(&path, file::identity(&value), &value)?.into());
+        return Ok(JobFile::new(&path, file::identity(&value), &value)
+            .map_err(Refusal::new)?
+            .into());
     };
     if config.has_list() {
-        return Err(SetupError::TwoLists(path.to_owned()));
+        return Err(Refusal::new(format_args!(
+            "--jobs `{}` and the `jobs` of --config are both given; keep one of them",
+            path.display()
+        )));
     }
     let (value, unused) = match is_experiment(path) {
-        false if config.is_empty() => return Ok(JobFile::read(path)?.into()),
-        false => (file::json(path, &file::read(path)?)?, Vec::new()),
+        false if config.is_empty() => return Ok(JobFile::read(path).map_err(Refusal::new)?.into()),
+        false => {
+            let json = file::read(path).and_then(|text| file::json(path, &text));
+            (json.map_err(Refusal::new)?, Vec::new())
+        }
         true => {
             let Experiment { jobs, unused } = Experiment::read(path, &args.changes, variable)?;
             (jobs, unused)
         }
     };
-    file::parse(&value).map_err(|refusal| JobFileError::Field {
-        path: path.to_owned(),
-        refusal,
-    })?;
-    let value = config.jobs(Some(value)).ok_or(SetupError::NoJobs)?;
-    let file = JobFile::new(path, file::identity(&value), &value)?;
+    file::parse(&value)
+        .map_err(|refusal| Refusal::at(format_args!("`{}`", path.display()), refusal))?;
+    let value = config.jobs(Some(value)).ok_or_else(no_jobs)?;
+    let file = JobFile::new(path, file::identity(&value), &value).map_err(Refusal::new)?;
     Ok(JobsAsGiven { file, unused })
 }
 
@@ -302,13 +236,13 @@ fn of_run(
     config: &Config,
     folder: &Path,
     variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<JobFile, SetupError> {
-    let run = RunPlan::read(&RunFolder::new(folder))?;
-    let needs_jobs = |option| {
-        Err(SetupError::NeedsJobs {
-            option,
-            folder: folder.to_owned(),
-        })
+) -> Result<JobFile, Refusal> {
+    let run = RunPlan::read(&RunFolder::new(folder)).map_err(Refusal::new)?;
+    let needs_jobs = |option: &str| {
+        Err(Refusal::new(format_args!(
+            "{option} would change the jobs of `{}`; it requires --jobs beside --resume",
+            folder.display()
+        )))
     };
     if config.changes_jobs() {
         return needs_jobs(if config.files.is_empty() {
@@ -338,8 +272,13 @@ fn of_run(
     if !args.trust_plan {
         let uses = trust::untrusted(&jobs, server, variable);
         if !uses.is_empty() {
-            let folder = folder.to_owned();
-            return Err(SetupError::Foreign { folder, uses });
+            return Err(Refusal::new(format_args!(
+                "the plan of `{}` names programs or servers that you have not started a run with \
+                 here:\n  {}\nuse --jobs FILE beside --resume to name the jobs yourself, or \
+                 --trust-plan to run what the plan names",
+                folder.display(),
+                uses.join("\n  ")
+            )));
         }
     }
     Ok(JobFile {

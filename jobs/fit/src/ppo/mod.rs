@@ -25,7 +25,8 @@ pub use preset::Preset;
 pub use rules::{BrokenRule, PpoSizes, SizeChange};
 pub use vram::{bytes, most_envs};
 
-use jobs::config::{ConfigError, Override, tree};
+use jobs::config::{Override, tree};
+use jobs::refusal::Refusal;
 
 /// Maximum size that is accepted, so that products of two fit into 64 bits with a large margin.
 const MOST: u64 = 1 << 24;
@@ -51,7 +52,7 @@ pub struct PpoTraining {
 pub enum PpoError {
     /// The file cannot be read or parsed.
     #[error(transparent)]
-    File(#[from] ConfigError),
+    File(#[from] Refusal),
     /// `--set` names an unknown setting.
     #[error("--set {key}: unknown setting; {near}")]
     Unknown {

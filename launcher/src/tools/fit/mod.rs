@@ -21,14 +21,15 @@ use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::known;
 use jobs::placement::{Placement, Resources};
-use jobs::setup::{Setup, SetupError};
+use jobs::refusal::Refusal;
+use jobs::setup::Setup;
 use serde::Serialize;
 
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::plan::decide::eval::dedicated::Dedicated;
 use crate::plan::decide::eval::room::GpuBudgets;
-use crate::plan::decide::eval::seating::{LaunchSize, SeatingError};
+use crate::plan::decide::eval::seating::LaunchSize;
 use crate::tools::{ToolError, print, print_json};
 
 /// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.
@@ -77,14 +78,12 @@ pub(super) enum FitError {
     #[error("{0}")]
     Words(String),
     #[error(transparent)]
-    Setup(#[from] Box<SetupError>),
+    Setup(#[from] Refusal),
     #[error("`{}`: {unknown}", path.display())]
     Unknown {
         path: PathBuf,
         unknown: Box<known::JobRefusal>,
     },
-    #[error(transparent)]
-    Seating(#[from] Box<SeatingError>),
     #[error(transparent)]
     Measured(#[from] MeasuredError),
     #[error(transparent)]
@@ -146,7 +145,7 @@ fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
         env.get(name)
             .map(|value| value.to_string_lossy().into_owned())
     };
-    let setup = Setup::read(&eval, &variable).map_err(Box::new)?;
+    let setup = Setup::read(&eval, &variable)?;
     let unknown = |unknown: known::JobRefusal| FitError::Unknown {
         path: setup.file.path.clone(),
         unknown: Box::new(unknown.in_words_of(&setup.file.path)),
@@ -175,8 +174,8 @@ fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
         gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
         is_virtual: false,
     };
-    let (nproc, placement) = launch.seat(&setup, per_gpu).map_err(Box::new)?;
-    setup.check(&placement).map_err(Box::new)?;
+    let (nproc, placement) = launch.seat(&setup, per_gpu)?;
+    setup.check(&placement)?;
     let room = match args.gpu_memory {
         Some(size) => GpuBudgets::new(&eval, Resources::Labels, &[])?
             .of_size(0..args.planned_gpus(&placement), size),

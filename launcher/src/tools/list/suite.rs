@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jobs::config::{Config, ConfigError};
+use jobs::config::Config;
 use jobs::count::counted;
 use jobs::file::{self, JobFile, JobFileError};
 use jobs::installed;
 use jobs::job::{Job, Length};
+use jobs::refusal::Refusal;
 use jobs::table::grid;
 use serde_json::{Map, Value, json};
 
@@ -26,7 +27,7 @@ pub(in crate::tools) enum SuiteError {
     #[error(transparent)]
     Jobs(#[from] JobFileError),
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] Refusal),
     #[error("`{}` has no jobs", .0.display())]
     NoJobs(PathBuf),
 }

@@ -3,7 +3,7 @@
 use jobs::known;
 use jobs::plan::RunFolderError;
 use jobs::rank_env::RankEnvError;
-use jobs::setup::SetupError;
+use jobs::refusal::Refusal;
 use report::compare::sequential::ReferenceError;
 
 use crate::device::DeviceError;
@@ -18,7 +18,7 @@ pub enum SetupRefusal {
     Env(#[from] RankEnvError),
     /// The command line names what cannot be read or does not fit together.
     #[error(transparent)]
-    Setup(#[from] SetupError),
+    Setup(#[from] Refusal),
     /// `--quick` under another launcher, which does not replace the folder of an earlier quick run.
     #[error("--quick needs the launcher `rrun`; leave it out under another one")]
     Quick,

@@ -9,6 +9,7 @@ use jobs::assign::{Assignment, Shard};
 use jobs::bytes::ByteSize;
 use jobs::count::counted;
 use jobs::job::{Job, Length};
+use jobs::refusal::Refusal;
 
 use crate::node::Node;
 use crate::say::note::Note;
@@ -20,21 +21,6 @@ const RANKS_A_CORE: usize = 4;
 /// Memory that a running rank needs at least, without environments and policies; 54 MiB were
 /// measured.
 const LEAST: ByteSize = ByteSize(48 << 20);
-
-/// The memory of the machine cannot hold the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{nproc} ranks need at least {needed} of memory, {LEAST} each before any environment or \
-     policy, but this node has {memory}; --no-memory-check starts them anyway"
-)]
-pub struct NoRoom {
-    /// Number of ranks on this node.
-    pub nproc: usize,
-    /// Memory that they need at least.
-    pub needed: ByteSize,
-    /// Memory of the machine, swap included.
-    pub memory: ByteSize,
-}
 
 /// Returns the largest number of ranks that can have work, or `None` if the environments of a job
 /// are shared by all ranks.
@@ -102,15 +88,14 @@ pub fn warning(nproc: usize, cpus: usize) -> Option<Note> {
 /// Checks that the machine has the memory that the ranks need at least.
 ///
 /// # Errors
-/// Returns [`NoRoom`] if it does not.
-pub fn check(nproc: usize, node: &Node) -> Result<(), NoRoom> {
+/// Refuses the ranks if it does not.
+pub fn check(nproc: usize, node: &Node) -> Result<(), Refusal> {
     let needed = ByteSize(LEAST.0.saturating_mul(nproc as u64));
     match node.memory.map(ByteSize) {
-        Some(memory) if needed > memory => Err(NoRoom {
-            nproc,
-            needed,
-            memory,
-        }),
+        Some(memory) if needed > memory => Err(Refusal::new(format_args!(
+            "{nproc} ranks need at least {needed} of memory, {LEAST} each before any environment \
+             or policy, but this node has {memory}; --no-memory-check starts them anyway"
+        ))),
         Some(_) | None => Ok(()),
     }
 }

@@ -23,17 +23,16 @@ use jobs::layout::RunFolder;
 use jobs::live::PAGE_TOKEN_VARIABLE;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan, WordsError};
-use jobs::setup::{Setup, SetupError};
+use jobs::refusal::Refusal;
+use jobs::setup::Setup;
 use jobs::time::rfc3339;
 use report::compare::sequential::{self, ReferenceError};
 
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::node::nvml::GpuMemory;
-use crate::plan::decide::eval::crowd::NoRoom;
-use crate::plan::decide::eval::preflight::TooMuch;
 use crate::plan::decide::eval::room::GpuBudgets;
-use crate::plan::decide::eval::seating::{LaunchSize, SeatingError};
+use crate::plan::decide::eval::seating::LaunchSize;
 use crate::plan::decide::program::Program;
 use crate::plan::error::PlanError;
 use crate::plan::eval::{EarlyStopPlan, EvalPlan, SeatingPlan};
@@ -51,12 +50,10 @@ pub enum EvalError {
     /// code.
     #[error("{0}")]
     Usage(clap::Error),
-    /// The jobs file, a configuration file or the placement is invalid.
+    /// The jobs file, a configuration file or the placement is invalid, or contradicts the launch
+    /// or the machine.
     #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// The placement contradicts the launch or the machine.
-    #[error(transparent)]
-    Seating(#[from] SeatingError),
+    Input(#[from] Refusal),
     /// The jobs file has an unknown name.
     #[error("`{path}`: {unknown}")]
     Unknown {
@@ -77,29 +74,6 @@ pub enum EvalError {
     /// The page would be open to others.
     #[error(transparent)]
     Page(#[from] PageRefusal),
-    /// A GPU has too little memory.
-    #[error(transparent)]
-    Memory(#[from] TooMuch),
-    /// The node has too little memory for so many ranks.
-    #[error(transparent)]
-    Crowd(#[from] NoRoom),
-    /// `--quick` with several nodes, which would replace the folder of each other.
-    #[error("--quick runs on one node, but this launch has {0}; leave --nnodes out")]
-    QuickNodes(usize),
-    /// `--quick` with several tasks, whose launchers would replace the folder of each other.
-    #[error(
-        "--quick runs under one launcher, but srun starts {0}, one for each task; use \
-         `srun --ntasks=1 rrun --nproc-per-node N eval --quick …`"
-    )]
-    QuickTasks(usize),
-    /// `--policy-device-id` names a GPU that does not exist.
-    #[error("--policy-device-id is {found}, {visible}")]
-    Device {
-        /// The index given.
-        found: i64,
-        /// A clause that names the visible GPUs.
-        visible: String,
-    },
 }
 
 impl From<WordsError> for EvalError {
@@ -174,7 +148,7 @@ impl EvalRequest {
     /// it.
     ///
     /// # Errors
-    /// Returns a [`SeatingError`] if that contradicts `launch`.
+    /// Refuses it if that contradicts `launch`.
     pub fn nproc(&self, launch: &LaunchSize) -> Result<Option<usize>, EvalError> {
         if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
             return Ok(None);
@@ -187,7 +161,7 @@ impl EvalRequest {
     /// reduced.
     ///
     /// # Errors
-    /// Returns [`EvalError::Crowd`] if memory cannot hold the ranks.
+    /// Refuses them if memory cannot hold the ranks.
     pub fn ranks(
         &self,
         nproc: usize,
@@ -309,7 +283,7 @@ impl EvalRequest {
     }
 
     /// Checks that one device for all policies does not contradict the placement of each.
-    fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), EvalError> {
+    fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), Refusal> {
         let (args, place) = (
             &self.args,
             if self.setup.components.is_some() {
@@ -341,14 +315,10 @@ impl EvalRequest {
                     .map(|device| (rank, device))
             });
             if let Some((rank, device)) = other {
-                return Err(SeatingError::Device {
-                    option,
-                    asked,
-                    place,
-                    rank,
-                    device,
-                }
-                .into());
+                return Err(Refusal::new(format_args!(
+                    "{option} asks for cuda:{asked}, but {place} puts rank {rank} on \
+                     cuda:{device}; leave one of them out"
+                )));
             }
         }
         Ok(())
@@ -356,19 +326,25 @@ impl EvalRequest {
 }
 
 /// Checks that one launcher alone replaces the folder of the last quick run.
-fn check_quick(launch: &LaunchSize) -> Result<(), EvalError> {
+fn check_quick(launch: &LaunchSize) -> Result<(), Refusal> {
     if !launch.tasks_per_node.is_empty() {
-        return Err(EvalError::QuickTasks(launch.tasks_per_node.iter().sum()));
+        let tasks: usize = launch.tasks_per_node.iter().sum();
+        return Err(Refusal::new(format_args!(
+            "--quick runs under one launcher, but srun starts {tasks}, one for each task; use \
+             `srun --ntasks=1 rrun --nproc-per-node N eval --quick …`"
+        )));
     }
     match launch.nodes.1 {
         0 | 1 => Ok(()),
-        nodes => Err(EvalError::QuickNodes(nodes)),
+        nodes => Err(Refusal::new(format_args!(
+            "--quick runs on one node, but this launch has {nodes}; leave --nnodes out"
+        ))),
     }
 }
 
 /// Checks the device of a single rank. Several ranks use their own devices, and report the conflict
 /// themselves.
-fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), EvalError> {
+fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), Refusal> {
     match args.policy_device_id {
         Some(found) if world_size == 1 && usize::try_from(found).map_or(true, |id| id >= gpus) => {
             let visible = match gpus {
@@ -376,7 +352,9 @@ fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), E
                 1 => "but only cuda:0 is visible here".to_owned(),
                 count => format!("but only cuda:0 to cuda:{} are visible here", count - 1),
             };
-            Err(EvalError::Device { found, visible })
+            Err(Refusal::new(format_args!(
+                "--policy-device-id is {found}, {visible}"
+            )))
         }
         _ => Ok(()),
     }

@@ -1,8 +1,8 @@
 //! The preflight check of `eval`: whether an evaluation fits into the memory of its GPUs.
 
 use fit::memory::{Fit, Need, Proposal};
-use jobs::bytes::ByteSize;
 use jobs::placement::{Placement, Resources};
+use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 
 use crate::plan::decide::eval::dedicated::Dedicated;
@@ -11,38 +11,17 @@ use crate::plan::decide::eval::room::GpuBudgets;
 /// Number of jobs whose proposals are printed with an error.
 const NAMED: usize = 4;
 
-/// A GPU has too little memory.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "GPU {gpu} has {free} free, but at least {certain} are required ({parts}), {need} in total by \
-     estimate; {proposal}; --no-memory-check starts it anyway"
-)]
-pub struct TooMuch {
-    /// The first such GPU.
-    pub gpu: usize,
-    /// Its free memory.
-    pub free: ByteSize,
-    /// The memory that is needed for certain.
-    pub certain: ByteSize,
-    /// The parts of the certain need, as text.
-    pub parts: String,
-    /// The estimated need, which includes the certain one.
-    pub need: ByteSize,
-    /// A proposal that would fit.
-    pub proposal: String,
-}
-
 /// Refuses an evaluation that cannot fit: weights and declared or measured environments alone
 /// need more than a GPU has free.
 ///
 /// # Errors
-/// Returns [`TooMuch`] for the first such GPU, with a proposal that would fit.
+/// Refuses the first such GPU, with a proposal that would fit.
 pub fn check(
     room: &GpuBudgets,
     setup: &Setup,
     placement: &Placement,
     resources: Resources,
-) -> Result<(), TooMuch> {
+) -> Result<(), Refusal> {
     let planner = room.planner(setup, placement);
     for need in planner.needs() {
         let Some(budget) = planner
@@ -61,16 +40,16 @@ pub fn check(
             Resources::Gpus { .. } | Resources::Labels => None,
         };
         let proposal = dedicated.map_or(fewer.clone(), |dedicated| format!("{fewer}; {dedicated}"));
-        let (certain, estimated) = (need.sum().certain, need.sum().bytes);
-        let parts = parts(&need);
-        return Err(TooMuch {
-            gpu: need.gpu,
-            free: budget.free,
-            certain,
-            parts,
-            need: estimated,
-            proposal,
-        });
+        let sum = need.sum();
+        return Err(Refusal::new(format_args!(
+            "GPU {} has {} free, but at least {} are required ({}), {} in total by estimate; \
+             {proposal}; --no-memory-check starts it anyway",
+            need.gpu,
+            budget.free,
+            sum.certain,
+            parts(&need),
+            sum.bytes
+        )));
     }
     Ok(())
 }

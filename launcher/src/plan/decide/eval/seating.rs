@@ -2,7 +2,8 @@
 //! workers, whether the nodes can provide them, and the notes printed before the start.
 
 use fit::memory::{Fit, MemoryPlanner, Need};
-use jobs::placement::{Placement, PlacementError, Resources};
+use jobs::placement::{Placement, Resources};
+use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 
 use crate::plan::decide::eval::room::GpuBudgets;
@@ -27,122 +28,6 @@ pub struct LaunchSize {
     pub gpus: usize,
     /// `--virtual-local-rank`: whether each rank sees only its own GPU.
     pub is_virtual: bool,
-}
-
-/// The reason why a placement is not possible.
-#[derive(Debug, thiserror::Error)]
-pub enum SeatingError {
-    /// The placement cannot be parsed, or names a GPU that does not exist.
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
-    /// `--nproc-per-node` contradicts the placement.
-    #[error(
-        "--nproc-per-node is {nproc} on {nodes} node(s), {} ranks in all, but the placement has {found} rollout \
-         worker(s), each of which is a rank; leave --nproc-per-node out, or change one of them", .nproc * .nodes
-    )]
-    Ranks {
-        /// The number given.
-        nproc: usize,
-        /// Number of nodes.
-        nodes: usize,
-        /// Number of `rollout` processes in the placement.
-        found: usize,
-    },
-    /// The number of SLURM's tasks contradicts the placement.
-    #[error(
-        "srun starts {tasks} tasks, but the placement has {found} rollout worker(s), and each task is \
-         the rank of one; change one of them"
-    )]
-    Tasks {
-        /// Number of tasks on all nodes.
-        tasks: usize,
-        /// Number of `rollout` processes in the placement.
-        found: usize,
-    },
-    /// The ranks cannot be divided evenly among the nodes.
-    #[error(
-        "the placement has {found} rollout worker(s), which cannot be divided evenly among {nodes} \
-         nodes"
-    )]
-    Nodes {
-        /// Number of `rollout` processes in the placement.
-        found: usize,
-        /// Number of nodes.
-        nodes: usize,
-    },
-    /// A placement needs a fixed number of nodes, not a range such as `--nnodes 1:4`.
-    #[error("--nnodes {}:{} leaves the number of nodes open; a placement needs a fixed one", .0.0, .0.1)]
-    Elastic((usize, usize)),
-    /// `cluster.num_nodes` contradicts the launch.
-    #[error("cluster.num_nodes is {config}, --nnodes is {nodes}; give both the same number")]
-    NumNodes {
-        /// Number of nodes in the configuration.
-        config: usize,
-        /// Number of nodes of the launch.
-        nodes: usize,
-    },
-    /// A rank runs on another node than its GPU.
-    #[error(
-        "rank {rank} runs on node {node}, but its GPU {gpu} is on node {of_gpu}; ranks go to nodes in order, {each}"
-    )]
-    Elsewhere {
-        /// The rank.
-        rank: usize,
-        /// The node of the rank.
-        node: usize,
-        /// The GPU of the rank.
-        gpu: usize,
-        /// The node of the GPU.
-        of_gpu: usize,
-        /// Number of ranks per node, as a phrase.
-        each: String,
-    },
-    /// Environments run on another node than their policy.
-    #[error(
-        "environment worker {worker} is on node {of_worker}, and rank {rank}, which has its \
-         environments, on node {of_rank}; across nodes, use a policy server (`rrun serve`)"
-    )]
-    AcrossNodes {
-        /// The environment worker.
-        worker: usize,
-        /// The node of the worker.
-        of_worker: usize,
-        /// The rank with the policy.
-        rank: usize,
-        /// The node of the rank.
-        of_rank: usize,
-    },
-    /// `--workers-per-gpu` with too many ranks.
-    #[error("--nproc-per-node {nproc} with --workers-per-gpu {per_gpu} needs {} GPUs, {gpus} are visible", .nproc.div_ceil(*.per_gpu))]
-    Crowd {
-        /// Number of ranks on this node.
-        nproc: usize,
-        /// Number of ranks per GPU.
-        per_gpu: usize,
-        /// Number of visible GPUs.
-        gpus: usize,
-    },
-    /// `--virtual-local-rank` hides GPUs that the placement or `--workers-per-gpu` needs.
-    #[error(
-        "--virtual-local-rank shows each rank one GPU alone, but {0} gives out all of them; leave one of them out"
-    )]
-    Virtual(&'static str),
-    /// An option for one device contradicts the placement of a rank.
-    #[error(
-        "{option} asks for cuda:{asked}, but {place} puts rank {rank} on cuda:{device}; leave one of them out"
-    )]
-    Device {
-        /// The option: `--policy-device-id 1` or `--policy-device cuda:1`.
-        option: String,
-        /// The CUDA index asked for.
-        asked: i64,
-        /// What contradicts it: the placement or `--workers-per-gpu`.
-        place: &'static str,
-        /// The first rank with another device.
-        rank: usize,
-        /// CUDA index of that rank's GPU.
-        device: usize,
-    },
 }
 
 impl LaunchSize {
@@ -171,12 +56,12 @@ impl LaunchSize {
     /// not.
     ///
     /// # Errors
-    /// Returns a [`SeatingError`] if the placement contradicts the launch or the machine.
+    /// Refuses a placement that contradicts the launch or the machine.
     pub fn seat(
         &self,
         setup: &Setup,
         per_gpu: Option<usize>,
-    ) -> Result<(usize, Placement), SeatingError> {
+    ) -> Result<(usize, Placement), Refusal> {
         let Self {
             nproc,
             nodes: (_, nodes),
@@ -184,33 +69,45 @@ impl LaunchSize {
             ..
         } = *self;
         if let Some(config) = setup.num_nodes.filter(|config| *config != nodes) {
-            return Err(SeatingError::NumNodes { config, nodes });
+            return Err(Refusal::new(format_args!(
+                "cluster.num_nodes is {config}, --nnodes is {nodes}; give both the same number"
+            )));
         }
         let Some(components) = &setup.components else {
             return self.unplaced(per_gpu);
         };
         self.refuse_virtual("the placement")?;
         if self.nodes.0 != nodes {
-            return Err(SeatingError::Elastic(self.nodes));
+            return Err(Refusal::new(format_args!(
+                "--nnodes {}:{nodes} leaves the number of nodes open; a placement needs a fixed one",
+                self.nodes.0
+            )));
         }
         let resources = Resources::new(gpus, nodes);
         let placement = Placement::new(components, resources)?;
         let found = placement.world_size();
-        let tasks = self.tasks_per_node.iter().sum();
+        let tasks: usize = self.tasks_per_node.iter().sum();
         let nproc_here = match nproc {
             Some(_) if tasks > 0 && tasks != found => {
-                return Err(SeatingError::Tasks { tasks, found });
+                return Err(Refusal::new(format_args!(
+                    "srun starts {tasks} tasks, but the placement has {found} rollout worker(s), \
+                     and each task is the rank of one; change one of them"
+                )));
             }
             Some(nproc) if tasks == 0 && nproc * nodes != found => {
-                return Err(SeatingError::Ranks {
-                    nproc,
-                    nodes,
-                    found,
-                });
+                return Err(Refusal::new(format_args!(
+                    "--nproc-per-node is {nproc} on {nodes} node(s), {} ranks in all, but the \
+                     placement has {found} rollout worker(s), each of which is a rank; leave \
+                     --nproc-per-node out, or change one of them",
+                    nproc * nodes
+                )));
             }
             Some(nproc) => nproc,
             None if !found.is_multiple_of(nodes) => {
-                return Err(SeatingError::Nodes { found, nodes });
+                return Err(Refusal::new(format_args!(
+                    "the placement has {found} rollout worker(s), which cannot be divided evenly \
+                     among {nodes} nodes"
+                )));
             }
             None => found / nodes,
         };
@@ -219,7 +116,7 @@ impl LaunchSize {
     }
 
     /// Places every rank on a GPU of its own, or `per_gpu` of them on one.
-    fn unplaced(&self, per_gpu: Option<usize>) -> Result<(usize, Placement), SeatingError> {
+    fn unplaced(&self, per_gpu: Option<usize>) -> Result<(usize, Placement), Refusal> {
         let Self { nproc, gpus, .. } = *self;
         if per_gpu.is_some() {
             self.refuse_virtual("--workers-per-gpu")?;
@@ -228,11 +125,11 @@ impl LaunchSize {
             .or(per_gpu.map(|per_gpu| per_gpu * gpus.max(1)))
             .unwrap_or(1);
         if let Some(per_gpu) = per_gpu.filter(|per_gpu| gpus > 0 && nproc > per_gpu * gpus) {
-            return Err(SeatingError::Crowd {
-                nproc,
-                per_gpu,
-                gpus,
-            });
+            return Err(Refusal::new(format_args!(
+                "--nproc-per-node {nproc} with --workers-per-gpu {per_gpu} needs {} GPUs, {gpus} \
+                 are visible",
+                nproc.div_ceil(per_gpu)
+            )));
         }
         // The ranks decide in the same way (runtime/src/eval/setup/device.rs); without a GPU all are on GPU 0.
         let gpu = |local_rank: usize| match (per_gpu, gpus) {
@@ -247,9 +144,12 @@ impl LaunchSize {
         Ok((nproc, Placement::of_ranks(ranks_per_node.flat_map(of_node))))
     }
 
-    fn refuse_virtual(&self, by: &'static str) -> Result<(), SeatingError> {
+    fn refuse_virtual(&self, by: &'static str) -> Result<(), Refusal> {
         if self.is_virtual {
-            Err(SeatingError::Virtual(by))
+            Err(Refusal::new(format_args!(
+                "--virtual-local-rank shows each rank one GPU alone, but {by} gives out all of \
+                 them; leave one of them out"
+            )))
         } else {
             Ok(())
         }
@@ -262,7 +162,7 @@ fn refuse_strangers(
     placement: &Placement,
     resources: Resources,
     ranks_per_node: &[usize],
-) -> Result<(), SeatingError> {
+) -> Result<(), Refusal> {
     let ranks = ranks_per_node.iter().enumerate();
     let node_of_rank = ranks.flat_map(|(node, ranks)| std::iter::repeat_n(node, *ranks));
     for ((rank, process), node) in placement.rollout.iter().enumerate().zip(node_of_rank) {
@@ -271,13 +171,11 @@ fn refuse_strangers(
             return Ok(());
         };
         if of_gpu != node {
-            return Err(SeatingError::Elsewhere {
-                rank,
-                node,
-                gpu,
-                of_gpu,
-                each: each(ranks_per_node),
-            });
+            return Err(Refusal::new(format_args!(
+                "rank {rank} runs on node {node}, but its GPU {gpu} is on node {of_gpu}; ranks go \
+                 to nodes in order, {}",
+                each(ranks_per_node)
+            )));
         }
         for worker in placement.workers(rank) {
             let of_worker = placement
@@ -285,12 +183,11 @@ fn refuse_strangers(
                 .get(worker)
                 .and_then(|process| resources.node(process.gpu()));
             if let Some(of_worker) = of_worker.filter(|of_worker| *of_worker != node) {
-                return Err(SeatingError::AcrossNodes {
-                    worker,
-                    of_worker,
-                    rank,
-                    of_rank: node,
-                });
+                return Err(Refusal::new(format_args!(
+                    "environment worker {worker} is on node {of_worker}, and rank {rank}, which \
+                     has its environments, on node {node}; across nodes, use a policy server \
+                     (`rrun serve`)"
+                )));
             }
         }
     }
