@@ -4,8 +4,8 @@
 //! a.yaml ─► tree ─┐
 //! b.yaml ─► tree ─┴─ merge (later files win) ─ references ─► sections ─► Config ─► jobs
 //! ```
-//! Unknown names in the sections that `rrun` reads are refused. Other sections of RLinf (training,
-//! inner settings of models, Hydra) are accepted, and reported once as unused.
+//! Names that resemble one that `rrun` reads are refused. Others (RLinf's own settings, training,
+//! Hydra) are accepted, and reported once as unused.
 
 use std::path::{Path, PathBuf};
 

@@ -16,17 +16,6 @@ const TOP: &[&str] = &[
     "model_server",
 ];
 
-/// Top-level sections of RLinf that are not used.
-const TOP_UNUSED: &[&str] = &[
-    "actor",
-    "agent",
-    "critic",
-    "defaults",
-    "hydra",
-    "inference",
-    "reward",
-];
-
 /// Reads all sections of a merged tree.
 pub(super) fn read(tree: &Value) -> Result<Config, FieldError> {
     let mut config = Config::default();
@@ -57,12 +46,7 @@ pub(super) fn read(tree: &Value) -> Result<Config, FieldError> {
     }
     config.jobs = top.take("jobs").filter(|jobs| !jobs.is_null()).cloned();
     config.model_server = crate::model_server::take(&mut top)?;
-    for key in top.left() {
-        if !TOP_UNUSED.contains(&key) {
-            return Err(top.unknown(key, TOP));
-        }
-        config.unused.push(key.to_owned());
-    }
+    keys::sort_out(&top, "", TOP, &mut config.unused)?;
     Ok(config)
 }
 
@@ -113,13 +97,12 @@ fn eval(mut eval: FileFields, config: &mut Config) -> Result<(), FieldError> {
             let value = fields.take(name);
             check_references(&fields, name, value)
         })?;
-        keys::sort_out(
-            &fields,
-            place,
-            crate::file::video::KNOWN,
-            crate::file::video::UNUSED,
-            &mut config.unused,
-        )?;
+        for key in fields.left() {
+            if !crate::file::video::UNUSED.contains(&key) {
+                return Err(fields.unknown(key, crate::file::video::KNOWN));
+            }
+            config.unused.push(format!("{place}.{key}"));
+        }
         config.over.insert("video_cfg".to_owned(), value.clone());
     }
     let mut env = eval.object("env_args")?.unwrap_or_default();
@@ -152,13 +135,7 @@ fn eval(mut eval: FileFields, config: &mut Config) -> Result<(), FieldError> {
     if !env.is_empty() {
         config.under.insert("arena_env_args".to_owned(), env.into());
     }
-    keys::sort_out(
-        &eval,
-        "env.eval",
-        keys::EVAL,
-        keys::EVAL_UNUSED,
-        &mut config.unused,
-    )
+    keys::sort_out(&eval, "env.eval.", keys::EVAL, &mut config.unused)
 }
 
 fn rollout(mut rollout: FileFields, config: &mut Config) -> Result<(), FieldError> {
@@ -191,13 +168,7 @@ fn rollout(mut rollout: FileFields, config: &mut Config) -> Result<(), FieldErro
             .under
             .insert("policy_config_dict".to_owned(), policy.into());
     }
-    keys::sort_out(
-        &rollout,
-        "rollout",
-        keys::ROLLOUT,
-        keys::ROLLOUT_UNUSED,
-        &mut config.unused,
-    )
+    keys::sort_out(&rollout, "rollout.", keys::ROLLOUT, &mut config.unused)
 }
 
 fn runner(mut runner: FileFields, config: &mut Config) -> Result<(), FieldError> {

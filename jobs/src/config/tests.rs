@@ -100,6 +100,16 @@ fn a_checkpoint_goes_to_policies_that_have_one() {
     assert!(jobs[1].policy_config.is_empty());
 }
 
+/// The names were collected from evaluations/ and examples/embodiment/config/env/ of RLinf
+/// a3816b596.
+#[test]
+fn no_name_of_rlinf_is_taken_for_a_misspelt_one() {
+    for name in include_str!("foreign.txt").lines() {
+        let config = read(&[&format!("{name}: 1")], &[]).unwrap();
+        assert_eq!(config.unused, [name]);
+    }
+}
+
 #[test]
 fn an_empty_file_says_nothing() {
     assert_eq!(read(&["# nothing\n\n"], &[]).unwrap().jobs(None), None);
