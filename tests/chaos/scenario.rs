@@ -157,7 +157,7 @@ impl Scenario {
             0 => &[],
             1 => &["--shard", "episodes"],
             2 => &["--assign", "block"],
-            3 => &["--assign", "shuffle"],
+            3 => &["--assign", "block", "--shard", "episodes"],
             4 => &["--assign", "dynamic", "--shard", "jobs"],
             _ => &["--assign", "dynamic", "--lease-timeout", "5"],
         }

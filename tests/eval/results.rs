@@ -65,7 +65,7 @@ fn results_are_the_same_whoever_runs_the_episodes_by_whatever_rule() {
         (4, 1, &["--pipeline-stages", "3"][..]),
         (4, 3, &["--assign", "dynamic"]),
         (2, 2, &["--assign", "block", "--shard", "episodes"]),
-        (3, 4, &["--assign", "shuffle", "--shard", "episodes"]),
+        (3, 4, &["--shard", "episodes"]),
     ] {
         let eval = run(num_envs, ranks, words);
         let place = format!("{num_envs} environments, {ranks} ranks, {words:?}");

@@ -141,7 +141,7 @@ fn a_killed_launcher_takes_its_ranks_along_and_the_run_goes_on_anywhere_to_the_s
     killed_at(&gate, &eval, 20);
     let done = eval.journaled();
     let eval = eval.jobs(&tasks(&gate, 1)).world_of(2);
-    let eval = eval.words(&["--shard", "episodes", "--assign", "shuffle"]);
+    let eval = eval.words(&["--shard", "episodes", "--assign", "block"]);
     eval.run().succeeds().stderr_has("resuming in `");
     assert_same(&eval, undisturbed(), &format!("killed after {done}"));
     assert!(eval.report().duplicates.is_empty());

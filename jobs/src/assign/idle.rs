@@ -1,50 +1,65 @@
 //! Counts the ranks that a plan has no work for.
 
-use crate::assign::{Assign, Assignment, Portion, Shard, part};
+use crate::assign::{Assign, Assignment, Shard, part};
 use crate::job::{Job, Length, Status};
 
 /// Returns how many of `world_size` ranks have nothing to run, no matter what is already done. With
 /// [`Assign::Dynamic`] these are the ranks beyond the number of episodes or jobs to take.
 pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
-    let idle = |rank: &usize| match assignment.assign {
-        Assign::Dynamic => pieces(jobs, assignment.shard).nth(*rank).is_none(),
-        Assign::Modulo | Assign::Block | Assign::Shuffle => {
-            !has_work(jobs, assignment, (*rank, world_size))
-        }
+    let (assign, world_size) = (assignment.assign, world_size.max(1));
+    let mut busy = Busy {
+        ranks: vec![false; world_size],
+        left: world_size,
     };
-    (0..world_size).filter(idle).count()
-}
-
-fn has_work(jobs: &[Job], assignment: Assignment, rank: (usize, usize)) -> bool {
-    let by_job = Portion::new(assignment.assign, rank, jobs.len() as u64, 0);
-    let has_some = |(position, job): (u64, &Job)| {
-        let Some(part) = part(job, position, &by_job, assignment, rank) else {
-            return false;
-        };
-        match job.length {
-            Length::Episodes(count) => {
-                (0..count).any(|episode| job.selects(episode) && part.has(episode))
+    let pending = |(_, job): &(u64, &Job)| job.status == Status::Pending;
+    for (position, job) in (0..).zip(jobs).filter(pending) {
+        if assign == Assign::Dynamic {
+            busy.left = busy.left.saturating_sub(pieces(job, assignment.shard));
+            continue;
+        }
+        let is_empty = matches!(job.length, Length::Episodes(count) if job.selected(count) == 0);
+        match (job.sharing, assignment.shard, job.length) {
+            _ if is_empty => {}
+            (Some(_), ..) => return 0,
+            (None, Shard::Episodes, Length::Episodes(count)) => {
+                for episode in job.selection(count) {
+                    let nth = part::owner(assign, episode, world_size, count);
+                    busy.add((nth + job.index.0) % world_size);
+                    if busy.left == 0 {
+                        return 0;
+                    }
+                }
             }
-            Length::Steps(_) | Length::Policy => true,
+            (None, ..) => {
+                let count = jobs.len() as u64;
+                busy.add(part::owner(assign, position, world_size, count));
+            }
         }
-    };
-    (0..)
-        .zip(jobs)
-        .filter(|(_, job)| job.status == Status::Pending)
-        .any(has_some)
+    }
+    busy.left
 }
 
-/// Yields one item for each unit that a rank may take; for a shared job, one for each environment.
-fn pieces(jobs: &[Job], shard: Shard) -> impl Iterator<Item = ()> {
-    let pending = jobs.iter().filter(|job| job.status == Status::Pending);
-    pending.flat_map(move |job| {
-        let count = match (job.sharing, shard, job.length) {
-            (Some(sharing), ..) => sharing.total_num_envs as u64,
-            (None, Shard::Episodes, Length::Episodes(count)) => job.selected(count),
-            (None, ..) => 1,
-        };
-        std::iter::repeat_n((), usize::try_from(count).unwrap_or(usize::MAX))
-    })
+/// The ranks that have something to run.
+struct Busy {
+    ranks: Vec<bool>,
+    /// How many have nothing.
+    left: usize,
+}
+
+impl Busy {
+    fn add(&mut self, rank: usize) {
+        self.left -= usize::from(!std::mem::replace(&mut self.ranks[rank], true));
+    }
+}
+
+/// Returns how many units ranks may take of a job; of a shared one, one for each environment.
+fn pieces(job: &Job, shard: Shard) -> usize {
+    let count = match (job.sharing, shard, job.length) {
+        (Some(sharing), ..) => sharing.total_num_envs as u64,
+        (None, Shard::Episodes, Length::Episodes(count)) => job.selected(count),
+        (None, ..) => 1,
+    };
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -52,6 +67,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::assign::{Work, work};
+    use crate::placement::Placement;
 
     fn idle_of(lengths: &[(&str, u64)], world_size: usize, assign: Assign, shard: Shard) -> usize {
         let entries: Vec<_> = lengths
@@ -72,12 +89,7 @@ mod tests {
     #[test]
     fn one_job_leaves_all_but_one_rank_idle_unless_its_episodes_are_dealt() {
         let one = [("num_episodes", 50)];
-        for assign in [
-            Assign::Modulo,
-            Assign::Block,
-            Assign::Shuffle,
-            Assign::Dynamic,
-        ] {
+        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
             assert_eq!(idle_of(&one, 4, assign, Shard::Jobs), 3, "{assign:?}");
             assert_eq!(idle_of(&one, 4, assign, Shard::Episodes), 0, "{assign:?}");
         }
@@ -85,12 +97,7 @@ mod tests {
 
     #[test]
     fn fewer_episodes_than_ranks_and_jobs_in_steps_leave_ranks_idle() {
-        for assign in [
-            Assign::Modulo,
-            Assign::Block,
-            Assign::Shuffle,
-            Assign::Dynamic,
-        ] {
+        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
             assert_eq!(
                 idle_of(&[("num_episodes", 3)], 4, assign, Shard::Episodes),
                 1,
@@ -109,5 +116,50 @@ mod tests {
         let four = [("num_episodes", 1); 4];
         assert_eq!(idle_of(&four, 4, Assign::Modulo, Shard::Jobs), 0);
         assert_eq!(idle_of(&four, 6, Assign::Block, Shard::Jobs), 2);
+    }
+
+    #[test]
+    fn a_large_launch_is_counted_in_one_pass_over_its_episodes() {
+        let many = [("num_episodes", 1_000_000)];
+        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
+            assert_eq!(idle_of(&many, 16_384, assign, Shard::Episodes), 0);
+            assert_eq!(idle_of(&many, 16_384, assign, Shard::Jobs), 16_383);
+        }
+    }
+
+    #[test]
+    fn the_ranks_that_are_counted_are_those_without_work() {
+        let jobs = [("num_episodes", 3), ("num_steps", 9), ("num_episodes", 2)];
+        let entries = (0..).zip(jobs).map(|(index, (word, length))| {
+            json!({"name": format!("j{index}"), "arena_env_args": {"environment": "reach"},
+                   "policy_type": "scripted", word: length})
+        });
+        let jobs = json!({"jobs": entries.collect::<Vec<_>>()});
+        let jobs = crate::file::parse(&jobs).unwrap();
+        for (assign, shard) in [
+            (Assign::Modulo, Shard::Jobs),
+            (Assign::Modulo, Shard::Episodes),
+            (Assign::Block, Shard::Jobs),
+            (Assign::Block, Shard::Episodes),
+        ] {
+            let assignment = Assignment { assign, shard };
+            for ranks in 1..9 {
+                let placement = Placement::of_ranks(vec![0; ranks]);
+                let is_idle = |rank: &usize| {
+                    let works = work(&jobs, &placement, assignment, *rank);
+                    let runs = |work: &Work| match work.job.length {
+                        Length::Episodes(count) => work.episodes(0..count).next().is_some(),
+                        Length::Steps(_) | Length::Policy => true,
+                    };
+                    !works.iter().any(runs)
+                };
+                let wanted = (0..ranks).filter(is_idle).count();
+                assert_eq!(
+                    idle(&jobs, ranks, assignment),
+                    wanted,
+                    "{ranks} {assignment:?}"
+                );
+            }
+        }
     }
 }

@@ -37,9 +37,6 @@ pub enum Assign {
     Modulo,
     /// Contiguous blocks; the first ones are longer by one if the number is not divisible.
     Block,
-    /// A fixed permutation, then as modulo: tasks that repeat with the world size do not all go to
-    /// one rank.
-    Shuffle,
     /// Leases of a few episodes each, taken from the store: an idle rank helps with the remaining
     /// work.
     Dynamic,
@@ -121,7 +118,7 @@ impl Work {
 /// done. The `total_num_envs` of shared jobs must be divisible, see [`crate::setup::Setup::check`].
 pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: usize) -> Vec<Work> {
     let world_size = placement.world_size().max(1);
-    let by_job = Portion::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);
+    let by_job = Portion::new(assignment.assign, (rank, world_size), jobs.len() as u64);
     let part = |position, job| part(job, position, &by_job, assignment, (rank, world_size));
     let pending = (0..)
         .zip(jobs)
@@ -156,7 +153,7 @@ fn by_episode(
     count: u64,
 ) -> Portion {
     let nth = (rank + world_size - job.index.0 % world_size) % world_size;
-    Portion::new(assign, (nth, world_size), count, 1 + job.index.0 as u64)
+    Portion::new(assign, (nth, world_size), count)
 }
 
 fn of_rank(job: &Job, part: Portion, placement: &Placement, rank: usize) -> Work {

@@ -3,11 +3,6 @@
 use std::ops::Range;
 
 use crate::assign::Assign;
-use crate::seed;
-
-/// Seed of the permutations of [`Assign::Shuffle`]. Changing it would deal a continued run
-/// differently.
-const SHUFFLE: u64 = 0x7272_756e;
 
 /// One of several parts of `0 .. count`, which together contain every number once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +18,11 @@ pub enum Portion {
     },
     /// A contiguous range.
     Block(Range<u64>),
-    /// The listed numbers, ascending.
-    These(Vec<u64>),
 }
 
 impl Portion {
-    /// Returns part `nth` of `parts` parts of `0 .. count`; each `stream` has its own permutation.
-    pub fn new(assign: Assign, (nth, parts): (usize, usize), count: u64, stream: u64) -> Self {
+    /// Returns part `nth` of `parts` parts of `0 .. count`.
+    pub fn new(assign: Assign, (nth, parts): (usize, usize), count: u64) -> Self {
         let (nth, parts) = (nth as u64, parts.max(1) as u64);
         match assign {
             Assign::Dynamic => Self::All,
@@ -38,15 +31,6 @@ impl Portion {
                 step: parts,
             },
             Assign::Block => Self::Block(block(nth, parts, count)),
-            Assign::Shuffle => {
-                let dealt = (0..parts).cycle().zip(permutation(count, stream));
-                let mut own: Vec<_> = dealt
-                    .filter(|(part, _)| *part == nth)
-                    .map(|(_, number)| number)
-                    .collect();
-                own.sort_unstable();
-                Self::These(own)
-            }
         }
     }
 
@@ -56,7 +40,6 @@ impl Portion {
             Self::All => true,
             Self::Every { first, step } => number % step == *first,
             Self::Block(range) => range.contains(&number),
-            Self::These(numbers) => numbers.binary_search(&number).is_ok(),
         }
     }
 }
@@ -68,16 +51,19 @@ fn block(nth: u64, parts: u64, count: u64) -> Range<u64> {
     start..start + each + u64::from(nth < longer)
 }
 
-/// Returns a permutation of `0 .. count` that depends on `stream` only (Fisher and Yates;
-/// Durstenfeld 1964).
-fn permutation(count: u64, stream: u64) -> Vec<u64> {
-    let mut numbers: Vec<_> = (0..count).collect();
-    for last in (1..numbers.len()).rev() {
-        // The modulo favours small numbers by 2^-31 at most: a job has at most a million episodes.
-        let other = seed::noise(SHUFFLE, stream, last as u64) % (last as u64 + 1);
-        numbers.swap(last, other as usize);
-    }
-    numbers
+/// Returns which of `parts` parts of `0 .. count` has `number`; with [`Assign::Dynamic`] each part
+/// has all numbers, and this is the first.
+pub(super) fn owner(assign: Assign, number: u64, parts: usize, count: u64) -> usize {
+    let parts = parts.max(1) as u64;
+    let (each, longer) = (count / parts, count % parts);
+    let of_longer = longer * (each + 1);
+    let owner = match assign {
+        Assign::Dynamic => 0,
+        Assign::Modulo => number % parts,
+        Assign::Block if number < of_longer => number / (each + 1),
+        Assign::Block => longer + (number - of_longer) / each.max(1),
+    };
+    owner as usize
 }
 
 #[cfg(test)]
@@ -85,7 +71,7 @@ mod tests {
     use super::*;
 
     fn parts(assign: Assign, parts: usize, count: u64) -> Vec<Vec<u64>> {
-        let part = |nth| Portion::new(assign, (nth, parts), count, 0);
+        let part = |nth| Portion::new(assign, (nth, parts), count);
         (0..parts)
             .map(|nth| (0..count).filter(|number| part(nth).has(*number)).collect())
             .collect()
@@ -101,18 +87,15 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_stays_what_it_was() {
-        assert_eq!(permutation(10, 0), [1, 7, 8, 0, 5, 4, 3, 2, 6, 9]);
-        assert_ne!(permutation(10, 0), permutation(10, 1));
-    }
-
-    #[test]
-    fn a_shuffle_breaks_the_step_of_the_world_size() {
-        // Ten tasks of 4 episodes each are dealt to 4 ranks. With modulo each rank would get the
-        // same episode of every task.
-        let of_rank = &parts(Assign::Shuffle, 4, 40)[0];
-        let phases: std::collections::BTreeSet<_> =
-            of_rank.iter().map(|number| number % 4).collect();
-        assert_eq!((of_rank.len(), phases.len()), (10, 4));
+    fn a_number_is_in_the_part_of_its_owner_alone() {
+        for assign in [Assign::Modulo, Assign::Block] {
+            for (parts, count) in [(1, 5), (3, 7), (3, 2), (4, 8), (8, 3)] {
+                for number in 0..count {
+                    let has = |nth: &usize| Portion::new(assign, (*nth, parts), count).has(number);
+                    let found: Vec<_> = (0..parts).filter(has).collect();
+                    assert_eq!(found, [owner(assign, number, parts, count)]);
+                }
+            }
+        }
     }
 }

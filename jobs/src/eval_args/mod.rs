@@ -422,7 +422,7 @@ impl EvalArgs {
         }
         match (args.assign, args.lease.or(args.lease_timeout)) {
             (Assign::Dynamic, _) | (_, None) => Ok(args),
-            (Assign::Modulo | Assign::Block | Assign::Shuffle, Some(_)) => {
+            (Assign::Modulo | Assign::Block, Some(_)) => {
                 let reason = "--lease and --lease-timeout have no effect without --assign dynamic";
                 Err(Self::command().error(ErrorKind::ArgumentConflict, reason))
             }
