@@ -6,16 +6,18 @@
 //! ```
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use jobs::count::counted;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use report::Merged;
-use report::certificate::{self, Certificate, MAX_BYTES, Machine, Refused, Sample, sample};
+use report::certificate::{self, Certificate, MAX_BYTES, Machine, Sample, sample};
 
-use crate::tools::rerun::{CertifiedRequest, Rerun, RerunArgs, RerunError};
+use crate::tools::rerun::{self, CertifiedRequest, Rerun, RerunArgs};
 use crate::tools::{ToolError, open, print_line, under_way, verify};
 
 /// Findings that are named when a run is refused; `rrun verify` lists all.
@@ -49,31 +51,6 @@ pub(super) struct CertifyArgs {
     again: RerunArgs,
 }
 
-/// The reason why there is no certificate.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CertifyError {
-    #[error("`{folder}` cannot be certified: the run is under way: {who}")]
-    UnderWay { folder: String, who: String },
-    #[error(
-        "`{folder}` cannot be certified: {}{}\n`rrun verify {folder}` lists all findings; with \
-         --partial, the certificate has them and says that it is incomplete",
-        findings[..findings.len().min(NAMED)].join("; "),
-        if findings.len() > NAMED { "; …" } else { "" }
-    )]
-    Incomplete {
-        folder: String,
-        findings: Vec<String>,
-    },
-    #[error("`{folder}` cannot be certified: {err}")]
-    Refused { folder: String, err: Refused },
-    #[error(
-        "the certificate would have {0} bytes, expected at most {MAX_BYTES}; certify parts of the run"
-    )]
-    Large(usize),
-    #[error("cannot write `{}`: {err}", path.display())]
-    Write { path: PathBuf, err: std::io::Error },
-}
-
 pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.folder)?;
     let mut certificate = certified(args, &folder, &plan)?;
@@ -99,27 +76,24 @@ fn certified(
     folder: &RunFolder,
     plan: &RunPlan,
 ) -> Result<Certificate, ToolError> {
-    let name = || folder.root().display().to_string();
+    let name = folder.root().display();
+    let refused =
+        |reason: &dyn Display| Refusal::at(format_args!("`{name}` cannot be certified"), reason);
     let journals = under_way::journals(folder)?;
     if let Some(who) = journals.writer() {
-        return Err(CertifyError::UnderWay {
-            folder: name(),
-            who,
-        }
-        .into());
+        return Err(refused(&format_args!("the run is under way: {who}")).into());
     }
     let merged = Merged::new(plan, &journals)?;
     let findings = verify::findings(folder, plan, &merged)?;
-    let certificate = certificate::make(folder, &merged, findings);
-    let certificate = certificate.map_err(|err| CertifyError::Refused {
-        folder: name(),
-        err,
-    })?;
+    let certificate = certificate::make(folder, &merged, findings).map_err(|err| refused(&err))?;
     if !certificate.contents.complete && !args.partial {
-        return Err(CertifyError::Incomplete {
-            folder: name(),
-            findings: certificate.contents.findings,
-        }
+        let findings = certificate.contents.findings;
+        let more = if findings.len() > NAMED { "; …" } else { "" };
+        let first = findings[..findings.len().min(NAMED)].join("; ");
+        return Err(refused(&format_args!(
+            "{first}{more}\n`rrun verify {name}` lists all findings; with --partial, the \
+             certificate has them and says that it is incomplete"
+        ))
         .into());
     }
     Ok(certificate)
@@ -132,7 +106,7 @@ fn run_sample(
     certificate: &Certificate,
 ) -> Result<(Sample, bool), ToolError> {
     let chosen = sample::choose(&certificate.contents, args.sample, &certificate.sha256);
-    let plan = certificate::plan(certificate).map_err(RerunError::from)?;
+    let plan = certificate::plan(certificate).map_err(rerun::refused)?;
     let (again, episodes) = args.again.run_certified(CertifiedRequest {
         certificate,
         plan: &plan,
@@ -175,13 +149,16 @@ fn machines(again: &Rerun) -> Result<Vec<Machine>, ToolError> {
 }
 
 fn write(path: &std::path::Path, certificate: &Certificate) -> Result<(), ToolError> {
-    let named = |err| CertifyError::Write {
-        path: path.to_owned(),
-        err,
-    };
+    let named =
+        |err: std::io::Error| Refusal::at(format_args!("cannot write `{}`", path.display()), err);
     let text = serde_json::to_vec_pretty(certificate).map_err(|err| named(err.into()))?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(CertifyError::Large(text.len()).into());
+        return Err(Refusal::new(format_args!(
+            "the certificate would have {} bytes, expected at most {MAX_BYTES}; certify parts of \
+             the run",
+            text.len()
+        ))
+        .into());
     }
     write_whole(path, &text).map_err(named)?;
     Ok(())

@@ -46,7 +46,6 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::report::compare::SideError;
 use ::report::live::LiveError;
 use ::report::merge::MergeError;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
@@ -128,17 +127,7 @@ enum ToolError {
     #[error(transparent)]
     Merge(#[from] MergeError),
     #[error(transparent)]
-    Side(#[from] SideError),
-    #[error(transparent)]
-    Rerun(#[from] rerun::RerunError),
-    #[error(transparent)]
-    Verify(#[from] verify::VerifyError),
-    #[error(transparent)]
     Path(#[from] paths::NoSuchPath),
-    #[error(transparent)]
-    CertifiedPolicy(#[from] verify::PolicyError),
-    #[error(transparent)]
-    Certify(#[from] certify::CertifyError),
     #[error(transparent)]
     Report(#[from] report::ReportError),
     #[error(transparent)]

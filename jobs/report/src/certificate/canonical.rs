@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use jobs::refusal::Refusal;
 use jobs::sha256;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, Serialize};
@@ -14,22 +15,6 @@ use serde_json::{Map, Number, Value};
 
 /// The largest integer of I-JSON: from here on, neighbouring integers are one double.
 const MAX_INTEGER: u64 = (1 << 53) - 1;
-
-/// Why a value has no canonical text.
-#[derive(Debug, thiserror::Error)]
-pub enum CanonicalError {
-    /// The value is not JSON.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    /// An integer is too large.
-    #[error("`{place}` is {found}, which is beyond 2^53 − 1, the largest integer of I-JSON")]
-    Integer {
-        /// JSON pointer of the number.
-        place: String,
-        /// The number.
-        found: Number,
-    },
-}
 
 /// Parses JSON in which no object has two members of the same name.
 ///
@@ -45,21 +30,22 @@ pub fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
 /// Returns the canonical text of a value.
 ///
 /// # Errors
-/// Returns [`CanonicalError::Integer`] for an integer that I-JSON does not have.
-pub fn text(value: &Value) -> Result<Vec<u8>, CanonicalError> {
+/// Refuses an integer that I-JSON does not have.
+pub fn text(value: &Value) -> Result<Vec<u8>, Refusal> {
     check_integers("", value)?;
-    Ok(serde_json_canonicalizer::to_vec(value)?)
+    serde_json_canonicalizer::to_vec(value).map_err(Refusal::new)
 }
 
 /// Returns the SHA-256 of the canonical text of a value, as hex digits.
 ///
 /// # Errors
 /// As [`text`].
-pub fn sha256(value: &impl Serialize) -> Result<String, CanonicalError> {
-    Ok(sha256::of(text(&serde_json::to_value(value)?)?))
+pub fn sha256(value: &impl Serialize) -> Result<String, Refusal> {
+    let value = serde_json::to_value(value).map_err(Refusal::new)?;
+    Ok(sha256::of(text(&value)?))
 }
 
-fn check_integers(place: &str, value: &Value) -> Result<(), CanonicalError> {
+fn check_integers(place: &str, value: &Value) -> Result<(), Refusal> {
     match value {
         Value::Array(items) => items
             .iter()
@@ -68,10 +54,9 @@ fn check_integers(place: &str, value: &Value) -> Result<(), CanonicalError> {
         Value::Object(members) => members
             .iter()
             .try_for_each(|(name, item)| check_integers(&format!("{place}/{name}"), item)),
-        Value::Number(number) if is_beyond(number) => Err(CanonicalError::Integer {
-            place: place.to_owned(),
-            found: number.clone(),
-        }),
+        Value::Number(number) if is_beyond(number) => Err(Refusal::new(format_args!(
+            "`{place}` is {number}, which is beyond 2^53 − 1, the largest integer of I-JSON"
+        ))),
         _ => Ok(()),
     }
 }

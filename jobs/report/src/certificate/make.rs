@@ -7,13 +7,13 @@ use jobs::files;
 use jobs::inputs::{InputFile, SumCache};
 use jobs::job::{Job, Length, Status};
 use jobs::layout::RunFolder;
+use jobs::refusal::Refusal;
 use jobs::sha256;
 use serde_json::Value;
 
-use crate::certificate::canonical::{self, CanonicalError};
 use crate::certificate::{
     Certificate, CertifiedEpisode, CertifiedFiles, CertifiedInput, CertifiedJob, CertifiedJournal,
-    CertifiedRates, CertifiedRun, Contents, Machine, SCHEMA,
+    CertifiedRates, CertifiedRun, Contents, Machine, SCHEMA, canonical,
 };
 use crate::merged::Merged;
 use crate::merged::record::Repetition;
@@ -21,37 +21,17 @@ use crate::sections::per_job::distinct;
 use crate::sections::run::{run_id, versions};
 use crate::verify::HOW;
 
-/// Why a run cannot be certified.
-#[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// No job was to run.
-    #[error("no job of the plan was to run")]
-    NoJob,
-    /// The episodes of a job cannot be run again one by one.
-    #[error(
-        "job `{0}` has no num_episodes, so its episodes cannot be run again one by one; give it \
-         num_episodes instead of num_steps"
-    )]
-    Uncounted(String),
-    /// The contents have no canonical text.
-    #[error("the run has a value that no certificate can have: {0}")]
-    Canonical(#[from] CanonicalError),
-    /// A file of the run cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// Makes the certificate of a run, without a sample. `findings` are those of `rrun
 /// verify`; with any, the certificate is not complete.
 ///
 /// # Errors
-/// Returns [`Refused`] for a run whose episodes are not counted, and for an integer that JSON cannot
+/// Refuses a run whose episodes are not counted, and for an integer that JSON cannot
 /// carry everywhere.
 pub fn make(
     folder: &RunFolder,
     merged: &Merged,
     mut findings: Vec<String>,
-) -> Result<Certificate, Refused> {
+) -> Result<Certificate, Refusal> {
     let pending = |job: &&Job| job.status == Status::Pending;
     let jobs: Vec<_> = merged
         .plan
@@ -61,7 +41,7 @@ pub fn make(
         .map(|planned| job(merged, planned, &mut findings))
         .collect::<Result<_, _>>()?;
     if jobs.is_empty() {
-        return Err(Refused::NoJob);
+        return Err(Refusal::new("no job of the plan was to run"));
     }
     let policies = merged.policies().iter().map(|found| CertifiedFiles {
         policy_type: found.policy_type.clone(),
@@ -73,7 +53,7 @@ pub fn make(
     let contents = Contents {
         complete: findings.is_empty(),
         findings,
-        run: run(folder, merged)?,
+        run: run(folder, merged).map_err(Refusal::new)?,
         policies: distinct(policies),
         inputs: inputs(folder, merged),
         machines: machines(merged),
@@ -86,7 +66,8 @@ pub fn make(
     };
     Ok(Certificate {
         schema: SCHEMA.to_owned(),
-        sha256: canonical::sha256(&contents)?,
+        sha256: canonical::sha256(&contents)
+            .map_err(|err| err.inside("the run has a value that no certificate can have"))?,
         contents,
         sample: None,
     })
@@ -140,9 +121,13 @@ fn run(folder: &RunFolder, merged: &Merged) -> io::Result<CertifiedRun> {
     })
 }
 
-fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<CertifiedJob, Refused> {
+fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<CertifiedJob, Refusal> {
     let Length::Episodes(count) = job.length else {
-        return Err(Refused::Uncounted(job.name.clone()));
+        return Err(Refusal::new(format_args!(
+            "job `{}` has no num_episodes, so its episodes cannot be run again one by one; give it \
+             num_episodes instead of num_steps",
+            job.name
+        )));
     };
     if let Some(only) = &job.only {
         findings.push(format!(
@@ -152,9 +137,10 @@ fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<Certifi
         ));
     }
     let mut episodes = Vec::new();
-    merged.each_episode_of(job, |episode| {
+    let read = merged.each_episode_of(job, |episode| {
         episodes.push(CertifiedEpisode::from(&episode))
-    })?;
+    });
+    read.map_err(Refusal::new)?;
     let planned = job.selected(count);
     if merged.decision().is_some() && (episodes.len() as u64) < planned {
         findings.push(format!(

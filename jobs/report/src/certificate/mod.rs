@@ -20,8 +20,8 @@ pub mod sample;
 mod schema;
 
 pub use identity::differences;
-pub use make::{Refused, machines, make};
-pub use read::{CertificateError, MAX_BYTES, PREFIX, is_certificate};
+pub use make::{machines, make};
+pub use read::{MAX_BYTES, PREFIX, is_certificate};
 pub use rebuild::{jobs_file, only, plan, plan_of};
 pub use schema::*;
 

@@ -5,10 +5,10 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use jobs::files;
+use jobs::refusal::Refusal;
 use serde_json::Value;
 
-use crate::certificate::canonical::{self, CanonicalError};
-use crate::certificate::{Certificate, SCHEMA};
+use crate::certificate::{Certificate, SCHEMA, canonical};
 
 /// Maximum size of a certificate in bytes: a quarter of a million episodes. Its JSON takes up to
 /// sixteen times as much memory while it is read.
@@ -19,37 +19,6 @@ pub const PREFIX: &str = "rrun/certificate/";
 
 /// Number of bytes at the beginning of a file in which the schema is looked for.
 const HEAD_BYTES: u64 = 4096;
-
-/// Why a file is no certificate, or one that has been changed.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// The file cannot be read.
-    #[error("cannot read the file: {0}")]
-    Read(#[from] io::Error),
-    /// The file is not JSON.
-    #[error("it is not JSON: {0}")]
-    Syntax(#[source] serde_json::Error),
-    /// The file is of another kind or version.
-    #[error("its schema is `{}`, expected `{SCHEMA}`", found.escape_debug())]
-    Schema {
-        /// The schema; empty if there is none.
-        found: String,
-    },
-    /// The contents have no hash.
-    #[error("its contents have no hash: {0}")]
-    Canonical(#[from] CanonicalError),
-    /// The contents are not those of which the hash was computed.
-    #[error("its contents were changed: their SHA-256 is {found}, the certificate says {}", said.escape_debug())]
-    Hash {
-        /// The hash of the contents.
-        found: String,
-        /// The hash that the certificate contains.
-        said: String,
-    },
-    /// A field is missing or has another type.
-    #[error("a field is missing or wrong: {0}")]
-    Field(#[source] serde_json::Error),
-}
 
 /// Returns whether a file says at its beginning that it is a certificate, of whatever version.
 pub fn is_certificate(path: &Path) -> bool {
@@ -69,31 +38,35 @@ impl Certificate {
     /// Reads a certificate and checks its hash.
     ///
     /// # Errors
-    /// Returns [`CertificateError`] for the first problem found.
-    pub fn read(path: &Path) -> Result<Self, CertificateError> {
-        Self::parse(&files::read(path, MAX_BYTES)?)
+    /// Refuses the file for the first problem found.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
+        let text = files::read(path, MAX_BYTES);
+        Self::parse(&text.map_err(|err| Refusal::at("cannot read the file", err))?)
     }
 
     /// Parses the text of a certificate and checks its hash.
     ///
     /// # Errors
     /// As [`Certificate::read`], without the errors of the file system.
-    pub fn parse(text: &[u8]) -> Result<Self, CertificateError> {
-        let value = canonical::parse(text).map_err(CertificateError::Syntax)?;
+    pub fn parse(text: &[u8]) -> Result<Self, Refusal> {
+        let value = canonical::parse(text).map_err(|err| Refusal::at("it is not JSON", err))?;
         let found = value.get("schema").and_then(Value::as_str);
         if found != Some(SCHEMA) {
-            return Err(CertificateError::Schema {
-                found: found.unwrap_or_default().to_owned(),
-            });
+            let found = found.unwrap_or_default().escape_debug();
+            return Err(Refusal::new(format_args!(
+                "its schema is `{found}`, expected `{SCHEMA}`"
+            )));
         }
         // The hash is that of the text, with fields of other versions that `Self` does not have.
-        let found = canonical::sha256(&value.get("contents"))?;
-        let certificate: Self = serde_json::from_value(value).map_err(CertificateError::Field)?;
+        let found = canonical::sha256(&value.get("contents"))
+            .map_err(|err| err.inside("its contents have no hash"))?;
+        let certificate: Self = serde_json::from_value(value)
+            .map_err(|err| Refusal::at("a field is missing or wrong", err))?;
         if found != certificate.sha256 {
-            return Err(CertificateError::Hash {
-                found,
-                said: certificate.sha256,
-            });
+            return Err(Refusal::new(format_args!(
+                "its contents were changed: their SHA-256 is {found}, the certificate says {}",
+                certificate.sha256.escape_debug()
+            )));
         }
         Ok(certificate)
     }

@@ -3,6 +3,7 @@ use jobs::inputs::InputFile;
 use jobs::journal::{JobStart, Line, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::{RunPlan, fingerprint};
+use jobs::refusal::Refusal;
 use jobs::samples;
 use serde_json::{Value, json};
 
@@ -27,7 +28,7 @@ pub(crate) fn of(file: &Value, has: impl Fn(u64) -> bool) -> Certificate {
     try_of(file, has).unwrap()
 }
 
-fn try_of(file: &Value, has: impl Fn(u64) -> bool) -> Result<Certificate, Refused> {
+fn try_of(file: &Value, has: impl Fn(u64) -> bool) -> Result<Certificate, Refusal> {
     let file = JobFile::new("jobs.json".as_ref(), "5e".repeat(32), file).unwrap();
     let plan = RunPlan::new(&samples::eval_args(&[]), file, 1, lines::at(0));
     let mut lines = vec![

@@ -23,8 +23,8 @@ pub mod sequential;
 mod side;
 mod warnings;
 
+pub use side::Side;
 use side::{EpisodeResult, SideJob};
-pub use side::{Side, SideError};
 
 /// Schema of the output of `rrun compare --json`.
 const SCHEMA: &str = "rrun/compare/1";

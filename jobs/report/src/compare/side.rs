@@ -5,84 +5,17 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use jobs::episode::Episode;
-use jobs::file::JobFileError;
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::Job;
 use jobs::journal::read_line;
 use jobs::layout::RunFolder;
-use jobs::plan::{Identity, RunFolderError, RunPlan};
+use jobs::plan::{Identity, RunPlan};
+use jobs::refusal::Refusal;
 use serde_json::Value;
 
-use crate::certificate::{self, Certificate, CertificateError, CertifiedEpisode, CertifiedJob};
+use crate::certificate::{self, Certificate, CertifiedEpisode, CertifiedJob};
 use crate::compare::ComparedRun;
-use crate::{Context, Journals, Merged, Report};
-
-/// Why a side cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum SideError {
-    /// The path is neither a run folder nor a file.
-    #[error("`{}` is neither a run folder (with plan.json) nor a report or episodes.jsonl", path.display())]
-    Nothing {
-        /// The path, as the command line named it.
-        path: PathBuf,
-    },
-    /// A report without its `episodes.jsonl`.
-    #[error("`{}` has no episodes.jsonl beside it, so no episodes can be paired", report.display())]
-    NoEpisodes {
-        /// Path of the report.
-        report: PathBuf,
-    },
-    /// A file that is not a valid report.
-    #[error("`{}` is not a report: {err}", path.display())]
-    Report {
-        /// Path of the file.
-        path: PathBuf,
-        /// The parse error.
-        #[source]
-        err: serde_json::Error,
-    },
-    /// A certificate that cannot be read, or was changed.
-    #[error("`{}`: {err}", path.display())]
-    Certificate {
-        /// Path of the certificate.
-        path: PathBuf,
-        /// The reason.
-        #[source]
-        err: Box<CertificateError>,
-    },
-    /// The jobs of a certificate are not those of a jobs file.
-    #[error("`{}`: {err}", path.display())]
-    Jobs {
-        /// Path of the certificate.
-        path: PathBuf,
-        /// The first field that no jobs file may have.
-        #[source]
-        err: Box<JobFileError>,
-    },
-    /// A line that is not an episode.
-    #[error("`{}` line {line} is not an episode: {err}", path.display())]
-    Line {
-        /// Path of the file.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-        /// The parse error.
-        #[source]
-        err: serde_json::Error,
-    },
-    /// The run folder cannot be used.
-    #[error(transparent)]
-    Folder(#[from] RunFolderError),
-    /// A file cannot be read.
-    #[error("cannot read `{}`: {err}", path.display())]
-    Io {
-        /// The path, as the command line named it.
-        path: PathBuf,
-        /// The error of the file system.
-        #[source]
-        err: io::Error,
-    },
-}
+use crate::{Journals, Merged, Report};
 
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -161,8 +94,8 @@ impl Side {
     /// certificate.
     ///
     /// # Errors
-    /// Returns [`SideError`] with the file and the line.
-    pub fn read(path: &Path) -> Result<Self, SideError> {
+    /// Refuses what cannot be read, with the file and the line.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
         let folder = RunFolder::new(path);
         if folder.plan().exists() {
             return Self::of_run(path, &folder);
@@ -178,25 +111,22 @@ impl Side {
                 path: path.to_owned(),
                 ..Self::of_report(&folder.report())?
             }),
-            _ => Err(SideError::Nothing {
-                path: path.to_owned(),
-            }),
+            _ => Err(Refusal::new(format_args!(
+                "`{}` is neither a run folder (with plan.json) nor a report or episodes.jsonl",
+                path.display()
+            ))),
         }
     }
 
-    fn of_run(path: &Path, folder: &RunFolder) -> Result<Self, SideError> {
-        let io = |err| SideError::Io {
-            path: path.to_owned(),
-            err,
-        };
-        let plan = RunPlan::read(folder)?;
+    fn of_run(path: &Path, folder: &RunFolder) -> Result<Self, Refusal> {
+        let io = |err| unreadable(path, err);
+        let plan = RunPlan::read(folder).map_err(Refusal::new)?;
         let journals = Journals::of(folder).map_err(io)?;
         let merged = Merged::new(&plan, &journals).map_err(io)?;
-        let report = Report::of(&merged, Context::default()).map_err(io)?;
         let mut jobs = BTreeMap::new();
-        for (job, report) in plan.jobs.iter().zip(report.per_job) {
+        for job in &plan.jobs {
             let mut side = SideJob {
-                settings: report.settings,
+                settings: merged.settings_of(job).last().cloned().unwrap_or_default(),
                 ..Self::job(job, plan.seed)
             };
             merged
@@ -222,20 +152,17 @@ impl Side {
         }
     }
 
-    fn of_report(path: &Path) -> Result<Self, SideError> {
-        let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| SideError::Io {
-            path: path.to_owned(),
-            err,
-        })?;
-        let report: Report = serde_json::from_slice(&text).map_err(|err| SideError::Report {
-            path: path.to_owned(),
-            err,
+    fn of_report(path: &Path) -> Result<Self, Refusal> {
+        let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| unreadable(path, err))?;
+        let report: Report = serde_json::from_slice(&text).map_err(|err| {
+            Refusal::at(format_args!("`{}` is not a report", path.display()), err)
         })?;
         let beside = path.with_file_name("episodes.jsonl");
         if !beside.is_file() {
-            return Err(SideError::NoEpisodes {
-                report: path.to_owned(),
-            });
+            return Err(Refusal::new(format_args!(
+                "`{}` has no episodes.jsonl beside it, so no episodes can be paired",
+                path.display()
+            )));
         }
         let mut jobs = episodes(&beside)?;
         for job in report.per_job {
@@ -250,15 +177,10 @@ impl Side {
         })
     }
 
-    fn of_certificate(path: &Path) -> Result<Self, SideError> {
-        let found = Certificate::read(path).map_err(|err| SideError::Certificate {
-            path: path.to_owned(),
-            err: Box::new(err),
-        })?;
-        let plan = certificate::plan(&found).map_err(|err| SideError::Jobs {
-            path: path.to_owned(),
-            err: Box::new(err),
-        })?;
+    fn of_certificate(path: &Path) -> Result<Self, Refusal> {
+        let place = format!("`{}`", path.display());
+        let found = Certificate::read(path).map_err(|err| err.inside(&place))?;
+        let plan = certificate::plan(&found).map_err(|err| Refusal::at(&place, err))?;
         let side = |(job, certified): (&Job, &CertifiedJob)| {
             let mut episodes: Vec<_> = certified.episodes.iter().map(EpisodeResult::from).collect();
             sort(&mut episodes);
@@ -322,11 +244,8 @@ impl Side {
     }
 }
 
-fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
-    let io = |err| SideError::Io {
-        path: path.to_owned(),
-        err,
-    };
+fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, Refusal> {
+    let io = |err| unreadable(path, err);
     let mut jobs: BTreeMap<String, SideJob> = BTreeMap::new();
     let mut file = BufReader::new(files::open(path).map_err(io)?);
     let mut text = Vec::new();
@@ -335,10 +254,9 @@ fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
         if text.is_empty() {
             break;
         }
-        let wrong = |err| SideError::Line {
-            path: path.to_owned(),
-            line,
-            err,
+        let wrong = |err| {
+            let path = path.display();
+            Refusal::at(format_args!("`{path}` line {line} is not an episode"), err)
         };
         let episode: Episode = serde_json::from_slice(&text).map_err(wrong)?;
         let job = jobs.entry(episode.job.clone()).or_insert_with(|| SideJob {
@@ -349,6 +267,10 @@ fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
     }
     jobs.values_mut().for_each(|job| sort(&mut job.episodes));
     Ok(jobs)
+}
+
+fn unreadable(path: &Path, err: io::Error) -> Refusal {
+    Refusal::at(format_args!("cannot read `{}`", path.display()), err)
 }
 
 /// Sorts episodes by their number, and keeps the first of each.

@@ -1,11 +1,12 @@
 //! Runs episodes of a certificate again, from the certificate alone.
 
 use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use report::certificate::sample::{self, ChosenEpisode};
 use report::certificate::{Certificate, RepeatedEpisode};
 use report::verify::rerun;
 
-use crate::tools::rerun::{Rerun, RerunArgs, RerunError, RerunRequest};
+use crate::tools::rerun::{Rerun, RerunArgs, RerunRequest, none, unnameable};
 
 /// Episodes of a certificate to run again.
 pub(in crate::tools) struct CertifiedRequest<'a> {
@@ -24,7 +25,7 @@ impl RerunArgs {
     pub(in crate::tools) fn run_certified(
         &self,
         request: CertifiedRequest,
-    ) -> Result<(Rerun, Vec<RepeatedEpisode>), RerunError> {
+    ) -> Result<(Rerun, Vec<RepeatedEpisode>), Refusal> {
         let CertifiedRequest {
             certificate,
             plan,
@@ -33,7 +34,7 @@ impl RerunArgs {
             asked,
         } = request;
         if chosen.is_empty() {
-            return Err(RerunError::Nothing);
+            return Err(none());
         }
         let results = sample::results(certificate, chosen);
         let contents = &certificate.contents;
@@ -41,7 +42,7 @@ impl RerunArgs {
         let again = self.run(RerunRequest {
             whose,
             asked,
-            plan: rerun::plan(plan, &results).ok_or(RerunError::Names)?,
+            plan: rerun::plan(plan, &results).ok_or_else(unnameable)?,
             world_size: contents.run.world_size,
             threads: machine.threads,
             rounding: &machine.rounding,

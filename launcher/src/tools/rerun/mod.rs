@@ -11,6 +11,7 @@ mod certified;
 pub(super) use certified::CertifiedRequest;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -19,10 +20,10 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jobs::count::counted;
-use jobs::file::JobFileError;
 use jobs::journal::ROUNDING_VARIABLES;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use jobs::trust;
 use report::{Journals, Merged};
 
@@ -48,39 +49,31 @@ pub(super) struct RerunArgs {
     trust_plan: bool,
 }
 
-/// The reason why episodes cannot be run again.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RerunError {
-    #[error(
+/// Refuses to run anything again if no episode was chosen.
+pub(super) fn none() -> Refusal {
+    Refusal::new(
         "no episode can be run again: none was scored of a job with num_episodes whose latency is \
-         not measured"
-    )]
-    Nothing,
-    #[error(
-        "{whose} names programs or servers that you have not started a run with here:\n  {}\nuse \
-         --trust-plan beside {asked} to run what it names",
-        uses.join("\n  ")
-    )]
-    Foreign {
-        whose: String,
-        asked: &'static str,
-        uses: Vec<String>,
-    },
-    #[error("the names of the jobs cannot be passed to --only")]
-    Names,
-    #[error(
-        "the episodes could not be run again ({status}); the output is in `{log}`, its end \
-         is\n{end}"
-    )]
-    Failed {
-        status: ExitStatus,
-        log: String,
-        end: String,
-    },
-    #[error("the jobs cannot be run again: {0}")]
-    Jobs(#[from] JobFileError),
-    #[error("cannot run the episodes again in `{folder}`: {err}")]
-    Io { folder: String, err: io::Error },
+         not measured",
+    )
+}
+
+/// Refuses names of jobs that no option can have.
+pub(super) fn unnameable() -> Refusal {
+    Refusal::new("the names of the jobs cannot be passed to --only")
+}
+
+/// Refuses jobs that no jobs file may have.
+pub(super) fn refused(err: impl Display) -> Refusal {
+    Refusal::at("the jobs cannot be run again", err)
+}
+
+/// Says that a file of a run folder cannot be used.
+pub(super) fn named(folder: &RunFolder, err: io::Error) -> Refusal {
+    let folder = folder.root().display();
+    Refusal::at(
+        format_args!("cannot run the episodes again in `{folder}`"),
+        err,
+    )
 }
 
 /// Episodes to run again.
@@ -112,13 +105,10 @@ pub(super) struct Rerun {
 
 impl RerunArgs {
     /// Runs the episodes, and returns what they left.
-    pub(super) fn run(&self, request: RerunRequest) -> Result<Rerun, RerunError> {
+    pub(super) fn run(&self, request: RerunRequest) -> Result<Rerun, Refusal> {
         self.check_trust(&request)?;
         let folder = RunFolder::new(&temporary());
-        let named = |err| RerunError::Io {
-            folder: folder.root().display().to_string(),
-            err,
-        };
+        let named = |err| named(&folder, err);
         let (ranks, envs) = self.elsewhere(&request);
         write(&folder, &request.plan).map_err(named)?;
         let status = self
@@ -138,18 +128,19 @@ impl RerunArgs {
         again.ranks = again.merged()?.ranks();
         if !status.success() && again.ranks == 0 {
             let log = log(&again.folder);
-            return Err(RerunError::Failed {
-                status,
-                end: end_of(&log).map_err(|err| again.named(err))?,
-                log: log.display().to_string(),
-            });
+            let end = end_of(&log).map_err(|err| again.named(err))?;
+            return Err(Refusal::new(format_args!(
+                "the episodes could not be run again ({status}); the output is in `{}`, its end \
+                 is\n{end}",
+                log.display()
+            )));
         }
         Ok(again)
     }
 
     /// Checks that the user trusts the plan. The launch would refuse it as well, but with a message
     /// about a folder and options that the user has not named.
-    fn check_trust(&self, request: &RerunRequest) -> Result<(), RerunError> {
+    fn check_trust(&self, request: &RerunRequest) -> Result<(), Refusal> {
         if self.trust_plan {
             return Ok(());
         }
@@ -159,11 +150,13 @@ impl RerunArgs {
         if uses.is_empty() {
             return Ok(());
         }
-        Err(RerunError::Foreign {
-            whose: request.whose.clone(),
-            asked: request.asked,
-            uses,
-        })
+        Err(Refusal::new(format_args!(
+            "{} names programs or servers that you have not started a run with here:\n  {}\nuse \
+             --trust-plan beside {} to run what it names",
+            request.whose,
+            uses.join("\n  "),
+            request.asked
+        )))
     }
 
     /// Returns numbers of ranks and environments that no job has had. The environments of a shared
@@ -217,7 +210,7 @@ impl RerunArgs {
 
 impl Rerun {
     /// Returns its results.
-    pub(super) fn merged(&self) -> Result<Merged<'_>, RerunError> {
+    pub(super) fn merged(&self) -> Result<Merged<'_>, Refusal> {
         Merged::new(&self.plan, &self.journals).map_err(|err| self.named(err))
     }
 
@@ -231,15 +224,12 @@ impl Rerun {
     }
 
     /// Returns an error that names the folder.
-    pub(super) fn named(&self, err: io::Error) -> RerunError {
-        RerunError::Io {
-            folder: self.folder.root().display().to_string(),
-            err,
-        }
+    pub(super) fn named(&self, err: io::Error) -> Refusal {
+        named(&self.folder, err)
     }
 
     /// Removes the folder if nobody needs it. Returns a clause that says where it is otherwise.
-    pub(super) fn remove_if(&self, is_over: bool) -> Result<String, RerunError> {
+    pub(super) fn remove_if(&self, is_over: bool) -> Result<String, Refusal> {
         let root = self.folder.root();
         if !is_over {
             return Ok(format!("; the results are in `{}`", root.display()));

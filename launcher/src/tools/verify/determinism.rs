@@ -5,10 +5,11 @@ use jobs::count::counted;
 use jobs::journal;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use report::Merged;
 use report::verify::rerun;
 
-use crate::tools::rerun::{RerunArgs, RerunError, RerunRequest};
+use crate::tools::rerun::{RerunArgs, RerunRequest, named, none, unnameable};
 
 /// The episodes to run again.
 pub(super) struct Determinism {
@@ -34,22 +35,19 @@ impl Determinism {
         of: &RunFolder,
         plan: &RunPlan,
         merged: &Merged,
-    ) -> Result<RerunResult, RerunError> {
-        let named = |err| RerunError::Io {
-            folder: of.root().display().to_string(),
-            err,
-        };
+    ) -> Result<RerunResult, Refusal> {
+        let named = |err| named(of, err);
         let chosen = rerun::choose(merged, plan, self.count, self.seed).map_err(named)?;
         let count: usize = chosen.values().map(|episodes| episodes.len()).sum();
         if count == 0 {
-            return Err(RerunError::Nothing);
+            return Err(none());
         }
         let start = journal::first_rank(&of.journals()).map_err(named)?;
         let start = start.unwrap_or_default();
         let again = args.run(RerunRequest {
             whose: format!("the plan of `{}`", of.root().display()),
             asked: "--determinism",
-            plan: rerun::plan(plan, &chosen).ok_or(RerunError::Names)?,
+            plan: rerun::plan(plan, &chosen).ok_or_else(unnameable)?,
             world_size: plan.world_size,
             threads: start.threads,
             rounding: &start.rounding,

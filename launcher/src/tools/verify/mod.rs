@@ -15,8 +15,6 @@ mod extra;
 mod lerobot;
 mod video;
 
-pub(super) use certificate::{PolicyError, VerifyError};
-
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -28,6 +26,7 @@ use jobs::job::{Job, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::record_format::RecordFormat;
+use jobs::refusal::Refusal;
 use jobs::table::{MAX_ROWS, grid};
 use jobs::threads;
 use report::verify;
@@ -94,12 +93,18 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
             ("--no-values", args.no_values),
         ];
         if let Some((option, _)) = of_folders.iter().find(|(_, is_given)| *is_given) {
-            return Err(VerifyError::OfFolder(option).into());
+            return Err(Refusal::new(format_args!(
+                "{option} is for run folders; --rerun runs episodes of a certificate again"
+            ))
+            .into());
         }
         return certificate::run(path, &args.certificate, &args.again);
     }
     if let Some(option) = args.certificate.given() {
-        return Err(VerifyError::OfCertificate(option).into());
+        return Err(Refusal::new(format_args!(
+            "{option} is for certificates; --determinism runs episodes of a run folder again"
+        ))
+        .into());
     }
     verify_folder(args)
 }

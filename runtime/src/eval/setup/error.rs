@@ -4,7 +4,6 @@ use jobs::known;
 use jobs::plan::RunFolderError;
 use jobs::rank_env::RankEnvError;
 use jobs::refusal::Refusal;
-use report::compare::sequential::ReferenceError;
 
 use crate::device::DeviceError;
 use crate::eval::rollout::job::error::JobError;
@@ -61,9 +60,6 @@ pub enum SetupRefusal {
     /// The requested device is not available.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The reference of `--against` cannot be compared with the run.
-    #[error("--against: {0}")]
-    Reference(#[from] ReferenceError),
     /// The GPU's driver does not answer.
     #[error(transparent)]
     Driver(#[from] DistError),

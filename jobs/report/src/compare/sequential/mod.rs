@@ -34,11 +34,12 @@ use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, JobIndex, Status};
 use jobs::journal::{Decision, Question, Verdict};
 use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use jobs::table::{MAX_ROWS, grid};
 
+use crate::compare::Side;
 use crate::compare::sequential::paired_job::{Ended, PairedJob, Rate};
 use crate::compare::sequential::reference::Reference;
-use crate::compare::{Side, SideError};
 use crate::stats::anytime::PairedSums;
 use crate::stats::paired::PairCounts;
 
@@ -56,58 +57,11 @@ pub struct SequentialTest {
     pub level: f64,
 }
 
-/// Why a reference cannot be compared with a run.
-#[derive(Debug, thiserror::Error)]
-pub enum ReferenceError {
-    /// The reference cannot be read.
-    #[error(transparent)]
-    Side(#[from] SideError),
-    /// A job has no number of episodes.
-    #[error("job `{job}` has no num_episodes, so that its episodes have no pairs")]
-    Uncounted {
-        /// Name of the job.
-        job: String,
-    },
-    /// The reference has no such job.
-    #[error("`{reference}` has no job `{job}`")]
-    NoJob {
-        /// The reference, as the command line named it.
-        reference: String,
-        /// Name of the job.
-        job: String,
-    },
-    /// The reference does not have the first episode of a job.
-    #[error("`{reference}` has no episode 0 of job `{job}`")]
-    NoEpisode {
-        /// The reference, as the command line named it.
-        reference: String,
-        /// Name of the job.
-        job: String,
-    },
-    /// The episodes of a job begin in other states than those of the reference.
-    #[error(
-        "job `{job}` has other seeds in `{reference}`; give both runs the same --seed, or their \
-         jobs the same `seed`"
-    )]
-    Seeds {
-        /// The reference, as the command line named it.
-        reference: String,
-        /// Name of the job.
-        job: String,
-    },
-    /// No job is to be run.
-    #[error("no job is pending")]
-    NoJobs,
-}
-
 /// Returns the comparison that the command line of a run asks for; `None` if it runs to its end.
 ///
 /// # Errors
-/// Returns a [`ReferenceError`] if the reference cannot be read or compared.
-pub fn of_run(
-    args: &EvalArgs,
-    plan: &RunPlan,
-) -> Result<Option<SequentialComparison>, ReferenceError> {
+/// Refuses a reference that cannot be read or compared.
+pub fn of_run(args: &EvalArgs, plan: &RunPlan) -> Result<Option<SequentialComparison>, Refusal> {
     let Some(question) = args.question() else {
         return Ok(None);
     };
@@ -118,11 +72,14 @@ pub fn of_run(
     };
     match (&args.against, args.claim) {
         (Some(against), _) => {
-            let reference = Side::read(against)?;
-            SequentialComparison::new(&plan.jobs, plan.seed, &reference, test).map(Some)
+            let reference = Side::read(against);
+            let compared = reference
+                .and_then(|side| SequentialComparison::new(&plan.jobs, plan.seed, &side, test));
+            compared.map(Some).map_err(|err| err.inside("--against"))
         }
         (None, Some(claim)) => {
-            SequentialComparison::with_claim(&plan.jobs, plan.seed, claim, test).map(Some)
+            let compared = SequentialComparison::with_claim(&plan.jobs, plan.seed, claim, test);
+            compared.map(Some).map_err(|err| err.inside("--claim"))
         }
         (None, None) => Ok(None),
     }
@@ -147,16 +104,16 @@ impl SequentialComparison {
     /// Pairs the pending jobs of a run, whose base seed is `seed`, with those of the reference.
     ///
     /// # Errors
-    /// Returns a [`ReferenceError`] for the first job that has no pairs.
+    /// Refuses the first job that has no pairs.
     pub fn new(
         jobs: &[Job],
         seed: u64,
         reference: &Side,
         test: SequentialTest,
-    ) -> Result<Self, ReferenceError> {
+    ) -> Result<Self, Refusal> {
         let paired = pending(jobs)
             .map(|job| Ok((job.index, PairedJob::new(job, seed, reference)?)))
-            .collect::<Result<_, ReferenceError>>()?;
+            .collect::<Result<_, Refusal>>()?;
         let name = reference.path().display().to_string();
         Self::of_pairs(paired, Reference::Run(name), test)
     }
@@ -164,16 +121,16 @@ impl SequentialComparison {
     /// Compares the pending jobs of a run with a published rate of all of them together.
     ///
     /// # Errors
-    /// Returns a [`ReferenceError`] for the first job without a number of episodes.
+    /// Refuses the first job without a number of episodes.
     pub fn with_claim(
         jobs: &[Job],
         seed: u64,
         claim: Claim,
         test: SequentialTest,
-    ) -> Result<Self, ReferenceError> {
+    ) -> Result<Self, Refusal> {
         let paired = pending(jobs)
             .map(|job| Ok((job.index, PairedJob::without_reference(job, seed)?)))
-            .collect::<Result<_, ReferenceError>>()?;
+            .collect::<Result<_, Refusal>>()?;
         Self::of_pairs(paired, Reference::of_claim(claim, test), test)
     }
 
@@ -181,9 +138,11 @@ impl SequentialComparison {
         paired: BTreeMap<JobIndex, PairedJob>,
         reference: Reference,
         test: SequentialTest,
-    ) -> Result<Self, ReferenceError> {
+    ) -> Result<Self, Refusal> {
         let lengths = paired.values().map(|job| job.reference.len() as u64);
-        let comparable_rounds = lengths.min().ok_or(ReferenceError::NoJobs)?;
+        let comparable_rounds = lengths
+            .min()
+            .ok_or_else(|| Refusal::new("no job is pending"))?;
         Ok(Self {
             test,
             reference,

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use jobs::job::{Job, Length};
+use jobs::refusal::Refusal;
 use jobs::seed;
 
 use crate::compare::Side;
-use crate::compare::sequential::ReferenceError;
 use crate::compare::side::EpisodeResult;
 use crate::stats::wilson95;
 
@@ -40,7 +40,7 @@ pub(super) enum Ended {
 }
 
 impl PairedJob {
-    pub(super) fn without_reference(job: &Job, seed: u64) -> Result<Self, ReferenceError> {
+    pub(super) fn without_reference(job: &Job, seed: u64) -> Result<Self, Refusal> {
         let count = episodes(job)? as usize;
         Ok(Self {
             cluster: seed::episode(seed, job, 0),
@@ -51,26 +51,22 @@ impl PairedJob {
         })
     }
 
-    pub(super) fn new(job: &Job, seed: u64, reference: &Side) -> Result<Self, ReferenceError> {
+    pub(super) fn new(job: &Job, seed: u64, reference: &Side) -> Result<Self, Refusal> {
         let (name, path) = (job.name.clone(), reference.path().display().to_string());
         let count = episodes(job)?;
         let Some(side) = reference.jobs.get(&job.name) else {
-            return Err(ReferenceError::NoJob {
-                reference: path,
-                job: name,
-            });
+            return Err(Refusal::new(format_args!("`{path}` has no job `{name}`")));
         };
         let Some(first) = side.episodes.first().filter(|first| first.episode == 0) else {
-            return Err(ReferenceError::NoEpisode {
-                reference: path,
-                job: name,
-            });
+            return Err(Refusal::new(format_args!(
+                "`{path}` has no episode 0 of job `{name}`"
+            )));
         };
         if first.seed != seed::episode(seed, job, 0) {
-            return Err(ReferenceError::Seeds {
-                reference: path,
-                job: name,
-            });
+            return Err(Refusal::new(format_args!(
+                "job `{name}` has other seeds in `{path}`; give both runs the same --seed, or \
+                 their jobs the same `seed`"
+            )));
         }
         let is_paired = |(number, result): &(u64, &EpisodeResult)| {
             result.episode == *number && result.seed == seed::episode(seed, job, *number)
@@ -116,11 +112,12 @@ impl fmt::Display for Rate {
     }
 }
 
-fn episodes(job: &Job) -> Result<u64, ReferenceError> {
+fn episodes(job: &Job) -> Result<u64, Refusal> {
     match job.length {
         Length::Episodes(count) => Ok(count),
-        Length::Steps(_) | Length::Policy => Err(ReferenceError::Uncounted {
-            job: job.name.clone(),
-        }),
+        Length::Steps(_) | Length::Policy => Err(Refusal::new(format_args!(
+            "job `{}` has no num_episodes, so that its episodes have no pairs",
+            job.name
+        ))),
     }
 }

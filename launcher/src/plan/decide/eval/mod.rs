@@ -26,7 +26,7 @@ use jobs::plan::{RunFolderError, RunPlan, WordsError};
 use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 use jobs::time::rfc3339;
-use report::compare::sequential::{self, ReferenceError};
+use report::compare::sequential;
 
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
@@ -68,9 +68,6 @@ pub enum EvalError {
     /// The file of `--measured` cannot be read.
     #[error(transparent)]
     Measured(#[from] MeasuredError),
-    /// The reference of `--against` cannot be compared with the run.
-    #[error("--against: {0}")]
-    Reference(#[from] ReferenceError),
     /// The page would be open to others.
     #[error(transparent)]
     Page(#[from] PageRefusal),

@@ -10,7 +10,7 @@ use report::certificate::{self, Certificate, RepeatedEpisode};
 use report::verify::Findings;
 
 use crate::tools::paths::PathMapping;
-use crate::tools::rerun::{CertifiedRequest, RerunArgs, RerunError};
+use crate::tools::rerun::{self, CertifiedRequest, RerunArgs};
 use crate::tools::verify::certificate::policies;
 use crate::tools::{ToolError, print};
 
@@ -48,7 +48,7 @@ impl Again<'_> {
         for place in &places {
             place.replace(&mut jobs);
         }
-        let whole = certificate::plan_of(certificate, &jobs).map_err(RerunError::from)?;
+        let whole = certificate::plan_of(certificate, &jobs).map_err(rerun::refused)?;
         let (again, episodes) = args.run_certified(CertifiedRequest {
             certificate,
             plan: &whole,

@@ -9,13 +9,11 @@
 mod again;
 mod policies;
 
-pub(in crate::tools) use policies::PolicyError;
-
 use std::path::Path;
 use std::process::ExitCode;
 
 use jobs::table::{MAX_ROWS, grid};
-use report::certificate::{Certificate, CertificateError, CertifiedJob, CertifiedRates};
+use report::certificate::{Certificate, CertifiedJob, CertifiedRates};
 use report::verify::Findings;
 use serde_json::Value;
 
@@ -47,17 +45,6 @@ pub(super) struct CertificateArgs {
     paths: Vec<PathMapping>,
 }
 
-/// The reason why a certificate or run folder cannot be verified as the command line asks.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::tools) enum VerifyError {
-    #[error("{0} is for run folders; --rerun runs episodes of a certificate again")]
-    OfFolder(&'static str),
-    #[error("{0} is for certificates; --determinism runs episodes of a run folder again")]
-    OfCertificate(&'static str),
-    #[error("`{path}` is not a certificate that can be checked: {err}")]
-    Unreadable { path: String, err: CertificateError },
-}
-
 impl CertificateArgs {
     /// Returns the name of an option that was given.
     pub(super) fn given(&self) -> Option<&'static str> {
@@ -71,9 +58,9 @@ pub(super) fn run(
     rerun: &RerunArgs,
 ) -> Result<ExitCode, ToolError> {
     let shown = path.display().to_string();
-    let certificate = Certificate::read(path).map_err(|err| VerifyError::Unreadable {
-        path: shown.clone(),
-        err,
+    let certificate = Certificate::read(path).map_err(|err| {
+        let place = format_args!("`{shown}` is not a certificate that can be checked");
+        err.inside(place)
     })?;
     print(table(&certificate))?;
     let mut findings = Findings {

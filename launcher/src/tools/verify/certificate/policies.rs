@@ -3,38 +3,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use jobs::refusal::Refusal;
 use jobs::sha256;
 use report::Merged;
 use report::certificate::{CertifiedFiles, Contents};
 use serde_json::Value;
 
 use crate::tools::paths::PathMapping;
-
-/// The reason why episodes are not run again with the policies that are here.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::tools) enum PolicyError {
-    #[error(
-        "--policy {given}: expected OLD={given} with one of the policies in the certificate:\n  \
-         {}",
-        known.join("\n  ")
-    )]
-    Ambiguous { given: String, known: Vec<String> },
-    #[error("the policy `{path}` is not on this machine; use --policy PATH to say where it is")]
-    Missing { path: String },
-    #[error("cannot read the policy `{}`: {err}", path.display())]
-    Read { path: PathBuf, err: std::io::Error },
-    #[error(
-        "the policy `{}` is not the one of the certificate: its SHA-256 is {found}, that of \
-         `{path}` was {wanted}",
-        here.display()
-    )]
-    Other {
-        path: String,
-        here: PathBuf,
-        found: String,
-        wanted: String,
-    },
-}
 
 /// Returns where the policies of a certificate are on this machine, as far as that is not where the
 /// author had them, after a comparison of the hashes of their files. `given` are the values of
@@ -44,7 +19,7 @@ pub(super) fn locate(
     contents: &Contents,
     given: &[String],
     paths: &[PathMapping],
-) -> Result<Vec<PathMapping>, PolicyError> {
+) -> Result<Vec<PathMapping>, Refusal> {
     let places: Vec<(&CertifiedFiles, PathBuf)> = given
         .iter()
         .map(|text| place(contents, text))
@@ -65,9 +40,10 @@ pub(super) fn locate(
             // The path of a model of the Hugging Face Hub is in the cache of the author's machine,
             // and the jobs have its name.
             (None, None) if is_in(jobs, &files.path) => {
-                return Err(PolicyError::Missing {
-                    path: files.path.clone(),
-                });
+                return Err(Refusal::new(format_args!(
+                    "the policy `{}` is not on this machine; use --policy PATH to say where it is",
+                    files.path
+                )));
             }
             (None, None) => {}
         }
@@ -76,10 +52,7 @@ pub(super) fn locate(
 }
 
 /// Returns the policy that a value of `--policy` is about, and its place.
-fn place<'a>(
-    contents: &'a Contents,
-    text: &str,
-) -> Result<(&'a CertifiedFiles, PathBuf), PolicyError> {
+fn place<'a>(contents: &'a Contents, text: &str) -> Result<(&'a CertifiedFiles, PathBuf), Refusal> {
     let policies = &contents.policies;
     for files in policies {
         let rest = text.strip_prefix(files.path.as_str());
@@ -89,28 +62,29 @@ fn place<'a>(
     }
     match &policies[..] {
         [only] => Ok((only, text.into())),
-        policies => Err(PolicyError::Ambiguous {
-            given: text.to_owned(),
-            known: policies.iter().map(|files| files.path.clone()).collect(),
-        }),
+        policies => {
+            let known: Vec<_> = policies.iter().map(|files| files.path.as_str()).collect();
+            Err(Refusal::new(format_args!(
+                "--policy {text}: expected OLD={text} with one of the policies in the \
+                 certificate:\n  {}",
+                known.join("\n  ")
+            )))
+        }
     }
 }
 
-fn check(files: &CertifiedFiles, here: &Path) -> Result<(), PolicyError> {
+fn check(files: &CertifiedFiles, here: &Path) -> Result<(), Refusal> {
     let sum = sha256::of_files(here, |file| sha256::of_reader(File::open(file)?));
-    let found = sum.map_err(|err| PolicyError::Read {
-        path: here.to_owned(),
-        err,
-    })?;
+    let here = here.display();
+    let found =
+        sum.map_err(|err| Refusal::at(format_args!("cannot read the policy `{here}`"), err))?;
     if found.sha256 == files.sha256 {
         return Ok(());
     }
-    Err(PolicyError::Other {
-        path: files.path.clone(),
-        here: here.to_owned(),
-        found: found.sha256,
-        wanted: files.sha256.clone(),
-    })
+    Err(Refusal::new(format_args!(
+        "the policy `{here}` is not the one of the certificate: its SHA-256 is {}, that of `{}` was {}",
+        found.sha256, files.path, files.sha256
+    )))
 }
 
 /// Returns how the files that the ranks have read differ from those of the certificate.
