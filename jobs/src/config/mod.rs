@@ -24,7 +24,7 @@ mod set;
 pub mod tree;
 
 pub(crate) use set::Key;
-pub use set::{Override, OverrideError};
+pub use set::Override;
 
 /// Stands in for a file name in errors about `--set`.
 const SET: &str = "--set";

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde_json::{Map, Value};
 
 use crate::config::tree::{self, MOST_PARTS};
+use crate::refusal::Refusal;
 
 /// A setting with its dotted key, and its value parsed as YAML.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,77 +32,44 @@ impl Override {
     }
 }
 
-/// Why a text is no [`Override`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OverrideError {
-    /// The text has no value.
-    #[error("`{text}` has no `=`: expected KEY=VALUE, for example env.eval.total_num_envs=8")]
-    NoValue {
-        /// The text.
-        text: String,
-    },
-    /// A part of the key is empty, or there are too many.
-    #[error(
-        "`{key}` is not a key: expected names joined by dots, for example \
-        env.eval.total_num_envs"
-    )]
-    BadKey {
-        /// The key as given.
-        key: String,
-    },
-    /// The value is not YAML.
-    #[error("`{value}` is not a YAML value")]
-    BadValue {
-        /// The value as given.
-        value: String,
-    },
-    /// The value contains lines of other keys.
-    #[error("`{value}` is more than one YAML value")]
-    SeveralValues {
-        /// The value as given.
-        value: String,
-    },
-}
-
 /// The parts of a dotted key; none is empty.
 pub(crate) struct Key(pub(crate) Vec<String>);
 
 impl FromStr for Key {
-    type Err = OverrideError;
+    type Err = Refusal;
 
-    fn from_str(key: &str) -> Result<Self, OverrideError> {
+    fn from_str(key: &str) -> Result<Self, Refusal> {
         let parts = key.trim().split('.').map(|part| part.trim().to_owned());
         let parts: Vec<String> = parts.collect();
         match parts.iter().any(String::is_empty) || parts.len() > MOST_PARTS {
-            true => Err(OverrideError::BadKey {
-                key: key.to_owned(),
-            }),
+            true => Err(Refusal::new(format_args!(
+                "`{key}` is not a key: expected names joined by dots, for example \
+                 env.eval.total_num_envs"
+            ))),
             false => Ok(Self(parts)),
         }
     }
 }
 
 impl FromStr for Override {
-    type Err = OverrideError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, OverrideError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         let Some((key, value)) = text.split_once('=') else {
-            return Err(OverrideError::NoValue {
-                text: text.to_owned(),
-            });
+            return Err(Refusal::new(format_args!(
+                "`{text}` has no `=`: expected KEY=VALUE, for example env.eval.total_num_envs=8"
+            )));
         };
         let Key(parts) = key.parse()?;
         let read = tree::parse(Path::new("--set"), &format!("value: {value}"));
         let Ok(Value::Object(mut read)) = read else {
-            return Err(OverrideError::BadValue {
-                value: value.to_owned(),
-            });
+            return Err(Refusal::new(format_args!("`{value}` is not a YAML value")));
         };
         match (read.shift_remove("value"), read.is_empty()) {
             (Some(value), true) => Ok(Self { key: parts, value }),
-            _ => Err(OverrideError::SeveralValues {
-                value: value.to_owned(),
-            }),
+            _ => Err(Refusal::new(format_args!(
+                "`{value}` is more than one YAML value"
+            ))),
         }
     }
 }

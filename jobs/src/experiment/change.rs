@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use crate::config::{Key, OverrideError, tree};
-use crate::experiment::value::{self, ValueError};
+use crate::config::{Key, tree};
+use crate::experiment::value;
+use crate::refusal::Refusal;
 
 /// The first part of a change that concerns all runs.
 const SHARED: &str = "shared";
@@ -23,36 +24,6 @@ pub struct Change {
     key: Vec<String>,
     /// The new value; `None` removes the key.
     value: Option<Value>,
-}
-
-/// Why a text is no [`Change`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChangeError {
-    /// It has no `=`, so it was probably meant as something else.
-    #[error("`{text}` is neither an option nor KEY=VALUE; a jobs file is given by --jobs")]
-    NoValue {
-        /// The text.
-        text: String,
-    },
-    /// The key cannot be read.
-    #[error(transparent)]
-    Form(#[from] OverrideError),
-    /// The value cannot be read.
-    #[error("`{text}`: {reason}")]
-    Value {
-        /// The value as given.
-        text: String,
-        /// What is wrong.
-        reason: ValueError,
-    },
-    /// The key is neither that of a shared value nor that of a run.
-    #[error(
-        "`{key}` is neither `shared.<path>` nor `runs.<name>.<path>`, the keys of an Experiment"
-    )]
-    Key {
-        /// The key as given.
-        key: String,
-    },
 }
 
 impl Change {
@@ -95,13 +66,13 @@ impl Change {
 }
 
 impl FromStr for Change {
-    type Err = ChangeError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, ChangeError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         if !text.starts_with('~') && !text.contains('=') {
-            return Err(ChangeError::NoValue {
-                text: text.to_owned(),
-            });
+            return Err(Refusal::new(format_args!(
+                "`{text}` is neither an option nor KEY=VALUE; a jobs file is given by --jobs"
+            )));
         }
         let (text, removes) = match text.strip_prefix('~') {
             Some(text) => (text, true),
@@ -116,15 +87,15 @@ impl FromStr for Change {
             _ => usize::MAX,
         };
         if key.len() < least {
-            return Err(ChangeError::Key { key: key.join(".") });
+            return Err(Refusal::new(format_args!(
+                "`{}` is neither `shared.<path>` nor `runs.<name>.<path>`, the keys of an \
+                 Experiment",
+                key.join(".")
+            )));
         }
-        let refuse = |reason| ChangeError::Value {
-            text: text.to_owned(),
-            reason,
-        };
         let value = match removes {
             true => None,
-            false => Some(value::read(text).map_err(refuse)?),
+            false => Some(value::read(text).map_err(|err| err.inside(format_args!("`{text}`")))?),
         };
         Ok(Self { key, value })
     }

@@ -27,8 +27,7 @@ mod run;
 mod runs;
 mod value;
 
-pub use change::{Change, ChangeError};
-pub use value::ValueError;
+pub use change::Change;
 
 /// Maximum size of the jobs that an Experiment means, in bytes of JSON, as for a jobs file: a small
 /// file may repeat a large `shared` in many runs.

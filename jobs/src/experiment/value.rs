@@ -12,33 +12,16 @@
 
 use serde_json::{Map, Number, Value};
 
+use crate::refusal::Refusal;
+
 /// Maximum depth of brackets; the deepest value of an Experiment has six.
 const MAX_DEPTH: usize = 32;
-
-/// Why a text is no value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ValueError {
-    /// A quotation mark or a bracket is open at the end.
-    #[error("`{0}` is missing at the end")]
-    Open(char),
-    /// Something else stands where a character is needed.
-    #[error("found {found}, expected {wanted}")]
-    Expected {
-        /// What is there.
-        found: String,
-        /// What is needed.
-        wanted: &'static str,
-    },
-    /// There are too many brackets in brackets.
-    #[error("brackets are more than {MAX_DEPTH} deep")]
-    TooDeep,
-}
 
 /// Reads a value.
 ///
 /// # Errors
-/// Returns [`ValueError`] if a quoted text, list or mapping is not complete.
-pub(super) fn read(text: &str) -> Result<Value, ValueError> {
+/// Refuses a quoted text, list or mapping that is not complete.
+pub(super) fn read(text: &str) -> Result<Value, Refusal> {
     let text = text.trim();
     if !text.starts_with(['[', '{', '\'', '"']) {
         return Ok(primitive(&unescaped(text)));
@@ -57,9 +40,11 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn value(&mut self, depth: usize) -> Result<Value, ValueError> {
+    fn value(&mut self, depth: usize) -> Result<Value, Refusal> {
         if depth > MAX_DEPTH {
-            return Err(ValueError::TooDeep);
+            return Err(Refusal::new(format_args!(
+                "brackets are more than {MAX_DEPTH} deep"
+            )));
         }
         self.skip_space();
         let value = match self.rest.chars().next() {
@@ -72,7 +57,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, ValueError> {
+    fn list(&mut self, depth: usize) -> Result<Value, Refusal> {
         self.take('[');
         let mut items = Vec::new();
         self.skip_space();
@@ -83,7 +68,7 @@ impl Reader<'_> {
         Ok(Value::Array(items))
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<Value, ValueError> {
+    fn mapping(&mut self, depth: usize) -> Result<Value, Refusal> {
         self.take('{');
         let mut entries = Map::new();
         self.skip_space();
@@ -97,7 +82,7 @@ impl Reader<'_> {
     }
 
     /// Reads a name and the colon behind it.
-    fn key(&mut self) -> Result<String, ValueError> {
+    fn key(&mut self) -> Result<String, Refusal> {
         self.skip_space();
         let key = match self.rest.chars().next() {
             Some(mark @ ('\'' | '"')) => self.quoted(mark)?,
@@ -112,7 +97,7 @@ impl Reader<'_> {
     }
 
     /// Reads the comma behind an item; the closing bracket stays.
-    fn end_item(&mut self, closing: char) -> Result<(), ValueError> {
+    fn end_item(&mut self, closing: char) -> Result<(), Refusal> {
         if self.take(',') {
             self.skip_space();
             return Ok(());
@@ -120,13 +105,13 @@ impl Reader<'_> {
         match self.rest.chars().next() {
             Some(found) if found == closing => Ok(()),
             Some(_) => Err(self.expected("`,` or a closing bracket")),
-            None => Err(ValueError::Open(closing)),
+            None => Err(open(closing)),
         }
     }
 
     /// Reads a quoted text. A backslash only counts before the quotation mark, and before those
     /// backslashes that stand there.
-    fn quoted(&mut self, mark: char) -> Result<String, ValueError> {
+    fn quoted(&mut self, mark: char) -> Result<String, Refusal> {
         self.take(mark);
         let (mut text, mut slashes) = (String::new(), 0);
         for (at, letter) in self.rest.char_indices() {
@@ -144,7 +129,7 @@ impl Reader<'_> {
             slashes = 0;
             text.push(letter);
         }
-        Err(ValueError::Open(mark))
+        Err(open(mark))
     }
 
     /// Returns the text up to one of `ends`, which may stand behind a backslash or in `${…}`.
@@ -184,13 +169,17 @@ impl Reader<'_> {
         self.rest = self.rest.trim_start();
     }
 
-    fn expected(&self, wanted: &'static str) -> ValueError {
+    fn expected(&self, wanted: &'static str) -> Refusal {
         let found = match self.rest.chars().next() {
             Some(letter) => format!("`{}`", letter.escape_debug()),
             None => "the end".to_owned(),
         };
-        ValueError::Expected { found, wanted }
+        Refusal::new(format_args!("found {found}, expected {wanted}"))
     }
+}
+
+fn open(mark: char) -> Refusal {
+    Refusal::new(format_args!("`{mark}` is missing at the end"))
 }
 
 /// Replaces backslashes before characters that have a meaning by these characters.

@@ -1,7 +1,7 @@
 //! The options of `rrun suite NAME --policy TYPE`, and the request that they make.
 
+use jobs::config::Override;
 use jobs::config::tree::merge;
-use jobs::config::{Override, OverrideError};
 use jobs::policies::{self, PolicyType};
 use jobs::refusal::Refusal;
 use jobs::suites::{Request, SuiteRow};
@@ -109,7 +109,7 @@ impl Asked {
         for text in &self.settings {
             let setting = text.parse();
             let setting: Override =
-                setting.map_err(|err: OverrideError| Refusal::new(format_args!("--set {err}")))?;
+                setting.map_err(|err: Refusal| Refusal::new(format_args!("--set {err}")))?;
             if let Value::Object(merged) = merge(Value::Object(settings.clone()), setting.tree()) {
                 settings = merged;
             }
