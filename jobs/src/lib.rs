@@ -27,6 +27,7 @@ pub mod exported;
 pub mod fields;
 pub mod file;
 pub mod files;
+pub mod format;
 pub mod host;
 pub mod hub;
 pub mod inputs;

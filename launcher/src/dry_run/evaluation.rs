@@ -1,7 +1,6 @@
 //! The description of a plan whose ranks run an evaluation.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use jobs::bytes::ByteSize;
@@ -9,7 +8,7 @@ use jobs::count::counted;
 use jobs::job::{Job, Length, Status};
 use jobs::layout::RunFolder;
 use jobs::placement::Resources;
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::{MAX_ROWS, Table};
 
 use crate::dry_run::history::{self, EarlierRun, JobEstimate, Rate};
 use crate::dry_run::program::{cpus, failure, logs, meeting};
@@ -114,8 +113,7 @@ impl EvalDescription<'_> {
     fn ranks(&self, text: &mut String) {
         let seating = &self.eval.seating;
         let world_size = seating.placement.world_size();
-        let mut rows: Vec<[String; 6]> = Vec::new();
-        for rank in 0..world_size.min(MAX_ROWS) {
+        let row = |rank: usize| {
             let gpu = seating.placement.rollout[rank].gpu();
             let device = match seating.resources.device(gpu) {
                 Some(device) => format!("cuda:{device}"),
@@ -123,21 +121,18 @@ impl EvalDescription<'_> {
             };
             let (jobs, episodes) = self.work(rank);
             let time = self.seconds(rank).map(about);
-            rows.push([
+            [
                 rank.to_string(),
                 device,
                 self.cpus(rank),
                 jobs,
                 episodes,
                 time.unwrap_or_else(|| UNKNOWN.to_owned()),
-            ]);
-        }
+            ]
+        };
         let head = ["Rank", "Device", "CPUs", "Jobs", "Episodes", "Time"];
-        text.push_str(&grid(head, &rows));
-        if world_size > MAX_ROWS {
-            let more = world_size - MAX_ROWS;
-            let _ = writeln!(text, "… and {more} more ranks, see --dry-run=json");
-        }
+        let rows = (0..world_size).map(row);
+        *text += &Table::first(head, rows, "rank", ", see --dry-run=json").grid();
         text.push('\n');
     }
 
@@ -207,7 +202,6 @@ impl EvalDescription<'_> {
     /// Appends the table of all jobs.
     fn jobs(&self, text: &mut String) {
         let all = &self.eval.run.jobs;
-        let rows: Vec<[String; 8]> = all.iter().take(MAX_ROWS).map(|job| self.job(job)).collect();
         let head = [
             "Job",
             "Environment",
@@ -218,11 +212,8 @@ impl EvalDescription<'_> {
             "Time",
             "Disk",
         ];
-        text.push_str(&grid(head, &rows));
-        if all.len() > MAX_ROWS {
-            let more = all.len() - MAX_ROWS;
-            let _ = writeln!(text, "… and {more} more jobs, see --dry-run=json");
-        }
+        let rows = all.iter().map(|job| self.job(job));
+        *text += &Table::first(head, rows, "job", ", see --dry-run=json").grid();
         text.push('\n');
     }
 

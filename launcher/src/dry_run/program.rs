@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jobs::shell::quoted;
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::{MAX_ROWS, Table};
 
 use crate::dry_run::{fact, global_rank, headline, is_elastic};
 use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
@@ -13,15 +13,9 @@ pub(super) fn text(plan: &LaunchPlan) -> String {
     let mut text = String::new();
     headline(&mut text, plan);
 
-    let rows: Vec<[String; 5]> = (0..plan.ranks.len().min(MAX_ROWS))
-        .map(|index| row(plan, index))
-        .collect();
+    let rows = (0..plan.ranks.len()).map(|index| row(plan, index));
     let head = ["Rank", "Local rank", "GPUs", "CPUs", "Output"];
-    text.push_str(&grid(head, &rows));
-    if plan.ranks.len() > MAX_ROWS {
-        let more = plan.ranks.len() - MAX_ROWS;
-        text.push_str(&format!("… and {more} more ranks, see --dry-run=json\n"));
-    }
+    text += &Table::first(head, rows, "rank", ", see --dry-run=json").grid();
     text.push('\n');
 
     fact(&mut text, "Command", &commands(&plan.ranks));

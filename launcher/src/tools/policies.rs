@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use jobs::known::nearest;
 use jobs::policies::{PolicyDescription, PolicyType, Serving, Setting, ValueKind};
-use jobs::table::grid;
+use jobs::table::Table;
 use serde::Serialize;
 
 use crate::tools::{ToolError, print, print_json};
@@ -162,7 +162,7 @@ pub(super) fn description(row: &PolicyDescription) -> String {
         })
         .collect();
     let _ = writeln!(text, "\nSettings, in `policy_config_dict`:\n");
-    text.push_str(&grid(["Setting", "Value", "Default", "Meaning"], &rows));
+    text.push_str(&Table::new(["Setting", "Value", "Default", "Meaning"], rows).grid());
     let unused: Vec<String> = row
         .settings()
         .filter(|setting| setting.kind == ValueKind::Unused)

@@ -1,6 +1,6 @@
 //! Formats needs and proposals as tables for the terminal.
 
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::Table;
 
 use crate::memory::need::{GpuBudget, Need};
 use crate::memory::planner::MemoryPlanner;
@@ -38,11 +38,7 @@ pub fn needs(planner: &MemoryPlanner<'_>) -> String {
         "Free",
         "Fits",
     ];
-    let mut text = grid(head, &rows[..rows.len().min(MAX_ROWS)]);
-    if rows.len() > MAX_ROWS {
-        text += &format!("… and {} more GPUs, see --json\n", rows.len() - MAX_ROWS);
-    }
-    text
+    Table::first(head, rows, "GPU", ", see --json").grid()
 }
 
 /// Returns a table with one row per job: its current numbers and the proposed ones.
@@ -76,9 +72,5 @@ pub fn proposals(proposals: &[Proposal]) -> String {
         "Batch",
         "Largest Batch",
     ];
-    let mut text = grid(head, &rows[..rows.len().min(MAX_ROWS)]);
-    if rows.len() > MAX_ROWS {
-        text += &format!("… and {} more jobs, see --json\n", rows.len() - MAX_ROWS);
-    }
-    text
+    Table::first(head, rows, "job", ", see --json").grid()
 }

@@ -10,10 +10,12 @@ use std::io;
 use std::path::Path;
 
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
+use jobs::format;
 use jobs::layout::write_whole;
-use jobs::table;
+use jobs::table::{MAX_ROWS, Table};
 use serde::{Deserialize, Serialize};
 
+use crate::stats::Solved;
 use crate::{Rates, Report};
 
 mod page;
@@ -167,8 +169,7 @@ impl Curve {
 
     /// Returns a table for the terminal: the last checkpoints, by step.
     pub fn table(&self) -> String {
-        let first = self.points.len().saturating_sub(table::MAX_ROWS);
-        let rows: Vec<_> = self.points[first..].iter().map(row).collect();
+        let first = self.points.len().saturating_sub(MAX_ROWS);
         let head = [
             "Step",
             "Checkpoint",
@@ -177,7 +178,7 @@ impl Curve {
             "Rate",
             "95 % Interval",
         ];
-        table::grid(head, &rows)
+        Table::new(head, self.points[first..].iter().map(row)).grid()
     }
 
     /// Returns the evaluated checkpoint with the highest rate; of equals, the first.
@@ -197,18 +198,18 @@ impl Curve {
 
 fn row(point: &Point) -> [String; 6] {
     let score = point.overall.unwrap_or_default();
-    let interval = |[low, high]: [f64; 2]| format!("{:.1} to {:.1} %", low * 100.0, high * 100.0);
-    let solved = (score.episodes > 0).then(|| format!("{} of {}", score.successes, score.episodes));
-    let rate = score
-        .success_rate
-        .map(|rate| format!("{:.1} %", rate * 100.0));
+    let solved = Solved {
+        successes: score.successes,
+        episodes: score.episodes,
+    };
+    let rate = solved.rate();
     [
         point.step.to_string(),
         point.name.clone(),
         point.state.as_str().to_owned(),
-        solved.unwrap_or_default(),
-        rate.unwrap_or_default(),
-        score.wilson95.map(interval).unwrap_or_default(),
+        rate.map_or_else(String::new, |_| solved.to_string()),
+        rate.map(format::tenths).unwrap_or_default(),
+        solved.wilson95().map(format::interval).unwrap_or_default(),
     ]
 }
 

@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::curve::{Curve, Point, Score};
 use crate::page::document::{STYLE, head};
-use crate::page::number;
+use jobs::format;
 
 /// Rules in addition to [`STYLE`].
 const CURVE_STYLE: &str = include_str!("style.css");
@@ -66,9 +66,9 @@ fn headline(curve: &Curve, title: &str) -> Markup {
     html! {
         h1 { (title) }
         p.lead {
-            (number::counted(evaluated, "checkpoint", "checkpoints")) " of " code { (curve.checkpoints) } " evaluated"
+            (format::counted(evaluated, "checkpoint", "checkpoints")) " of " code { (curve.checkpoints) } " evaluated"
             @if let Some((point, rate)) = curve.best() {
-                "; the best so far is step " (number::count(point.step)) " with " (number::percent(rate))
+                "; the best so far is step " (format::count(point.step)) " with " (format::percent(rate))
             }
             "."
         }
@@ -76,7 +76,7 @@ fn headline(curve: &Curve, title: &str) -> Markup {
 }
 
 fn lead() -> Markup {
-    html! { p.lead { "A point is the share of solved episodes, its line the 95" (number::THIN) "% Wilson interval." } }
+    html! { p.lead { "A point is the share of solved episodes, its line the 95" (format::THIN) "% Wilson interval." } }
 }
 
 /// Returns the names of the jobs that have plots of their own; of a single job there is none,
@@ -133,12 +133,12 @@ fn plot(marks: &[Mark]) -> Markup {
             svg.curve width="100%" height=(HEIGHT + 28.0) role="img" aria-label="success rate by training step" {
                 @for rate in [0.0, 0.25, 0.5, 0.75, 1.0] {
                     line.grid x1="0%" x2="100%" y1=(down(rate)) y2=(down(rate)) {}
-                    text.rate x="-8" y=(down(rate)) dy="4" { (number::percent(rate)) }
+                    text.rate x="-8" y=(down(rate)) dy="4" { (format::percent(rate)) }
                 }
                 @for pair in marks.windows(2) { (path(&pair[0], &pair[1], &at)) }
                 @for mark in marks { (dot(mark, &at(mark))) }
-                text.step x="0%" y=(HEIGHT + 22.0) { (number::count(first)) }
-                @if last > first { text.step x="100%" y=(HEIGHT + 22.0) { (number::count(last)) } }
+                text.step x="0%" y=(HEIGHT + 22.0) { (format::count(first)) }
+                @if last > first { text.step x="100%" y=(HEIGHT + 22.0) { (format::count(last)) } }
             }
         }
     }
@@ -156,7 +156,7 @@ fn dot(mark: &Mark, x: &str) -> Markup {
             line.interval x1=(x) x2=(x) y1=(down(low)) y2=(down(high)) {}
         }
         circle cx=(x) cy=(down(rate)) r="4.5" {
-            title { "step " (number::count(mark.point.step)) ": " (number::percent(rate)) }
+            title { "step " (format::count(mark.point.step)) ": " (format::percent(rate)) }
         }
     }
 }
@@ -168,12 +168,12 @@ fn table(curve: &Curve) -> Markup {
             table {
                 thead { tr {
                     th.n { "Step" } th { "Checkpoint" } th { "State" } th.n { "Solved" } th.n { "Rate" }
-                    th.n { "95" (number::THIN) "% interval" } th { "Note" }
+                    th.n { "95" (format::THIN) "% interval" } th { "Note" }
                 } }
                 tbody { @for point in &curve.points[first..] { (row(point)) } }
             }
         }
-        @if first > 0 { p.cut { (number::count(first as u64)) " earlier checkpoints are in watch.json." } }
+        @if first > 0 { p.cut { (format::count(first as u64)) " earlier checkpoints are in watch.json." } }
     }
 }
 
@@ -181,14 +181,14 @@ fn row(point: &Point) -> Markup {
     let score = point.overall.unwrap_or_default();
     html! {
         tr {
-            td.n { (number::count(point.step)) }
+            td.n { (format::count(point.step)) }
             td { @if point.overall.is_some() && is_plain(&point.run) {
                 a href={ "./" (point.run) "/report.html" } { (point.name) }
             } @else { (point.name) } }
             td { (point.state.as_str()) }
-            td.n { @if score.episodes > 0 { (number::count(score.successes)) " of " (number::count(score.episodes)) } }
-            td.n { @if let Some(rate) = score.success_rate { (number::percent(rate)) } }
-            td.n { @if let Some(interval) = score.wilson95 { (number::interval(interval)) } }
+            td.n { @if score.episodes > 0 { (format::count(score.successes)) " of " (format::count(score.episodes)) } }
+            td.n { @if let Some(rate) = score.success_rate { (format::percent(rate)) } }
+            td.n { @if let Some(interval) = score.wilson95 { (format::interval(interval)) } }
             td { (point.reason.as_deref().unwrap_or_default()) }
         }
     }

@@ -29,7 +29,6 @@ use crate::merged::state::MergedState;
 use crate::{Context, Journals, Report};
 
 mod activity;
-mod columns;
 mod rate;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -12,16 +12,19 @@
 use jobs::count::counted;
 use jobs::job::Status;
 
-use crate::live::columns::{clipped, plain, table};
 use crate::live::view::{LiveView, RankState};
-use crate::page::number;
 use crate::{JobReport, RankReport, Report};
+use jobs::format;
+use jobs::table::{Table, plain};
 
 /// Characters of the bar.
 const BAR: usize = 30;
 
 /// Most reasons of errors.
 const MOST_REASONS: usize = 3;
+
+const RANKS: [&str; 6] = ["rank", "host", "device", "now", "episodes", "busy"];
+const JOBS: [&str; 6] = ["job", "policy", "status", "done", "solved", "95 % interval"];
 
 /// The room that a frame has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +54,8 @@ pub fn frame(view: &LiveView, size: TextSize) -> String {
     let most_jobs = room.saturating_sub(ranks.len().min(most_ranks));
     let mut lines = Vec::from(head);
     let tables = [
-        table(
-            ["rank", "host", "device", "now", "episodes", "busy"],
-            [4, 5],
-            ranks,
-            most_ranks,
-        ),
-        table(
-            ["job", "policy", "status", "done", "solved", "95 % interval"],
-            [3, 4],
-            jobs,
-            most_jobs,
-        ),
+        Table::new(RANKS, ranks).columns(&[4, 5], most_ranks),
+        Table::new(JOBS, jobs).columns(&[3, 4], most_jobs),
     ];
     for part in tables.into_iter().chain([reasons]) {
         if !part.is_empty() {
@@ -73,6 +66,17 @@ pub fn frame(view: &LiveView, size: TextSize) -> String {
     lines.truncate(size.rows.max(head_rows()));
     let lines = lines.iter().map(|line| clipped(line, size.columns));
     lines.fold(String::new(), |text, line| text + &line + "\n")
+}
+
+/// Returns a line of at most so many characters.
+fn clipped(line: &str, columns: usize) -> String {
+    match line.char_indices().nth(columns) {
+        None => line.to_owned(),
+        Some(_) => {
+            let kept: String = line.chars().take(columns.saturating_sub(1)).collect();
+            kept + "…"
+        }
+    }
 }
 
 /// Returns the lines that are shown in however small a terminal.
@@ -101,7 +105,7 @@ fn title(view: &LiveView) -> String {
     let ranks = counted(view.activity.ranks().count(), "rank");
     plain(&format!(
         "{name}  {state} {}, {ranks}",
-        number::seconds(wall)
+        format::seconds(wall)
     ))
 }
 
@@ -119,10 +123,10 @@ fn progress(view: &LiveView) -> String {
         overall.episodes
     );
     if let Some(rate) = view.per_second() {
-        line += &format!(", {} episodes/min", number::digits(rate * 60.0));
+        line += &format!(", {} episodes/min", format::digits(rate * 60.0));
     }
     if let Some(left) = view.left_s() {
-        line += &format!(", about {} left", number::seconds(left));
+        line += &format!(", about {} left", format::seconds(left));
     }
     plain(&line)
 }
@@ -139,7 +143,7 @@ fn results(report: &Report) -> String {
         line += &format!(", {} broke", controls.errors);
     }
     if let Some((rate, wilson)) = controls.success_rate.zip(controls.wilson95) {
-        let (rate, interval) = (number::percent(rate), number::interval(wilson));
+        let (rate, interval) = (format::percent(rate), format::interval(wilson));
         line += &format!(": {rate} ({interval})");
     }
     plain(&line)
@@ -182,7 +186,7 @@ fn doing(state: &RankState) -> String {
 
 fn busy(rank: &RankReport) -> Option<String> {
     let whole = rank.busy_s + rank.idle_s;
-    (whole > 0.0).then(|| plain(&number::percent(rank.busy_s / whole)))
+    (whole > 0.0).then(|| plain(&format::percent(rank.busy_s / whole)))
 }
 
 /// Returns the rows of the jobs: those that failed, then those that run, that wait, that are done.
@@ -203,13 +207,13 @@ fn job(job: &JobReport) -> [String; 6] {
     let expected = rates
         .expected
         .map_or("?".to_owned(), |expected| expected.to_string());
-    let interval = rates.wilson95.map(number::interval).unwrap_or_default();
+    let interval = rates.wilson95.map(format::interval).unwrap_or_default();
     [
         job.name.clone(),
         job.policy_type.clone(),
         job.status.as_str().to_owned(),
         format!("{} of {expected}", rates.episodes),
-        rates.success_rate.map(number::percent).unwrap_or_default(),
+        rates.success_rate.map(format::percent).unwrap_or_default(),
         interval,
     ]
 }

@@ -5,10 +5,11 @@
 //! ```
 //! Positions are percentages of the width, so that a bar is right at any width without scaling.
 
+use jobs::format;
 use maud::{Markup, html};
 
 use crate::page::grid::{CellTally, TaskGrid};
-use crate::page::{matrix, number};
+use crate::page::matrix;
 
 /// The end of a bar and its interval, in percent of the width.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +60,7 @@ pub(super) fn section(grid: &TaskGrid) -> Markup {
         .any(|(_, tally)| tally.completion_only().is_some());
     html! {
         p.lead {
-            "Bars are rates, lines are 95" (number::THIN) "% Wilson intervals."
+            "Bars are rates, lines are 95" (format::THIN) "% Wilson intervals."
             @if has_errors {
                 " Where episodes broke there are two: " span.key.all { "of all episodes" }
                 ", broken ones as not solved, and " span.key.only { "of those that ran to their end" } "."
@@ -102,9 +103,9 @@ fn numbers(tally: &CellTally) -> Markup {
     let line = |rate: f64, of: u64, wilson: [f64; 2]| {
         html! {
             span.numbers {
-                b { (number::percent(rate)) }
-                span.of { (number::count(tally.successes)) " of " (number::count(of)) }
-                span.ci { (number::interval(wilson)) }
+                b { (format::percent(rate)) }
+                span.of { (format::count(tally.successes)) " of " (format::count(of)) }
+                span.ci { (format::interval(wilson)) }
             }
         }
     };
@@ -134,7 +135,7 @@ pub(super) fn axis() -> Markup {
             text.middle x="25%" y="12" { "25" }
             text.middle x="50%" y="12" { "50" }
             text.middle x="75%" y="12" { "75" }
-            text.right x="100%" y="12" { "100" (number::THIN) "%" }
+            text.right x="100%" y="12" { "100" (format::THIN) "%" }
         }
     }
 }
@@ -184,7 +185,7 @@ mod tests {
     fn errors_make_two_bars() {
         let text = bar(&tally(6, 8, 2)).into_string();
         let numbers = numbers(&tally(6, 8, 2)).into_string();
-        let text = text + &numbers.replace(number::THIN, " ");
+        let text = text + &numbers.replace(format::THIN, " ");
         for part in [
             r#"class="all" x="0" y="1" width="60.00%""#,
             r#"class="only" x="0" y="12" width="75.00%""#,

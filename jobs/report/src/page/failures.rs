@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use jobs::format;
 use maud::{Markup, html};
 
+use crate::page::cut;
 use crate::page::link::{clip, href};
-use crate::page::{cut, number};
 use crate::{EnvLoss, Reason, Report};
 
 /// Maximum number of reasons shown.
@@ -56,7 +57,7 @@ pub(super) fn section(report: &Report) -> Markup {
             p.lead { "Nothing: no job and no episode ended with an error." }
         } @else {
             p.lead {
-                (number::counted(report.failures_count, "error", "errors")) ", by reason. "
+                (format::counted(report.failures_count, "error", "errors")) ", by reason. "
                 "A crash is not a failure of the policy; the rates are given with and without."
             }
             (table(&broken, "Errors"))
@@ -64,7 +65,7 @@ pub(super) fn section(report: &Report) -> Markup {
         @if !lost.is_empty() {
             h3 { "Simulators that were lost" }
             p.lead {
-                (number::counted(report.env_losses_count, "process", "processes"))
+                (format::counted(report.env_losses_count, "process", "processes"))
                 " died or hung; the episodes were restarted."
             }
             (table(&lost, "Lost simulators"))
@@ -167,7 +168,7 @@ fn table(groups: &[FailureGroup], name: &str) -> Markup {
                 } }
                 tbody { @for group in shown {
                     tr {
-                        td.n { (number::count(group.count)) }
+                        td.n { (format::count(group.count)) }
                         td.reason { (reason(group)) }
                         td.where { (places(group)) }
                         @if has_logs { td { @for log in &group.logs { a.place href=(href(log)) { (log) } } } }
@@ -200,7 +201,7 @@ fn places(group: &FailureGroup) -> Markup {
             span.place { (job) @if let Some(episode) = episode { " " span.muted { "episode " (episode) } } }
         }
         @let more = group.count.saturating_sub(group.places.len() as u64);
-        @if more > 0 { span.place.muted { "and " (number::count(more)) " more" } }
+        @if more > 0 { span.place.muted { "and " (format::count(more)) " more" } }
     }
 }
 

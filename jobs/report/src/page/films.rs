@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use jobs::episode::{End, VideoRef};
+use jobs::format;
 use maud::{Markup, html};
 
+use crate::page::cut;
 use crate::page::link::{clip, href};
-use crate::page::{cut, number};
 use crate::{Report, Unsolved};
 
 /// Maximum number of videos shown.
@@ -36,7 +37,7 @@ pub(super) fn section(report: &Report) -> Markup {
             }
         } @else {
             p.lead {
-                (number::counted(all, "episode", "episodes")) " ran to the end without success; "
+                (format::counted(all, "episode", "episodes")) " ran to the end without success; "
                 "here are a few of each job. The same seed reproduces the same episode."
             }
         }
@@ -120,8 +121,8 @@ fn from(episode: &Unsolved) -> Markup {
         .filter(|_| episode.episode_video.is_none());
     html! {
         @match (video, span_s(episode)) {
-            (Some(_), Some([from, _])) => { @if from > 0.0 { " from " (number::seconds(from)) } }
-            (Some(video), None) => { @if video.first_frame > 0 { " from frame " (number::count(video.first_frame)) } }
+            (Some(_), Some([from, _])) => { @if from > 0.0 { " from " (format::seconds(from)) } }
+            (Some(video), None) => { @if video.first_frame > 0 { " from frame " (format::count(video.first_frame)) } }
             (None, _) => {}
         }
     }
@@ -135,13 +136,13 @@ fn story(episode: &Unsolved) -> String {
         End::Success => "ended",
         End::Error => "broke",
     };
-    let steps = number::counted(episode.length, "step", "steps");
+    let steps = format::counted(episode.length, "step", "steps");
     let most = episode.max_reward.map_or_else(String::new, |most| {
-        format!(", largest reward {}", number::digits(most))
+        format!(", largest reward {}", format::digits(most))
     });
     format!(
         "{end} after {steps}, return {}{most}",
-        number::digits(episode.return_)
+        format::digits(episode.return_)
     )
 }
 

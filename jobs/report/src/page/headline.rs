@@ -1,6 +1,7 @@
 //! Shows the main result: the success rate, its certainty, how complete it is, and why it is
 //! partial.
 
+use jobs::format;
 use jobs::job::Status;
 use maud::{Markup, html};
 
@@ -8,7 +9,7 @@ use crate::page::bars::{Bar, axis, place, ruler};
 use crate::page::clock::Zone;
 use crate::page::grid::CellTally;
 use crate::page::link::clip;
-use crate::page::{number, origin};
+use crate::page::origin;
 use crate::{JobReport, Rates, Report};
 
 /// Number of names that a sentence lists; the rest is counted.
@@ -49,12 +50,12 @@ pub(super) fn rate(report: &Report) -> Markup {
                     div.each { (one(&policy.rates, Some(&name), policy.mean_task_success_rate, [policy.rated_jobs, policy.jobs])) }
                 }
                 @let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
-                @if more > 0 { p.cut { "and " (number::counted(more, "more policy", "more policies")) ", see below" } }
+                @if more > 0 { p.cut { "and " (format::counted(more, "more policy", "more policies")) ", see below" } }
                 @if let (Some(rate), Some(wilson)) = (tally.rate(), tally.wilson()) {
                     p.together {
-                        "All " (number::count(policies.len() as u64)) " policies together: "
-                        b { (number::percent(rate)) } ", " (number::count(tally.successes)) " of "
-                        (number::counted(tally.episodes, "episode", "episodes")) ", " (number::interval(wilson))
+                        "All " (format::count(policies.len() as u64)) " policies together: "
+                        b { (format::percent(rate)) } ", " (format::count(tally.successes)) " of "
+                        (format::counted(tally.episodes, "episode", "episodes")) ", " (format::interval(wilson))
                         ". This is not the rate of any of them: it depends on how many episodes \
                          each has."
                     }
@@ -65,7 +66,7 @@ pub(super) fn rate(report: &Report) -> Markup {
             @let varied = report.overall.episodes.saturating_sub(report.controls.episodes);
             @if report.has_variants() && varied > 0 {
                 p {
-                    "Without " (number::counted(varied, "episode of a variant", "episodes of variants"))
+                    "Without " (format::counted(varied, "episode of a variant", "episodes of variants"))
                     ", see " a href="#variations" { "what variations changed" }
                 }
             }
@@ -81,12 +82,12 @@ fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, [rated, jobs]: [u
         @match (tally.rate(), tally.wilson()) {
             (Some(rate), Some(wilson)) => {
                 p.big {
-                    b { (number::percent(rate)) } " solved"
+                    b { (format::percent(rate)) } " solved"
                     @if let Some(policy) = policy { " by " (clip(policy, 80)) }
                 }
                 p {
-                    (number::count(tally.successes)) " of " (number::counted(tally.episodes, "episode", "episodes"))
-                    ", 95" (number::THIN) "% interval " b { (number::interval(wilson)) } " (Wilson)"
+                    (format::count(tally.successes)) " of " (format::counted(tally.episodes, "episode", "episodes"))
+                    ", 95" (format::THIN) "% interval " b { (format::interval(wilson)) } " (Wilson)"
                 }
                 (strip(tally))
             }
@@ -96,21 +97,21 @@ fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, [rated, jobs]: [u
             p {
                 @match tally.errors {
                     1 => { "Without the episode that broke: " }
-                    errors => { "Without the " (number::count(errors)) " episodes that broke: " }
+                    errors => { "Without the " (format::count(errors)) " episodes that broke: " }
                 }
-                b { (number::percent(only)) } ", "
-                (number::count(tally.successes)) " of " (number::count(tally.scored)) ", " (number::interval(wilson))
+                b { (format::percent(only)) } ", "
+                (format::count(tally.successes)) " of " (format::count(tally.scored)) ", " (format::interval(wilson))
             }
         }
         @if let Some(mean) = mean.filter(|_| rated > 1) {
             p {
-                "Mean over " @if rated < jobs { (number::count(rated)) " of " }
-                (number::counted(jobs, "job", "jobs")) ": " b { (number::percent(mean)) }
+                "Mean over " @if rated < jobs { (format::count(rated)) " of " }
+                (format::counted(jobs, "job", "jobs")) ": " b { (format::percent(mean)) }
             }
         }
         @if let (Some(at_end), Some(once)) = (rates.success_at_end, rates.completion_only_rate) {
             @if (at_end - once).abs() > 1e-9 {
-                p { "Still solved after the last step: " b { (number::percent(at_end)) } }
+                p { "Still solved after the last step: " b { (format::percent(at_end)) } }
             }
         }
     }
@@ -160,10 +161,10 @@ pub(super) fn coverage(report: &Report, tally: &CellTally, missing: &str) -> Mar
     html! {
         div.coverage {
             p.expected {
-                b { (number::count(tally.episodes)) } " of "
-                b { (tally.expected.map_or_else(|| "?".to_owned(), number::count)) }
+                b { (format::count(tally.episodes)) } " of "
+                b { (tally.expected.map_or_else(|| "?".to_owned(), format::count)) }
                 " expected episodes found"
-                @if twice > 0 { ", " (number::count(twice)) " of them twice (the first counts)" }
+                @if twice > 0 { ", " (format::count(twice)) " of them twice (the first counts)" }
             }
             svg.parts width="100%" height="14" aria-hidden="true" {
                 @for (kind, _, value) in parts {
@@ -173,10 +174,10 @@ pub(super) fn coverage(report: &Report, tally: &CellTally, missing: &str) -> Mar
             }
             dl.counts {
                 @for (kind, name, value) in parts {
-                    div { dt { span class={ "dot " (kind) } {} (name) } dd { (number::count(value)) } }
+                    div { dt { span class={ "dot " (kind) } {} (name) } dd { (format::count(value)) } }
                 }
-                div { dt { "Ran twice" } dd { (number::count(twice)) } }
-                div { dt { "Jobs" } dd { (number::count(report.per_job.len() as u64)) } }
+                div { dt { "Ran twice" } dd { (format::count(twice)) } }
+                div { dt { "Jobs" } dd { (format::count(report.per_job.len() as u64)) } }
             }
         }
     }
@@ -206,7 +207,7 @@ fn reasons(report: &Report) -> Markup {
         ));
     }
     if report.missing_count > 0 {
-        let episodes = number::counted(report.missing_count, "episode is", "episodes are");
+        let episodes = format::counted(report.missing_count, "episode is", "episodes are");
         let jobs = listed(&jobs_with_missing(report));
         reasons.push(format!("{episodes} missing, of {jobs}."));
     }
@@ -222,7 +223,7 @@ fn reasons(report: &Report) -> Markup {
     if !failed.is_empty() {
         reasons.push(format!(
             "{} failed: {}.",
-            number::counted(failed.len() as u64, "job", "jobs"),
+            format::counted(failed.len() as u64, "job", "jobs"),
             listed(&failed)
         ));
     }
@@ -230,7 +231,7 @@ fn reasons(report: &Report) -> Markup {
     if !skipped.is_empty() {
         reasons.push(format!(
             "{} skipped on request: {}.",
-            number::counted(skipped.len() as u64, "job was", "jobs were"),
+            format::counted(skipped.len() as u64, "job was", "jobs were"),
             listed(&skipped)
         ));
     }
@@ -238,7 +239,7 @@ fn reasons(report: &Report) -> Markup {
     if !running.is_empty() {
         reasons.push(format!(
             "{} not come to an end: {}.",
-            number::counted(running.len() as u64, "job has", "jobs have"),
+            format::counted(running.len() as u64, "job has", "jobs have"),
             listed(&running)
         ));
     }
@@ -249,7 +250,7 @@ fn reasons(report: &Report) -> Markup {
         .collect();
     if !short.is_empty() {
         let names: Vec<_> = short.iter().map(|job| job.name.clone()).collect();
-        let jobs = number::counted(
+        let jobs = format::counted(
             short.len() as u64,
             "job in steps ended before its first episode did",
             "jobs in steps ended before their first episode did",
@@ -283,7 +284,7 @@ fn listed(names: &[String]) -> String {
         Some(more) => format!(
             "{} and {} more",
             names[..MOST_NAMES].join(", "),
-            number::count(more as u64)
+            format::count(more as u64)
         ),
     }
 }

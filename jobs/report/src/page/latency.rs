@@ -3,12 +3,13 @@
 //!
 //! Positions are percentages of width and height, as those of `bars` are.
 
+use jobs::format;
 use maud::{Markup, html};
 
 use crate::page::bars::{Bar, place};
+use crate::page::cut;
 use crate::page::link::clip;
 use crate::page::sheet::title;
-use crate::page::{cut, number};
 use crate::{
     JobReport, LatencyMode, LatencyPoint, LatencyReport, LatencySeries, LatencyUnit, Report,
 };
@@ -28,7 +29,7 @@ pub(super) fn section(report: &Report) -> Option<Markup> {
     Some(html! {
         p.lead {
             "While the policy infers, the environment goes on with the rest of its previous actions. "
-            "Dots are rates, lines are 95" (number::THIN) "% Wilson intervals."
+            "Dots are rates, lines are 95" (format::THIN) "% Wilson intervals."
         }
         @for series in series.iter().take(MOST) { (plot(series)) }
         (cut(series.len().min(MOST), series.len(), "series", rest))
@@ -54,17 +55,17 @@ fn row(job: &JobReport) -> Markup {
     let Some(latency) = &job.latency else {
         return html! {};
     };
-    let steps = |steps: Option<u64>| steps.map_or_else(|| "–".to_owned(), number::count);
+    let steps = |steps: Option<u64>| steps.map_or_else(|| "–".to_owned(), format::count);
     let mean = latency.mean_steps;
     html! {
         tr {
             th scope="row" { (title(&job.name)) }
             td { (given(latency)) }
-            td.n { (number::count(job.rates.successes)) " of " (number::count(job.rates.episodes)) }
+            td.n { (format::count(job.rates.successes)) " of " (format::count(job.rates.episodes)) }
             td.n { (steps(latency.min_steps)) }
-            td.n { (mean.map_or_else(|| "–".to_owned(), number::digits)) }
+            td.n { (mean.map_or_else(|| "–".to_owned(), format::digits)) }
             td.n { (steps(latency.max_steps)) }
-            td.n { (number::count(latency.held_actions)) }
+            td.n { (format::count(latency.held_actions)) }
         }
     }
 }
@@ -73,7 +74,7 @@ fn given(latency: &LatencyReport) -> String {
     match (latency.mode, latency.given) {
         (LatencyMode::Steps, Some(1.0)) => "1 step".to_owned(),
         (LatencyMode::Steps, Some(steps)) => format!("{steps} steps"),
-        (LatencyMode::Ms, Some(ms)) => format!("{ms}{}ms", number::THIN),
+        (LatencyMode::Ms, Some(ms)) => format!("{ms}{}ms", format::THIN),
         _ => "measured".to_owned(),
     }
 }
@@ -103,7 +104,7 @@ fn plot(series: &LatencySeries) -> Markup {
                 }
                 @for dot in &dots { (dot.draw()) }
             }
-            p.muted { "latency in " (unit) "; success rate in" (number::THIN) "%" }
+            p.muted { "latency in " (unit) "; success rate in" (format::THIN) "%" }
         }
     }
 }
@@ -143,7 +144,7 @@ impl<'a> Dot<'a> {
         html! {
             line.interval x1=(self.x()) x2=(self.x()) y1=(low) y2=(high) {}
             circle.all cx=(self.x()) cy=(self.y()) r="4.5" {
-                title { (job) ": " (number::count(*successes)) " of " (number::count(*episodes)) }
+                title { (job) ": " (format::count(*successes)) " of " (format::count(*episodes)) }
             }
             text.middle x=(self.x()) y="100%" dy="1.3em" { ((latency * 100.0).round() / 100.0) }
         }

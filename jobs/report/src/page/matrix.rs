@@ -4,13 +4,13 @@ use maud::{Markup, html};
 
 use crate::page::grid::{CellTally, GridLabel, TaskGrid};
 use crate::page::link::clip;
-use crate::page::number;
+use jobs::format;
 
 pub(super) fn section(grid: &TaskGrid, has_variations: bool) -> Markup {
     html! {
         p.lead {
             "Solved episodes of all that were found, an episode that broke counts as not solved. "
-            "Small print: solved of found, and the 95" (number::THIN) "% interval (Wilson)."
+            "Small print: solved of found, and the 95" (format::THIN) "% interval (Wilson)."
             @if has_variations { " Without " a href="#variations" { "variations" } "." }
         }
         div.scroll role="region" aria-label="Success matrix" tabindex="0" {
@@ -59,10 +59,10 @@ fn cell(tally: Option<CellTally>) -> Markup {
     };
     html! {
         td class={ "r" (shade(rate)) } {
-            b { (number::percent(rate)) }
-            small { (number::count(tally.successes)) " of " (number::count(tally.episodes)) }
-            small { (number::interval(wilson)) }
-            @if tally.jobs > 1 { small { (number::count(tally.jobs)) " jobs" } }
+            b { (format::percent(rate)) }
+            small { (format::count(tally.successes)) " of " (format::count(tally.episodes)) }
+            small { (format::interval(wilson)) }
+            @if tally.jobs > 1 { small { (format::count(tally.jobs)) " jobs" } }
             (rest(&tally))
         }
     }
@@ -71,8 +71,8 @@ fn cell(tally: Option<CellTally>) -> Markup {
 /// Shows errors and missing episodes.
 fn rest(tally: &CellTally) -> Markup {
     html! {
-        @if tally.errors > 0 { small.bad { (number::counted(tally.errors, "error", "errors")) } }
-        @if tally.missing() > 0 { small.bad { (number::count(tally.missing())) " missing" } }
+        @if tally.errors > 0 { small.bad { (format::counted(tally.errors, "error", "errors")) } }
+        @if tally.missing() > 0 { small.bad { (format::count(tally.missing())) " missing" } }
     }
 }
 

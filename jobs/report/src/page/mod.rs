@@ -19,6 +19,7 @@
 
 use std::io;
 
+use jobs::format;
 use jobs::layout::{RunFolder, write_whole};
 use maud::{Markup, html};
 
@@ -35,7 +36,6 @@ mod latency;
 pub(crate) mod link;
 pub mod live;
 mod matrix;
-pub(crate) mod number;
 mod origin;
 mod settings;
 pub(crate) mod sheet;
@@ -151,7 +151,7 @@ fn sections(report: &Report, zone: &Zone) -> Vec<Section> {
 fn cut(shown: usize, all: usize, what: &str, rest: &str) -> Markup {
     html! {
         @if shown < all {
-            p.cut { (number::count(shown as u64)) " of " (number::count(all as u64)) " " (what) " are shown; " (rest) }
+            p.cut { (format::count(shown as u64)) " of " (format::count(all as u64)) " " (what) " are shown; " (rest) }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Shows how, when and where the run was started, and from which files.
 
+use jobs::format;
 use jobs::shell::quoted;
 use maud::{Markup, html};
 
 use crate::page::clock::{Zone, seconds_between};
-use crate::page::{link, number};
+use crate::page::link;
 use crate::{LaunchReport, Report};
 
 /// Returns the title of the page: the jobs file without its folders and extension.
@@ -28,17 +29,17 @@ pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
         @if let Some(started) = &run.started {
             time datetime=(started) { (zone.long(started)) } " " (zone.name())
             @if let Some(seconds) = run.ended.as_ref().and_then(|ended| seconds_between(started, ended)) {
-                " · " (number::seconds(seconds))
+                " · " (format::seconds(seconds))
             }
             " · "
         }
-        @if run.launches.len() > 1 { (number::count(run.launches.len() as u64)) " launches · " }
-        (number::counted(run.world_size as u64, "rank", "ranks"))
+        @if run.launches.len() > 1 { (format::count(run.launches.len() as u64)) " launches · " }
+        (format::counted(run.world_size as u64, "rank", "ranks"))
         " · "
         @match &run.hosts[..] {
             [] => { "no host name is known" }
             [host] => { (host) }
-            hosts => { (number::count(hosts.len() as u64)) " machines" }
+            hosts => { (format::count(hosts.len() as u64)) " machines" }
         }
     }
 }
@@ -63,7 +64,7 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
                 dt { "Launches" }
                 dd {
                     @for LaunchReport { started, world_size } in run.launches.iter().take(MOST_LAUNCHES) {
-                        span.place { (moment(started, zone)) ", " (number::counted(*world_size as u64, "rank", "ranks")) }
+                        span.place { (moment(started, zone)) ", " (format::counted(*world_size as u64, "rank", "ranks")) }
                     }
                     @let more = run.launches.len().saturating_sub(MOST_LAUNCHES);
                     @if more > 0 { span.place { "and " (more) " more" } }
@@ -72,9 +73,9 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
             @if !run.written.is_empty() { dt { "Report made" } dd { (moment(&run.written, zone)) } }
             dt { "Ranks" }
             dd {
-                (number::count(run.world_size as u64))
+                (format::count(run.world_size as u64))
                 @if config.world_size_at_start != run.world_size {
-                    " when it ended, " (number::count(config.world_size_at_start as u64)) " when it started"
+                    " when it ended, " (format::count(config.world_size_at_start as u64)) " when it started"
                 }
             }
             dt { "Machines" }

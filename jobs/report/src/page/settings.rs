@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use jobs::format;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::page::cut;
 use crate::page::link::clip;
-use crate::page::{cut, number};
 use crate::{GpuReport, Report};
 
 /// Maximum number of values shown of a setting.
@@ -95,10 +96,10 @@ fn several(values: &BTreeMap<String, u64>) -> Markup {
     sorted.sort_by_key(|(_, jobs)| std::cmp::Reverse(**jobs));
     html! {
         @for (value, jobs) in sorted.iter().take(MOST_VALUES) {
-            span.place { (clip(value, 120)) " " span.muted { (number::counted(**jobs, "job", "jobs")) } }
+            span.place { (clip(value, 120)) " " span.muted { (format::counted(**jobs, "job", "jobs")) } }
         }
         @let more = sorted.len().saturating_sub(MOST_VALUES) as u64;
-        @if more > 0 { span.place.muted { "and " (number::counted(more, "other value", "other values")) } }
+        @if more > 0 { span.place.muted { "and " (format::counted(more, "other value", "other values")) } }
     }
 }
 
@@ -118,7 +119,7 @@ fn policies(report: &Report) -> Markup {
                         tr {
                             td { (policy.policy_type) }
                             td { code { (policy.path) } }
-                            td.n { (number::bytes(policy.bytes)) }
+                            td.n { (format::bytes(policy.bytes)) }
                             td { (policy.dtypes.join(", ")) }
                             td { code.hash { (policy.sha256) } }
                         }
@@ -148,7 +149,7 @@ fn machines(report: &Report) -> Markup {
                 @if !gpus.is_empty() {
                     dt { "GPUs" }
                     dd { @for ((name, bytes), count) in &gpus {
-                        span.place { (number::count(*count)) " × " (name) ", " (number::bytes(*bytes)) }
+                        span.place { (format::count(*count)) " × " (name) ", " (format::bytes(*bytes)) }
                     } }
                 }
                 @if !rules.is_empty() {

@@ -1,12 +1,13 @@
 //! A table with one row per job. It can be sorted and filtered if scripts are enabled, and read
 //! without them.
 
+use jobs::format;
 use jobs::job::Status;
 use maud::{Markup, PreEscaped, html};
 
+use crate::page::cut;
 use crate::page::grid::CellTally;
 use crate::page::link::clip;
-use crate::page::{cut, number};
 use crate::{JobReport, Report};
 
 /// Maximum number of jobs shown.
@@ -55,7 +56,7 @@ impl Sheet {
             div.jobs {
                 p.filter {
                     label { "Filter " input type="search" placeholder="name, task, policy, status" autocomplete="off"; }
-                    output { (number::count(jobs.len() as u64)) " jobs" }
+                    output { (format::count(jobs.len() as u64)) " jobs" }
                 }
                 div.scroll role="region" aria-label=(self.name) tabindex="0" {
                     table.sortable {

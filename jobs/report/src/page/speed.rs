@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::page::number;
 use crate::page::sheet::{Sheet, SheetColumn, numbers, title, value, words};
 use crate::{JobReport, Report};
+use jobs::format;
 
 const COLUMNS: &[SheetColumn] = &[
     words("Job"),
@@ -71,13 +71,13 @@ const COLUMNS: &[SheetColumn] = &[
 
 pub(super) fn section(report: &Report) -> Markup {
     let sum = |part: fn(&JobReport) -> u64| {
-        number::count(report.per_job.iter().map(part).fold(0, u64::saturating_add))
+        format::count(report.per_job.iter().map(part).fold(0, u64::saturating_add))
     };
     html! {
         p.lead {
             (sum(|job| job.env_steps)) " steps of environments, " (sum(|job| job.policy_calls)) " calls of policies, "
             (sum(|job| job.frames)) " frames. Simulation and inference overlap, so that their shares may add up to more "
-            "than 100" (number::THIN) "%."
+            "than 100" (format::THIN) "%."
         }
         (Sheet { name: "Latency and throughput", columns: COLUMNS }.draw(report, row))
     }
@@ -85,13 +85,13 @@ pub(super) fn section(report: &Report) -> Markup {
 
 fn row(job: &JobReport) -> Markup {
     let ms =
-        |value_ms: Option<f64>| value(value_ms, &value_ms.map_or_else(String::new, number::millis));
+        |value_ms: Option<f64>| value(value_ms, &value_ms.map_or_else(String::new, format::millis));
     let share = |seconds: f64| {
         let share = (job.wall_s > 0.0).then(|| seconds / job.wall_s);
         value(
             share,
             &share.map_or_else(String::new, |share| {
-                format!("{:.0}{}%", share * 100.0, number::THIN)
+                format!("{:.0}{}%", share * 100.0, format::THIN)
             }),
         )
     };
@@ -99,25 +99,25 @@ fn row(job: &JobReport) -> Markup {
     let bytes = |bytes: Option<u64>, sign: &str| {
         let text = bytes.map_or_else(
             || "–".to_owned(),
-            |bytes| format!("{sign}{}", number::bytes(bytes)),
+            |bytes| format!("{sign}{}", format::bytes(bytes)),
         );
         value(bytes.map(|bytes| bytes as f64), &text)
     };
     let busy = job.gpu_busy.map_or_else(
         || "–".to_owned(),
-        |share| format!("{:.0}{}%", share * 100.0, number::THIN),
+        |share| format!("{:.0}{}%", share * 100.0, format::THIN),
     );
     html! {
         tr {
             th scope="row" { (title(&job.name)) }
-            (value(Some(job.wall_s), &number::seconds(job.wall_s)))
-            (value(Some(job.env_steps as f64), &number::count(job.env_steps)))
-            (value(job.steps_per_s, &job.steps_per_s.map_or_else(String::new, number::digits)))
-            (value(episodes, &episodes.map_or_else(String::new, number::digits)))
-            (value(Some(job.policy_calls as f64), &number::count(job.policy_calls)))
+            (value(Some(job.wall_s), &format::seconds(job.wall_s)))
+            (value(Some(job.env_steps as f64), &format::count(job.env_steps)))
+            (value(job.steps_per_s, &job.steps_per_s.map_or_else(String::new, format::digits)))
+            (value(episodes, &episodes.map_or_else(String::new, format::digits)))
+            (value(Some(job.policy_calls as f64), &format::count(job.policy_calls)))
             (ms(job.infer_ms.p50)) (ms(job.infer_ms.p95)) (ms(job.sim_ms.p50)) (ms(job.sim_ms.p95))
             (share(job.sim_busy_s)) (share(job.infer_busy_s)) (share(job.record_wait_s))
-            (value(Some(job.peak_rss_bytes as f64), &number::bytes(job.peak_rss_bytes)))
+            (value(Some(job.peak_rss_bytes as f64), &format::bytes(job.peak_rss_bytes)))
             (bytes(job.peak_vram_bytes, "")) (bytes(job.peak_env_bytes, ""))
             (bytes(job.peak_env_vram_bytes, if job.env_vram_is_estimate { "≈" } else { "" }))
             (value(job.gpu_busy, &busy))

@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use crate::page::bars::{Bar, ruler};
 use crate::page::grid::{CellTally, GridLabel, LabelNames};
 use crate::page::link::{clip, href, name};
-use crate::page::number;
 use crate::page::sheet::{Sheet, SheetColumn, numbers, title, value, words};
 use crate::{JobReport, Report};
+use jobs::format;
 
 /// Maximum number of files linked for a job.
 const MOST_FILES: usize = 4;
@@ -55,14 +55,14 @@ fn row(job: &JobReport, names: &LabelNames) -> Markup {
             td { (title(&job.policy_type)) }
             td { span class={ "status " (status) } { (status) } (why(job)) }
             (value(Some(rates.successes as f64), &of(rates.successes, rates.episodes)))
-            (value(tally.rate(), &tally.rate().map_or_else(String::new, number::percent)))
+            (value(tally.rate(), &tally.rate().map_or_else(String::new, format::percent)))
             (interval(&tally))
             (some(tally.errors))
             (some(tally.missing()))
-            (value(rates.mean_length, &rates.mean_length.map_or_else(String::new, number::digits)))
-            (value(rates.mean_return, &rates.mean_return.map_or_else(String::new, number::digits)))
-            (value(rates.mean_max_reward, &rates.mean_max_reward.map_or_else(String::new, number::digits)))
-            (value(Some(job.attempts as f64), &number::count(job.attempts)))
+            (value(rates.mean_length, &rates.mean_length.map_or_else(String::new, format::digits)))
+            (value(rates.mean_return, &rates.mean_return.map_or_else(String::new, format::digits)))
+            (value(rates.mean_max_reward, &rates.mean_max_reward.map_or_else(String::new, format::digits)))
+            (value(Some(job.attempts as f64), &format::count(job.attempts)))
             td { (ranks(&job.ranks)) }
             td.files { (files(job)) }
         }
@@ -79,12 +79,12 @@ fn task(task: &GridLabel) -> Markup {
 }
 
 fn of(part: u64, all: u64) -> String {
-    format!("{} of {}", number::count(part), number::count(all))
+    format!("{} of {}", format::count(part), format::count(all))
 }
 
 /// Renders a count that should be zero.
 fn some(count: u64) -> Markup {
-    html! { td class={ "n " @if count > 0 { "bad" } @else { "muted" } } data-v=(count) { (number::count(count)) } }
+    html! { td class={ "n " @if count > 0 { "bad" } @else { "muted" } } data-v=(count) { (format::count(count)) } }
 }
 
 fn interval(tally: &CellTally) -> Markup {
@@ -94,7 +94,7 @@ fn interval(tally: &CellTally) -> Markup {
     html! {
         td.ci data-v=(format!("{:.6}", wilson[0])) {
             svg.bar width="72" height="14" aria-hidden="true" { (ruler(14.0)) (bar.draw("all", 4.0, 6.0)) }
-            span { (number::interval(wilson)) }
+            span { (format::interval(wilson)) }
         }
     }
 }
@@ -129,7 +129,7 @@ fn files(job: &JobReport) -> Markup {
                 a href=(href(file)) title=(name(file)) { @if nth == 0 { (what) } @else { (nth + 1) } } " "
             }
             @let more = files.len().saturating_sub(MOST_FILES) as u64;
-            @if more > 0 { span.muted { "and " (number::count(more)) " more" } }
+            @if more > 0 { span.muted { "and " (format::count(more)) " more" } }
         }
     };
     html! { (links("data", &job.datasets)) (links("video", &job.videos)) }

@@ -71,7 +71,7 @@ fn of_jobs(per_job: Vec<JobReport>) -> Report {
 }
 
 fn text(report: &Report) -> String {
-    render(report, &Zone::utc()).replace(number::THIN, " ")
+    render(report, &Zone::utc()).replace(format::THIN, " ")
 }
 
 const EVIL: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;";

@@ -5,12 +5,12 @@
 //! light   dark   ·──┤▓▓▓▓▓▓▓▓├──│··········   −35.0   95.0 → 60.0 %   −55.1 to −12.0
 //! ```
 
+use jobs::format;
 use maud::{Markup, html};
 
 use crate::page::bars::{place, ruler};
+use crate::page::cut;
 use crate::page::link::clip;
-use crate::page::{cut, number};
-use crate::tables::points::p_value;
 use crate::{Report, VariationReport, VariationScope};
 
 /// Maximum number of rows shown for a policy.
@@ -27,7 +27,7 @@ pub(super) fn section(report: &Report) -> Option<Markup> {
             html! {
                 p.lead {
                     "Each variant beside its control, on the same seeds: the difference of the \
-                     rates in percentage points, with its 95" (number::THIN) "% interval. A group \
+                     rates in percentage points, with its 95" (format::THIN) "% interval. A group \
                      counts each control episode once. Every pair is in "
                     a href="./variations.jsonl" { "variations.jsonl" } "."
                 }
@@ -104,7 +104,7 @@ fn row(entry: &VariationReport) -> Markup {
     html! {
         div.row {
             span.policy {
-                @if is_group { "all " (number::counted(entry.variants, "variant", "variants")) }
+                @if is_group { "all " (format::counted(entry.variants, "variant", "variants")) }
                 @else { (clip(&entry.name, 80)) }
             }
             svg.bar width="100%" height="22" aria-hidden="true" {
@@ -140,15 +140,15 @@ fn figures(entry: &VariationReport) -> Markup {
                 Some(((difference, [low, high]), (control, variant))) => {
                     span.numbers {
                         b { (points(difference)) }
-                        span.of { (number::percent(control)) " → " (number::percent(variant)) }
+                        span.of { (format::percent(control)) " → " (format::percent(variant)) }
                         span.ci { (points(low)) " to " (points(high)) }
                     }
                 }
                 None => { span.numbers { "no pair" } }
             }
             small {
-                (number::counted(entry.pairs, "pair", "pairs"))
-                @if let Some(p) = entry.p { ", p = " (p_value(p)) }
+                (format::counted(entry.pairs, "pair", "pairs"))
+                @if let Some(p) = entry.p { ", p = " (format::p_value(p)) }
             }
         }
     }
@@ -156,7 +156,7 @@ fn figures(entry: &VariationReport) -> Markup {
 
 /// Formats a difference of shares in percentage points, as `−35.0`.
 fn points(difference: f64) -> String {
-    crate::tables::points::points(difference).replace('-', "−")
+    format::points(difference).replace('-', "−")
 }
 
 /// Labels the quarters.
@@ -203,17 +203,17 @@ fn by_job(report: &Report, policy: (&str, Option<&str>)) -> Markup {
 
 fn job_row(entry: &VariationReport) -> Markup {
     let text = |text: &Option<String>| clip(text.as_deref().unwrap_or_default(), 80);
-    let percent = |rate: Option<f64>| rate.map_or_else(String::new, number::percent);
+    let percent = |rate: Option<f64>| rate.map_or_else(String::new, format::percent);
     html! {
         tr {
             th scope="row" { (text(&entry.control)) }
             td { (text(&entry.variant)) }
-            td.n { (number::count(entry.pairs)) }
+            td.n { (format::count(entry.pairs)) }
             td.n { (percent(entry.control_rate)) }
             td.n { (percent(entry.variant_rate)) }
             td.n { (entry.difference.map_or_else(String::new, points)) }
             td.n { @if let Some([low, high]) = entry.interval95 { (points(low)) " to " (points(high)) } }
-            td.n { (entry.p.map_or_else(String::new, p_value)) }
+            td.n { (entry.p.map_or_else(String::new, format::p_value)) }
         }
     }
 }

@@ -1,5 +1,9 @@
 //! Statistics of a report, and of a comparison of two runs.
 
+use std::fmt;
+
+use crate::Rates;
+
 pub mod anytime;
 pub mod binomial;
 pub mod matched;
@@ -11,6 +15,62 @@ pub(crate) mod simulated;
 
 /// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;
+
+/// How many episodes of a set were solved. One that ended with an error is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Solved {
+    /// Number of solved episodes.
+    pub successes: u64,
+    /// Number of all episodes.
+    pub episodes: u64,
+}
+
+impl Solved {
+    /// Counts outcomes; `None` is an error.
+    pub fn of(outcomes: impl IntoIterator<Item = Option<bool>>) -> Self {
+        let mut solved = Self::default();
+        for outcome in outcomes {
+            solved.episodes += 1;
+            solved.successes += u64::from(outcome == Some(true));
+        }
+        solved
+    }
+
+    /// Returns the share of solved episodes; `None` without an episode.
+    pub fn rate(self) -> Option<f64> {
+        (self.episodes > 0).then(|| self.successes as f64 / self.episodes as f64)
+    }
+
+    /// Returns the Wilson interval of the rate at 95 %; `None` without an episode.
+    pub fn wilson95(self) -> Option<[f64; 2]> {
+        wilson95(self.successes, self.episodes)
+    }
+
+    /// Returns the rate and its interval: `64.6 % solved (95 %: 56.5 to 71.9)`. It is empty without
+    /// an episode.
+    pub fn share(self) -> String {
+        let Some((rate, [low, high])) = self.rate().zip(self.wilson95()) else {
+            return String::new();
+        };
+        let [rate, low, high] = [rate, low, high].map(|share| share * 100.0);
+        format!("{rate:.1} % solved (95 %: {low:.1} to {high:.1})")
+    }
+}
+
+impl fmt::Display for Solved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.successes, self.episodes)
+    }
+}
+
+impl From<&Rates> for Solved {
+    fn from(rates: &Rates) -> Self {
+        Self {
+            successes: rates.successes,
+            episodes: rates.episodes,
+        }
+    }
+}
 
 /// Returns the Wilson score interval at 95 % for `successes` of `trials` (Wilson 1927); `None`
 /// without trials.

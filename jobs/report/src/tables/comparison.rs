@@ -1,7 +1,9 @@
 //! Shows each job's result beside those of other policies on its task.
 
-use crate::stats::wilson95;
-use crate::tables::first;
+use jobs::format;
+use jobs::table::Table;
+
+use crate::stats::Solved;
 use crate::{JobReport, Report};
 
 /// Returns a table with one row per job, ordered by task and policy. It is empty if it would add
@@ -17,29 +19,22 @@ pub fn comparison(report: &Report) -> String {
     }
     // Jobs of one task and policy stay in file order.
     jobs.sort_by_key(|job| (&job.environment, &job.policy_type));
-    let rows: Vec<_> = jobs.into_iter().map(row).collect();
-    first(
-        ["Task", "Policy Type", "Job Name", "Solved", "95 % Interval"],
-        &rows,
-    )
+    let head = ["Task", "Policy Type", "Job Name", "Solved", "95 % Interval"];
+    Table::first(head, jobs.into_iter().map(row), "job", "").grid()
 }
 
 fn row(job: &JobReport) -> [String; 5] {
-    let (successes, episodes) = (job.rates.successes, job.rates.episodes);
-    let solved = if episodes > 0 {
-        format!("{successes} of {episodes}")
-    } else {
-        "no episode".to_owned()
+    let solved = Solved::from(&job.rates);
+    let text = match solved.episodes {
+        0 => "no episode".to_owned(),
+        _ => solved.to_string(),
     };
-    let interval = wilson95(successes, episodes).map_or_else(String::new, |[low, high]| {
-        format!("{:.1} to {:.1} %", low * 100.0, high * 100.0)
-    });
     [
         job.environment.clone(),
         job.policy_type.clone(),
         job.name.clone(),
-        solved,
-        interval,
+        text,
+        solved.wilson95().map(format::interval).unwrap_or_default(),
     ]
 }
 

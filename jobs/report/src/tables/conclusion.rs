@@ -6,6 +6,7 @@ use jobs::count::counted;
 use jobs::job::Status;
 
 use crate::sections::left_out::STOPPED_ON_PAGE;
+use crate::stats::Solved;
 use crate::tables::decision;
 use crate::{JobReport, PolicyRates, Rates, Report};
 
@@ -48,16 +49,15 @@ pub fn conclusion(report: &Report) -> String {
             text,
             "\nall {} policies together: {}",
             policies.len(),
-            solved(&report.controls)
+            Solved::from(&report.controls).share()
         );
     } else {
-        let controls = &report.controls;
+        let controls = Solved::from(&report.controls);
         match (controls.episodes, report.has_variants()) {
             (0, _) => {}
-            (_, false) => text += &format!(", {}", solved(controls)),
-            (episodes, true) => {
-                let (share, successes) = (solved(controls), controls.successes);
-                text += &format!(", without variations {share}, {successes} of {episodes}");
+            (_, false) => text += &format!(", {}", controls.share()),
+            (_, true) => {
+                text += &format!(", without variations {}, {controls}", controls.share());
             }
         }
         text.push_str(&errors(rates));
@@ -123,27 +123,8 @@ pub fn conclusion(report: &Report) -> String {
 
 fn of_policy(report: &Report, policy: &PolicyRates) -> String {
     let PolicyRates { rates, .. } = policy;
-    let (name, of) = (
-        report.policy_name(policy),
-        format!("{} of {}", rates.successes, rates.episodes),
-    );
-    format!("\n{name}: {}, {of}{}", solved(rates), errors(rates))
-}
-
-fn solved(rates: &Rates) -> String {
-    let (Some(rate), Some(interval)) = (rates.success_rate, rates.wilson95) else {
-        return String::new();
-    };
-    solved_share(rate, interval)
-}
-
-fn solved_share(rate: f64, [low, high]: [f64; 2]) -> String {
-    format!(
-        "{:.1} % solved (95 %: {:.1} to {:.1})",
-        rate * 100.0,
-        low * 100.0,
-        high * 100.0
-    )
+    let (name, solved) = (report.policy_name(policy), Solved::from(rates));
+    format!("\n{name}: {}, {solved}{}", solved.share(), errors(rates))
 }
 
 fn errors(rates: &Rates) -> String {

@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 
 use jobs::job::{Job, Length};
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::Table;
 
 use crate::{Rates, Report};
 
 mod comparison;
 mod conclusion;
 mod decision;
-pub mod points;
 mod variations;
 
 pub use comparison::comparison;
@@ -57,16 +56,8 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
             rebuilds,
         ]
     };
-    first(head, &rows.into_iter().map(row).collect::<Vec<_>>())
-}
-
-/// Formats the first rows, one per job, and the number of the others.
-fn first<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let mut text = grid(head, &rows[..rows.len().min(MAX_ROWS)]);
-    if rows.len() > MAX_ROWS {
-        let _ = writeln!(text, "… and {} more jobs", rows.len() - MAX_ROWS);
-    }
-    text
+    let rows: Vec<_> = rows.into_iter().collect();
+    Table::first(head, rows.into_iter().map(row), "job", "").grid()
 }
 
 /// Returns Arena's closing block: jobs by name, `  name(30 left)  value(10.4f)`.
@@ -136,13 +127,6 @@ mod tests {
 +----------+---------+-------------+----------+-----------+--------------+--------------+
 ";
         assert_eq!(jobs(plan.jobs.iter().map(|job| (job, "pending"))), expected);
-    }
-
-    #[test]
-    fn a_cell_keeps_to_its_line_and_does_nothing_to_the_terminal() {
-        let text = grid(["Name"], &[["\u{1b}[2J\na".to_owned()]]);
-        assert!(text.contains(r"| \u{1b}[2J\na |"), "{text}");
-        assert_eq!(text.lines().count(), 5, "{text}");
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use jobs::count::counted;
+use jobs::format::{p_value, points, points_interval, tenths};
 use jobs::printable::printable_line;
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::Table;
 
-use crate::tables::points::{p_value, percent, points, points_interval};
 use crate::{JobReport, Report, VariationReport, VariationScope};
 
 const COLUMNS: [&str; 8] = [
@@ -33,12 +33,7 @@ pub fn variations(report: &Report) -> String {
             1 => String::new(),
             _ => format!("{}\n", printable_line(&named(*policy))),
         };
-        let more = match rows.len().checked_sub(MAX_ROWS) {
-            None | Some(0) => String::new(),
-            Some(more) => format!("… and {}, see report.json\n", counted(more, "more row")),
-        };
-        let table = grid(COLUMNS, &rows[..rows.len().min(MAX_ROWS)]);
-        format!("{heading}{table}{more}")
+        heading + &Table::first(COLUMNS, rows, "row", ", see report.json").grid()
     };
     policies.iter().map(table).collect()
 }
@@ -82,8 +77,8 @@ fn row(entry: &VariationReport) -> [String; 8] {
         group,
         variant,
         entry.pairs.to_string(),
-        entry.control_rate.map_or_else(none, percent),
-        entry.variant_rate.map_or_else(none, percent),
+        entry.control_rate.map_or_else(none, tenths),
+        entry.variant_rate.map_or_else(none, tenths),
         entry.difference.map_or_else(none, points),
         entry.interval95.map_or_else(none, points_interval),
         entry.p.map_or_else(none, p_value),

@@ -83,7 +83,7 @@ fn the_first_rate_that_somebody_sees_is_that_of_the_controls() {
     assert!(text.starts_with(first), "{text}");
     let page = page::render(&report, &page::Zone::utc());
     let largest = page.split("<p class=\"big\">").nth(1).unwrap();
-    let rate = page::number::percent(0.875);
+    let rate = jobs::format::percent(0.875);
     let wanted = format!("<b>{rate}</b> solved</p>");
     assert!(largest.starts_with(&wanted), "{largest}");
     let mut point = curve::Point::default();

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use jobs::count::counted;
-use jobs::table::grid;
+use jobs::format::{p_value, points, points_interval, tenths};
+use jobs::table::Table;
 use report::compare::gate::GateResult;
 use report::compare::{ComparedRun, Comparison, Paired};
 use report::stats::paired::MeanDifference;
-use report::tables::points::{p_value, percent, points, points_interval};
 
 /// The columns of a row.
 pub(super) const COLUMNS: [&str; 7] = ["Task", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"];
@@ -15,17 +15,11 @@ pub(super) const COLUMNS: [&str; 7] = ["Task", "Pairs", "A", "B", "B − A", "95
 /// Returns the tables, and what a gate says.
 pub(super) fn text(found: &Comparison, gate: Option<&GateResult>, per_job: bool) -> String {
     let mut text = format!("A: {}\nB: {}\n\n", about(&found.a), about(&found.b));
-    text.push_str(&grid(COLUMNS, &rows(found)));
+    text.push_str(&Table::new(COLUMNS, rows(found)).grid());
     if per_job {
-        let rows: Vec<_> = found
-            .per_job
-            .iter()
-            .map(|(job, paired)| row((job, paired)))
-            .collect();
-        text.push_str(&grid(
-            ["Job", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"],
-            &rows,
-        ));
+        let jobs = found.per_job.iter();
+        let head = ["Job", "Pairs", "A", "B", "B − A", "95 %", "McNemar p"];
+        text += &Table::new(head, jobs.map(|(job, paired)| row((job, paired)))).grid();
     }
     let counts = found.overall.counts;
     let _ = writeln!(
@@ -92,8 +86,8 @@ fn row((name, paired): (&str, &Paired)) -> [String; 7] {
     [
         name.to_owned(),
         paired.pairs.to_string(),
-        paired.rate_a.map_or_else(none, percent),
-        paired.rate_b.map_or_else(none, percent),
+        paired.rate_a.map_or_else(none, tenths),
+        paired.rate_b.map_or_else(none, tenths),
         paired.difference.map_or_else(none, points),
         paired.interval95.map_or_else(none, points_interval),
         paired.mcnemar.map_or_else(none, |test| {

@@ -9,7 +9,7 @@ use fit::ppo::{self, PpoError, PpoSizes, PpoTraining, Preset, SizeChange};
 use jobs::bytes::ByteSize;
 use jobs::config::Override;
 use jobs::layout::write_whole;
-use jobs::table::grid;
+use jobs::table::Table;
 use serde::Serialize;
 
 use crate::tools::{print, print_json};
@@ -178,17 +178,20 @@ impl PpoResult {
         let valid = if self.valid { "yes" } else { "no" };
         let row = [num_envs, batch_size, num_minibatches, devices].map(|size| size.to_string());
         let [envs, batch, minibatches, gpus] = row;
-        let mut lines = vec![grid(
-            head,
-            &[[
-                envs,
-                batch,
-                minibatches,
-                gpus,
-                gb(self.memory),
-                valid.to_owned(),
-            ]],
-        )];
+        let mut lines = vec![
+            Table::new(
+                head,
+                [[
+                    envs,
+                    batch,
+                    minibatches,
+                    gpus,
+                    gb(self.memory),
+                    valid.to_owned(),
+                ]],
+            )
+            .grid(),
+        ];
         if let Some(reason) = &self.reason {
             let nearest: Vec<_> = self
                 .nearest
@@ -313,7 +316,7 @@ fn guide() -> String {
     let wrong: Vec<_> = wrong.collect();
     format!(
         "{}batch × minibatches must be a multiple of num_envs; the guide recommends {} rows that are not: {}",
-        grid(head, &cells),
+        Table::new(head, cells).grid(),
         wrong.len(),
         wrong.join(", ")
     )

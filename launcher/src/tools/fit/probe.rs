@@ -21,7 +21,7 @@ use fit::memory::measured::{LinearMemory, MeasuredEnvironment, MeasuredError};
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Status};
 use jobs::layout::write_whole;
-use jobs::table::grid;
+use jobs::table::Table;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
@@ -363,7 +363,7 @@ fn told(seen: &[MeasuredEnvironment], file: &Path) -> String {
         "GPU per Env",
         "env_memory_gb",
     ];
-    let mut text = grid(head, &rows);
+    let mut text = Table::new(head, rows).grid();
     if seen.iter().any(|entry| entry.gpu.is_none()) {
         text += "no GPU here: memory of this machine was measured, the GPU memory of environments \
             is unknown\n";

@@ -7,7 +7,7 @@ use jobs::known::fields::{COMMON_ARGUMENTS, PYTHON_ARGUMENTS};
 use jobs::known::is_python_environment;
 use jobs::policies::Setting;
 use jobs::simulators::{EnvironmentRow, Simulator};
-use jobs::table::grid;
+use jobs::table::Table;
 use serde_json::{Map, Value};
 
 use crate::tools::policies::{default, values};
@@ -163,6 +163,6 @@ pub(super) fn arguments(arguments: &[&Setting], given: Option<&Map<String, Value
         Some(_) => ["Argument", "Here", "Default", "Meaning"],
         None => ["Argument", "Value", "Default", "Meaning"],
     };
-    let _ = write!(text, "{}", grid(head, &rows));
+    let _ = write!(text, "{}", Table::new(head, rows).grid());
     text
 }

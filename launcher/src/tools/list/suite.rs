@@ -10,7 +10,7 @@ use jobs::file::{self, JobFile, JobFileError};
 use jobs::installed;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
-use jobs::table::grid;
+use jobs::table::Table;
 use serde_json::{Map, Value, json};
 
 use crate::tools::list::environment::{ListedEnvironment, arguments};
@@ -176,7 +176,7 @@ impl Suite {
         let mut text = format!("{}: {}\n\n", self.name, self.about());
         let rows: Vec<[String; 5]> = self.jobs.iter().map(row).collect();
         let head = ["Job", "Environment", "Copies", "Policy", "Length"];
-        text.push_str(&grid(head, &rows));
+        text.push_str(&Table::new(head, rows).grid());
 
         for needed in self.requirements().iter().filter(|needed| !needed.is_there) {
             let _ = match &needed.command {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jobs::count::counted;
 use jobs::suites::SuiteRow;
-use jobs::table::grid;
+use jobs::table::Table;
 use serde_json::Value;
 
 use crate::tools::suite::{install_command, is_installed, venv};
@@ -22,7 +22,7 @@ pub(super) fn list() -> String {
         "Simulator",
         "Installed",
     ];
-    let mut text = grid(head, &rows);
+    let mut text = Table::new(head, rows).grid();
     text.push_str(
         "\nEpisodes, at most that many steps long, are those of each task.\n\
          `rrun suite NAME` describes one; `rrun suite NAME --policy TYPE` prints its jobs file.",
@@ -80,7 +80,7 @@ pub(in crate::tools) fn description(suite: &'static SuiteRow) -> String {
     let _ = write!(
         text,
         "\n{}\nA jobs file: rrun suite {} --policy random_action --output jobs.json",
-        grid(["Task", "Name", "Job Name"], &rows),
+        Table::new(["Task", "Name", "Job Name"], rows).grid(),
         suite.name
     );
     text

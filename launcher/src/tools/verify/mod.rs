@@ -27,7 +27,7 @@ use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::record_format::RecordFormat;
 use jobs::refusal::Refusal;
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::Table;
 use jobs::threads;
 use report::verify;
 use report::verify::{ExpectedDemo, Findings, JobAudit};
@@ -370,14 +370,7 @@ fn shown(rows: &[VerifyRow]) -> String {
             row.wrong.to_string(),
         ]
     };
-    let shown: Vec<_> = rows.iter().take(MAX_ROWS).map(cells).collect();
-    let more = rows.len() - shown.len();
-    let rest = if more > 0 {
-        format!("… and {more} more jobs\n")
-    } else {
-        String::new()
-    };
-    grid(head, &shown) + &rest
+    Table::first(head, rows.iter().map(cells), "job", "").grid()
 }
 
 #[cfg(test)]

@@ -35,11 +35,12 @@ use jobs::job::{Job, JobIndex, Status};
 use jobs::journal::{Decision, Question, Verdict};
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::Table;
 
 use crate::compare::Side;
-use crate::compare::sequential::paired_job::{Ended, PairedJob, Rate};
+use crate::compare::sequential::paired_job::{Ended, PairedJob, rated};
 use crate::compare::sequential::reference::Reference;
+use crate::stats::Solved;
 use crate::stats::anytime::PairedSums;
 use crate::stats::paired::PairCounts;
 
@@ -229,28 +230,25 @@ impl SequentialComparison {
             });
             [
                 job.name.clone(),
-                job.rates_of_reference.to_string(),
-                Rate::of(ended).to_string(),
+                rated(job.rates_of_reference),
+                rated(Solved::of(ended)),
             ]
         };
-        let mut rows: Vec<_> = self.jobs.values().take(MAX_ROWS).map(row).collect();
+        let head = ["Job", "Reference", "This run"];
+        let mut table = Table::first(head, self.jobs.values().map(row), "job", "");
         if let Some(claim) = self.reference.claim() {
             let solved = self.counts.only_b;
-            let of_run = Rate {
-                solved,
+            let of_run = Solved {
+                successes: solved,
                 episodes: self.counts.count(),
             };
-            let of_claim = Rate {
-                solved: claim.solved,
+            let of_claim = Solved {
+                successes: claim.solved,
                 episodes: claim.episodes,
             };
-            rows.push(["all".to_owned(), of_claim.to_string(), of_run.to_string()]);
+            table.push(["all".to_owned(), rated(of_claim), rated(of_run)]);
         }
-        let mut text = grid(["Job", "Reference", "This run"], &rows);
-        if self.jobs.len() > MAX_ROWS {
-            text += &format!("… and {} more jobs\n", self.jobs.len() - MAX_ROWS);
-        }
-        text
+        table.grid()
     }
 
     /// Returns the published rate that the run is compared with; `None` if the reference is a run.

@@ -1,14 +1,13 @@
 //! A job of a run, paired with the same job of a reference.
 
-use std::fmt;
-
+use jobs::format::tenths;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
 use jobs::seed;
 
 use crate::compare::Side;
 use crate::compare::side::EpisodeResult;
-use crate::stats::wilson95;
+use crate::stats::Solved;
 
 /// A job of the run.
 #[derive(Clone, Debug)]
@@ -22,14 +21,7 @@ pub(super) struct PairedJob {
     pub(super) ended: Vec<Option<Ended>>,
     pub(super) name: String,
     /// All episodes of the reference, whether they have a pair or not; empty with a claim.
-    pub(super) rates_of_reference: Rate,
-}
-
-/// Solved episodes of a job, and all of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rate {
-    pub(super) solved: u64,
-    pub(super) episodes: u64,
+    pub(super) rates_of_reference: Solved,
 }
 
 /// How an episode of this run ended.
@@ -45,7 +37,7 @@ impl PairedJob {
         Ok(Self {
             cluster: seed::episode(seed, job, 0),
             name: job.name.clone(),
-            rates_of_reference: Rate::default(),
+            rates_of_reference: Solved::default(),
             ended: vec![None; count],
             reference: vec![Some(false); count],
         })
@@ -79,36 +71,23 @@ impl PairedJob {
         Ok(Self {
             cluster: first.seed,
             name,
-            rates_of_reference: Rate::of(side.episodes.iter().map(|result| result.solved)),
+            rates_of_reference: Solved::of(side.episodes.iter().map(|result| result.solved)),
             ended: vec![None; outcomes.len()],
             reference: outcomes,
         })
     }
 }
 
-impl Rate {
-    /// Counts episodes; one that ended with an error is not solved.
-    pub(super) fn of(outcomes: impl Iterator<Item = Option<bool>>) -> Self {
-        outcomes.fold(Self::default(), |rate, solved| Self {
-            solved: rate.solved + u64::from(solved == Some(true)),
-            episodes: rate.episodes + 1,
-        })
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { solved, episodes } = *self;
-        match wilson95(solved, episodes) {
-            None => write!(f, "-"),
-            Some([low, high]) => write!(
-                f,
-                "{:.1} %, {solved} of {episodes} ({:.1} to {:.1})",
-                100.0 * solved as f64 / episodes as f64,
-                low * 100.0,
-                high * 100.0
-            ),
-        }
+/// Returns a rate, its counts and its interval; `-` without an episode.
+pub(super) fn rated(solved: Solved) -> String {
+    match solved.rate().zip(solved.wilson95()) {
+        None => "-".to_owned(),
+        Some((rate, [low, high])) => format!(
+            "{}, {solved} ({:.1} to {:.1})",
+            tenths(rate),
+            low * 100.0,
+            high * 100.0
+        ),
     }
 }
 

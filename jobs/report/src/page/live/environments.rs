@@ -8,7 +8,7 @@ use crate::live::view::RankState;
 use crate::live::{EnvActivity, LiveView, RankActivity};
 use crate::page::link::clip;
 use crate::page::live::LiveExtras;
-use crate::page::number;
+use jobs::format;
 
 /// Most environments that are shown.
 const MOST: usize = 48;
@@ -29,12 +29,12 @@ pub(super) fn section(view: &LiveView, extras: &LiveExtras) -> Markup {
     html! {
         @if ranks.is_empty() { p.lead { "No rank has begun." } }
         @else { ul.ranks { @for (rank, activity) in ranks.iter().take(MOST) { (state(view, *rank, activity)) } } }
-        @if ranks.len() > MOST { p.cut { (number::count(MOST as u64)) " of " (number::count(ranks.len() as u64)) " ranks" } }
+        @if ranks.len() > MOST { p.cut { (format::count(MOST as u64)) " of " (format::count(ranks.len() as u64)) " ranks" } }
         @if !cells.is_empty() {
             div.envs { @for cell in cells.iter().take(MOST) { (environment(view, cell, &extras.pictures)) } }
         }
         @if cells.len() > MOST {
-            p.cut { (number::count(MOST as u64)) " of " (number::count(cells.len() as u64)) " environments are shown." }
+            p.cut { (format::count(MOST as u64)) " of " (format::count(cells.len() as u64)) " environments are shown." }
         }
     }
 }
@@ -55,7 +55,7 @@ fn state(view: &LiveView, rank: usize, activity: &RankActivity) -> Markup {
             format!(
                 "{}, {}",
                 clip(name, 60),
-                number::counted(running as u64, "episode runs", "episodes run")
+                format::counted(running as u64, "episode runs", "episodes run")
             ),
         ),
         RankState::Idle => ("idle", "no job".to_owned()),
@@ -85,7 +85,7 @@ fn environment(view: &LiveView, cell: &Cell, pictures: &BTreeSet<(usize, usize)>
                     @else { ", ended" }
                 }
                 @if env.ended > 0 {
-                    small { (number::count(env.solved)) " of " (number::count(env.ended)) " solved here" }
+                    small { (format::count(env.solved)) " of " (format::count(env.ended)) " solved here" }
                 }
             }
         }

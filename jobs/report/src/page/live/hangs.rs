@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::page::live::HangNote;
-use crate::page::number;
+use jobs::format;
 
 /// Most reports that are shown.
 const MOST: usize = 8;
@@ -13,7 +13,7 @@ pub(super) fn section(hangs: &[HangNote]) -> Markup {
     html! {
         @if !hangs.is_empty() {
             p.lead {
-                (number::counted(hangs.len() as u64, "report", "reports")) " of ranks that were silent, or on request; the last one first."
+                (format::counted(hangs.len() as u64, "report", "reports")) " of ranks that were silent, or on request; the last one first."
             }
             @for HangNote { number, text } in hangs.iter().take(MOST) {
                 details.hang data-key=(number) {

@@ -1,5 +1,6 @@
 //! Shows how far the run is, how fast, and the results so far.
 
+use jobs::format;
 use maud::{Markup, html};
 
 use crate::live::LiveView;
@@ -7,7 +8,7 @@ use crate::page::bars::place;
 use crate::page::clock::Zone;
 use crate::page::grid::CellTally;
 use crate::page::live::LiveExtras;
-use crate::page::{headline, number, origin};
+use crate::page::{headline, origin};
 
 /// Most jobs that have a button.
 const MOST_BUTTONS: usize = 12;
@@ -51,8 +52,8 @@ fn pace(view: &LiveView) -> Markup {
         p.pace {
             @if !view.is_under_way { (ended(view)) }
             @else if let Some(rate) = view.per_second() {
-                b { (number::digits(rate * 60.0)) } " episodes per minute"
-                @if let Some(left) = view.left_s() { ", about " b { (number::seconds(left)) } " left" }
+                b { (format::digits(rate * 60.0)) } " episodes per minute"
+                @if let Some(left) = view.left_s() { ", about " b { (format::seconds(left)) } " left" }
             } @else {
                 "The rate is known when some episodes have ended."
             }

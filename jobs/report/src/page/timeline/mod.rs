@@ -7,12 +7,13 @@
 
 use std::collections::BTreeSet;
 
+use jobs::format;
 use maud::{Markup, html};
 
 use crate::page::bars::place;
 use crate::page::clock::{Zone, millis};
+use crate::page::cut;
 use crate::page::link::{clip, name};
-use crate::page::{cut, number};
 use crate::{HowEnded, RankReport, Report};
 
 mod lane;
@@ -93,10 +94,10 @@ fn lead(report: &Report) -> Markup {
     html! {
         p.lead {
             @if busy + idle > 0.0 {
-                "Ranks that came to an end were in jobs for " b { (number::percent(busy / (busy + idle))) }
-                " of their time (" (number::seconds(busy)) " of " (number::seconds(busy + idle)) ")."
+                "Ranks that came to an end were in jobs for " b { (format::percent(busy / (busy + idle))) }
+                " of their time (" (format::seconds(busy)) " of " (format::seconds(busy + idle)) ")."
             }
-            " " (number::counted(deaths, "death", "deaths")) ", " (number::counted(restarts, "restart", "restarts")) "."
+            " " (format::counted(deaths, "death", "deaths")) ", " (format::counted(restarts, "restart", "restarts")) "."
         }
     }
 }
@@ -155,8 +156,8 @@ fn lane(rank: &RankReport, frame: &TimelineSettings) -> Markup {
             }
             span.figures {
                 span.numbers {
-                    @if let Some(busy) = busy { b { (number::percent(busy)) } " busy, " }
-                    (number::counted(rank.episodes, "episode", "episodes"))
+                    @if let Some(busy) = busy { b { (format::percent(busy)) } " busy, " }
+                    (format::counted(rank.episodes, "episode", "episodes"))
                     @if rank.deaths > 0 { span.bad { ", died " (times(rank.deaths)) } }
                     @else if rank.starts > 1 { ", started " (times(rank.starts)) }
                 }
@@ -169,7 +170,7 @@ fn times(count: u64) -> String {
     match count {
         1 => "once".to_owned(),
         2 => "twice".to_owned(),
-        _ => format!("{} times", number::count(count)),
+        _ => format!("{} times", format::count(count)),
     }
 }
 
@@ -211,7 +212,7 @@ fn story(piece: &JobBar, zone: &Zone) -> String {
         (1, None) => format!("{}, {when}", clip(&piece.first.job, 60)),
         (jobs, _) => format!(
             "{} jobs from {} on, {when}",
-            number::count(jobs),
+            format::count(jobs),
             clip(&piece.first.job, 60)
         ),
     }

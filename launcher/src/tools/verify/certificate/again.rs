@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jobs::count::counted;
 use jobs::random;
-use jobs::table::{MAX_ROWS, grid};
+use jobs::table::Table;
 use report::certificate::sample::{self, probability_of_finding};
 use report::certificate::{self, Certificate, RepeatedEpisode};
 use report::verify::Findings;
@@ -110,14 +110,7 @@ fn table(episodes: &[RepeatedEpisode], differences: &[Option<String>]) -> String
         [one.job.clone(), one.episode.to_string(), text.to_owned()]
     };
     let rows = episodes.iter().zip(differences).map(row);
-    let rows: Vec<_> = rows.take(MAX_ROWS).collect();
-    let more = episodes.len() - rows.len();
-    let rest = if more > 0 {
-        format!("… and {more} more episodes\n")
-    } else {
-        String::new()
-    };
-    grid(["Job", "Episode", "Run again"], &rows) + &rest
+    Table::first(["Job", "Episode", "Run again"], rows, "episode", "").grid()
 }
 
 /// Returns how likely it was that a changed certificate would have been found.

@@ -12,7 +12,8 @@ mod policies;
 use std::path::Path;
 use std::process::ExitCode;
 
-use jobs::table::{MAX_ROWS, grid};
+use jobs::format;
+use jobs::table::Table;
 use report::certificate::{Certificate, CertifiedJob, CertifiedRates};
 use report::verify::Findings;
 use serde_json::Value;
@@ -107,14 +108,11 @@ fn sample(certificate: &Certificate) -> String {
 /// Returns the results that the certificate has.
 fn table(certificate: &Certificate) -> String {
     let row = |name: &str, policy: &str, rates: &CertifiedRates| {
-        let interval = rates.wilson95.map_or_else(String::new, |[low, high]| {
-            format!("{:.1} to {:.1} %", low * 100.0, high * 100.0)
-        });
         [
             name.to_owned(),
             policy.to_owned(),
             format!("{} of {}", rates.successes, rates.episodes),
-            interval,
+            rates.wilson95.map(format::interval).unwrap_or_default(),
         ]
     };
     let of_job = |job: &CertifiedJob| {
@@ -122,13 +120,8 @@ fn table(certificate: &Certificate) -> String {
         row(job.name(), policy.unwrap_or("?"), &job.rates)
     };
     let contents = &certificate.contents;
-    let mut rows: Vec<_> = contents.jobs.iter().take(MAX_ROWS).map(of_job).collect();
-    let more = contents.jobs.len() - rows.len();
-    rows.push(row("all", "", &contents.rates));
-    let rest = if more > 0 {
-        format!("… and {more} more jobs\n")
-    } else {
-        String::new()
-    };
-    grid(["Job", "Policy Type", "Solved", "95 % Interval"], &rows) + &rest
+    let head = ["Job", "Policy Type", "Solved", "95 % Interval"];
+    let mut table = Table::first(head, contents.jobs.iter().map(of_job), "job", "");
+    table.push(row("all", "", &contents.rates));
+    table.grid()
 }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use jobs::layout::RunFolder;
+use jobs::table::Table;
 use report::Report;
 use serde::Serialize;
 
@@ -83,26 +84,34 @@ impl RunEnding {
 
     /// Returns the table as Markdown, which trackers render.
     pub fn table(&self) -> String {
-        let mut text = String::from(
-            "| task | episodes | successes | errors | success rate | 95 % |\n\
-             |---|---|---|---|---|---|\n",
-        );
         let percent = |share: f64| format!("{:.1}", share * 100.0);
-        for row in &self.rows {
+        let row = |row: &TaskRow| {
             let rate = row.success_rate.map(percent).unwrap_or_default();
             let interval = match (row.low, row.high) {
                 (Some(low), Some(high)) => format!("{} to {}", percent(low), percent(high)),
                 _ => String::new(),
             };
-            text += &format!(
-                "| {} | {} | {} | {} | {rate} % | {interval} % |\n",
-                row.task.replace('|', "\\|"),
-                row.episodes,
-                row.successes,
-                row.errors,
-            );
-        }
-        text
+            let [episodes, successes, errors] =
+                [row.episodes, row.successes, row.errors].map(|count| count.to_string());
+            let task = row.task.clone();
+            [
+                task,
+                episodes,
+                successes,
+                errors,
+                rate + " %",
+                interval + " %",
+            ]
+        };
+        let head = [
+            "task",
+            "episodes",
+            "successes",
+            "errors",
+            "success rate",
+            "95 %",
+        ];
+        Table::new(head, self.rows.iter().map(row)).markdown()
     }
 
     /// Returns the paths of page and videos as Markdown.

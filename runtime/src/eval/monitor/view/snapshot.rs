@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobs::count::counted;
 use jobs::job::JobIndex;
-use report::stats::wilson95;
+use report::stats::Solved;
 
 use crate::eval::monitor::heartbeat::{Heartbeat, JobTally};
 
@@ -86,14 +86,12 @@ impl RunSnapshot {
             text += &format!(", {} solved by {} policies", self.solved, self.policies);
         } else if self.has_variants {
             text += &format!(", {} solved, with variations", self.solved);
-        } else if let Some([low, high]) = wilson95(self.solved, self.done) {
-            let rate = self.solved as f64 / self.done as f64;
-            text += &format!(
-                ", {:.1} % solved (95 %: {:.1} to {:.1})",
-                rate * 100.0,
-                low * 100.0,
-                high * 100.0
-            );
+        } else if self.done > 0 {
+            let solved = Solved {
+                successes: self.solved,
+                episodes: self.done,
+            };
+            text += &format!(", {}", solved.share());
         }
         if self.errors > 0 {
             text += &format!(", {}", counted(self.errors, "error"));

@@ -1,10 +1,11 @@
 //! Formats numbers with their units for readers. There is a narrow no-break space before a unit and
-//! between thousands.
+//! between thousands, which tables for the terminal replace.
 
-pub(crate) const THIN: char = '\u{202f}';
+/// The narrow no-break space.
+pub const THIN: char = '\u{202f}';
 
 /// Formats a count as `1 234 567`.
-pub(crate) fn count(value: u64) -> String {
+pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -17,12 +18,12 @@ pub(crate) fn count(value: u64) -> String {
 }
 
 /// Formats a count with its noun, as in `1 episode` or `2 episodes`.
-pub(crate) fn counted(value: u64, one: &str, more: &str) -> String {
+pub fn counted(value: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { more })
 }
 
 /// Formats a share of 1 as `64.6 %`; only exact values give `0 %` and `100 %`.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     match share {
         0.0 => format!("0{THIN}%"),
         1.0 => format!("100{THIN}%"),
@@ -30,13 +31,38 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// Formats a share of 1 for the terminal, as `64.6 %`: always with a decimal, so that a column of
+/// them is even, and with a plain space.
+pub fn tenths(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 /// Formats an interval of shares as `56.5 to 71.9 %`.
-pub(crate) fn interval([low, high]: [f64; 2]) -> String {
+pub fn interval([low, high]: [f64; 2]) -> String {
     format!("{:.1} to {:.1}{THIN}%", low * 100.0, high * 100.0)
 }
 
+/// Formats a difference of shares in percentage points, as `+12.5`.
+pub fn points(difference: f64) -> String {
+    format!("{:+.1}", difference * 100.0)
+}
+
+/// Formats an interval of a difference, as `-6.8 to +30.7`.
+pub fn points_interval([low, high]: [f64; 2]) -> String {
+    format!("{} to {}", points(low), points(high))
+}
+
+/// Formats a p-value, as `0.3018` or `1.2e-6`.
+pub fn p_value(p: f64) -> String {
+    if p < 1e-4 {
+        format!("{p:.1e}")
+    } else {
+        format!("{p:.4}")
+    }
+}
+
 /// Formats seconds as `47.4 s`, `3 min 12 s`, `2 h 05 min` or `1 d 03 h`.
-pub(crate) fn seconds(value: f64) -> String {
+pub fn seconds(value: f64) -> String {
     if value < 59.95 {
         return format!("{}{THIN}s", digits(value));
     }
@@ -49,7 +75,7 @@ pub(crate) fn seconds(value: f64) -> String {
 }
 
 /// Formats milliseconds without the unit, which the column heading has.
-pub(super) fn millis(value: f64) -> String {
+pub fn millis(value: f64) -> String {
     match value {
         ..0.01 if value > 0.0 => "< 0.01".replace(' ', &THIN.to_string()),
         _ => digits(value),
@@ -57,7 +83,7 @@ pub(super) fn millis(value: f64) -> String {
 }
 
 /// Formats bytes as `271 MiB` or `3.2 GiB`.
-pub(super) fn bytes(value: u64) -> String {
+pub fn bytes(value: u64) -> String {
     let mebi = value as f64 / f64::from(1 << 20);
     if mebi < 1000.0 {
         format!("{}{THIN}MiB", digits(mebi))
@@ -67,7 +93,7 @@ pub(super) fn bytes(value: u64) -> String {
 }
 
 /// Formats a number with three significant digits, and at most two decimals.
-pub(crate) fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     let sign = if value < 0.0 { "−" } else { "" };
     match value.abs() {
         size @ ..9.995 => format!("{sign}{size:.2}"),
@@ -85,6 +111,12 @@ mod tests {
 
     fn plain(text: &str) -> String {
         text.replace(THIN, " ")
+    }
+
+    #[test]
+    fn differences_have_signs_and_small_p_values_an_exponent() {
+        assert_eq!(points_interval([-0.0684, 0.307]), "-6.8 to +30.7");
+        assert_eq!([p_value(0.30177), p_value(1.23e-6)], ["0.3018", "1.2e-6"]);
     }
 
     #[test]
