@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::installed;
 use crate::policies::PolicyType;
+use crate::refusal::Refusal;
 
 /// A policy as in a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,45 +17,12 @@ pub struct PolicyChoice {
     pub config: Map<String, Value>,
 }
 
-/// Why `--policy` or `--policy-config` does not name a policy.
-#[derive(Debug, thiserror::Error)]
-pub enum PolicyChoiceError {
-    /// The file of an option cannot be read.
-    #[error("{option} `{path}`: {err}")]
-    Read {
-        /// The option.
-        option: &'static str,
-        /// Path of the file.
-        path: String,
-        /// The error of the file system.
-        err: std::io::Error,
-    },
-    /// A value is not a JSON object.
-    #[error("{option}: not a JSON object: {err}")]
-    Json {
-        /// The option.
-        option: &'static str,
-        /// The error of the parser.
-        err: serde_json::Error,
-    },
-    /// The object has a field that no policy has.
-    #[error("--policy has unknown field `{field}`, expected policy_type and policy_config_dict")]
-    UnknownField {
-        /// Name of the field.
-        field: String,
-    },
-    /// A field of the object is missing or has another type.
-    #[error("--policy: expected a string `policy_type` and an object `policy_config_dict`")]
-    Incomplete,
-}
-
 impl PolicyChoice {
     /// Returns the policy of `--policy`.
     ///
     /// # Errors
-    /// Returns an error with the name of the option if its value is not a JSON object of the
-    /// expected form.
-    pub fn read(policy: &str) -> Result<Self, PolicyChoiceError> {
+    /// Refuses a value that is not a JSON object of the expected form, with the name of the option.
+    pub fn read(policy: &str) -> Result<Self, Refusal> {
         chosen(&installed::found(policy))
     }
 
@@ -62,7 +30,7 @@ impl PolicyChoice {
     ///
     /// # Errors
     /// Fails like [`PolicyChoice::read`], and for a file that cannot be read.
-    pub fn with(mut self, config: Option<&str>) -> Result<Self, PolicyChoiceError> {
+    pub fn with(mut self, config: Option<&str>) -> Result<Self, Refusal> {
         if let Some(text) = config {
             self.config.extend(json_option("--policy-config", text)?);
         }
@@ -71,53 +39,50 @@ impl PolicyChoice {
 }
 
 /// Returns the JSON object that an option contains, or that is in the file that it names.
-pub(super) fn json_option(
-    option: &'static str,
-    text: &str,
-) -> Result<Map<String, Value>, PolicyChoiceError> {
+pub(super) fn json_option(option: &str, text: &str) -> Result<Map<String, Value>, Refusal> {
     if text.trim_start().starts_with('{') {
         return object(option, text);
     }
-    let json = std::fs::read_to_string(text).map_err(|err| PolicyChoiceError::Read {
-        option,
-        path: text.to_owned(),
-        err,
-    })?;
+    let json = std::fs::read_to_string(text)
+        .map_err(|err| Refusal::at(format_args!("{option} `{text}`"), err))?;
     object(option, &json)
 }
 
-fn chosen(policy: &str) -> Result<PolicyChoice, PolicyChoiceError> {
+fn chosen(policy: &str) -> Result<PolicyChoice, Refusal> {
+    let choice = |policy_type: &str, config| PolicyChoice {
+        policy_type: policy_type.to_owned(),
+        config,
+    };
     if PolicyType::of(policy).is_none() && Path::new(policy).is_dir() {
         let config = Map::from_iter([("model_path".to_owned(), policy.into())]);
-        return Ok(PolicyChoice {
-            policy_type: "gr00t".to_owned(),
-            config,
-        });
+        return Ok(choice("gr00t", config));
     }
     if !policy.trim_start().starts_with('{') {
-        return Ok(PolicyChoice {
-            policy_type: policy.to_owned(),
-            config: Map::new(),
-        });
+        return Ok(choice(policy, Map::new()));
     }
     let mut job = object("--policy", policy)?;
-    let config = job
-        .remove("policy_config_dict")
-        .unwrap_or_else(|| Map::new().into());
-    match (job.remove("policy_type"), config, job.keys().next()) {
-        (_, _, Some(field)) => Err(PolicyChoiceError::UnknownField {
-            field: field.clone(),
-        }),
-        (Some(Value::String(policy_type)), Value::Object(config), None) => Ok(PolicyChoice {
-            policy_type,
-            config,
-        }),
-        _ => Err(PolicyChoiceError::Incomplete),
+    let config = job.remove("policy_config_dict");
+    let config = config.unwrap_or_else(|| Map::new().into());
+    let policy_type = job.remove("policy_type");
+    if let Some(field) = job.keys().next() {
+        return Err(Refusal::new(format_args!(
+            "--policy has unknown field `{field}`, expected policy_type and policy_config_dict"
+        )));
+    }
+    match (policy_type, config) {
+        (Some(Value::String(policy_type)), Value::Object(config)) => {
+            Ok(choice(&policy_type, config))
+        }
+        _ => Err(Refusal::at(
+            "--policy",
+            "expected a string `policy_type` and an object `policy_config_dict`",
+        )),
     }
 }
 
-fn object(option: &'static str, text: &str) -> Result<Map<String, Value>, PolicyChoiceError> {
-    serde_json::from_str(text).map_err(|err| PolicyChoiceError::Json { option, err })
+fn object(option: &str, text: &str) -> Result<Map<String, Value>, Refusal> {
+    serde_json::from_str(text)
+        .map_err(|err| Refusal::at(option, format_args!("not a JSON object: {err}")))
 }
 
 #[cfg(test)]

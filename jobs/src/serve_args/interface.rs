@@ -8,11 +8,12 @@
 //! ```
 //! `rrun serve --print-interface --environment NAME` prints that of an environment.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use crate::fields::{FieldError, FileFields};
+use crate::refusal::Refusal;
 
 /// Maximum edge of a camera image in pixels, that of `--max-picture`.
 const LONGEST_EDGE: u64 = 32_768;
@@ -66,52 +67,19 @@ pub struct RobotInterface {
     pub language: String,
 }
 
-/// Why a file of `--interface` is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum InterfaceError {
-    /// The file cannot be read.
-    #[error("--interface `{}`: {err}", path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error of the file system.
-        #[source]
-        err: std::io::Error,
-    },
-    /// The file is not valid JSON.
-    #[error("--interface `{}` line {} column {}: {err}", path.display(), err.line(), err.column())]
-    Syntax {
-        /// Path of the file.
-        path: PathBuf,
-        /// The parse error with its position.
-        #[source]
-        err: serde_json::Error,
-    },
-    /// A field is wrong.
-    #[error("--interface `{}`: {refusal}", path.display())]
-    Field {
-        /// Path of the file.
-        path: PathBuf,
-        /// The field, and why it is refused.
-        refusal: FieldError,
-    },
-}
-
 impl RobotInterface {
     /// Reads a file of `--interface`.
     ///
     /// # Errors
-    /// Returns [`InterfaceError`] for the first problem found.
-    pub fn read(path: &Path) -> Result<Self, InterfaceError> {
-        let path = || path.to_owned();
-        let text =
-            std::fs::read(path()).map_err(|err| InterfaceError::Read { path: path(), err })?;
-        let value = serde_json::from_slice(&text)
-            .map_err(|err| InterfaceError::Syntax { path: path(), err })?;
-        Self::parse(&value).map_err(|refusal| InterfaceError::Field {
-            path: path(),
-            refusal,
-        })
+    /// Refuses the first problem found.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
+        let place = format!("--interface `{}`", path.display());
+        let text = std::fs::read(path).map_err(|err| Refusal::at(&place, err))?;
+        let value = serde_json::from_slice(&text).map_err(|err| {
+            let (line, column) = (err.line(), err.column());
+            Refusal::at(format_args!("{place} line {line} column {column}"), err)
+        })?;
+        Self::parse(&value).map_err(|refusal| Refusal::at(&place, refusal))
     }
 
     /// Converts the parsed JSON of a file.

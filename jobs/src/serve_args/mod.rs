@@ -13,11 +13,12 @@ use std::time::Duration;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::eval_args::with_dashes;
+use crate::refusal::Refusal;
 use crate::usage::{Examples, plain, with_examples, with_negative_values};
 
-pub use choice::{PolicyChoice, PolicyChoiceError};
-pub use interface::{InterfaceError, RobotCamera, RobotInterface};
-pub use setup::{InterfaceSource, ServeSetup, ServeSetupError};
+pub use choice::PolicyChoice;
+pub use interface::{RobotCamera, RobotInterface};
+pub use setup::{InterfaceSource, ServeSetup};
 
 /// Examples of `serve`.
 pub const EXAMPLES: Examples = &[
@@ -250,27 +251,11 @@ pub enum Arrays {
 /// The environment variable with the token of `--api-token`.
 pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
 
-/// The token of `--api-token` is empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is empty; omit it to allow everyone")]
-struct EmptyToken;
-
-/// There is no port for a local rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--port {port} leaves no port for local rank {local_rank}")]
-pub struct PortError {
-    /// The port of local rank 0.
-    pub port: u16,
-    /// The local rank.
-    pub local_rank: usize,
-}
-
 /// Refuses an empty token, which would disable the check and admit clients that should be refused.
-fn token(text: &str) -> Result<String, EmptyToken> {
-    if text.is_empty() {
-        Err(EmptyToken)
-    } else {
-        Ok(text.to_owned())
+fn token(text: &str) -> Result<String, Refusal> {
+    match text {
+        "" => Err(Refusal::new("it is empty; omit it to allow everyone")),
+        token => Ok(token.to_owned()),
     }
 }
 
@@ -323,17 +308,18 @@ impl ServeArgs {
     /// Returns the port of a local rank.
     ///
     /// # Errors
-    /// Returns an error if the number exceeds the last port.
-    pub fn port_of(&self, local_rank: usize) -> Result<u16, PortError> {
+    /// Refuses a rank whose number would exceed the last port.
+    pub fn port_of(&self, local_rank: usize) -> Result<u16, Refusal> {
         let first = self.first_port();
         let port = u16::try_from(local_rank)
             .ok()
             .and_then(|rank| first.checked_add(rank));
         match first {
             0 => Ok(0),
-            _ => port.ok_or(PortError {
-                port: first,
-                local_rank,
+            _ => port.ok_or_else(|| {
+                Refusal::new(format_args!(
+                    "--port {first} leaves no port for local rank {local_rank}"
+                ))
             }),
         }
     }

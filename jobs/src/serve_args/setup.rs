@@ -1,19 +1,19 @@
 //! What a `serve` command line names, read and checked: the policy, and the interface for which it
 //! acts.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::fields::FieldError;
-use crate::file::{self, JobFile, JobFileError};
+use crate::file::{self, JobFile};
 use crate::job::Job;
-use crate::known::{self, JobRefusal, is_python_environment};
-use crate::policies::{self, PolicyType, Serving, SettingError};
+use crate::known::{self, is_python_environment};
+use crate::policies::{self, PolicyType, Serving};
+use crate::refusal::Refusal;
 use crate::secrets::{self, Secret};
 use crate::serve_args::choice::json_option;
-use crate::serve_args::interface::{InterfaceError, RobotInterface};
-use crate::serve_args::{PolicyChoice, PolicyChoiceError, ServeArgs};
+use crate::serve_args::interface::RobotInterface;
+use crate::serve_args::{PolicyChoice, ServeArgs};
 use crate::simulators::Simulator;
 
 /// Name of the job that stands for the environment of a server.
@@ -38,105 +38,12 @@ pub enum InterfaceSource {
     Environment(Box<Job>),
 }
 
-/// Why a `serve` command line is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeSetupError {
-    /// `--policy`, `--policy-config` or `--env-args` cannot be read.
-    #[error(transparent)]
-    Choice(#[from] PolicyChoiceError),
-    /// No policy has this name.
-    #[error(
-        "--policy `{found}` is neither a folder nor a known policy: expected a folder or one of \
-         {known}"
-    )]
-    UnknownPolicy {
-        /// The name.
-        found: String,
-        /// The known names, separated by commas.
-        known: String,
-    },
-    /// The policy has no use for clients.
-    #[error("`policy_type` is `{policy}`, which cannot be served: {reason}")]
-    NotServed {
-        /// Name of the policy.
-        policy: &'static str,
-        /// The reason, as a clause.
-        reason: &'static str,
-    },
-    /// The policy acts for an environment, and none was given.
-    #[error(
-        "policy `{policy}` has to know the cameras, states and actions of its clients; name them \
-         with --environment NAME (and --env-args), with --jobs FILE, or with --interface FILE \
-         (`rrun serve --print-interface` prints one)"
-    )]
-    NoInterface {
-        /// Name of the policy.
-        policy: &'static str,
-    },
-    /// `--print-interface` without an environment.
-    #[error("--print-interface needs --environment NAME or --jobs FILE")]
-    NothingToPrint,
-    /// A setting of the policy is wrong or missing.
-    #[error(transparent)]
-    Setting(#[from] SettingError),
-    /// The jobs file is refused.
-    #[error(transparent)]
-    Jobs(#[from] JobFileError),
-    /// The jobs file has no job of this name.
-    #[error("`{}` has no job `{name}`: expected one of {known}", path.display())]
-    NoSuchJob {
-        /// Path of the file.
-        path: PathBuf,
-        /// The name of `--only`.
-        name: String,
-        /// The names of its jobs, separated by commas.
-        known: String,
-    },
-    /// The jobs file has several jobs, and none was named.
-    #[error("`{}` has {count} jobs; name one with --only: {known}", path.display())]
-    ManyJobs {
-        /// Path of the file.
-        path: PathBuf,
-        /// Number of its jobs.
-        count: usize,
-        /// Their names, separated by commas.
-        known: String,
-    },
-    /// No environment has this name.
-    #[error(
-        "--environment `{found}` is unknown: expected one of {known}, or an environment in Python \
-         (`gym:<id>`, `file.py:factory`)"
-    )]
-    UnknownEnvironment {
-        /// The name.
-        found: String,
-        /// The names of the built-in environments, separated by commas.
-        known: String,
-    },
-    /// A field of the environment is refused.
-    #[error("--env-args: {0}")]
-    EnvArgs(#[source] FieldError),
-    /// The job is refused.
-    #[error(transparent)]
-    Job(#[from] Box<JobRefusal>),
-    /// The file of `--interface` is refused.
-    #[error(transparent)]
-    Interface(#[from] InterfaceError),
-    /// A secret is given in place of the name of an environment variable.
-    #[error(
-        "{} contains a secret, which process lists and files would show; {}",
-        _0.place,
-        _0.wanted
-    )]
-    Secret(Secret),
-}
-
 impl ServeSetup {
     /// Reads and checks what a command line names.
     ///
     /// # Errors
-    /// Returns [`ServeSetupError`] for the first problem found.
-    pub fn read(args: &ServeArgs) -> Result<Self, ServeSetupError> {
+    /// Refuses the first problem found.
+    pub fn read(args: &ServeArgs) -> Result<Self, Refusal> {
         let job = args
             .jobs
             .as_ref()
@@ -161,7 +68,9 @@ impl ServeSetup {
             (None, None, None) => None,
         };
         if args.print_interface && interface.is_none() {
-            return Err(ServeSetupError::NothingToPrint);
+            return Err(Refusal::new(
+                "--print-interface needs --environment NAME or --jobs FILE",
+            ));
         }
         let setup = Self { policy, interface };
         setup.check()?;
@@ -170,7 +79,7 @@ impl ServeSetup {
     }
 
     /// Refuses secrets in the settings of the policy and of the environment.
-    fn refuse_secrets(&self, args: &ServeArgs) -> Result<(), ServeSetupError> {
+    fn refuse_secrets(&self, args: &ServeArgs) -> Result<(), Refusal> {
         let of_options = [
             ("--policy-config", args.policy_config.as_deref()),
             ("--env-args", args.env_args.as_deref()),
@@ -178,11 +87,11 @@ impl ServeSetup {
         for (option, text) in of_options {
             if let Some(text) = text {
                 let config = json_option(option, text)?;
-                secrets::check_object(option, &config).map_err(ServeSetupError::Secret)?;
+                secrets::check_object(option, &config).map_err(secret)?;
             }
         }
         // Those of `--policy` and of a jobs file.
-        secrets::check(self.job().as_slice(), None).map_err(ServeSetupError::Secret)
+        secrets::check(self.job().as_slice(), None).map_err(secret)
     }
 
     /// Returns the job whose files have to exist before anything is started.
@@ -199,72 +108,81 @@ impl ServeSetup {
         Some(job)
     }
 
-    fn check(&self) -> Result<(), ServeSetupError> {
+    fn check(&self) -> Result<(), Refusal> {
         let Some(choice) = &self.policy else {
             return Ok(());
         };
         let Some(policy) = PolicyType::of(&choice.policy_type) else {
-            return Err(ServeSetupError::UnknownPolicy {
-                found: choice.policy_type.clone(),
-                known: PolicyType::names().join(", "),
-            });
+            return Err(Refusal::new(format_args!(
+                "--policy `{}` is neither a folder nor a known policy: expected a folder or one of \
+                 {}",
+                choice.policy_type,
+                PolicyType::names().join(", ")
+            )));
         };
         let name = policy.name();
         match policy.row().serving {
-            Serving::Refused(reason) => {
-                return Err(ServeSetupError::NotServed {
-                    policy: name,
-                    reason,
-                });
+            Serving::Refused(reason) => Err(Refusal::new(format_args!(
+                "`policy_type` is `{name}`, which cannot be served: {reason}"
+            ))),
+            Serving::Interface if self.interface.is_none() => Err(Refusal::new(format_args!(
+                "policy `{name}` has to know the cameras, states and actions of its clients; name \
+                 them with --environment NAME (and --env-args), with --jobs FILE, or with \
+                 --interface FILE (`rrun serve --print-interface` prints one)"
+            ))),
+            Serving::Interface | Serving::OwnKeys => {
+                policies::check(policy, &choice.config).map_err(Refusal::new)
             }
-            Serving::Interface if self.interface.is_none() => {
-                return Err(ServeSetupError::NoInterface { policy: name });
-            }
-            Serving::Interface | Serving::OwnKeys => {}
         }
-        Ok(policies::check(policy, &choice.config)?)
     }
+}
+
+fn secret(Secret { place, wanted }: Secret) -> Refusal {
+    Refusal::new(format_args!(
+        "{place} contains a secret, which process lists and files would show; {wanted}"
+    ))
 }
 
 /// Returns the job that is named, of a jobs file.
-fn job_of(path: &std::path::Path, args: &ServeArgs) -> Result<Job, ServeSetupError> {
-    let mut jobs = JobFile::read(path)?.jobs;
+fn job_of(path: &Path, args: &ServeArgs) -> Result<Job, Refusal> {
+    let mut jobs = JobFile::read(path).map_err(Refusal::new)?.jobs;
     let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
-    let (path, known) = (path.to_owned(), names.join(", "));
-    let Some(name) = &args.only else {
-        return match (jobs.len(), jobs.pop()) {
-            (1, Some(job)) => Ok(job),
-            (count, _) => Err(ServeSetupError::ManyJobs { path, count, known }),
-        };
+    let known = names.join(", ");
+    let place = match &args.only {
+        Some(name) => jobs.iter().position(|job| job.name == *name),
+        None => (jobs.len() == 1).then_some(0),
     };
-    let place = jobs.iter().position(|job| job.name == *name);
-    place
-        .map(|place| jobs.swap_remove(place))
-        .ok_or_else(|| ServeSetupError::NoSuchJob {
-            path,
-            name: name.clone(),
-            known,
-        })
+    match (place, &args.only) {
+        (Some(place), _) => Ok(jobs.swap_remove(place)),
+        (None, Some(name)) => Err(Refusal::new(format_args!(
+            "`{}` has no job `{name}`: expected one of {known}",
+            path.display()
+        ))),
+        (None, None) => Err(Refusal::new(format_args!(
+            "`{}` has {} jobs; name one with --only: {known}",
+            path.display(),
+            jobs.len()
+        ))),
+    }
 }
 
 /// Returns a job for the environment of `--environment` and `--env-args`.
-fn env_job(name: &str, args: &ServeArgs) -> Result<Job, ServeSetupError> {
+fn env_job(name: &str, args: &ServeArgs) -> Result<Job, Refusal> {
     if Simulator::of(name).is_none() && !is_python_environment(name) {
-        return Err(ServeSetupError::UnknownEnvironment {
-            found: name.to_owned(),
-            known: Simulator::environments().join(", "),
-        });
+        return Err(Refusal::new(format_args!(
+            "--environment `{name}` is unknown: expected one of {}, or an environment in Python \
+             (`gym:<id>`, `file.py:factory`)",
+            Simulator::environments().join(", ")
+        )));
     }
-    let env_args = args
-        .env_args
-        .as_deref()
-        .map(|text| json_option("--env-args", text))
-        .transpose()?;
-    parsed(name, Value::Object(env_args.unwrap_or_default())).map_err(ServeSetupError::EnvArgs)
+    let env_args = args.env_args.as_deref();
+    let env_args = env_args.map(|text| json_option("--env-args", text));
+    let env_args = env_args.transpose()?.unwrap_or_default();
+    parsed(name, env_args.into()).map_err(|refusal| refusal.inside("--env-args"))
 }
 
 /// Returns a job for an environment, with a policy that nobody asks for.
-fn parsed(environment: &str, mut env_args: Value) -> Result<Job, FieldError> {
+fn parsed(environment: &str, mut env_args: Value) -> Result<Job, Refusal> {
     env_args["environment"] = environment.into();
     let entry = json!({
         "name": NAME,
@@ -272,16 +190,17 @@ fn parsed(environment: &str, mut env_args: Value) -> Result<Job, FieldError> {
         "policy_type": PolicyType::ZeroAction.name(),
         "num_episodes": 1,
     });
-    Ok(file::parse(&json!({"jobs": [entry]}))?.swap_remove(0))
+    let jobs = file::parse(&json!({"jobs": [entry]}));
+    Ok(jobs.map_err(Refusal::new)?.swap_remove(0))
 }
 
 /// Checks the environment of a job, which is made once, with one copy.
-fn environment(mut job: Job) -> Result<InterfaceSource, ServeSetupError> {
+fn environment(mut job: Job) -> Result<InterfaceSource, Refusal> {
     job.num_envs = 1;
     job.sharing = None;
     job.status = crate::job::Status::Pending;
-    known::check(std::slice::from_ref(&job)).map_err(Box::new)?;
-    known::check_arguments(&job).map_err(Box::new)?;
+    known::check(std::slice::from_ref(&job)).map_err(Refusal::new)?;
+    known::check_arguments(&job).map_err(Refusal::new)?;
     Ok(InterfaceSource::Environment(Box::new(job)))
 }
 
@@ -289,7 +208,7 @@ fn environment(mut job: Job) -> Result<InterfaceSource, ServeSetupError> {
 mod tests {
     use super::*;
 
-    fn setup(words: &[&str]) -> Result<ServeSetup, ServeSetupError> {
+    fn setup(words: &[&str]) -> Result<ServeSetup, Refusal> {
         let words: Vec<_> = words.iter().map(Into::into).collect();
         ServeSetup::read(&ServeArgs::parse_words(&words).expect("valid options"))
     }
