@@ -5,7 +5,7 @@ use std::process::Command;
 
 use jobs::job::Status;
 use rig::process::alive;
-use rig::threads::minds_sigterm;
+use rig::threads::minds_signals;
 use serde_json::json;
 
 use crate::eval::command::{Eval, Running, Signal, job, until};
@@ -65,7 +65,7 @@ fn a_step_that_is_told_to_stop_in_the_middle_leaves_a_report_and_how_to_resume()
 fn a_launch_that_is_told_to_stop_at_once_leaves_a_report_and_how_to_resume() {
     for (eval, signal, name) in [(step(), Signal::TERM, "TERM"), (long(), Signal::INT, "INT")] {
         let running = eval.start();
-        until("the launcher has begun", || minds_sigterm(running.pid()));
+        until("the launcher has begun", || minds_signals(running.pid()));
         ends_in_order(&eval, running, signal, name);
     }
 }

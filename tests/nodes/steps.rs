@@ -1,7 +1,7 @@
 //! Tests of evaluations in a step of SLURM on several nodes.
 
 use rig::run::{Given, Signal};
-use rig::threads::minds_sigterm;
+use rig::threads::minds_signals;
 
 use crate::nodes::cluster::Cluster;
 use crate::nodes::evaluation;
@@ -80,7 +80,7 @@ fn a_node_whose_host_is_told_to_stop_says_how_to_go_on_too() {
 fn a_step_of_two_nodes_that_is_told_to_stop_at_once_ends_in_order() {
     let mut cluster = started();
     cluster.until("the launchers have begun", |cluster| {
-        [0, 1].iter().all(|&node| minds_sigterm(cluster.pid(node)))
+        [0, 1].iter().all(|&node| minds_signals(cluster.pid(node)))
     });
     cluster.signal(0, Signal::TERM);
     cluster.signal(1, Signal::TERM);

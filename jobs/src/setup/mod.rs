@@ -117,7 +117,7 @@ impl Setup {
             .components
             .as_ref()
             .map(|components| Placement::new(components, resources));
-        Ok(placed.transpose()?)
+        placed.transpose()
     }
 
     /// Checks that the environments of every shared job can be dealt to workers and ranks.

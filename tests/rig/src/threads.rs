@@ -36,10 +36,12 @@ fn exposed(status: &str) -> Option<String> {
     (!has_ended && left != 0).then(|| format!("{name}: {left:#x}"))
 }
 
-/// Returns whether a process blocks or handles SIGTERM, as a launcher does when it has begun.
-pub fn minds_sigterm(pid: impl std::fmt::Display) -> bool {
+/// Returns whether a process blocks, ignores or handles SIGHUP, SIGINT and SIGTERM, and handles SIGTERM or
+/// blocks it, as a launcher does when it has begun.
+pub fn minds_signals(pid: impl std::fmt::Display) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    (mask(&status, "SigBlk") | mask(&status, "SigCgt")) & bit(SIGTERM) != 0
+    let minded = mask(&status, "SigBlk") | mask(&status, "SigCgt");
+    minded & bit(SIGTERM) != 0 && (minded | mask(&status, "SigIgn")) & ENDING == ENDING
 }
 
 const fn bit(signal: u32) -> u64 {
