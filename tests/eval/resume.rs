@@ -187,7 +187,7 @@ fn changed_jobs_are_refused_with_what_differs_until_they_are_accepted() {
         .fails_with(1)
         .stderr_has("a different run:\n  reach: num_episodes 4 → 6\n  push: arena_env_args.max_episode_steps not set → 5\n")
         .stderr_has("  again: new\n  pick_and_place: removed\n")
-        .stderr_has("or use --accept-changed-jobs: 4 finished episodes stay (1 job of another length); 5 of push, pick_and_place move to `");
+        .stderr_has("or use --accept-changed-jobs: 4 finished episodes stay; 5 of 2 jobs (push, pick_and_place) move to `");
     assert_eq!(std::fs::read(eval.folder().report()).unwrap(), before);
     let eval = eval.words(&["--accept-changed-jobs"]);
     eval.run()

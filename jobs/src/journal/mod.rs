@@ -205,7 +205,13 @@ pub fn demos(folder: &Path) -> io::Result<BTreeSet<DemoRef>> {
 
 /// Calls `on` for every complete line that is not empty, with its number from 1. Returns the number
 /// of bytes of a torn last line.
-fn each_line(path: &Path, mut on: impl FnMut(usize, &[u8]) -> io::Result<()>) -> io::Result<u64> {
+///
+/// # Errors
+/// Returns the errors of the file system and of `on`, after which no further line is read.
+pub(crate) fn each_line(
+    path: &Path,
+    mut on: impl FnMut(usize, &[u8]) -> io::Result<()>,
+) -> io::Result<u64> {
     let mut file = BufReader::new(open_to_read(path)?);
     let (mut number, mut line) = (0, Vec::new());
     loop {

@@ -172,7 +172,7 @@ impl Difference {
 }
 
 /// Formats names as `a`, `3 jobs (a, b, c)` or `700 jobs (a, b, c, …)`.
-fn names(of: &[&str]) -> String {
+pub(super) fn names(of: &[&str]) -> String {
     match of {
         [name] => (*name).to_owned(),
         [..] => {

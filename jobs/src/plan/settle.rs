@@ -2,20 +2,20 @@
 //! or is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
-use std::path::Path;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
 use crate::count::counted;
-use crate::job::Job;
+use crate::job::{Job, JobIndex};
 use crate::journal::{self, Line};
 use crate::launch::{self, LockError};
 use crate::layout::{RunFolder, beside, write_whole};
 use crate::plan::RunPlan;
-use crate::plan::difference::{ComparedJob, Difference, JobFate};
+use crate::plan::difference::{self, Difference};
 use crate::plan::error::{RunFolderError, io};
 use crate::plan::lock::Lock;
 use crate::plan::supersede::{self, CurrentPaths};
-use crate::{patience, progress, random};
+use crate::{patience, random};
 
 impl RunPlan {
     /// Writes the plan into its folder, or continues the run that the folder holds. A continued run
@@ -164,7 +164,7 @@ impl RunPlan {
             .into_iter()
             .map(|line| format!("changed: {line}"));
         let consequence = match has_results {
-            true => Consequence::of(&difference, &standing.journals).to_string(folder),
+            true => consequence(&difference, folder, &standing.journals),
             false => format!(
                 "nothing has finished in `{}` yet, so the jobs are used as they are now; earlier \
                  files move to `{}`",
@@ -219,7 +219,7 @@ impl RunPlan {
         difference: &Difference,
         journals: &Path,
     ) -> RunFolderError {
-        let would = Consequence::of(difference, journals).to_string(folder);
+        let would = consequence(difference, folder, journals);
         RunFolderError::Other {
             folder: folder.root().to_owned(),
             lines: difference.lines(),
@@ -246,99 +246,70 @@ fn renewed(job: &Job, now: &Job) -> Job {
     renewed
 }
 
-/// What accepting changed jobs does to the finished episodes.
-struct Consequence {
-    stay: usize,
-    same: usize,
-    kept: usize,
-    left_out: usize,
-    away: Vec<(String, usize)>,
+/// Says what accepting changed jobs does to the finished episodes, as in `12 finished episodes stay;
+/// 53 of 2 jobs (pick, reach) move to …`.
+fn consequence(difference: &Difference, folder: &RunFolder, journals: &Path) -> String {
+    // An unreadable journal is an error elsewhere, where its content matters.
+    let done = done(journals).unwrap_or_default();
+    let none = BTreeSet::new();
+    let (mut stay, mut left_out, mut moved, mut leaving) = (0, 0, 0, Vec::new());
+    for job in &difference.jobs {
+        let done = done.get(&job.before).unwrap_or(&none);
+        if job.stays() {
+            let within = job
+                .episodes
+                .map_or(done.len(), |count| done.range(..count).count());
+            stay += within;
+            left_out += done.len() - within;
+        } else if !done.is_empty() {
+            moved += done.len();
+            leaving.push(job.name.as_str());
+        }
+    }
+    let stays = if stay == 1 { "stays" } else { "stay" };
+    let mut text = format!("{} {stays}", counted(stay, "finished episode"));
+    if left_out > 0 {
+        let counts = if left_out == 1 { "counts" } else { "count" };
+        text += &format!(", {left_out} no longer {counts}");
+    }
+    if moved > 0 {
+        let (of, to) = (difference::names(&leaving), folder.superseded());
+        text += &format!("; {moved} of {of} move to `{}`", to.display());
+    }
+    text
 }
 
-impl Consequence {
-    fn of(difference: &Difference, journals: &Path) -> Self {
-        // An unreadable journal is an error elsewhere, where its content matters.
-        let journals = journal::read_all(journals).unwrap_or_default();
-        let done = progress::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
-        let done = |job: &ComparedJob| done.get(&job.before).map_or(&[][..], Vec::as_slice);
-        let within = |job: &ComparedJob| {
-            done(job)
-                .iter()
-                .filter(|episode| job.episodes.is_none_or(|count| **episode < count))
-                .count()
-        };
-        let staying = || difference.jobs.iter().filter(|job| job.stays());
-        let stay = staying().map(within).sum();
-        Self {
-            stay,
-            same: staying().filter(|job| job.fate == JobFate::Same).count(),
-            kept: staying().filter(|job| job.fate != JobFate::Same).count(),
-            left_out: staying().map(|job| done(job).len()).sum::<usize>() - stay,
-            away: difference
-                .leaving()
-                .map(|job| (job.name.clone(), done(job).len()))
-                .collect(),
-        }
-    }
-
-    /// Formats the consequence, as in `12 finished episodes stay (…), 13 of pick and 40 of reach
-    /// move to …`.
-    fn to_string(&self, folder: &RunFolder) -> String {
-        let stay = if self.stay == 1 { "stays" } else { "stay" };
-        let mut text = format!("{} {stay}", counted(self.stay, "finished episode"));
-        let jobs = |count: usize| counted(count, "job");
-        match (self.same, self.kept) {
-            (0, 0) => {}
-            (same, 0) => text += &format!(" ({} as they were)", jobs(same)),
-            (0, kept) => text += &format!(" ({} of another length)", jobs(kept)),
-            (same, kept) => {
-                text += &format!(
-                    " ({} as they were, {} of another length)",
-                    jobs(same),
-                    jobs(kept)
-                )
+/// Returns the finished episodes by job. Holds their numbers, not their lines.
+fn done(journals: &Path) -> io::Result<BTreeMap<JobIndex, BTreeSet<u64>>> {
+    let mut done: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for path in journal::files(journals)? {
+        journal::each(&path, |line, _| {
+            if let Line::Episode(episode) = line
+                && episode.error.is_none()
+            {
+                done.entry(episode.job_index)
+                    .or_default()
+                    .insert(episode.episode);
             }
-        }
-        if self.left_out > 0 {
-            let verb = if self.left_out == 1 {
-                "counts"
-            } else {
-                "count"
-            };
-            text += &format!(", {} no longer {verb}", self.left_out);
-        }
-        let moved: usize = self.away.iter().map(|(_, count)| count).sum();
-        if moved > 0 {
-            let names: Vec<_> = self.away.iter().filter(|(_, count)| *count > 0).collect();
-            let first: Vec<_> = names
-                .iter()
-                .take(3)
-                .map(|(name, _)| name.as_str())
-                .collect();
-            let more = if names.len() > first.len() {
-                ", …"
-            } else {
-                ""
-            };
-            let superseded = folder.superseded();
-            text += &format!(
-                "; {moved} of {}{more} move to `{}`",
-                first.join(", "),
-                superseded.display()
-            );
-        }
-        text
+            Ok(())
+        })?;
     }
+    Ok(done)
 }
 
 /// Returns whether an episode or a job has ended, so that its results would be lost under other
-/// jobs. Unreadable journals count as results.
+/// jobs. Damaged lines and unreadable journals count as results. Reads no further than the first.
 fn has_results(journals: &Path) -> bool {
-    let Ok(journals) = journal::read_all(journals) else {
-        return true;
+    // A result ends the reading as an error does.
+    let no_result = |_, text: &[u8]| match is_result(&serde_json::from_slice(text)?) {
+        true => Err(ErrorKind::AlreadyExists.into()),
+        false => Ok(()),
     };
-    let mut contents = journals.iter().map(|(_, contents)| contents);
-    contents.any(|contents| !contents.damaged.is_empty() || contents.lines.iter().any(is_result))
+    let no_results = |paths: Vec<PathBuf>| {
+        let mut paths = paths.iter();
+        paths.try_for_each(|path| journal::each_line(path, no_result).map(drop))
+    };
+    journal::files(journals).and_then(no_results).is_err()
 }
 
 fn is_result(line: &Line) -> bool {

@@ -98,7 +98,7 @@ fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
             "changed: d: new",
             "changed: c: removed",
             &format!(
-                "4 finished episodes stay (1 job of another length); 5 of a, c move to `{}`",
+                "4 finished episodes stay; 5 of 2 jobs (a, c) move to `{}`",
                 folder.superseded().display()
             ),
         ]
@@ -125,6 +125,67 @@ fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
     assert_eq!(again, settled, "and that once");
     let old = RunFolder::new(&folder.superseded().join("1"));
     assert_eq!(RunPlan::read(&old).unwrap(), before);
+}
+
+#[test]
+fn an_episode_with_several_lines_is_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    begun(&folder);
+    for rank in 0..2 {
+        let mut journal = Journal::open(&folder.journal(rank)).unwrap();
+        for (job, number) in [((0, "a"), 3), ((1, "b"), 0), ((1, "b"), 0)] {
+            journal.append(&episode(job, number)).unwrap();
+        }
+    }
+    let notes = now().check(&folder, true).unwrap();
+    let told = notes.last().unwrap();
+    let wanted = "4 finished episodes stay; 5 of 2 jobs (a, c) move to";
+    assert!(told.starts_with(wanted), "{told}");
+}
+
+#[test]
+fn what_cannot_be_read_counts_as_results_and_a_start_or_a_torn_line_does_not() {
+    type Write = fn(&Path);
+    let append = |path: &Path, text: &str| {
+        let old = fs::read_to_string(path).unwrap();
+        fs::write(path, old + text).unwrap();
+    };
+    let cases: [(&str, Option<&str>, Option<Write>, bool); 5] = [
+        ("a start", None, None, false),
+        ("a torn line", Some("{\"type\":\"epi"), None, false),
+        ("a damaged line", Some("{\"type\":\"epi\n"), None, true),
+        (
+            "a folder",
+            None,
+            Some(|path| fs::create_dir(path).unwrap()),
+            true,
+        ),
+        (
+            "bytes",
+            None,
+            Some(|path| fs::write(path, b"\xff\n").unwrap()),
+            true,
+        ),
+    ];
+    for (case, text, write, counts) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        plan(&[("a", 4, "")]).settle(&folder, false).unwrap();
+        let start = Line::Rank(Box::default());
+        let journal = folder.journal(0);
+        Journal::open(&journal).unwrap().append(&start).unwrap();
+        text.into_iter().for_each(|text| append(&journal, text));
+        write
+            .into_iter()
+            .for_each(|write| write(&folder.journal(1)));
+        let checked = now().check(&folder, false);
+        let is_other = |err: &RunFolderError| matches!(err, RunFolderError::Other { .. });
+        assert_eq!(checked.as_ref().is_err_and(is_other), counts, "{case}");
+        let settled = now().settle(&folder, false);
+        assert_eq!(settled.as_ref().is_err_and(is_other), counts, "{case}");
+        assert_eq!(settled.is_ok(), !counts, "{case}");
+    }
 }
 
 #[test]
