@@ -1,5 +1,5 @@
-//! Reads files of a run folder safely: only regular files, and only up to a maximum size. Another
-//! user may have made them.
+//! Reads files of users safely: only regular files, and only up to a maximum size. Another user may
+//! have made them, and every rank reads them again, which a pipe does not allow.
 //!
 //! Opening a FIFO blocks until a writer appears, and a device or a sparse file may be larger than
 //! the memory.
@@ -74,6 +74,15 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     } else {
         Ok(text)
     }
+}
+
+/// Reads a regular file of at most `limit` bytes as text.
+///
+/// # Errors
+/// Returns the errors of [`read`], and `InvalidData` if the file is not UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    let text = String::from_utf8(read(path, limit)?);
+    text.map_err(|err| io::Error::new(ErrorKind::InvalidData, err.utf8_error()))
 }
 
 /// Locks a file exclusively. Waits a moment for processes that lock it only to check whether it is

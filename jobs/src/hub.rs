@@ -3,6 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::files;
+
+/// Most bytes of the name of a commit, which has 40 digits.
+const MOST_COMMIT: u64 = 1 << 10;
+
 /// Returns whether a path that is not a folder may be the name of a model, such as
 /// `nvidia/GR00T-N1.7-3B`.
 pub fn is_name(path: &Path) -> bool {
@@ -14,7 +19,7 @@ pub fn is_name(path: &Path) -> bool {
 /// variables.
 pub fn snapshot(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let model = cache(variable).join(format!("models--{}", name.replace('/', "--")));
-    let commit = std::fs::read_to_string(model.join("refs/main")).ok()?;
+    let commit = files::read_text(&model.join("refs/main"), MOST_COMMIT).ok()?;
     Some(model.join("snapshots").join(commit.trim())).filter(|folder| folder.is_dir())
 }
 

@@ -55,6 +55,11 @@ fn an_evaluation_is_shown_before_it_starts() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+    check("pipes.txt");
+}
+
+#[test]
 fn evaluations_of_tools_wait_for_no_other_node() {
     check("alone.txt");
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use serde_saphyr::Options;
 
+use crate::files;
 use crate::installed;
 use crate::refusal::Refusal;
 
@@ -16,22 +17,8 @@ pub(super) const MOST_PARTS: usize = 32;
 
 /// Reads the text of a file.
 pub fn read(path: &Path) -> Result<String, Refusal> {
-    let refuse =
-        |reason: String| Refusal::at(format_args!("cannot read config {}", quoted(path)), reason);
-    let place = installed::found_path(path);
-    let metadata = std::fs::metadata(&place).map_err(|err| refuse(err.to_string()))?;
-    if !metadata.is_file() {
-        return Err(refuse(
-            "it is not a regular file, and every rank has to read it again".to_owned(),
-        ));
-    }
-    if metadata.len() > MAX_BYTES {
-        return Err(refuse(format!(
-            "it has {} bytes, expected at most {MAX_BYTES}",
-            metadata.len()
-        )));
-    }
-    std::fs::read_to_string(&place).map_err(|err| refuse(err.to_string()))
+    let text = files::read_text(&installed::found_path(path), MAX_BYTES);
+    text.map_err(|err| Refusal::at(format_args!("cannot read config {}", quoted(path)), err))
 }
 
 /// Returns a path as refusals name it.

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use crate::files;
 use crate::refusal::Refusal;
 
 pub use archive::{Archive, Entry};
@@ -58,7 +59,7 @@ impl Package {
     /// # Errors
     /// Refuses a file that is not a package, or whose metadata is missing or wrong.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
-        let archive = File::open(path).and_then(|file| Archive::open(BufReader::new(file)));
+        let archive = files::open(path).and_then(|file| Archive::open(BufReader::new(file)));
         let read = archive
             .map_err(unreadable)
             .and_then(|mut archive| Self::of(path, &mut archive));
@@ -143,7 +144,7 @@ impl Package {
     /// # Errors
     /// Returns the error of the file that could not be read or written.
     pub fn extract(&self, folder: &Path) -> io::Result<()> {
-        let mut archive = Archive::open(BufReader::new(File::open(&self.path)?))?;
+        let mut archive = Archive::open(BufReader::new(files::open(&self.path)?))?;
         for entry in &self.files {
             let (_, name) = split(&entry.name);
             let mut file = File::create_new(folder.join(name))?;

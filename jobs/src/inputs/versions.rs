@@ -133,7 +133,7 @@ fn places(job: &Job, version: &str, variable: Lookup<'_>) -> Vec<PathBuf> {
     };
     let venv = python.parent().and_then(Path::parent).map(Path::to_owned);
     let config = venv.as_ref().map(|venv| venv.join("pyvenv.cfg"));
-    let config = config.and_then(|config| fs::read_to_string(config).ok());
+    let config = config.and_then(|config| files::read_text(&config, MOST_METADATA).ok());
     let is_alone = config.as_ref().is_some_and(|config| {
         !config
             .replace(' ', "")

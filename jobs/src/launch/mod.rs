@@ -335,7 +335,7 @@ fn others(folder: &RunFolder, launch: Option<&str>) -> io::Result<Vec<PathBuf>> 
 /// Returns the modification time as the file server reports it: an NFS client asks the server when
 /// a file is opened.
 fn modified(path: &Path) -> Option<SystemTime> {
-    File::open(path)
+    files::open(path)
         .and_then(|file| file.metadata())
         .and_then(|meta| meta.modified())
         .ok()

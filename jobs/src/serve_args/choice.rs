@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::installed;
 use crate::policies::PolicyType;
 use crate::refusal::Refusal;
@@ -43,7 +44,7 @@ pub(super) fn json_option(option: &str, text: &str) -> Result<Map<String, Value>
     if text.trim_start().starts_with('{') {
         return object(option, text);
     }
-    let json = std::fs::read_to_string(text)
+    let json = files::read_text(Path::new(text), MAX_DOCUMENT_BYTES)
         .map_err(|err| Refusal::at(format_args!("{option} `{text}`"), err))?;
     object(option, &json)
 }

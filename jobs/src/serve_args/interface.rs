@@ -13,6 +13,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::fields::{FieldError, FileFields};
+use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::refusal::Refusal;
 
 /// Maximum edge of a camera image in pixels, that of `--max-picture`.
@@ -74,7 +75,7 @@ impl RobotInterface {
     /// Refuses the first problem found.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
         let place = format!("--interface `{}`", path.display());
-        let text = std::fs::read(path).map_err(|err| Refusal::at(&place, err))?;
+        let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| Refusal::at(&place, err))?;
         let value = serde_json::from_slice(&text).map_err(|err| {
             let (line, column) = (err.line(), err.column());
             Refusal::at(format_args!("{place} line {line} column {column}"), err)

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
@@ -80,7 +81,8 @@ impl fmt::Debug for TlsTrust {
 /// # Errors
 /// Returns [`PolicyError::File`] if the file cannot be read, or has no certificate.
 pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PolicyError> {
-    let pem = std::fs::read(path).map_err(|err| unusable(path, err.to_string()))?;
+    let pem =
+        files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| unusable(path, err.to_string()))?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .filter_map(Result::ok)
         .collect();
