@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::launch::LAUNCH_VARIABLE;
+use crate::refusal::Refusal;
 
 /// The variables that a launcher sets for a rank. Without any of them, the world size is 1 and
 /// there is no store.
@@ -42,39 +43,6 @@ pub struct RankEnv {
     pub agent_store: bool,
 }
 
-/// Why the environment of a rank is refused.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RankEnvError {
-    /// A variable is not a number.
-    #[error("{name} is `{found}`, expected a whole number")]
-    Number {
-        /// Name of the variable.
-        name: &'static str,
-        /// Value of the variable.
-        found: String,
-    },
-    /// A required variable is missing.
-    #[error("{name} is not set, but WORLD_SIZE {world_size} requires it")]
-    Missing {
-        /// Name of the variable.
-        name: &'static str,
-        /// The world size, which makes the variable required.
-        world_size: usize,
-    },
-    /// A variable is out of range.
-    #[error("{name} is {found}, expected a number below {limit_name} {limit}")]
-    Range {
-        /// Name of the variable.
-        name: &'static str,
-        /// Value of the variable.
-        found: usize,
-        /// Name of the variable that limits it.
-        limit_name: &'static str,
-        /// Value of the limit.
-        limit: usize,
-    },
-}
-
 /// The environment variable with the name of the socket by which ranks of `serve` get connections
 /// of `--front-port`, in the abstract namespace.
 pub const FRONT_VARIABLE: &str = "RRUN_FRONT_SOCKET";
@@ -88,10 +56,10 @@ impl RankEnv {
     /// Reads the variables with `get`, such as `std::env::var`; an empty value counts as not set.
     ///
     /// # Errors
-    /// Returns [`RankEnvError`] for the first variable that is wrong.
-    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, RankEnvError> {
+    /// Refuses the first variable that is wrong.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, Refusal> {
         let get = |name: &str| get(name).filter(|value| !value.is_empty());
-        let number = |name: &'static str| -> Result<Option<usize>, RankEnvError> {
+        let number = |name: &'static str| -> Result<Option<usize>, Refusal> {
             let Some(found) = get(name) else {
                 return Ok(None);
             };
@@ -99,7 +67,7 @@ impl RankEnv {
                 .trim()
                 .parse()
                 .map(Some)
-                .map_err(|_| RankEnvError::Number { name, found })
+                .map_err(|_| not_a_number(name, &found))
         };
         let world_size = number("WORLD_SIZE")?.unwrap_or(1).max(1);
         let local_world_size = number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size).max(1);
@@ -107,10 +75,7 @@ impl RankEnv {
             Some(rank) => below("RANK", rank, "WORLD_SIZE", world_size)?,
             None if world_size == 1 => 0,
             None => {
-                return Err(RankEnvError::Missing {
-                    name: "RANK",
-                    world_size,
-                });
+                return Err(missing("RANK", world_size));
             }
         };
         let local_rank = number("LOCAL_RANK")?;
@@ -144,40 +109,43 @@ impl RankEnv {
     }
 }
 
+fn not_a_number(name: &str, found: &str) -> Refusal {
+    Refusal::new(format_args!("{name} is `{found}`, expected a whole number"))
+}
+
+fn missing(name: &str, world_size: usize) -> Refusal {
+    let reason = format_args!("{name} is not set, but WORLD_SIZE {world_size} requires it");
+    Refusal::new(reason)
+}
+
 fn below(
     name: &'static str,
     found: usize,
     limit_name: &'static str,
     limit: usize,
-) -> Result<usize, RankEnvError> {
+) -> Result<usize, Refusal> {
     if found < limit {
         Ok(found)
     } else {
-        Err(RankEnvError::Range {
-            name,
-            found,
-            limit_name,
-            limit,
-        })
+        Err(Refusal::new(format_args!(
+            "{name} is {found}, expected a number below {limit_name} {limit}"
+        )))
     }
 }
 
 fn master(
     get: &impl Fn(&str) -> Option<String>,
     world_size: usize,
-) -> Result<Option<(String, u16)>, RankEnvError> {
-    let missing = |name| RankEnvError::Missing { name, world_size };
+) -> Result<Option<(String, u16)>, Refusal> {
     match (get("MASTER_ADDR"), get("MASTER_PORT")) {
         (Some(addr), Some(port)) => {
-            let port = port.trim().parse().map_err(|_| RankEnvError::Number {
-                name: "MASTER_PORT",
-                found: port,
-            })?;
-            Ok(Some((addr, port)))
+            let number = port.trim().parse();
+            let number = number.map_err(|_| not_a_number("MASTER_PORT", &port))?;
+            Ok(Some((addr, number)))
         }
         _ if world_size == 1 => Ok(None),
-        (None, _) => Err(missing("MASTER_ADDR")),
-        (_, None) => Err(missing("MASTER_PORT")),
+        (None, _) => Err(missing("MASTER_ADDR", world_size)),
+        (_, None) => Err(missing("MASTER_PORT", world_size)),
     }
 }
 
@@ -185,7 +153,7 @@ fn master(
 mod tests {
     use super::*;
 
-    fn read(vars: &[(&str, &str)]) -> Result<RankEnv, RankEnvError> {
+    fn read(vars: &[(&str, &str)]) -> Result<RankEnv, Refusal> {
         RankEnv::read(|name| {
             vars.iter()
                 .find(|(key, _)| *key == name)

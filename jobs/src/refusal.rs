@@ -60,6 +60,17 @@ impl Refusal {
     }
 }
 
+/// Why arguments are refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// They are wrong or ask for help; clap's text and exit code are to be used.
+    #[error("{0}")]
+    Usage(#[from] clap::Error),
+    /// What they name cannot be used.
+    #[error(transparent)]
+    Input(#[from] Refusal),
+}
+
 /// Formats a value for an error message: short and on one line.
 pub fn show(value: &Value) -> String {
     match value {

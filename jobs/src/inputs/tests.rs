@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::journal::Journal;
 use crate::layout::RunFolder;
-use crate::plan::{RunFolderError, RunPlan};
+use crate::plan::RunPlan;
+use crate::refusal::Refusal;
 use crate::samples;
 
 /// A folder with inputs, and the run folder of a job that has them.
@@ -75,7 +76,7 @@ impl World {
     fn repeated(&self) -> String {
         let checked = self.plan().check(&self.folder(), false).map(drop);
         let settled = self.plan().settle(&self.folder(), false).map(drop);
-        let text = |result: Result<(), RunFolderError>| {
+        let text = |result: Result<(), Refusal>| {
             result.map_or_else(|err| err.to_string(), |()| String::new())
         };
         let (checked, settled) = (text(checked), text(settled));

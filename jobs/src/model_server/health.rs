@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::fields::{FieldError, FileFields};
+use crate::refusal::Refusal;
 
 /// How to check that a server works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,57 +29,33 @@ pub struct HealthUrl {
     pub path: String,
 }
 
-/// Why a URL cannot be requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HealthUrlError {
-    /// The scheme is not `http`.
-    #[error("it does not start with http://, the only supported scheme")]
-    NotHttp,
-    /// A character that no URL has.
-    #[error("it has a blank or a control character")]
-    Blank,
-    /// It has a user name.
-    #[error("it has a user name, which is not sent")]
-    UserName,
-    /// It has no host.
-    #[error("it has no host")]
-    NoHost,
-    /// The brackets hold no IPv6 address.
-    #[error("there is no IPv6 address in its brackets")]
-    NotIpv6,
-    /// Brackets are not around the host.
-    #[error("its brackets are in the wrong place")]
-    Brackets,
-    /// The port is no number from 1 to 65535.
-    #[error("its port is not a number from 1 to 65535")]
-    Port,
-}
-
 impl HealthUrl {
     /// Parses a URL.
     ///
     /// # Errors
-    /// Returns the reason why it cannot be requested.
-    pub fn parse(text: &str) -> Result<Self, HealthUrlError> {
+    /// Refuses what cannot be requested, with the reason.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
         let Some(rest) = text.strip_prefix("http://") else {
-            return Err(HealthUrlError::NotHttp);
+            return Err(Refusal::new(
+                "it does not start with http://, the only supported scheme",
+            ));
         };
         if rest
             .chars()
             .any(|letter| letter.is_whitespace() || letter.is_control())
         {
-            return Err(HealthUrlError::Blank);
+            return Err(Refusal::new("it has a blank or a control character"));
         }
         // A fragment is never sent to the server.
         let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         if authority.contains('@') {
-            return Err(HealthUrlError::UserName);
+            return Err(Refusal::new("it has a user name, which is not sent"));
         }
         let (host, port) = split(authority)?;
         if host.is_empty() {
-            return Err(HealthUrlError::NoHost);
+            return Err(Refusal::new("it has no host"));
         }
         let path = if path.starts_with('/') {
             path.to_owned()
@@ -104,16 +81,16 @@ impl HealthUrl {
 }
 
 /// Splits `host`, `host:80` or `[::1]:80` into host and port.
-fn split(authority: &str) -> Result<(&str, u16), HealthUrlError> {
+fn split(authority: &str) -> Result<(&str, u16), Refusal> {
     let (host, port) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, rest)))
             if host.parse::<Ipv6Addr>().is_ok() && (rest.is_empty() || rest.starts_with(':')) =>
         {
             (host, rest.strip_prefix(':'))
         }
-        Some(_) => return Err(HealthUrlError::NotIpv6),
+        Some(_) => return Err(Refusal::new("there is no IPv6 address in its brackets")),
         None if authority.contains(['[', ']']) => {
-            return Err(HealthUrlError::Brackets);
+            return Err(Refusal::new("its brackets are in the wrong place"));
         }
         None => authority
             .split_once(':')
@@ -125,7 +102,8 @@ fn split(authority: &str) -> Result<(&str, u16), HealthUrlError> {
     // `parse` alone would accept a sign.
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let port = port.parse().ok().filter(|&found| is_number && found > 0);
-    port.map(|port| (host, port)).ok_or(HealthUrlError::Port)
+    port.map(|port| (host, port))
+        .ok_or_else(|| Refusal::new("its port is not a number from 1 to 65535"))
 }
 
 /// Reads one of the two fields.
@@ -166,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    fn parts(text: &str) -> Result<(String, u16, String), HealthUrlError> {
+    fn parts(text: &str) -> Result<(String, u16, String), Refusal> {
         HealthUrl::parse(text).map(|url| (url.host, url.port, url.path))
     }
 

@@ -18,7 +18,7 @@ use crate::fields::{FieldError, FileFields};
 
 mod health;
 
-pub use health::{Health, HealthUrl, HealthUrlError};
+pub use health::{Health, HealthUrl};
 
 /// Name of the field.
 pub(crate) const FIELD: &str = "model_server";

@@ -14,6 +14,7 @@
 //! ranks and environments, where they run, and what is filmed may change with every start.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -27,12 +28,12 @@ use crate::job::{Job, Length};
 use crate::journal::Provenance;
 use crate::layout::RunFolder;
 use crate::model_server::ModelServer;
+use crate::refusal::Refusal;
 use crate::{policies, secrets, trust};
 
 mod carry;
 mod checked;
 mod difference;
-mod error;
 mod git;
 mod identity;
 mod inputs;
@@ -45,7 +46,6 @@ mod supersede;
 mod words;
 
 pub use difference::{ComparedJob, Difference, JobFate};
-pub use error::RunFolderError;
 pub use git::Git;
 pub use identity::{FieldChange, Identity};
 pub use inputs::InputsNow;
@@ -53,7 +53,6 @@ pub use lock::Lock as PlanLock;
 pub use provenance::{fingerprint, joined as joined_provenance};
 pub use resumed::Resumed;
 pub use supersede::are_moves_of_ours;
-pub use words::WordsError;
 
 use supersede::CurrentPaths;
 
@@ -182,9 +181,9 @@ impl RunPlan {
     ///
     /// # Errors
     /// Returns the file system's errors for the folder.
-    pub fn prepare(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
+    pub fn prepare(&self, folder: &RunFolder) -> Result<(), Refusal> {
         if secrets::is_referred_to(&self.jobs, self.model_server.as_ref()) {
-            folder.make_private().map_err(error::io(folder.root()))?;
+            folder.make_private().map_err(unusable(folder))?;
         }
         let uses = trust::uses(&self.jobs, self.model_server.as_ref());
         // Without a writable home directory nothing can be recorded; `--resume` then asks the user.
@@ -199,15 +198,12 @@ impl RunPlan {
     /// Reads the plan of a run folder.
     ///
     /// # Errors
-    /// Returns [`RunFolderError`] if there is no plan, if it is damaged or of another version, or
-    /// if it has values that no jobs file may have.
-    pub fn read(folder: &RunFolder) -> Result<Self, RunFolderError> {
+    /// Refuses a folder without a plan, and a plan that is damaged, of another version, or has values
+    /// that no jobs file may have.
+    pub fn read(folder: &RunFolder) -> Result<Self, Refusal> {
         let path = CurrentPaths::of(folder).plan;
-        let text =
-            files::read(&path, MAX_DOCUMENT_BYTES).map_err(|err| RunFolderError::Unreadable {
-                path: path.clone(),
-                err,
-            })?;
+        let unreadable = |err| Refusal::at(format_args!("cannot read `{}`", path.display()), err);
+        let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(unreadable)?;
         Self::parse(folder, &text)
     }
 
@@ -215,24 +211,30 @@ impl RunPlan {
     ///
     /// # Errors
     /// Returns the errors of [`RunPlan::read`], without those of the file system.
-    pub fn parse(folder: &RunFolder, text: &[u8]) -> Result<Self, RunFolderError> {
-        let plan: Self = serde_json::from_slice(text).map_err(|err| RunFolderError::Damaged {
-            path: folder.plan(),
-            err,
-        })?;
+    pub fn parse(folder: &RunFolder, text: &[u8]) -> Result<Self, Refusal> {
+        let path = folder.plan();
+        let path = path.display();
+        let plan: Self = serde_json::from_slice(text)
+            .map_err(|err| Refusal::at(format_args!("`{path}` is not a plan of rrun"), err))?;
         if plan.schema != SCHEMA {
-            let (folder, found) = (folder.root().to_owned(), plan.schema);
-            return Err(RunFolderError::Schema {
-                folder,
-                found,
-                wanted: SCHEMA,
-            });
+            return Err(Refusal::new(format_args!(
+                "run folder `{}` has a plan of schema `{}`, expected `{SCHEMA}`; choose another \
+                 --output",
+                folder.root().display(),
+                plan.schema
+            )));
         }
-        checked::check(&plan).map_err(|refusal| RunFolderError::Refused {
-            path: folder.plan(),
-            refusal,
-        })?;
+        checked::check(&plan)
+            .map_err(|err| Refusal::at(format_args!("`{path}` cannot be used"), err))?;
         Ok(plan)
+    }
+}
+
+/// Returns a function that adds the folder to an error of the file system.
+fn unusable(folder: &RunFolder) -> impl Fn(io::Error) -> Refusal + '_ {
+    |err| {
+        let folder = folder.root().display();
+        Refusal::at(format_args!("cannot use run folder `{folder}`"), err)
     }
 }
 

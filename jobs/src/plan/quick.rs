@@ -4,20 +4,24 @@ use std::fs;
 use std::path::Path;
 
 use crate::layout::RunFolder;
-use crate::plan::error::io;
-use crate::plan::{RunFolderError, RunPlan};
+use crate::plan::{RunPlan, unusable};
+use crate::refusal::Refusal;
 
 impl RunPlan {
     /// Checks that a quick run may replace the contents of its folder: there is no plan, or that of
     /// a quick run. Writes nothing.
     ///
     /// # Errors
-    /// Returns [`RunFolderError::NotQuick`] for another run, and the errors of [`RunPlan::read`].
-    pub fn check_quick(folder: &RunFolder) -> Result<(), RunFolderError> {
+    /// Refuses another run, and what [`RunPlan::read`] refuses.
+    pub fn check_quick(folder: &RunFolder) -> Result<(), Refusal> {
         if !folder.plan().exists() || Self::read(folder)?.quick {
             Ok(())
         } else {
-            Err(RunFolderError::NotQuick(folder.root().to_owned()))
+            Err(Refusal::new(format_args!(
+                "`{}` holds a run that is not a quick one, so --quick does not replace it; choose \
+                 another --output",
+                folder.root().display()
+            )))
         }
     }
 
@@ -26,12 +30,12 @@ impl RunPlan {
     ///
     /// # Errors
     /// Returns the errors of [`RunPlan::check_quick`] and of the file system.
-    pub fn clear_quick(folder: &RunFolder) -> Result<(), RunFolderError> {
+    pub fn clear_quick(folder: &RunFolder) -> Result<(), Refusal> {
         if !folder.plan().exists() {
             return Ok(());
         }
         Self::check_quick(folder)?;
-        let io = io(folder.root());
+        let io = unusable(folder);
         let locks = [folder.launches(), folder.plan_lock()];
         for entry in folder.root().read_dir().map_err(&io)? {
             let path = entry.map_err(&io)?.path();

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::journal::Journal;
 use crate::layout::RunFolder;
 use crate::patience;
-use crate::plan::RunPlan;
 use crate::plan::difference::Difference;
-use crate::plan::error::{RunFolderError, io};
 use crate::plan::git::Git;
 use crate::plan::lock::Lock;
+use crate::plan::settle::in_use;
+use crate::plan::{RunPlan, unusable};
 use crate::rank_env::RankEnv;
+use crate::refusal::Refusal;
 use crate::time::rfc3339;
 
 /// A start of a run after its first one.
@@ -36,15 +37,10 @@ impl RunPlan {
     /// unless this is a rank restart within one launch.
     ///
     /// # Errors
-    /// Returns [`RunFolderError::InUse`] if another process has the journal,
-    /// [`RunFolderError::Overtaken`] if the folder has another plan by now, and the errors of the
-    /// file system.
-    pub fn open_journal(
-        &mut self,
-        folder: &RunFolder,
-        env: &RankEnv,
-    ) -> Result<Journal, RunFolderError> {
-        let io = io(folder.root());
+    /// Refuses a journal that another process has open, a folder that has another plan by now, and
+    /// the errors of the file system.
+    pub fn open_journal(&mut self, folder: &RunFolder, env: &RankEnv) -> Result<Journal, Refusal> {
+        let io = unusable(folder);
         let is_first = env.rank == 0 && env.restart_count == 0;
         let lock = if is_first {
             Lock::to_change(folder)
@@ -60,17 +56,14 @@ impl RunPlan {
             !is_busy(&opened)
         });
         let is_busy = is_busy(&opened);
-        let journal = opened.map_err(|err| {
-            if is_busy {
-                RunFolderError::InUse(folder.root().to_owned())
-            } else {
-                io(err)
-            }
-        })?;
+        let journal = opened.map_err(|err| if is_busy { in_use(folder) } else { io(err) })?;
         let found = Self::read(folder)?;
         let difference = Difference::between(&found, self);
         if !difference.is_none() || difference.is_reordered() {
-            return Err(RunFolderError::Overtaken(folder.root().to_owned()));
+            return Err(Refusal::new(format_args!(
+                "the plan of `{}` was changed by another evaluation while this one started",
+                folder.root().display()
+            )));
         }
         let is_again = journal.was_begun() || !found.changed.is_empty();
         if is_first && !self.knows_its_lines() && !is_again {

@@ -10,11 +10,11 @@ use crate::job::{Job, JobIndex};
 use crate::journal::{self, Line};
 use crate::launch::{self, LockError};
 use crate::layout::{RunFolder, beside, write_whole};
-use crate::plan::RunPlan;
 use crate::plan::difference::{self, Difference};
-use crate::plan::error::{RunFolderError, io};
 use crate::plan::lock::Lock;
 use crate::plan::supersede::{self, CurrentPaths};
+use crate::plan::{RunPlan, unusable};
+use crate::refusal::Refusal;
 use crate::{patience, random};
 
 impl RunPlan {
@@ -25,8 +25,9 @@ impl RunPlan {
     /// [`crate::plan`].
     ///
     /// # Errors
-    /// Returns [`RunFolderError`]; nothing in the folder was changed then.
-    pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
+    /// Refuses a folder that holds another run, is in use, or cannot be written; nothing in it was
+    /// changed then.
+    pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
         let (started_in, launch) = (self.started_in.clone(), self.launch.clone());
         Ok(Self {
             started_in,
@@ -35,8 +36,8 @@ impl RunPlan {
         })
     }
 
-    fn settled(mut self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
-        let io = io(folder.root());
+    fn settled(mut self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
+        let io = unusable(folder);
         if supersede::is_half_done(folder) {
             let _lock = Lock::to_change(folder).map_err(&io)?;
             supersede::mend(folder).map_err(&io)?;
@@ -55,8 +56,8 @@ impl RunPlan {
     }
 
     /// Writes the first plan of a folder.
-    fn begin(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
-        let io = io(folder.root());
+    fn begin(&self, folder: &RunFolder) -> Result<(), Refusal> {
+        let io = unusable(folder);
         let fresh = self.named(folder)?;
         // A hard link never replaces an existing file, so exactly one of two writers wins.
         let mine = beside(&folder.plan());
@@ -71,8 +72,8 @@ impl RunPlan {
     }
 
     /// Returns the plan with a new run id and the git state of the folder.
-    fn named(&self, folder: &RunFolder) -> Result<Self, RunFolderError> {
-        let id = random::hex::<16>().map_err(io(folder.root()))?;
+    fn named(&self, folder: &RunFolder) -> Result<Self, Refusal> {
+        let id = random::hex::<16>().map_err(unusable(folder))?;
         let mut named = Self {
             id,
             git: self.ask_git(),
@@ -85,8 +86,8 @@ impl RunPlan {
 
     /// Continues the run under the lock. The plan in the folder differs from this one, or did a
     /// moment ago.
-    fn change(mut self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
-        let io = io(folder.root());
+    fn change(mut self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
+        let io = unusable(folder);
         let found = Self::read(folder)?;
         self.settle_inputs(&found, folder, begun(&folder.journals()));
         let difference = Difference::between(&found, &self);
@@ -95,14 +96,13 @@ impl RunPlan {
             return Ok(found);
         }
         if !patience::wait_for(|| !journal::in_use(&folder.journals())) {
-            return Err(RunFolderError::InUse(folder.root().to_owned()));
+            return Err(in_use(folder));
         }
         if let Some(holder) = launch::other_holder(folder, self.launch.as_deref()) {
-            return Err(LockError::Held {
+            return Err(Refusal::new(LockError::Held {
                 folder: folder.root().to_owned(),
                 holder: Box::new(holder),
-            }
-            .into());
+            }));
         }
         let standing = CurrentPaths {
             plan: folder.plan(),
@@ -136,8 +136,8 @@ impl RunPlan {
     /// the user of changes that they may not expect.
     ///
     /// # Errors
-    /// Returns [`RunFolderError::Other`] or [`RunFolderError::Damaged`].
-    pub fn check(&self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, RunFolderError> {
+    /// Refuses a folder with another run, or with a damaged plan.
+    pub fn check(&self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, Refusal> {
         let standing = CurrentPaths::of(folder);
         if !standing.plan.exists() || !begun(&standing.journals) {
             return Ok(Vec::new());
@@ -213,24 +213,26 @@ impl RunPlan {
         }
     }
 
-    fn other(
-        &self,
-        folder: &RunFolder,
-        difference: &Difference,
-        journals: &Path,
-    ) -> RunFolderError {
+    fn other(&self, folder: &RunFolder, difference: &Difference, journals: &Path) -> Refusal {
         let would = consequence(difference, folder, journals);
-        RunFolderError::Other {
-            folder: folder.root().to_owned(),
-            lines: difference.lines(),
-            consequence: format!("choose another --output, or use --accept-changed-jobs: {would}"),
-        }
+        Refusal::new(format_args!(
+            "run folder `{}` contains a different run:\n  {}\nchoose another --output, or use \
+             --accept-changed-jobs: {would}",
+            folder.root().display(),
+            difference.lines().join("\n  ")
+        ))
     }
 
     /// Replaces the plan of a folder.
     pub(super) fn write(&self, folder: &RunFolder) -> std::io::Result<()> {
         write_whole(&folder.plan(), &serde_json::to_vec_pretty(self)?)
     }
+}
+
+/// Refuses a folder of which another process has a journal open.
+pub(super) fn in_use(folder: &RunFolder) -> Refusal {
+    let folder = folder.root().display();
+    Refusal::new(format_args!("another evaluation is running in `{folder}`"))
 }
 
 /// Returns the job of the run, with how and where `now` runs it.
@@ -283,8 +285,8 @@ fn consequence(difference: &Difference, folder: &RunFolder, journals: &Path) -> 
 fn done(journals: &Path) -> io::Result<BTreeMap<JobIndex, BTreeSet<u64>>> {
     let mut done: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for path in journal::files(journals)? {
-        journal::each(&path, |line, _| {
-            if let Line::Episode(episode) = line
+        journal::each_line(&path, |_, line| {
+            if let Ok(Line::Episode(episode)) = serde_json::from_slice(line)
                 && episode.error.is_none()
             {
                 done.entry(episode.job_index)

@@ -4,38 +4,31 @@ use std::ffi::OsString;
 
 use crate::eval_args::EvalArgs;
 use crate::layout::RunFolder;
-use crate::plan::error::RunFolderError;
 use crate::plan::{RunPlan, checked};
-
-/// Why the arguments after `eval` are refused.
-#[derive(Debug, thiserror::Error)]
-pub enum WordsError {
-    /// The arguments are wrong or ask for help; clap's text and exit code are to be used.
-    #[error("{0}")]
-    Usage(#[from] clap::Error),
-    /// `--resume` names a folder that cannot be used.
-    #[error(transparent)]
-    Folder(#[from] RunFolderError),
-}
+use crate::refusal::{Refusal, Refused};
 
 impl EvalArgs {
     /// Parses the arguments after `eval`; `--resume` adds the options of its run.
     ///
     /// # Errors
-    /// Returns [`WordsError`] for a folder without a run and for arguments that cannot be parsed.
-    pub fn read_words(words: &[OsString]) -> Result<Self, WordsError> {
+    /// Refuses a folder without a run, and arguments that cannot be parsed.
+    pub fn read_words(words: &[OsString]) -> Result<Self, Refused> {
         let args = Self::parse_words(words)?;
         let Some(dir) = &args.resume else {
             return Ok(args);
         };
         let folder = RunFolder::new(dir);
         if !folder.plan().exists() {
-            return Err(RunFolderError::NoRun(dir.clone()).into());
+            return Err(Refused::Input(Refusal::new(format_args!(
+                "`{}` has no plan.json, so there is no run to resume; start one with --jobs and \
+                 --output",
+                dir.display()
+            ))));
         }
         let run = RunPlan::read(&folder)?;
-        checked::check_options(&run).map_err(|refusal| RunFolderError::Refused {
-            path: folder.plan(),
-            refusal,
+        checked::check_options(&run).map_err(|err| {
+            let path = folder.plan();
+            Refusal::at(format_args!("`{}` cannot be used", path.display()), err)
         })?;
         let mut options = run.options;
         options.insert("seed".to_owned(), run.seed.to_string());

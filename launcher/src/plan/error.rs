@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use jobs::refusal::Refusal;
+
 use crate::installed::libraries::UnfitInstall;
 use crate::kubernetes::error::KubernetesError;
 use crate::numa::error::NumaError;
@@ -213,8 +215,8 @@ pub enum PlanError {
         code: u8,
     },
     /// The evaluation was refused.
-    #[error("{0}")]
-    Eval(String),
+    #[error(transparent)]
+    Eval(#[from] Refusal),
     /// The binary of a built-in program was not found.
     #[error(
         "`{}` is missing; it runs `rrun eval` and `rrun serve`, and must be in the same folder as \

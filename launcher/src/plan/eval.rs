@@ -8,7 +8,8 @@ use jobs::eval_args::EvalArgs;
 use jobs::journal::Question;
 use jobs::layout::RunFolder;
 use jobs::placement::{Placement, Resources};
-use jobs::plan::{RunFolderError, RunPlan};
+use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use jobs::tracking::TrackingArgs;
 use serde::Serialize;
 
@@ -99,8 +100,8 @@ impl EvalPlan {
     /// files of the one before.
     ///
     /// # Errors
-    /// Returns a [`RunFolderError`] if the folder cannot be written, or holds another run by now.
-    pub fn settle(&self, launch: Option<&str>) -> Result<(), RunFolderError> {
+    /// Refuses a folder that cannot be written, or holds another run by now.
+    pub fn settle(&self, launch: Option<&str>) -> Result<(), Refusal> {
         let folder = RunFolder::new(&self.output);
         if self.run.quick {
             RunPlan::clear_quick(&folder)?;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use jobs::refusal::Refusal;
 use serde::Serialize;
 
 /// Fewest characters of a token.
@@ -24,32 +25,18 @@ pub struct PagePlan {
 #[derive(Clone, PartialEq, Eq)]
 pub struct PageToken(String);
 
-/// The reason why a page is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PageRefusal {
-    /// Others could see the page.
-    #[error(
-        "--page-host is {0}, where others can reach the page: set RRUN_PAGE_TOKEN to a token that \
-         browsers have to show"
-    )]
-    NoToken(IpAddr),
-    /// The token is easy to guess.
-    #[error("RRUN_PAGE_TOKEN has {found} characters, at least {SHORTEST} are needed")]
-    Short {
-        /// Characters of the token.
-        found: usize,
-    },
-}
-
 impl PagePlan {
     /// Checks what the command line and the environment ask for.
     ///
     /// # Errors
-    /// Returns a [`PageRefusal`] if others could see the page, or the token is easy to guess.
-    pub fn new(host: IpAddr, port: u16, token: Option<&str>) -> Result<Self, PageRefusal> {
+    /// Refuses a page that others could see, and a token that is easy to guess.
+    pub fn new(host: IpAddr, port: u16, token: Option<&str>) -> Result<Self, Refusal> {
         let token = token.map(PageToken::new).transpose()?;
         if token.is_none() && !host.is_loopback() {
-            return Err(PageRefusal::NoToken(host));
+            return Err(Refusal::new(format_args!(
+                "--page-host is {host}, where others can reach the page: set RRUN_PAGE_TOKEN to a \
+                 token that browsers have to show"
+            )));
         }
         Ok(Self { host, port, token })
     }
@@ -64,10 +51,12 @@ impl PageToken {
     /// Checks a token.
     ///
     /// # Errors
-    /// Returns [`PageRefusal::Short`] if it is easy to guess.
-    pub fn new(token: &str) -> Result<Self, PageRefusal> {
+    /// Refuses one that is easy to guess.
+    pub fn new(token: &str) -> Result<Self, Refusal> {
         match token.chars().count() {
-            found if found < SHORTEST => Err(PageRefusal::Short { found }),
+            found if found < SHORTEST => Err(Refusal::new(format_args!(
+                "RRUN_PAGE_TOKEN has {found} characters, at least {SHORTEST} are needed"
+            ))),
             _ => Ok(Self(token.to_owned())),
         }
     }
@@ -88,7 +77,7 @@ impl fmt::Debug for PageToken {
 mod tests {
     use super::*;
 
-    fn plan(host: &str, token: Option<&str>) -> Result<PagePlan, PageRefusal> {
+    fn plan(host: &str, token: Option<&str>) -> Result<PagePlan, Refusal> {
         PagePlan::new(host.parse().unwrap(), 8123, token)
     }
 

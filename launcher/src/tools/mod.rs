@@ -51,7 +51,7 @@ use ::report::merge::MergeError;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
-use jobs::plan::{RunFolderError, RunPlan};
+use jobs::plan::RunPlan;
 use jobs::printable::{printable, printable_json, printable_line};
 use jobs::usage::{option_of_file, plain, with_examples, with_negative_values};
 
@@ -114,8 +114,6 @@ enum ToolError {
     NoRun(String),
     #[error("`{0}` does not exist")]
     Missing(String),
-    #[error(transparent)]
-    Folder(#[from] RunFolderError),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("`{}` has no job `{name}`", path.display())]

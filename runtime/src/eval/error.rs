@@ -4,21 +4,17 @@ use std::io;
 use std::path::PathBuf;
 
 use jobs::launch::LockError;
-use jobs::plan::WordsError;
+use jobs::refusal::Refusal;
 
 use crate::eval::lease::LeaseError;
-use crate::eval::setup::error::SetupRefusal;
 use c10d::DistError;
 
 /// The reason why a rank ended before its work was done.
 #[derive(Debug, thiserror::Error)]
 pub enum RankError {
-    /// The command line is not valid.
+    /// The command line, the jobs, the run folder or the device cannot be used.
     #[error(transparent)]
-    Arguments(WordsError),
-    /// The jobs, the run folder or the device cannot be used.
-    #[error(transparent)]
-    Setup(#[from] SetupRefusal),
+    Setup(#[from] Refusal),
     /// The run folder cannot be locked for this launch.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -92,8 +88,7 @@ impl RankError {
     pub fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Arguments(_)
-                | Self::Setup(_)
+            Self::Setup(_)
                 | Self::RefusedByRankZero(_)
                 | Self::Lock(LockError::Held { .. } | LockError::Link { .. })
         )

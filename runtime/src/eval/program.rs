@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use jobs::eval_args::EvalArgs;
 use jobs::exit::FINAL;
-use jobs::plan::WordsError;
+use jobs::refusal::Refused;
 
 use crate::eval::error::RankError;
 use crate::eval::monitor::meter::Meter;
@@ -21,15 +21,16 @@ use crate::{console, error_file};
 
 /// The program `eval`: parses `words`, its arguments, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
-    let args = match EvalArgs::read_words(words) {
-        Err(WordsError::Usage(err)) => {
+    let done = match EvalArgs::read_words(words) {
+        Err(Refused::Usage(err)) => {
             // A closed stderr does not change the exit code.
             let _ = err.print();
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
-        args => args.map_err(RankError::Arguments),
+        Err(Refused::Input(refusal)) => Err(RankError::Setup(refusal)),
+        Ok(args) => run(&args),
     };
-    let err = match args.and_then(|args| run(&args)) {
+    let err = match done {
         Ok(code) => return code,
         Err(err) => err,
     };

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use c10d::DistError;
 use gr00t::client::InvalidObservation;
-use jobs::rank_env::RankEnvError;
 
 use crate::device::DeviceError;
 use crate::env::EnvError;
@@ -137,15 +136,12 @@ impl RequestError {
 /// The reason why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The command line, or a file that it names, cannot be used.
+    /// The command line, a file that it names, or a variable of the launcher cannot be used.
     #[error("{reason}")]
     Arguments {
         /// What is wrong with it.
         reason: String,
     },
-    /// A variable of the launcher cannot be used.
-    #[error(transparent)]
-    Variables(#[from] RankEnvError),
     /// The policy cannot be made.
     #[error(transparent)]
     Policy(#[from] PolicyError),

@@ -78,7 +78,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
 }
 
 fn run(args: &ServeArgs) -> Result<ExitCode, StartError> {
-    let env = RankEnv::read(|name| std::env::var(name).ok())?;
+    let env = RankEnv::read(|name| std::env::var(name).ok()).map_err(arguments)?;
     let ServeSetup { policy, interface } = ServeSetup::read(args).map_err(arguments)?;
     if args.print_interface {
         return print_interface(interface, &env);

@@ -19,7 +19,8 @@ use jobs::files::FileVersion;
 use jobs::launch::Pulse;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
-use jobs::plan::{RunFolderError, RunPlan};
+use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use jobs::time::{Moment, rfc3339};
 
 use crate::merged::Merged;
@@ -45,7 +46,7 @@ pub use view::LiveView;
 pub enum LiveError {
     /// The plan is missing, damaged, or of another version.
     #[error(transparent)]
-    Plan(#[from] Box<RunFolderError>),
+    Plan(#[from] Refusal),
     /// A journal cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -74,7 +75,7 @@ impl LiveRun {
     /// Returns a [`LiveError`] if the plan cannot be read.
     pub fn open(folder: RunFolder) -> Result<Self, LiveError> {
         let plan_version = FileVersion::of(&folder.plan());
-        let plan = RunPlan::read(&folder).map_err(Box::new)?;
+        let plan = RunPlan::read(&folder)?;
         Ok(Self {
             state: MergedState::of(&plan),
             folder,

@@ -21,7 +21,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jobs::layout::{RunFolder, write_whole};
-use jobs::plan::{RunFolderError, RunPlan};
+use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use serde::Serialize;
 
 use crate::{Context, Damage, Journals, Merged, Report};
@@ -69,7 +70,7 @@ pub enum MergeError {
     },
     /// A run folder cannot be used.
     #[error(transparent)]
-    Folder(#[from] RunFolderError),
+    Folder(#[from] Refusal),
     /// Two runs have different jobs of the same name.
     #[error("`{}` and `{}` ran different jobs under the same names:\n  {}", a.display(), b.display(), lines.join("\n  "))]
     Jobs {

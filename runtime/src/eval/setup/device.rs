@@ -6,10 +6,10 @@ use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
 use jobs::rank_env::RankEnv;
+use jobs::refusal::Refusal;
 use tch::Device;
 
 use crate::device::{self, Decision, DeviceRequest, Placed, gpu, resolve};
-use crate::eval::setup::error::SetupRefusal;
 use c10d::{DistError, cuda};
 
 /// Selects the device of a rank with this `work` and makes it current, before anything else uses
@@ -22,8 +22,8 @@ pub fn decide(
     env: &RankEnv,
     work: &[Work],
     placed: Option<Placed>,
-) -> Result<Decision, SetupRefusal> {
-    let (loaded, visible) = (cuda::load(), gpu::visible()?);
+) -> Result<Decision, Refusal> {
+    let (loaded, visible) = (cuda::load(), gpu::visible().map_err(Refusal::new)?);
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -32,9 +32,9 @@ pub fn decide(
         config_device: work.iter().find_map(|work| config_device(&work.job)),
         placed,
     };
-    let decision = resolve(&request, &visible)?;
+    let decision = resolve(&request, &visible).map_err(Refusal::new)?;
     if let (Ok(cuda), Device::Cuda(index)) = (loaded, decision.device) {
-        cuda.select(index)?;
+        cuda.select(index).map_err(Refusal::new)?;
     }
     Ok(decision)
 }

@@ -8,7 +8,6 @@
 //! ```
 
 mod device;
-pub mod error;
 pub mod launch;
 pub mod placement;
 pub mod rank_setup;

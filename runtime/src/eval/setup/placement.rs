@@ -7,13 +7,13 @@ use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
 use jobs::placement::{Placement, Resources};
 use jobs::rank_env::RankEnv;
+use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 use tch::Device;
 
 use crate::device::{Placed, VisibleDevices, gpu};
 use crate::env::EnvPlacement;
 use crate::eval::setup::device;
-use crate::eval::setup::error::SetupRefusal;
 
 /// The placement of the ranks, and this rank's work.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,11 +34,7 @@ impl RankPlacement {
     /// # Errors
     /// Returns an error if the placement is for another number of ranks, and the errors of
     /// [`Setup::placement`] and [`Setup::check`].
-    pub fn new(
-        setup: &Setup,
-        env: &RankEnv,
-        visible: &VisibleDevices,
-    ) -> Result<Self, SetupRefusal> {
+    pub fn new(setup: &Setup, env: &RankEnv, visible: &VisibleDevices) -> Result<Self, Refusal> {
         let seen = if let VisibleDevices::Cuda { count } = visible {
             *count
         } else {
@@ -50,10 +46,12 @@ impl RankPlacement {
         let is_placed = placed.is_some();
         let placement = placed.unwrap_or_else(|| Placement::of_ranks(vec![0; env.world_size]));
         if placement.world_size() != env.world_size {
-            return Err(SetupRefusal::WorldSize {
-                found: placement.world_size(),
-                world_size: env.world_size,
-            });
+            return Err(Refusal::new(format_args!(
+                "the placement has {} rollout worker(s), each of which is a rank, but WORLD_SIZE \
+                 is {}",
+                placement.world_size(),
+                env.world_size
+            )));
         }
         setup.check(&placement)?;
         let assignment = setup.assignment;
@@ -159,7 +157,7 @@ mod tests {
         rank: usize,
         world_size: usize,
         gpus: usize,
-    ) -> Result<RankPlacement, SetupRefusal> {
+    ) -> Result<RankPlacement, Refusal> {
         placed_rank_in(words, &rank_env(rank, world_size), gpus)
     }
 
@@ -167,7 +165,7 @@ mod tests {
         words: &[&str],
         env: &RankEnv,
         gpus: usize,
-    ) -> Result<RankPlacement, SetupRefusal> {
+    ) -> Result<RankPlacement, Refusal> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("behavior.yaml");
         std::fs::write(&path, "env: {eval: {environment: reach, total_num_envs: 4}}\nrollout: {policy_type: scripted}")

@@ -12,6 +12,7 @@ use jobs::known;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
+use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 use jobs::time::rfc3339;
 use report::compare::sequential::{self, SequentialComparison};
@@ -19,7 +20,6 @@ use report::compare::sequential::{self, SequentialComparison};
 use crate::device::{Decision, gpu};
 use crate::eval::rollout::job::error::JobError;
 use crate::eval::setup::device;
-use crate::eval::setup::error::SetupRefusal;
 use crate::eval::setup::placement::RankPlacement;
 use crate::{env, policy};
 
@@ -46,20 +46,19 @@ impl RankSetup {
     ///
     /// # Errors
     /// Returns the first problem; a retry would fail in the same way.
-    pub fn new(args: &EvalArgs) -> Result<Self, SetupRefusal> {
+    pub fn new(args: &EvalArgs) -> Result<Self, Refusal> {
         let variable = |name: &str| std::env::var(name).ok();
         let env = RankEnv::read(variable)?;
         if args.quick && env.launch.is_none() {
-            return Err(SetupRefusal::Quick);
+            return Err(Refusal::new(
+                "--quick needs the launcher `rrun`; leave it out under another one",
+            ));
         }
         let setup = Setup::read(args, &variable)?;
-        let jobs_file = setup.file.path.display().to_string();
-        known::check(&setup.file.jobs).map_err(|err| SetupRefusal::Unknown {
-            file: jobs_file.clone(),
-            err: Box::new(err),
-        })?;
+        let jobs_file = format!("`{}`", setup.file.path.display());
+        known::check(&setup.file.jobs).map_err(|err| Refusal::at(&jobs_file, err))?;
         let folder = RunFolder::new(&setup.output);
-        let visible = gpu::visible()?;
+        let visible = gpu::visible().map_err(Refusal::new)?;
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
         let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."))
@@ -68,20 +67,14 @@ impl RankSetup {
             Some(asker) => plan.with_inputs(&folder, asker, &variable),
             None => plan,
         };
-        check_jobs(&plan.jobs, &jobs_file)?;
-        known::check_to_run(&plan.jobs, args).map_err(|err| SetupRefusal::Unknown {
-            file: jobs_file.clone(),
-            err: Box::new(err),
-        })?;
+        check_jobs(&plan.jobs).map_err(|refusal| refusal.inside(&jobs_file))?;
+        known::check_to_run(&plan.jobs, args).map_err(|err| Refusal::at(&jobs_file, err))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);
         let device = device::decide(args, &env, &placement.work, placement.placed(args, &env))?;
         if let Some(bytes) = args.gpu_memory {
-            notes.extend(device::limit(
-                device.device,
-                bytes,
-                placement.ranks_on_gpu(args, &env, &visible),
-            )?);
+            let ranks = placement.ranks_on_gpu(args, &env, &visible);
+            notes.extend(device::limit(device.device, bytes, ranks).map_err(Refusal::new)?);
         }
         if env.rank == 0 {
             plan.prepare(&folder)?;
@@ -107,7 +100,7 @@ impl RankSetup {
     ///
     /// # Errors
     /// Returns an error if another evaluation uses this folder, or if the disk cannot be written.
-    pub fn open_journal(&mut self) -> Result<Journal, SetupRefusal> {
+    pub fn open_journal(&mut self) -> Result<Journal, Refusal> {
         let journal = self.plan.open_journal(&self.folder, &self.env)?;
         if journal.torn() > 0 {
             let (path, bytes) = (journal.path().display(), journal.torn());
@@ -131,16 +124,12 @@ fn asker(env: &RankEnv) -> Option<Asker> {
 
 /// Checks all jobs now for what would otherwise be refused when their turn comes, perhaps hours
 /// later.
-fn check_jobs(jobs: &[Job], file: &str) -> Result<(), SetupRefusal> {
-    for job in jobs.iter().filter(|job| job.status == Status::Pending) {
-        check_job(job).map_err(|err| SetupRefusal::Job {
-            file: file.to_owned(),
-            index: job.index.0,
-            name: job.name.clone(),
-            err: Box::new(err),
-        })?;
-    }
-    Ok(())
+fn check_jobs(jobs: &[Job]) -> Result<(), Refusal> {
+    let mut pending = jobs.iter().filter(|job| job.status == Status::Pending);
+    pending.try_for_each(|job| {
+        let place = || format!("job {} ({})", job.index.0, job.name);
+        check_job(job).map_err(|err| Refusal::at(place(), err))
+    })
 }
 
 fn check_job(job: &Job) -> Result<(), JobError> {

@@ -14,7 +14,6 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::SystemTime;
 
-use fit::memory::measured::MeasuredError;
 use jobs::assign::{Assignment, Shard};
 use jobs::eval_args::EvalArgs;
 use jobs::inputs::Asker;
@@ -22,8 +21,8 @@ use jobs::known;
 use jobs::layout::RunFolder;
 use jobs::live::PAGE_TOKEN_VARIABLE;
 use jobs::placement::{Placement, Resources};
-use jobs::plan::{RunFolderError, RunPlan, WordsError};
-use jobs::refusal::Refusal;
+use jobs::plan::RunPlan;
+use jobs::refusal::{Refusal, Refused};
 use jobs::setup::Setup;
 use jobs::time::rfc3339;
 use report::compare::sequential;
@@ -36,63 +35,24 @@ use crate::plan::decide::eval::seating::LaunchSize;
 use crate::plan::decide::program::Program;
 use crate::plan::error::PlanError;
 use crate::plan::eval::{EarlyStopPlan, EvalPlan, SeatingPlan};
-use crate::plan::page::{PagePlan, PageRefusal};
+use crate::plan::page::PagePlan;
 use crate::say::note::Note;
 
 /// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
 /// the launcher does.
 pub const GPUS_VARIABLE: &str = "RRUN_GPUS_PER_NODE";
 
-/// The reason why an evaluation was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum EvalError {
-    /// The command line of `eval` is invalid or asks for help; print clap's text and use its exit
-    /// code.
-    #[error("{0}")]
-    Usage(clap::Error),
-    /// The jobs file, a configuration file or the placement is invalid, or contradicts the launch
-    /// or the machine.
-    #[error(transparent)]
-    Input(#[from] Refusal),
-    /// The jobs file has an unknown name.
-    #[error("`{path}`: {unknown}")]
-    Unknown {
-        /// Path of the jobs file.
-        path: String,
-        /// The unknown name.
-        unknown: Box<known::JobRefusal>,
-    },
-    /// The run folder cannot be used.
-    #[error(transparent)]
-    Folder(#[from] RunFolderError),
-    /// The file of `--measured` cannot be read.
-    #[error(transparent)]
-    Measured(#[from] MeasuredError),
-    /// The page would be open to others.
-    #[error(transparent)]
-    Page(#[from] PageRefusal),
-}
-
-impl From<WordsError> for EvalError {
-    fn from(err: WordsError) -> Self {
+impl From<Refused> for PlanError {
+    fn from(err: Refused) -> Self {
         match err {
-            WordsError::Usage(usage) => Self::Usage(usage),
-            WordsError::Folder(folder) => Self::Folder(folder),
-        }
-    }
-}
-
-impl From<EvalError> for PlanError {
-    fn from(err: EvalError) -> Self {
-        match err {
-            EvalError::Usage(usage) => {
+            Refused::Usage(usage) => {
                 let code = u8::try_from(usage.exit_code()).unwrap_or(2);
                 PlanError::EvalUsage {
                     text: usage.render().to_string(),
                     code,
                 }
             }
-            other => PlanError::Eval(other.to_string()),
+            Refused::Input(refusal) => PlanError::Eval(refusal),
         }
     }
 }
@@ -121,17 +81,20 @@ impl EvalRequest {
     /// Reads the words after `eval` and the files that they name; `env` resolves `${oc.env:NAME}`.
     ///
     /// # Errors
-    /// Returns an [`EvalError`] for the first thing that is wrong.
-    pub fn read(words: &[OsString], env: &Environment) -> Result<Self, EvalError> {
+    /// Refuses the first thing that is wrong.
+    pub fn read(words: &[OsString], env: &Environment) -> Result<Self, Refused> {
         let args = EvalArgs::read_words(words)?;
         let variable = |name: &str| {
             env.get(name)
                 .map(|value| value.to_string_lossy().into_owned())
         };
         let setup = Setup::read(&args, &variable)?;
-        let unknown = |unknown: known::JobRefusal| EvalError::Unknown {
-            path: setup.file.path.display().to_string(),
-            unknown: Box::new(unknown.in_words_of(&setup.file.path)),
+        let path = &setup.file.path;
+        let unknown = |unknown: known::JobRefusal| {
+            Refusal::at(
+                format_args!("`{}`", path.display()),
+                unknown.in_words_of(path),
+            )
         };
         known::check(&setup.file.jobs).map_err(unknown)?;
         known::check_to_run(&setup.file.jobs, &args).map_err(unknown)?;
@@ -146,7 +109,7 @@ impl EvalRequest {
     ///
     /// # Errors
     /// Refuses it if that contradicts `launch`.
-    pub fn nproc(&self, launch: &LaunchSize) -> Result<Option<usize>, EvalError> {
+    pub fn nproc(&self, launch: &LaunchSize) -> Result<Option<usize>, Refusal> {
         if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
             return Ok(None);
         }
@@ -164,7 +127,7 @@ impl EvalRequest {
         nproc: usize,
         nodes: usize,
         node: &Node,
-    ) -> Result<(usize, Vec<Note>), EvalError> {
+    ) -> Result<(usize, Vec<Note>), Refusal> {
         let Setup {
             file,
             assignment,
@@ -201,8 +164,8 @@ impl EvalRequest {
     /// known. Writes nothing.
     ///
     /// # Errors
-    /// Returns an [`EvalError`] for the first thing that is wrong.
-    pub fn check(self, launch: &LaunchSize, memory: &[GpuMemory]) -> Result<EvalPlan, EvalError> {
+    /// Refuses the first thing that is wrong.
+    pub fn check(self, launch: &LaunchSize, memory: &[GpuMemory]) -> Result<EvalPlan, Refusal> {
         if self.args.quick {
             check_quick(launch)?;
         }
@@ -213,7 +176,7 @@ impl EvalRequest {
         self.check_places(&placement, resources)?;
         self.setup.check(&placement)?;
         let output = self.setup.output.clone();
-        let room = GpuBudgets::new(&self.args, resources, memory)?;
+        let room = GpuBudgets::new(&self.args, resources, memory).map_err(Refusal::new)?;
         if !self.args.no_memory_check {
             preflight::check(&room, &self.setup, &placement, resources)?;
         }

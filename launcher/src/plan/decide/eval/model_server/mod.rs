@@ -1,11 +1,12 @@
 //! The plan of the model server of this node: its GPUs, its program and its folder, checked before
 //! anything is started.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jobs::layout::RunFolder;
 use jobs::model_server::{DEVICES_VARIABLE, ModelServer};
 use jobs::placement::PlacedProcess;
+use jobs::refusal::Refusal;
 
 use crate::cli::Environment;
 use crate::node::host;
@@ -14,28 +15,6 @@ use crate::plan::error::PlanError;
 use crate::plan::eval::{EvalPlan, SeatingPlan};
 use crate::plan::model_server::{ServerPlan, ServerRole};
 use crate::say::note::Note;
-
-/// A field of `model_server` in the jobs file that cannot be fulfilled on this node.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-enum ServerError {
-    #[error("model_server field cwd: there is no folder `{}`", .0.display())]
-    Folder(PathBuf),
-    #[error("model_server field command: there is no program `{}`", .0.display())]
-    Program(PathBuf),
-    #[error("model_server field devices: GPU {device} does not exist, {} visible", seen(*.gpus))]
-    Device {
-        /// The index given.
-        device: usize,
-        /// Number of visible GPUs, at least one.
-        gpus: usize,
-    },
-}
-
-impl From<ServerError> for PlanError {
-    fn from(err: ServerError) -> PlanError {
-        PlanError::Eval(err.to_string())
-    }
-}
 
 fn seen(gpus: usize) -> String {
     if gpus == 1 {
@@ -84,9 +63,12 @@ impl ServerPlan {
 
 /// Checks that its working directory exists, and its program, which is looked up as it will be at
 /// the start.
-fn check_program(server: &ModelServer, env: &Environment) -> Result<(), ServerError> {
+fn check_program(server: &ModelServer, env: &Environment) -> Result<(), Refusal> {
     if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
-        return Err(ServerError::Folder(cwd.to_owned()));
+        return Err(Refusal::at(
+            "model_server field cwd",
+            format_args!("there is no folder `{}`", cwd.display()),
+        ));
     }
     let program = Path::new(&server.command[0]);
     let own_path = server
@@ -101,15 +83,20 @@ fn check_program(server: &ModelServer, env: &Environment) -> Result<(), ServerEr
         .map_or(program.to_owned(), |cwd| cwd.join(program));
     match find(place.as_os_str(), own_path.as_ref().unwrap_or(env)) {
         Some(_) => Ok(()),
-        None => Err(ServerError::Program(place)),
+        None => Err(Refusal::at(
+            "model_server field command",
+            format_args!("there is no program `{}`", place.display()),
+        )),
     }
 }
 
 /// Returns its `CUDA_VISIBLE_DEVICES`. `devices` are indices into the GPUs that `rrun` sees, which
 /// `list` may have restricted already. Without a GPU the numbers are mere labels.
-fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String, ServerError> {
+fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String, Refusal> {
     if let Some(&device) = devices.iter().find(|device| gpus > 0 && **device >= gpus) {
-        return Err(ServerError::Device { device, gpus });
+        let seen = seen(gpus);
+        let reason = format_args!("GPU {device} does not exist, {seen} visible");
+        return Err(Refusal::at("model_server field devices", reason));
     }
     let entries: Vec<&str> = list
         .map(|list| list.split(',').map(str::trim).collect())

@@ -104,15 +104,17 @@ fn folder_and_program_are_looked_up_as_they_will_be() {
             .env
             .extend(path.map(|path| ("PATH".to_owned(), path.to_owned())));
         check_program(&server, &Environment::from([("PATH", "/nowhere")]))
+            .map_err(|err| err.to_string())
     };
+    let refused = |text: &str| Err(format!("model_server field {text}"));
     assert_eq!(check("./serve", Some(folder), None), Ok(()));
     assert_eq!(check("serve", None, Some(folder)), Ok(()));
     assert_eq!(
         check("serve", None, None),
-        Err(ServerError::Program("serve".into()))
+        refused("command: there is no program `serve`")
     );
     assert_eq!(
         check("/bin/sh", Some("/nowhere"), None),
-        Err(ServerError::Folder("/nowhere".into()))
+        refused("cwd: there is no folder `/nowhere`")
     );
 }
