@@ -4,6 +4,7 @@
 `measure gpu` infers with a random checkpoint, one process for each row of the table, and libtorch's
 allocator says what it has reserved of the card. Kernels compute nothing, and nothing here is a
 result of a GPU: what CUDA takes itself for kernels and graphs is not in these numbers.
+`demo` is the network of `rrun demo`.
 
     tests/imitation/build.py
     .venv/bin/pytest tests/imitation/test_memory.py             # a small network; a minute
@@ -14,6 +15,7 @@ The released size needs 7 GB of disk and of memory.
 """
 
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -34,6 +36,8 @@ CAMERAS = [1, 2, 3]
 ROWS = [1, 4, 8, 16, 32]
 # Cameras and rows with longer prompts.
 LONG = [(1, 1), (1, 16), (1, 32), (2, 16), (2, 32), (3, 16), (3, 32)]
+# Numbers of rows up to which one process infers with every padded size of a batch, with two cameras.
+ALL_SIZES, PADDED = [2, 4, 8, 16, 32], [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
 # Tokens of text in a prompt of `measure gpu` beside those around pictures, and of the longer ones.
 TEXT, LONG_TEXT = 27, 60
 # Bytes up to which libtorch's allocator calls a tensor small.
@@ -58,6 +62,8 @@ def picked(fields: dict, name: str) -> dict:
 
 
 def checkpoint(size: str, folder: pathlib.Path) -> pathlib.Path:
+    if size == "demo":
+        return shutil.copytree(ROOT / "jobs/suites/demo_policy", folder, dirs_exist_ok=True)
     words = [program("random_checkpoint"), "--size", size, "--out", folder]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     return folder
@@ -73,13 +79,13 @@ def with_longer_prompts(folder: pathlib.Path) -> None:
 
 
 def tensor_bytes(folder: pathlib.Path) -> list[int]:
-    """Of all tensors, by the headers."""
+    """Of all tensors in bfloat16, by the headers."""
     found = []
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:
             header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        offsets = [it["data_offsets"] for name, it in header.items() if name != "__metadata__"]
-        found += [end - begin for begin, end in offsets]
+        del header["__metadata__"]
+        found += [math.prod(it["shape"]) * (8 if it["dtype"] == "I64" else 2) for it in header.values()]
     return found
 
 
@@ -87,18 +93,22 @@ def described(folder: pathlib.Path) -> dict:
     """The network as the planner knows it."""
     config = json.loads((folder / "config.json").read_text())
     vlm = json.loads((folder / "vlm/config.json").read_text())
+    processor = json.loads((folder / "processor_config.json").read_text())["processor_kwargs"]
     sizes = tensor_bytes(folder)
     return {
         "config": picked(config, "config"),
         "vlm": {name: picked(vlm[name], name) for name in ("text_config", "vision_config")},
         "weights": {"large": sum(it for it in sizes if it > SMALL), "small": sum(it for it in sizes if it <= SMALL)},
+        "edge": processor["image_target_size"][0],
     }
 
 
-def peak(folder: pathlib.Path, cameras: int, rows: int, graphs: bool, text: int = TEXT) -> dict:
+def peak(folder: pathlib.Path, cameras: int, rows: int, graphs: bool, text: int = TEXT,
+         every_size: bool = False) -> dict:
     """Of one process: loading and some inferences."""
+    batches = [it for it in PADDED if it <= rows] if every_size else [rows]
     words = [HERE / "with_card.sh", program("measure"), "gpu", folder, "--device", "cuda", "--loads", "0",
-             "--cameras", str(cameras), "--batches", str(rows), "--seconds", "0.02"]
+             "--cameras", str(cameras), "--batches", ",".join(map(str, batches)), "--seconds", "0.02"]
     if not graphs:
         words.append("--no-cuda-graphs")
     env = {**os.environ, "IMITATION_VALUES": "0"}
@@ -107,7 +117,8 @@ def peak(folder: pathlib.Path, cameras: int, rows: int, graphs: bool, text: int 
     most = {name: max(memory[when][f"{name}_peak_bytes"] for when in ("before", "run"))
             for name in ("allocated", "reserved")}
     key = {"cameras": cameras, "rows": rows, "graphs": graphs, "text": text}
-    return {**key, **most, "graph": memory["graphs_bytes"]}
+    found = {**key, **most, "graph": memory["graphs_bytes"]}
+    return {**found, "all": True} if every_size else found
 
 
 def table() -> dict:
@@ -125,13 +136,14 @@ def has_room() -> bool:
 
 def check(size: str, folder: pathlib.Path, peaks: list[dict]) -> None:
     checkpoint(size, folder)
-    assert described(folder) == {name: table()[size][name] for name in ("config", "vlm", "weights")}
+    assert described(folder) == {name: table()[size][name] for name in ("config", "vlm", "weights", "edge")}
     is_long = False
     for wanted in sorted(peaks, key=lambda it: it["text"]):
         if wanted["text"] == LONG_TEXT and not is_long:
             with_longer_prompts(folder)
             is_long = True
-        found = peak(folder, *(wanted[name] for name in ("cameras", "rows", "graphs", "text")))
+        key = [wanted[name] for name in ("cameras", "rows", "graphs", "text")]
+        found = peak(folder, *key, every_size=wanted.get("all", False))
         for name in ("allocated", "reserved", "graph"):
             assert abs(found[name] - wanted[name]) <= TOLERANCE, (name, wanted, found)
 
@@ -145,6 +157,11 @@ def test_a_small_network_takes_what_the_table_says(tmp_path):
 
 
 @needs_build
+def test_the_network_of_the_demo_takes_what_the_table_says(tmp_path):
+    check("demo", tmp_path, [it for it in table()["demo"]["peaks"] if it.get("all") and it["rows"] < 32])
+
+
+@needs_build
 @pytest.mark.skipif("RRUN_SLOW" not in os.environ, reason="RRUN_SLOW=1 runs it: 20 minutes")
 @pytest.mark.skipif(not has_room(), reason="8 GiB of disk and of memory are needed")
 def test_the_released_size_takes_what_the_table_says(tmp_path):
@@ -153,7 +170,7 @@ def test_the_released_size_takes_what_the_table_says(tmp_path):
 
 def write() -> None:
     found = {}
-    for size in ("full", "160m", "tiny"):
+    for size in ("full", "160m", "tiny", "demo"):
         with tempfile.TemporaryDirectory() as folder:
             folder = checkpoint(size, pathlib.Path(folder))
             rows = [peak(folder, cameras, rows, graphs)
@@ -161,6 +178,8 @@ def write() -> None:
             if size == "full":
                 with_longer_prompts(folder)
                 rows += [peak(folder, *row, graphs, LONG_TEXT) for graphs in (False, True) for row in LONG]
+            if size == "demo":
+                rows += [peak(folder, 2, rows, True, every_size=True) for rows in ALL_SIZES]
             found[size] = {**described(folder), "peaks": rows}
     MEASURED.write_text(rendered(found))
 
@@ -169,7 +188,7 @@ def rendered(sizes: dict) -> str:
     """JSON with a line for each peak."""
     parts = []
     for size, fields in sizes.items():
-        lines = [f'    "{name}": {json.dumps(fields[name])}' for name in ("config", "vlm", "weights")]
+        lines = [f'    "{name}": {json.dumps(fields[name])}' for name in ("config", "vlm", "weights", "edge")]
         peaks = ",\n".join("      " + json.dumps(it) for it in fields["peaks"])
         parts.append(f'  "{size}": {{\n' + ",\n".join(lines) + f',\n    "peaks": [\n{peaks}\n    ]\n  }}')
     return "{\n" + ",\n".join(parts) + "\n}\n"

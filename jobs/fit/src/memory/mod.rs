@@ -3,14 +3,13 @@
 //! amount is reported as unknown, and never counted as zero.
 //!
 //! ```text
-//! job ─┬─ policy       weights (headers), activations, graphs (allocator) ─┐
+//! job ─┬─ policy       weights (headers), activations, graphs (gr00t)     ─┐
 //!      └─ environment  declared, measured, published × copies ─────────────┤
 //! rank ─── context ────────────────────────────────────────────────────────┴─► Need ─┬─► Fit
 //!                   GpuMemory (NVML, --gpu-memory) ──────────────────────────────────┴─► Proposal
 //! ```
 //! Everything here is pure, except that the files of checkpoints and measurements are read once.
 
-mod allocator;
 mod checkpoint;
 mod environment;
 mod gr00t;

@@ -9,7 +9,7 @@ use jobs::{captured_graphs, files};
 use serde_json::{Map, Value};
 
 use crate::memory::checkpoint::{self, TensorSize};
-use crate::memory::gr00t::{Network, NetworkWidths, WeightBytes};
+use crate::memory::gr00t::{Network, SMALL, Shape};
 use crate::memory::need::Need;
 use crate::memory::part::MemoryAmount;
 use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
@@ -30,10 +30,10 @@ const MAX_YAML: u64 = 1 << 20;
 pub(super) enum PolicyMemory {
     /// It needs no GPU of this rank: a script, a replay, or a remote server.
     Elsewhere,
-    /// GR00T N1.7: the weights are known from the headers, the rest is computed from its widths.
+    /// GR00T N1.7: the weights are known from the headers, the rest is computed from its sizes.
     Gr00t {
         /// Computes the memory of the network.
-        network: Box<Network>,
+        network: Network,
         /// Whether it captures CUDA graphs.
         captures: bool,
     },
@@ -67,7 +67,7 @@ impl PolicyMemory {
 
     fn gr00t(folder: &Path, config: &Map<String, Value>) -> Option<Self> {
         let tag = setting(config, "embodiment_tag");
-        let widths = NetworkWidths::read(
+        let shape = Shape::read(
             folder,
             path(config, "vlm_path").as_deref(),
             tag.as_ref().and_then(Value::as_str),
@@ -75,15 +75,17 @@ impl PolicyMemory {
         let is_wide = setting(config, "dtype").is_some_and(|dtype| dtype == "float32");
         let float = if is_wide { 4 } else { 2 };
         let tensors = checkpoint::tensors(folder)?;
-        let weights =
-            WeightBytes::of(used(&tensors, widths.layers).map(|tensor| tensor.bytes(float)));
+        let sizes = || used(&tensors, shape.layers).map(|tensor| tensor.bytes(float));
+        let network = Network {
+            shape,
+            tensors: sizes().sum(),
+            small: sizes().filter(|bytes| *bytes <= SMALL).sum(),
+            float,
+        };
         let captures = setting(config, "cuda_graphs")
             .and_then(|captures| captures.as_bool())
             .unwrap_or(true);
-        Some(Self::Gr00t {
-            network: Box::new(Network::new(widths, weights, float)),
-            captures,
-        })
+        Some(Self::Gr00t { network, captures })
     }
 
     /// Returns the memory for inferences of at most `rows` rows on a GPU with `total` bytes.
@@ -102,7 +104,7 @@ impl PolicyMemory {
                 };
                 Need {
                     weights: MemoryAmount::certain(network.weights()),
-                    activations: MemoryAmount::estimated(network.peak(rows).activations),
+                    activations: MemoryAmount::estimated(network.activations(rows)),
                     graphs: MemoryAmount::estimated(graphs),
                     ..nothing
                 }
@@ -139,7 +141,7 @@ fn declared(config: &Map<String, Value>) -> Option<PolicyMemory> {
 /// is at least the largest graph, which is held until it is known to be too large.
 fn graphs(network: &Network, rows: u64, total: Option<u64>) -> u64 {
     let cap = total.map_or(captured_graphs::MOST_BYTES, captured_graphs::max_bytes);
-    network.graphs(rows).min(cap).max(network.peak(rows).graph)
+    network.graphs(rows).min(cap).max(network.graph(rows))
 }
 
 /// Returns the tensors that are loaded: all except the language-model head and the decoder layers
