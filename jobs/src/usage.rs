@@ -31,7 +31,7 @@ pub fn example_lines(examples: Examples) -> Vec<String> {
     examples.iter().map(line).collect()
 }
 
-/// Commands that run in ranks, which options of the launcher make.
+/// Commands that run in ranks, before which options of the launcher are written.
 const IN_RANKS: [&str; 2] = ["eval", "serve"];
 
 /// Lets the options of a command take negative numbers as values, so that the error is about the
@@ -48,7 +48,11 @@ pub fn with_negative_values(command: Command) -> Command {
 
 /// Returns the error with a hint at what was meant, for a positional word and for a negative
 /// number. `named` returns the option that such a word would belong to.
-pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<String>) -> Error {
+pub fn plain(
+    mut err: Error,
+    command: &mut Command,
+    named: impl Fn(&str) -> Option<String>,
+) -> Error {
     let text = |kind| match err.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -65,19 +69,6 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         (ErrorKind::ValueValidation, Some(argument), Some(word)) if argument.starts_with('[') => {
             named(word).map(|option| format!("`{word}` has no option; write `{option} {word}`"))
         }
-        (ErrorKind::UnknownArgument, Some(word), _) if is_of_the_launcher(word) => {
-            let name = command.get_name();
-            Some(match IN_RANKS.contains(&name) {
-                true => format!(
-                    "{word} is an option of the launcher and goes before `{name}`: rrun {word} … \
-                     {name} …"
-                ),
-                false => format!(
-                    "{word} is an option of the launcher, and `{name}` takes none; `rrun help \
-                     {name}` has its own"
-                ),
-            })
-        }
         (ErrorKind::ValueValidation, Some(option), Some(value))
             if value.parse::<i64>().is_ok_and(|n| n < 0) =>
         {
@@ -88,32 +79,16 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         }
         _ => None,
     };
-    reason.map_or(err, |reason| {
-        command.error(ErrorKind::ValueValidation, reason)
-    })
-}
-
-/// Options of the launcher that are most often written after the name of a program by mistake.
-const OF_THE_LAUNCHER: &[&str] = &[
-    "nproc-per-node",
-    "nnodes",
-    "node-rank",
-    "master-addr",
-    "master-port",
-    "rdzv-backend",
-    "rdzv-endpoint",
-    "rdzv-id",
-    "standalone",
-    "max-restarts",
-    "log-dir",
-    "redirects",
-    "tee",
-    "dry-run",
-];
-
-fn is_of_the_launcher(word: &str) -> bool {
-    let name = word.trim_start_matches('-').replace('_', "-");
-    word.starts_with("--") && OF_THE_LAUNCHER.contains(&name.as_str())
+    if let Some(reason) = reason {
+        return command.error(ErrorKind::ValueValidation, reason);
+    }
+    let name = command.get_name();
+    if err.kind() == ErrorKind::UnknownArgument && IN_RANKS.contains(&name) {
+        let tip = format!("an option of the launcher goes before `{name}`: rrun OPTION {name} …");
+        let tip = ContextValue::StyledStrs(vec![tip.into()]);
+        err.insert(ContextKind::Suggested, tip);
+    }
+    err
 }
 
 /// Returns the option of `eval` and `fit` that takes a file of this kind.
