@@ -17,12 +17,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::job::{Job, Status};
 use crate::known::is_python_environment;
 use crate::model_server::ModelServer;
-use crate::policies::{FactoryName, PolicyType, canonical_policy};
+use crate::policies::canonical_policy;
 use crate::{files, sha256};
 
 /// Maximum size in bytes of the list of digests, enough for half a million. A longer list is
@@ -35,7 +35,7 @@ const SHOWN_BYTES: usize = 4000;
 /// Maximum number of unknown uses that are shown.
 const NAMED: usize = 12;
 
-/// A thing that a plan uses: a program that is run, or a place that data is sent to.
+/// What a job or the model server uses: programs that are run, and places that data is sent to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
     /// Description for the user.
@@ -54,12 +54,9 @@ impl Use {
 
 /// Returns what the pending jobs and the model server use, without duplicates.
 pub fn uses(jobs: &[Job], server: Option<&ModelServer>) -> Vec<Use> {
-    let mut uses: Vec<Use> = server.map(of_server).into_iter().collect();
-    uses.extend(
-        jobs.iter()
-            .filter(|job| job.status == Status::Pending)
-            .flat_map(of_job),
-    );
+    let pending = jobs.iter().filter(|job| job.status == Status::Pending);
+    let of_jobs = pending.filter_map(of_job);
+    let mut uses: Vec<Use> = server.map(of_server).into_iter().chain(of_jobs).collect();
     let mut seen = BTreeSet::new();
     uses.retain(|item| seen.insert(item.digest.clone()));
     uses
@@ -73,110 +70,53 @@ fn of_server(server: &ModelServer) -> Use {
         health,
         ..
     } = server;
-    let place = cwd
-        .clone()
-        .or_else(|| is_path(&command[0]).then(|| std::env::current_dir().unwrap_or_default()));
-    let variables: Vec<_> = env
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    let with = if variables.is_empty() {
-        String::new()
-    } else {
-        format!(" with {}", shown(&variables.join(", ")))
-    };
-    let content = json!(["model server", command, env, place, health]);
-    Use::new(
-        format!("the model server `{}`{with}", command.join(" ")),
-        &content,
-    )
+    let is_here = command.first().is_some_and(|program| is_path(program));
+    let here = || is_here.then(|| std::env::current_dir().unwrap_or_default());
+    let content = json!([
+        "model server",
+        command,
+        env,
+        cwd.clone().or_else(here),
+        health
+    ]);
+    let text = named("model server", &command.join(" "), &json!(env));
+    Use::new(text, &content)
 }
 
-fn of_job(job: &Job) -> Vec<Use> {
-    let mut uses = Vec::new();
+/// Returns what a job uses; `None` if nothing of it is more than `rrun` itself brings.
+fn of_job(job: &Job) -> Option<Use> {
+    let policy = canonical_policy(&job.policy_type);
+    let (env_args, config) = (json!(job.env_args), json!(job.policy_config));
+    let mut parts = Vec::new();
     if is_python_environment(&job.environment) {
-        let python = job
-            .env_args
-            .get("python")
-            .and_then(Value::as_str)
-            .unwrap_or("python3");
-        let script = job
-            .environment
-            .rsplit_once(".py:")
-            .map(|(stem, _)| format!("{stem}.py"));
-        let content = json!([
-            "environment",
-            job.environment,
-            script.map(|path| located(&path)),
-            of_value(&job.env_args.clone().into())
-        ]);
-        let mut others = job.env_args.clone();
-        others.remove("python");
-        let with = if others.is_empty() {
-            String::new()
-        } else {
-            format!(" with {}", shown(&json!(others).to_string()))
-        };
-        uses.push(Use::new(
-            format!("the environment `{}` by `{python}`{with}", job.environment),
-            &content,
-        ));
+        let content = json!([located(&job.environment), of_value(&env_args)]);
+        parts.push((named("environment", &job.environment, &env_args), content));
     }
-    let config = Value::Object(job.policy_config.clone());
     if has_text(&config) {
-        let policy = canonical_policy(&job.policy_type);
-        if PolicyType::of(policy) == Some(PolicyType::Python) {
-            uses.push(of_python_policy(job, &config));
-        } else {
-            let content = json!(["policy", policy, of_value(&config)]);
-            uses.push(Use::new(
-                format!("the policy {policy} with {}", shown(&config.to_string())),
-                &content,
-            ));
-        }
+        let content = json!([policy, of_value(&config)]);
+        parts.push((named("policy", policy, &config), content));
     }
     if let Some(dir) = &job.video.base_dir {
         let dir = located(&dir.to_string_lossy());
-        uses.push(Use::new(
-            format!("videos written to `{dir}`"),
-            &json!(["videos", dir]),
-        ));
+        parts.push((format!("videos written to `{dir}`"), dir.into()));
     }
-    uses
+    let (texts, contents): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    (!texts.is_empty()).then(|| Use::new(texts.join(", "), &Value::Array(contents)))
 }
 
-/// Returns the code that a policy of the type `python` runs: its file or module, its interpreter,
-/// and the variables and arguments that both get.
-fn of_python_policy(job: &Job, config: &Value) -> Use {
-    let text = |field: &str| job.policy_config.get(field).and_then(Value::as_str);
-    let policy = text("policy").unwrap_or_default();
-    let script = match FactoryName::of(policy) {
-        Some(FactoryName::InFile { file, .. }) => Some(located(file)),
-        Some(FactoryName::InModule { .. }) | None => None,
-    };
-    let mut others = job.policy_config.clone();
-    others.retain(|field, _| field != "policy" && field != "python");
-    let with = if others.is_empty() {
-        String::new()
-    } else {
-        format!(" with {}", shown(&Value::from(others).to_string()))
-    };
-    let python = text("python").unwrap_or("python3");
-    Use::new(
-        format!("the policy `{policy}` by `{python}`{with}"),
-        &json!(["python policy", script, of_value(config)]),
-    )
-}
-
-/// Returns the whole text, since any part may be important, or its beginning if it is longer than
-/// anybody reads.
-fn shown(text: &str) -> String {
+/// Describes a program with its settings. The whole text is shown, since any part may be important,
+/// or its beginning if it is longer than anybody reads.
+fn named(what: &str, name: &str, settings: &Value) -> String {
+    if settings.as_object().is_none_or(Map::is_empty) {
+        return format!("the {what} `{name}`");
+    }
+    let text = settings.to_string();
     let end = text.floor_char_boundary(SHOWN_BYTES);
-    if end < text.len() {
-        format!("{} … ({} bytes in all)", &text[..end], text.len())
-    } else {
-        text.to_owned()
-    }
+    let more = match end < text.len() {
+        true => format!(" … ({} bytes in all)", text.len()),
+        false => String::new(),
+    };
+    format!("the {what} `{name}` with {}{more}", &text[..end])
 }
 
 /// Returns whether a value contains a string anywhere, except in field names.
@@ -203,14 +143,20 @@ fn of_value(value: &Value) -> Value {
     }
 }
 
+/// Returns a path, or `file.py:factory`, with the absolute path of the file; any other text as it is.
 fn located(text: &str) -> String {
-    let path = Path::new(text);
-    if !(is_path(text) || text.ends_with(".py")) || path.is_absolute() || !path.exists() {
+    let (path, factory) = match text.rfind(".py:") {
+        Some(dot) => text.split_at(dot + ".py".len()),
+        None => (text, ""),
+    };
+    let file = Path::new(path);
+    if !(is_path(path) || path.ends_with(".py")) || file.is_absolute() || !file.exists() {
         return text.to_owned();
     }
-    std::path::absolute(path).map_or_else(
+    let absolute = std::path::absolute(file);
+    absolute.map_or_else(
         |_| text.to_owned(),
-        |path| path.to_string_lossy().into_owned(),
+        |path| format!("{}{factory}", path.display()),
     )
 }
 
@@ -220,7 +166,7 @@ fn is_path(text: &str) -> bool {
 
 /// Returns those of `uses` with which this user has not started a run; all of them if nothing is
 /// remembered.
-pub fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -> Vec<&'a Use> {
+fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -> Vec<&'a Use> {
     let known = list(variable).map(|path| read(&path)).unwrap_or_default();
     uses.iter()
         .filter(|item| !known.contains(&item.digest))
@@ -234,12 +180,10 @@ pub fn untrusted(
     server: Option<&ModelServer>,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<String> {
-    named(&unknown(&uses(jobs, server), variable))
-}
-
-fn named(uses: &[&Use]) -> Vec<String> {
-    let more = uses.len().saturating_sub(NAMED);
-    let first = uses.iter().take(NAMED).map(|item| item.text.clone());
+    let uses = uses(jobs, server);
+    let unknown = unknown(&uses, variable);
+    let more = unknown.len().saturating_sub(NAMED);
+    let first = unknown.iter().take(NAMED).map(|item| item.text.clone());
     first
         .chain((more > 0).then(|| format!("and {more} more")))
         .collect()
@@ -344,10 +288,10 @@ mod tests {
         assert_eq!(
             said(&jobs),
             [
-                r#"the environment `gym:X-v0` by `/tmp/evil` with {"env":{"LD_PRELOAD":"/tmp/evil.so"}}"#,
-                r#"the policy openai_agent with {"model_url":"http://evil/v1","api_key_env":"AWS_SECRET_ACCESS_KEY"}"#,
-                r#"the policy torchscript with {"model_path":"/tmp/x.pt"}"#,
-                r#"the policy `/tmp/evil.py:make` by `/tmp/venv` with {"env":{"A":"b"}}"#,
+                r#"the environment `gym:X-v0` with {"python":"/tmp/evil","env":{"LD_PRELOAD":"/tmp/evil.so"}}"#,
+                r#"the policy `openai_agent` with {"model_url":"http://evil/v1","api_key_env":"AWS_SECRET_ACCESS_KEY"}"#,
+                r#"the policy `torchscript` with {"model_path":"/tmp/x.pt"}"#,
+                r#"the policy `python` with {"policy":"/tmp/evil.py:make","python":"/tmp/venv","env":{"A":"b"}}"#,
                 "videos written to `/srv/www`",
             ]
         );

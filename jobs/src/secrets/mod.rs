@@ -12,6 +12,7 @@ pub use redaction::Redaction;
 
 use crate::job::Job;
 use crate::model_server::{Health, ModelServer};
+use crate::refusal::Refusal;
 
 /// Endings of field names that mean a secret, as words; names join words by nothing, `_`, `-` or
 /// capitals.
@@ -49,21 +50,11 @@ const OF_TOKENIZERS: &[&str] = &[
     "pad", "eos", "bos", "unk", "mask", "sep", "cls", "image", "video", "stop",
 ];
 
-/// A secret where a reference to one is expected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place} contains a secret, which plan.json and other files would show; {wanted}")]
-pub struct Secret {
-    /// Job and field.
-    pub place: String,
-    /// What to use instead, as a clause.
-    pub wanted: String,
-}
-
 /// Searches jobs and the model server for secrets.
 ///
 /// # Errors
-/// Returns the first secret, without its value.
-pub fn check(jobs: &[Job], server: Option<&ModelServer>) -> Result<(), Secret> {
+/// Refuses the first secret, without its value.
+pub fn check(jobs: &[Job], server: Option<&ModelServer>) -> Result<(), Refusal> {
     for job in jobs {
         let place = format!("job {} ({})", job.index.0, job.name);
         for (field, object) in [
@@ -80,35 +71,34 @@ pub fn check(jobs: &[Job], server: Option<&ModelServer>) -> Result<(), Secret> {
 /// Searches an object of settings at `place` for secrets.
 ///
 /// # Errors
-/// Returns the first secret, without its value.
-pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Secret> {
-    let is_environment = place.ends_with(".env") || place.ends_with("field env");
+/// Refuses the first secret, without its value.
+pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Refusal> {
+    let is_environment = place.ends_with(".env");
     for (name, value) in object {
         let place = format!("{place}.{name}");
-        let user = value
-            .as_str()
-            .and_then(|text| text.rsplit("://").next()?.split_once('@'));
-        if name.ends_with("host") && user.is_some_and(|(user, _)| user.contains(':')) {
-            let wanted = "write the host without user and password".to_owned();
-            return Err(Secret { place, wanted });
+        let is_named = match is_environment {
+            true => is_secret_variable(name),
+            false => is_secret(name),
+        };
+        match value.as_str().filter(|text| !text.is_empty()) {
+            Some(text) if name.ends_with("host") && has_user_and_password(text) => {
+                return Err(secret(&place, "write the host without user and password"));
+            }
+            Some(_) if is_named && is_environment => return Err(secret(&place, &inherited(name))),
+            Some(_) if is_named => {
+                let wanted = format!(
+                    "put it into an environment variable, and name that in `{name}_env` if there is \
+                     such a field; programs inherit the environment of rrun"
+                );
+                return Err(secret(&place, &wanted));
+            }
+            _ => check_value(&place, value)?,
         }
-        let is_named = is_secret(name) || (is_environment && is_secret_variable(name));
-        if is_named && value.as_str().is_some_and(|text| !text.is_empty()) {
-            let wanted = match is_environment {
-                true => inherited(name),
-                false => format!(
-                    "put it into an environment variable, and name that in `{name}_env` if there is such a field; programs \
-                     inherit the environment of rrun"
-                ),
-            };
-            return Err(Secret { place, wanted });
-        }
-        check_value(&place, value)?;
     }
     Ok(())
 }
 
-fn check_value(place: &str, value: &Value) -> Result<(), Secret> {
+fn check_value(place: &str, value: &Value) -> Result<(), Refusal> {
     match value {
         Value::Object(object) => check_object(place, object),
         Value::Array(items) => items.iter().try_for_each(|item| check_value(place, item)),
@@ -118,47 +108,26 @@ fn check_value(place: &str, value: &Value) -> Result<(), Secret> {
 }
 
 /// Refuses a URL with a password, or with a key in its query.
-fn check_text(place: &str, text: &str) -> Result<(), Secret> {
+fn check_text(place: &str, text: &str) -> Result<(), Refusal> {
     if !is_secret_url(text) {
         return Ok(());
     }
-    let wanted =
-        "write the URL without it: programs inherit the environment of rrun, and planners take the name of a variable \
-                  (`api_key_env`)"
-            .to_owned();
-    Err(Secret {
-        place: place.to_owned(),
-        wanted,
-    })
+    let wanted = "write the URL without it: programs inherit the environment of rrun, and planners \
+                  take the name of a variable (`api_key_env`)";
+    Err(secret(place, wanted))
 }
 
-fn check_server(server: &ModelServer) -> Result<(), Secret> {
-    if let Some(name) = server
-        .env
-        .iter()
-        .find(|(name, value)| is_secret_variable(name) && !value.is_empty())
+fn check_server(server: &ModelServer) -> Result<(), Refusal> {
+    let mut env = server.env.iter();
+    if let Some((name, _)) = env.find(|(name, value)| is_secret_variable(name) && !value.is_empty())
     {
-        return Err(Secret {
-            place: format!("model_server field env.{}", name.0),
-            wanted: inherited(name.0),
-        });
+        let place = format!("model_server field env.{name}");
+        return Err(secret(&place, &inherited(name)));
     }
     let place = "model_server field command";
-    let wanted = || {
-        let wanted = "every user of the machine can read the arguments of a process; most servers \
-            also read it from an environment variable (vllm: VLLM_API_KEY), which they inherit \
-            from rrun";
-        Secret {
-            place: place.to_owned(),
-            wanted: wanted.to_owned(),
-        }
-    };
     // A command line for the shell is a single argument, so it is split.
-    let words: Vec<&str> = server
-        .command
-        .iter()
-        .flat_map(|word| word.split_whitespace())
-        .collect();
+    let words = server.command.iter();
+    let words: Vec<&str> = words.flat_map(|word| word.split_whitespace()).collect();
     for (nth, word) in words.iter().enumerate() {
         check_text(place, word.trim_matches(['\'', '"']))?;
         let (name, value) = match word.split_once('=') {
@@ -170,16 +139,26 @@ fn check_server(server: &ModelServer) -> Result<(), Secret> {
         let value = value.map_or("", |value| value.trim_matches(['\'', '"']));
         let is_given = !value.is_empty() && !value.starts_with(['$', '-']);
         if is_given && (is_secret(name) || is_secret_variable(name)) {
-            return Err(wanted());
+            let wanted = "every user of the machine can read the arguments of a process; most \
+                          servers also read it from an environment variable (vllm: VLLM_API_KEY), \
+                          which they inherit from rrun";
+            return Err(secret(place, wanted));
         }
     }
     match &server.health {
-        Health::Url(url) => check_text(
-            "model_server field health_url",
-            &format!("http://h{}", url.path),
-        ),
+        Health::Url(url) => {
+            let url = format!("http://h{}", url.path);
+            check_text("model_server field health_url", &url)
+        }
         Health::Port(_) => Ok(()),
     }
+}
+
+/// Refuses the secret at a place; `wanted` says what to use instead, as a clause.
+fn secret(place: &str, wanted: &str) -> Refusal {
+    Refusal::new(format_args!(
+        "{place} contains a secret, which files and process lists would show; {wanted}"
+    ))
 }
 
 fn inherited(name: &str) -> String {
@@ -188,56 +167,25 @@ fn inherited(name: &str) -> String {
 
 /// Returns whether the jobs or the server refer to a secret by an environment variable or a file.
 pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
-    fn refers(value: &Value) -> bool {
-        match value {
-            Value::Object(object) => object.iter().any(|(name, value)| {
-                let of = name
-                    .strip_suffix("_env")
-                    .or_else(|| name.strip_suffix("_file"));
-                (of.is_some_and(is_secret) && !value.is_null()) || refers(value)
-            }),
-            Value::Array(items) => items.iter().any(refers),
+    fn refers(name: &str, value: &Value) -> bool {
+        let of = name
+            .strip_suffix("_env")
+            .or_else(|| name.strip_suffix("_file"));
+        let is_reference = of.is_some_and(is_secret) && !value.is_null();
+        let is_inside = || match value {
+            Value::Object(object) => object.iter().any(|(name, value)| refers(name, value)),
+            Value::Array(items) => items.iter().any(|item| refers("", item)),
             _ => false,
-        }
+        };
+        is_reference || is_inside()
     }
-    let of_job = |job: &Job| {
-        [&job.policy_config, &job.env_args, &job.variations]
-            .into_iter()
-            .flat_map(|object| object.iter())
-            .any(|(name, value)| {
-                refers(&Value::Object(Map::from_iter([(
-                    name.clone(),
-                    value.clone(),
-                )])))
-            })
-    };
+    let mut settings = jobs
+        .iter()
+        .flat_map(|job| [&job.policy_config, &job.env_args, &job.variations])
+        .flatten();
     // The command line of a server may contain a variable with a key.
     let of_server = |server: &ModelServer| server.command.iter().any(|word| word.contains('$'));
-    jobs.iter().any(of_job) || server.is_some_and(of_server)
-}
-
-/// Removes the secrets from a job that an older version has written to its plan.
-pub fn redact(job: &mut Job) {
-    for object in [
-        &mut job.policy_config,
-        &mut job.env_args,
-        &mut job.variations,
-    ] {
-        redact_object(object, false);
-    }
-}
-
-fn redact_object(object: &mut Map<String, Value>, is_environment: bool) {
-    for (name, value) in object {
-        let is_named = is_secret(name) || (is_environment && is_secret_variable(name));
-        match value {
-            Value::Object(inner) => redact_object(inner, name == "env"),
-            Value::String(text) if (is_named && !text.is_empty()) || is_secret_url(text) => {
-                *text = "***".to_owned()
-            }
-            _ => {}
-        }
-    }
+    settings.any(|(name, value)| refers(name, value)) || server.is_some_and(of_server)
 }
 
 /// Returns whether a field of this name holds a secret.
@@ -277,6 +225,13 @@ fn words(name: &str) -> Vec<String> {
         words.push(word);
     }
     words
+}
+
+/// Returns whether a host, with or without a scheme, has `user:password` before it.
+fn has_user_and_password(text: &str) -> bool {
+    let rest = text.rsplit("://").next().unwrap_or(text);
+    let user = rest.split_once('@').map(|(user, _)| user);
+    user.is_some_and(|user| user.contains(':'))
 }
 
 /// Returns whether a text is `scheme://user:password@host`, or a URL whose query has a key.

@@ -10,7 +10,7 @@ use crate::job::Job;
 use crate::known::{self, is_python_environment};
 use crate::policies::{self, PolicyType, Serving};
 use crate::refusal::Refusal;
-use crate::secrets::{self, Secret};
+use crate::secrets;
 use crate::serve_args::choice::json_option;
 use crate::serve_args::interface::RobotInterface;
 use crate::serve_args::{PolicyChoice, ServeArgs};
@@ -87,11 +87,11 @@ impl ServeSetup {
         for (option, text) in of_options {
             if let Some(text) = text {
                 let config = json_option(option, text)?;
-                secrets::check_object(option, &config).map_err(secret)?;
+                secrets::check_object(option, &config)?;
             }
         }
         // Those of `--policy` and of a jobs file.
-        secrets::check(self.job().as_slice(), None).map_err(secret)
+        secrets::check(self.job().as_slice(), None)
     }
 
     /// Returns the job whose files have to exist before anything is started.
@@ -135,12 +135,6 @@ impl ServeSetup {
             }
         }
     }
-}
-
-fn secret(Secret { place, wanted }: Secret) -> Refusal {
-    Refusal::new(format_args!(
-        "{place} contains a secret, which process lists and files would show; {wanted}"
-    ))
 }
 
 /// Returns the job that is named, of a jobs file.

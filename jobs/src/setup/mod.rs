@@ -96,7 +96,7 @@ impl Setup {
             false => file,
         };
         secrets::check(&file.jobs, file.model_server.as_ref())
-            .map_err(|secret| Refusal::at(format_args!("`{}`", file.path.display()), secret))?;
+            .map_err(|refusal| refusal.inside(format_args!("`{}`", file.path.display())))?;
         let assignment = args.assignment();
         Ok(Self {
             file,
@@ -192,8 +192,8 @@ impl From<JobFile> for JobsAsGiven {
 }
 
 /// Returns the jobs of file and configuration. A jobs file without a configuration is identified by
-/// the hash of its bytes, so that runs of older versions keep their identity. Otherwise the
-/// resulting jobs are hashed, without their placement.
+/// the hash of its bytes, as `sha256sum` prints it. Otherwise the resulting jobs are hashed, without
+/// their placement.
 fn jobs(
     args: &EvalArgs,
     config: &Config,

@@ -200,7 +200,7 @@ fn what_a_plan_of_somebody_else_would_run_is_asked_about() {
     let told = read(&["--resume", &run]).unwrap_err();
     for text in [
         "the model server `curl http://evil/`",
-        "the environment `gym:X-v0` by `/tmp/evil`",
+        "the environment `gym:X-v0` with {\"python\":\"/tmp/evil\"",
         "--trust-plan",
     ] {
         assert!(told.contains(text), "{told}");

@@ -7,7 +7,7 @@ use jobs::episode_numbers::EpisodeNumbers;
 use jobs::inputs::InputFile;
 use jobs::job::{Job, JobIndex, Status};
 use jobs::plan::{Difference, RunPlan, joined_provenance};
-use jobs::{secrets, sha256};
+use jobs::sha256;
 
 use crate::merge::inputs::Input;
 use crate::merge::{MergeError, journals};
@@ -143,13 +143,9 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
     if !one_order {
         order.sort_unstable();
     }
-    let placed = |(index, name): (usize, &str)| {
-        let mut job = Job {
-            index: JobIndex(index),
-            ..joined[name].1.clone()
-        };
-        secrets::redact(&mut job);
-        job
+    let placed = |(index, name): (usize, &str)| Job {
+        index: JobIndex(index),
+        ..joined[name].1.clone()
     };
     Ok(order.into_iter().enumerate().map(placed).collect())
 }
