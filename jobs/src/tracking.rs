@@ -95,6 +95,11 @@ pub struct TrackingArgs {
     /// Also upload small videos at the end of the run, to wandb and mlflow
     #[arg(long, requires = "track", help_heading = "Tracking")]
     pub track_videos: bool,
+
+    /// The words of these options, for the command that resumes a run.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub words: Vec<String>,
 }
 
 impl TrackingArgs {
@@ -109,27 +114,6 @@ impl TrackingArgs {
     /// Returns whether no tracker is chosen.
     pub fn is_off(&self) -> bool {
         self.track.is_empty()
-    }
-
-    /// Returns the words of these options, for the command that resumes a run.
-    pub fn words(&self) -> Vec<String> {
-        if self.is_off() {
-            return Vec::new();
-        }
-        let trackers: Vec<_> = self.trackers().into_iter().map(Tracker::name).collect();
-        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-        let options = [
-            ("--track", Some(trackers.join(","))),
-            ("--track-project", self.track_project.clone()),
-            ("--track-name", self.track_name.clone()),
-            ("--track-dir", self.track_dir.as_ref().map(text)),
-            ("--track-python", self.track_python.as_ref().map(text)),
-        ];
-        let given = options
-            .into_iter()
-            .filter_map(|(name, value)| Some([name.to_owned(), value?]));
-        let videos = self.track_videos.then(|| "--track-videos".to_owned());
-        given.flatten().chain(videos).collect()
     }
 }
 
@@ -178,12 +162,10 @@ mod tests {
             "--track-videos",
         ];
         let tracking = parsed(&words).unwrap();
-        let words = tracking.words();
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let words: Vec<_> = tracking.words.iter().map(String::as_str).collect();
         let again = parsed(&words).unwrap();
-        assert_eq!(again.words(), words);
+        assert_eq!(again, tracking);
         assert_eq!(again.track_name.as_deref(), Some("a b"));
-        assert!(again.track_videos);
-        assert!(TrackingArgs::default().words().is_empty());
+        assert!(again.track_videos && parsed(&[]).unwrap().words.is_empty());
     }
 }

@@ -21,7 +21,7 @@ use crate::record_format::RecordFormat;
 use crate::tracking::TrackingArgs;
 use crate::usage::{Examples, option_of_file, plain, with_examples, with_negative_values};
 
-mod resume;
+pub(crate) mod resume;
 mod values;
 
 pub(crate) use resume::is_taken_over;
@@ -405,14 +405,11 @@ impl EvalArgs {
             .try_get_matches_from_mut(words)
             .map_err(|err| plain(err, &mut options, option_of_file))?;
         let command = Self::command();
-        let given = command
-            .get_arguments()
-            .filter_map(|option| resume::given(option, &matches))
-            .collect();
-        let args = Self {
-            given,
+        let mut args = Self {
+            given: resume::taken_over(&command, &matches),
             ..Self::from_arg_matches(&matches)?
         };
+        args.tracking.words = resume::tracking_words(&command, &matches);
         let args = if args.quick { args.unrecorded() } else { args };
         let args = args.with_output_of_experiment();
         if args.question().is_some() && args.against.is_none() && args.claim.is_none() {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::eval_args::EvalArgs;
+use crate::eval_args::{EvalArgs, resume};
 use crate::layout::RunFolder;
 use crate::plan::{RunPlan, checked};
 use crate::refusal::{Refusal, Refused};
@@ -35,10 +35,7 @@ impl EvalArgs {
         let taken_over = options
             .iter()
             .filter(|(name, _)| !args.given.contains_key(*name));
-        let word = |(name, value): (&String, &String)| match value.as_str() {
-            "" => OsString::from(format!("--{name}")),
-            value => OsString::from(format!("--{name}={value}")),
-        };
+        let word = |(name, value): (&String, &String)| resume::word(name, value).into();
         let all: Vec<_> = words.iter().cloned().chain(taken_over.map(word)).collect();
         Ok(Self::parse_words(&all)?)
     }

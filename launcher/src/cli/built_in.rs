@@ -124,7 +124,7 @@ pub fn resume_command(
         .chain(before)
         .chain([OsStr::new("--resume"), folder.as_os_str()]);
     let resumed = all.map(|word| quoted(&word.to_string_lossy()));
-    let tracked = tracking.words().into_iter().map(|word| quoted(&word));
+    let tracked = tracking.words.iter().map(|word| quoted(word));
     Some(resumed.chain(tracked).collect::<Vec<_>>().join(" "))
 }
 
@@ -139,8 +139,6 @@ pub fn command_without_quick(words: &[OsString]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jobs::tracking::Tracker;
-
     use super::*;
     use crate::cli::Environment;
     use crate::tests::{cli, words};
@@ -181,8 +179,9 @@ mod tests {
         let (not_tracked, tracked) = (
             TrackingArgs::default(),
             TrackingArgs {
-                track: vec![Tracker::Wandb],
-                track_name: Some("a b".to_owned()),
+                words: ["--track=wandb", "--track-name=a b"]
+                    .map(str::to_owned)
+                    .to_vec(),
                 ..TrackingArgs::default()
             },
         );
@@ -194,7 +193,7 @@ mod tests {
         let quoted = command("it's my run", &not_tracked);
         assert!(quoted.ends_with(r"--resume 'it'\''s my run'"), "{quoted}");
         let tracked = command("out", &tracked);
-        let end = "--resume out --track wandb --track-name 'a b'";
+        let end = "--resume out --track=wandb '--track-name=a b'";
         assert!(tracked.ends_with(end), "{tracked}");
     }
 
