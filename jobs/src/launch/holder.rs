@@ -106,17 +106,13 @@ impl LockHolder {
         }
     }
 
-    /// Like [`LockHolder::life`], for a process that may have been killed a moment ago. A child that
-    /// it had just forked has its open files, and with them the lock, until that child calls `exec`.
-    pub(super) fn life_in_the_end(&self, path: &Path) -> HolderState {
-        let mut life = self.life(path);
-        if life == HolderState::Lives && self.boot == boot() && !is_running(self.pid) {
-            patience::wait_for(|| {
-                life = self.life(path);
-                life != HolderState::Lives
-            });
+    /// Waits for the lock of a process that may have been killed a moment ago. A child that it had
+    /// just forked has its open files, and with them the lock, until that child calls `exec`.
+    pub(super) fn wait_for_its_end(&self, path: &Path) {
+        let lives = || self.life(path) == HolderState::Lives;
+        if lives() && self.boot == boot() && !is_running(self.pid) {
+            patience::wait_for(|| !lives());
         }
-        life
     }
 }
 

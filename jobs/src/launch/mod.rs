@@ -38,6 +38,7 @@ use crate::files;
 use crate::layout::RunFolder;
 use crate::plan::PlanLock;
 use crate::random;
+use crate::refusal::Refusal;
 
 mod holder;
 mod pulse;
@@ -62,27 +63,9 @@ pub const LAUNCH_VARIABLE: &str = "RRUN_LAUNCH_ID";
 /// The reason why a run folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another launch holds the run folder.
-    #[error(
-        "run folder `{}` is in use by {holder}: wait until it ends, or choose another --output",
-        folder.display()
-    )]
-    Held {
-        /// Path of the run folder.
-        folder: PathBuf,
-        /// The process that holds it.
-        holder: Box<LockHolder>,
-    },
-    /// The run folder contains a symbolic link, so files would be written elsewhere.
-    #[error(
-        "`{}` is a symbolic link, which a run folder must not contain: writing to it would change \
-         a file elsewhere",
-        path.display()
-    )]
-    Link {
-        /// Path of the link.
-        path: PathBuf,
-    },
+    /// Another launch holds the run folder, or it contains a symbolic link. A retry is refused, too.
+    #[error(transparent)]
+    Refused(Refusal),
     /// The lock file cannot be written.
     #[error("cannot use run folder `{}`: {err}", folder.display())]
     Io {
@@ -92,6 +75,14 @@ pub enum LockError {
         #[source]
         err: io::Error,
     },
+}
+
+/// Refuses a run folder that another launch holds.
+pub(crate) fn held(folder: &RunFolder, holder: &LockHolder) -> Refusal {
+    Refusal::new(format_args!(
+        "run folder `{}` is in use by {holder}: wait until it ends, or choose another --output",
+        folder.root().display()
+    ))
 }
 
 /// Returns a unique id for a launch: 64 random bits in hexadecimal.
@@ -130,7 +121,11 @@ impl LaunchLock {
             err,
         };
         if let Some(path) = link_in(folder.root(), 1).map_err(io)? {
-            return Err(LockError::Link { path });
+            return Err(LockError::Refused(Refusal::new(format_args!(
+                "`{}` is a symbolic link, which a run folder must not contain: writing to it would \
+                 change a file elsewhere",
+                path.display()
+            ))));
         }
         fs::create_dir_all(folder.launches()).map_err(io)?;
         // With file locks, only one launch at a time runs this check.
@@ -161,10 +156,7 @@ impl LaunchLock {
         };
         written.map_err(io)?;
         if let Some(holder) = living(folder, launch, say).map_err(io)? {
-            return Err(LockError::Held {
-                folder: folder.root().to_owned(),
-                holder: Box::new(holder),
-            });
+            return Err(LockError::Refused(held(folder, &holder)));
         }
         lock.touching = Some(lock.touch().map_err(io)?);
         Ok(lock)
@@ -277,39 +269,35 @@ fn living(
     launch: &str,
     mut say: impl FnMut(&str),
 ) -> io::Result<Option<LockHolder>> {
-    let mut watched: Vec<(PathBuf, LockHolder, Option<SystemTime>)> = Vec::new();
-    for path in others(folder, Some(launch))? {
-        // A file that is not a lock file is ignored.
-        let Some(holder) = LockHolder::read(&path) else {
-            continue;
+    let paths = others(folder, Some(launch))?;
+    let is_lock = |path: &&PathBuf| match LockHolder::read(path) {
+        Some(holder) => {
+            holder.wait_for_its_end(path);
+            true
+        }
+        None => false,
+    };
+    let paths: Vec<_> = paths.iter().filter(is_lock).cloned().collect();
+    let mut pulse = Pulse::default();
+    let mut has_said = false;
+    loop {
+        let alive = pulse.look_at(paths.clone(), Instant::now());
+        if let Some(certain) = alive.iter().find(|launch| launch.is_certain) {
+            return Ok(Some(certain.holder.clone()));
+        }
+        let Some(first) = alive.first() else {
+            break;
         };
-        match holder.life_in_the_end(&path) {
-            HolderState::Lives => return Ok(Some(holder)),
-            HolderState::Dead => remove(&path)?,
-            HolderState::Unknown => {
-                let touched = modified(&path);
-                watched.push((path, holder, touched));
-            }
+        if !has_said {
+            let (seconds, holder) = (GONE.as_secs(), &first.holder);
+            say(&format!(
+                "waiting {seconds} s to see whether {holder} is still alive"
+            ));
+            has_said = true;
         }
-    }
-    if let Some((_, holder, _)) = watched.first() {
-        say(&format!(
-            "waiting {} s to see whether {holder} is still alive",
-            GONE.as_secs()
-        ));
-    }
-    let end = Instant::now() + GONE;
-    while !watched.is_empty() && Instant::now() < end {
         thread::sleep(LOOK);
-        watched.retain(|(path, ..)| path.exists());
-        let moved = watched
-            .iter()
-            .position(|(path, _, touched)| modified(path) != *touched && path.exists());
-        if let Some(moved) = moved {
-            return Ok(Some(watched.swap_remove(moved).1));
-        }
     }
-    watched.iter().try_for_each(|(path, ..)| remove(path))?;
+    paths.iter().try_for_each(|path| remove(path))?;
     Ok(None)
 }
 

@@ -39,7 +39,11 @@ impl Pulse {
     /// launch of another machine counts as alive until its file has not changed for [`GONE`]. Does
     /// not wait.
     pub fn look(&mut self, folder: &RunFolder, now: Instant) -> Vec<LivingLaunch> {
-        let paths = others(folder, None).unwrap_or_default();
+        self.look_at(others(folder, None).unwrap_or_default(), now)
+    }
+
+    /// As [`Pulse::look`], at these lock files.
+    pub(super) fn look_at(&mut self, paths: Vec<PathBuf>, now: Instant) -> Vec<LivingLaunch> {
         self.files.retain(|path, _| paths.contains(path));
         let mut alive = Vec::new();
         for path in paths {

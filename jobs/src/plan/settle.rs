@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::count::counted;
 use crate::job::{Job, JobIndex};
 use crate::journal::{self, Line};
-use crate::launch::{self, LockError};
+use crate::launch;
 use crate::layout::{RunFolder, beside, write_whole};
 use crate::plan::difference::{self, Difference};
 use crate::plan::lock::Lock;
@@ -99,10 +99,7 @@ impl RunPlan {
             return Err(in_use(folder));
         }
         if let Some(holder) = launch::other_holder(folder, self.launch.as_deref()) {
-            return Err(Refusal::new(LockError::Held {
-                folder: folder.root().to_owned(),
-                holder: Box::new(holder),
-            }));
+            return Err(launch::held(folder, &holder));
         }
         let standing = CurrentPaths {
             plan: folder.plan(),

@@ -88,9 +88,7 @@ impl RankError {
     pub fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Setup(_)
-                | Self::RefusedByRankZero(_)
-                | Self::Lock(LockError::Held { .. } | LockError::Link { .. })
+            Self::Setup(_) | Self::RefusedByRankZero(_) | Self::Lock(LockError::Refused(_))
         )
     }
 }
