@@ -235,6 +235,14 @@ def test_fit_counts_what_the_visible_cards_have_free(machine):
     assert [it for it in free if it not in ended.out + ended.err] == [], ended.out
 
 
+def test_fit_judges_the_card_that_the_policy_is_asked_to_take(machine):
+    path = machine.folder / "jobs.json"
+    path.write_text(json.dumps({"jobs": jobs(1)}))
+    ended = machine.rrun("fit", "--jobs", path, "--policy-device", "cuda:1", cards=2,
+                         used_mib="0:0,1:81559")
+    assert ended.code == 1 and re.search(r"^\| 1 .*\| no ", ended.out, re.M), ended.out
+
+
 # The machine.
 
 

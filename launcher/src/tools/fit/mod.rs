@@ -174,7 +174,7 @@ fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
         gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
         is_virtual: false,
     };
-    let (nproc, placement) = launch.seat(&setup, per_gpu)?;
+    let (nproc, placement) = launch.seat(&setup, &eval)?;
     setup.check(&placement)?;
     let room = match args.gpu_memory {
         Some(size) => GpuBudgets::new(&eval, Resources::Labels, &[])?

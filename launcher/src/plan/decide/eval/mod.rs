@@ -31,7 +31,7 @@ use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::node::nvml::GpuMemory;
 use crate::plan::decide::eval::room::GpuBudgets;
-use crate::plan::decide::eval::seating::LaunchSize;
+use crate::plan::decide::eval::seating::{LaunchSize, asked_devices};
 use crate::plan::decide::program::Program;
 use crate::plan::error::PlanError;
 use crate::plan::eval::{EarlyStopPlan, EvalPlan, SeatingPlan};
@@ -113,7 +113,7 @@ impl EvalRequest {
         if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
             return Ok(None);
         }
-        Ok(Some(launch.seat(&self.setup, self.per_gpu())?.0))
+        Ok(Some(launch.seat(&self.setup, &self.args)?.0))
     }
 
     /// Returns the number of ranks to start on this node, which is less than `nproc` if not all of
@@ -169,7 +169,7 @@ impl EvalRequest {
         if self.args.quick {
             check_quick(launch)?;
         }
-        let (nproc, placement) = launch.seat(&self.setup, self.per_gpu())?;
+        let (nproc, placement) = launch.seat(&self.setup, &self.args)?;
         let world_size = launch.ranks_per_node(nproc).iter().sum();
         let resources = Resources::new(launch.gpus, launch.nodes.1);
         check_device(&self.args, world_size, launch.gpus)?;
@@ -238,10 +238,6 @@ impl EvalRequest {
         })
     }
 
-    fn per_gpu(&self) -> Option<usize> {
-        self.args.workers_per_gpu.map(|per_gpu| per_gpu as usize)
-    }
-
     /// Checks that one device for all policies does not contradict the placement of each.
     fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), Refusal> {
         let (args, place) = (
@@ -255,16 +251,7 @@ impl EvalRequest {
         if self.setup.components.is_none() && args.workers_per_gpu.is_none() {
             return Ok(());
         }
-        let by_id = args
-            .policy_device_id
-            .map(|asked| (format!("--policy-device-id {asked}"), asked));
-        let named = args.policy_device.as_deref().and_then(|name| {
-            Some((
-                format!("--policy-device {name}"),
-                name.trim().strip_prefix("cuda:")?.parse().ok()?,
-            ))
-        });
-        for (option, asked) in by_id.into_iter().chain(named) {
+        for (option, value, asked) in asked_devices(args) {
             let devices = placement
                 .rollout
                 .iter()
@@ -276,7 +263,7 @@ impl EvalRequest {
             });
             if let Some((rank, device)) = other {
                 return Err(Refusal::new(format_args!(
-                    "{option} asks for cuda:{asked}, but {place} puts rank {rank} on \
+                    "{option} {value} asks for cuda:{asked}, but {place} puts rank {rank} on \
                      cuda:{device}; leave one of them out"
                 )));
             }
@@ -305,19 +292,18 @@ fn check_quick(launch: &LaunchSize) -> Result<(), Refusal> {
 /// Checks the device of a single rank. Several ranks use their own devices, and report the conflict
 /// themselves.
 fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), Refusal> {
-    match args.policy_device_id {
-        Some(found) if world_size == 1 && usize::try_from(found).map_or(true, |id| id >= gpus) => {
+    let is_absent = |asked: i64| usize::try_from(asked).map_or(true, |id| id >= gpus);
+    for (option, value, asked) in asked_devices(args) {
+        if world_size == 1 && is_absent(asked) {
             let visible = match gpus {
                 0 => "but no CUDA device is visible here".to_owned(),
                 1 => "but only cuda:0 is visible here".to_owned(),
                 count => format!("but only cuda:0 to cuda:{} are visible here", count - 1),
             };
-            Err(Refusal::new(format_args!(
-                "--policy-device-id is {found}, {visible}"
-            )))
+            return Err(Refusal::new(format_args!("{option} is {value}, {visible}")));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! workers, whether the nodes can provide them, and the notes printed before the start.
 
 use fit::memory::{Fit, MemoryPlanner, Need};
+use jobs::eval_args::EvalArgs;
+use jobs::job::{Job, Status};
 use jobs::placement::{Placement, Resources};
 use jobs::refusal::Refusal;
 use jobs::setup::Setup;
@@ -57,11 +59,7 @@ impl LaunchSize {
     ///
     /// # Errors
     /// Refuses a placement that contradicts the launch or the machine.
-    pub fn seat(
-        &self,
-        setup: &Setup,
-        per_gpu: Option<usize>,
-    ) -> Result<(usize, Placement), Refusal> {
+    pub fn seat(&self, setup: &Setup, args: &EvalArgs) -> Result<(usize, Placement), Refusal> {
         let Self {
             nproc,
             nodes: (_, nodes),
@@ -74,7 +72,7 @@ impl LaunchSize {
             )));
         }
         let Some(components) = &setup.components else {
-            return self.unplaced(per_gpu);
+            return self.unplaced(setup, args);
         };
         self.refuse_virtual("the placement")?;
         if self.nodes.0 != nodes {
@@ -115,9 +113,10 @@ impl LaunchSize {
         Ok((nproc_here, placement))
     }
 
-    /// Places every rank on a GPU of its own, or `per_gpu` of them on one.
-    fn unplaced(&self, per_gpu: Option<usize>) -> Result<(usize, Placement), Refusal> {
+    /// Places every rank on a GPU of its own, or as many on one as `--workers-per-gpu` says.
+    fn unplaced(&self, setup: &Setup, args: &EvalArgs) -> Result<(usize, Placement), Refusal> {
         let Self { nproc, gpus, .. } = *self;
+        let per_gpu = args.workers_per_gpu.map(|per_gpu| per_gpu as usize);
         if per_gpu.is_some() {
             self.refuse_virtual("--workers-per-gpu")?;
         }
@@ -131,15 +130,17 @@ impl LaunchSize {
                 nproc.div_ceil(per_gpu)
             )));
         }
-        // The ranks decide in the same way (runtime/src/eval/setup/device.rs); without a GPU all are on GPU 0.
-        let gpu = |local_rank: usize| match (per_gpu, gpus) {
-            (_, 0) => 0,
-            (Some(per_gpu), _) => local_rank / per_gpu,
-            (None, gpus) => local_rank % gpus,
+        // The ranks decide in the same way (runtime/src/device/mod.rs); without a GPU all are on GPU 0.
+        let asked = asked_gpu(setup, args);
+        let gpu = |local_rank: usize, ranks: usize| match (per_gpu, gpus, asked) {
+            (_, 0, _) => 0,
+            (Some(per_gpu), _, _) => local_rank / per_gpu,
+            (None, _, Some(asked)) if ranks == 1 => asked,
+            (None, gpus, _) => local_rank % gpus,
         };
         let ranks_per_node = self.ranks_per_node(nproc).into_iter().enumerate();
         let of_node = |(node, ranks): (usize, usize)| {
-            (0..ranks).map(move |local_rank| node * gpus + gpu(local_rank))
+            (0..ranks).map(move |local_rank| node * gpus + gpu(local_rank, ranks))
         };
         Ok((nproc, Placement::of_ranks(ranks_per_node.flat_map(of_node))))
     }
@@ -154,6 +155,37 @@ impl LaunchSize {
             Ok(())
         }
     }
+}
+
+/// Returns the GPUs for policies that the command line names, the one that counts first: the option,
+/// its value and the CUDA index.
+pub fn asked_devices(args: &EvalArgs) -> Vec<(&'static str, String, i64)> {
+    let by_id = |id: i64| ("--policy-device-id", id.to_string(), id);
+    let by_name = |name: &String| Some(("--policy-device", name.clone(), index(name)?));
+    let named = args.policy_device.as_ref().and_then(by_name);
+    args.policy_device_id
+        .map(by_id)
+        .into_iter()
+        .chain(named)
+        .collect()
+}
+
+fn index<T: std::str::FromStr>(device: &str) -> Option<T> {
+    device.trim().strip_prefix("cuda:")?.parse().ok()
+}
+
+/// Returns the GPU that the only rank of a node takes: that of the command line, otherwise of the
+/// first job that names one.
+fn asked_gpu(setup: &Setup, args: &EvalArgs) -> Option<usize> {
+    if let Some((_, _, gpu)) = asked_devices(args).into_iter().next() {
+        return gpu.try_into().ok();
+    }
+    let pending = |job: &&Job| job.status == Status::Pending;
+    let of_job = |job: &Job| match job.policy_config.get("policy_device_id") {
+        Some(id) => id.as_u64()?.try_into().ok(),
+        None => index(job.policy_config.get("policy_device")?.as_str()?),
+    };
+    setup.file.jobs.iter().filter(pending).find_map(of_job)
 }
 
 /// Refuses ranks on other nodes than their GPUs, and environments on other nodes than their
