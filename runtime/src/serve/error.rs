@@ -1,13 +1,7 @@
-//! The reasons why a request is answered with an error, and those why a server does not start.
+//! The reasons why a request is answered with an error.
 
-use std::io;
-use std::net::SocketAddr;
-
-use c10d::DistError;
 use gr00t::client::InvalidObservation;
 
-use crate::device::DeviceError;
-use crate::env::EnvError;
 use crate::policy::PolicyError;
 use crate::serve::batcher::QueueRefusal;
 use crate::serve::decoder::NotDecoded;
@@ -131,62 +125,4 @@ impl RequestError {
             _ => {}
         }
     }
-}
-
-/// The reason why a server does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The command line, a file that it names, or a variable of the launcher cannot be used.
-    #[error("{reason}")]
-    Arguments {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The policy cannot be made.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// The environment of the clients cannot be made.
-    #[error("environment of the clients: {0}")]
-    Environment(#[from] EnvError),
-    /// The devices cannot be counted.
-    #[error("{reason}")]
-    Devices {
-        /// The error of libtorch or of the driver.
-        reason: String,
-    },
-    /// No device can be chosen.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The device cannot be selected.
-    #[error(transparent)]
-    Cuda(#[from] DistError),
-    /// The address cannot be used.
-    #[error("cannot listen on {address}: {err}")]
-    Address {
-        /// The address.
-        address: SocketAddr,
-        /// The operating system's error.
-        #[source]
-        err: io::Error,
-    },
-    /// `--front-port` for a rank that `rrun` has not started.
-    #[error("--front-port is opened by `rrun serve`, which has not started this rank")]
-    NoFront,
-    /// The launcher does not give connections of the front port.
-    #[error("cannot reach the launcher for connections of --front-port: {err}")]
-    Front {
-        /// The operating system's error.
-        #[source]
-        err: io::Error,
-    },
-    /// The threads that decode messages cannot be started.
-    #[error("no thread to read requests: {err}")]
-    Decoder {
-        /// The operating system's error.
-        #[source]
-        err: io::Error,
-    },
-    /// The event loop or the signal handlers cannot be set up.
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use jobs::exit::FINAL;
 use jobs::policies::PolicyType;
 use jobs::rank_env::{FRONT_VARIABLE, RankEnv};
+use jobs::refusal::Refusal;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
 use jobs::serve_args::{InterfaceSource, PolicyChoice, ServeArgs, ServeSetup};
 use serde_json::json;
@@ -26,7 +27,6 @@ use crate::error_file;
 use crate::policy::{self, served};
 use crate::serve::batcher::BatchLimits;
 use crate::serve::decoder::Decoder;
-use crate::serve::error::StartError;
 use crate::serve::front::FrontLink;
 use crate::serve::limits::RequestLimits;
 use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
@@ -77,17 +77,17 @@ pub fn main(words: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(args: &ServeArgs) -> Result<ExitCode, StartError> {
-    let env = RankEnv::read(|name| std::env::var(name).ok()).map_err(arguments)?;
-    let ServeSetup { policy, interface } = ServeSetup::read(args).map_err(arguments)?;
+fn run(args: &ServeArgs) -> Result<ExitCode, Refusal> {
+    let env = RankEnv::read(|name| std::env::var(name).ok())?;
+    let ServeSetup { policy, interface } = ServeSetup::read(args)?;
     if args.print_interface {
         return print_interface(interface, &env);
     }
     // `ServeSetup::read` refuses a command line without either.
-    let choice = policy.ok_or_else(|| arguments("--policy is missing"))?;
-    policy::check(&choice.policy_type, &choice.config)?;
+    let choice = policy.ok_or_else(|| Refusal::new("--policy is missing"))?;
+    policy::check(&choice.policy_type, &choice.config).map_err(Refusal::new)?;
     let local_rank = env.local_rank.unwrap_or(0);
-    let address = SocketAddr::new(args.host, args.port_of(local_rank).map_err(arguments)?);
+    let address = SocketAddr::new(args.host, args.port_of(local_rank)?);
     let reporter = Reporter {
         label: if env.world_size > 1 {
             format!("serve [rank {}/{}]:", env.rank, env.world_size)
@@ -114,7 +114,8 @@ fn run(args: &ServeArgs) -> Result<ExitCode, StartError> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()?;
+        .build()
+        .map_err(Refusal::new)?;
     let target = ServeTarget {
         choice,
         interface,
@@ -133,10 +134,11 @@ struct ServeTarget {
 }
 
 /// Prints the interface of an environment, as `--interface` reads it.
-fn print_interface(source: Option<InterfaceSource>, env: &RankEnv) -> Result<ExitCode, StartError> {
+fn print_interface(source: Option<InterfaceSource>, env: &RankEnv) -> Result<ExitCode, Refusal> {
     if let Some(spec) = described(source, env, Device::Cpu)? {
         let text = serde_json::to_string_pretty(&served::to_robot(&spec).to_json());
-        writeln!(std::io::stdout(), "{}", text.map_err(arguments)?)?;
+        let text = text.map_err(Refusal::new)?;
+        writeln!(std::io::stdout(), "{text}").map_err(Refusal::new)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,26 +148,20 @@ fn described(
     source: Option<InterfaceSource>,
     env: &RankEnv,
     device: Device,
-) -> Result<Option<EnvSpec>, StartError> {
+) -> Result<Option<EnvSpec>, Refusal> {
     match source {
         None => Ok(None),
         Some(InterfaceSource::File(robot)) => Ok(Some(served::of_robot(&robot))),
         Some(InterfaceSource::Environment(job)) => {
-            Ok(Some(served::of_environment(&job, env, device)?))
+            let spec = served::of_environment(&job, env, device);
+            let refuse = |err| Refusal::at("environment of the clients", err);
+            Ok(Some(spec.map_err(refuse)?))
         }
     }
 }
 
-fn arguments(err: impl ToString) -> StartError {
-    StartError::Arguments {
-        reason: err.to_string(),
-    }
-}
-
-fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, StartError> {
-    let visible = gpu::visible().map_err(|err| StartError::Devices {
-        reason: err.to_string(),
-    })?;
+fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, Refusal> {
+    let visible = gpu::visible().map_err(Refusal::new)?;
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -174,9 +170,9 @@ fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Deci
         config_device: device::of_config(&choice.config),
         placed: None,
     };
-    let decision = resolve(&request, &visible)?;
+    let decision = resolve(&request, &visible).map_err(Refusal::new)?;
     if let (Ok(cuda), Device::Cuda(index)) = (cuda::load(), decision.device) {
-        cuda.select(index)?;
+        cuda.select(index).map_err(Refusal::new)?;
     }
     Ok(decision)
 }
@@ -186,10 +182,10 @@ async fn serve(
     address: SocketAddr,
     target: ServeTarget,
     reporter: &Reporter,
-) -> Result<ExitCode, StartError> {
+) -> Result<ExitCode, Refusal> {
     // Bind first: a port that is in use is found before gigabytes are read. Clients that connect
     // now wait.
-    let unusable = |err| StartError::Address { address, err };
+    let unusable = |err| Refusal::at(format_args!("cannot listen on {address}"), err);
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let ServeTarget {
@@ -202,12 +198,13 @@ async fn serve(
     let limits = batch_limits(args, device, &choice);
     let own = reporter.clone();
     let say = move |text| own.say(&format!("warning: {text}"));
-    let (policy, card) = ServingThread::start(choice, interface, device, say)?;
+    let (policy, card) =
+        ServingThread::start(choice, interface, device, say).map_err(Refusal::new)?;
     let loss = policy.loss();
     let (to_dispatcher, inbox) = mpsc::unbounded_channel();
-    let decoder = Decoder::start().map_err(|err| StartError::Decoder { err })?;
+    let decoder = Decoder::start().map_err(|err| Refusal::at("no thread to read requests", err))?;
     let server = ServerState::new(card, server_config(args), decoder, to_dispatcher);
-    end_on_signals(&server)?;
+    end_on_signals(&server).map_err(Refusal::new)?;
     announce(&server, address, limits, reporter);
     let front = join_front(args, &env).await?;
     let listener = tokio::spawn(listener::run(listener, front, Arc::clone(&server)));
@@ -242,14 +239,21 @@ async fn serve(
 }
 
 /// Joins the front port, if there is one: clients get connections from now on.
-async fn join_front(args: &ServeArgs, env: &RankEnv) -> Result<Option<FrontLink>, StartError> {
+async fn join_front(args: &ServeArgs, env: &RankEnv) -> Result<Option<FrontLink>, Refusal> {
     if args.front_port.is_none() {
         return Ok(None);
     }
-    let socket = std::env::var(FRONT_VARIABLE).map_err(|_| StartError::NoFront)?;
+    let socket = std::env::var(FRONT_VARIABLE).map_err(|_| {
+        Refusal::new("--front-port is opened by `rrun serve`, which has not started this rank")
+    })?;
     let local_rank = env.local_rank.unwrap_or(0);
     let joined = FrontLink::join(&socket, local_rank).await;
-    joined.map(Some).map_err(|err| StartError::Front { err })
+    joined.map(Some).map_err(|err| {
+        Refusal::at(
+            "cannot reach the launcher for connections of --front-port",
+            err,
+        )
+    })
 }
 
 fn batch_limits(args: &ServeArgs, device: Device, choice: &PolicyChoice) -> BatchLimits {
