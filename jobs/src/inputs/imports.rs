@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::files;
 use crate::inputs::Lookup;
 use crate::inputs::folder::files_below;
+use crate::inputs::versions::packages;
 use crate::policies::FactoryName;
 
 /// Most files that are followed; a program of more files is followed no further.
@@ -39,7 +40,7 @@ impl SearchPath {
     pub(super) fn new(folders: Vec<PathBuf>) -> Self {
         let installed = folders
             .iter()
-            .map(|folder| (folder.clone(), installed_in(folder)))
+            .map(|folder| (folder.clone(), packages(folder).into_keys().collect()))
             .collect();
         Self { folders, installed }
     }
@@ -155,24 +156,6 @@ fn python_files(package: &Path) -> Vec<PathBuf> {
     let mut files = files_below(package, MOST_FILES, is_python);
     files.truncate(MOST_FILES);
     files
-}
-
-/// Returns the names of the packages whose metadata is in a folder.
-fn installed_in(folder: &Path) -> BTreeSet<String> {
-    let folder = match folder.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => folder,
-    };
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let stem = name
-                .strip_suffix(".dist-info")
-                .or_else(|| name.strip_suffix(".egg-info"))?;
-            Some(normalized(stem.split('-').next()?))
-        })
-        .collect()
 }
 
 /// Returns the name of a package as Python compares it (PEP 503).

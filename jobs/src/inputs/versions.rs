@@ -173,7 +173,7 @@ fn interpreter(given: &str, variable: Lookup<'_>) -> Option<PathBuf> {
 }
 
 /// Returns the metadata folders of the packages in a folder, by name.
-fn packages(place: &Path) -> BTreeMap<String, Vec<PathBuf>> {
+pub(super) fn packages(place: &Path) -> BTreeMap<String, Vec<PathBuf>> {
     let place = match place.as_os_str().is_empty() {
         true => Path::new("."),
         false => place,
