@@ -359,14 +359,15 @@ fn a_large_file_of_another_time_that_nobody_has_read_is_not_trusted() {
 }
 
 #[test]
-fn a_plan_without_inputs_gets_them_and_goes_on() {
-    let world = World::new(&[("sim.py", "x = 1\n")], &python(&json!({})));
+fn a_large_file_is_read_once_at_a_start() {
+    let (world, large) = of_large_policy();
     world.begin();
-    let plan = fs::read_to_string(world.folder().plan()).unwrap();
-    let mut plan: Value = serde_json::from_str(&plan).unwrap();
-    plan.as_object_mut().unwrap().remove("inputs");
-    world.write("run/plan.json", &plan.to_string());
-    assert_eq!(world.repeated(), "");
-    world.write("sim.py", "x = 2\n");
-    assert!(world.repeated().contains("sim.py` SHA-256 "));
+    world.hash("policy.pt");
+    world.age("policy.pt", 100);
+    let mut plan = world.plan();
+    assert!(plan.check(&world.folder(), false).unwrap().is_empty());
+    // Whoever reads it again sees this, as the next start does.
+    world.write("policy.pt", &large.replace('1', "2"));
+    plan.settle(&world.folder(), false).unwrap();
+    assert!(world.repeated().contains("policy.pt` "));
 }

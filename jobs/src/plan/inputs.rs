@@ -71,7 +71,7 @@ impl RunPlan {
         let Some(now) = self.now.as_ref().filter(|now| now.asker == Asker::Alone) else {
             return found.inputs.clone();
         };
-        if found.inputs.is_empty() || !now.is_settled {
+        if !now.is_settled {
             return self.inputs.clone();
         }
         let renewed = |(name, then): (&String, &InputFile)| {

@@ -129,20 +129,20 @@ impl RunPlan {
         Ok(next)
     }
 
-    /// Checks, without writing, that the folder is new or holds this run. Returns lines that warn
-    /// the user of changes that they may not expect.
+    /// Checks, without writing, that the folder is new or holds this run; large inputs that it reads
+    /// for that are not read again. Returns lines that warn the user of changes that they may not
+    /// expect.
     ///
     /// # Errors
     /// Refuses a folder with another run, or with a damaged plan.
-    pub fn check(&self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, Refusal> {
+    pub fn check(&mut self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, Refusal> {
         let standing = CurrentPaths::of(folder);
         if !standing.plan.exists() || !begun(&standing.journals) {
             return Ok(Vec::new());
         }
         let found = Self::read(folder)?;
-        let mut settled = self.clone();
-        settled.settle_inputs(&found, folder, true);
-        let difference = Difference::between(&found, &settled);
+        self.settle_inputs(&found, folder, true);
+        let difference = Difference::between(&found, self);
         if difference.is_none() {
             let reordered =
                 "the jobs are in a different order than in the run, whose order is kept".to_owned();

@@ -81,7 +81,7 @@ fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
     plan("1", 3).settle(&folder, false).unwrap();
     finish(&folder);
     let before = std::fs::read(folder.plan()).unwrap();
-    for (other, line) in [
+    for (mut other, line) in [
         (plan("2", 3), "a: seed --seed 1 → --seed 2"),
         (plan("1", 4), "a: num_episodes 3 → 4"),
     ] {

@@ -10,6 +10,7 @@ use crate::eval_args::EvalArgs;
 use crate::experiment::{Experiment, is_experiment};
 use crate::file::{self, JobFile};
 use crate::job::{Job, Status};
+use crate::known;
 use crate::layout::RunFolder;
 use crate::placement::{Components, Division, Placement, Resources};
 use crate::plan::RunPlan;
@@ -67,9 +68,9 @@ impl Setup {
                 "`{change}` changes an Experiment, and none is given: use --experiment FILE.yaml"
             )));
         }
-        let JobsAsGiven { mut file, unused } = match &args.resume {
+        let (mut file, unused) = match &args.resume {
             Some(folder) if args.jobs.is_none() && !config.has_jobs() => {
-                of_run(args, &config, folder, variable)?.into()
+                (of_run(args, &config, folder, variable)?, Vec::new())
             }
             _ => jobs(args, &config, variable)?,
         };
@@ -105,6 +106,20 @@ impl Setup {
             output,
             assignment,
             notes,
+        })
+    }
+
+    /// Checks the jobs that are to run, as far as that is possible without their simulators, their
+    /// policies' files and servers.
+    ///
+    /// # Errors
+    /// Refuses the first job that a rank would refuse when its turn comes.
+    pub fn check_jobs(&self, args: &EvalArgs) -> Result<(), Refusal> {
+        let JobFile { path, jobs, .. } = &self.file;
+        let checked = known::check(jobs).and_then(|()| known::check_to_run(jobs, args));
+        checked.map_err(|refusal| {
+            let place = format!("`{}`", path.display());
+            Refusal::at(place, refusal.in_words_of(path))
         })
     }
 
@@ -178,33 +193,20 @@ fn no_jobs() -> Refusal {
     )
 }
 
-/// The jobs that the command line names, and the settings of their Experiment without effect.
-struct JobsAsGiven {
-    file: JobFile,
-    unused: Vec<String>,
-}
-
-impl From<JobFile> for JobsAsGiven {
-    fn from(file: JobFile) -> Self {
-        let unused = Vec::new();
-        Self { file, unused }
-    }
-}
-
-/// Returns the jobs of file and configuration. A jobs file without a configuration is identified by
+/// Returns the jobs of file and configuration, and the settings of an Experiment without effect. A jobs file without a configuration is identified by
 /// the hash of its bytes, as `sha256sum` prints it. Otherwise the resulting jobs are hashed, without
 /// their placement.
 fn jobs(
     args: &EvalArgs,
     config: &Config,
     variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<JobsAsGiven, Refusal> {
+) -> Result<(JobFile, Vec<String>), Refusal> {
+    let file =
+        |path: &Path, value| JobFile::new(path, file::identity(value), value).map_err(Refusal::new);
     let Some(path) = args.jobs.as_deref() else {
         let value = config.jobs(None).ok_or_else(no_jobs)?;
         let path = config.files.last().cloned().unwrap_or_default();
-        return Ok(JobFile::new(&path, file::identity(&value), &value)
-            .map_err(Refusal::new)?
-            .into());
+        return Ok((file(&path, &value)?, Vec::new()));
     };
     if config.has_list() {
         return Err(Refusal::new(format_args!(
@@ -213,7 +215,9 @@ fn jobs(
         )));
     }
     let (value, unused) = match is_experiment(path) {
-        false if config.is_empty() => return Ok(JobFile::read(path).map_err(Refusal::new)?.into()),
+        false if config.is_empty() => {
+            return Ok((JobFile::read(path).map_err(Refusal::new)?, Vec::new()));
+        }
         false => {
             let json = file::read(path).and_then(|text| file::json(path, &text));
             (json.map_err(Refusal::new)?, Vec::new())
@@ -226,8 +230,7 @@ fn jobs(
     file::parse(&value)
         .map_err(|refusal| Refusal::at(format_args!("`{}`", path.display()), refusal))?;
     let value = config.jobs(Some(value)).ok_or_else(no_jobs)?;
-    let file = JobFile::new(path, file::identity(&value), &value).map_err(Refusal::new)?;
-    Ok(JobsAsGiven { file, unused })
+    Ok((file(path, &value)?, unused))
 }
 
 /// Returns the jobs of the run that is continued.

@@ -8,7 +8,6 @@ use jobs::eval_args::EvalArgs;
 use jobs::inputs::Asker;
 use jobs::job::{Job, Status};
 use jobs::journal::Journal;
-use jobs::known;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
@@ -55,20 +54,19 @@ impl RankSetup {
             ));
         }
         let setup = Setup::read(args, &variable)?;
+        setup.check_jobs(args)?;
         let jobs_file = format!("`{}`", setup.file.path.display());
-        known::check(&setup.file.jobs).map_err(|err| Refusal::at(&jobs_file, err))?;
         let folder = RunFolder::new(&setup.output);
         let visible = gpu::visible().map_err(Refusal::new)?;
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
         let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."))
             .of_launch(env.launch.clone());
-        let plan = match asker(&env) {
+        let mut plan = match asker(&env) {
             Some(asker) => plan.with_inputs(&folder, asker, &variable),
             None => plan,
         };
         check_jobs(&plan.jobs).map_err(|refusal| refusal.inside(&jobs_file))?;
-        known::check_to_run(&plan.jobs, args).map_err(|err| Refusal::at(&jobs_file, err))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);
         let device = device::decide(args, &env, &placement.work, placement.placed(args, &env))?;

@@ -17,7 +17,6 @@ use std::time::SystemTime;
 use jobs::assign::{Assignment, Shard};
 use jobs::eval_args::EvalArgs;
 use jobs::inputs::Asker;
-use jobs::known;
 use jobs::layout::RunFolder;
 use jobs::live::PAGE_TOKEN_VARIABLE;
 use jobs::placement::{Placement, Resources};
@@ -89,15 +88,7 @@ impl EvalRequest {
                 .map(|value| value.to_string_lossy().into_owned())
         };
         let setup = Setup::read(&args, &variable)?;
-        let path = &setup.file.path;
-        let unknown = |unknown: known::JobRefusal| {
-            Refusal::at(
-                format_args!("`{}`", path.display()),
-                unknown.in_words_of(path),
-            )
-        };
-        known::check(&setup.file.jobs).map_err(unknown)?;
-        known::check_to_run(&setup.file.jobs, &args).map_err(unknown)?;
+        setup.check_jobs(&args)?;
         let token = variable(PAGE_TOKEN_VARIABLE).filter(|token| !token.is_empty());
         let page = |port| PagePlan::new(args.page_host, port, token.as_deref());
         let page = args.page_port.map(page).transpose()?;
@@ -190,7 +181,7 @@ impl EvalRequest {
             1 => Asker::Alone,
             _ => Asker::OneOfSeveral,
         };
-        let run = RunPlan::new(
+        let mut run = RunPlan::new(
             &self.args,
             self.setup.file,
             world_size,
