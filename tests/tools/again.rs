@@ -23,9 +23,12 @@ pub fn install(dir: &Path, name: &str, again: impl Fn(Episode) -> Option<Episode
         "shift\n\
          echo rank $RANK of $WORLD_SIZE, $OMP_NUM_THREADS threads, $MKL_CBWR$ATEN_CPU_CAPABILITY: \
          $@ >> {}\n\
-         [ $RANK = 0 ] && cp {} $2/journal/ && touch $2/report.json\n\
+         [ $RANK = 0 ] || exit 0\n\
+         run=$(sed -n 's/^ *\"id\": \"\\(.*\\)\",$/\\1/p' $2/plan.json)\n\
+         sed s/{}/$run/ {} > $2/journal/journal_rank0.jsonl && touch $2/report.json\n\
          exit 0\n",
         dir.join("words").display(),
+        prepared.plan.id,
         prepared.folder.journal(0).display()
     );
     install_with_rank(dir, &script);

@@ -125,7 +125,8 @@ impl Run {
 
     /// Writes one life of a rank: it starts, runs these episodes of each job, and ends.
     pub fn rank(&self, rank: usize, episodes: impl IntoIterator<Item = Episode>) -> &Self {
-        let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
+        let journal = Journal::open(&self.folder.journal(rank)).unwrap();
+        let mut journal = journal.stamped(self.plan.stamps(None));
         let mut write = |line: Line| journal.append(&line).unwrap();
         write(Line::Rank(Box::new(RankStart {
             rank,

@@ -23,6 +23,7 @@ fn append(run: &Run, lines: &[Line]) {
     let mut text = String::new();
     for line in lines {
         let mut line = serde_json::to_value(line).unwrap();
+        line["run"] = json!(run.plan.id);
         line["launch"] = json!(LAUNCH);
         text.push_str(&format!("{line}\n"));
     }

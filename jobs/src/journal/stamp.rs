@@ -9,7 +9,7 @@ use crate::episode_numbers::EpisodeNumbers;
 use crate::job::JobIndex;
 use crate::journal::Line;
 
-/// The run, launch and job that a line belongs to. Journals of older versions have no stamps.
+/// The run, launch and job that a line belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Stamp {
     /// Id of the run, [`crate::plan::RunPlan::id`].
@@ -74,9 +74,7 @@ pub struct Subject {
 pub enum LineOrigin {
     /// The line belongs to the run of the plan, and to the job that has its position there.
     Own,
-    /// The line has no stamp.
-    Unmarked,
-    /// The line belongs to another run, or to a job that has changed since.
+    /// The line belongs to another run or says of none, or to a job that has changed since.
     Foreign,
     /// Of an episode that the plan does not have.
     Unplanned,
@@ -85,7 +83,7 @@ pub enum LineOrigin {
 impl LineOrigin {
     /// Whether the line is a result of the run.
     pub fn counts(self) -> bool {
-        matches!(self, Self::Own | Self::Unmarked)
+        self == Self::Own
     }
 }
 
@@ -152,14 +150,8 @@ impl Accepted {
         run: Option<&str>,
         fingerprint: Option<&str>,
     ) -> LineOrigin {
-        let Some(run) = run else {
-            return if self.runs.is_empty() {
-                LineOrigin::Own
-            } else {
-                LineOrigin::Unmarked
-            };
-        };
-        if !self.runs.is_empty() && !self.runs.contains(run) {
+        let is_of_run = run.is_some_and(|run| self.runs.contains(run));
+        if !self.runs.is_empty() && !is_of_run {
             return LineOrigin::Foreign;
         }
         let known = job

@@ -223,11 +223,6 @@ impl<'a> Merged<'a> {
         self.state.strangers
     }
 
-    /// Returns the number of lines without a stamp, from older versions. They count.
-    pub fn unmarked(&self) -> u64 {
-        self.state.unmarked
-    }
-
     /// Returns the checksums of policy files, in order of time.
     pub fn policies(&self) -> &[PolicyFiles] {
         &self.state.policies

@@ -37,8 +37,6 @@ pub(crate) struct PieceScan {
     pub(crate) foreign: Vec<u64>,
     /// Numbers of lines of episodes that the plan does not have, counted as those.
     pub(crate) unplanned: Vec<u64>,
-    /// Lines that do not say of which run they are.
-    pub(crate) unmarked: u64,
     /// Bytes of an incomplete last line.
     pub(crate) torn: u64,
     /// Moments of the first and the last line that have one.
@@ -151,11 +149,10 @@ pub(crate) fn scan(
 }
 
 impl PieceScan {
-    /// Returns whether a line of this origin counts; records unmarked and foreign lines.
+    /// Returns whether a line of this origin counts; records the others.
     fn takes(&mut self, origin: LineOrigin, number: u64) -> bool {
         match origin {
             LineOrigin::Own => {}
-            LineOrigin::Unmarked => self.unmarked += 1,
             LineOrigin::Foreign => self.foreign.push(number),
             LineOrigin::Unplanned => self.unplanned.push(number),
         }

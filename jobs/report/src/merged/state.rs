@@ -39,7 +39,6 @@ pub(crate) struct MergedState {
     pub(super) names: InternedNames,
     pub(super) damage: Vec<Damage>,
     pub(super) strangers: u64,
-    pub(super) unmarked: u64,
     /// For each journal, the number of bytes and of lines that were read.
     read: Vec<ReadSoFar>,
 }
@@ -171,7 +170,6 @@ impl MergedState {
         damage
             .unplanned
             .extend(scan.unplanned.iter().map(|line| lines_before + line + 1));
-        self.unmarked += scan.unmarked;
         self.read[source].lines += scan.lines;
         for other in scan.others {
             self.events[source].add(&other);

@@ -154,13 +154,6 @@ pub fn run(merged: &Merged) -> Findings {
         };
         list.push(damage.to_string());
     }
-    if merged.unmarked() > 0 {
-        let count = merged.unmarked();
-        findings.notes.push(format!(
-            "{} without the name of a run: written by an older rrun",
-            counted(count, "line")
-        ));
-    }
     if merged.strangers() > 0 {
         findings.wrong.push(format!(
             "{} of jobs that are not in the plan",

@@ -133,7 +133,8 @@ impl InputRun {
     }
 
     fn rank(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> &Self {
-        let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
+        let journal = Journal::open(&self.folder.journal(rank)).unwrap();
+        let mut journal = journal.stamped(self.plan.stamps(None));
         for line in self.lines(rank, episodes) {
             journal.append(&line).unwrap();
         }
@@ -289,8 +290,12 @@ fn a_run_is_not_written_over() {
     is_refused("y");
     place.merge(&["x"], "out").unwrap();
     // A journal without a suffix: the merged run was continued, so it is a run now.
-    let journal = place.run("y", &[job("a")]).folder.journal(0);
-    fs::copy(journal, RunFolder::new(&place.path("out")).journal(0)).unwrap();
+    let folder = RunFolder::new(&place.path("out"));
+    let mut plan = RunPlan::read(&folder).unwrap();
+    plan.provenance.runs.push(plan.id.clone());
+    let continued = InputRun { folder, plan };
+    continued.save();
+    continued.rank(0, &all("a", 3..6));
     is_refused("out");
     let as_one = place.merge(&["x", "out"], "new").unwrap();
     assert!(as_one.complete(), "and can be merged as one");
