@@ -7,22 +7,18 @@ use std::path::PathBuf;
 use jobs::assign::{Assign, Shard};
 use jobs::config::Override;
 
-/// Maximum number of environments of a PPO training. An evaluation has a lower limit, which `eval`
-/// checks.
-const MOST_OF_A_TRAINING: u64 = 1 << 24;
-
 /// Options of `eval`.
 #[derive(Debug, clap::Args)]
 pub(super) struct AskedEvaluation {
     /// Jobs file, as in eval
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["config", "ppo", "preset", "ppo_table"])]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["config", "ppo"])]
     jobs: Option<PathBuf>,
 
     /// RLinf YAML, as in eval; later files override earlier ones
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
 
-    /// Override a setting of --config or --ppo, e.g. env.eval.total_num_envs=8 or ppo.num_envs=512
+    /// Override a setting of --config, e.g. env.eval.total_num_envs=8
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Override>,
 
@@ -34,10 +30,8 @@ pub(super) struct AskedEvaluation {
     #[arg(long, value_name = "N", conflicts_with = "placement", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers_per_gpu: Option<u32>,
 
-    /// Override num_envs (or total_num_envs), the number of copies of the environment, in every
-    /// job; for a PPO training, its ppo.num_envs
-    #[arg(long, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=MOST_OF_A_TRAINING))]
+    /// Override num_envs (or total_num_envs), the number of copies of the environment, in every job
+    #[arg(long, value_name = "N")]
     num_envs: Option<usize>,
 
     /// Maximum number of rows per inference
@@ -67,17 +61,6 @@ pub(super) struct AskedEvaluation {
 }
 
 impl AskedEvaluation {
-    /// Returns the settings of a PPO training that are given here: `--set` in order, then
-    /// `--num-envs`, which overrides them.
-    pub(super) fn settings(&self) -> Vec<Override> {
-        let key = || ["ppo", "num_envs"].map(str::to_owned).to_vec();
-        let num_envs = self.num_envs.map(|number| Override {
-            key: key(),
-            value: number.into(),
-        });
-        self.set.iter().cloned().chain(num_envs).collect()
-    }
-
     /// Returns the equivalent command line of `eval`, without the measurements: they are read
     /// later, because `--probe` may create them.
     pub(super) fn words(&self) -> Vec<OsString> {

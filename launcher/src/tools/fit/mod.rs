@@ -4,19 +4,19 @@
 //! ```text
 //! jobs, config, placement ─► Setup ─► Launch::seat ─► MemoryPlanner ─► needs, proposals ─► table or JSON
 //!                    --probe ─► two short runs ─► Measured ──┘
-//! --ppo ─► Training ─► rules, memory ─► table or JSON
+//! --ppo ─► PpoResult ─► table or JSON
 //! ```
 
 mod asked;
 mod host;
-mod ppo;
 mod probe;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use fit::memory::measured::MeasuredError;
 use fit::memory::{Fit, GpuBudget, MemoryAmount, MemoryPlanner, Need, Proposal, table};
+use fit::ppo::PpoResult;
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::known;
@@ -64,8 +64,11 @@ pub(super) struct FitArgs {
     #[command(flatten)]
     probe: probe::ProbeArgs,
 
-    #[command(flatten)]
-    ppo: ppo::Ppo,
+    /// Check a PPO training of Brax instead, described by its YAML, as WildRobot's are
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "jobs", "config", "set", "probe", "placement", "workers_per_gpu", "num_envs", "max_batch", "pipeline_stages",
+        "assign", "shard", "policy_device", "measured", "nproc_per_node", "gpus"])]
+    ppo: Option<PathBuf>,
 
     /// Print everything as JSON (rrun/fit/1)
     #[arg(long)]
@@ -88,8 +91,6 @@ pub(super) enum FitError {
     Measured(#[from] MeasuredError),
     #[error(transparent)]
     Probe(#[from] Box<probe::ProbeError>),
-    #[error(transparent)]
-    Ppo(#[from] Box<ppo::PpoToolError>),
     #[error("cannot read the facts of this node: {0}")]
     Node(std::io::Error),
     #[error("cannot write JSON: {0}")]
@@ -124,13 +125,19 @@ struct OfHost {
 }
 
 pub(super) fn run(args: &FitArgs) -> Result<ExitCode, ToolError> {
-    if args.ppo.is_asked() {
-        let of_training = args
-            .ppo
-            .run(&args.asked.settings(), args.gpu_memory, args.json);
-        return Ok(of_training.map_err(|err| FitError::Ppo(Box::new(err)))?);
+    if let Some(file) = &args.ppo {
+        return Ok(training(args, file)?);
     }
     Ok(plan(args)?)
+}
+
+fn training(args: &FitArgs, file: &Path) -> Result<ExitCode, FitError> {
+    let found = PpoResult::read(file, args.gpu_memory)?;
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&found)?,
+        false => found.text(),
+    };
+    args.print(text, found.is_good())
 }
 
 fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
@@ -224,6 +231,20 @@ fn reason(text: &str) -> String {
 }
 
 impl FitArgs {
+    fn print(&self, text: String, fits: bool) -> Result<ExitCode, FitError> {
+        if self.json {
+            print_json(&text)
+        } else {
+            print(text)
+        }
+        .map_err(FitError::Node)?;
+        Ok(if fits {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
     /// Returns the number of GPUs to plan for with `--gpu-memory`: `--gpus`, but at least as many
     /// as the placement names. Without `--gpus` it is twice that number, so that a proposal can use
     /// more GPUs.
@@ -312,17 +333,7 @@ fn tell(
             lines.join("\n")
         )
     };
-    if args.json {
-        print_json(&text)
-    } else {
-        print(text)
-    }
-    .map_err(FitError::Node)?;
-    Ok(if fits {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    args.print(text, fits)
 }
 
 impl OfHost {
