@@ -2,23 +2,25 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::episode_numbers::EpisodeNumbers;
+use crate::file;
 use crate::latency::InferenceLatency;
 
-/// Position of a job in its file, from 0; the assignment to ranks uses it.
+/// Position of a job among those of its run, from 0; the assignment to ranks uses it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct JobIndex(pub usize);
 
-/// An evaluation job that was checked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An evaluation job that was checked. In a plan it is written as in a jobs file, see
+/// [`crate::file::entry`].
+#[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Position in the file.
+    /// Position among the jobs of the run.
     pub index: JobIndex,
     /// Name in tables, folders and file names; unique in a file.
     pub name: String,
@@ -28,7 +30,6 @@ pub struct Job {
     pub num_envs: usize,
     /// How the environments are shared (`total_num_envs`): every rank has a share of them. `None`:
     /// the job is not shared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
     /// `arena_env_args.enable_cameras`; `None` if the file does not set it.
     pub enable_cameras: Option<bool>,
@@ -41,28 +42,22 @@ pub struct Job {
     /// How long the job runs.
     pub length: Length,
     /// How its environments are stepped.
-    #[serde(default)]
     pub rollout: Rollout,
     /// How long the policy thinks while the environment goes on; `None`: the environment waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<InferenceLatency>,
     /// What is filmed.
-    #[serde(default)]
     pub video: VideoSettings,
     /// How often the environment is closed and built again, at least 1.
     pub num_rebuilds: u64,
     /// The episodes that are run (`--only`); `None` means all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<EpisodeNumbers>,
     /// Instruction that replaces the one of the task.
     pub language_instruction: Option<String>,
     /// The benchmark suite that the job was generated from (`rrun suite`). It changes no result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suite: Option<Suite>,
     /// Overrides of the environment's arguments, see [`crate::variation`].
     pub variations: Map<String, Value>,
     /// The job that this one is a variant of; `None` unless `variations` is a list or a grid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<Variant>,
     /// Seed of this job that replaces `--seed`. Jobs with the same seed see the same initial
     /// states.
@@ -97,7 +92,7 @@ pub struct Variant {
 }
 
 /// How the environments of a job are dealt to all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
     /// Number of environments over all ranks. Episode `e` belongs to environment `e %
     /// total_num_envs`.
@@ -107,7 +102,7 @@ pub struct Sharing {
 }
 
 /// How the environments of a job are stepped, with RLinf's names from `env.eval` of its YAML.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rollout {
     /// Whether an environment begins the next episode as soon as one has ended, until it has taken
     /// all its steps; every episode that ends counts. Otherwise it runs one episode per epoch.
@@ -117,23 +112,9 @@ pub struct Rollout {
     pub ignore_terminations: bool,
     /// Number of steps of each environment in one epoch.
     pub max_steps_per_rollout_epoch: Option<u64>,
-    /// Number of epochs, at least 1.
-    pub rollout_epoch: u64,
     /// Number of environment groups that take turns between simulation and policy; `None` means the
     /// value of the command line.
     pub pipeline_stage_num: Option<usize>,
-}
-
-impl Default for Rollout {
-    fn default() -> Self {
-        Self {
-            auto_reset: false,
-            ignore_terminations: false,
-            max_steps_per_rollout_epoch: None,
-            rollout_epoch: 1,
-            pipeline_stage_num: None,
-        }
-    }
 }
 
 impl Rollout {
@@ -147,34 +128,27 @@ impl Rollout {
 }
 
 /// `video_cfg`: what is filmed, and where the files go. Command-line options override it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VideoSettings {
     /// `save_video`; `None` if it is not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save: Option<bool>,
     /// `video_base_dir`: folder of the files; `None` means the folder of the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_dir: Option<PathBuf>,
     /// `use_high_res_cameras`; `None` if it is not set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_high_res_cameras: Option<bool>,
     /// `cameras`: names from left to right; `None` for all cameras.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cameras: Option<Vec<String>>,
     /// `fps`: frames per second; `None` for the step rate of the environment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fps: Option<u32>,
     /// `per_episode`: whether each episode gets its own file, with `success` or `failure` in its
     /// name.
-    #[serde(default)]
     pub per_episode: bool,
     /// `grid`: whether each worker also gets a file with all its environments.
-    #[serde(default)]
     pub grid: bool,
 }
 
 /// How long a job runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Length {
     /// This number of episodes, over all environments and rebuilds.
@@ -216,6 +190,16 @@ impl Status {
             Self::Interrupted => "interrupted",
             Self::Skipped => "skipped",
         }
+    }
+}
+
+impl Serialize for Job {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut entry = file::entry(self);
+        if let Some(only) = &self.only {
+            entry.insert("only".to_owned(), only.to_string().into());
+        }
+        entry.serialize(to)
     }
 }
 

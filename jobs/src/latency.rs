@@ -17,18 +17,16 @@ pub const MAX_STEPS: u64 = 4096;
 pub const MAX_MS: f64 = 600_000.0;
 
 /// How long an inference takes while the environment goes on, and what it does without an action.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InferenceLatency {
     /// How long an inference takes.
     pub delay: Delay,
     /// What the environment does when the chunk has no action left.
-    #[serde(default)]
     pub hold: Hold,
 }
 
 /// How long an inference takes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delay {
     /// This number of steps.
     Steps(u64),

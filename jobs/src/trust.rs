@@ -77,7 +77,7 @@ fn of_server(server: &ModelServer) -> Use {
         command,
         env,
         cwd.clone().or_else(here),
-        health
+        health.to_string()
     ]);
     let text = named("model server", &command.join(" "), &json!(env));
     Use::new(text, &content)

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::episode_numbers::EpisodeNumbers;
-use crate::job::{Job, Length, Status};
+use crate::job::{Job, JobIndex, Length, Status};
 use crate::refusal::Refusal;
 use crate::similar::{self, most_similar};
 
@@ -17,7 +17,8 @@ use crate::similar::{self, most_similar};
 pub struct Only(BTreeMap<String, Option<EpisodeNumbers>>);
 
 impl Only {
-    /// Returns the selected jobs with their selected episodes, in the order of the file.
+    /// Returns the selected jobs with their selected episodes, in the order of the file. They are
+    /// the jobs of the run, so they are numbered anew.
     ///
     /// # Errors
     /// Refuses the first name or number that does not fit.
@@ -32,11 +33,15 @@ impl Only {
             };
             check(job, numbers.as_ref())?;
         }
-        let chosen = jobs.into_iter().filter_map(|job| {
-            let only = self.0.get(&job.name)?.clone();
-            Some(Job { only, ..job })
-        });
-        Ok(chosen.collect())
+        let mut chosen = Vec::new();
+        for job in jobs {
+            if let Some(only) = self.0.get(&job.name) {
+                let index = JobIndex(chosen.len());
+                let only = only.clone();
+                chosen.push(Job { index, only, ..job });
+            }
+        }
+        Ok(chosen)
     }
 }
 
@@ -174,6 +179,8 @@ mod tests {
         let expected = Some("0,2");
         assert_eq!(choose("reach:0;reach:2").unwrap()[0].1.as_deref(), expected);
         assert_eq!(choose("reach:0;reach").unwrap()[0].1, None);
+        let walk = "walk".parse::<Only>().unwrap().choose(jobs()).unwrap();
+        assert_eq!(walk[0].index, JobIndex(0), "the first of the run");
     }
 
     #[test]

@@ -8,9 +8,8 @@ use crate::job::{Job, Length, Rollout, Sharing, Status, VideoSettings};
 use crate::latency::{Delay, Hold, InferenceLatency};
 use crate::model_server::{self, ModelServer};
 
-/// Returns a jobs file with these jobs. Positions in an earlier file and selected episodes
-/// (`--only`) are no fields of a jobs file, and epochs are written as the episodes or steps that
-/// they amount to.
+/// Returns a jobs file with these jobs. Selected episodes (`--only`) are no field of a jobs file, and
+/// epochs are written as the episodes or steps that they amount to.
 pub fn jobs_file(jobs: &[Job], server: Option<&ModelServer>) -> Value {
     let jobs: Vec<Value> = jobs.iter().map(|job| entry(job).into()).collect();
     match server {
@@ -123,7 +122,6 @@ fn put_rollout(entry: &mut Map<String, Value>, rollout: &Rollout) {
         auto_reset,
         ignore_terminations,
         max_steps_per_rollout_epoch,
-        rollout_epoch: _,
         pipeline_stage_num,
     } = rollout;
     put(entry, "auto_reset", auto_reset.then_some(true));

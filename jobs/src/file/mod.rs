@@ -23,8 +23,8 @@ use variations::{VariantBytes, Variations};
 mod entry;
 mod latency;
 pub mod rollout;
-pub(crate) mod suite;
-pub(crate) mod variations;
+mod suite;
+mod variations;
 pub(crate) mod video;
 
 pub use entry::{entry, jobs_file};
@@ -219,6 +219,11 @@ fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), FieldError> {
     if entries.is_empty() {
         return Err(top.refuse("jobs", "the list is empty, expected at least one job"));
     }
+    Ok((self::jobs(entries)?, model_server))
+}
+
+/// Converts the entries of jobs, and makes the jobs of their variants.
+pub(crate) fn jobs(entries: &[Value]) -> Result<Vec<Job>, FieldError> {
     let mut jobs = Vec::new();
     let mut bytes = VariantBytes::default();
     for (index, entry) in entries.iter().enumerate() {
@@ -229,10 +234,10 @@ fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), FieldError> {
         job.index = JobIndex(index);
     }
     refuse_duplicates(&jobs)?;
-    Ok((jobs, model_server))
+    Ok(jobs)
 }
 
-pub(crate) fn refuse_duplicates(jobs: &[Job]) -> Result<(), FieldError> {
+fn refuse_duplicates(jobs: &[Job]) -> Result<(), FieldError> {
     let mut seen = HashMap::new();
     for job in jobs {
         if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {

@@ -37,25 +37,22 @@ pub(super) fn sharing(
 /// The rollout settings, and which of those that determine a length were given.
 pub(super) struct RolloutFields {
     pub(super) settings: Rollout,
-    has_epochs: bool,
+    /// `rollout_epoch`.
+    epochs: Option<u64>,
 }
 
 pub(super) fn rollout(fields: &mut FileFields) -> Result<RolloutFields, FieldError> {
-    let rollout_epoch = fields.at_most("rollout_epoch", MAX_EPISODES)?;
+    let epochs = fields.at_most("rollout_epoch", MAX_EPISODES)?;
     let settings = Rollout {
         auto_reset: fields.bool("auto_reset")?.unwrap_or(false),
         ignore_terminations: fields.bool("ignore_terminations")?.unwrap_or(false),
         max_steps_per_rollout_epoch: fields
             .at_most("max_steps_per_rollout_epoch", u64::from(u32::MAX))?,
-        rollout_epoch: rollout_epoch.unwrap_or(1),
         pipeline_stage_num: fields
             .at_most("pipeline_stage_num", MAX_TOTAL_ENVS)?
             .map(|stages| stages as usize),
     };
-    Ok(RolloutFields {
-        settings,
-        has_epochs: rollout_epoch.is_some(),
-    })
+    Ok(RolloutFields { settings, epochs })
 }
 
 /// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
@@ -70,10 +67,9 @@ pub(super) fn length(
         fields.at_most("num_episodes", MAX_EPISODES)?,
         fields.positive("num_steps")?,
     );
-    if let ((Some(_), _) | (_, Some(_)), true) = (given, said.has_epochs) {
+    if let ((Some(_), _) | (_, Some(_)), Some(epochs)) = (given, said.epochs) {
         let reason = format!(
-            "{} is given together with {}; only one of them can end the job",
-            said.settings.rollout_epoch,
+            "{epochs} is given together with {}; only one of them can end the job",
             if given.0.is_some() {
                 "num_episodes"
             } else {
@@ -116,25 +112,25 @@ fn of_epochs(
     let Rollout {
         auto_reset,
         max_steps_per_rollout_epoch,
-        rollout_epoch,
         ..
     } = said.settings;
+    let epochs = said.epochs.unwrap_or(1);
     match (auto_reset, max_steps_per_rollout_epoch) {
-        (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(rollout_epoch))),
+        (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(epochs))),
         (true, None) => Err(fields.refuse(
             "auto_reset",
             "environments never end: max_steps_per_rollout_epoch, num_steps or num_episodes is \
              required",
         )),
         (false, _)
-            if said.has_epochs
+            if said.epochs.is_some()
                 || fields.has("total_num_envs")
                 || max_steps_per_rollout_epoch.is_some() =>
         {
-            let episodes = rollout_epoch.saturating_mul(num_envs as u64);
+            let episodes = epochs.saturating_mul(num_envs as u64);
             if episodes > MAX_EPISODES {
                 let reason = format!(
-                    "{rollout_epoch} epochs of {num_envs} environments are more than {MAX_EPISODES} episodes"
+                    "{epochs} epochs of {num_envs} environments are more than {MAX_EPISODES} episodes"
                 );
                 return Err(fields.refuse("rollout_epoch", &reason));
             }

@@ -45,7 +45,7 @@ fn overrides(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
 ///
 /// # Errors
 /// Returns the reason why a suite is refused.
-pub(crate) fn check(suite: &Suite) -> Result<(), String> {
+fn check(suite: &Suite) -> Result<(), String> {
     let names = [&suite.name, &suite.protocol].into_iter();
     for name in names.chain(&suite.overrides) {
         if name.is_empty() || name.len() > MAX_NAME || printable_line(name) != *name {

@@ -109,10 +109,13 @@ proptest! {
         let entries: Vec<_> = named.chain([json!({"grid": grid})]).collect();
         for variations in [json!({"grid": grid}), json!(entries)] {
             let entry = samples::entry(json!({"variations": variations}));
-            for job in parse(&json!({"jobs": [entry]})).unwrap_or_default() {
+            let jobs = parse(&json!({"jobs": [entry]})).unwrap_or_default();
+            for job in &jobs {
                 prop_assert!(check_name(&job.name).is_ok(), "{}", job.name);
                 prop_assert_eq!(job.seed_name(), "a");
             }
+            let again = super::jobs(&jobs.iter().map(|job| json!(job)).collect::<Vec<_>>());
+            prop_assert_eq!(again, Ok(jobs));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Reads `video_cfg` of a job.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use crate::fields::{FieldError, FileFields};
@@ -29,7 +31,7 @@ pub(super) fn settings(fields: &mut FileFields) -> Result<VideoSettings, FieldEr
     let mut video = FileFields::new(&place, value)?;
     let settings = VideoSettings {
         save: video.bool("save_video")?,
-        base_dir: video.optional_string("video_base_dir")?.map(Into::into),
+        base_dir: base_dir(&mut video)?,
         use_high_res_cameras: video.bool("use_high_res_cameras")?,
         cameras: cameras(&mut video)?,
         fps: video.at_most("fps", 1000)?.map(|fps| fps as u32),
@@ -41,6 +43,13 @@ pub(super) fn settings(fields: &mut FileFields) -> Result<VideoSettings, FieldEr
     }
     video.finish(KNOWN)?;
     Ok(settings)
+}
+
+fn base_dir(video: &mut FileFields) -> Result<Option<PathBuf>, FieldError> {
+    match video.optional_string("video_base_dir")? {
+        Some(dir) if dir.contains('\0') => Err(video.refuse("video_base_dir", "it is not a path")),
+        dir => Ok(dir.map(Into::into)),
+    }
 }
 
 fn cameras(video: &mut FileFields) -> Result<Option<Vec<String>>, FieldError> {

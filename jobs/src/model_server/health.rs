@@ -3,14 +3,11 @@
 use std::fmt::{Display, Formatter};
 use std::net::Ipv6Addr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::fields::{FieldError, FileFields};
 use crate::refusal::Refusal;
 
 /// How to check that a server works.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// The server answers a GET of this URL with a status of 200 to 299.
     Url(HealthUrl),
@@ -19,7 +16,7 @@ pub enum Health {
 }
 
 /// The parts of a URL `http://host[:port][/path]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthUrl {
     /// Host name or address; an IPv6 address is without brackets.
     pub host: String,

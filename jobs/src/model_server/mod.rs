@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::fields::{FieldError, FileFields};
@@ -45,21 +45,19 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum stop timeout in seconds.
 const LONGEST_STOP: u64 = 3600;
 
-/// A program that is started once per node, before its ranks, and stopped after them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A program that is started once per node, before its ranks, and stopped after them. In a plan it
+/// is written as in a jobs file.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelServer {
     /// Program and arguments, at least the program.
     pub command: Vec<String>,
     /// How to check that the server works.
     pub health: Health,
     /// Indices among the GPUs that `rrun` sees; `None` means all of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<usize>>,
     /// Environment variables, in addition to those of `rrun`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Working directory; `None` means that of `rrun`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
     /// Time from a start until the server must answer.
     pub start_timeout: Duration,
@@ -92,12 +90,10 @@ pub(crate) fn take(top: &mut FileFields) -> Result<Option<ModelServer>, FieldErr
     }
 }
 
-/// Checks a server that was not read from a jobs file against the rules of one.
-///
-/// # Errors
-/// Returns [`FieldError`] for the first field that no jobs file can have.
-pub(crate) fn check(server: &ModelServer) -> Result<(), FieldError> {
-    parse(&server.entry()).map(drop)
+impl Serialize for ModelServer {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.entry().serialize(to)
+    }
 }
 
 impl ModelServer {
@@ -136,7 +132,11 @@ impl ModelServer {
     }
 }
 
-fn parse(value: &Value) -> Result<ModelServer, FieldError> {
+/// Reads the field of a file.
+///
+/// # Errors
+/// Returns [`FieldError`] for the first problem found.
+pub(crate) fn parse(value: &Value) -> Result<ModelServer, FieldError> {
     let mut fields = FileFields::new(FIELD, value)?;
     let command = command(&mut fields)?;
     let health = health::read(&mut fields)?;

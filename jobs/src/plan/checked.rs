@@ -1,198 +1,103 @@
-//! Validates a plan from a folder that another user may have written. `plan.json` must obey the
-//! rules of a jobs file before a name becomes a path or a number the bound of a loop.
+//! Reads the parts of a plan that another user may have written: jobs and model server must be those
+//! of a jobs file before a name becomes a path or a number the bound of a loop.
 
-use std::collections::HashSet;
+use serde_json::Value;
 
 use crate::eval_args;
-use crate::fields::FieldError;
-use crate::file::rollout::{MAX_EPISODES, MAX_TOTAL_ENVS};
-use crate::file::variations::MAX_GROUP_BYTES;
-use crate::file::{self, MAX_ENVS};
-use crate::job::{Job, Length, Variant};
-use crate::latency::{MAX_MS, MAX_STEPS};
+use crate::file;
+use crate::job::{Job, Length};
 use crate::model_server;
 use crate::plan::RunPlan;
+use crate::refusal::Refusal;
 
 /// Upper limit for the episodes of all jobs together. Ten thousand jobs of ten thousand episodes
 /// each fit; counts that take more than a minute to iterate over do not.
 const MAX_EPISODES_OF_ALL: u64 = 1 << 30;
 
 /// Upper limit for the ranks of a run, far beyond any machine.
-const MAX_WORLD_SIZE: usize = 1 << 20;
+const MAX_WORLD_SIZE: u64 = 1 << 20;
 
-/// Upper limit for the positions of jobs: a jobs file of 64 MiB has fewer.
-const MAX_INDEX: usize = 1 << 24;
-
-/// Checks a plan that was read from a folder.
+/// Completes a plan by its jobs and its model server, which are those of a jobs file; a job may also
+/// have the episodes of `--only`. `written` is the JSON of the plan.
 ///
 /// # Errors
-/// Returns the first field whose value `rrun` would never have written.
-pub(super) fn check(plan: &RunPlan) -> Result<(), FieldError> {
-    at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE as u64)?;
-    let (mut indices, mut episodes) = (HashSet::new(), 0_u64);
-    for job in &plan.jobs {
-        let place = format!("job {} ({})", job.index.0, job.name.escape_debug());
-        check_job(job).map_err(|(field, reason)| FieldError {
-            place: format!("{place} field {field}"),
-            unknown: None,
-            reason,
-        })?;
-        if !indices.insert(job.index) {
-            let reason = "another job has the same position".to_owned();
-            return Err(FieldError {
-                place: format!("{place} field index"),
-                unknown: None,
-                reason,
-            });
+/// Refuses the first field whose value `rrun` would never have written.
+pub(super) fn complete(plan: &mut RunPlan, mut written: Value) -> Result<(), Refusal> {
+    at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE)?;
+    let mut entries = match written.get_mut("jobs").map(Value::take).unwrap_or_default() {
+        Value::Array(entries) => entries,
+        other => {
+            return Err(Refusal::found(
+                "field jobs",
+                &other,
+                "expected a list of jobs",
+            ));
         }
-        episodes += if let Length::Episodes(count) = job.length {
-            count
-        } else {
-            0
-        };
+    };
+    let only = |entry: &mut Value| entry.as_object_mut()?.shift_remove("only");
+    let only: Vec<_> = entries.iter_mut().map(only).collect();
+    let jobs = file::jobs(&entries).map_err(Refusal::new)?;
+    if jobs.len() != entries.len() {
+        return Err(Refusal::at(
+            "field jobs",
+            "variants are not written as jobs",
+        ));
     }
-    at_most("jobs", episodes, MAX_EPISODES_OF_ALL).map_err(|err| FieldError {
-        reason: format!("episodes in all: {}", err.reason),
-        ..err
-    })?;
-    file::refuse_duplicates(&plan.jobs)?;
-    plan.model_server
-        .as_ref()
-        .map_or(Ok(()), model_server::check)
+    plan.jobs = jobs;
+    for (job, only) in plan.jobs.iter_mut().zip(only) {
+        select(job, only)?;
+    }
+    let episodes = plan.jobs.iter().map(|job| match job.length {
+        Length::Episodes(count) => count,
+        Length::Steps(_) | Length::Policy => 0,
+    });
+    at_most("jobs: episodes in all", episodes.sum(), MAX_EPISODES_OF_ALL)?;
+    plan.model_server = match &written[model_server::FIELD] {
+        Value::Null => None,
+        server => Some(model_server::parse(server).map_err(Refusal::new)?),
+    };
+    Ok(())
+}
+
+/// Sets the selected episodes of a job.
+fn select(job: &mut Job, only: Option<Value>) -> Result<(), Refusal> {
+    let Some(only) = only else { return Ok(()) };
+    let numbers = only.as_str().and_then(|text| text.parse().ok());
+    job.only = Some(numbers.ok_or_else(|| {
+        let place = format!("job {} ({}) field only", job.index.0, job.name);
+        Refusal::found(
+            place,
+            &only,
+            "expected numbers of episodes, for example `0,3-5`",
+        )
+    })?);
+    Ok(())
 }
 
 /// Checks the command-line options that `--resume` is to take over.
 ///
 /// # Errors
-/// Returns the first option that no command line can have left in a plan.
-pub(super) fn check_options(plan: &RunPlan) -> Result<(), FieldError> {
-    for name in plan.options.keys() {
-        if !eval_args::is_taken_over(name) {
-            let reason = "it is not an option that --resume takes over".to_owned();
-            return Err(FieldError {
-                place: format!("options field {}", name.escape_debug()),
-                unknown: None,
-                reason,
-            });
-        }
-    }
-    Ok(())
+/// Refuses the first option that no command line can have left in a plan.
+pub(super) fn check_options(plan: &RunPlan) -> Result<(), Refusal> {
+    let other = plan
+        .options
+        .keys()
+        .find(|name| !eval_args::is_taken_over(name));
+    other.map_or(Ok(()), |name| {
+        let place = format!("options field {}", name.escape_debug());
+        Err(Refusal::at(
+            place,
+            "it is not an option that --resume takes over",
+        ))
+    })
 }
 
-fn at_most(field: &str, found: u64, limit: u64) -> Result<(), FieldError> {
+fn at_most(field: &str, found: u64, limit: u64) -> Result<(), Refusal> {
     if found <= limit {
         return Ok(());
     }
     let reason = format!("found {found}, expected a whole number up to {limit}");
-    Err(FieldError {
-        place: format!("field {field}"),
-        unknown: None,
-        reason,
-    })
-}
-
-/// Checks one job; the error names the field and the reason.
-fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
-    file::check_name(&job.name).map_err(|err| ("name", err.to_string()))?;
-    if let Some(variant) = &job.variant {
-        check_variant(variant)?;
-    }
-    let episodes = if let Length::Episodes(count) = job.length {
-        count
-    } else {
-        1
-    };
-    let steps = if let Length::Steps(steps) = job.length {
-        steps
-    } else {
-        1
-    };
-    let most_envs = if job.sharing.is_some() {
-        MAX_TOTAL_ENVS
-    } else {
-        MAX_ENVS
-    };
-    let (total, group) = job.sharing.map_or((1, 1), |sharing| {
-        (sharing.total_num_envs, sharing.group_size)
-    });
-    let epoch_steps = job.rollout.max_steps_per_rollout_epoch.unwrap_or(1);
-    let counts = [
-        (
-            "index",
-            (job.index.0 as u64).saturating_add(1),
-            MAX_INDEX as u64,
-        ),
-        ("num_envs", job.num_envs as u64, most_envs),
-        ("total_num_envs", total as u64, MAX_TOTAL_ENVS),
-        ("group_size", group as u64, MAX_TOTAL_ENVS),
-        ("num_episodes", episodes, MAX_EPISODES),
-        ("num_steps", steps, u64::MAX),
-        ("num_rebuilds", job.num_rebuilds, MAX_EPISODES),
-        ("rollout_epoch", job.rollout.rollout_epoch, MAX_EPISODES),
-        (
-            "max_steps_per_rollout_epoch",
-            epoch_steps,
-            u64::from(u32::MAX),
-        ),
-        (
-            "pipeline_stage_num",
-            job.rollout.pipeline_stage_num.unwrap_or(1) as u64,
-            MAX_TOTAL_ENVS,
-        ),
-        (
-            "video_cfg field fps",
-            u64::from(job.video.fps.unwrap_or(1)),
-            1000,
-        ),
-    ];
-    for (field, found, limit) in counts {
-        if !(1..=limit).contains(&found) {
-            return Err((
-                field,
-                format!("found {found}, expected a whole number from 1 to {limit}"),
-            ));
-        }
-    }
-    if let Some(suite) = &job.suite {
-        file::suite::check(suite).map_err(|reason| ("suite", reason))?;
-    }
-    if job
-        .video
-        .base_dir
-        .as_ref()
-        .is_some_and(|dir| dir.to_string_lossy().contains('\0'))
-    {
-        return Err((
-            "video_cfg field video_base_dir",
-            "it is not a path".to_owned(),
-        ));
-    }
-    if job
-        .latency
-        .is_some_and(|latency| !latency.delay.is_in_range())
-    {
-        let reason = format!("expected at most {MAX_STEPS} steps or {MAX_MS} milliseconds");
-        return Err(("latency", reason));
-    }
-    Ok(())
-}
-
-/// Checks the names that a report shows in its tables.
-fn check_variant(variant: &Variant) -> Result<(), (&'static str, String)> {
-    for (field, name) in [("variant.of", &variant.of), ("variant.name", &variant.name)] {
-        file::check_name(name).map_err(|err| (field, err.to_string()))?;
-    }
-    let is_long = |group: &&String| group.len() > MAX_GROUP_BYTES;
-    match variant.groups.iter().find(is_long) {
-        Some(group) => Err((
-            "variant.groups",
-            format!(
-                "found a name of {} bytes, expected at most {MAX_GROUP_BYTES}",
-                group.len()
-            ),
-        )),
-        None => Ok(()),
-    }
+    Err(Refusal::at(format_args!("field {field}"), reason))
 }
 
 #[cfg(test)]
@@ -214,7 +119,11 @@ mod tests {
         );
         let plan = rig::cases::changed(&serde_json::to_value(plan).unwrap(), changes);
         std::fs::write(folder.plan(), plan.to_string()).unwrap();
-        RunPlan::read(&folder).map_or_else(
+        told(&folder)
+    }
+
+    fn told(folder: &RunFolder) -> String {
+        RunPlan::read(folder).map_or_else(
             |err| {
                 err.to_string()
                     .replace(&folder.plan().display().to_string(), "plan.json")
@@ -226,6 +135,38 @@ mod tests {
     #[test]
     fn what_no_plan_of_ours_has_is_refused() {
         rig::cases::check("src/plan/refusals.txt", read);
+    }
+
+    #[test]
+    fn a_plan_of_an_older_version_is_refused_in_a_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        std::fs::write(folder.plan(), include_str!("older.json")).unwrap();
+        let wanted = format!(
+            "run folder `{}` has a plan of schema `rrun/plan/1`, expected `rrun/plan/2`; choose \
+             another --output",
+            dir.path().display()
+        );
+        assert_eq!(told(&folder), wanted);
+    }
+
+    #[test]
+    fn the_jobs_of_a_plan_are_those_of_a_jobs_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "num_envs": 1},
+                           "policy_type": "scripted", "num_episodes": 3});
+        let server = json!({"command": ["serve"], "health_port": 1, "max_restarts": 3,
+                            "start_timeout": 600, "stop_timeout": 30});
+        let file = json!({"model_server": server, "jobs": [entry]});
+        let file = crate::file::JobFile::new("jobs.json".as_ref(), String::new(), &file).unwrap();
+        let plan = RunPlan::new(&samples::eval_args(&[]), file, 1, String::new());
+        plan.write(&folder).unwrap();
+        let written: Value =
+            serde_json::from_slice(&std::fs::read(folder.plan()).unwrap()).unwrap();
+        assert_eq!(written["jobs"], json!([entry]));
+        assert_eq!(written["model_server"], server);
+        assert_eq!(RunPlan::read(&folder).unwrap(), plan);
     }
 
     #[test]
@@ -252,7 +193,7 @@ mod tests {
         let long = Value::from("x".repeat(201));
         let variant = json!({"of": "b", "name": "dark", "groups": [long]});
         let told = read(&format!("jobs/0/variant = {variant}"));
-        let wanted = "field variant.groups: found a name of 201 bytes";
+        let wanted = "field variant field groups: expected names of up to 200 bytes";
         assert!(told.contains(wanted), "{told}");
         let suite = json!({"name": "s", "protocol": "1", "overrides": vec!["seed"; 65]});
         let told = read(&format!("jobs/0/suite = {suite}"));

@@ -18,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::assign::Only;
 use crate::eval_args::EvalArgs;
@@ -57,7 +58,7 @@ pub use supersede::are_moves_of_ours;
 use supersede::CurrentPaths;
 
 /// The `schema` field of every `plan.json` that this version writes.
-const SCHEMA: &str = "rrun/plan/1";
+const SCHEMA: &str = "rrun/plan/2";
 
 fn is_nothing(provenance: &Provenance) -> bool {
     *provenance == Provenance::default()
@@ -66,7 +67,7 @@ fn is_nothing(provenance: &Provenance) -> bool {
 /// The plan of a run: its jobs, its seed and the command line that began it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
-    /// Schema of the file: `rrun/plan/1`.
+    /// Schema of the file: `rrun/plan/2`.
     pub schema: String,
     /// Unique id of the run: 128 random bits as hex digits.
     #[serde(default)]
@@ -85,7 +86,8 @@ pub struct RunPlan {
     pub quick: bool,
     /// Number of ranks when the run was begun. A run can be continued with another number.
     pub world_size: usize,
-    /// All jobs that may run, in the order of the file.
+    /// All jobs that may run, in the order of the file and in its form.
+    #[serde(skip_deserializing)]
     pub jobs: Vec<Job>,
     /// What decides the outcomes of the jobs beside their settings: the files that they name and
     /// import, by path, as they were when the run was begun.
@@ -95,7 +97,7 @@ pub struct RunPlan {
     #[serde(skip)]
     pub now: Option<InputsNow>,
     /// The model server that `rrun` keeps running beside the ranks, as the first start had it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub model_server: Option<ModelServer>,
     /// Options of the command line that began the run, by their long names; the value of a flag is
     /// empty. `--resume` takes them over, except for those that name a place.
@@ -214,8 +216,12 @@ impl RunPlan {
     pub fn parse(folder: &RunFolder, text: &[u8]) -> Result<Self, Refusal> {
         let path = folder.plan();
         let path = path.display();
-        let plan: Self = serde_json::from_slice(text)
-            .map_err(|err| Refusal::at(format_args!("`{path}` is not a plan of rrun"), err))?;
+        let damaged = |err| Refusal::at(format_args!("`{path}` is not a plan of rrun"), err);
+        let written: Value = serde_json::from_slice(text).map_err(damaged)?;
+        // Only the text has the line of a damage.
+        let mut plan = Self::deserialize(&written)
+            .or_else(|_| serde_json::from_slice(text))
+            .map_err(damaged)?;
         if plan.schema != SCHEMA {
             return Err(Refusal::new(format_args!(
                 "run folder `{}` has a plan of schema `{}`, expected `{SCHEMA}`; choose another \
@@ -224,7 +230,7 @@ impl RunPlan {
                 plan.schema
             )));
         }
-        checked::check(&plan)
+        checked::complete(&mut plan, written)
             .map_err(|err| Refusal::at(format_args!("`{path}` cannot be used"), err))?;
         Ok(plan)
     }

@@ -177,11 +177,7 @@ impl<'a> Merged<'a> {
     }
 
     pub(crate) fn lines(&self, job: JobIndex) -> &JobLines {
-        let state = &self.state;
-        state
-            .positions
-            .get(&job)
-            .map_or(&state.none, |position| &state.jobs[*position])
+        self.state.jobs.get(job.0).unwrap_or(&self.state.none)
     }
 
     /// Returns the ends that determine the status of a job, the latest first, see

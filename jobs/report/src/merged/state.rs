@@ -3,7 +3,6 @@
 //! The same code reads a run that is over and one that is under way: the first grows once. Reading
 //! the rest of a journal gives the same state as reading all of it at once.
 
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 
@@ -24,9 +23,6 @@ use crate::merged::{Damage, JobLines, repeats};
 pub(crate) struct MergedState {
     /// Lines by job, in the order of the plan.
     pub(crate) jobs: Vec<JobLines>,
-    /// Position in the plan of each job index: a plan with `--only` has some of the jobs of its
-    /// file, which keep their index in the file.
-    pub(super) positions: HashMap<JobIndex, usize>,
     /// Stands for a job that is not in the plan; always empty.
     pub(super) none: JobLines,
     /// One entry for each journal, in the order of [`Journals`].
@@ -54,12 +50,8 @@ struct ReadSoFar {
 impl MergedState {
     /// Creates the state of a run of which nothing was read.
     pub(crate) fn of(plan: &RunPlan) -> Self {
-        let positions = plan.jobs.iter().enumerate();
         Self {
             jobs: plan.jobs.iter().map(JobLines::of).collect(),
-            positions: positions
-                .map(|(position, job)| (job.index, position))
-                .collect(),
             ..Self::default()
         }
     }
@@ -185,12 +177,10 @@ impl MergedState {
     /// Returns the job that a line is about, which is not settled any more. Counts the line if the
     /// plan has no such job.
     fn job_of_line(&mut self, index: JobIndex) -> Option<&mut JobLines> {
-        let position = self.positions.get(&index).copied();
-        let Some(position) = position.filter(|position| *position < self.jobs.len()) else {
+        let Some(job) = self.jobs.get_mut(index.0) else {
             self.strangers += 1;
             return None;
         };
-        let job = &mut self.jobs[position];
         job.is_settled = false;
         Some(job)
     }

@@ -240,19 +240,3 @@ fn a_lost_environment_is_told_with_its_last_words_and_is_no_failure() {
     assert_eq!((loss.env, loss.step), (2, 17));
     assert_eq!(loss.stderr, ["out of memory"]);
 }
-
-#[test]
-fn a_plan_with_some_jobs_of_its_file_has_them_under_their_index_there() {
-    let mut second = two_jobs();
-    second.jobs.remove(0);
-    let begin = Line::Rank(Box::new(rank_start(1, 0, 0)));
-    let start = Line::JobStart(job_start(1, 1, 0));
-    let episodes = [0, 1].map(|number| line(episode(1, number, true)));
-    let lines = [&[begin, start], &episodes[..], &[end(1, None)]].concat();
-    let report = Report::new(&second, &lines, Context::default());
-    assert!(report.complete());
-    let found = of_jobs(&report, |job| (job.name.clone(), job.rates.episodes));
-    assert_eq!(found, [("b".to_owned(), 2)]);
-    let rank = &report.per_rank[0];
-    assert_eq!((rank.spans[0].job.as_str(), rank.jobs), ("b", 1));
-}

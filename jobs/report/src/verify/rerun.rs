@@ -6,7 +6,7 @@ use std::io;
 use jobs::assign::Only;
 use jobs::episode::EpisodeOutcome;
 use jobs::episode_numbers::EpisodeNumbers;
-use jobs::job::{Job, Length, Status};
+use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::Provenance;
 use jobs::plan::RunPlan;
 use jobs::seed;
@@ -85,11 +85,12 @@ pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
         .keys()
         .map(|name| Some(format!("{name}:{}", numbers(name)?)));
     let only: Only = texts.collect::<Option<Vec<_>>>()?.join(";").parse().ok()?;
-    let jobs = whole.jobs.iter().filter_map(|job| {
-        Some(Job {
-            only: Some(numbers(&job.name)?),
-            ..job.clone()
-        })
+    let chosen = |job: &Job| Some((job.clone(), numbers(&job.name)?));
+    let jobs = whole.jobs.iter().filter_map(chosen).enumerate();
+    let jobs = jobs.map(|(nth, (job, numbers))| Job {
+        index: JobIndex(nth),
+        only: Some(numbers),
+        ..job
     });
     let mut options = whole.options.clone();
     options.insert("only".to_owned(), only.to_string());

@@ -31,7 +31,7 @@ const GRID: &str = "grid";
 const MAX_VARIANTS: usize = 1000;
 
 /// Longest name of a group in bytes.
-pub(crate) const MAX_GROUP_BYTES: usize = 200;
+const MAX_GROUP_BYTES: usize = 200;
 
 /// The overrides of one variant.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,9 +148,10 @@ pub(super) fn of_control(fields: &mut FileFields) -> Result<Option<Variant>, Fie
         groups: groups(&mut read)?,
     };
     read.finish(&["of", "name", "groups"])?;
-    for (field, name) in [("of", &variant.of), ("name", &variant.name)] {
-        check_name(name).map_err(|err| read.refuse(field, &err.to_string()))?;
-    }
+    check_name(&variant.of).map_err(|err| read.refuse("of", &err.to_string()))?;
+    // It is the end of the name of a job.
+    check_name(&format!("_{}", variant.name))
+        .map_err(|err| read.refuse("name", &err.to_string()))?;
     Ok(Some(variant))
 }
 
@@ -160,13 +161,11 @@ fn groups(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
         Some(found) => serde_json::from_value::<Vec<String>>(found.clone())
             .map_err(|_| fields.wrong("groups", Some(found), "expected a list of names"))?,
     };
-    match groups.iter().all(|group| is_group(group)) {
-        true => Ok(groups),
-        false => {
-            let reason = format!("expected names of 1 to {MAX_GROUP_BYTES} bytes");
-            Err(fields.refuse("groups", &reason))
-        }
+    if groups.iter().any(|group| group.len() > MAX_GROUP_BYTES) {
+        let reason = format!("expected names of up to {MAX_GROUP_BYTES} bytes");
+        return Err(fields.refuse("groups", &reason));
     }
+    Ok(groups)
 }
 
 fn is_group(name: &str) -> bool {

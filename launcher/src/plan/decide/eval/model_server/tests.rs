@@ -1,16 +1,17 @@
+use jobs::file::JobFile;
 use jobs::placement::{Components, Placement, Resources};
 use serde_json::{Value, json};
 
 use super::*;
 
 fn server(block: &Value) -> ModelServer {
-    serde_json::from_value(block.clone()).unwrap()
+    let file = json!({"model_server": block, "jobs": [jobs::samples::entry(json!({}))]});
+    let file = JobFile::new("jobs.json".as_ref(), String::new(), &file);
+    file.unwrap().model_server.unwrap()
 }
 
 fn block(command: &[&str], devices: Option<&[usize]>) -> Value {
-    let time = json!({"secs": 1, "nanos": 0});
-    json!({"command": command, "health": {"port": 1}, "devices": devices, "start_timeout": time, "max_restarts": 0,
-           "stop_timeout": time})
+    json!({"command": command, "health_port": 1, "devices": devices})
 }
 
 fn seating(gpus: usize, placement: &str) -> SeatingPlan {
