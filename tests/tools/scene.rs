@@ -46,7 +46,7 @@ pub fn check(file: &str) {
 type Write = fn(&Path);
 
 /// What a script may name, and how it is made in the folder of the script.
-const RUNS: [(&str, Write); 26] = [
+const RUNS: [(&str, Write); 25] = [
     ("whole", |dir| {
         whole(dir, "whole").whole();
     }),
@@ -120,11 +120,6 @@ const RUNS: [(&str, Write); 26] = [
     }),
     ("lost", |dir| {
         compared(dir, "lost", |_| false);
-    }),
-    ("then", |dir| {
-        let run = Run::at(&dir.join("then"), &[job("reach", 10)]);
-        run.solve(0, 0..10);
-        fs::create_dir(run.folder.job("reach")).unwrap();
     }),
     ("now", |dir| {
         Run::at(&dir.join("now"), &[job("reach", 20)]).solve(0, 0..12);

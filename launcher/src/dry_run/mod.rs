@@ -2,14 +2,11 @@
 //!
 //! ```text
 //! LaunchPlan ──────────────────────► program     any program: ranks, command, variables, logs
-//!   └── EvalPlan ──► work (done) ──► evaluation  ranks with their jobs, files, time, disk, memory
-//!         run folders ─► history ────────┘
+//!   └── EvalPlan ──► work (done) ──► evaluation  ranks with their jobs, files, memory
 //! ```
-//! Everything here only reads: the plan, and for an evaluation the journals and file sizes of runs
-//! in the neighbourhood of the run folder.
+//! Everything here only reads: the plan, and for an evaluation the journals of its run folder.
 
 mod evaluation;
-mod history;
 mod program;
 mod settings;
 mod work;

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use jobs::assign::{Assign, Work, work};
-use jobs::job::{Job, JobIndex, Length, Status};
+use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::{self, Line};
 use jobs::layout::RunFolder;
 use jobs::plan::{Difference, RunPlan};
 use jobs::progress;
 
-use crate::dry_run::history;
 use crate::plan::eval::EvalPlan;
+
+/// Most bytes of journals that are read.
+const MOST_BYTES: u64 = 128 << 20;
 
 /// The work that a run folder already has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,14 +24,13 @@ pub(super) struct DoneWork {
     finished: BTreeSet<JobIndex>,
 }
 
-/// How much of a job is left: episodes, steps of each environment, or the whole job.
+/// How much of a rank's part of a job is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Left {
-    /// Episodes, if the job counts them.
-    pub(super) episodes: Option<u64>,
-    /// Units that its time is estimated by: episodes, steps of each environment, or 1 for all of a
-    /// replay.
-    pub(super) units: u64,
+pub(super) enum Left {
+    Nothing,
+    Episodes(u64),
+    /// All of a job that does not count episodes.
+    All,
 }
 
 impl DoneWork {
@@ -43,7 +44,7 @@ impl DoneWork {
         let Ok(found) = RunPlan::read(&folder) else {
             return Ok(Self::default());
         };
-        history::check_size(&folder)?;
+        check_size(&folder)?;
         let journals = journal::read_own(&folder.journals(), &found.accepted())?;
         let lines = || journals.iter().flat_map(|(_, contents)| &contents.lines);
         Ok(Self::of(&found, &eval.run, lines))
@@ -97,56 +98,38 @@ impl DoneWork {
         };
         match job.length {
             Length::Episodes(count) => {
-                let left = work.episodes(0..count).filter(|episode| !is_done(episode));
-                let left = left.count() as u64;
-                Left {
-                    episodes: Some(left),
-                    units: left,
+                match work.episodes(0..count).filter(|one| !is_done(one)).count() {
+                    0 => Left::Nothing,
+                    left => Left::Episodes(left as u64),
                 }
             }
-            _ if self.finished.contains(&job.index) => Left {
-                episodes: None,
-                units: 0,
-            },
-            Length::Steps(steps) => Left {
-                episodes: None,
-                units: steps.saturating_mul(job.num_rebuilds),
-            },
-            Length::Policy => Left {
-                episodes: None,
-                units: 1,
-            },
+            Length::Steps(_) | Length::Policy if self.finished.contains(&job.index) => {
+                Left::Nothing
+            }
+            Length::Steps(_) | Length::Policy => Left::All,
         }
     }
 
-    /// Returns what is left of a whole job.
-    pub(super) fn left_of(&self, job: &Job) -> Left {
+    /// Returns whether nothing of a job is left.
+    pub(super) fn is_all_of(&self, job: &Job) -> bool {
         match job.length {
-            _ if job.status != Status::Pending => Left {
-                episodes: Some(0),
-                units: 0,
-            },
-            Length::Episodes(count) => {
-                let left = job.selected(count).saturating_sub(self.of_job(job));
-                Left {
-                    episodes: Some(left),
-                    units: left,
-                }
-            }
-            Length::Steps(_) | Length::Policy if self.finished.contains(&job.index) => Left {
-                episodes: None,
-                units: 0,
-            },
-            Length::Steps(steps) => Left {
-                episodes: None,
-                units: steps.saturating_mul(job.num_rebuilds),
-            },
-            Length::Policy => Left {
-                episodes: None,
-                units: 1,
-            },
+            Length::Episodes(count) => self.of_job(job) >= job.selected(count),
+            Length::Steps(_) | Length::Policy => self.finished.contains(&job.index),
         }
     }
+}
+
+/// Refuses journals that take too long to read.
+fn check_size(folder: &RunFolder) -> io::Result<()> {
+    let mut bytes = 0;
+    for path in journal::files(&folder.journals())? {
+        bytes += std::fs::metadata(path)?.len();
+    }
+    if bytes > MOST_BYTES {
+        let reason = format!("the journals have {bytes} bytes, which takes too long to read");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(())
 }
 
 /// Returns the work of a rank that is not done, in the order in which it is done; `None` if leases
@@ -165,5 +148,5 @@ pub(super) fn of_rank(eval: &EvalPlan, done: &DoneWork, rank: usize) -> Option<V
         let left = done.left(&work);
         (work, left)
     });
-    Some(left.filter(|(_, left)| left.units > 0).collect())
+    Some(left.filter(|(_, left)| *left != Left::Nothing).collect())
 }
