@@ -61,7 +61,7 @@ fn a_run_that_is_stopped_on_its_page_has_not_failed_and_can_be_resumed() {
     let (eval, ended) = left_out(Eval::new(&jobs()), &json!({"command": "stop"}));
     let ended = ended
         .fails_with(1)
-        .stdout_has("the run was stopped on its page")
+        .stdout_has("the run ended early: stopped on its page")
         .stderr_has("ended early, as asked on its page")
         .stderr_has("to resume: ");
     for word in ["FAILED", "Root Cause", "traceback", "root cause"] {
@@ -78,7 +78,7 @@ fn a_job_that_is_skipped_on_the_page_says_so_and_runs_when_the_run_is_resumed() 
     let (eval, ended) = left_out(Eval::new(&jobs()), &command);
     let ended = ended
         .fails_with(1)
-        .stdout_has("long: skipped, ")
+        .stdout_has("1 job was skipped on request, ")
         .stderr_has("to resume: ");
     assert!(!ended.stderr.contains("FAILED"), "{}", ended.stderr);
     assert!(!ended.stdout.contains("missing"), "{}", ended.stdout);

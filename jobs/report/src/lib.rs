@@ -2,7 +2,7 @@
 //! else but a small [`Context`].
 //!
 //! ```text
-//! journals (files, bytes) ─► merged ─► sections ─► schema ─► output, page, tables
+//! journals (files, bytes) ─► merged ─► sections ─► schema ─► notes ─► output, page, tables
 //!                              ├─► merge, verify                 └─► compare
 //!                              ├─► certificate
 //!                              └─► live ─► page of a run under way, `rrun top`
@@ -38,6 +38,7 @@ mod journals;
 pub mod live;
 pub mod merge;
 mod merged;
+mod notes;
 mod output;
 pub mod page;
 mod schema;

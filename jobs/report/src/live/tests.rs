@@ -315,7 +315,8 @@ fn a_job_that_is_skipped_says_so_until_another_launch_goes_on() {
     assert_eq!(statuses(&report), [Status::Skipped, Status::Interrupted]);
     assert_eq!(report.run.stopped, None);
     let text = crate::tables::conclusion(&report);
-    let skipped = "\na: skipped, 3 episodes did not run\n2 episodes missing: b 2, b 3";
+    let skipped =
+        "\n2 episodes are missing: 2 of b\n1 job was skipped on request, 3 episodes did not run: a";
     assert!(text.contains(skipped), "{text}");
     // A launch that was not told to skip the job runs it.
     run.append(
@@ -351,7 +352,7 @@ fn a_run_that_was_stopped_on_its_page_says_so_and_lacks_only_that() {
     assert_eq!(report.run.stopped.as_deref(), Some("stopped on its page"));
     assert!(report.lacks_only_what_was_asked() && !report.complete());
     let text = crate::tables::conclusion(&report);
-    let stopped = "\nthe run was stopped on its page\n";
+    let stopped = "\nthe run ended early: stopped on its page\n";
     assert!(text.contains(stopped), "{text}");
     ask(&run, "0b2c", true, &[]);
     let report = at_once(&run.folder);

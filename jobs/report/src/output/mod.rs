@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use crate::output::eval_info::EvalInfo;
 use crate::page;
-use crate::tables;
 use crate::{Context, JobReport, Journals, Merged, Report};
 
 mod arena;
@@ -108,7 +107,8 @@ fn write_locked(
 fn metrics_by_job(report: &Report) -> Value {
     let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
     let values = |job: &JobReport| {
-        tables::metrics(&job.rates)
+        job.rates
+            .metrics()
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.into()))
             .collect()

@@ -2,18 +2,15 @@
 //! partial.
 
 use jobs::format;
-use jobs::job::Status;
 use maud::{Markup, html};
 
+use crate::notes::notes;
 use crate::page::bars::{Bar, axis, place, ruler};
 use crate::page::clock::Zone;
 use crate::page::grid::CellTally;
 use crate::page::link::clip;
 use crate::page::origin;
-use crate::{JobReport, Rates, Report};
-
-/// Number of names that a sentence lists; the rest is counted.
-const MOST_NAMES: usize = 5;
+use crate::{Rates, Report};
 
 /// Maximum number of policies whose rates are shown separately.
 const MOST_POLICIES: usize = 8;
@@ -183,108 +180,12 @@ pub(super) fn coverage(report: &Report, tally: &CellTally, missing: &str) -> Mar
     }
 }
 
-/// Explains in one sentence each why the report is partial, or has less than expected.
+/// Lists why the report is partial, or has less than expected.
 fn reasons(report: &Report) -> Markup {
-    let mut reasons = Vec::new();
-    if let Some(stopped) = &report.run.stopped {
-        reasons.push(format!("The run ended early: {stopped}."));
-    }
-    if !report.run.missing_ranks.is_empty() {
-        let ranks: Vec<_> = report
-            .run
-            .missing_ranks
-            .iter()
-            .map(usize::to_string)
-            .collect();
-        let (word, whose) = if ranks.len() == 1 {
-            ("Rank", "its")
-        } else {
-            ("Ranks", "their")
-        };
-        reasons.push(format!(
-            "{word} {} did not deliver {whose} results.",
-            listed(&ranks)
-        ));
-    }
-    if report.missing_count > 0 {
-        let episodes = format::counted(report.missing_count, "episode is", "episodes are");
-        let jobs = listed(&jobs_with_missing(report));
-        reasons.push(format!("{episodes} missing, of {jobs}."));
-    }
-    let named = |status: Status| -> Vec<_> {
-        report
-            .per_job
-            .iter()
-            .filter(|job| job.status == status)
-            .map(|job| job.name.clone())
-            .collect()
+    let notes = notes(report);
+    let sentence = |note: &str| {
+        let (first, rest) = note.split_at(note.chars().next().map_or(0, char::len_utf8));
+        format!("{}{rest}.", first.to_uppercase())
     };
-    let failed = named(Status::Failed);
-    if !failed.is_empty() {
-        reasons.push(format!(
-            "{} failed: {}.",
-            format::counted(failed.len() as u64, "job", "jobs"),
-            listed(&failed)
-        ));
-    }
-    let skipped = named(Status::Skipped);
-    if !skipped.is_empty() {
-        reasons.push(format!(
-            "{} skipped on request: {}.",
-            format::counted(skipped.len() as u64, "job was", "jobs were"),
-            listed(&skipped)
-        ));
-    }
-    let running = [named(Status::Running), named(Status::Interrupted)].concat();
-    if !running.is_empty() {
-        reasons.push(format!(
-            "{} not come to an end: {}.",
-            format::counted(running.len() as u64, "job has", "jobs have"),
-            listed(&running)
-        ));
-    }
-    let short: Vec<_> = report
-        .per_job
-        .iter()
-        .filter(|job| job.ended_before_an_episode())
-        .collect();
-    if !short.is_empty() {
-        let names: Vec<_> = short.iter().map(|job| job.name.clone()).collect();
-        let jobs = format::counted(
-            short.len() as u64,
-            "job in steps ended before its first episode did",
-            "jobs in steps ended before their first episode did",
-        );
-        reasons.push(format!("{jobs}: {}.", listed(&names)));
-    }
-    html! { @if !reasons.is_empty() { ul.incomplete { @for reason in &reasons { li { (reason) } } } } }
-}
-
-/// Returns the jobs with missing episodes. The report lists the first of those episodes only; after
-/// the last that it lists, the counts of the jobs tell.
-fn jobs_with_missing(report: &Report) -> Vec<String> {
-    let mut jobs: Vec<_> = report.missing.iter().map(|id| id.job.clone()).collect();
-    jobs.dedup();
-    if report.missing_count > report.missing.len() as u64 {
-        let is_last = |job: &JobReport| Some(&job.name) == jobs.last();
-        let last = report.per_job.iter().rposition(is_last);
-        let later = &report.per_job[last.map_or(0, |last| last + 1)..];
-        let lacks = later
-            .iter()
-            .filter(|job| CellTally::from(&job.rates).missing() > 0);
-        jobs.extend(lacks.map(|job| job.name.clone()));
-    }
-    jobs
-}
-
-/// Formats names as `a, b, c and 4 more`.
-fn listed(names: &[String]) -> String {
-    match names.len().checked_sub(MOST_NAMES) {
-        None | Some(0) => names.join(", "),
-        Some(more) => format!(
-            "{} and {} more",
-            names[..MOST_NAMES].join(", "),
-            format::count(more as u64)
-        ),
-    }
+    html! { @if !notes.is_empty() { ul.incomplete { @for note in &notes { li { (sentence(note)) } } } } }
 }

@@ -9,9 +9,7 @@ use jobs::job::{JobIndex, Status};
 use jobs::plan::RunPlan;
 
 use crate::tests::lines;
-use crate::{
-    Context, EpisodeId, FailureReport, JobReport, PolicyRates, RankReport, Rates, Unsolved,
-};
+use crate::{Context, FailureReport, JobReport, PolicyRates, RankReport, Rates, Unsolved};
 
 /// Returns the report of a run of which nothing has ended.
 pub(super) fn report() -> Report {
@@ -75,30 +73,6 @@ fn text(report: &Report) -> String {
 }
 
 const EVIL: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;";
-
-#[test]
-fn every_job_with_missing_episodes_is_named_however_many_another_lacks() {
-    let short = |index, missing: u64| {
-        let rates = Rates {
-            expected: Some(12 + missing),
-            ..rates(9, 12, 0)
-        };
-        job(index, "reach", "scripted", rates)
-    };
-    let listed = |episode| EpisodeId {
-        job: "job_0".to_owned(),
-        episode,
-    };
-    let report = Report {
-        partial: true,
-        missing: (12..1012).map(listed).collect(),
-        missing_count: 2010,
-        ..of_jobs(vec![short(0, 2000), short(1, 0), short(2, 10)])
-    };
-    let text = text(&report);
-    let told = "2 010 episodes are missing, of job_0, job_2.";
-    assert!(text.contains(told), "{text}");
-}
 
 #[test]
 fn whatever_users_write_is_text() {
@@ -247,13 +221,6 @@ fn a_mean_counts_the_jobs_that_are_in_it() {
     let without = job(2, "lift", "gr00t", Rates::default());
     report.per_job.push(without);
     assert!(text(&report).contains("Mean over 2 of 3 jobs: "));
-}
-
-#[test]
-fn a_job_in_steps_that_ends_before_an_episode_is_named() {
-    let page = text(&of_jobs(vec![job(0, "reach", "gr00t", Rates::default())]));
-    let told = "1 job in steps ended before its first episode did: job_0.";
-    assert!(page.contains(told), "{page}");
 }
 
 #[test]

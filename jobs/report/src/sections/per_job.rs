@@ -11,7 +11,6 @@ use crate::merged::busy;
 use crate::merged::record::{EpisodeRecord, Name};
 use crate::schema::{JobReport, Rates};
 use crate::sections::rates::EpisodeTally;
-use crate::tables;
 
 /// Returns the report of one job.
 pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport {
@@ -57,7 +56,8 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
             .last()
             .map(|start| start.settings.clone())
             .unwrap_or_default(),
-        metrics: tables::metrics(&rates)
+        metrics: rates
+            .metrics()
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),

@@ -103,3 +103,18 @@ impl EpisodeTally {
         }
     }
 }
+
+impl Rates {
+    /// Returns the metrics under Arena's names: rates only if there are episodes, and those about
+    /// errors only if there are errors.
+    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
+        let mut metrics = Vec::from_iter(self.success_rate.map(|rate| ("success_rate", rate)));
+        metrics.push(("num_episodes", self.episodes as f64));
+        if self.errors > 0 {
+            metrics.push(("num_errors", self.errors as f64));
+            let only = self.completion_only_rate.unwrap_or(0.0);
+            metrics.push(("completion_only_rate", only));
+        }
+        metrics
+    }
+}

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use jobs::count::counted;
-use jobs::job::Status;
 
-use crate::sections::left_out::STOPPED_ON_PAGE;
+use crate::notes::notes;
 use crate::stats::Solved;
 use crate::tables::decision;
 use crate::{JobReport, PolicyRates, Rates, Report};
@@ -15,9 +14,6 @@ const MOST_POLICIES: usize = 8;
 
 /// Maximum number of errors listed.
 const MOST_ERRORS: usize = 10;
-
-/// Maximum number of skipped jobs listed.
-const MOST_SKIPPED: usize = 10;
 
 /// Returns the number of episodes and the success rate, and one line for each thing that is
 /// missing. With several policies, each has its own rate, because a rate over all of them depends
@@ -65,28 +61,8 @@ pub fn conclusion(report: &Report) -> String {
     if let Some(decided) = &report.decision {
         let _ = write!(text, "\n{}", decision(decided));
     }
-    if report.run.stopped.as_deref() == Some(STOPPED_ON_PAGE) {
-        let _ = write!(text, "\nthe run was {STOPPED_ON_PAGE}");
-    }
-    for rank in &report.run.missing_ranks {
-        let _ = write!(text, "\nrank {rank} did not deliver its results");
-    }
-    let skipped: u64 = report.skipped_jobs().map(JobReport::skipped).sum();
-    for job in report.skipped_jobs().take(MOST_SKIPPED) {
-        let _ = write!(text, "\n{}: skipped{}", job.name, left_out(job));
-    }
-    let more = report.skipped_jobs().skip(MOST_SKIPPED).count();
-    if more > 0 {
-        let _ = write!(text, "\n… and {} more skipped", counted(more, "job"));
-    }
-    let missing = report.missing_count.saturating_sub(skipped);
-    if missing > 0 {
-        let _ = write!(
-            text,
-            "\n{} missing{}",
-            counted(missing, "episode"),
-            first_missing(report, missing)
-        );
+    for note in notes(report) {
+        let _ = write!(text, "\n{note}");
     }
     if report.duplicates_count > 0 {
         let _ = write!(
@@ -94,13 +70,6 @@ pub fn conclusion(report: &Report) -> String {
             "\n{} ran more than once; the first result of each counts",
             counted(report.duplicates_count, "episode")
         );
-    }
-    for job in report
-        .per_job
-        .iter()
-        .filter(|job| job.ended_before_an_episode())
-    {
-        let _ = write!(text, "\n{}: {}", job.name, no_episode(job));
     }
     for job in report.per_job.iter().filter(|job| job.out_of_memory > 0) {
         let _ = write!(text, "\n{}: {}", job.name, shortage(job));
@@ -152,14 +121,6 @@ pub(super) fn no_episode(job: &JobReport) -> String {
     }
 }
 
-impl JobReport {
-    /// Returns whether a job in steps ended within its first episodes, so that there is nothing to
-    /// rate.
-    pub(crate) fn ended_before_an_episode(&self) -> bool {
-        self.status == Status::Completed && self.rates.episodes == 0 && self.env_steps > 0
-    }
-}
-
 /// Describes how often memory ran out, and what helps.
 fn shortage(job: &JobReport) -> String {
     let times = if job.out_of_memory == 1 {
@@ -194,36 +155,6 @@ fn fewer(job: &JobReport) -> String {
             "fewer environments leave more for the policy, for example --num-envs \
             {half}"
         ),
-    }
-}
-
-/// Names the first of `count` episodes that are missing although nobody has skipped their jobs.
-fn first_missing(report: &Report, count: u64) -> String {
-    let is_skipped = |name: &str| report.skipped_jobs().any(|job| job.name == name);
-    let named: Vec<_> = report
-        .missing
-        .iter()
-        .filter(|id| !is_skipped(&id.job))
-        .take(5)
-        .map(|id| format!("{} {}", id.job, id.episode))
-        .collect();
-    if named.is_empty() {
-        // The list of the report has room for a part of them.
-        return String::new();
-    }
-    let more = if count > named.len() as u64 {
-        ", …"
-    } else {
-        ""
-    };
-    format!(": {}{more}", named.join(", "))
-}
-
-/// Tells how many episodes of a skipped job did not run.
-fn left_out(job: &JobReport) -> String {
-    match job.skipped() {
-        0 => String::new(),
-        count => format!(", {} did not run", counted(count, "episode")),
     }
 }
 
@@ -306,8 +237,10 @@ mod tests {
             ..JobEnd::default()
         }));
         let report = report(&plan, &[start(0, "a.pt"), end]);
+        let told =
+            "1 job ended before its first episode did; num_episodes counts whole episodes: j0";
+        assert_eq!(conclusion(&report), format!("0 of 0 episodes\n{told}"));
         let words = "ended before its first episode did, after 9 steps in all; num_episodes counts whole episodes";
-        assert_eq!(conclusion(&report), format!("0 of 0 episodes\nj0: {words}"));
         let summary = metrics_summary(&report);
         assert!(!summary.contains("success_rate"), "{summary}");
         assert!(summary.contains(&format!("  {words}\n")), "{summary}");
@@ -353,16 +286,5 @@ mod tests {
             let text = conclusion(&report);
             assert!(text.contains(said), "{text}");
         }
-    }
-
-    #[test]
-    fn what_is_missing_is_said() {
-        let context = Context {
-            missing_ranks: vec![1],
-            ..Context::default()
-        };
-        let text = conclusion(&Report::new(&plan(1), &[], context));
-        let told = "rank 1 did not deliver its results\n2 episodes missing: j0 0, j0 1";
-        assert_eq!(text, format!("0 of 2 episodes\n{told}"));
     }
 }

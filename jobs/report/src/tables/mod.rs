@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jobs::job::{Job, Length};
 use jobs::table::Table;
 
-use crate::{Rates, Report};
+use crate::Report;
 
 mod comparison;
 mod conclusion;
@@ -72,7 +72,7 @@ pub fn metrics_summary(report: &Report) -> String {
     jobs.sort_by(|a, b| a.name.cmp(&b.name));
     for job in &jobs {
         let _ = write!(text, "\n{}:\n", job.name);
-        for (name, value) in metrics(&job.rates) {
+        for (name, value) in job.rates.metrics() {
             let _ = writeln!(text, "  {name:<30}  {value:>10.4}");
         }
         if job.rates.episodes == 0 {
@@ -84,21 +84,6 @@ pub fn metrics_summary(report: &Report) -> String {
     }
     let _ = writeln!(text, "{rule}");
     text
-}
-
-/// Returns the metrics of a job under Arena's names: rates only if there are episodes, and those
-/// about errors only if there are errors.
-pub fn metrics(rates: &Rates) -> Vec<(&'static str, f64)> {
-    let mut metrics = Vec::from_iter(rates.success_rate.map(|rate| ("success_rate", rate)));
-    metrics.push(("num_episodes", rates.episodes as f64));
-    if rates.errors > 0 {
-        metrics.push(("num_errors", rates.errors as f64));
-        metrics.push((
-            "completion_only_rate",
-            rates.completion_only_rate.unwrap_or(0.0),
-        ));
-    }
-    metrics
 }
 
 #[cfg(test)]
