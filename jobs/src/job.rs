@@ -97,8 +97,6 @@ pub struct Sharing {
     /// Number of environments over all ranks. Episode `e` belongs to environment `e %
     /// total_num_envs`.
     pub total_num_envs: usize,
-    /// Number of environments with the same task that stay in one stage of one worker, at least 1.
-    pub group_size: usize,
 }
 
 /// How the environments of a job are stepped, with RLinf's names from `env.eval` of its YAML.
@@ -204,6 +202,11 @@ impl Serialize for Job {
 }
 
 impl Job {
+    /// Returns how refusals name the job.
+    pub fn place(&self) -> String {
+        format!("job {} ({})", self.index.0, self.name)
+    }
+
     /// Returns the name that the seeds of its episodes follow from: a variant has those of its
     /// control.
     pub fn seed_name(&self) -> &str {

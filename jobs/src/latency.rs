@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::policies::PolicyType;
+use crate::refusal::Refusal;
 
 /// Most steps of a latency: no chunk has more actions.
 pub const MAX_STEPS: u64 = 4096;
@@ -91,70 +92,26 @@ pub fn steps_of(ms: f64, control_hz: u32) -> u64 {
     (ms * f64::from(control_hz) / 1000.0).ceil() as u64
 }
 
-/// Why a job cannot have its latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LatencyError {
-    /// The chunks are too short.
-    #[error(
-        "latency is {steps} steps, expected at most {}: a chunk has {horizon} actions, of which \
-         {chunk_length} are executed before the next inference (action_chunk_length), so {} are \
-         left for the time that it takes",
-        horizon.saturating_sub(*chunk_length).min(*chunk_length),
-        horizon.saturating_sub(*chunk_length)
-    )]
-    ChunkTooShort {
-        /// Steps of the latency.
-        steps: u64,
-        /// Number of steps between two inferences.
-        chunk_length: u64,
-        /// Number of actions of a chunk.
-        horizon: u64,
-    },
-    /// An inference would begin before the previous one has ended.
-    #[error(
-        "latency is {steps} steps, expected at most {chunk_length}: an inference begins every \
-         {chunk_length} steps (action_chunk_length), before the previous one would have ended"
-    )]
-    Overlapping {
-        /// Steps of the latency.
-        steps: u64,
-        /// Number of steps between two inferences.
-        chunk_length: u64,
-    },
-    /// The policy has no chunks of its own.
-    #[error("latency is given, but policy `{policy}` {reason}")]
-    NoChunks {
-        /// The policy.
-        policy: &'static str,
-        /// Why it has none.
-        reason: &'static str,
-    },
-    /// The duration of a step is not known.
-    #[error(
-        "latency is given as a time, but the environment does not say how long a step is; \
-         arena_env_args.control_hz does, the number of steps per second"
-    )]
-    NoControlFrequency,
-}
-
 /// Checks a latency of `steps` against the number of steps between two inferences and the number
 /// of actions of a chunk.
 ///
 /// # Errors
-/// Returns a [`LatencyError`] if the chunks are too short, or inferences would overlap.
-pub fn check(steps: u64, chunk_length: u64, horizon: u64) -> Result<(), LatencyError> {
-    if steps > horizon.saturating_sub(chunk_length) {
-        return Err(LatencyError::ChunkTooShort {
-            steps,
-            chunk_length,
-            horizon,
-        });
+/// Refuses it if the chunks are too short, or inferences would overlap.
+pub fn check(steps: u64, chunk_length: u64, horizon: u64) -> Result<(), Refusal> {
+    let left = horizon.saturating_sub(chunk_length);
+    if steps > left {
+        let most = left.min(chunk_length);
+        return Err(Refusal::new(format_args!(
+            "latency is {steps} steps, expected at most {most}: a chunk has {horizon} actions, of \
+             which {chunk_length} are executed before the next inference (action_chunk_length), so \
+             {left} are left for the time that it takes"
+        )));
     }
     if steps > chunk_length {
-        return Err(LatencyError::Overlapping {
-            steps,
-            chunk_length,
-        });
+        return Err(Refusal::new(format_args!(
+            "latency is {steps} steps, expected at most {chunk_length}: an inference begins every \
+             {chunk_length} steps (action_chunk_length), before the previous one would have ended"
+        )));
     }
     Ok(())
 }
@@ -162,8 +119,8 @@ pub fn check(steps: u64, chunk_length: u64, horizon: u64) -> Result<(), LatencyE
 /// Checks that a policy answers with chunks, of which the environment can take the rest.
 ///
 /// # Errors
-/// Returns [`LatencyError::NoChunks`] if it does not.
-pub fn check_policy(policy: PolicyType) -> Result<(), LatencyError> {
+/// Refuses a policy that does not.
+pub fn check_policy(policy: PolicyType) -> Result<(), Refusal> {
     let reason = match policy {
         PolicyType::ZeroAction | PolicyType::RandomAction => "has one action per chunk",
         PolicyType::ReplayAction => "replays recorded actions and does not look at observations",
@@ -179,10 +136,10 @@ pub fn check_policy(policy: PolicyType) -> Result<(), LatencyError> {
         | PolicyType::XpolicylabRemote
         | PolicyType::VlaEvalRemote => return Ok(()),
     };
-    Err(LatencyError::NoChunks {
-        policy: policy.name(),
-        reason,
-    })
+    let policy = policy.name();
+    Err(Refusal::new(format_args!(
+        "latency is given, but policy `{policy}` {reason}"
+    )))
 }
 
 #[cfg(test)]

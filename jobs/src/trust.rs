@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::environments::is_python_environment;
 use crate::job::{Job, Status};
-use crate::known::is_python_environment;
 use crate::model_server::ModelServer;
 use crate::policies::canonical_policy;
 use crate::{files, sha256};

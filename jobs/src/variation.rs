@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use crate::environments::is_python_environment;
 use crate::job::Job;
-use crate::known::is_python_environment;
 
 /// Name of the argument that holds the arguments of a Python environment's factory.
 const FACTORY_ARGUMENTS: &str = "env_kwargs";

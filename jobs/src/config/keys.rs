@@ -12,7 +12,6 @@ pub(super) const EVAL: &[&str] = &[
     "max_episode_steps",
     "max_steps_per_rollout_epoch",
     "rollout_epoch",
-    "group_size",
     "environment",
     "env_type",
     "env_args",

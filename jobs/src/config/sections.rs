@@ -81,7 +81,6 @@ const SAME: &[&str] = &[
     "ignore_terminations",
     "max_steps_per_rollout_epoch",
     "rollout_epoch",
-    "group_size",
     "seed",
 ];
 

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
+use crate::environments::{COMMON, PYTHON, is_python_environment};
 use crate::experiment::run::{Unused, note, number};
 use crate::experiment::runs::{refusal, similar_to};
 use crate::fields::{FieldError, FileFields};
-use crate::known::fields::{COMMON, MISSPELT, PYTHON};
-use crate::known::is_python_environment;
+use crate::rules::MISSPELT;
 use crate::similar::most_similar;
 use crate::simulators::Simulator;
 

@@ -106,15 +106,8 @@ fn written_latency(latency: InferenceLatency) -> Value {
 }
 
 fn put_sharing(entry: &mut Map<String, Value>, sharing: Option<Sharing>) {
-    let Some(Sharing {
-        total_num_envs,
-        group_size,
-    }) = sharing
-    else {
-        return;
-    };
-    put(entry, "total_num_envs", Some(total_num_envs));
-    put(entry, "group_size", Some(group_size));
+    let total = sharing.map(|sharing| sharing.total_num_envs);
+    put(entry, "total_num_envs", total);
 }
 
 fn put_rollout(entry: &mut Map<String, Value>, rollout: &Rollout) {

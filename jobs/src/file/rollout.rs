@@ -18,7 +18,8 @@ pub(super) fn sharing(
     num_envs: Option<u64>,
 ) -> Result<Option<Sharing>, FieldError> {
     let total = fields.at_most("total_num_envs", MAX_TOTAL_ENVS)?;
-    let group_size = fields.at_most("group_size", MAX_TOTAL_ENVS)?.unwrap_or(1) as usize;
+    // Of RLinf: environments with the same task that stay together. Here, each has its own.
+    fields.positive("group_size")?;
     match (total, num_envs) {
         (Some(total), Some(own)) => Err(fields.refuse(
             "total_num_envs",
@@ -29,7 +30,6 @@ pub(super) fn sharing(
         )),
         (total, _) => Ok(total.map(|total| Sharing {
             total_num_envs: total as usize,
-            group_size,
         })),
     }
 }

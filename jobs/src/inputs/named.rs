@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::environments::is_python_environment;
 use crate::hub;
 use crate::inputs::Lookup;
 use crate::inputs::folder::files_below;
 use crate::inputs::imports::{SearchPath, folders};
 use crate::job::Job;
-use crate::known::is_python_environment;
 use crate::policies::{FactoryName, PathTo, PolicyType, SettingsReader, ValueKind, YAML};
 
 /// Most files of a folder. One with more is no checkpoint and no package, and does not count.

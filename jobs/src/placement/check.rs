@@ -17,9 +17,6 @@ pub struct Division {
     pub ranks: usize,
     /// `pipeline_stage_num`, 1 if it is not given.
     pub stages: usize,
-    /// `group_size`, 1 if it is not given: the number of environments with the same task that stay
-    /// together.
-    pub group_size: usize,
 }
 
 impl Division {
@@ -33,7 +30,6 @@ impl Division {
             workers,
             ranks,
             stages,
-            group_size,
         } = self;
         if total == 0 {
             let least = self.unit();
@@ -43,7 +39,6 @@ impl Division {
         }
         let fitting = list(&self.nearest());
         let of_worker = total / workers.max(1);
-        let of_stage = of_worker / stages.max(1);
         let reason = if !total.is_multiple_of(workers) {
             format!(
                 "total_num_envs is {total}, which cannot be divided evenly among {workers} \
@@ -60,12 +55,6 @@ impl Division {
                  {total} environments; total_num_envs {fitting} or pipeline_stage_num {} fit",
                 list(&nearest_divisors(of_worker, stages))
             )
-        } else if !of_stage.is_multiple_of(group_size) {
-            format!(
-                "group_size is {group_size}, but a stage of an environment worker has {of_stage} \
-                 environments; total_num_envs {fitting} or group_size {} fit",
-                list(&nearest_divisors(of_stage, group_size))
-            )
         } else {
             return Ok(());
         };
@@ -79,11 +68,7 @@ impl Division {
 
     /// Returns the number that every valid total is a multiple of.
     pub fn unit(self) -> usize {
-        let of_workers = self
-            .workers
-            .max(1)
-            .saturating_mul(self.stages.max(1))
-            .saturating_mul(self.group_size.max(1));
+        let of_workers = self.workers.max(1).saturating_mul(self.stages.max(1));
         least_common_multiple(of_workers, self.ranks.max(1))
     }
 }

@@ -55,59 +55,51 @@ impl Components {
     /// 2:0-2`.
     ///
     /// A comma may separate components, names and segments. The text after it decides: a name other
-    /// than `all` begins another component, anything else continues the current one. Braces around
-    /// the line, and `;` instead of the comma between components, are accepted.
+    /// than `all` begins another component, anything else continues the current one.
     ///
     /// # Errors
     /// As [`Self::from_value`].
     pub fn parse(line: &str) -> Result<Self, Refusal> {
-        let line = line.trim();
-        let line = line
-            .strip_prefix('{')
-            .and_then(|line| line.strip_suffix('}'))
-            .unwrap_or(line);
-        let (mut components, mut names) = (Self::default(), Vec::new());
-        let mut current: Option<(Vec<&str>, Vec<&str>)> = None;
-        for part in line
-            .split([',', ';', '\n'])
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-        {
-            let (name, rest) = part
-                .split_once(':')
-                .map_or((part, None), |(name, rest)| (name.trim(), Some(rest)));
-            match (is_name(name), rest) {
-                (true, None) => names.push(name),
-                (true, Some(first)) => {
+        let mut groups: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+        let parts = line.split(',').map(str::trim);
+        for part in parts.filter(|part| !part.is_empty()) {
+            let (name, place) = match part.split_once(':') {
+                Some((name, place)) => (name.trim(), Some(place)),
+                None => (part, None),
+            };
+            match groups.last_mut() {
+                Some((names, places)) if is_name(name) && places.is_empty() => {
                     names.push(name);
-                    let next = (std::mem::take(&mut names), vec![first]);
-                    components.add_all(current.replace(next))?;
+                    places.extend(place);
                 }
-                (false, _) if !names.is_empty() => {
+                _ if is_name(name) => groups.push((vec![name], place.into_iter().collect())),
+                Some((names, places)) if places.is_empty() => {
                     let names = names.join(",");
                     return Err(refused(format_args!(
                         "`{part}` follows `{names}`, a colon is missing between them"
                     )));
                 }
-                (false, _) => match &mut current {
-                    Some((_, segments)) => segments.push(part),
-                    None => {
-                        return Err(refused(format_args!(
-                            "`{part}` has no component before it, for example `env: {part}`"
-                        )));
-                    }
-                },
+                Some((_, places)) => places.push(part),
+                None => {
+                    return Err(refused(format_args!(
+                        "`{part}` has no component before it, for example `env: {part}`"
+                    )));
+                }
             }
         }
-        components.add_all(current)?;
-        names.iter().try_for_each(|name| known(name))?;
-        match names.as_slice() {
-            [] if components.places.is_empty() => Err(no_mapping("empty")),
-            [] => Ok(components),
-            names => Err(refused(format_args!(
-                "`{}` has no place, for example `{0}: 0-1`",
-                names.join(",")
-            ))),
+        let mut components = Self::default();
+        for (names, places) in &groups {
+            components.add(names, &places.join(","))?;
+            if places.is_empty() {
+                let names = names.join(",");
+                return Err(refused(format_args!(
+                    "`{names}` has no place, for example `{names}: 0-1`"
+                )));
+            }
+        }
+        match groups.is_empty() {
+            true => Err(no_mapping("empty")),
+            false => Ok(components),
         }
     }
 
@@ -141,12 +133,6 @@ impl Components {
         let shown: String = text.trim().chars().take(80).collect();
         processes(text, resources).map_err(|fault| {
             Refusal::at(format_args!("component_placement {name}: `{shown}`"), fault)
-        })
-    }
-
-    fn add_all(&mut self, entry: Option<(Vec<&str>, Vec<&str>)>) -> Result<(), Refusal> {
-        entry.map_or(Ok(()), |(names, segments)| {
-            self.add(&names, &segments.join(","))
         })
     }
 

@@ -2,7 +2,7 @@
 //! documentation read.
 //!
 //! ```text
-//! <policy>.rs ─► row of a PolicyType ─┬─► known, config, identity    names, aliases, identity of a job
+//! <policy>.rs ─► row of a PolicyType ─┬─► rules, rlinf, identity     names, aliases, identity of a job
 //!                                     ├─► check, SettingsReader      wrong and missing settings
 //!                                     ├─► launcher/src/plan/missing  files that have to exist
 //!                                     ├─► jobs/fit/src/memory        GPU memory

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::environments::is_python_environment;
 use crate::file::{self, JobFile};
 use crate::job::Job;
-use crate::known::{self, is_python_environment};
 use crate::policies::{self, PolicyType, Serving};
 use crate::refusal::Refusal;
+use crate::rules;
 use crate::secrets;
 use crate::serve_args::choice::json_option;
 use crate::serve_args::interface::RobotInterface;
@@ -193,8 +194,8 @@ fn environment(mut job: Job) -> Result<InterfaceSource, Refusal> {
     job.num_envs = 1;
     job.sharing = None;
     job.status = crate::job::Status::Pending;
-    known::check(std::slice::from_ref(&job)).map_err(Refusal::new)?;
-    known::check_arguments(&job).map_err(Refusal::new)?;
+    rules::check_job(&job, false)?;
+    rules::check_arguments(&job).map_err(|refusal| refusal.inside(job.place()))?;
     Ok(InterfaceSource::Environment(Box::new(job)))
 }
 
@@ -251,8 +252,8 @@ mod tests {
                 "--env-args",
                 r#"{"light_intensity": "bright"}"#
             ]),
-            "job 0 (serve): `arena_env_args.light_intensity` is \"bright\", expected a number from 0 \
-             to 10000"
+            "job 0 (serve): arena_env_args.light_intensity: found \"bright\", expected a number from \
+             0 to 10000"
         );
         assert!(scripted(&["--interface", "/nowhere"]).starts_with("--interface `/nowhere`: No"));
         assert!(

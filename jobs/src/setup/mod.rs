@@ -10,11 +10,11 @@ use crate::eval_args::EvalArgs;
 use crate::experiment::{Experiment, is_experiment};
 use crate::file::{self, JobFile};
 use crate::job::{Job, Status};
-use crate::known;
 use crate::layout::RunFolder;
 use crate::placement::{Components, Division, Placement, Resources};
 use crate::plan::RunPlan;
 use crate::refusal::Refusal;
+use crate::rules;
 use crate::secrets;
 use crate::trust;
 
@@ -116,11 +116,9 @@ impl Setup {
     /// Refuses the first job that a rank would refuse when its turn comes.
     pub fn check_jobs(&self, args: &EvalArgs) -> Result<(), Refusal> {
         let JobFile { path, jobs, .. } = &self.file;
-        let checked = known::check(jobs).and_then(|()| known::check_to_run(jobs, args));
-        checked.map_err(|refusal| {
-            let place = format!("`{}`", path.display());
-            Refusal::at(place, refusal.in_words_of(path))
-        })
+        rules::check(jobs, path)?;
+        rules::check_to_run(jobs, args)
+            .map_err(|refusal| refusal.inside(format_args!("`{}`", path.display())))
     }
 
     /// Returns the placement on the available resources, if one was requested.
@@ -182,7 +180,6 @@ fn division(job: &Job, placement: &Placement) -> Option<Division> {
         workers: placement.env.len(),
         ranks: placement.world_size(),
         stages: job.rollout.pipeline_stage_num.unwrap_or(1),
-        group_size: sharing.group_size,
     })
 }
 

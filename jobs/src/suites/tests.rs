@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -6,8 +7,8 @@ use super::*;
 use crate::eval_args::EvalArgs;
 use crate::file::{JobFile, parse};
 use crate::job::{Job, Length};
-use crate::known;
 use crate::plan::RunPlan;
+use crate::rules;
 
 fn request(suite: &SuiteRow) -> Request {
     Request {
@@ -89,8 +90,9 @@ fn every_file_is_accepted_and_planned_with_its_suite() {
     let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
     for suite in SuiteRow::all() {
         let jobs = jobs(suite, &request(suite));
-        known::check(&jobs).unwrap_or_else(|err| panic!("{err}"));
-        known::check_to_run(&jobs, &args).unwrap_or_else(|err| panic!("{err}"));
+        let names = rules::check(&jobs, Path::new("jobs.json"));
+        names.unwrap_or_else(|err| panic!("{err}"));
+        rules::check_to_run(&jobs, &args).unwrap_or_else(|err| panic!("{err}"));
         let file = JobFile {
             path: "jobs.json".into(),
             sha256: String::new(),

@@ -2,7 +2,7 @@
 //! is adding a row; tests compare the rows with the commands that exist.
 
 use jobs::eval_args;
-use jobs::known::nearest;
+use jobs::rules::nearest;
 use jobs::serve_args;
 use jobs::usage::Examples;
 

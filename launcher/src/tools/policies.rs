@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use jobs::known::nearest;
 use jobs::policies::{PolicyDescription, PolicyType, Serving, Setting, ValueKind};
+use jobs::rules::nearest;
 use jobs::table::Table;
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! Estimates the memory of environments on the GPU that they render on.
 
 use jobs::bytes::ByteSize;
+use jobs::environments::DECLARED_MEMORY;
 use jobs::job::Job;
-use jobs::known::fields::DECLARED_MEMORY;
 use serde_json::Value;
 
 use crate::memory::CONTEXT;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use jobs::bytes::ByteSize;
+use jobs::environments::DECLARED_MEMORY;
 use jobs::files;
 use jobs::job::Job;
-use jobs::known::fields::DECLARED_MEMORY;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

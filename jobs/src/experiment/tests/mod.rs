@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::*;
 use crate::job::Job;
-use crate::{known, samples};
+use crate::refusal::Refusal;
+use crate::{rules, samples};
 
 mod parser;
 
@@ -100,12 +101,16 @@ fn policies_of_arena_are_ours_with_their_settings() {
     });
 }
 
+fn known(jobs: &[Job]) -> Result<(), Refusal> {
+    rules::check(jobs, Path::new("a.yaml"))
+}
+
 #[test]
 fn an_environment_of_arena_is_known_if_a_factory_makes_it() {
     let factory = "shared.environment.factory=arena_env.py:make";
-    assert_eq!(known::check(&jobs(SHARED, &[factory])), Ok(()));
-    let told = known::check(&jobs(SHARED, &[])).unwrap_err().to_string();
-    let wanted = "unknown name `tasks/pear_in_bowl.yaml`";
+    assert_eq!(known(&jobs(SHARED, &[factory])), Ok(()));
+    let told = known(&jobs(SHARED, &[])).unwrap_err().to_string();
+    let wanted = "environment.type: `tasks/pear_in_bowl.yaml` is not included";
     assert!(told.contains(wanted), "{told}");
 }
 
@@ -133,7 +138,7 @@ fn variations_that_an_environment_of_ours_does_not_have_are_named() {
     let of_arena = jobs(&text, &[factory]).remove(0);
     assert_eq!(of_arena.variations["light"]["hdr_image"]["enabled"], true);
     let misspelt = jobs(&text.replace("light_intensity", "light_intensty"), &[]);
-    let told = known::check(&misspelt).unwrap_err().to_string();
+    let told = known(&misspelt).unwrap_err().to_string();
     assert!(told.contains("did you mean `light_intensity`?"), "{told}");
 }
 
@@ -142,7 +147,7 @@ fn an_environment_of_ours_may_stand_in_an_experiment() {
     let builder = "num_envs: 2, env_spacing: 2.5, solve_relations: true";
     let text = run_with(&format!("environment_builder: {{{builder}}}"));
     let jobs = jobs(&text, &["runs.a.policy.type=scripted"]);
-    assert_eq!(known::check(&jobs), Ok(()));
+    assert_eq!(known(&jobs), Ok(()));
     let gym = self::jobs(&text, &["runs.a.environment.type=gym:Pusher-v5"]);
     let has_arguments = gym[0].env_args.contains_key("env_kwargs");
     assert!(!has_arguments, "gymnasium.make has no such arguments");

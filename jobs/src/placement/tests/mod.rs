@@ -87,7 +87,6 @@ fn one_line_and_a_mapping_say_the_same() {
             "env: 0-1,3, rollout: 2:0-2",
             json!({"env": "0-1,3", "rollout": " 2:0-2"}),
         ),
-        ("{env: 0; rollout: 1}", json!({"env": "0", "rollout": " 1"})),
         (
             "env: 0,all:1-4, rollout: all",
             json!({"env": "0,all:1-4", "rollout": "all"}),
@@ -123,15 +122,14 @@ fn components_of_training_are_known_and_not_used() {
 fn a_total_that_does_not_divide_is_refused_with_the_nearest_that_do() {
     cases::check("src/placement/tests/division.txt", |given| {
         let numbers: Vec<usize> = given.split(' ').map(|word| word.parse().unwrap()).collect();
-        let [total, workers, ranks, stages, group_size] = numbers[..] else {
-            panic!("five numbers: {given}")
+        let [total, workers, ranks, stages] = numbers[..] else {
+            panic!("four numbers: {given}")
         };
         let division = Division {
             total,
             workers,
             ranks,
             stages,
-            group_size,
         };
         let checked = division.check();
         checked.map_or_else(|err| err.to_string(), |()| "fits".to_owned())
@@ -216,9 +214,9 @@ proptest! {
 
     #[test]
     fn a_proposed_total_passes(
-        total in 1usize..50, workers in 1usize..5, ranks in 1usize..5, stages in 1usize..4, group_size in 1usize..4
+        total in 1usize..50, workers in 1usize..5, ranks in 1usize..5, stages in 1usize..4
     ) {
-        let division = Division { total, workers, ranks, stages, group_size };
+        let division = Division { total, workers, ranks, stages };
         if division.check().is_err() {
             let nearest = division.nearest();
             prop_assert!(!nearest.is_empty());

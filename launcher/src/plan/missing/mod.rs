@@ -18,9 +18,9 @@ mod trackers;
 
 use std::path::{Path, PathBuf};
 
+use jobs::environments::is_python_environment;
 use jobs::hub;
 use jobs::job::{Job, Status};
-use jobs::known::is_python_environment;
 use jobs::policies::{FactoryName, PathTo, PolicyType, ValueKind};
 use serde_json::Value;
 

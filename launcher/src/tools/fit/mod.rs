@@ -19,9 +19,9 @@ use fit::memory::{Fit, GpuBudget, MemoryAmount, MemoryPlanner, Need, Proposal, t
 use fit::ppo::PpoResult;
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
-use jobs::known;
 use jobs::placement::{Placement, Resources};
 use jobs::refusal::Refusal;
+use jobs::rules;
 use jobs::setup::Setup;
 use serde::Serialize;
 
@@ -82,11 +82,6 @@ pub(super) enum FitError {
     Words(String),
     #[error(transparent)]
     Setup(#[from] Refusal),
-    #[error("`{}`: {unknown}", path.display())]
-    Unknown {
-        path: PathBuf,
-        unknown: Box<known::JobRefusal>,
-    },
     #[error(transparent)]
     Measured(#[from] MeasuredError),
     #[error(transparent)]
@@ -153,11 +148,7 @@ fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
             .map(|value| value.to_string_lossy().into_owned())
     };
     let setup = Setup::read(&eval, &variable)?;
-    let unknown = |unknown: known::JobRefusal| FitError::Unknown {
-        path: setup.file.path.clone(),
-        unknown: Box::new(unknown.in_words_of(&setup.file.path)),
-    };
-    known::check(&setup.file.jobs).map_err(unknown)?;
+    rules::check(&setup.file.jobs, &setup.file.path)?;
     let machine = probe::ProbedMachine {
         node: &node,
         visible: visible.as_deref(),

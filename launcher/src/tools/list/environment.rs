@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use jobs::known::fields::{COMMON_ARGUMENTS, PYTHON_ARGUMENTS};
-use jobs::known::is_python_environment;
+use jobs::environments::is_python_environment;
+use jobs::environments::{COMMON_ARGUMENTS, PYTHON_ARGUMENTS};
 use jobs::policies::Setting;
 use jobs::simulators::{EnvironmentRow, Simulator};
 use jobs::table::Table;

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use clap::value_parser;
 use jobs::launch::{LaunchLock, LockError, fresh_id};
 use jobs::layout::RunFolder;
+use jobs::refusal::Refusal;
 use report::curve::{Curve, PointState};
 
 use crate::say;
@@ -33,7 +34,6 @@ use evaluation::CommandWords;
 use machine::{Machine, Order, WatchRules};
 use scan::Scanner;
 use template::Template;
-pub(super) use template::TemplateError;
 
 /// Evaluate every checkpoint of a training while it trains.
 ///
@@ -103,7 +103,7 @@ pub(super) struct WatchArgs {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WatchError {
     #[error(transparent)]
-    Jobs(#[from] TemplateError),
+    Jobs(#[from] Refusal),
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error("cannot read the folder of the checkpoints, `{}`: {err}", path.display())]

@@ -1,10 +1,11 @@
 //! The jobs of each checkpoint: those of the jobs file, with the checkpoint filled in.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use jobs::file::{self, JobFileError};
-use jobs::known::{self, JobRefusal};
+use jobs::file;
 use jobs::policies::PolicyType;
+use jobs::refusal::Refusal;
+use jobs::rules;
 use jobs::sha256;
 use serde_json::{Map, Value};
 
@@ -23,24 +24,10 @@ pub(super) struct Template {
     pub(super) sha256: String,
 }
 
-/// Why a jobs file cannot be run with checkpoints.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::tools) enum TemplateError {
-    #[error(transparent)]
-    File(#[from] JobFileError),
-    #[error("`{}`: {err}", path.display())]
-    Job { path: PathBuf, err: Box<JobRefusal> },
-    #[error(
-        "`{}`: no job has a policy with a checkpoint; write `{PLACEHOLDER}` where its path belongs",
-        path.display()
-    )]
-    NoCheckpoint { path: PathBuf },
-}
-
 impl Template {
     /// Reads a jobs file, and checks that its jobs would run.
-    pub(super) fn read(path: &Path) -> Result<Self, TemplateError> {
-        let value = file::value(path)?;
+    pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
+        let value = file::value(path).map_err(Refusal::new)?;
         let template = Self {
             has_placeholder: mentions(&value),
             sha256: sha256::of(value.to_string()),
@@ -48,15 +35,14 @@ impl Template {
         };
         let example = template.filled(Path::new("checkpoint"));
         if example == template.value {
-            let path = path.to_owned();
-            return Err(TemplateError::NoCheckpoint { path });
+            return Err(Refusal::new(format_args!(
+                "`{}`: no job has a policy with a checkpoint; write `{PLACEHOLDER}` where its path \
+                 belongs",
+                path.display()
+            )));
         }
-        let jobs = file::checked(path, &example)?;
-        let path = path.to_owned();
-        known::check(&jobs).map_err(|err| TemplateError::Job {
-            path,
-            err: Box::new(err),
-        })?;
+        let jobs = file::checked(path, &example).map_err(Refusal::new)?;
+        rules::check(&jobs, path)?;
         Ok(template)
     }
 
@@ -122,7 +108,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn template(jobs: Value) -> Result<Template, TemplateError> {
+    fn template(jobs: Value) -> Result<Template, Refusal> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("jobs.json");
         std::fs::write(&path, json!({"jobs": jobs}).to_string()).unwrap();

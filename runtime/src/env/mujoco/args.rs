@@ -1,6 +1,6 @@
 //! Parses the `arena_env_args` of a job, and checks them before anything is built.
 
-use jobs::known::fields::COMMON;
+use jobs::environments::COMMON;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;

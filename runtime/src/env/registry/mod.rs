@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jobs::environments::is_python_environment;
 use jobs::eval_args::Screen;
 use jobs::job::Job;
-use jobs::known::is_python_environment;
 use jobs::simulators::Simulator;
 use jobs::variation;
 

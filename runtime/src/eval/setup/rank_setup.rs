@@ -124,10 +124,7 @@ fn asker(env: &RankEnv) -> Option<Asker> {
 /// later.
 fn check_jobs(jobs: &[Job]) -> Result<(), Refusal> {
     let mut pending = jobs.iter().filter(|job| job.status == Status::Pending);
-    pending.try_for_each(|job| {
-        let place = || format!("job {} ({})", job.index.0, job.name);
-        check_job(job).map_err(|err| Refusal::at(place(), err))
-    })
+    pending.try_for_each(|job| check_job(job).map_err(|err| Refusal::at(job.place(), err)))
 }
 
 fn check_job(job: &Job) -> Result<(), JobError> {

@@ -120,7 +120,6 @@ impl Choices {
                     workers: planner.placement.env.len(),
                     ranks: planner.placement.world_size(),
                     stages: job.rollout.pipeline_stage_num.unwrap_or(1),
-                    group_size: sharing.group_size,
                 }
                 .unit(),
                 MOST_SHARED,

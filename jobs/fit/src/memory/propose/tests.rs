@@ -96,7 +96,6 @@ fn a_shared_job_is_proposed_what_workers_ranks_and_stages_divide() {
         workers: 3,
         ranks: 2,
         stages: 2,
-        group_size: 1,
     };
     assert_eq!(division.check(), Ok(()));
 }
@@ -188,7 +187,7 @@ proptest! {
             if let Some(sharing) = &mut job.sharing {
                 sharing.total_num_envs = proposed;
                 let (workers, ranks) = (case.placement.env.len(), case.placement.world_size());
-                let division = Division { total: proposed, workers, ranks, stages: 1, group_size: sharing.group_size };
+                let division = Division { total: proposed, workers, ranks, stages: 1 };
                 prop_assert_eq!(division.check(), Ok(()));
             } else {
                 prop_assert!(proposed <= 4096);

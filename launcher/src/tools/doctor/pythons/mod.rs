@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jobs::count::counted;
 use jobs::file::JobFile;
-use jobs::known;
+use jobs::rules;
 use serde::Deserialize;
 
 use crate::cli::Environment;
@@ -91,7 +91,7 @@ fn needed(
 ) -> Result<(Diagnosis, Vec<NeededPython>), String> {
     let jobs = JobFile::read(path).map_err(|err| err.to_string())?.jobs;
     let of_file = |reason: String| format!("`{}`: {reason}", path.display());
-    known::check(&jobs).map_err(|err| of_file(err.in_words_of(path).to_string()))?;
+    rules::check(&jobs, path).map_err(|err| err.to_string())?;
     let pythons = missing::pythons(&jobs, env, gpus).map_err(|err| of_file(err.to_string()))?;
     let found = format!(
         "`{}`: {}, and the files that they name",

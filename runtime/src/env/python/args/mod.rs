@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use jobs::environments::DECLARED_MEMORY;
+use jobs::environments::{ARENAS, PYTHON};
 use jobs::job::Job;
-use jobs::known::fields::DECLARED_MEMORY;
-use jobs::known::fields::{ARENAS, PYTHON};
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use jobs::latency::LatencyError;
+use jobs::refusal::Refusal;
 
 use crate::env::EnvError;
 use crate::eval::lease::LeaseError;
@@ -71,7 +71,7 @@ pub enum JobError {
     },
     /// The job cannot have its latency.
     #[error(transparent)]
-    Latency(#[from] LatencyError),
+    Latency(#[from] Refusal),
     /// The store of the leases failed.
     #[error(transparent)]
     Leases(#[from] LeaseError),

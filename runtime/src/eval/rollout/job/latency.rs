@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use jobs::job::Job;
-use jobs::latency::{self, Delay, Hold, LatencyError};
+use jobs::latency::{self, Delay, Hold};
 use jobs::policies::PolicyType;
+use jobs::refusal::Refusal;
 
 use crate::env::EnvSpec;
 use crate::eval::rollout::inference::PolicyInfo;
@@ -36,8 +37,8 @@ impl StepLatency {
     /// Returns the latency of a job with this environment and policy.
     ///
     /// # Errors
-    /// Returns a [`LatencyError`] if environment or policy do not allow it.
-    pub fn new(job: &Job, env: &EnvSpec, policy: &PolicyInfo) -> Result<Self, LatencyError> {
+    /// Refuses it if environment or policy do not allow it.
+    pub fn new(job: &Job, env: &EnvSpec, policy: &PolicyInfo) -> Result<Self, Refusal> {
         let Some(wanted) = job.latency.filter(|latency| !latency.is_none()) else {
             return Ok(Self::default());
         };
@@ -45,7 +46,10 @@ impl StepLatency {
             latency::check_policy(policy)?;
         }
         if env.is_control_hz_assumed && !matches!(wanted.delay, Delay::Steps(_)) {
-            return Err(LatencyError::NoControlFrequency);
+            return Err(Refusal::new(
+                "latency is given as a time, but the environment does not say how long a step is; \
+                 arena_env_args.control_hz does, the number of steps per second",
+            ));
         }
         let control_hz = env.control_hz;
         let delay = match wanted.delay.steps(control_hz) {
@@ -111,7 +115,7 @@ mod tests {
         }
     }
 
-    fn new(latency: Value, env: &EnvSpec) -> Result<StepLatency, LatencyError> {
+    fn new(latency: Value, env: &EnvSpec) -> Result<StepLatency, Refusal> {
         let jobs = crate::eval::tests::jobs([json!({"latency": latency})]);
         StepLatency::new(&jobs[0], env, &policy())
     }
@@ -139,7 +143,8 @@ mod tests {
             ..env_spec()
         };
         for time in [json!({"ms": 50}), json!("measured")] {
-            assert_eq!(new(time, &env), Err(LatencyError::NoControlFrequency));
+            let told = new(time, &env).unwrap_err().to_string();
+            assert!(told.contains("arena_env_args.control_hz"), "{told}");
         }
         assert!(new(json!({"steps": 1}), &env).is_ok());
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use jobs::eval_args::{EvalArgs, VideoSize};
 use jobs::job::Job;
-use jobs::known::is_filmed;
 use jobs::layout::RunFolder;
 use jobs::placement::Seat;
+use jobs::rules::is_filmed;
 
 use crate::env::EnvSpec;
 use crate::record::{CameraSize, GridPlan, VideoPlan};

@@ -1,19 +1,7 @@
-//! The known fields of `arena_env_args` and `variations`, and the nearest one for a misspelled name.
-//!
-//! A Python environment has a table of fields (docs/own_simulator.md), and any other field is
-//! refused. An environment of `rrun-rank` accepts fields that other simulators use, such as
-//! `embodiment`; only a name that resembles one of its own fields is refused. Variations replace
-//! these fields, so the same goes for them; those of a Python environment are arguments of its
-//! factory, which are not known here. A variant that overrides anything else would measure nothing,
-//! so it may only override the environment's own arguments.
-
-use serde_json::Map;
+//! The arguments of environments, and which names are those of environments in Python.
 
 use crate::file::MAX_ENVS;
-use crate::job::Job;
 use crate::policies::{PathTo, Setting, ValueKind};
-use crate::similar::most_similar;
-use crate::simulators::Simulator;
 
 /// The environment argument that declares its memory.
 pub const DECLARED_MEMORY: &str = "env_memory_gb";
@@ -175,76 +163,9 @@ pub const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
 /// Most memory that an environment may declare, in GiB.
 const MOST_GIB: f64 = 1e9;
 
-/// Similarity above which a name is suggested as the nearest.
-const NEAR: f64 = 0.8;
-
-/// Similarity above which a name is taken for a misspelled one.
-pub(crate) const MISSPELT: f64 = 0.94;
-
-/// A field without effect that was probably meant to have one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Misspelt {
-    /// The field as written, with the object that it is in: `variations.ligth_intensity`.
-    pub(super) field: String,
-    /// The nearest name or all of them, as a clause.
-    pub(super) hint: String,
-}
-
-/// Returns the first unknown field of a job's environment, if that is a reason to refuse it.
-pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
-    let simulator = Simulator::of(&job.environment);
-    let own = match simulator {
-        Some(simulator) => simulator.row().fields(),
-        None if is_python => PYTHON.to_vec(),
-        None => Vec::new(),
-    };
-    if !is_python && let Some(field) = without_effect(job, &own) {
-        return Some(Misspelt {
-            field: format!("variations.{field}"),
-            hint: hint(most_similar(field, own.iter().copied(), NEAR), &own),
-        });
-    }
-    let known = [COMMON, &own].concat();
-    let threshold = if is_python { NEAR } else { MISSPELT };
-    let variations = (!is_python).then_some(&job.variations);
-    let objects = [
-        ("arena_env_args", Some(&job.env_args)),
-        ("variations", variations),
-    ];
-    let fields = objects.into_iter().flat_map(|(object, fields)| {
-        fields
-            .into_iter()
-            .flat_map(Map::keys)
-            .map(move |field| (object, field))
-    });
-    let unknown = fields.filter(|(_, field)| !known.contains(&field.as_str()) && !is_arenas(field));
-    let mut refused = unknown.filter_map(|(object, field)| {
-        let nearest = most_similar(field, known.iter().copied(), threshold);
-        if nearest.is_none() && !is_python {
-            return None;
-        }
-        Some(Misspelt {
-            field: format!("{object}.{field}"),
-            hint: hint(nearest, &known),
-        })
-    });
-    refused.next()
-}
-
-/// Returns the first argument that a variant overrides although the environment does not have it.
-fn without_effect<'a>(job: &'a Job, own: &[&str]) -> Option<&'a str> {
-    job.variant.as_ref()?;
-    let mut names = job.variations.keys().map(String::as_str);
-    names.find(|name| !own.contains(name))
-}
-
-fn hint(nearest: Option<&str>, known: &[&str]) -> String {
-    nearest.map_or_else(
-        || format!("expected one of {}", known.join(", ")),
-        |name| format!("did you mean `{name}`?"),
-    )
-}
-
-fn is_arenas(field: &str) -> bool {
-    ARENAS.contains(&field)
+/// Returns whether a name refers to a Python environment: `gym:<id>`, `file.py:factory`,
+/// `package.module:factory` or `package.module.factory`. Only Python can tell whether it exists.
+pub fn is_python_environment(name: &str) -> bool {
+    let is_spec_file = name.ends_with(".yaml") || name.ends_with(".yml");
+    !is_spec_file && !name.contains(char::is_whitespace) && name.contains([':', '.'])
 }
