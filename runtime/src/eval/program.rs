@@ -27,7 +27,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
             let _ = err.print();
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
-        Err(Refused::Input(refusal)) => Err(RankError::Setup(refusal)),
+        Err(Refused::Input(refusal)) => Err(RankError::Refused(refusal)),
         Ok(args) => run(&args),
     };
     let err = match done {
@@ -37,15 +37,15 @@ pub fn main(words: &[OsString]) -> ExitCode {
     let reason = err.to_string();
     console::error(&reason);
     error_file::write_error_file(&reason);
-    match err.is_final() {
-        true => ExitCode::from(FINAL),
-        false => ExitCode::FAILURE,
+    match err {
+        RankError::Refused(_) => ExitCode::from(FINAL),
+        RankError::Failed(_) => ExitCode::FAILURE,
     }
 }
 
 fn run(args: &EvalArgs) -> Result<ExitCode, RankError> {
     console::Style::of(args, |name| std::env::var(name).ok()).adopt();
-    let stop = StopRequest::on_signals()?;
+    let stop = StopRequest::on_signals().map_err(|err| RankError::Failed(err.to_string()))?;
     let mut setup = RankSetup::new(args)?;
     let peers = RankPeers::meet(&setup.env)?;
     let lock = launch::join(&mut setup, peers.store())?;
@@ -53,7 +53,8 @@ fn run(args: &EvalArgs) -> Result<ExitCode, RankError> {
     let progress = Progress::new(&setup.env);
     introduce(&setup, &progress);
     let device = setup.device.device;
-    let no_thread = |owner| move |err| RankError::Thread { owner, err };
+    let no_thread =
+        |owner| move |err| RankError::failed(format_args!("no thread for {owner}"), err);
     let inference = InferenceThread::start(device).map_err(no_thread("the policy"))?;
     let meter = Meter::start(device).map_err(no_thread("the meter"))?;
     let observers = Observers::new(peers, progress, stop.clone(), lock, &meter);

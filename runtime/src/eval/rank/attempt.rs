@@ -149,7 +149,10 @@ impl Evaluation<'_> {
             Err(JobError::Policy(PolicyError::DeviceLost(reason))) => {
                 return Err(self.lose(reason)?);
             }
-            Err(JobError::Journal { path, err }) => return Err(RankError::Journal { path, err }),
+            Err(JobError::Journal { path, err }) => {
+                let what = format_args!("cannot write `{}`", path.display());
+                return Err(RankError::failed(what, err));
+            }
             Err(err) => Some(err.to_string()),
             // A job in steps is over when it says so, so one that was cut short must not.
             Ok(()) if self.is_cut_short(work) => {

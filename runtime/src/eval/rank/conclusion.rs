@@ -168,7 +168,7 @@ impl Evaluation<'_> {
         };
         self.append(&Line::RankEnd(line))?;
         let rank = self.setup.env.rank;
-        Ok(RankError::GpuLost { rank, reason })
+        Ok(RankError::failed(format_args!("rank {rank} ends"), reason))
     }
 
     fn rank_end_line(&self) -> RankEnd {

@@ -48,7 +48,7 @@ impl IdleRank<'_, '_> {
     /// Reads the journals again.
     ///
     /// # Errors
-    /// Returns [`RankError::Journals`] if they cannot be read; the history is then empty.
+    /// Returns a [`RankError`] if they cannot be read; the history is then empty.
     pub fn refresh(&self, history: &mut JournalHistory) -> Result<(), RankError> {
         history.refresh(self.setup, &self.observers.progress)
     }

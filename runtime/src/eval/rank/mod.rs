@@ -303,9 +303,9 @@ impl<'a> Evaluation<'a> {
     }
 
     fn append(&mut self, line: &Line) -> Result<(), RankError> {
-        self.journal.append(line).map_err(|err| RankError::Journal {
-            path: self.journal.path().to_owned(),
-            err,
+        self.journal.append(line).map_err(|err| {
+            let path = self.journal.path().display();
+            RankError::failed(format_args!("cannot write `{path}`"), err)
         })
     }
 }

@@ -112,16 +112,16 @@ fn context(env: &RankEnv) -> Context {
 /// Writes the report and prints the tables, with that of a reference if there is one.
 ///
 /// # Errors
-/// Returns [`RankError::Report`] if a file cannot be read or written.
+/// Returns a [`RankError`] if a file cannot be read or written.
 pub fn report(
     setup: &RankSetup,
     together: Together,
     reference: Option<String>,
 ) -> Result<Report, RankError> {
     let (folder, plan) = (&setup.folder, &setup.plan);
-    let failed = |err| RankError::Report {
-        folder: folder.root().to_owned(),
-        err,
+    let failed = |err: std::io::Error| {
+        let what = format_args!("cannot write the report into `{}`", folder.root().display());
+        RankError::failed(what, err)
     };
     let on_disk = Journals::of(folder).map_err(failed)?;
     let journals = on_disk.and_delivered(together.delivered);

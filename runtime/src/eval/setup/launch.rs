@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use jobs::launch::{self, LaunchLock};
+use jobs::refusal::Refusal;
 
 use crate::console;
 use crate::eval::error::RankError;
@@ -44,16 +45,17 @@ pub fn join(setup: &mut RankSetup, store: Option<&Store>) -> Result<Option<Launc
 }
 
 fn take(setup: &RankSetup) -> Result<LaunchLock, RankError> {
-    let launch = launch::fresh_id().map_err(RankError::LaunchName)?;
-    LaunchLock::take(&setup.folder, &launch, |text| {
+    let launch = launch::fresh_id();
+    let launch = launch.map_err(|err| RankError::failed("cannot name this launch", err))?;
+    let lock = LaunchLock::take(&setup.folder, &launch, |text| {
         console::say(
             console::Level::Info,
             "rrun-rank:",
             text,
             serde_json::json!({}),
         )
-    })
-    .map_err(RankError::Lock)
+    })?;
+    Ok(lock)
 }
 
 fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, RankError>) -> Result<(), RankError> {
@@ -61,13 +63,15 @@ fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, RankError>) -> Resul
         Ok(lock) => format!("{TAKEN}{}", lock.launch()),
         Err(err) => err.to_string(),
     };
-    store.set(key, said.as_bytes()).map_err(RankError::Store)
+    Ok(store.set(key, said.as_bytes())?)
 }
 
 fn heard(store: &Store, key: &str) -> Result<String, RankError> {
-    let said = store.get(key, VERDICT).map_err(RankError::NotTold)?;
+    let said = store.get(key, VERDICT);
+    let not_told = |err| RankError::failed("rank 0 has not taken the run folder", err);
+    let said = said.map_err(not_told)?;
     let said = String::from_utf8_lossy(&said).into_owned();
     said.strip_prefix(TAKEN)
         .map(str::to_owned)
-        .ok_or(RankError::RefusedByRankZero(said))
+        .ok_or_else(|| Refusal::new(said).into())
 }

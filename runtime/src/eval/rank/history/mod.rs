@@ -85,7 +85,7 @@ impl JournalHistory {
                     .chain([own.as_path()])
                     .try_for_each(&mut add)
             })
-            .map_err(|err| journals_err(setup, err))?;
+            .map_err(|err| journals_err(setup, &err))?;
         Ok(history)
     }
 
@@ -93,7 +93,7 @@ impl JournalHistory {
     /// read before is dropped first, so that a long history is never in memory twice.
     ///
     /// # Errors
-    /// Returns [`RankError::Journals`] if the journals cannot be read; the history is then empty.
+    /// Returns a [`RankError`] if the journals cannot be read; the history is then empty.
     pub fn refresh(&mut self, setup: &RankSetup, progress: &Progress) -> Result<(), RankError> {
         *self = Self::default();
         *self = Self::read(setup, progress, None)?;
@@ -103,14 +103,14 @@ impl JournalHistory {
     /// Reads this rank's own journal again, because it has written more lines.
     ///
     /// # Errors
-    /// Returns [`RankError::Journals`] if it cannot be read; its lines are then missing.
+    /// Returns a [`RankError`] if it cannot be read; its lines are then missing.
     pub fn refresh_own(&mut self, setup: &RankSetup) -> Result<(), RankError> {
         self.drop_own();
         let RankSetup {
             folder, plan, env, ..
         } = setup;
         let contents = journal::read_one(&folder.journal(env.rank), &plan.accepted())
-            .map_err(|err| journals_err(setup, err))?;
+            .map_err(|err| journals_err(setup, &err))?;
         let launch = env.launch.as_deref();
         self.judge_own(&contents.lines, launch);
         self.add(JournalPart::of(contents.lines, launch), true);
@@ -173,11 +173,10 @@ impl JournalHistory {
     }
 }
 
-fn journals_err(setup: &RankSetup, err: io::Error) -> RankError {
-    RankError::Journals {
-        folder: setup.folder.journals(),
-        err,
-    }
+fn journals_err(setup: &RankSetup, err: &io::Error) -> RankError {
+    let folder = setup.folder.journals();
+    let what = format_args!("cannot read the journals in `{}`", folder.display());
+    RankError::failed(what, err)
 }
 
 fn name(path: &Path) -> String {

@@ -42,7 +42,7 @@ enum Source {
 /// the round. Rank 0 keeps the extract as long as it runs.
 ///
 /// # Errors
-/// Returns [`RankError::Journals`] if the journals cannot be read.
+/// Returns a [`RankError`] if the journals cannot be read.
 pub fn begin(
     setup: &RankSetup,
     store: Option<&Store>,
