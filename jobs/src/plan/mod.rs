@@ -69,8 +69,7 @@ fn is_nothing(provenance: &Provenance) -> bool {
 pub struct RunPlan {
     /// Schema of the file: `rrun/plan/2`.
     pub schema: String,
-    /// Unique id of the run: 128 random bits as hex digits.
-    #[serde(default)]
+    /// Unique id of the run: 128 random bits as hex digits; empty before the plan is written.
     pub id: String,
     /// The jobs file, as the command line named it.
     pub jobs_file: String,

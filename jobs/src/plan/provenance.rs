@@ -42,10 +42,8 @@ impl RunPlan {
     pub fn accepted(&self) -> Accepted {
         let known = self.known_by();
         let mut runs: HashSet<_> = known.runs.into_iter().collect();
-        match self.id.is_empty() {
-            // A plan from before runs had ids accepts the lines of every run.
-            true => runs.clear(),
-            false => drop(runs.insert(self.id.clone())),
+        if !self.id.is_empty() {
+            runs.insert(self.id.clone());
         }
         let jobs = self.jobs.iter().map(|job| {
             (
