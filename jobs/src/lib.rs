@@ -1,7 +1,7 @@
 //! The data that launcher and ranks share: what to evaluate, where, and what happened.
 //!
 //! ```text
-//! file, config ─► setup ─► Job ─► plan ─► assign ─► seed     (what each rank runs)
+//! file, rlinf  ─► setup ─► Job ─► plan ─► assign ─► seed     (what each rank runs)
 //!            placement ──────────────┼──────┘                   (and on which GPU)
 //!                                    └──► journal ─► progress   (what is done)
 //! ```
@@ -14,7 +14,6 @@ pub mod assign;
 pub mod bytes;
 pub mod captured_graphs;
 pub mod claim;
-pub mod config;
 pub mod count;
 pub mod datasets;
 pub mod environments;
@@ -53,6 +52,7 @@ pub mod rank_env;
 pub mod rank_probe;
 pub mod record_format;
 pub mod refusal;
+pub mod rlinf;
 pub mod rules;
 #[doc(hidden)]
 pub mod samples;

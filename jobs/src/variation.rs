@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::environments::is_python_environment;
 use crate::job::Job;
+use crate::rlinf::tree::overlay;
 
 /// Name of the argument that holds the arguments of a Python environment's factory.
 const FACTORY_ARGUMENTS: &str = "env_kwargs";
@@ -26,21 +27,12 @@ pub fn applied(job: &Job) -> Cow<'_, Job> {
             .or_insert_with(|| Value::Object(Map::new()));
         // Any other value is refused later for its type.
         if let Value::Object(arguments) = arguments {
-            overlay(arguments, &job.variations);
+            overlay(arguments, job.variations.clone());
         }
     } else {
-        overlay(&mut varied.env_args, &job.variations);
+        overlay(&mut varied.env_args, job.variations.clone());
     }
     Cow::Owned(varied)
-}
-
-fn overlay(under: &mut Map<String, Value>, over: &Map<String, Value>) {
-    for (name, value) in over {
-        match (under.get_mut(name), value) {
-            (Some(Value::Object(under)), Value::Object(over)) => overlay(under, over),
-            _ => drop(under.insert(name.clone(), value.clone())),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::fmt::{Display, Formatter};
 use std::path::Path;
 
 use jobs::bytes::ByteSize;
-use jobs::config::tree;
 use jobs::refusal::Refusal;
+use jobs::rlinf::tree;
 use jobs::table::Table;
 use serde::Serialize;
 use serde_json::Value;

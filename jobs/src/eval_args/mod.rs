@@ -13,7 +13,6 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
 use crate::claim::Claim;
-use crate::config::Override;
 use crate::eval_args::values::{address, level, points};
 use crate::experiment::{Change, is_experiment};
 use crate::journal::Question;
@@ -58,7 +57,7 @@ pub struct EvalArgs {
     pub jobs: Option<PathBuf>,
 
     /// Change the Experiment: shared.PATH=VALUE for all runs, runs.NAME.PATH=VALUE for one; the
-    /// value is read as YAML
+    /// value is in Hydra's grammar
     #[arg(value_name = "KEY=VALUE")]
     pub changes: Vec<Change>,
 
@@ -67,9 +66,9 @@ pub struct EvalArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
 
-    /// Override a setting of --config, e.g. env.eval.total_num_envs=8; the value is read as YAML
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<Override>,
+    /// Override a setting of --config, e.g. env.eval.total_num_envs=8; the value is in Hydra's grammar
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Change::setting)]
+    pub set: Vec<Change>,
 
     /// Run folder; the same command again resumes where it stopped [default: outputs/<name of the
     /// jobs file>]

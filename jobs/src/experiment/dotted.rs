@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::config::tree;
+use crate::rlinf::tree;
 
 /// Number of levels on which names are read as paths; Arena's variations have four.
 const LEVELS: usize = 8;

@@ -15,10 +15,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::config::{references, tree};
 use crate::fields::FieldError;
 use crate::installed;
 use crate::refusal::Refusal;
+use crate::rlinf::{references, tree};
 
 mod change;
 pub mod dotted;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::config::{references, tree};
 use crate::experiment::change::Change;
 use crate::experiment::{MAX_BYTES, dotted, run};
 use crate::fields::{FieldError, FileFields};
+use crate::rlinf::{references, tree};
 use crate::similar::{self, most_similar};
 
 /// The two parts of an Experiment.

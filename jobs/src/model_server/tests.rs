@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::Config;
 use crate::file;
+use crate::rlinf::Config;
 
 fn file_with(block: &Value) -> Value {
     json!({"model_server": block, "jobs": [crate::samples::entry(json!({}))]})

@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::assign::Assignment;
-use crate::config::Config;
 use crate::count::counted;
 use crate::eval_args::EvalArgs;
 use crate::experiment::{Experiment, is_experiment};
@@ -14,6 +13,7 @@ use crate::layout::RunFolder;
 use crate::placement::{Components, Division, Placement, Resources};
 use crate::plan::RunPlan;
 use crate::refusal::Refusal;
+use crate::rlinf::Config;
 use crate::rules;
 use crate::secrets;
 use crate::trust;

@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use jobs::config::tree;
 use jobs::episode::Episode;
 use jobs::job::{Job, Status};
 use jobs::layout::{RunFolder, replace};
 use jobs::plan::RunPlan;
 use jobs::policies::PolicyType;
+use jobs::rlinf::tree;
 use serde_json::{Value, json};
 
 use crate::Report;

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use jobs::assign::{Assign, Shard};
-use jobs::config::Override;
 
 /// Options of `eval`.
 #[derive(Debug, clap::Args)]
@@ -20,7 +19,7 @@ pub(super) struct AskedEvaluation {
 
     /// Override a setting of --config, e.g. env.eval.total_num_envs=8
     #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<Override>,
+    set: Vec<String>,
 
     /// Placement: which GPU each rank and environment uses, e.g. 'env: 0-1, rollout: 2-3'
     #[arg(long, value_name = "PLACEMENT")]
@@ -69,9 +68,7 @@ impl AskedEvaluation {
         self.config
             .iter()
             .for_each(|file| words.add("config", Some(file)));
-        self.set
-            .iter()
-            .for_each(|set| words.add("set", Some(&set.to_string())));
+        self.set.iter().for_each(|set| words.add("set", Some(set)));
         words.add("placement", self.placement.as_ref());
         words.number(
             "workers-per-gpu",

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jobs::config::Config;
 use jobs::count::counted;
 use jobs::file::{self, JobFile, JobFileError};
 use jobs::installed;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
+use jobs::rlinf::Config;
 use jobs::table::Table;
 use serde_json::{Map, Value, json};
 

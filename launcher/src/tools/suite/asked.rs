@@ -1,9 +1,9 @@
 //! The options of `rrun suite NAME --policy TYPE`, and the request that they make.
 
-use jobs::config::Override;
-use jobs::config::tree::merge;
+use jobs::experiment::Change;
 use jobs::policies::{self, PolicyType};
 use jobs::refusal::Refusal;
+use jobs::rlinf::tree::overlay;
 use jobs::suites::{Request, SuiteRow};
 use serde_json::{Map, Value};
 
@@ -107,11 +107,9 @@ impl Asked {
             settings.insert("model_path".to_owned(), path.clone().into());
         }
         for text in &self.settings {
-            let setting = text.parse();
-            let setting: Override =
-                setting.map_err(|err: Refusal| Refusal::new(format_args!("--set {err}")))?;
-            if let Value::Object(merged) = merge(Value::Object(settings.clone()), setting.tree()) {
-                settings = merged;
+            let setting = Change::setting(text).map_err(|err| err.inside("--set"))?;
+            if let Value::Object(setting) = setting.tree() {
+                overlay(&mut settings, setting);
             }
         }
         Ok(settings)

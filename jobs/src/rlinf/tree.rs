@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Maximum number of parts of a dotted name; the deepest setting of RLinf has seven.
-pub(super) const MOST_PARTS: usize = 32;
+pub(crate) const MOST_PARTS: usize = 32;
 
 /// Reads the text of a file.
 pub fn read(path: &Path) -> Result<String, Refusal> {
@@ -70,18 +70,23 @@ pub(crate) fn at_path(key: &str, value: Value) -> Value {
 
 /// Merges `later` over `earlier`: mappings are merged, everything else is replaced. Names keep their
 /// order.
-pub fn merge(earlier: Value, later: Value) -> Value {
-    match (earlier, later) {
-        (Value::Object(mut earlier), Value::Object(later)) => {
-            for (key, value) in later {
-                match earlier.get_mut(&key) {
-                    Some(below) => *below = merge(below.take(), value),
-                    None => drop(earlier.insert(key, value)),
-                }
-            }
-            Value::Object(earlier)
+pub fn merge(mut earlier: Value, later: Value) -> Value {
+    match (&mut earlier, later) {
+        (Value::Object(below), Value::Object(later)) => {
+            overlay(below, later);
+            earlier
         }
         (_, later) => later,
+    }
+}
+
+/// Merges a mapping over another one.
+pub fn overlay(earlier: &mut Map<String, Value>, later: Map<String, Value>) {
+    for (key, value) in later {
+        match (earlier.get_mut(&key), value) {
+            (Some(Value::Object(below)), Value::Object(value)) => overlay(below, value),
+            (_, value) => drop(earlier.insert(key, value)),
+        }
     }
 }
 

@@ -11,20 +11,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::experiment::Change;
 use crate::fields::FieldError;
 use crate::model_server::ModelServer;
 use crate::placement::Components;
 use crate::refusal::Refusal;
 
 mod apply;
-mod keys;
 pub(crate) mod references;
 mod sections;
-mod set;
 pub mod tree;
-
-pub(crate) use set::Key;
-pub use set::Override;
 
 /// Stands in for a file name in errors about `--set`.
 const SET: &str = "--set";
@@ -64,7 +60,7 @@ impl Config {
     /// Refuses the first problem found.
     pub fn read(
         files: &[PathBuf],
-        sets: &[Override],
+        sets: &[Change],
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Refusal> {
         let texts = files
@@ -76,7 +72,7 @@ impl Config {
     /// Does the same for texts that were already read.
     fn from_texts(
         texts: Vec<(PathBuf, String)>,
-        sets: &[Override],
+        sets: &[Change],
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Refusal> {
         let mut components: Option<Components> = None;
@@ -148,7 +144,7 @@ impl Config {
 
 /// Refuses a setting on the command line that has no effect. In a file such a setting may be there
 /// for another program.
-fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), Refusal> {
+fn refuse_idle(sets: &[Change], unused: &[String]) -> Result<(), Refusal> {
     let is_below = |name: &str, of: &str| {
         name.strip_prefix(of)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -159,7 +155,7 @@ fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), Refusal> {
             .any(|unused| is_below(&set.name(), unused) || is_below(unused, &set.name()))
     });
     let Some(idle) = idle else { return Ok(()) };
-    let hint = keys::nearest(&idle.name())
+    let hint = sections::nearest(&idle.name())
         .map(|name| format!("; did you mean `{name}`?"))
         .unwrap_or_default();
     let reason = format!("it has no effect here{hint}");

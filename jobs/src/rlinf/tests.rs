@@ -10,7 +10,10 @@ use crate::samples;
 fn read(texts: &[&str], sets: &[&str]) -> Result<Config, Refusal> {
     let paths = ["dir/behavior.yaml", "b.yaml"].map(PathBuf::from);
     let texts = texts.iter().map(|text| (*text).to_owned());
-    let sets: Vec<Override> = sets.iter().map(|set| set.parse().unwrap()).collect();
+    let sets: Vec<Change> = sets
+        .iter()
+        .map(|set| Change::setting(set).unwrap())
+        .collect();
     let variable = |name: &str| (name == "HOME").then(|| "/home/me".to_owned());
     Config::from_texts(paths.into_iter().zip(texts).collect(), &sets, &variable)
 }
@@ -52,7 +55,7 @@ fn meaning(given: &str) -> String {
 
 #[test]
 fn files_mean_a_job_or_changes_of_given_jobs_or_are_refused() {
-    cases::check("src/config/cases.txt", meaning);
+    cases::check("src/rlinf/cases.txt", meaning);
 }
 
 #[test]
@@ -128,7 +131,7 @@ fn any_tree() -> impl Strategy<Value = serde_json::Value> {
         let sections =
             ["cluster", "env", "eval", "rollout", "model", "runner", "logger", "component_placement", "jobs"];
         let known =
-            keys::EVAL.iter().chain(keys::ROLLOUT).chain(keys::CLUSTER).chain(&sections).copied().collect::<Vec<_>>();
+            sections::EVAL.iter().chain(sections::ROLLOUT).chain(sections::CLUSTER).chain(&sections).copied().collect::<Vec<_>>();
         let key = prop_oneof![9 => proptest::sample::select(known).prop_map(str::to_owned), 1 => "[a-z_]{1,9}"];
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..3).prop_map(serde_json::Value::from),

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Config, keys, references};
 use crate::fields::{FieldError, FileFields};
+use crate::rlinf::{Config, references};
+use crate::similar::most_similar;
 
 /// Top-level sections that are read.
 const TOP: &[&str] = &[
@@ -15,6 +16,47 @@ const TOP: &[&str] = &[
     "jobs",
     "model_server",
 ];
+
+/// Names of `env.eval` that are read.
+pub(super) const EVAL: &[&str] = &[
+    "total_num_envs",
+    "auto_reset",
+    "ignore_terminations",
+    "max_episode_steps",
+    "max_steps_per_rollout_epoch",
+    "rollout_epoch",
+    "environment",
+    "env_type",
+    "env_args",
+    "enable_cameras",
+    "seed",
+    "video_cfg",
+];
+
+/// Names of `rollout` that are read.
+pub(super) const ROLLOUT: &[&str] = &[
+    "pipeline_stage_num",
+    "policy_type",
+    "policy_config_dict",
+    "policy_args",
+    "model",
+    "enable_offload",
+];
+
+/// Names of `cluster` that are read.
+pub(super) const CLUSTER: &[&str] = &["component_placement", "num_nodes"];
+
+/// Settings of other sections that are read.
+const ELSEWHERE: &[&str] = &[
+    "algorithm.eval_rollout_epoch",
+    "rollout.model.model_path",
+    "rollout.model.num_action_chunks",
+    "runner.logger.log_path",
+];
+
+/// Similarity above which a setting is taken for a misspelled one; the nearest name of RLinf has
+/// 0.88.
+const LIKE: f64 = 0.93;
 
 /// Reads all sections of a merged tree.
 pub(super) fn read(tree: &Value) -> Result<Config, FieldError> {
@@ -46,7 +88,7 @@ pub(super) fn read(tree: &Value) -> Result<Config, FieldError> {
     }
     config.jobs = top.take("jobs").filter(|jobs| !jobs.is_null()).cloned();
     config.model_server = crate::model_server::take(&mut top)?;
-    keys::sort_out(&top, "", TOP, &mut config.unused)?;
+    sort_out(&top, "", TOP, &mut config.unused)?;
     Ok(config)
 }
 
@@ -71,7 +113,7 @@ fn cluster(mut cluster: FileFields, config: &mut Config) -> Result<(), FieldErro
         ));
     }
     cluster.take("node_groups");
-    cluster.finish(keys::CLUSTER)
+    cluster.finish(CLUSTER)
 }
 
 /// Settings of `env.eval` with the same name in a job, which checks them.
@@ -134,7 +176,7 @@ fn eval(mut eval: FileFields, config: &mut Config) -> Result<(), FieldError> {
     if !env.is_empty() {
         config.under.insert("arena_env_args".to_owned(), env.into());
     }
-    keys::sort_out(&eval, "env.eval.", keys::EVAL, &mut config.unused)
+    sort_out(&eval, "env.eval.", EVAL, &mut config.unused)
 }
 
 fn rollout(mut rollout: FileFields, config: &mut Config) -> Result<(), FieldError> {
@@ -167,7 +209,7 @@ fn rollout(mut rollout: FileFields, config: &mut Config) -> Result<(), FieldErro
             .under
             .insert("policy_config_dict".to_owned(), policy.into());
     }
-    keys::sort_out(&rollout, "rollout.", keys::ROLLOUT, &mut config.unused)
+    sort_out(&rollout, "rollout.", ROLLOUT, &mut config.unused)
 }
 
 fn runner(mut runner: FileFields, config: &mut Config) -> Result<(), FieldError> {
@@ -216,4 +258,37 @@ fn unused(fields: &FileFields, place: &str, config: &mut Config) {
     config
         .unused
         .extend(fields.left().map(|key| format!("{place}.{key}")));
+}
+
+/// Adds names that are not read to `unused`, and refuses one that resembles a known one.
+fn sort_out(
+    fields: &FileFields,
+    section: &str,
+    known: &[&str],
+    unused: &mut Vec<String>,
+) -> Result<(), FieldError> {
+    for key in fields.left() {
+        if most_similar(key, known.iter().copied(), LIKE).is_some() {
+            return Err(fields.unknown(key, known));
+        }
+        unused.push(format!("{section}{key}"));
+    }
+    Ok(())
+}
+
+/// Returns the setting that is read whose dotted name is most similar to this one, if any is
+/// similar enough.
+pub(super) fn nearest(name: &str) -> Option<String> {
+    let sections = [
+        ("env.eval", EVAL),
+        ("rollout", ROLLOUT),
+        ("cluster", CLUSTER),
+    ];
+    let below = |(section, keys): (&str, &[&str])| {
+        let dotted = keys.iter().map(|key| format!("{section}.{key}"));
+        dotted.collect::<Vec<_>>()
+    };
+    let mut known: Vec<_> = sections.into_iter().flat_map(below).collect();
+    known.extend(ELSEWHERE.iter().map(|key| (*key).to_owned()));
+    most_similar(name, known.iter().map(String::as_str), LIKE).map(str::to_owned)
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::Config;
 use crate::policies::{PolicyType, canonical_policy};
+use crate::rlinf::Config;
 
 impl Config {
     /// Returns the jobs in the form of a jobs file: those of `jobs` (a parsed jobs file), otherwise
