@@ -258,7 +258,8 @@ fn refuse_duplicates(jobs: &[Job]) -> Result<(), FieldError> {
     Ok(())
 }
 
-const FIELDS: &[&str] = &[
+/// The fields of a job.
+pub(crate) const FIELDS: &[&str] = &[
     "name",
     "arena_env_args",
     "policy_type",

@@ -1,16 +1,12 @@
 //! The identity of a job: what its results depend on, as fields with JSON texts. Two jobs with the
 //! same fields have the same episodes with the same results.
-//!
-//! The identity excludes how and where a job runs (`num_envs` of a job that ends by episodes,
-//! `total_num_envs`, groups of environments, devices), what is filmed, and how its video file is
-//! written.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::job::{Job, Length, Status};
-use crate::latency::{Delay, Hold};
+use crate::file;
+use crate::job::{Job, Length};
 use crate::policies::{canonical_policy, is_of_place};
 
 /// Fields that set how many episodes run; they change no episode's result.
@@ -20,97 +16,56 @@ const COVERAGE: &[&str] = &["num_episodes", "only", "status"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(BTreeMap<String, String>);
 
+/// Fields of an entry that no result depends on: how and where a job runs, what is filmed, and what
+/// the job is called or comes from.
+const NO_PART: &[&str] = &[
+    "name",
+    "arena_env_args.num_envs",
+    "total_num_envs",
+    "group_size",
+    "pipeline_stage_num",
+    "video_cfg",
+    "suite",
+    "variant.name",
+    "variant.groups",
+];
+
 impl Identity {
-    /// Computes the identity of a job in a run with this base seed.
+    /// Computes the identity of a job in a run with this base seed: the leaves of its entry, without
+    /// those that no result depends on.
     pub fn of(job: &Job, base_seed: u64) -> Self {
+        let mut entry = file::entry(job);
+        for place in NO_PART {
+            remove(&mut entry, place);
+        }
+        let policy = canonical_policy(&job.policy_type);
+        entry.insert("policy_type".to_owned(), policy.into());
+        if let Some(Value::Object(config)) = entry.get_mut("policy_config_dict") {
+            config.retain(|setting, _| !is_of_place(&job.policy_type, setting));
+        }
+        if job.latency.is_some_and(|latency| latency.is_none()) {
+            entry.shift_remove("latency");
+        }
+        if let Length::Steps(_) = job.length {
+            // The number of environments is the number of the episodes.
+            entry.insert("num_envs".to_owned(), job.num_envs.into());
+        }
         let mut fields = Self(BTreeMap::new());
-        fields.value(
-            "arena_env_args.environment",
-            &job.environment.clone().into(),
-        );
-        if let Some(cameras) = job.enable_cameras {
-            fields.value("arena_env_args.enable_cameras", &cameras.into());
-        }
-        fields.object("arena_env_args", &job.env_args);
-        fields.value("policy_type", &canonical_policy(&job.policy_type).into());
-        for (key, value) in job
-            .policy_config
-            .iter()
-            .filter(|(key, _)| !is_of_place(&job.policy_type, key))
-        {
-            fields.value(&format!("policy_config_dict.{key}"), value);
-        }
-        fields.length(job);
-        fields.rollout(job);
-        fields.latency(job);
-        if let Some(words) = &job.language_instruction {
-            fields.value("language_instruction", &words.clone().into());
-        }
-        fields.object("variations", &job.variations);
-        if let Some(variant) = &job.variant {
-            // The name of the control is in the seeds of its variants.
-            fields.value("variant.of", &variant.of.clone().into());
+        for (field, value) in &entry {
+            match value {
+                Value::Object(object) => fields.object(field, object),
+                leaf => fields.value(field, leaf),
+            }
         }
         // A seed of the job's own also replaces its name in the seeds of its episodes, see
         // `crate::seed`.
-        fields.text(
-            "seed",
-            job.seed
-                .map_or_else(|| format!("--seed {base_seed}"), |seed| seed.to_string()),
-        );
+        if job.seed.is_none() {
+            fields.text("seed", format!("--seed {base_seed}"));
+        }
         if let Some(only) = &job.only {
             fields.text("only", only.to_string());
         }
-        if job.status != Status::Pending {
-            fields.value("status", &job.status.as_str().into());
-        }
         fields
-    }
-
-    fn length(&mut self, job: &Job) {
-        match job.length {
-            Length::Episodes(episodes) => self.value("num_episodes", &episodes.into()),
-            Length::Steps(steps) => {
-                self.value("num_steps", &steps.into());
-                // In a job of fixed steps, the number of environments is the number of its
-                // episodes.
-                self.value("num_envs", &job.num_envs.into());
-            }
-            Length::Policy => {}
-        }
-    }
-
-    fn rollout(&mut self, job: &Job) {
-        let rollout = &job.rollout;
-        for (name, is_set) in [
-            ("auto_reset", rollout.auto_reset),
-            ("ignore_terminations", rollout.ignore_terminations),
-        ] {
-            if is_set {
-                self.value(name, &true.into());
-            }
-        }
-        if let Some(steps) = rollout.max_steps_per_rollout_epoch {
-            self.value("max_steps_per_rollout_epoch", &steps.into());
-        }
-        if job.num_rebuilds > 1 {
-            self.value("num_rebuilds", &job.num_rebuilds.into());
-        }
-    }
-
-    /// A latency of nothing has the results of a job without one.
-    fn latency(&mut self, job: &Job) {
-        let Some(latency) = job.latency.filter(|latency| !latency.is_none()) else {
-            return;
-        };
-        match latency.delay {
-            Delay::Steps(steps) => self.value("latency.steps", &steps.into()),
-            Delay::Ms(ms) => self.value("latency.ms", &ms.into()),
-            Delay::Measured => self.value("latency.measured", &true.into()),
-        }
-        if latency.hold == Hold::Zero {
-            self.value("latency.hold", &"zero".into());
-        }
     }
 
     fn object(&mut self, place: &str, object: &Map<String, Value>) {
@@ -173,6 +128,18 @@ impl Identity {
     }
 }
 
+/// Removes a field, or `outer.field`.
+fn remove(entry: &mut Map<String, Value>, place: &str) {
+    match place.split_once('.') {
+        None => drop(entry.shift_remove(place)),
+        Some((outer, field)) => {
+            if let Some(Value::Object(inner)) = entry.get_mut(outer) {
+                inner.shift_remove(field);
+            }
+        }
+    }
+}
+
 /// A field of a job's identity that differs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldChange {
@@ -198,87 +165,44 @@ impl FieldChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{job, jobs};
+    use crate::samples::{self, job};
     use serde_json::json;
 
     fn between(before: &Job, after: &Job) -> Vec<FieldChange> {
         Identity::of(before, 1).differences(&Identity::of(after, 1))
     }
 
-    fn differences(before: Value, after: Value) -> Vec<String> {
+    fn lines(before: &Job, after: &Job) -> Vec<String> {
         let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let line = |c: FieldChange| format!("{} {} {}", c.field, text(c.before), text(c.after));
-        let found = between(&job(before), &job(after));
-        found.into_iter().map(line).collect()
+        let line = |c: FieldChange| format!("{} {} → {}", c.field, text(c.before), text(c.after));
+        between(before, after).into_iter().map(line).collect()
     }
 
     #[test]
-    fn where_and_how_a_job_runs_is_no_part_of_it() {
-        let here = json!({"arena_env_args": {"environment": "reach", "num_envs": 4},
-                          "policy_type": "gr00t_closedloop", "policy_config_dict": {"policy_device": "cuda:0", "x": 1}});
-        let there = json!({"total_num_envs": 8, "pipeline_stage_num": 3, "group_size": 2,
-                           "video_cfg": {"save_video": false}, "policy_type": "gr00t", "policy_args": {"x": 1}});
-        assert_eq!(differences(here, there), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_policy_server_may_move_and_its_policy_may_not_change() {
-        let job =
-            |config: Value| json!({"policy_type": "pi0_remote", "policy_config_dict": config});
-        let here =
-            job(json!({"remote_host": "gpu7", "remote_port": 8000, "policy_variant": "pi0"}));
-        let there =
-            job(json!({"remote_host": "gpu8", "remote_retry_s": 9, "policy_variant": "pi0"}));
-        assert_eq!(differences(here, there.clone()), Vec::<String>::new());
-        let other = job(json!({"policy_variant": "pi05"}));
-        let wanted = ["policy_config_dict.policy_variant \"pi0\" \"pi05\""];
-        assert_eq!(differences(there, other), wanted);
+    fn results_depend_on_the_fields_that_an_identity_has() {
+        rig::cases::check("src/plan/identity.txt", |changes| {
+            let entry = rig::cases::changed(&samples::entry(json!({})), changes);
+            let now = file::jobs(&[entry]).unwrap_or_else(|err| panic!("{changes}: {err}"));
+            lines(&job(json!({})), &now[0]).join("\n")
+        });
+        let all = include_str!("identity.txt");
+        let mut fields = file::FIELDS.iter();
+        assert_eq!(fields.find(|name| !all.contains(*name)), None);
     }
 
     #[test]
     fn a_difference_is_named_where_it_is_and_the_order_of_keys_is_none() {
-        let with = |x: i32, y: Value| json!({"variations": {"a": {"x": x, "y": y}}});
+        let with = |x: i32, y: Value| job(json!({"variations": {"a": {"x": x, "y": y}}}));
         let more = [
-            "variations.a.x 1 2",
-            "variations.a.y[1] 2 3",
-            "variations.a.y[2] - 4",
+            "variations.a.x 1 → 2",
+            "variations.a.y[1] 2 → 3",
+            "variations.a.y[2] - → 4",
         ];
-        let found = differences(with(1, json!([1, 2])), with(2, json!([1, 3, 4])));
+        let found = lines(&with(1, json!([1, 2])), &with(2, json!([1, 3, 4])));
         assert_eq!(found, more);
         let spelt_out = json!({"variations": {"a": {"y": [1], "x": 1}}, "seed": 1});
-        let shown = differences(with(1, json!([1])), spelt_out);
-        assert_eq!(shown, ["seed --seed 1 1"]);
-    }
-
-    #[test]
-    fn the_control_is_a_part_of_a_variant_and_its_groups_are_not() {
-        let variant = |control: &str, group: &str| {
-            let variations = json!([{"name": "b", "group": group, "x": 1}]);
-            jobs([json!({"name": control, "variations": variations})]).remove(1)
-        };
-        assert_eq!(between(&variant("a", "light"), &variant("a", "camera")), []);
-        let found = between(&variant("a", "light"), &variant("c", "light"));
-        assert_eq!((found.len(), &*found[0].field), (1, "variant.of"));
-    }
-
-    #[test]
-    fn environments_are_a_part_of_a_job_in_steps() {
-        let with = |envs: u64| {
-            let args = json!({"environment": "reach", "num_envs": envs});
-            json!({"num_episodes": null, "num_steps": 9, "arena_env_args": args})
-        };
-        assert_eq!(differences(with(1), with(2)), ["num_envs 1 2"]);
-    }
-
-    #[test]
-    fn another_latency_is_another_job_and_none_is_that_of_a_job_without() {
-        let with = |latency: Value| json!({ "latency": latency });
-        let [none, slow] = [Value::Null, json!({"steps": 2})].map(with);
-        assert!(differences(none.clone(), with(json!({"steps": 0}))).is_empty());
-        let shown = differences(none, with(json!({"ms": 50})));
-        assert_eq!(shown, ["latency.ms - 50.0"]);
-        let found = differences(slow, with(json!({"steps": 3, "hold": "zero"})));
-        assert_eq!(found, ["latency.hold - \"zero\"", "latency.steps 2 3"]);
+        let shown = lines(&with(1, json!([1])), &job(spelt_out));
+        assert_eq!(shown, ["seed --seed 1 → 1"]);
     }
 
     #[test]

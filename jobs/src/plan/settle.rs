@@ -180,9 +180,12 @@ impl RunPlan {
             .iter()
             .map(|job| (job.name.as_str(), job))
             .collect();
-        let renew = |job: &Job| {
-            now.get(job.name.as_str())
-                .map_or(job.clone(), |now| renewed(job, now))
+        let renew = |job: &Job| match now.get(job.name.as_str()) {
+            Some(&now) => Job {
+                index: job.index,
+                ..now.clone()
+            },
+            None => job.clone(),
         };
         Self {
             jobs: found.jobs.iter().map(renew).collect(),
@@ -230,19 +233,6 @@ impl RunPlan {
 pub(super) fn in_use(folder: &RunFolder) -> Refusal {
     let folder = folder.root().display();
     Refusal::new(format_args!("another evaluation is running in `{folder}`"))
-}
-
-/// Returns the job of the run, with how and where `now` runs it.
-fn renewed(job: &Job, now: &Job) -> Job {
-    let mut renewed = job.clone();
-    renewed.num_envs = now.num_envs;
-    renewed.sharing = now.sharing;
-    renewed.video = now.video.clone();
-    renewed.suite = now.suite.clone();
-    renewed.rollout.pipeline_stage_num = now.rollout.pipeline_stage_num;
-    renewed.policy_config = now.policy_config.clone();
-    renewed.variant = now.variant.clone();
-    renewed
 }
 
 /// Says what accepting changed jobs does to the finished episodes, as in `12 finished episodes stay;
