@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::experiment::{Experiment, is_experiment};
 use crate::fields::{FieldError, FileFields};
+use crate::files;
 use crate::installed;
 use crate::job::{Job, JobIndex, Status};
 use crate::layout::RunFolder;
@@ -52,60 +53,12 @@ pub struct JobFile {
     pub model_server: Option<ModelServer>,
 }
 
-/// Why a jobs file is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum JobFileError {
-    /// The file cannot be read.
-    #[error("cannot read jobs file `{}`: {err}", path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error of the file system.
-        #[source]
-        err: std::io::Error,
-    },
-    /// The file is too large for a jobs file.
-    #[error("jobs file `{}` has {bytes} bytes, expected at most {MAX_BYTES}", path.display())]
-    TooLarge {
-        /// Path of the file.
-        path: PathBuf,
-        /// Its size in bytes.
-        bytes: u64,
-    },
-    /// The file is not valid JSON.
-    #[error("`{}` line {} column {}: {err}", path.display(), err.line(), err.column())]
-    Syntax {
-        /// Path of the file.
-        path: PathBuf,
-        /// The parse error with its position.
-        #[source]
-        err: serde_json::Error,
-    },
-    /// The Experiment is refused.
-    #[error(transparent)]
-    Experiment(Box<Refusal>),
-    /// A field is wrong.
-    #[error("`{}`: {refusal}", path.display())]
-    Field {
-        /// Path of the file.
-        path: PathBuf,
-        /// The field, and why it is refused.
-        refusal: FieldError,
-    },
-}
-
-impl From<Refusal> for JobFileError {
-    fn from(err: Refusal) -> Self {
-        Self::Experiment(Box::new(err))
-    }
-}
-
 impl JobFile {
     /// Reads and checks a jobs file.
     ///
     /// # Errors
-    /// Returns [`JobFileError`] for the first problem found.
-    pub fn read(path: &Path) -> Result<Self, JobFileError> {
+    /// Refuses the first problem found.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
         if is_experiment(path) {
             let jobs = value(path)?;
             return Self::new(path, identity(&jobs), &jobs);
@@ -117,13 +70,9 @@ impl JobFile {
     /// Checks the parsed JSON of a jobs file.
     ///
     /// # Errors
-    /// Returns [`JobFileError::Field`] for the first problem found.
-    pub fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
-        let refuse = |refusal| JobFileError::Field {
-            path: path.to_owned(),
-            refusal,
-        };
-        let (jobs, model_server) = whole(value).map_err(refuse)?;
+    /// Refuses the first problem found.
+    pub fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, Refusal> {
+        let (jobs, model_server) = whole(value).map_err(|err| Refusal::at(quoted(path), err))?;
         Ok(Self {
             path: path.to_owned(),
             sha256,
@@ -136,8 +85,8 @@ impl JobFile {
 /// Reads a jobs file, or an Experiment, in the form of a jobs file, unchecked.
 ///
 /// # Errors
-/// Returns [`JobFileError`] if it cannot be read.
-pub fn value(path: &Path) -> Result<Value, JobFileError> {
+/// Refuses a file that cannot be read.
+pub fn value(path: &Path) -> Result<Value, Refusal> {
     if is_experiment(path) {
         let variable = |name: &str| std::env::var(name).ok();
         return Ok(Experiment::read(path, &[], &variable)?.jobs);
@@ -148,8 +97,8 @@ pub fn value(path: &Path) -> Result<Value, JobFileError> {
 /// Returns the jobs of a jobs file that was read with [`value`] and may have been changed.
 ///
 /// # Errors
-/// Returns [`JobFileError`] for the first problem found.
-pub fn checked(path: &Path, value: &Value) -> Result<Vec<Job>, JobFileError> {
+/// Refuses the first problem found.
+pub fn checked(path: &Path, value: &Value) -> Result<Vec<Job>, Refusal> {
     Ok(JobFile::new(path, String::new(), value)?.jobs)
 }
 
@@ -163,40 +112,28 @@ pub(crate) fn identity(file: &Value) -> String {
     sha256::of(jobs.to_string())
 }
 
-/// Reads a regular file; a pipe is refused, because every rank must read the file again.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
-    let read = |err| JobFileError::Read {
-        path: path.to_owned(),
-        err,
-    };
-    let place = installed::found_path(path);
-    let metadata = std::fs::metadata(&place).map_err(read)?;
-    if !metadata.is_file() {
-        let reason = "it is not a regular file, and every rank has to read it again";
-        return Err(read(std::io::Error::new(
-            std::io::ErrorKind::InvalidInput,
-            reason,
-        )));
-    }
-    let bytes = metadata.len();
-    if bytes > MAX_BYTES {
-        return Err(JobFileError::TooLarge {
-            path: path.to_owned(),
-            bytes,
-        });
-    }
-    std::fs::read(&place).map_err(read)
+/// Reads the bytes of a jobs file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Refusal> {
+    let text = files::read(&installed::found_path(path), MAX_BYTES);
+    text.map_err(|err| Refusal::at(format_args!("cannot read jobs file {}", quoted(path)), err))
 }
 
 /// Parses the JSON of a jobs file.
-pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
+pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, Refusal> {
     let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
-    let mut value = serde_json::from_slice(json).map_err(|err| JobFileError::Syntax {
-        path: path.to_owned(),
-        err,
+    let mut value = serde_json::from_slice(json).map_err(|err| {
+        let (line, column) = (err.line(), err.column());
+        Refusal::at(
+            format_args!("{} line {line} column {column}", quoted(path)),
+            err,
+        )
     })?;
     installed::find_all(&mut value);
     Ok(value)
+}
+
+fn quoted(path: &Path) -> String {
+    format!("`{}`", path.display())
 }
 
 /// Converts parsed JSON to jobs.
@@ -343,20 +280,12 @@ fn job(
     Ok((job, variations))
 }
 
-/// Why the name of a job cannot be a file name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` cannot be a file name: {reason}", name.escape_debug())]
-pub(crate) struct FileNameError {
-    name: String,
-    reason: &'static str,
-}
-
 /// Checks that a name can be a file name: no separator, not hidden, short enough for
 /// `dataset_<name>_rank<r>.hdf5`.
 ///
 /// # Errors
-/// Returns the reason why it cannot.
-pub(crate) fn check_name(name: &str) -> Result<(), FileNameError> {
+/// Refuses it with the reason why it cannot.
+fn check_name(name: &str) -> Result<(), Refusal> {
     let reason = if name.is_empty() {
         "it is empty"
     } else if name.len() > 200 {
@@ -370,10 +299,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), FileNameError> {
     } else {
         return Ok(());
     };
-    Err(FileNameError {
-        name: name.to_owned(),
-        reason,
-    })
+    let name = name.escape_debug();
+    Err(Refusal::new(format_args!(
+        "`{name}` cannot be a file name: {reason}"
+    )))
 }
 
 fn policy_config(fields: &mut FileFields) -> Result<Map<String, Value>, FieldError> {

@@ -63,7 +63,7 @@ fn arenas_own_examples_are_read() {
 }
 
 /// Reads a jobs file with this text.
-fn read_file(text: &str) -> Result<JobFile, JobFileError> {
+fn read_file(text: &str) -> Result<JobFile, Refusal> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     JobFile::read(file.path())
@@ -83,9 +83,11 @@ fn a_byte_order_mark_is_no_part_of_the_json() {
 
 #[test]
 fn a_pipe_or_a_folder_is_refused_before_it_is_read() {
-    for path in ["/dev/zero", "/tmp"] {
+    for (path, found) in [("/dev/zero", "device"), ("/tmp", "folder")] {
         let text = JobFile::read(Path::new(path)).unwrap_err().to_string();
-        assert!(text.contains("it is not a regular file"), "{text}");
+        let told =
+            format!("cannot read jobs file `{path}`: it is a {found}, expected a regular file");
+        assert_eq!(text, told);
     }
 }
 

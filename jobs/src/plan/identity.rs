@@ -22,7 +22,6 @@ const NO_PART: &[&str] = &[
     "name",
     "arena_env_args.num_envs",
     "total_num_envs",
-    "group_size",
     "pipeline_stage_num",
     "video_cfg",
     "suite",

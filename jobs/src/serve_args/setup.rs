@@ -140,7 +140,7 @@ impl ServeSetup {
 
 /// Returns the job that is named, of a jobs file.
 fn job_of(path: &Path, args: &ServeArgs) -> Result<Job, Refusal> {
-    let mut jobs = JobFile::read(path).map_err(Refusal::new)?.jobs;
+    let mut jobs = JobFile::read(path)?.jobs;
     let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
     let known = names.join(", ");
     let place = match &args.only {

@@ -190,16 +190,15 @@ fn no_jobs() -> Refusal {
     )
 }
 
-/// Returns the jobs of file and configuration, and the settings of an Experiment without effect. A jobs file without a configuration is identified by
-/// the hash of its bytes, as `sha256sum` prints it. Otherwise the resulting jobs are hashed, without
-/// their placement.
+/// Returns the jobs of file and configuration, and the settings of an Experiment without effect. A
+/// jobs file without a configuration is identified by the hash of its bytes, as `sha256sum` prints
+/// it. Otherwise the resulting jobs are hashed, without their placement.
 fn jobs(
     args: &EvalArgs,
     config: &Config,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(JobFile, Vec<String>), Refusal> {
-    let file =
-        |path: &Path, value| JobFile::new(path, file::identity(value), value).map_err(Refusal::new);
+    let file = |path: &Path, value| JobFile::new(path, file::identity(value), value);
     let Some(path) = args.jobs.as_deref() else {
         let value = config.jobs(None).ok_or_else(no_jobs)?;
         let path = config.files.last().cloned().unwrap_or_default();
@@ -213,11 +212,11 @@ fn jobs(
     }
     let (value, unused) = match is_experiment(path) {
         false if config.is_empty() => {
-            return Ok((JobFile::read(path).map_err(Refusal::new)?, Vec::new()));
+            return Ok((JobFile::read(path)?, Vec::new()));
         }
         false => {
             let json = file::read(path).and_then(|text| file::json(path, &text));
-            (json.map_err(Refusal::new)?, Vec::new())
+            (json?, Vec::new())
         }
         true => {
             let Experiment { jobs, unused } = Experiment::read(path, &args.changes, variable)?;
@@ -237,7 +236,7 @@ fn of_run(
     folder: &Path,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<JobFile, Refusal> {
-    let run = RunPlan::read(&RunFolder::new(folder)).map_err(Refusal::new)?;
+    let run = RunPlan::read(&RunFolder::new(folder))?;
     let needs_jobs = |option: &str| {
         Err(Refusal::new(format_args!(
             "{option} would change the jobs of `{}`; it requires --jobs beside --resume",

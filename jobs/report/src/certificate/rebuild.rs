@@ -2,9 +2,10 @@
 
 use jobs::assign::Only;
 use jobs::eval_args::EvalArgs;
-use jobs::file::{JobFile, JobFileError};
+use jobs::file::JobFile;
 use jobs::job::Length;
 use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
 use serde_json::{Value, json};
 
 use crate::certificate::{Certificate, CertifiedJob};
@@ -40,16 +41,16 @@ fn is_whole(job: &CertifiedJob) -> bool {
 /// the rules of a jobs file.
 ///
 /// # Errors
-/// Returns the first field that no jobs file may have.
-pub fn plan(certificate: &Certificate) -> Result<RunPlan, JobFileError> {
+/// Refuses the first field that no jobs file may have.
+pub fn plan(certificate: &Certificate) -> Result<RunPlan, Refusal> {
     plan_of(certificate, &jobs_file(certificate))
 }
 
 /// Returns the same plan with `jobs`, the certificate's jobs with the paths of this machine.
 ///
 /// # Errors
-/// Returns the first field that no jobs file may have.
-pub fn plan_of(certificate: &Certificate, jobs: &Value) -> Result<RunPlan, JobFileError> {
+/// Refuses the first field that no jobs file may have.
+pub fn plan_of(certificate: &Certificate, jobs: &Value) -> Result<RunPlan, Refusal> {
     let run = &certificate.contents.run;
     let file = JobFile::new("certificate".as_ref(), run.jobs_sha256.clone(), jobs)?;
     let words = ["--jobs".into(), "certificate".into()];

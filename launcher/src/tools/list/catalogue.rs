@@ -5,13 +5,14 @@ use std::io;
 use std::path::PathBuf;
 
 use jobs::policies::PolicyType;
+use jobs::refusal::Refusal;
 use jobs::similar::{NAME, most_similar};
 use jobs::suites::SuiteRow;
 
 use crate::installed;
 use crate::node::Node;
 use crate::tools::list::environment::ListedEnvironment;
-use crate::tools::list::suite::{self, Suite, SuiteError};
+use crate::tools::list::suite::{self, Suite};
 use crate::tools::policies;
 use crate::tools::suite::description;
 
@@ -24,7 +25,7 @@ pub(in crate::tools) enum ListError {
     )]
     Unknown { found: String, hint: String },
     #[error(transparent)]
-    Suite(#[from] SuiteError),
+    Suite(#[from] Refusal),
 }
 
 /// A thing that a job can name.

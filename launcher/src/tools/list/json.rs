@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use jobs::job::Length;
 use jobs::policies::PolicyType;
+use jobs::refusal::Refusal;
 use jobs::suites::SuiteRow;
 use serde::Serialize;
 
 use crate::tools::list::catalogue::{Catalogue, Listed};
 use crate::tools::list::environment::ListedEnvironment;
-use crate::tools::list::suite::{Suite, SuiteError};
+use crate::tools::list::suite::Suite;
 use crate::tools::policies::{PolicyJson, SettingJson};
 
 /// Schema of the output.
@@ -87,7 +88,7 @@ impl ListJson {
         found
     }
 
-    pub(super) fn all(all: &Catalogue) -> Result<Self, SuiteError> {
+    pub(super) fn all(all: &Catalogue) -> Result<Self, Refusal> {
         let environments = all.environments.iter().map(EnvironmentJson::new);
         let policies = PolicyType::ALL.iter().map(|one| PolicyJson::new(one.row()));
         let mut suites = Vec::new();

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jobs::count::counted;
-use jobs::file::{self, JobFile, JobFileError};
+use jobs::file::{self, JobFile};
 use jobs::installed;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
@@ -20,17 +20,6 @@ pub(in crate::tools) const IN_SOURCE: &str = "jobs/suites";
 
 /// Most names that a line about a suite has.
 const NAMED: usize = 4;
-
-/// Why a suite cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::tools) enum SuiteError {
-    #[error(transparent)]
-    Jobs(#[from] JobFileError),
-    #[error(transparent)]
-    Config(#[from] Refusal),
-    #[error("`{}` has no jobs", .0.display())]
-    NoJobs(PathBuf),
-}
 
 /// A suite that was read.
 #[derive(Debug)]
@@ -84,7 +73,7 @@ pub(super) fn about(path: &Path) -> String {
 
 impl Suite {
     /// Reads the file of a suite.
-    pub(super) fn read(path: &Path) -> Result<Self, SuiteError> {
+    pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let is_source = is_same_folder(folder, Path::new(IN_SOURCE));
         let shown = match path.file_name() {
@@ -92,10 +81,7 @@ impl Suite {
             _ => path.to_owned(),
         };
         let mut document = document(path)?;
-        let jobs = file::parse(&document).map_err(|refusal| JobFileError::Field {
-            path: path.to_owned(),
-            refusal,
-        })?;
+        let jobs = file::checked(path, &document)?;
         if !is_source {
             installed::find_all_in(folder, &mut document);
         }
@@ -206,26 +192,19 @@ impl Suite {
 }
 
 /// Returns the jobs of a suite in the form of a jobs file.
-fn document(path: &Path) -> Result<Value, SuiteError> {
+fn document(path: &Path) -> Result<Value, Refusal> {
     let is_json = path.extension().is_some_and(|ending| ending == "json");
     if is_json {
         JobFile::read(path)?;
-        let text = std::fs::read(path).map_err(|err| JobFileError::Read {
-            path: path.to_owned(),
-            err,
-        })?;
-        let parsed = serde_json::from_slice(&text);
-        let parsed = parsed.map_err(|err| JobFileError::Syntax {
-            path: path.to_owned(),
-            err,
-        });
-        return Ok(parsed?);
+        let text = std::fs::read(path);
+        let parsed = text.and_then(|text| Ok(serde_json::from_slice(&text)?));
+        return parsed.map_err(|err| Refusal::at(format_args!("`{}`", path.display()), err));
     }
     let variable = |name: &str| std::env::var(name).ok();
     let config = Config::read(&[path.to_owned()], &[], &variable)?;
     config
         .jobs(None)
-        .ok_or_else(|| SuiteError::NoJobs(path.to_owned()))
+        .ok_or_else(|| Refusal::new(format_args!("`{}` has no jobs", path.display())))
 }
 
 /// Returns whether two paths lead to one folder that exists.

@@ -27,7 +27,7 @@ pub(super) struct Template {
 impl Template {
     /// Reads a jobs file, and checks that its jobs would run.
     pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
-        let value = file::value(path).map_err(Refusal::new)?;
+        let value = file::value(path)?;
         let template = Self {
             has_placeholder: mentions(&value),
             sha256: sha256::of(value.to_string()),
@@ -41,7 +41,7 @@ impl Template {
                 path.display()
             )));
         }
-        let jobs = file::checked(path, &example).map_err(Refusal::new)?;
+        let jobs = file::checked(path, &example)?;
         rules::check(&jobs, path)?;
         Ok(template)
     }
