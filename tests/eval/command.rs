@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use jobs::episode::{Episode, EpisodeOutcome};
-use jobs::journal::{self, Line};
+use jobs::journal::{self, Accepted, Line};
 use jobs::layout::RunFolder;
 use report::Report;
 use serde_json::{Value, json};
@@ -191,10 +191,11 @@ impl Eval {
 
     /// Returns the lines of all journals.
     pub fn journal(&self) -> Vec<Line> {
-        let journals = journal::read_all(&self.folder().journals()).unwrap_or_default();
+        let journals =
+            journal::read_all(&self.folder().journals(), &Accepted::default()).unwrap_or_default();
         journals
             .into_iter()
-            .flat_map(|(_, contents)| contents.lines)
+            .flat_map(|contents| contents.lines)
             .collect()
     }
 

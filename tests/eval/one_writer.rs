@@ -101,10 +101,14 @@ fn a_launch_that_was_killed_leaves_a_lock_that_the_next_takes_over() {
     assert_eq!(left(), 1, "it had no time to put its lock away");
     eval.run().succeeds();
     assert_eq!(left(), 0);
-    let journals = jobs::journal::read_all(&eval.folder().journals()).unwrap();
+    let journals = jobs::journal::read_all(
+        &eval.folder().journals(),
+        &jobs::journal::Accepted::default(),
+    )
+    .unwrap();
     assert!(
         journals
             .iter()
-            .all(|(_, contents)| contents.foreign.is_empty() && contents.damaged.is_empty())
+            .all(|contents| contents.foreign.is_empty() && contents.damaged.is_empty())
     );
 }

@@ -49,12 +49,12 @@ fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
     let journals = Journals::of(&folder).unwrap();
     let merged = Merged::new(&plan, &journals).unwrap();
     let found = verify::run(&merged);
-    let own = journal::read_own(&folder.journals(), &plan.accepted()).unwrap();
+    let own = journal::read_all(&folder.journals(), &plan.accepted()).unwrap();
     let number = |line: &Line| match line {
         Line::Episode(episode) => Some(episode.episode),
         _ => None,
     };
-    let lines = own.iter().flat_map(|(_, contents)| &contents.lines);
+    let lines = own.iter().flat_map(|contents| &contents.lines);
     let mut resumed: Vec<u64> = lines.filter_map(number).collect();
     resumed.sort_unstable();
     let scored: Vec<u64> = merged.scored_of(&plan.jobs[0]).collect();

@@ -10,6 +10,9 @@ use crate::job::JobIndex;
 use crate::journal::{Decision, Subject};
 use crate::placement::Share;
 
+/// The beginning of the line of an episode, as it is written.
+pub const EPISODE: &[u8] = b"{\"type\":\"episode\",";
+
 /// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

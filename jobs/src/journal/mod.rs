@@ -20,7 +20,7 @@ mod stamp;
 
 pub use decision::{Decision, Question, Verdict};
 pub use line::{
-    Blame, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles,
+    Blame, EPISODE, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles,
     ROUNDING_VARIABLES, RankEnd, RankGpu, RankStart,
 };
 pub(crate) use stamp::Planned;
@@ -30,10 +30,10 @@ pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps, Subject};
 /// contain the last output of a simulator.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// The parsed contents of a journal file.
+/// The contents of a journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contents {
-    /// The complete lines, in file order.
+    /// The complete lines that count, in file order.
     pub lines: Vec<Line>,
     /// Line numbers, from 1, of complete lines that cannot be parsed. A crash does not cause these,
     /// so they are reported.
@@ -45,21 +45,23 @@ pub struct Contents {
     pub foreign: Vec<usize>,
 }
 
-/// Parses the bytes of a journal. This never fails: what cannot be parsed is counted.
-pub fn parse(bytes: &[u8]) -> Contents {
-    let whole = whole(bytes);
-    let mut contents = Contents {
-        torn: (bytes.len() - whole) as u64,
-        ..Contents::default()
-    };
-    for (index, line) in bytes[..whole].split(|byte| *byte == b'\n').enumerate() {
-        match serde_json::from_slice(line) {
-            Ok(line) => contents.lines.push(line),
-            Err(_) if line.is_empty() => {}
-            Err(_) => contents.damaged.push(index + 1),
-        }
+impl Contents {
+    /// Reads a journal. The memory it needs depends on the number of lines, not on the size.
+    ///
+    /// # Errors
+    /// Returns the errors of the reader, and an error for a line longer than [`MAX_LINE_BYTES`].
+    pub fn of(journal: impl BufRead, accepted: &Accepted) -> io::Result<Self> {
+        let mut contents = Self::default();
+        contents.torn = lines(journal, |number, text| {
+            match accepted.judge(text) {
+                Ok((line, LineOrigin::Own)) => contents.lines.push(line),
+                Ok(_) => contents.foreign.push(number),
+                Err(_) => contents.damaged.push(number),
+            }
+            Ok(())
+        })?;
+        Ok(contents)
     }
-    contents
 }
 
 /// Returns the number of bytes up to the end of the last complete line.
@@ -109,65 +111,34 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Reads all journals of a folder. A missing folder has none.
+/// Reads all journals of a folder, see [`read`]. A missing folder has none.
 ///
 /// # Errors
 /// Returns an error if the folder or a file exists and cannot be read.
-pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
-    files(folder)?
-        .into_iter()
-        .map(|path| read(&path, |_, _| true).map(|contents| (path, contents)))
-        .collect()
+pub fn read_all(folder: &Path, accepted: &Accepted) -> io::Result<Vec<Contents>> {
+    let mut paths = files(folder)?.into_iter();
+    paths.try_fold(Vec::new(), |mut all, path| {
+        all.push(read(&path, accepted)?);
+        Ok(all)
+    })
 }
 
-/// Like [`read_all`], with only those lines that are results of the accepted runs.
-///
-/// # Errors
-/// Returns the errors of [`read_all`].
-pub fn read_own(folder: &Path, accepted: &Accepted) -> io::Result<Vec<(PathBuf, Contents)>> {
-    let files = files(folder)?.into_iter();
-    files
-        .map(|path| read_one(&path, accepted).map(|contents| (path, contents)))
-        .collect()
-}
-
-/// Like [`read_own`], of one journal.
+/// Reads a journal: the lines that are results of the accepted runs.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
-pub fn read_one(path: &Path, accepted: &Accepted) -> io::Result<Contents> {
-    read(path, |line, text| is_own(line, text, accepted))
+pub fn read(path: &Path, accepted: &Accepted) -> io::Result<Contents> {
+    let journal = BufReader::new(open_to_read(path)?);
+    Contents::of(journal, accepted).map_err(|err| naming(path, &err))
 }
 
-fn is_own(line: &Line, text: &[u8], accepted: &Accepted) -> bool {
-    let stamp = stamp_of(text);
-    accepted
-        .origin(
-            line.subject(),
-            stamp.run.as_deref(),
-            stamp.fingerprint.as_deref(),
-        )
-        .counts()
-}
-
-/// Parses the stamp of a line: which run and which version of the job it belongs to.
-pub fn stamp_of(line: &[u8]) -> Stamp {
-    serde_json::from_slice(line).unwrap_or_default()
-}
-
-/// Reads one journal line by line. The memory it needs depends on the number of lines, not on the
-/// file size.
-fn read(path: &Path, is_own: impl Fn(&Line, &[u8]) -> bool) -> io::Result<Contents> {
-    let mut contents = Contents::default();
-    contents.torn = each_line(path, |number, text| {
-        match serde_json::from_slice(text) {
-            Ok(line) if is_own(&line, text) => contents.lines.push(line),
-            Ok(_) => contents.foreign.push(number),
-            Err(_) => contents.damaged.push(number),
-        }
-        Ok(())
-    })?;
-    Ok(contents)
+/// Parses a line. That of an episode, of which there may be a million, takes no detour through its
+/// `type`.
+fn parsed(text: &[u8]) -> serde_json::Result<Line> {
+    match text.starts_with(EPISODE) {
+        true => serde_json::from_slice(text).map(Line::Episode),
+        false => serde_json::from_slice(text),
+    }
 }
 
 /// Calls `on` for every line of a journal that can be parsed, with the line's stamp.
@@ -178,8 +149,8 @@ pub(crate) fn each(
     path: &Path,
     mut on: impl FnMut(Line, Stamp) -> io::Result<()>,
 ) -> io::Result<()> {
-    let lines = each_line(path, |_, text| match serde_json::from_slice(text) {
-        Ok(line) => on(line, stamp_of(text)),
+    let lines = each_line(path, |_, text| match parsed(text) {
+        Ok(line) => on(line, Stamp::of(text)),
         Err(_) => Ok(()),
     });
     lines.map(drop)
@@ -203,19 +174,28 @@ pub fn demos(folder: &Path) -> io::Result<BTreeSet<DemoRef>> {
     Ok(demos)
 }
 
-/// Calls `on` for every complete line that is not empty, with its number from 1. Returns the number
-/// of bytes of a torn last line.
+/// Calls `on` for every complete line that is not empty, with its number from 1.
 ///
 /// # Errors
 /// Returns the errors of the file system and of `on`, after which no further line is read.
 pub(crate) fn each_line(
     path: &Path,
+    on: impl FnMut(usize, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let journal = BufReader::new(open_to_read(path)?);
+    lines(journal, on)
+        .map(drop)
+        .map_err(|err| naming(path, &err))
+}
+
+/// Does the same with a journal that is open. Returns the number of bytes of a torn last line.
+fn lines(
+    mut journal: impl BufRead,
     mut on: impl FnMut(usize, &[u8]) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let mut file = BufReader::new(open_to_read(path)?);
     let (mut number, mut line) = (0, Vec::new());
     loop {
-        read_line(&mut file, &mut line).map_err(|err| naming(path, &err))?;
+        read_line(&mut journal, &mut line)?;
         number += 1;
         match line.strip_suffix(b"\n") {
             None => return Ok(line.len() as u64),

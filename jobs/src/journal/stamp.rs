@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::episode_numbers::EpisodeNumbers;
 use crate::job::JobIndex;
-use crate::journal::Line;
+use crate::journal::{Line, parsed};
 
 /// The run, launch and job that a line belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -21,6 +21,15 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// Returns the stamp of a line; an empty one if the line has none.
+    pub fn of(line: &[u8]) -> Self {
+        // In the text of a string each quotation mark follows a backslash, so this is a key.
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        let end = text.rfind(",\"run\":\"").map(|at| &text[at + 1..]);
+        let stamp = end.and_then(|end| serde_json::from_str(&format!("{{{end}")).ok());
+        stamp.unwrap_or_else(|| serde_json::from_slice(line).unwrap_or_default())
+    }
+
     /// Appends the stamp to the text of a line, which must be a JSON object with at least one
     /// field.
     pub fn seal(&self, text: &mut Vec<u8>) {
@@ -80,13 +89,6 @@ pub enum LineOrigin {
     Unplanned,
 }
 
-impl LineOrigin {
-    /// Whether the line is a result of the run.
-    pub fn counts(self) -> bool {
-        self == Self::Own
-    }
-}
-
 /// The runs and jobs of a plan whose lines count as results. The default accepts every line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
@@ -123,16 +125,19 @@ impl Accepted {
         }
     }
 
-    /// Whose a line about `subject` is, with what it says of its run and job.
-    pub fn origin(
-        &self,
-        subject: Subject,
-        run: Option<&str>,
-        fingerprint: Option<&str>,
-    ) -> LineOrigin {
-        let Subject { job, episode } = subject;
+    /// Parses a line, and says whose it is.
+    ///
+    /// # Errors
+    /// Returns an error for what is no line of a journal.
+    pub fn judge(&self, text: &[u8]) -> serde_json::Result<(Line, LineOrigin)> {
+        let line = parsed(text)?;
+        let origin = self.origin(line.subject(), &Stamp::of(text));
+        Ok((line, origin))
+    }
+
+    fn origin(&self, Subject { job, episode }: Subject, stamp: &Stamp) -> LineOrigin {
         let planned = job.and_then(|job| self.episodes.get(&job));
-        match self.owner(job, run, fingerprint) {
+        match self.owner(job, stamp) {
             LineOrigin::Foreign => LineOrigin::Foreign,
             _ if planned
                 .zip(episode)
@@ -144,23 +149,16 @@ impl Accepted {
         }
     }
 
-    fn owner(
-        &self,
-        job: Option<JobIndex>,
-        run: Option<&str>,
-        fingerprint: Option<&str>,
-    ) -> LineOrigin {
-        let is_of_run = run.is_some_and(|run| self.runs.contains(run));
+    fn owner(&self, job: Option<JobIndex>, stamp: &Stamp) -> LineOrigin {
+        let is_of_run = (stamp.run.as_ref()).is_some_and(|run| self.runs.contains(run));
         if !self.runs.is_empty() && !is_of_run {
             return LineOrigin::Foreign;
         }
         let known = job
             .and_then(|job| self.jobs.get(&job))
             .filter(|known| !known.is_empty());
-        match (known, fingerprint) {
-            (Some(known), Some(found)) if !known.iter().any(|own| own == found) => {
-                LineOrigin::Foreign
-            }
+        match (known, &stamp.fingerprint) {
+            (Some(known), Some(found)) if !known.contains(found) => LineOrigin::Foreign,
             _ => LineOrigin::Own,
         }
     }

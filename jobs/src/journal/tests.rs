@@ -26,6 +26,14 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
+fn parse(bytes: &[u8]) -> Contents {
+    Contents::of(bytes, &Accepted::default()).unwrap()
+}
+
+fn all(folder: &Path) -> io::Result<Vec<Contents>> {
+    read_all(folder, &Accepted::default())
+}
+
 #[test]
 fn what_is_appended_is_read_back() {
     let (dir, path) = folder();
@@ -36,7 +44,7 @@ fn what_is_appended_is_read_back() {
         lines: lines.to_vec(),
         ..Contents::default()
     };
-    assert_eq!(read_all(dir.path()).unwrap()[0].1, contents);
+    assert_eq!(all(dir.path()).unwrap(), [contents]);
 }
 
 #[test]
@@ -57,7 +65,7 @@ fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waite
     Journal::open(&path).unwrap().append(&episode(0)).unwrap();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(1 << 40).unwrap();
-    let told = read_all(dir.path()).unwrap_err().to_string();
+    let told = all(dir.path()).unwrap_err().to_string();
     let line = "journal_rank0.jsonl`: it has a line of more than 16777216 bytes";
     assert!(told.ends_with(line), "{told}");
     let told = Journal::open(&path).unwrap_err().to_string();
@@ -67,7 +75,7 @@ fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waite
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(made.unwrap().success());
     for told in [
-        read_all(dir.path()).unwrap_err(),
+        all(dir.path()).unwrap_err(),
         begun(dir.path()).unwrap_err(),
         first_rank(dir.path()).unwrap_err(),
     ] {
@@ -275,4 +283,25 @@ proptest! {
         prop_assert_eq!(contents.damaged, if damage.is_empty() { vec![] } else { vec![at + 1] });
         prop_assert_eq!(contents.torn, 0);
     }
+}
+
+#[test]
+fn the_stamp_of_a_line_is_its_end_whatever_the_line_has() {
+    let stamp = Stamp {
+        run: Some("5f\"1c".to_owned()),
+        launch: None,
+        fingerprint: Some("77de".to_owned()),
+    };
+    let texts = [
+        r#"{"type":"x","words":",\"run\":\"other\""}"#,
+        r#"{"type":"x","settings":{"a":1,"run":"other"}}"#,
+    ];
+    for text in texts {
+        assert_eq!(Stamp::of(text.as_bytes()), Stamp::default(), "{text}");
+        let mut sealed = text.as_bytes().to_vec();
+        stamp.seal(&mut sealed);
+        assert_eq!(Stamp::of(&sealed), stamp, "{text}");
+    }
+    let reordered = br#"{"run":"5f1c","type":"x"}"#;
+    assert_eq!(Stamp::of(reordered).run.as_deref(), Some("5f1c"));
 }

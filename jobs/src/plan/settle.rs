@@ -272,8 +272,8 @@ fn consequence(difference: &Difference, folder: &RunFolder, journals: &Path) -> 
 fn done(journals: &Path) -> io::Result<BTreeMap<JobIndex, BTreeSet<u64>>> {
     let mut done: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for path in journal::files(journals)? {
-        journal::each_line(&path, |_, line| {
-            if let Ok(Line::Episode(episode)) = serde_json::from_slice(line)
+        journal::each(&path, |line, _| {
+            if let Line::Episode(episode) = line
                 && episode.error.is_none()
             {
                 done.entry(episode.job_index)
@@ -296,7 +296,7 @@ fn has_results(journals: &Path) -> bool {
     };
     let no_results = |paths: Vec<PathBuf>| {
         let mut paths = paths.iter();
-        paths.try_for_each(|path| journal::each_line(path, no_result).map(drop))
+        paths.try_for_each(|path| journal::each_line(path, no_result))
     };
     journal::files(journals).and_then(no_results).is_err()
 }

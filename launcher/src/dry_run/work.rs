@@ -45,8 +45,8 @@ impl DoneWork {
             return Ok(Self::default());
         };
         check_size(&folder)?;
-        let journals = journal::read_own(&folder.journals(), &found.accepted())?;
-        let lines = || journals.iter().flat_map(|(_, contents)| &contents.lines);
+        let journals = journal::read_all(&folder.journals(), &found.accepted())?;
+        let lines = || journals.iter().flat_map(|contents| &contents.lines);
         Ok(Self::of(&found, &eval.run, lines))
     }
 

@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use jobs::job::JobIndex;
-use jobs::journal::{Line, stamp_of};
+use jobs::journal::{EPISODE, Line, Stamp};
 
 use crate::merge::inputs::Input;
 use crate::merge::paths::{from_to, normal};
-use crate::merged::scan::{EPISODE, EPISODE_START};
+use crate::merged::scan::EPISODE_START;
 
 /// Keys of file paths in the line of an episode.
 const FILES: [&[u8]; 2] = [b"\"file\":\"", b"\"episode_video\":\""];
@@ -117,7 +117,7 @@ impl<'a> Rewrite<'a> {
         };
         match serde_json::to_vec(&parsed) {
             Ok(mut text) if known => {
-                stamp_of(line).seal(&mut text);
+                Stamp::of(line).seal(&mut text);
                 to.extend_from_slice(&text);
             }
             // The plan of the run has no such job: the line is as meaningless in the merged folder.
@@ -154,7 +154,7 @@ fn without_folders(line: &[u8]) -> Option<Vec<u8>> {
         file.drain(..name);
     }
     let mut text = serde_json::to_vec(&parsed).ok()?;
-    stamp_of(line).seal(&mut text);
+    Stamp::of(line).seal(&mut text);
     Some(text)
 }
 

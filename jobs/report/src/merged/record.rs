@@ -1,16 +1,11 @@
 //! Compact records of episode lines: 80 bytes for each, however long the line. The rest is read
 //! again at its [`LinePosition`] when it is needed.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::num::NonZeroU32;
 
-use jobs::episode::{End, Episode, FeltLatency};
-use jobs::job::JobIndex;
+use jobs::episode::Episode;
 use jobs::time::Moment;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 
 use crate::journals::reader::LinePosition;
 
@@ -33,8 +28,6 @@ pub(crate) struct EpisodeRecord {
     pub(crate) instruction: Name,
     pub(crate) outcome: Result<Scored, Errored>,
     pub(crate) again: Repetition,
-    /// Whether the line begins as [`jobs::journal`] writes it, so that it can be copied.
-    pub(crate) is_ours: bool,
 }
 
 /// An error ended the episode.
@@ -60,6 +53,33 @@ pub(crate) enum Repetition {
 }
 
 impl EpisodeRecord {
+    /// Returns the record of a line; adds file names and instructions to `names`.
+    pub(crate) fn of(episode: &Episode, place: LinePosition, names: &mut InternedNames) -> Self {
+        let scored = Scored {
+            solved: episode.success == Some(true),
+            solved_at_end: episode.success_at_end,
+        };
+        let (dataset, video) = (episode.dataset.as_ref(), episode.video.as_ref());
+        Self {
+            episode: episode.episode,
+            ended: Moment::parse(&episode.ended),
+            return_: episode.return_,
+            max_reward: episode.max_reward.map(|reward| reward as f32),
+            place,
+            length: u32::try_from(episode.length).unwrap_or(u32::MAX),
+            rank: u32::try_from(episode.rank).unwrap_or(u32::MAX),
+            out_of_bounds: u32::try_from(episode.actions_out_of_bounds).unwrap_or(u32::MAX),
+            dataset: dataset.map(|demo| names.number(&demo.file)),
+            video: video.map(|video| names.number(&video.file)),
+            instruction: names.number(&episode.language_instruction),
+            outcome: match episode.error {
+                Some(_) => Err(Errored),
+                None => Ok(scored),
+            },
+            again: Repetition::Once,
+        }
+    }
+
     /// Returns whether the episode was scored.
     pub(crate) fn is_scored(&self) -> bool {
         self.outcome.is_ok()
@@ -68,140 +88,6 @@ impl EpisodeRecord {
     /// Returns whether the episode was solved.
     pub(crate) fn is_solved(&self) -> bool {
         self.outcome.is_ok_and(|scored| scored.solved)
-    }
-}
-
-/// The fields of an episode line that a report needs. All fields are parsed with their types in
-/// [`Episode`], so an invalid line is counted as damaged here, instead of failing when it is read
-/// again.
-#[derive(Deserialize)]
-pub(crate) struct EpisodeLine<'a> {
-    #[serde(borrow, rename = "job")]
-    _job: Cow<'a, str>,
-    pub(crate) job_index: JobIndex,
-    pub(crate) episode: u64,
-    #[serde(rename = "seed")]
-    _seed: u64,
-    rank: usize,
-    #[serde(rename = "env")]
-    _env: usize,
-    #[serde(rename = "rebuild")]
-    _rebuild: u64,
-    success: Option<bool>,
-    #[serde(default)]
-    success_at_end: Option<bool>,
-    #[serde(rename = "end")]
-    _end: End,
-    length: u64,
-    #[serde(rename = "return")]
-    return_: f64,
-    #[serde(default)]
-    max_reward: Option<f32>,
-    #[serde(borrow)]
-    language_instruction: Cow<'a, str>,
-    #[serde(rename = "wall_s")]
-    _wall_s: f64,
-    #[serde(rename = "infer_calls")]
-    _infer_calls: u64,
-    #[serde(default)]
-    actions_out_of_bounds: u64,
-    #[serde(default, rename = "latency")]
-    _latency: Option<FeltLatency>,
-    #[serde(borrow)]
-    ended: Cow<'a, str>,
-    #[serde(borrow, default)]
-    error: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    dataset: Option<Dataset<'a>>,
-    #[serde(borrow, default)]
-    video: Option<Video<'a>>,
-    #[serde(borrow, default, rename = "episode_video")]
-    _episode_video: Option<Cow<'a, str>>,
-    #[serde(default, rename = "metrics")]
-    _metrics: NumberMap,
-    #[serde(borrow, default)]
-    pub(crate) run: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub(crate) fingerprint: Option<Cow<'a, str>>,
-}
-
-/// Has the fields of [`jobs::episode::DemoRef`].
-#[derive(Deserialize)]
-struct Dataset<'a> {
-    #[serde(borrow)]
-    file: Cow<'a, str>,
-    #[serde(borrow, rename = "demo")]
-    _demo: Cow<'a, str>,
-}
-
-/// Has the fields of [`jobs::episode::VideoRef`].
-#[derive(Deserialize)]
-struct Video<'a> {
-    #[serde(borrow)]
-    file: Cow<'a, str>,
-    #[serde(rename = "first_frame")]
-    _first_frame: u64,
-    #[serde(rename = "frames")]
-    _frames: u64,
-    #[serde(default, rename = "fps")]
-    _fps: Option<u32>,
-}
-
-/// Checks a map from names to numbers without keeping it.
-#[derive(Default)]
-struct NumberMap;
-
-impl<'de> Deserialize<'de> for NumberMap {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct NumberMapVisitor;
-        impl<'de> Visitor<'de> for NumberMapVisitor {
-            type Value = NumberMap;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("numbers by name")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NumberMap, A::Error> {
-                while map.next_entry::<Cow<str>, f64>()?.is_some() {}
-                Ok(NumberMap)
-            }
-        }
-        from.deserialize_map(NumberMapVisitor)
-    }
-}
-
-impl EpisodeLine<'_> {
-    /// Returns the record of the line; adds file names and instructions to `names`.
-    pub(crate) fn record(&self, place: LinePosition, names: &mut InternedNames) -> EpisodeRecord {
-        let dataset = self
-            .dataset
-            .as_ref()
-            .map(|dataset| names.number(&dataset.file));
-        let video = self.video.as_ref().map(|video| names.number(&video.file));
-        let scored = Scored {
-            solved: self.success == Some(true),
-            solved_at_end: self.success_at_end,
-        };
-        EpisodeRecord {
-            episode: self.episode,
-            ended: Moment::parse(&self.ended),
-            return_: self.return_,
-            max_reward: self.max_reward,
-            place,
-            length: u32::try_from(self.length).unwrap_or(u32::MAX),
-            rank: u32::try_from(self.rank).unwrap_or(u32::MAX),
-            out_of_bounds: u32::try_from(self.actions_out_of_bounds).unwrap_or(u32::MAX),
-            dataset,
-            video,
-            instruction: names.number(&self.language_instruction),
-            outcome: if self.error.is_some() {
-                Err(Errored)
-            } else {
-                Ok(scored)
-            },
-            again: Repetition::Once,
-            is_ours: true,
-        }
     }
 }
 

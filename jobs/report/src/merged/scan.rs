@@ -3,16 +3,13 @@
 use std::borrow::Cow;
 
 use jobs::job::JobIndex;
-use jobs::journal::{Accepted, EpisodeStart, Line, LineOrigin, Subject, stamp_of};
+use jobs::journal::{Accepted, EpisodeStart, Line, LineOrigin};
 use jobs::time::Moment;
 use serde::Deserialize;
 
 use crate::journals::pieces::JournalPiece;
 use crate::journals::reader::LinePosition;
-use crate::merged::record::{EpisodeLine, EpisodeRecord, InternedNames};
-
-/// The beginning of an episode line that [`jobs::journal`] wrote.
-pub(crate) const EPISODE: &[u8] = b"{\"type\":\"episode\",";
+use crate::merged::record::{EpisodeRecord, InternedNames};
 
 /// The beginning of the line that marks the start of an episode.
 pub(crate) const EPISODE_START: &[u8] = b"{\"type\":\"episode_start\",";
@@ -97,51 +94,24 @@ pub(crate) fn scan(
             offset,
             len: u32::try_from(line.len()).unwrap_or(u32::MAX),
         };
-        let number = scan.lines;
-        scan.lines += 1;
-        if scan.lines == 1 {
+        if scan.lines == 0 {
             scan.saw(line);
         }
-        if line.starts_with(EPISODE) {
-            match serde_json::from_slice::<EpisodeLine>(line) {
-                Ok(line) => {
-                    let subject = Subject {
-                        job: Some(line.job_index),
-                        episode: Some(line.episode),
-                    };
-                    let origin =
-                        accepted.origin(subject, line.run.as_deref(), line.fingerprint.as_deref());
-                    if scan.takes(origin, number) {
-                        let record = line.record(place, &mut scan.names);
-                        scan.episodes.push((line.job_index, record));
-                    }
-                }
-                Err(_) => scan.damaged.push(number),
-            }
-        } else if line.starts_with(EPISODE_START) {
-            if starts == EpisodeStarts::Parsed {
-                scan.episode_start(line, offset, accepted);
+        if line.starts_with(EPISODE_START) {
+            if starts == EpisodeStarts::Parsed
+                && let Ok((Line::EpisodeStart(start), LineOrigin::Own)) = accepted.judge(line)
+            {
+                scan.episode_starts.push((offset, start));
             }
         } else if !line.is_empty() {
-            match serde_json::from_slice::<Line>(line) {
-                Ok(parsed) => {
-                    let stamp = stamp_of(line);
-                    let origin = accepted.origin(
-                        parsed.subject(),
-                        stamp.run.as_deref(),
-                        stamp.fingerprint.as_deref(),
-                    );
-                    if !scan.takes(origin, number) {
-                        last = line;
-                        continue;
-                    }
-                    scan.saw(last);
-                    let before = scan.span.filter(|_| number > 0).map(|[_, last]| last);
-                    scan.other(parsed, place, before);
-                }
-                Err(_) => scan.damaged.push(number),
+            match accepted.judge(line) {
+                Ok((parsed, LineOrigin::Own)) => scan.takes(parsed, place, last),
+                Ok((_, LineOrigin::Foreign)) => scan.foreign.push(scan.lines),
+                Ok((_, LineOrigin::Unplanned)) => scan.unplanned.push(scan.lines),
+                Err(_) => scan.damaged.push(scan.lines),
             }
         }
+        scan.lines += 1;
         last = line;
     }
     scan.saw(last);
@@ -149,29 +119,23 @@ pub(crate) fn scan(
 }
 
 impl PieceScan {
-    /// Returns whether a line of this origin counts; records the others.
-    fn takes(&mut self, origin: LineOrigin, number: u64) -> bool {
-        match origin {
-            LineOrigin::Own => {}
-            LineOrigin::Foreign => self.foreign.push(number),
-            LineOrigin::Unplanned => self.unplanned.push(number),
-        }
-        origin.counts()
-    }
-
-    /// Takes a line that marks the start of an episode of this run; others are ignored.
-    fn episode_start(&mut self, line: &[u8], offset: u64, accepted: &Accepted) {
-        let Ok(Line::EpisodeStart(start)) = serde_json::from_slice(line) else {
-            return;
-        };
-        let subject = Subject {
-            job: Some(start.job_index),
-            episode: Some(start.episode),
-        };
-        let stamp = stamp_of(line);
-        let origin = accepted.origin(subject, stamp.run.as_deref(), stamp.fingerprint.as_deref());
-        if origin.counts() {
-            self.episode_starts.push((offset, start));
+    /// Takes a line that counts; `last` is the line before it.
+    fn takes(&mut self, line: Line, place: LinePosition, last: &[u8]) {
+        match line {
+            Line::Episode(episode) => {
+                let record = EpisodeRecord::of(&episode, place, &mut self.names);
+                self.episodes.push((episode.job_index, record));
+            }
+            Line::EpisodeStart(_) => {}
+            line => {
+                self.saw(last);
+                let before = self.span.filter(|_| self.lines > 0).map(|[_, last]| last);
+                self.others.push(Other {
+                    line,
+                    place,
+                    before,
+                });
+            }
         }
     }
 
@@ -181,29 +145,6 @@ impl PieceScan {
         if let Some(moment) = moment(line) {
             let [first, last] = self.span.unwrap_or([moment; 2]);
             self.span = Some([first, last.max(moment)]);
-        }
-    }
-
-    fn other(&mut self, line: Line, place: LinePosition, before: Option<Moment>) {
-        match line {
-            // The line has its fields in another order, so `rrun` did not write it.
-            Line::Episode(episode) => {
-                if let Ok(text) = serde_json::to_vec(&episode)
-                    && let Ok(line) = serde_json::from_slice::<EpisodeLine>(&text)
-                {
-                    let record = EpisodeRecord {
-                        is_ours: false,
-                        ..line.record(place, &mut self.names)
-                    };
-                    self.episodes.push((line.job_index, record));
-                }
-            }
-            Line::EpisodeStart(_) => {}
-            line => self.others.push(Other {
-                line,
-                place,
-                before,
-            }),
         }
     }
 }

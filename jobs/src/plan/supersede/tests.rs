@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::journal::{Journal, Line, RankStart};
+use crate::journal::{Accepted, Journal, Line, RankStart};
 use crate::progress;
 use crate::rank_env::RankEnv;
 use crate::refusal::Refusal;
@@ -72,8 +72,8 @@ fn files(root: &Path) -> BTreeMap<String, String> {
 }
 
 fn done(folder: &RunFolder) -> BTreeMap<usize, Vec<u64>> {
-    let journals = journal::read_all(&folder.journals()).unwrap();
-    let done = progress::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
+    let journals = journal::read_all(&folder.journals(), &Accepted::default()).unwrap();
+    let done = progress::done(journals.iter().flat_map(|contents| &contents.lines));
     let done = done.into_iter();
     done.map(|(index, episodes)| (index.0, episodes)).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, Write as _};
 
 use super::*;
-use jobs::journal::{Journal, RankGpu};
+use jobs::journal::{self, Journal, RankGpu};
 use jobs::layout::RunFolder;
 
 use crate::tests::lines::{began, ended};
@@ -209,6 +209,27 @@ fn lines_that_say_nothing_are_named_and_the_rest_counts() {
     };
     assert_eq!(damage, [wanted]);
     assert!(Report::of(&merged, Context::default()).unwrap().complete());
+}
+
+#[test]
+fn a_line_with_one_field_of_another_kind_counts_nowhere_and_ends_no_report() {
+    for field in ["\"latency\":3", "\"metrics\":[1]", "\"episode_video\":{}"] {
+        let folder = JournalFolder::new();
+        folder.journal(0, &[]);
+        let mut text = serde_json::to_string(&ended(0, 0, 5)).unwrap();
+        text.truncate(text.len() - 1);
+        folder.append(0, format!("{text},{field}}}\n").as_bytes());
+        folder.append(0, format!("{text}}}\n").as_bytes());
+        let (plan, journals) = (two_jobs(), Journals::of(&folder.run()).unwrap());
+        let merged = Merged::new(&plan, &journals).unwrap();
+        let damage: Vec<_> = merged.damage().map(|damage| &*damage.lines).collect();
+        assert_eq!(damage, [[1]], "{field}");
+        let report = Report::of(&merged, Context::default()).unwrap();
+        assert_eq!(report.overall.episodes, 1);
+        let resumed = journal::read_all(&folder.run().journals(), &plan.accepted()).unwrap();
+        let [resumed] = &resumed[..] else { panic!() };
+        assert_eq!((&*resumed.damaged, resumed.lines.len()), (&[1][..], 1));
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl JournalHistory {
         let own = folder.journal(env.rank);
         let mut history = Self::default();
         let mut add = |path: &Path| {
-            let contents = journal::read_one(path, &accepted)?;
+            let contents = journal::read(path, &accepted)?;
             if env.rank == 0 {
                 // The torn line of a rank of this launch may be a line that is being written now.
                 let is_live = of_launch.contains(path);
@@ -109,7 +109,7 @@ impl JournalHistory {
         let RankSetup {
             folder, plan, env, ..
         } = setup;
-        let contents = journal::read_one(&folder.journal(env.rank), &plan.accepted())
+        let contents = journal::read(&folder.journal(env.rank), &plan.accepted())
             .map_err(|err| journals_err(setup, &err))?;
         let launch = env.launch.as_deref();
         self.judge_own(&contents.lines, launch);

@@ -272,7 +272,11 @@ mod tests {
         log.settle().unwrap();
         assert_eq!((log.beat.done, log.unsynced.len()), (0, 2));
         assert!(log.patience(Duration::MAX) > Duration::from_secs(60));
-        let lines = || journal::read_all(dir.path()).unwrap()[0].1.lines.len();
+        let lines = || {
+            journal::read_all(dir.path(), &journal::Accepted::default()).unwrap()[0]
+                .lines
+                .len()
+        };
         assert_eq!(lines(), 2, "a killed rank loses none of them");
         log.sync().unwrap();
         assert_eq!((log.beat.done, log.unsynced.len()), (2, 0));

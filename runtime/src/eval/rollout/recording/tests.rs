@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use jobs::assign::lease::NextStep;
 use jobs::job::JobIndex;
-use jobs::journal::{self, Journal};
+use jobs::journal::{self, Accepted, Journal};
 use jobs::samples;
 
 use super::*;
@@ -58,8 +58,8 @@ fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), JobError>
         log: &mut log,
     };
     let result = recording.on_all_recorded(all);
-    let journals = journal::read_all(dir.path()).unwrap();
-    let lines = journals[0].1.lines.iter();
+    let journals = journal::read_all(dir.path(), &Accepted::default()).unwrap();
+    let lines = journals[0].lines.iter();
     let envs = lines.map(|line| match line {
         jobs::journal::Line::Episode(episode) => episode.env,
         line => panic!("{line:?} is no episode"),
