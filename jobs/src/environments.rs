@@ -29,7 +29,7 @@ pub const COMMON_ARGUMENTS: &[Setting] = &[
     Setting::new(
         DECLARED_MEMORY,
         ValueKind::Number(0.0, MOST_GIB),
-        "as measured by `rrun fit --probe`",
+        "as `--measured RUN` has measured",
         "GPU memory of one copy in GiB",
     ),
 ];

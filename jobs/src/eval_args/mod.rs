@@ -260,8 +260,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Devices")]
     pub gpu_memory: Option<ByteSize>,
 
-    /// Read the memory use of environments from this file, as measured by `rrun fit --probe`
-    #[arg(long, value_name = "FILE", help_heading = "Devices")]
+    /// Run folder of an earlier evaluation: memory is checked as its report has measured it
+    #[arg(long, value_name = "RUN", help_heading = "Devices")]
     pub measured: Option<PathBuf>,
 
     /// Start even if weights and declared environments alone need more memory than a GPU has free

@@ -143,8 +143,8 @@ fn memory(meminfo: &str, groups: &ControlGroups) -> Option<u64> {
     memory.checked_add(swap)
 }
 
-/// Returns the number of KiB after `name`, in bytes.
-fn kib(text: &str, name: &str) -> Option<u64> {
+/// Returns the number of KiB after `name` in a text of the kernel, in bytes.
+pub fn kib(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     value
         .trim()

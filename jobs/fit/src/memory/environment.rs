@@ -5,7 +5,6 @@ use jobs::environments::DECLARED_MEMORY;
 use jobs::job::Job;
 use serde_json::Value;
 
-use crate::memory::CONTEXT;
 use crate::memory::measured::Measured;
 use crate::memory::part::MemoryAmount;
 use jobs::simulators::{Simulator, SimulatorMemory};
@@ -17,36 +16,28 @@ use jobs::simulators::{Simulator, SimulatorMemory};
 /// tuning, 8.2 after it). s000 says 4 to 6, for its small scenes.
 const PUBLISHED: &[(&str, f64)] = &[("omnigibson", 10.0), ("behavior", 10.0)];
 
-/// The memory of a job's environments: `base` once per rank, and `each` per environment.
+/// The GPU memory of a job's environments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvironmentMemory {
-    pub(super) base: MemoryAmount,
+    /// The memory of one.
     pub(super) each: MemoryAmount,
+    /// How much of all together is certain.
+    pub(super) certain: ByteSize,
 }
 
 impl EnvironmentMemory {
     /// Uses what the job declares in its arguments (`env_memory_gb`), otherwise what was measured,
     /// otherwise what is published.
     pub(super) fn of(job: &Job, measured: &Measured) -> Self {
-        let nothing = MemoryAmount::default();
-        let declared = job
-            .env_args
-            .get(DECLARED_MEMORY)
-            .and_then(Value::as_f64)
-            .and_then(ByteSize::of_gib);
-        if let Some(ByteSize(each)) = declared {
+        let declared = job.env_args.get(DECLARED_MEMORY).and_then(Value::as_f64);
+        if let Some(ByteSize(each)) = declared.and_then(ByteSize::of_gib) {
             return Self {
-                base: nothing,
-                each: MemoryAmount::certain(each),
+                each: MemoryAmount::estimated(each),
+                certain: ByteSize(u64::MAX),
             };
         }
-        if let Some(line) = measured.find(job).and_then(|entry| entry.gpu) {
-            // The measured rank had a CUDA context, which is counted separately.
-            let base = MemoryAmount::certain(line.base.0.saturating_sub(CONTEXT));
-            return Self {
-                base,
-                each: MemoryAmount::certain(line.slope.0),
-            };
+        if let Some(found) = measured.environment(job) {
+            return found;
         }
         let memory = match Simulator::of(&job.environment) {
             Some(simulator) => simulator.row().memory,
@@ -57,19 +48,19 @@ impl EnvironmentMemory {
             SimulatorMemory::Unknown => None,
         };
         Self {
-            base: nothing,
-            each: each.map_or(MemoryAmount::UNKNOWN, |ByteSize(bytes)| {
-                MemoryAmount::estimated(bytes)
+            each: each.map_or(MemoryAmount::UNKNOWN, |ByteSize(each)| {
+                MemoryAmount::estimated(each)
             }),
+            certain: ByteSize(0),
         }
     }
 
     /// Returns the memory of `count` environments in one rank; none take nothing.
     pub(super) fn of_count(&self, count: usize) -> MemoryAmount {
-        if count == 0 {
-            MemoryAmount::default()
-        } else {
-            self.base + self.each * count as u64
+        let all = self.each * count as u64;
+        MemoryAmount {
+            certain: all.bytes.min(self.certain),
+            ..all
         }
     }
 }
@@ -88,47 +79,49 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    use crate::memory::measured::{LinearMemory, MeasuredEnvironment};
+    use crate::memory::measured::tests::measured;
 
     const GIB: u64 = 1 << 30;
 
     fn job(name: &str, declared: Value) -> Job {
-        let args = json!({"environment": name, "env_memory_gb": declared});
+        let args = json!({"environment": name, "num_envs": 4, "env_memory_gb": declared});
         jobs::samples::job(json!({"arena_env_args": args}))
-    }
-
-    fn measured(job: &Job, gpu: Option<LinearMemory>) -> Measured {
-        let mut measured = Measured::default();
-        let memory = LinearMemory::default();
-        measured.add(MeasuredEnvironment::new(job, [1, 4], memory, gpu));
-        measured
     }
 
     #[test]
     fn the_job_goes_before_measurements_and_these_before_what_is_published() {
         let plain = job("omnigibson_radio", Value::Null);
-        let each = |job: &Job, measured: &Measured| EnvironmentMemory::of(job, measured).each;
-        let published = each(&plain, &Measured::default());
+        let of = |job: &Job, measured: &Measured| EnvironmentMemory::of(job, measured);
+        let published = of(&plain, &Measured::default()).of_count(1);
         assert_eq!(published, MemoryAmount::estimated(10 * GIB));
-        let line = LinearMemory {
-            base: ByteSize(CONTEXT + GIB),
-            slope: ByteSize(7 * GIB),
-        };
-        let measured = measured(&plain, Some(line));
-        let found = EnvironmentMemory::of(&plain, &measured).of_count(2);
-        assert_eq!(found, MemoryAmount::certain(15 * GIB));
-        let shown = each(&job("omnigibson_radio", json!(2.5)), &measured);
+        let peaks = json!({"peak_env_vram_bytes": 28 * GIB});
+        let measured = measured([(plain.clone(), peaks)]);
+        let found = of(&plain, &measured).of_count(2);
+        assert_eq!(found, MemoryAmount::certain(14 * GIB));
+        let shown = of(&job("omnigibson_radio", json!(2.5)), &measured).of_count(1);
         assert_eq!(shown, MemoryAmount::certain(5 * GIB / 2));
+    }
+
+    #[test]
+    fn only_what_was_measured_is_certain() {
+        let plain = job("reach", Value::Null);
+        let peaks = |is_estimate| json!({"peak_env_vram_bytes": 4 * GIB, "env_vram_is_estimate": is_estimate});
+        let certain = |is_estimate: bool| {
+            let measured = measured([(plain.clone(), peaks(is_estimate))]);
+            let found = EnvironmentMemory::of(&plain, &measured).of_count(8);
+            assert_eq!(found.bytes.0, 8 * GIB);
+            found.certain.0
+        };
+        assert_eq!([certain(false), certain(true)], [4 * GIB, 0]);
     }
 
     #[test]
     fn a_measurement_without_a_gpu_says_nothing_about_one() {
         let reach = job("reach", Value::Null);
-        let measured = measured(&reach, None);
-        let found = EnvironmentMemory::of(&reach, &measured).each;
-        assert_eq!(found, MemoryAmount::UNKNOWN);
-        let shown = EnvironmentMemory::of(&reach, &measured).of_count(0);
-        assert_eq!(shown, MemoryAmount::default());
+        let measured = measured([(reach.clone(), json!({"peak_rss_bytes": GIB}))]);
+        let found = EnvironmentMemory::of(&reach, &measured);
+        assert_eq!(found.of_count(1), MemoryAmount::UNKNOWN);
+        assert_eq!(found.of_count(0), MemoryAmount::default());
     }
 
     #[test]

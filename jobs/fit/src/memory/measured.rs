@@ -1,254 +1,201 @@
-//! Memory of environments as measured by short runs: a line through two numbers of environments.
+//! Memory of environments and policies as an earlier run has measured it: a run is its own
+//! measurement.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jobs::bytes::ByteSize;
 use jobs::environments::DECLARED_MEMORY;
-use jobs::files;
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::Job;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use jobs::refusal::Refusal;
+use serde::Deserialize;
+use serde_json::Value;
 
-/// Schema of the file of measurements.
-pub const SCHEMA: &str = "rrun/memory/1";
+use crate::memory::environment::EnvironmentMemory;
+use crate::memory::part::MemoryAmount;
 
-/// Maximum size of a file of measurements, in bytes.
-const MAX_BYTES: u64 = 16 << 20;
+/// What the jobs of a run have measured.
+#[derive(Clone, Debug, Default)]
+pub struct Measured(Vec<MeasuredJob>);
 
-/// All measurements.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// Schema of the file, [`SCHEMA`].
-    pub schema: String,
-    /// One entry for each environment with its arguments.
-    pub environments: Vec<MeasuredEnvironment>,
+#[derive(Clone, Debug)]
+struct MeasuredJob {
+    job: Job,
+    /// Number of environments in a rank.
+    copies: usize,
+    peaks: Peaks,
 }
 
-/// The measured memory of one environment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MeasuredEnvironment {
-    /// Registered name of the environment.
-    pub environment: String,
-    /// Its other arguments.
-    pub env_args: Map<String, Value>,
-    /// Whether cameras are enabled; `None` if the job does not say.
-    pub enable_cameras: Option<bool>,
-    /// Numbers of environments that were measured.
-    pub num_envs: Vec<usize>,
-    /// Host memory: the rank and the environment processes together.
-    pub host: LinearMemory,
-    /// GPU memory; `None` without a GPU.
-    pub gpu: Option<LinearMemory>,
+/// The peaks of a job in `report.json`: the largest of any rank.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Peaks {
+    peak_rss_bytes: u64,
+    peak_vram_bytes: Option<u64>,
+    peak_env_bytes: Option<u64>,
+    peak_env_vram_bytes: Option<u64>,
+    env_vram_is_estimate: bool,
 }
 
-/// A linear model of memory: `base + slope × num_envs`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinearMemory {
-    /// Bytes without an environment.
-    pub base: ByteSize,
-    /// Bytes per environment.
-    pub slope: ByteSize,
+#[derive(Deserialize)]
+struct Report {
+    per_job: Vec<Row>,
 }
 
-/// Why a file of measurements is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum MeasuredError {
-    /// The file cannot be read.
-    #[error("cannot read measurements `{}`: {err}", path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error of the file system.
-        err: std::io::Error,
-    },
-    /// The file has no measurements.
-    #[error("`{}` has no measurements of `rrun fit --probe`: {reason}", path.display())]
-    Syntax {
-        /// Path of the file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-impl LinearMemory {
-    /// Returns the line through two measurements of (num_envs, bytes). If more environments took
-    /// less memory, that is noise: then all memory is `base`.
-    pub fn through(few: (usize, u64), many: (usize, u64)) -> Self {
-        let ((few_envs, few_bytes), (many_envs, many_bytes)) = if few.0 <= many.0 {
-            (few, many)
-        } else {
-            (many, few)
-        };
-        let slope = many_bytes.saturating_sub(few_bytes) / (many_envs - few_envs).max(1) as u64;
-        let base = if slope == 0 {
-            few_bytes.max(many_bytes)
-        } else {
-            few_bytes
-        };
-        let base = base.saturating_sub(slope.saturating_mul(few_envs as u64));
-        Self {
-            base: ByteSize(base),
-            slope: ByteSize(slope),
-        }
-    }
-
-    /// Returns the bytes of `num_envs` environments.
-    pub fn at(self, num_envs: usize) -> u64 {
-        self.base
-            .0
-            .saturating_add(self.slope.0.saturating_mul(num_envs as u64))
-    }
+#[derive(Deserialize)]
+struct Row {
+    name: String,
+    #[serde(flatten)]
+    peaks: Peaks,
 }
 
 impl Measured {
-    /// Reads a file of measurements.
+    /// Reads what a run has measured, from its plan and its report.
     ///
     /// # Errors
-    /// Returns [`MeasuredError`] if the file cannot be read or has no measurements.
-    pub fn read(path: &Path) -> Result<Self, MeasuredError> {
-        let read = |err| MeasuredError::Read {
-            path: path.to_owned(),
-            err,
+    /// Refuses a folder without a plan or a report.
+    pub fn read(folder: &Path) -> Result<Self, Refusal> {
+        let folder = RunFolder::new(folder);
+        let plan = RunPlan::read(&folder)?;
+        let path = folder.report();
+        let refuse = |err: &dyn std::fmt::Display| {
+            let hint = format!("`rrun report {}` writes it", folder.root().display());
+            Refusal::at(
+                format_args!("`{}`", path.display()),
+                format_args!("{err}; {hint}"),
+            )
         };
-        let refuse = |reason: String| MeasuredError::Syntax {
-            path: path.to_owned(),
-            reason,
+        let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(|err| refuse(&err))?;
+        let report: Report = serde_json::from_slice(&text).map_err(|err| refuse(&err))?;
+        let measured = |Row { name, peaks }: Row| {
+            let job = plan.jobs.iter().find(|job| job.name == name)?.clone();
+            let ranks = job.sharing.map_or(1, |_| plan.world_size.max(1));
+            let copies = (job.num_envs / ranks).max(1);
+            Some(MeasuredJob { job, copies, peaks })
         };
-        let text = files::read(path, MAX_BYTES).map_err(read)?;
-        let found: Self = serde_json::from_slice(&text).map_err(|err| refuse(err.to_string()))?;
-        if found.schema == SCHEMA {
-            return Ok(found);
-        }
-        Err(refuse(format!(
-            "its schema is `{}`, expected `{SCHEMA}`",
-            found.schema
-        )))
+        Ok(Self(
+            report.per_job.into_iter().filter_map(measured).collect(),
+        ))
     }
 
-    /// Returns the measurement of a job's environment with the same arguments.
-    pub fn find(&self, job: &Job) -> Option<&MeasuredEnvironment> {
-        self.environments.iter().find(|entry| entry.is_of(job))
+    /// Returns the GPU memory of a job's environments, in proportion to their number. Only what was
+    /// measured is certain: more environments may share some of it.
+    pub(super) fn environment(&self, job: &Job) -> Option<EnvironmentMemory> {
+        let (found, bytes) = self.of(job, |peaks| peaks.peak_env_vram_bytes)?;
+        let each = bytes.div_ceil(found.copies as u64);
+        let is_certain = !found.peaks.env_vram_is_estimate;
+        Some(EnvironmentMemory {
+            each: MemoryAmount::estimated(each),
+            certain: ByteSize(if is_certain { bytes } else { 0 }),
+        })
     }
 
-    /// Adds an entry, which replaces an older one of the same environment.
-    pub fn add(&mut self, entry: MeasuredEnvironment) {
-        SCHEMA.clone_into(&mut self.schema);
-        let same = |other: &MeasuredEnvironment| {
-            (&other.environment, &other.env_args, other.enable_cameras)
-                == (&entry.environment, &entry.env_args, entry.enable_cameras)
+    /// Returns the memory of the host that a rank with this many environments of a job takes.
+    pub(super) fn host(&self, job: &Job, copies: usize) -> Option<u64> {
+        let (found, rank) = self.of(job, |peaks| Some(peaks.peak_rss_bytes))?;
+        let processes = found.peaks.peak_env_bytes.unwrap_or(0);
+        let each = processes.div_ceil(found.copies as u64);
+        Some(rank.saturating_add(each.saturating_mul(copies as u64)))
+    }
+
+    /// Returns what libtorch has reserved on the GPU for a job's policy.
+    pub(super) fn policy(&self, job: &Job) -> Option<u64> {
+        let is_same = |it: &&MeasuredJob| {
+            (&it.job.policy_type, &it.job.policy_config) == (&job.policy_type, &job.policy_config)
         };
-        self.environments.retain(|other| !same(other));
-        self.environments.push(entry);
+        let found = self.0.iter().filter(is_same);
+        found
+            .filter_map(|it| it.peaks.peak_vram_bytes)
+            .max()
+            .filter(|bytes| *bytes > 0)
+    }
+
+    /// Returns the measurement of a job's environment with the most copies.
+    fn of(&self, job: &Job, bytes: impl Fn(&Peaks) -> Option<u64>) -> Option<(&MeasuredJob, u64)> {
+        let found = self.0.iter().filter(|it| is_same_environment(&it.job, job));
+        found
+            .filter_map(|it| Some((it, bytes(&it.peaks).filter(|bytes| *bytes > 0)?)))
+            .max_by_key(|(it, bytes)| (it.copies, *bytes))
     }
 }
 
-impl MeasuredEnvironment {
-    /// Creates the entry of a job's environment from runs with two numbers of environments.
-    pub fn new(
-        job: &Job,
-        num_envs: [usize; 2],
-        host: LinearMemory,
-        gpu: Option<LinearMemory>,
-    ) -> Self {
-        Self {
-            environment: job.environment.clone(),
-            env_args: arguments(job),
-            enable_cameras: job.enable_cameras,
-            num_envs: num_envs.to_vec(),
-            host,
-            gpu,
-        }
-    }
-
-    /// Returns whether the entry is about a job's environment.
-    pub fn is_of(&self, job: &Job) -> bool {
-        self.environment == job.environment
-            && self.enable_cameras == job.enable_cameras
-            && self.env_args == arguments(job)
-    }
-}
-
-/// Returns the arguments that distinguish environments of the same name; their declared memory does
-/// not.
-fn arguments(job: &Job) -> Map<String, Value> {
-    job.env_args
-        .iter()
-        .filter(|(name, _)| *name != DECLARED_MEMORY)
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+/// Returns whether two jobs have the same environment with the same arguments; their declared memory
+/// does not matter.
+fn is_same_environment(a: &Job, b: &Job) -> bool {
+    let arguments = |job: &Job| {
+        let mut arguments = job.env_args.clone();
+        arguments.remove(DECLARED_MEMORY);
+        Value::Object(arguments)
+    };
+    (&a.environment, a.enable_cameras) == (&b.environment, b.enable_cameras)
+        && arguments(a) == arguments(b)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use jobs::samples;
     use serde_json::json;
+
+    /// Returns the measurement of jobs with these peaks.
+    pub(in crate::memory) fn measured(rows: impl IntoIterator<Item = (Job, Value)>) -> Measured {
+        let row = |(job, peaks): (Job, Value)| MeasuredJob {
+            copies: job.num_envs,
+            peaks: serde_json::from_value(peaks).unwrap(),
+            job,
+        };
+        Measured(rows.into_iter().map(row).collect())
+    }
 
     fn job(mut args: Value) -> Job {
         args["environment"] = json!("reach");
-        jobs::samples::job(json!({"arena_env_args": args}))
-    }
-
-    /// Returns measurements of a job with one and with `most` environments.
-    fn measured(args: Value, most: usize) -> MeasuredEnvironment {
-        MeasuredEnvironment::new(&job(args), [1, most], LinearMemory::default(), None)
+        samples::job(json!({"arena_env_args": args}))
     }
 
     #[test]
-    fn a_line_goes_through_both_measurements() {
-        let line = LinearMemory::through((1, 700), (4, 1000));
-        assert_eq!(line.base.0, 600);
-        assert_eq!(line.slope.0, 100);
-        assert_eq!(line.at(1), 700);
-        assert_eq!(line.at(4), 1000);
-        assert_eq!(line.at(8), 1400);
-        assert_eq!(LinearMemory::through((4, 1000), (1, 700)), line);
-        let wanted = LinearMemory {
-            base: ByteSize(900),
-            slope: ByteSize(0),
+    fn an_environment_is_found_by_the_arguments_that_matter() {
+        let peaks = json!({"peak_env_vram_bytes": 8});
+        let all = measured([(job(json!({"camera_height": 64, "num_envs": 4})), peaks)]);
+        let each = |args: Value| Some(all.environment(&job(args))?.each.bytes.0);
+        let same = json!({"camera_height": 64, "env_memory_gb": 2.0, "num_envs": 8});
+        assert_eq!(each(same), Some(2));
+        assert_eq!(each(json!({"camera_height": 128})), None);
+        assert_eq!(
+            each(json!({"camera_height": 64, "enable_cameras": true})),
+            None
+        );
+    }
+
+    #[test]
+    fn the_measurement_with_the_most_copies_counts() {
+        let with = |envs: usize, bytes: u64| {
+            let peaks = json!({"peak_rss_bytes": 100, "peak_env_bytes": bytes});
+            (job(json!({"num_envs": envs})), peaks)
         };
-        assert_eq!(LinearMemory::through((1, 900), (4, 700)), wanted);
+        let all = measured([with(4, 200), with(1, 80)]);
+        let host = |copies: usize| all.host(&job(json!({})), copies);
+        assert_eq!(
+            [host(1), host(4), host(8)],
+            [Some(150), Some(300), Some(500)]
+        );
     }
 
     #[test]
-    fn an_entry_is_found_by_the_arguments_that_matter() {
-        let mut all = Measured::default();
-        all.add(measured(json!({"camera_height": 64}), 4));
-        let has = |args: Value| all.find(&job(args)).is_some();
-        assert!(has(
-            json!({"camera_height": 64, "env_memory_gb": 2.0, "num_envs": 8})
-        ));
-        assert!(!has(json!({"camera_height": 128})));
-        assert!(!has(json!({"camera_height": 64, "enable_cameras": true})));
-        all.add(measured(json!({"camera_height": 64}), 8));
-        assert_eq!(all.environments.len(), 1);
-        assert_eq!(all.environments[0].num_envs, [1, 8]);
-    }
-
-    #[test]
-    fn another_file_is_refused_and_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("memory.json");
-        let refusal = || Measured::read(&path).unwrap_err().to_string();
-        assert!(refusal().starts_with("cannot read measurements"));
-        for text in ["{}", "[]", "no", r#"{"schema": "x", "environments": []}"#] {
-            std::fs::write(&path, text).unwrap();
-            assert!(refusal().contains("has no measurements of `rrun fit --probe`"));
-        }
-        let mut all = Measured::default();
-        all.add(measured(json!({}), 4));
-        std::fs::write(&path, serde_json::to_vec(&all).unwrap()).unwrap();
-        assert_eq!(Measured::read(&path).unwrap(), all);
-    }
-
-    proptest! {
-        #[test]
-        fn a_line_never_panics_and_never_falls(
-            few in (0_usize..5000, any::<u64>()), many in (0_usize..5000, any::<u64>()), envs in 0_usize..10000
-        ) {
-            let line = LinearMemory::through(few, many);
-            prop_assert!(line.at(envs + 1) >= line.at(envs));
-        }
+    fn a_policy_is_found_by_its_settings() {
+        let policy = |path: &str| {
+            let config = json!({"model_path": path});
+            samples::job(json!({"policy_type": "exported", "policy_config_dict": config}))
+        };
+        let peaks = json!({"peak_vram_bytes": 7});
+        let all = measured([
+            (policy("/a"), peaks),
+            (policy("/c"), json!({"peak_vram_bytes": 0})),
+        ]);
+        assert_eq!(
+            ["/a", "/b", "/c"].map(|path| all.policy(&policy(path))),
+            [Some(7), None, None]
+        );
     }
 }

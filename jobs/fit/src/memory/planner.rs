@@ -24,7 +24,7 @@ pub struct MemoryOptions {
     pub pipeline_stages: usize,
     /// `--policy-device cpu`.
     pub are_policies_on_cpu: bool,
-    /// Measured memory of environments.
+    /// What an earlier run has measured.
     pub measured: Measured,
 }
 
@@ -74,7 +74,7 @@ impl<'a> MemoryPlanner<'a> {
                 .find(|other| is_same(*other))
                 .map(|other| policies[other].clone());
             policies.push(if runs(position) {
-                known.unwrap_or_else(|| PolicyMemory::of(job))
+                known.unwrap_or_else(|| PolicyMemory::of(job, &terms.measured))
             } else {
                 PolicyMemory::Elsewhere
             });
@@ -123,8 +123,8 @@ impl<'a> MemoryPlanner<'a> {
         {
             if self.environments[position].each.has_unknown {
                 lines.push(format!(
-                    "the GPU memory of environment `{}` is unknown: measure it with `rrun fit \
-                     --probe`, or set env_memory_gb in its arguments",
+                    "the GPU memory of environment `{}` is unknown: name a run that has measured it \
+                     (--measured RUN), or set env_memory_gb in its arguments",
                     job.environment
                 ));
             }
@@ -154,11 +154,9 @@ impl<'a> MemoryPlanner<'a> {
                 .zip(0..)
                 .filter(|(_, position)| runs(position))
             {
-                let line = self.terms.measured.find(job).map(|entry| entry.host);
                 let copies = self.copies(position, job.num_envs);
-                let takes = line.map_or(MemoryAmount::UNKNOWN, |line| {
-                    MemoryAmount::certain(line.at(copies))
-                });
+                let takes = self.terms.measured.host(job, copies);
+                let takes = takes.map_or(MemoryAmount::UNKNOWN, MemoryAmount::certain);
                 most = MemoryAmount {
                     has_unknown: most.has_unknown || takes.has_unknown,
                     ..larger(most, takes)

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::memory::checkpoint::{self, TensorSize};
 use crate::memory::gr00t::{Network, SMALL, Shape};
+use crate::memory::measured::Measured;
 use crate::memory::need::Need;
 use crate::memory::part::MemoryAmount;
 use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
@@ -39,15 +40,16 @@ pub(super) enum PolicyMemory {
     },
     /// A checkpoint of which only the size of the files is known, in bytes.
     Files(u64),
-    /// What the job declares, in bytes.
+    /// What the job declares or an earlier run has measured, in bytes.
     Declared(u64),
     /// There is a checkpoint or code, but nothing is known about it.
     Unknown,
 }
 
 impl PolicyMemory {
-    /// Examines the files that a job names.
-    pub(super) fn of(job: &Job) -> Self {
+    /// Examines the files that a job names; of a policy of which only these are known, the memory is
+    /// that of an earlier run.
+    pub(super) fn of(job: &Job, measured: &Measured) -> Self {
         let Some(policy) = PolicyType::of(&job.policy_type) else {
             return Self::Elsewhere;
         };
@@ -62,7 +64,13 @@ impl PolicyMemory {
             (MemoryRule::Declared, _) => declared(&job.policy_config),
             (MemoryRule::Gr00t | MemoryRule::Files, None) => None,
         };
-        found.unwrap_or(Self::Unknown)
+        match found {
+            Some(found @ (Self::Gr00t { .. } | Self::Declared(_))) => found,
+            found => {
+                let measured = measured.policy(job).map(Self::Declared);
+                measured.or(found).unwrap_or(Self::Unknown)
+            }
+        }
     }
 
     fn gr00t(folder: &Path, config: &Map<String, Value>) -> Option<Self> {
@@ -195,7 +203,7 @@ mod tests {
 
     fn policy(name: &str, config: Value) -> PolicyMemory {
         let fields = json!({"policy_type": name, "policy_config_dict": config});
-        PolicyMemory::of(&jobs::samples::job(fields))
+        PolicyMemory::of(&jobs::samples::job(fields), &Measured::default())
     }
 
     fn weights(policy: &PolicyMemory) -> u64 {

@@ -53,15 +53,13 @@ pub(super) struct AskedEvaluation {
     #[arg(long, value_name = "DEVICE")]
     policy_device: Option<String>,
 
-    /// File with the memory use of environments, as measured by --probe; with --probe, where to
-    /// write it [default: memory.json]
-    #[arg(long, value_name = "FILE")]
-    pub(super) measured: Option<PathBuf>,
+    /// Run folder of an earlier evaluation: memory is planned as its report has measured it
+    #[arg(long, value_name = "RUN")]
+    measured: Option<PathBuf>,
 }
 
 impl AskedEvaluation {
-    /// Returns the equivalent command line of `eval`, without the measurements: they are read
-    /// later, because `--probe` may create them.
+    /// Returns the equivalent command line of `eval`.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = Words(Vec::new());
         words.add("jobs", self.jobs.as_ref());
@@ -80,6 +78,7 @@ impl AskedEvaluation {
         words.name("assign", self.assign);
         words.name("shard", self.shard);
         words.add("policy-device", self.policy_device.as_ref());
+        words.add("measured", self.measured.as_ref());
         words.0
     }
 }

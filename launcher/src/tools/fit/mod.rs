@@ -3,18 +3,15 @@
 //!
 //! ```text
 //! jobs, config, placement ─► Setup ─► Launch::seat ─► MemoryPlanner ─► needs, proposals ─► table or JSON
-//!                    --probe ─► two short runs ─► Measured ──┘
+//!             --measured ─► plan and report of a run ─► Measured ──┘
 //! --ppo ─► PpoResult ─► table or JSON
 //! ```
 
 mod asked;
-mod host;
-mod probe;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use fit::memory::measured::MeasuredError;
 use fit::memory::{Fit, GpuBudget, MemoryAmount, MemoryPlanner, Need, Proposal, table};
 use fit::ppo::PpoResult;
 use jobs::bytes::ByteSize;
@@ -26,7 +23,7 @@ use jobs::setup::Setup;
 use serde::Serialize;
 
 use crate::cli::Environment;
-use crate::node::Node;
+use crate::node::{Node, kib};
 use crate::plan::decide::eval::dedicated::Dedicated;
 use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::decide::eval::seating::LaunchSize;
@@ -36,8 +33,8 @@ use crate::tools::{ToolError, print, print_json};
 ///
 /// Prints one row per GPU: weights (read from the headers of the checkpoint), activations of the
 /// largest batch, captured graphs, contexts and environments, compared with the free memory; and
-/// for every job the largest num_envs and batch that fit. Starts nothing without --probe. The exit
-/// code is 0 unless something does not fit.
+/// for every job the largest num_envs and batch that fit. Starts nothing. The exit code is 0
+/// unless something does not fit.
 #[derive(Debug, clap::Args)]
 pub(super) struct FitArgs {
     #[command(flatten)]
@@ -61,12 +58,9 @@ pub(super) struct FitArgs {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     gpus: Option<usize>,
 
-    #[command(flatten)]
-    probe: probe::ProbeArgs,
-
     /// Check a PPO training of Brax instead, described by its YAML, as WildRobot's are
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "jobs", "config", "set", "probe", "placement", "workers_per_gpu", "num_envs", "max_batch", "pipeline_stages",
+        "jobs", "config", "set", "placement", "workers_per_gpu", "num_envs", "max_batch", "pipeline_stages",
         "assign", "shard", "policy_device", "measured", "nproc_per_node", "gpus"])]
     ppo: Option<PathBuf>,
 
@@ -82,10 +76,6 @@ pub(super) enum FitError {
     Words(String),
     #[error(transparent)]
     Setup(#[from] Refusal),
-    #[error(transparent)]
-    Measured(#[from] MeasuredError),
-    #[error(transparent)]
-    Probe(#[from] Box<probe::ProbeError>),
     #[error("cannot read the facts of this node: {0}")]
     Node(std::io::Error),
     #[error("cannot write JSON: {0}")]
@@ -149,20 +139,6 @@ fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
     };
     let setup = Setup::read(&eval, &variable)?;
     rules::check(&setup.file.jobs, &setup.file.path)?;
-    let machine = probe::ProbedMachine {
-        node: &node,
-        visible: visible.as_deref(),
-        is_quiet: args.json,
-    };
-    let eval = args
-        .probe
-        .run(
-            &setup.file.jobs,
-            args.asked.measured.as_deref(),
-            eval,
-            &machine,
-        )
-        .map_err(Box::new)?;
 
     let per_gpu = eval.workers_per_gpu.map(|per_gpu| per_gpu as usize);
     let launch = LaunchSize {
@@ -288,7 +264,7 @@ fn tell(
         .any(|need| need.fit(planner.budget(need.gpu)).is_too_much());
     let host = is_measured.then(|| OfHost {
         need: planner.host(nproc),
-        available: host::available(),
+        available: available(),
     });
     let notes: Vec<_> = dedicated
         .map(|dedicated| dedicated.to_string())
@@ -325,6 +301,12 @@ fn tell(
         )
     };
     args.print(text, fits)
+}
+
+/// Returns the memory of this machine that is available without swapping, by the kernel's estimate.
+fn available() -> Option<ByteSize> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    kib(&meminfo, "MemAvailable:").map(ByteSize)
 }
 
 impl OfHost {

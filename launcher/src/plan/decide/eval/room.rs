@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fit::memory::measured::MeasuredError;
 use fit::memory::{GpuBudget, Measured, MemoryOptions, MemoryPlanner, Need};
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
 use jobs::placement::{Placement, Resources};
+use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 
 use crate::node::nvml::GpuMemory;
@@ -24,12 +24,12 @@ impl GpuBudgets {
     /// reported gets a budget only by `--gpu-memory`; without GPUs there are no budgets.
     ///
     /// # Errors
-    /// Returns an error if the file of measurements cannot be read.
+    /// Refuses the run of `--measured` if it has no plan or report.
     pub fn new(
         args: &EvalArgs,
         resources: Resources,
         memory: &[GpuMemory],
-    ) -> Result<Self, MeasuredError> {
+    ) -> Result<Self, Refusal> {
         let measured = args
             .measured
             .as_deref()

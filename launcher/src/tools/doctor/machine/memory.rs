@@ -5,8 +5,8 @@ use std::fs;
 use jobs::bytes::ByteSize;
 
 use crate::node::control_group::{ControlGroups, MEMORY};
+use crate::node::kib;
 use crate::tools::doctor::diagnosis::Diagnosis;
-use crate::tools::doctor::machine::value;
 
 /// Below this, not even one rank runs: libtorch, MuJoCo and a renderer take about half of it.
 const LEAST: u64 = 1 << 30;
@@ -28,13 +28,9 @@ pub(super) struct MemoryFacts {
 impl MemoryFacts {
     pub(super) fn read(groups: &ControlGroups) -> Self {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let bytes = |name| {
-            let kib = value(&meminfo, name, ':')?.strip_suffix("kB")?;
-            kib.trim().parse::<u64>().ok()?.checked_mul(1024)
-        };
         Self {
-            total: bytes("MemTotal"),
-            available: bytes("MemAvailable"),
+            total: kib(&meminfo, "MemTotal:"),
+            available: kib(&meminfo, "MemAvailable:"),
             limit: groups.limit(MEMORY),
         }
     }
