@@ -16,7 +16,7 @@ from test_page import HERE, LOOKS
 LIMIT_S = 300
 PROBES = (HERE / "probes.js").read_text()
 TOKEN = "a-token-for-the-test"
-SECTIONS = ["now", "matrix", "bars", "ranks", "failures", "films", "jobs", "speed", "settings", "origin"]
+SECTIONS = ["now", "success", "ranks", "failures", "films", "jobs", "speed", "settings", "origin"]
 
 
 def free_port():
@@ -148,7 +148,7 @@ def test_a_film_of_a_failure_plays_while_the_run_goes_on(tab, see, run):
 
 
 @pytest.mark.skipif("PAGE_PICTURES" not in os.environ, reason="PAGE_PICTURES names no folder")
-@pytest.mark.parametrize("name, width, dark, bottom", [("live", 1280, False, "matrix-part"), ("live_phone", 390, True, "matrix-part")])
+@pytest.mark.parametrize("name, width, dark, bottom", [("live", 1280, False, "success-part"), ("live_phone", 390, True, "success-part")])
 def test_pictures(tab, see, name, width, dark, bottom):
     to = pathlib.Path(os.environ["PAGE_PICTURES"])
     to.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
-SECTIONS = ["matrix", "bars", "ranks", "failures", "films", "jobs", "speed", "settings", "origin"]
+SECTIONS = ["success", "ranks", "failures", "films", "jobs", "speed", "settings", "origin"]
 
 
 def see(tab, url, width=1280, dark=False):
@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_the_report(tab, url, report):
 
 def test_bars_are_as_long_as_their_numbers_say(tab, url):
     see(tab, url)
-    bars = tab.run("""[...document.querySelectorAll('.bars .row')].filter(row => row.querySelector('rect')).map(row => {
+    bars = tab.run("""[...document.querySelectorAll('.matrix td')].filter(row => row.querySelector('rect')).map(row => {
         const of = (element) => element.getBoundingClientRect();
         const all = of(row.querySelector('svg'));
         const at = (x) => (x - all.left) / all.width * 100;
@@ -197,11 +197,11 @@ def test_the_keyboard_reaches_what_scrolls_and_what_can_be_pressed(tab, url):
 @pytest.mark.parametrize("name, width, dark, top, bottom", [
     ("report", 1280, False, None, "failures"),
     ("report_dark", 1280, True, "jobs", "settings"),
-    ("report_phone", 390, False, None, "bars"),
+    ("report_phone", 390, False, None, "ranks"),
 ])
 def test_pictures(tab, url, name, width, dark, top, bottom):
     to = pathlib.Path(os.environ["PAGE_PICTURES"])
     to.mkdir(parents=True, exist_ok=True)
     see(tab, url, width, dark)
-    top, bottom = [int(tab.run(f"probes.box('#{section}')[0][1]")) - 24 if section else 0 for section in (top, bottom)]
+    top, bottom = [int(tab.run(f"probes.box('#{section}-part')[0][1]")) - 24 if section else 0 for section in (top, bottom)]
     tab.picture(to / f"{name}.png", top, min(bottom, top + 2200))

@@ -29,7 +29,7 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
     let missing = report.missing_count.saturating_sub(skipped);
     if missing > 0 {
         let jobs = report.per_job.iter();
-        let jobs = jobs.filter(|job| job.status != Status::Skipped && job.missing() > 0);
+        let jobs = jobs.filter(|job| job.status != Status::Skipped && job.rates.missing() > 0);
         let jobs: Vec<_> = jobs
             .map(|job| (missing_of(report, job), &job.name))
             .filter(|(missing, _)| *missing > 0)
@@ -73,7 +73,7 @@ pub(crate) fn notes(report: &Report) -> Vec<String> {
 /// episodes only, but knows which ones a test that has decided did not need.
 fn missing_of(report: &Report, job: &JobReport) -> u64 {
     if report.missing_count > report.missing.len() as u64 {
-        return job.missing();
+        return job.rates.missing();
     }
     let of_job = report.missing.iter().filter(|id| id.job == job.name);
     of_job.count() as u64
@@ -88,12 +88,6 @@ pub(crate) fn listed(names: &[String], most: usize) -> String {
 }
 
 impl JobReport {
-    /// Returns the number of expected episodes that were not found.
-    pub(crate) fn missing(&self) -> u64 {
-        let expected = self.rates.expected.unwrap_or_default();
-        expected.saturating_sub(self.rates.episodes)
-    }
-
     /// Returns whether a job in steps ended within its first episodes, so that there is nothing to
     /// rate.
     pub(crate) fn ended_before_an_episode(&self) -> bool {

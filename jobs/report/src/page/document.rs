@@ -1,90 +1,145 @@
-//! The form of a page: one HTML document with its style and script in it.
+//! The form of a page: one HTML document with its style and script in it, and a content security
+//! policy that allows these by their hashes, and nothing from elsewhere.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jobs::sha256;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-pub(crate) const STYLE: &str = include_str!("style.css");
-pub(super) const SCRIPT: &str = include_str!("script.js");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("page.js");
 
-/// Content security policy with the SHA-256 of [`STYLE`] and [`SCRIPT`] in base64, as `openssl dgst
-/// -sha256 -binary FILE | base64` prints them. A test compares them.
-pub(super) const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
-    style-src 'sha256-aXUcI/BBABDEx2+xieTVc5VjZ+6fWTvgw6JMKEfbyjo='; \
-    script-src 'sha256-O3WMLRCFCWaYWsScuCFt2Q0qLN5IcuE5jEy0alHglzo='";
-
-/// A page: everything but its form comes from its maker.
-pub(crate) struct Document<'a> {
-    pub(crate) title: &'a str,
-    /// Anchor of the section with the results.
-    pub(crate) first: &'a str,
-    pub(crate) header: Markup,
-    pub(crate) footer: Markup,
-    pub(crate) sections: &'a [Section],
+/// The content of one element of a page: a section, or its head. Without content it is hidden.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// Id of the element with the content.
+    pub id: &'static str,
+    /// Its name in the navigation; empty for the head of a page.
+    pub short: &'static str,
+    /// Its heading; empty for the head of a page.
+    pub name: &'static str,
+    /// Its content.
+    pub html: String,
 }
 
-/// A section of a page.
-pub(crate) struct Section {
-    /// Anchor.
-    pub(crate) id: &'static str,
-    /// Name in the navigation.
-    pub(crate) short: &'static str,
-    /// Heading.
-    pub(crate) name: &'static str,
-    pub(crate) body: Markup,
-}
-
-impl Document<'_> {
-    /// Renders the page with the style and script that all pages have.
-    pub(crate) fn render(&self) -> String {
-        let document = html! {
-            (DOCTYPE)
-            html lang="en" {
-                (head(POLICY, &html! { title { (self.title) " · rrun" } }, &[STYLE]))
-                body {
-                    a.skip href={ "#" (self.first) } { "Skip to the results" }
-                    header { (self.header) }
-                    nav aria-label="Sections" {
-                        ul { @for Section { id, short, .. } in self.sections { li { a href={ "#" (id) } { (short) } } } }
-                    }
-                    main { @for section in self.sections { (section.render()) } }
-                    footer { (self.footer) }
-                    script { (PreEscaped(SCRIPT)) }
-                }
-            }
-        };
-        document.into_string()
-    }
-}
-
-/// Renders the head of a page. `title` is its title, and what else comes before the styles.
-pub(crate) fn head(policy: &str, title: &Markup, styles: &[&str]) -> Markup {
-    html! {
-        head {
-            meta charset="utf-8";
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta http-equiv="Content-Security-Policy" content=(policy);
-            meta name="color-scheme" content="light dark";
-            meta name="referrer" content="no-referrer";
-            (title)
-            @for style in styles { style { (PreEscaped(style)) } }
-        }
-    }
-}
-
-impl Section {
-    /// Takes anchor, name in the navigation, heading, and content.
-    pub(crate) fn of(
-        (id, short, name, body): (&'static str, &'static str, &'static str, Markup),
-    ) -> Self {
+impl Fragment {
+    pub(crate) fn new([id, short, name]: [&'static str; 3], body: Markup) -> Self {
         Self {
             id,
             short,
             name,
-            body,
+            html: body.into_string(),
         }
     }
 
-    pub(super) fn render(&self) -> Markup {
-        let Self { id, name, body, .. } = self;
-        html! { section id=(id) aria-labelledby={ (id) "-name" } { h2 id={ (id) "-name" } { (name) } (body) } }
+    fn is_hidden(&self) -> bool {
+        self.html.is_empty()
+    }
+
+    fn link(&self) -> Markup {
+        html! { li hidden[self.is_hidden()] { a href={ "#" (self.id) "-part" } { (self.short) } } }
+    }
+
+    fn render(&self) -> Markup {
+        let Self { id, name, html, .. } = self;
+        html! {
+            section id={ (id) "-part" } aria-labelledby={ (id) "-name" } hidden[self.is_hidden()] {
+                h2 id={ (id) "-name" } { (name) }
+                div id=(id) { (PreEscaped(html)) }
+            }
+        }
+    }
+}
+
+/// A page: everything but its form comes from its maker.
+pub(crate) struct Document<'a> {
+    pub(crate) title: &'a str,
+    /// What may be loaded beside style and script, as directives of the policy.
+    pub(crate) loads: &'a str,
+    /// Number of the newest event that the page contains, if it goes on.
+    pub(crate) seen: Option<&'a str>,
+    /// Anchor of the results.
+    pub(crate) first: &'a str,
+    pub(crate) header: Markup,
+    pub(crate) footer: Markup,
+    pub(crate) sections: &'a [Fragment],
+}
+
+impl Document<'_> {
+    pub(crate) fn render(&self) -> String {
+        let body = html! {
+            body data-seen=[self.seen] {
+                a.skip href={ "#" (self.first) "-part" } { "Skip to the results" }
+                header { (self.header) }
+                nav aria-label="Fragments" { ul { @for section in self.sections { (section.link()) } } }
+                main { @for section in self.sections { (section.render()) } }
+                footer { p { (self.footer) } }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        };
+        document(self.title, &policy(self.loads), &body)
+    }
+}
+
+/// Renders a document around a body.
+pub(crate) fn document(title: &str, policy: &str, body: &Markup) -> String {
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="no-referrer";
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            (body)
+        }
+    };
+    document.into_string()
+}
+
+/// Returns the policy of a page that loads what the directives `loads` allow.
+pub(crate) fn policy(loads: &str) -> String {
+    let [style, script] = [STYLE, SCRIPT].map(|text| STANDARD.encode(sha256::digest(text)));
+    format!(
+        "default-src 'none'; base-uri 'none'; {loads}; style-src 'sha256-{style}'; \
+         script-src 'sha256-{script}'"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within<'a>(page: &'a str, [from, to]: [&str; 2]) -> &'a str {
+        let (_, rest) = page.split_once(from).unwrap();
+        rest.split_once(to).unwrap().0
+    }
+
+    #[test]
+    fn only_the_own_style_and_script_are_allowed() {
+        let document = Document {
+            title: "a<b>",
+            loads: "form-action 'none'",
+            seen: None,
+            first: "x",
+            header: html! {},
+            footer: html! {},
+            sections: &[],
+        };
+        let page = document.render();
+        let policy = within(&page, ["Security-Policy\" content=\"", "\""]);
+        for element in ["style", "script"] {
+            let text = within(&page, [&format!("<{element}>"), "</"]);
+            let hash = STANDARD.encode(sha256::digest(text));
+            let source = format!("{element}-src 'sha256-{hash}'");
+            assert!(policy.contains(&source), "{source}: {policy}");
+        }
+        assert!(policy.starts_with("default-src 'none'; base-uri 'none'; form-action 'none'; "));
+        assert!(page.contains("<title>a&lt;b&gt;</title>"));
     }
 }

@@ -8,21 +8,14 @@ use std::collections::BTreeMap;
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::cut;
-use crate::page::link::{clip, href};
+use crate::page::parts::{self, Cell, Column, clip, first, href};
 use crate::{EnvLoss, Reason, Report};
 
-/// Maximum number of reasons shown.
-const MOST_REASONS: usize = 40;
-
-/// Maximum number of places shown for a reason.
-const MOST_PLACES: usize = 4;
+/// Maximum number of places and of logs shown for a reason.
+const MOST: usize = 4;
 
 /// Maximum number of characters shown of a reason.
 const MOST_TEXT: usize = 1200;
-
-/// Maximum number of logs linked for a reason.
-const MOST_LOGS: usize = 3;
 
 /// Errors with the same reason.
 #[derive(Debug, PartialEq, Eq)]
@@ -134,10 +127,10 @@ fn grouped<'a>(said: impl Iterator<Item = FailureEntry<'a>>) -> Vec<FailureGroup
         group.count += count;
         group
             .places
-            .extend(place.filter(|_| group.places.len() < MOST_PLACES));
+            .extend(place.filter(|_| group.places.len() < MOST));
         group
             .logs
-            .extend(log.filter(|log| group.logs.len() < MOST_LOGS && !group.logs.contains(log)));
+            .extend(log.filter(|log| group.logs.len() < MOST && !group.logs.contains(log)));
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.count));
     groups
@@ -157,27 +150,22 @@ fn without_numbers(text: &str) -> String {
 }
 
 fn table(groups: &[FailureGroup], name: &str) -> Markup {
-    let shown = &groups[..groups.len().min(MOST_REASONS)];
-    let has_logs = shown.iter().any(|group| !group.logs.is_empty());
-    html! {
-        div.scroll role="region" aria-label=(name) tabindex="0" {
-            table.reasons {
-                thead { tr {
-                    th.n scope="col" { "Times" } th scope="col" { "Reason" } th scope="col" { "Where" }
-                    @if has_logs { th scope="col" { "Log" } }
-                } }
-                tbody { @for group in shown {
-                    tr {
-                        td.n { (format::count(group.count)) }
-                        td.reason { (reason(group)) }
-                        td.where { (places(group)) }
-                        @if has_logs { td { @for log in &group.logs { a.place href=(href(log)) { (log) } } } }
-                    }
-                } }
-            }
-        }
-        (cut(shown.len(), groups.len(), "reasons", "report.json has them all."))
-    }
+    let columns = [
+        Column::numbers("Times"),
+        Column::words("Reason"),
+        Column::words("Where"),
+        Column::words("Log"),
+    ];
+    let log = |log: &&str| html! { a href=(href(log)) { (log) } };
+    let row = |group: &FailureGroup| {
+        vec![
+            format::count(group.count).into(),
+            Cell::from(reason(group)).class("reason"),
+            Cell::from(places(group)).class("where"),
+            first(&group.logs, MOST, log).into(),
+        ]
+    };
+    parts::table([name, "reasons"], &columns, groups.iter(), row)
 }
 
 /// Shows the first line of a reason, and the rest on demand.
@@ -196,11 +184,12 @@ fn reason(group: &FailureGroup) -> Markup {
 }
 
 fn places(group: &FailureGroup) -> Markup {
+    let place = |(job, episode): &(&str, Option<u64>)| {
+        html! { (job) @if let Some(episode) = episode { " " span.muted { "episode " (episode) } } }
+    };
+    let more = group.count.saturating_sub(group.places.len() as u64);
     html! {
-        @for (job, episode) in &group.places {
-            span.place { (job) @if let Some(episode) = episode { " " span.muted { "episode " (episode) } } }
-        }
-        @let more = group.count.saturating_sub(group.places.len() as u64);
+        (first(&group.places, MOST, place))
         @if more > 0 { span.place.muted { "and " (format::count(more)) " more" } }
     }
 }
@@ -242,7 +231,7 @@ mod tests {
     fn places_are_named_and_then_counted() {
         let found = grouped((0..100).map(|episode| said("hung", "a", episode)));
         let text = places(&found[0]).into_string();
-        assert_eq!(text.matches("episode").count(), MOST_PLACES);
+        assert_eq!(text.matches("episode").count(), MOST);
         assert!(text.contains("and 96 more"), "{text}");
     }
 
@@ -275,16 +264,5 @@ mod tests {
             ..crate::page::tests::report()
         };
         assert_eq!(grouped(broken(&older))[0].count, 2);
-    }
-
-    #[test]
-    fn only_so_many_reasons_are_shown() {
-        let texts: Vec<_> = (0..50u8)
-            .map(|reason| format!("reason {}", "x".repeat(reason.into())))
-            .collect();
-        let found = grouped(texts.iter().map(|text| said(text, "a", 0)));
-        let text = table(&found, "Errors").into_string();
-        assert_eq!(text.matches("<tr>").count(), 1 + MOST_REASONS);
-        assert!(text.contains("40 of 50 reasons are shown"), "{text}");
     }
 }

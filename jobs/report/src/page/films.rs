@@ -7,15 +7,11 @@ use jobs::episode::{End, VideoRef};
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::cut;
-use crate::page::link::{clip, href};
+use crate::page::parts::{Column, MOST_NAME, clip, cut, href, table};
 use crate::{Report, Unsolved};
 
-/// Maximum number of videos shown.
-const MOST_FILMS: usize = 12;
-
-/// Maximum number of episodes without a video that are listed.
-const MOST_UNFILMED: usize = 12;
+/// Maximum number of episodes shown, of those with a video and of those without.
+const MOST: usize = 12;
 
 pub(super) fn section(report: &Report) -> Markup {
     let broken = report
@@ -27,7 +23,7 @@ pub(super) fn section(report: &Report) -> Markup {
         .unsolved
         .iter()
         .partition(|episode| is_filmed(episode));
-    let (films, others) = (fair(&filmed, MOST_FILMS), fair(&unfilmed, MOST_UNFILMED));
+    let (films, others) = (fair(&filmed, MOST), fair(&unfilmed, MOST));
     let all = report.unsolved_count.max(report.unsolved.len() as u64);
     html! {
         @if all == 0 {
@@ -43,12 +39,12 @@ pub(super) fn section(report: &Report) -> Markup {
         }
         @if !films.is_empty() {
             div.films { @for film in &films { (self::film(film)) } }
-            (cut(films.len(), filmed.len(), "filmed examples", "the others are in report.json."))
+            (cut(filmed.len() - films.len()))
         }
         @if !others.is_empty() {
             @if !films.is_empty() { h3 { "Without a film" } }
             (listed(&others))
-            (cut(others.len(), unfilmed.len(), "examples", "the others are in report.json."))
+            (cut(unfilmed.len() - others.len()))
         }
     }
 }
@@ -147,26 +143,23 @@ fn story(episode: &Unsolved) -> String {
 }
 
 fn listed(episodes: &[&Unsolved]) -> Markup {
-    html! {
-        div.scroll role="region" aria-label="Unsolved episodes" tabindex="0" {
-            table {
-                thead { tr {
-                    th scope="col" { "Job" }
-                    @for number in ["Episode", "Seed", "Rank"] { th.n scope="col" { (number) } }
-                    th scope="col" { "What happened" }
-                } }
-                tbody { @for episode in episodes {
-                    tr {
-                        td { (clip(&episode.job, 80)) }
-                        td.n { (episode.episode) }
-                        td.n { (episode.seed) }
-                        td.n { (episode.rank) }
-                        td { (story(episode)) }
-                    }
-                } }
-            }
-        }
-    }
+    let columns = [
+        Column::words("Job"),
+        Column::numbers("Episode"),
+        Column::numbers("Seed"),
+        Column::numbers("Rank"),
+        Column::words("What happened"),
+    ];
+    let row = |episode: &&Unsolved| {
+        vec![
+            clip(&episode.job, MOST_NAME).into(),
+            episode.episode.to_string().into(),
+            episode.seed.to_string().into(),
+            episode.rank.to_string().into(),
+            story(episode).into(),
+        ]
+    };
+    table(["Unsolved episodes", ""], &columns, episodes.iter(), row)
 }
 
 #[cfg(test)]

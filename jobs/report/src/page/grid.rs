@@ -1,4 +1,4 @@
-//! The table of tasks by policies that the matrix and the bars show.
+//! Adds up jobs as a table of tasks by policies.
 //!
 //! A task is an environment. If jobs of one environment have different instructions (LIBERO's tasks
 //! come from one factory), each instruction is a task. A policy is a type, and a path if jobs of
@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::page::link::name;
-use crate::stats::wilson95;
+use crate::page::parts::name;
 use crate::{JobReport, Rates, Report};
 
 /// Maximum number of rows shown one by one.
@@ -20,87 +19,31 @@ const MOST_TASKS: usize = 60;
 /// Maximum number of columns shown one by one.
 const MOST_POLICIES: usize = 8;
 
-/// Counts of the episodes of a task under a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CellTally {
-    /// Number of expected episodes; `None` as long as it is unknown for any job.
-    pub(super) expected: Option<u64>,
-    pub(super) episodes: u64,
-    pub(super) scored: u64,
-    pub(super) successes: u64,
-    pub(super) errors: u64,
+/// The episodes of a task under a policy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GridCell {
+    /// The counts; rates and means are those of no job.
+    pub(super) rates: Rates,
     /// Number of jobs that were added up.
     pub(super) jobs: u64,
 }
 
-/// The tally without episodes, which sums start with.
-const NOTHING: CellTally = CellTally {
-    expected: Some(0),
-    episodes: 0,
-    scored: 0,
-    successes: 0,
-    errors: 0,
-    jobs: 0,
-};
-
-impl From<&Rates> for CellTally {
-    fn from(rates: &Rates) -> Self {
-        let Rates {
+impl GridCell {
+    fn add(&mut self, rates: &Rates) {
+        let sum = &self.rates;
+        let expected = match self.jobs {
+            0 => rates.expected,
+            _ => sum.expected.zip(rates.expected).map(|(a, b)| a + b),
+        };
+        self.rates = Rates {
             expected,
-            episodes,
-            scored,
-            successes,
-            errors,
-            ..
-        } = *rates;
-        Self {
-            expected,
-            episodes,
-            scored,
-            successes,
-            errors,
-            jobs: 1,
-        }
-    }
-}
-
-impl CellTally {
-    /// Returns the share of solved episodes among all that were found.
-    pub(super) fn rate(&self) -> Option<f64> {
-        (self.episodes > 0).then(|| self.successes as f64 / self.episodes as f64)
-    }
-
-    /// Returns the share of solved episodes among those without an error; `None` if it equals
-    /// [`Self::rate`].
-    pub(super) fn completion_only(&self) -> Option<f64> {
-        (self.errors > 0 && self.scored > 0).then(|| self.successes as f64 / self.scored as f64)
-    }
-
-    /// Returns the Wilson interval of [`Self::rate`] at 95 %.
-    pub(super) fn wilson(&self) -> Option<[f64; 2]> {
-        wilson95(self.successes, self.episodes)
-    }
-
-    /// Returns the Wilson interval of [`Self::completion_only`] at 95 %.
-    pub(super) fn completion_wilson(&self) -> Option<[f64; 2]> {
-        wilson95(self.successes, self.scored).filter(|_| self.errors > 0)
-    }
-
-    /// Returns the number of expected episodes that were not found.
-    pub(super) fn missing(&self) -> u64 {
-        self.expected
-            .map_or(0, |expected| expected.saturating_sub(self.episodes))
-    }
-
-    fn and(self, other: Self) -> Self {
-        Self {
-            expected: self.expected.zip(other.expected).map(|(a, b)| a + b),
-            episodes: self.episodes + other.episodes,
-            scored: self.scored + other.scored,
-            successes: self.successes + other.successes,
-            errors: self.errors + other.errors,
-            jobs: self.jobs + other.jobs,
-        }
+            episodes: sum.episodes + rates.episodes,
+            scored: sum.scored + rates.scored,
+            successes: sum.successes + rates.successes,
+            errors: sum.errors + rates.errors,
+            ..Rates::default()
+        };
+        self.jobs += 1;
     }
 }
 
@@ -122,7 +65,7 @@ pub(super) struct TaskGrid {
     /// Columns, in the order of the jobs file.
     pub(super) policies: Vec<GridLabel>,
     /// Cells with at least one job, by row and column.
-    cells: BTreeMap<(usize, usize), CellTally>,
+    cells: BTreeMap<(usize, usize), GridCell>,
     /// Number of tasks added up in the last row.
     pub(super) other_tasks: usize,
     /// Number of policies added up in the last column.
@@ -135,15 +78,14 @@ impl TaskGrid {
             LabelNames::tasks(report),
             LabelNames::new(report.per_job.iter().map(policy)),
         );
-        let mut cells: BTreeMap<(usize, usize), CellTally> = BTreeMap::new();
+        let mut cells: BTreeMap<(usize, usize), GridCell> = BTreeMap::new();
         let (mut rows, mut columns) = (Places::default(), Places::default());
         for job in report.jobs_under_control() {
             let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
             let column = columns
                 .place(policies.key(policy(job), "not started"))
                 .min(MOST_POLICIES);
-            let cell = cells.entry((row, column)).or_insert(NOTHING);
-            *cell = cell.and(CellTally::from(&job.rates));
+            cells.entry((row, column)).or_default().add(&job.rates);
         }
         let (tasks, other_tasks) = rows.labels(MOST_TASKS, "tasks", &tasks);
         let (policies, other_policies) = columns.labels(MOST_POLICIES, "policies", &policies);
@@ -156,9 +98,14 @@ impl TaskGrid {
         }
     }
 
-    /// Returns the tally of a cell; `None` if it has no job.
-    pub(super) fn cell(&self, task: usize, policy: usize) -> Option<CellTally> {
-        self.cells.get(&(task, policy)).copied()
+    /// Returns the cells that have jobs.
+    pub(super) fn cells(&self) -> impl Iterator<Item = &GridCell> {
+        self.cells.values()
+    }
+
+    /// Returns a cell; `None` if it has no job.
+    pub(super) fn cell(&self, task: usize, policy: usize) -> Option<&GridCell> {
+        self.cells.get(&(task, policy))
     }
 }
 

@@ -5,18 +5,17 @@ use jobs::format;
 use maud::{Markup, html};
 
 use crate::notes::notes;
-use crate::page::bars::{Bar, axis, place, ruler};
+use crate::page::chart::{Bar, RATES, axis, place};
 use crate::page::clock::Zone;
-use crate::page::grid::CellTally;
-use crate::page::link::clip;
 use crate::page::origin;
+use crate::page::parts::{MOST_NAME, clip};
+use crate::stats::Solved;
 use crate::{Rates, Report};
 
 /// Maximum number of policies whose rates are shown separately.
 const MOST_POLICIES: usize = 8;
 
 pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
-    let tally = CellTally::from(&report.overall);
     html! {
         p.over { "rrun evaluation" }
         div.title {
@@ -28,7 +27,7 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
         p.when { (origin::when(report, zone)) }
         div.headline {
             (rate(report))
-            (coverage(report, &tally, "Missing"))
+            (coverage(report, "Missing"))
         }
         (reasons(report))
     }
@@ -38,7 +37,7 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
 /// not part of it: their rate is up to whoever chose them.
 pub(super) fn rate(report: &Report) -> Markup {
     let policies: Vec<_> = report.tried().collect();
-    let tally = CellTally::from(&report.controls);
+    let together = Solved::from(&report.controls);
     html! {
         div.rate {
             @if policies.len() > 1 {
@@ -48,11 +47,11 @@ pub(super) fn rate(report: &Report) -> Markup {
                 }
                 @let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
                 @if more > 0 { p.cut { "and " (format::counted(more, "more policy", "more policies")) ", see below" } }
-                @if let (Some(rate), Some(wilson)) = (tally.rate(), tally.wilson()) {
+                @if let (Some(rate), Some(wilson)) = (together.rate(), together.wilson95()) {
                     p.together {
                         "All " (format::count(policies.len() as u64)) " policies together: "
-                        b { (format::percent(rate)) } ", " (format::count(tally.successes)) " of "
-                        (format::counted(tally.episodes, "episode", "episodes")) ", " (format::interval(wilson))
+                        b { (format::percent(rate)) } ", " (format::count(together.successes)) " of "
+                        (format::counted(together.episodes, "episode", "episodes")) ", " (format::interval(wilson))
                         ". This is not the rate of any of them: it depends on how many episodes \
                          each has."
                     }
@@ -64,7 +63,7 @@ pub(super) fn rate(report: &Report) -> Markup {
             @if report.has_variants() && varied > 0 {
                 p {
                     "Without " (format::counted(varied, "episode of a variant", "episodes of variants"))
-                    ", see " a href="#variations" { "what variations changed" }
+                    ", see " a href="#variations-part" { "what variations changed" }
                 }
             }
         }
@@ -74,30 +73,31 @@ pub(super) fn rate(report: &Report) -> Markup {
 /// Shows the rate of one policy, with its name if there are several. `rated` and `jobs` are the number
 /// of jobs in the mean and of all.
 fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, [rated, jobs]: [u64; 2]) -> Markup {
-    let tally = &CellTally::from(rates);
+    let all = Solved::from(rates);
     html! {
-        @match (tally.rate(), tally.wilson()) {
+        @match (all.rate(), all.wilson95()) {
             (Some(rate), Some(wilson)) => {
                 p.big {
                     b { (format::percent(rate)) } " solved"
-                    @if let Some(policy) = policy { " by " (clip(policy, 80)) }
+                    @if let Some(policy) = policy { " by " (clip(policy, MOST_NAME)) }
                 }
                 p {
-                    (format::count(tally.successes)) " of " (format::counted(tally.episodes, "episode", "episodes"))
+                    (format::count(all.successes)) " of " (format::counted(all.episodes, "episode", "episodes"))
                     ", 95" (format::THIN) "% interval " b { (format::interval(wilson)) } " (Wilson)"
                 }
-                (strip(tally))
+                @if let Some(bar) = Bar::rate(all) { div.strip { (bar.draw("all", "100%")) (axis(RATES)) } }
             }
             _ => { p.big { "No episode has ended yet" } }
         }
-        @if let Some((only, wilson)) = tally.completion_only().zip(tally.completion_wilson()) {
+        @let only = rates.without_errors().unwrap_or_default();
+        @if let Some((rate, wilson)) = only.rate().zip(only.wilson95()) {
             p {
-                @match tally.errors {
+                @match rates.errors {
                     1 => { "Without the episode that broke: " }
                     errors => { "Without the " (format::count(errors)) " episodes that broke: " }
                 }
-                b { (format::percent(only)) } ", "
-                (format::count(tally.successes)) " of " (format::count(tally.scored)) ", " (format::interval(wilson))
+                b { (format::percent(rate)) } ", "
+                (format::count(only.successes)) " of " (format::count(only.episodes)) ", " (format::interval(wilson))
             }
         }
         @if let Some(mean) = mean.filter(|_| rated > 1) {
@@ -123,43 +123,28 @@ fn rated(report: &Report) -> [u64; 2] {
     })
 }
 
-fn strip(tally: &CellTally) -> Markup {
-    html! {
-        @if let Some(bar) = Bar::new(tally.rate(), tally.wilson()) {
-            div.strip {
-                svg.bar width="100%" height="22" aria-hidden="true" { (ruler(22.0)) (bar.draw("all", 5.0, 12.0)) }
-                (axis())
-            }
-        }
-    }
-}
-
 /// Shows how many episodes were found; `missing` is the word for those that were not.
-pub(super) fn coverage(report: &Report, tally: &CellTally, missing: &str) -> Markup {
+pub(super) fn coverage(report: &Report, missing: &str) -> Markup {
+    let all = &report.overall;
     let twice = report.duplicates_count;
-    let unsolved = tally.scored - tally.successes;
-    let all = tally
-        .expected
-        .unwrap_or(tally.episodes)
-        .max(tally.episodes)
-        .max(1);
+    let total = all.expected.unwrap_or_default().max(all.episodes).max(1);
     let parts = [
-        ("solved", "Solved", tally.successes),
-        ("unsolved", "Not solved", unsolved),
-        ("error", "Broke", tally.errors),
-        ("missing", missing, tally.missing()),
+        ("solved", "Solved", all.successes),
+        ("unsolved", "Not solved", all.scored - all.successes),
+        ("error", "Broke", all.errors),
+        ("missing", missing, all.missing()),
     ];
     let mut at = 0.0;
     let mut next = |value: u64| {
-        let (from, width) = (at, value as f64 / all as f64 * 100.0);
+        let (from, width) = (at, value as f64 / total as f64 * 100.0);
         at += width;
         (place(from), place(width))
     };
     html! {
         div.coverage {
             p.expected {
-                b { (format::count(tally.episodes)) } " of "
-                b { (tally.expected.map_or_else(|| "?".to_owned(), format::count)) }
+                b { (format::count(all.episodes)) } " of "
+                b { (all.expected.map_or_else(|| "?".to_owned(), format::count)) }
                 " expected episodes found"
                 @if twice > 0 { ", " (format::count(twice)) " of them twice (the first counts)" }
             }

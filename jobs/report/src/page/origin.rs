@@ -4,13 +4,14 @@ use jobs::format;
 use jobs::shell::quoted;
 use maud::{Markup, html};
 
+use crate::notes::listed;
 use crate::page::clock::{Zone, seconds_between};
-use crate::page::link;
+use crate::page::parts::{first, name};
 use crate::{LaunchReport, Report};
 
 /// Returns the title of the page: the jobs file without its folders and extension.
 pub(crate) fn title(report: &Report) -> String {
-    let name = link::name(&report.config.jobs_file);
+    let name = name(&report.config.jobs_file);
     let stem = name
         .strip_suffix(".json")
         .or(name.strip_suffix(".yaml"))
@@ -63,11 +64,9 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
             @if run.launches.len() > 1 {
                 dt { "Launches" }
                 dd {
-                    @for LaunchReport { started, world_size } in run.launches.iter().take(MOST_LAUNCHES) {
-                        span.place { (moment(started, zone)) ", " (format::counted(*world_size as u64, "rank", "ranks")) }
-                    }
-                    @let more = run.launches.len().saturating_sub(MOST_LAUNCHES);
-                    @if more > 0 { span.place { "and " (more) " more" } }
+                    (first(&run.launches, MOST, |LaunchReport { started, world_size }| html! {
+                        (moment(started, zone)) ", " (format::counted(*world_size as u64, "rank", "ranks"))
+                    }))
                 }
             }
             @if !run.written.is_empty() { dt { "Report made" } dd { (moment(&run.written, zone)) } }
@@ -79,7 +78,7 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
                 }
             }
             dt { "Machines" }
-            dd { (hosts(&run.hosts)) }
+            dd { @if run.hosts.is_empty() { "unknown" } @else { (listed(&run.hosts, MOST)) } }
             dt { "Results gathered through" }
             dd { (gathered(&run.gathered_by)) }
             dt { "Version" }
@@ -94,20 +93,8 @@ fn moment(at: &str, zone: &Zone) -> Markup {
     html! { (zone.long(at)) " " (zone.name()) @if zone.name() != "UTC" { span.muted { ", " (at) } } }
 }
 
-/// Maximum number of launches shown one by one.
-const MOST_LAUNCHES: usize = 16;
-
-/// Maximum number of hosts shown one by one.
-const MOST_HOSTS: usize = 16;
-
-fn hosts(hosts: &[String]) -> String {
-    let named = hosts[..hosts.len().min(MOST_HOSTS)].join(", ");
-    match hosts.len().checked_sub(MOST_HOSTS) {
-        _ if hosts.is_empty() => "unknown".to_owned(),
-        None | Some(0) => named,
-        Some(more) => format!("{named} and {more} more"),
-    }
-}
+/// Maximum number of launches, and of hosts, shown one by one.
+const MOST: usize = 16;
 
 fn gathered(route: &str) -> String {
     match route {
@@ -129,11 +116,9 @@ fn command(argv: &[String]) -> String {
 
 pub(super) fn footer(report: &Report, zone: &Zone) -> Markup {
     html! {
-        p {
-            "Made by rrun " (report.run.rrun) ". Times are " (zone.name()) ". "
-            "The numbers are those of " a href="./report.json" { "report.json" } ", every episode is in "
-            a href="./episodes.jsonl" { "episodes.jsonl" } "."
-        }
+        "Made by rrun " (report.run.rrun) ". Times are " (zone.name()) ". "
+        "The numbers are those of " a href="./report.json" { "report.json" } ", every episode is in "
+        a href="./episodes.jsonl" { "episodes.jsonl" } "."
     }
 }
 
@@ -157,12 +142,5 @@ mod tests {
         .map(str::to_owned);
         let wanted = r"rrun eval --jobs 'my jobs.json' --x=1 'it'\''s' '' '$HOME' 'é'";
         assert_eq!(command(&argv), wanted);
-    }
-
-    #[test]
-    fn machines_are_named_and_then_counted() {
-        let names: Vec<_> = (0..18).map(|host| format!("n{host}")).collect();
-        assert_eq!(hosts(&names[..2]), "n0, n1");
-        assert!(hosts(&names).ends_with("n15 and 2 more"));
     }
 }

@@ -7,18 +7,11 @@ use jobs::format;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::page::cut;
-use crate::page::link::clip;
-use crate::{GpuReport, Report};
+use crate::page::parts::{Column, MOST_ROWS, clip, cut, first, table};
+use crate::{GpuReport, PolicyReport, Report};
 
 /// Maximum number of values shown of a setting.
 const MOST_VALUES: usize = 12;
-
-/// Maximum number of policies shown.
-const MOST_POLICIES: usize = 60;
-
-/// Maximum number of settings shown, of those that differ between jobs and of those that do not.
-const MOST_SETTINGS: usize = 60;
 
 pub(super) fn section(report: &Report) -> Markup {
     let settings = settings(report);
@@ -31,7 +24,7 @@ pub(super) fn section(report: &Report) -> Markup {
                     h3 { "The same in all jobs" }
                     @if same.is_empty() { p.lead { "Nothing." } }
                     dl.facts {
-                        @for (key, values) in same.iter().take(MOST_SETTINGS) {
+                        @for (key, values) in same.iter().take(MOST_ROWS) {
                             dt { code { (key) } }
                             dd { @for value in values.keys() { (clip(value, 200)) } }
                         }
@@ -41,12 +34,12 @@ pub(super) fn section(report: &Report) -> Markup {
                     h3 { "Different between jobs" }
                     @if different.is_empty() { p.lead { "Nothing." } }
                     dl.facts {
-                        @for (key, values) in different.iter().take(MOST_SETTINGS) {
+                        @for (key, values) in different.iter().take(MOST_ROWS) {
                             dt { code { (key) } }
                             dd { (several(values)) }
                         }
                     }
-                    (cut(different.len().min(MOST_SETTINGS), different.len(), "settings", "report.json has them all."))
+                    (cut(different.len().saturating_sub(MOST_ROWS)))
                 }
             }
         } @else {
@@ -94,39 +87,33 @@ fn text(value: &Value) -> String {
 fn several(values: &BTreeMap<String, u64>) -> Markup {
     let mut sorted: Vec<_> = values.iter().collect();
     sorted.sort_by_key(|(_, jobs)| std::cmp::Reverse(**jobs));
-    html! {
-        @for (value, jobs) in sorted.iter().take(MOST_VALUES) {
-            span.place { (clip(value, 120)) " " span.muted { (format::counted(**jobs, "job", "jobs")) } }
-        }
-        @let more = sorted.len().saturating_sub(MOST_VALUES) as u64;
-        @if more > 0 { span.place.muted { "and " (format::counted(more, "other value", "other values")) } }
-    }
+    first(&sorted, MOST_VALUES, |(value, jobs)| {
+        html! { (clip(value, 120)) " " span.muted { (format::counted(**jobs, "job", "jobs")) } }
+    })
 }
 
 fn policies(report: &Report) -> Markup {
     let policies = &report.config.policies;
-    let shown = &policies[..policies.len().min(MOST_POLICIES)];
+    let columns = [
+        Column::words("Policy"),
+        Column::words("File or folder"),
+        Column::numbers("Size"),
+        Column::words("Numbers"),
+        Column::words("SHA-256"),
+    ];
+    let row = |policy: &PolicyReport| {
+        vec![
+            policy.policy_type.as_str().into(),
+            html! { code { (policy.path) } }.into(),
+            format::bytes(policy.bytes).into(),
+            policy.dtypes.join(", ").into(),
+            html! { code.hash { (policy.sha256) } }.into(),
+        ]
+    };
     html! {
-        @if !shown.is_empty() {
+        @if !policies.is_empty() {
             h3 { "Policies" }
-            div.scroll role="region" aria-label="Policies" tabindex="0" {
-                table {
-                    thead { tr {
-                        th scope="col" { "Policy" } th scope="col" { "File or folder" } th.n scope="col" { "Size" }
-                        th scope="col" { "Numbers" } th scope="col" { "SHA-256" }
-                    } }
-                    tbody { @for policy in shown {
-                        tr {
-                            td { (policy.policy_type) }
-                            td { code { (policy.path) } }
-                            td.n { (format::bytes(policy.bytes)) }
-                            td { (policy.dtypes.join(", ")) }
-                            td { code.hash { (policy.sha256) } }
-                        }
-                    } }
-                }
-            }
-            (cut(shown.len(), policies.len(), "policies", "report.json has them all."))
+            (table(["Policies", ""], &columns, policies.iter(), row))
         }
     }
 }
@@ -154,7 +141,7 @@ fn machines(report: &Report) -> Markup {
                 }
                 @if !rules.is_empty() {
                     dt { "Devices" }
-                    dd { @for rule in rules.iter().take(MOST_VALUES) { span.place { (clip(rule, 200)) } } }
+                    dd { (first(rules, MOST_VALUES, |rule| html! { (clip(rule, 200)) })) }
                 }
             }
         }

@@ -1,102 +1,124 @@
-//! Shows one row per job: status, success rate and files.
+//! Shows one row per job: status, success rate and files. The table can be sorted and filtered if
+//! scripts are enabled, and read without them.
 
+use jobs::format;
+use jobs::job::Status;
 use maud::{Markup, html};
 
-use crate::page::bars::{Bar, ruler};
-use crate::page::grid::{CellTally, GridLabel, LabelNames};
-use crate::page::link::{clip, href, name};
-use crate::page::sheet::{Sheet, SheetColumn, numbers, title, value, words};
+use crate::notes::listed;
+use crate::page::chart::Bar;
+use crate::page::grid::{GridLabel, LabelNames};
+use crate::page::parts::{
+    Cell, Column, MOST_ROWS, clip, count, cut, href, name, number, table, title,
+};
+use crate::stats::Solved;
 use crate::{JobReport, Report};
-use jobs::format;
 
-/// Maximum number of files linked for a job.
-const MOST_FILES: usize = 4;
-
-/// Maximum number of ranks listed for a job.
-const MOST_RANKS: usize = 4;
-
-const COLUMNS: &[SheetColumn] = &[
-    words("Job"),
-    words("Task"),
-    words("Policy"),
-    words("Status"),
-    numbers("Solved", "solved of found episodes"),
-    numbers(
-        "Rate",
-        "solved of found episodes; one that broke counts as not solved",
-    ),
-    words("95\u{202f}% interval"),
-    numbers("Errors", "episodes that broke"),
-    numbers("Missing", "expected episodes that were not found"),
-    numbers("Steps", "mean steps of an episode"),
-    numbers("Return", "mean sum of rewards of an episode"),
-    numbers("Max reward", "mean largest reward of an episode"),
-    numbers("Tries", "how often the job was started"),
-    words("Ranks"),
-    words("Files"),
-];
+/// Maximum number of files linked, and of ranks listed, for a job.
+const MOST: usize = 4;
 
 pub(super) fn section(report: &Report) -> Markup {
     let names = LabelNames::tasks(report);
-    Sheet {
-        name: "Jobs",
-        columns: COLUMNS,
-    }
-    .draw(report, |job| row(job, &names))
+    let columns = [
+        Column::words("Job"),
+        Column::words("Task"),
+        Column::words("Policy"),
+        Column::words("Status"),
+        Column::about("Solved", "solved of found episodes"),
+        Column::about(
+            "Rate",
+            "solved of found episodes; one that broke counts as not solved",
+        ),
+        Column::words("95\u{202f}% interval"),
+        Column::about("Errors", "episodes that broke"),
+        Column::about("Missing", "expected episodes that were not found"),
+        Column::about("Steps", "mean steps of an episode"),
+        Column::about("Return", "mean sum of rewards of an episode"),
+        Column::about("Max reward", "mean largest reward of an episode"),
+        Column::about("Tries", "how often the job was started"),
+        Column::words("Ranks"),
+        Column::words("Files"),
+    ];
+    of_jobs("Jobs", &columns, report, |job| row(job, &names))
 }
 
-fn row(job: &JobReport, names: &LabelNames) -> Markup {
-    let (rates, tally) = (&job.rates, CellTally::from(&job.rates));
-    let status = job.status.as_str();
+/// Renders a table of jobs.
+pub(super) fn of_jobs(
+    name: &str,
+    columns: &[Column],
+    report: &Report,
+    row: impl Fn(&JobReport) -> Vec<Cell>,
+) -> Markup {
+    let jobs = shown(report);
     html! {
-        tr {
-            th scope="row" { (title(&job.name)) }
-            td.task { (task(&names.task(job))) }
-            td { (title(&job.policy_type)) }
-            td { span class={ "status " (status) } { (status) } (why(job)) }
-            (value(Some(rates.successes as f64), &of(rates.successes, rates.episodes)))
-            (value(tally.rate(), &tally.rate().map_or_else(String::new, format::percent)))
-            (interval(&tally))
-            (some(tally.errors))
-            (some(tally.missing()))
-            (value(rates.mean_length, &rates.mean_length.map_or_else(String::new, format::digits)))
-            (value(rates.mean_return, &rates.mean_return.map_or_else(String::new, format::digits)))
-            (value(rates.mean_max_reward, &rates.mean_max_reward.map_or_else(String::new, format::digits)))
-            (value(Some(job.attempts as f64), &format::count(job.attempts)))
-            td { (ranks(&job.ranks)) }
-            td.files { (files(job)) }
+        div.jobs {
+            p.filter {
+                label { "Filter " input type="search" placeholder="name, task, policy, status" autocomplete="off"; }
+                output { (format::count(jobs.len() as u64)) " jobs" }
+            }
+            (table([name, "sortable"], columns, jobs.iter(), |job| row(job)))
+            (cut(report.per_job.len() - jobs.len()))
         }
     }
+}
+
+/// Returns the jobs to show, in file order. If there are too many, jobs that need attention are
+/// chosen first: those that failed, have not ended, or have errors or missing episodes.
+pub(super) fn shown(report: &Report) -> Vec<&JobReport> {
+    let needs_a_look = |job: &&JobReport| {
+        job.status != Status::Completed || job.rates.errors > 0 || job.rates.missing() > 0
+    };
+    let (first, others): (Vec<_>, Vec<_>) = report.per_job.iter().partition(needs_a_look);
+    let mut shown: Vec<_> = first.into_iter().chain(others).take(MOST_ROWS).collect();
+    shown.sort_by_key(|job| job.index);
+    shown
+}
+
+fn row(job: &JobReport, names: &LabelNames) -> Vec<Cell> {
+    let (rates, solved) = (&job.rates, Solved::from(&job.rates));
+    let status = job.status.as_str();
+    let of = [solved.successes, solved.episodes]
+        .map(format::count)
+        .join(" of ");
+    let ranks: Vec<_> = job.ranks.iter().map(usize::to_string).collect();
+    vec![
+        title(&job.name).into(),
+        Cell::from(task(&names.task(job))).class("task"),
+        title(&job.policy_type).into(),
+        html! { span class={ "status " (status) } { (status) } (why(job)) }.into(),
+        Cell::from(of).by(Some(solved.successes as f64)),
+        number(solved.rate(), format::percent),
+        interval(solved),
+        none_wanted(rates.errors),
+        none_wanted(rates.missing()),
+        number(rates.mean_length, format::digits),
+        number(rates.mean_return, format::digits),
+        number(rates.mean_max_reward, format::digits),
+        count(job.attempts),
+        listed(&ranks, MOST).into(),
+        Cell::from(html! { (files("data", &job.datasets)) (files("video", &job.videos)) })
+            .class("files"),
+    ]
 }
 
 fn task(task: &GridLabel) -> Markup {
-    html! {
-        @match &task.detail {
-            Some(instruction) => { (clip(instruction, 60)) }
-            None => { (title(&task.name)) }
-        }
+    match &task.detail {
+        Some(instruction) => html! { (clip(instruction, 60)) },
+        None => title(&task.name),
     }
-}
-
-fn of(part: u64, all: u64) -> String {
-    format!("{} of {}", format::count(part), format::count(all))
 }
 
 /// Renders a count that should be zero.
-fn some(count: u64) -> Markup {
-    html! { td class={ "n " @if count > 0 { "bad" } @else { "muted" } } data-v=(count) { (format::count(count)) } }
+fn none_wanted(found: u64) -> Cell {
+    count(found).class(if found > 0 { "bad" } else { "muted" })
 }
 
-fn interval(tally: &CellTally) -> Markup {
-    let Some((bar, wilson)) = Bar::new(tally.rate(), tally.wilson()).zip(tally.wilson()) else {
-        return html! { td data-v="-1" {} };
+fn interval(solved: Solved) -> Cell {
+    let Some((bar, interval)) = Bar::rate(solved).zip(solved.wilson95()) else {
+        return Cell::from("").by(Some(-1.0));
     };
-    html! {
-        td.ci data-v=(format!("{:.6}", wilson[0])) {
-            svg.bar width="72" height="14" aria-hidden="true" { (ruler(14.0)) (bar.draw("all", 4.0, 6.0)) }
-            span { (format::interval(wilson)) }
-        }
-    }
+    let drawn = html! { (bar.draw("all", "72")) span { (format::interval(interval)) } };
+    Cell::from(drawn).by(Some(interval[0])).class("ci")
 }
 
 fn why(job: &JobReport) -> Markup {
@@ -110,27 +132,12 @@ fn why(job: &JobReport) -> Markup {
     }
 }
 
-fn ranks(ranks: &[usize]) -> String {
-    let named: Vec<_> = ranks
-        .iter()
-        .take(MOST_RANKS)
-        .map(usize::to_string)
-        .collect();
-    match ranks.len().checked_sub(MOST_RANKS) {
-        None | Some(0) => named.join(", "),
-        Some(more) => format!("{} and {more} more", named.join(", ")),
-    }
-}
-
-fn files(job: &JobReport) -> Markup {
-    let links = |what: &str, files: &[String]| {
-        html! {
-            @for (nth, file) in files.iter().take(MOST_FILES).enumerate() {
-                a href=(href(file)) title=(name(file)) { @if nth == 0 { (what) } @else { (nth + 1) } } " "
-            }
-            @let more = files.len().saturating_sub(MOST_FILES) as u64;
-            @if more > 0 { span.muted { "and " (format::count(more)) " more" } }
+fn files(what: &str, files: &[String]) -> Markup {
+    let more = files.len().saturating_sub(MOST) as u64;
+    html! {
+        @for (nth, file) in files.iter().take(MOST).enumerate() {
+            a href=(href(file)) title=(name(file)) { @if nth == 0 { (what) } @else { (nth + 1) } } " "
         }
-    };
-    html! { (links("data", &job.datasets)) (links("video", &job.videos)) }
+        @if more > 0 { span.muted { "and " (format::count(more)) " more" } }
+    }
 }

@@ -49,8 +49,8 @@ fn last_launch<'m>(merged: &'m Merged) -> Option<&'m str> {
 impl JobReport {
     /// Returns the number of episodes that did not run because a user has skipped the job.
     pub fn skipped(&self) -> u64 {
-        match (self.status, self.rates.expected) {
-            (Status::Skipped, Some(expected)) => expected.saturating_sub(self.rates.episodes),
+        match self.status {
+            Status::Skipped => self.rates.missing(),
             _ => 0,
         }
     }

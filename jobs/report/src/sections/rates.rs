@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::merged::record::EpisodeRecord;
 use crate::schema::Rates;
-use crate::stats::wilson95;
+use crate::stats::{Solved, wilson95};
 
 /// Sums over a set of episodes. Adding two tallies gives the tally of both sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -116,5 +116,21 @@ impl Rates {
             metrics.push(("completion_only_rate", only));
         }
         metrics
+    }
+
+    /// Returns the number of expected episodes that were not found.
+    pub(crate) fn missing(&self) -> u64 {
+        self.expected
+            .unwrap_or_default()
+            .saturating_sub(self.episodes)
+    }
+
+    /// Returns how many of the episodes without an error were solved; `None` if they are all of the
+    /// episodes, or if there is none.
+    pub(crate) fn without_errors(&self) -> Option<Solved> {
+        (self.errors > 0 && self.scored > 0).then_some(Solved {
+            successes: self.successes,
+            episodes: self.scored,
+        })
     }
 }

@@ -225,8 +225,11 @@ fn a_variant_without_its_control_has_no_entry() {
 #[test]
 fn the_page_shows_variants_beside_their_control_and_tasks_without_them() {
     let page = crate::page::render(&report(), &crate::page::Zone::utc());
-    assert!(page.contains(r##"<a href="#variations">Variations</a>"##));
-    let section = page.split(r#"<section id="variations""#).nth(1).unwrap();
+    assert!(page.contains(r##"<a href="#variations-part">Variations</a>"##));
+    let section = page
+        .split(r#"<section id="variations-part""#)
+        .nth(1)
+        .unwrap();
     let section = section.split("</section>").next().unwrap();
     for text in [
         "light",
@@ -238,7 +241,7 @@ fn the_page_shows_variants_beside_their_control_and_tasks_without_them() {
     ] {
         assert!(section.contains(text), "{text} is not in {section}");
     }
-    let matrix = page.split(r#"<section id="matrix""#).nth(1).unwrap();
+    let matrix = page.split(r#"<section id="success-part""#).nth(1).unwrap();
     let told = "<small>7 of 8</small>";
     assert!(matrix.contains(told), "the controls alone");
     let plain = Report::new(&two_jobs(), &everything(), Context::default());

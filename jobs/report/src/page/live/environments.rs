@@ -6,8 +6,8 @@ use maud::{Markup, html};
 
 use crate::live::view::RankState;
 use crate::live::{EnvActivity, LiveView, RankActivity};
-use crate::page::link::clip;
 use crate::page::live::LiveExtras;
+use crate::page::parts::clip;
 use jobs::format;
 
 /// Most environments that are shown.

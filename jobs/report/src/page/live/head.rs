@@ -4,9 +4,8 @@ use jobs::format;
 use maud::{Markup, html};
 
 use crate::live::LiveView;
-use crate::page::bars::place;
+use crate::page::chart::place;
 use crate::page::clock::Zone;
-use crate::page::grid::CellTally;
 use crate::page::live::LiveExtras;
 use crate::page::{headline, origin};
 
@@ -15,7 +14,6 @@ const MOST_BUTTONS: usize = 12;
 
 pub(super) fn section(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Markup {
     let report = view.report;
-    let tally = CellTally::from(&report.overall);
     html! {
         p.over { "rrun evaluation, live" }
         div.title {
@@ -32,7 +30,7 @@ pub(super) fn section(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Mark
         (buttons(view, extras))
         div.headline {
             (headline::rate(report))
-            (headline::coverage(report, &tally, "To come"))
+            (headline::coverage(report, "To come"))
         }
     }
 }

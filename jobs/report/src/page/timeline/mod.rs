@@ -10,10 +10,9 @@ use std::collections::BTreeSet;
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::bars::place;
+use crate::page::chart::{place, ruler};
 use crate::page::clock::{Zone, millis};
-use crate::page::cut;
-use crate::page::link::{clip, name};
+use crate::page::parts::{clip, cut, name};
 use crate::{HowEnded, RankReport, Report};
 
 mod lane;
@@ -74,7 +73,7 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
                     span.muted { "Times are " (zone.name()) "." }
                 }
             }
-            (cut(shown.len(), report.per_rank.len(), "ranks", "those that died come first, report.json has them all."))
+            (cut(report.per_rank.len() - shown.len()))
         }
     }
 }
@@ -219,25 +218,13 @@ fn story(piece: &JobBar, zone: &Zone) -> String {
 }
 
 fn axis(window: &TimeWindow, zone: &Zone) -> Markup {
-    let anchor = |at: f64| {
-        if at < 6.0 {
-            "left"
-        } else if at > 94.0 {
-            "right"
-        } else {
-            "middle"
-        }
-    };
+    let ticks = zone
+        .ticks(window.from_ms, window.to_ms, MOST_TICKS)
+        .into_iter();
     html! {
         div.lane.axis aria-hidden="true" {
             span.who { (zone.name()) }
-            svg.time width="100%" height="16" {
-                @for (at, label) in zone.ticks(window.from_ms, window.to_ms, MOST_TICKS) {
-                    @let at = window.place(at);
-                    line.ruler x1=(place(at)) x2=(place(at)) y1="13" y2="16" {}
-                    text class=(anchor(at)) x=(place(at)) y="10" { (label) }
-                }
-            }
+            (ruler(ticks.map(|(at, label)| (window.place(at), label)).collect()))
             span {}
         }
     }

@@ -81,7 +81,7 @@ const enhance = (box) => {
       row.hidden = !words.every((word) => text.includes(word));
       shown += row.hidden ? 0 : 1;
     }
-    output.textContent = shown + " jobs";
+    output.textContent = shown + (shown === 1 ? " job" : " jobs");
   };
   tables.set(box, apply);
   filter.classList.add("on");
@@ -164,7 +164,7 @@ const connect = () => {
     pause = Math.min(2 * pause, LONGEST_MS);
   });
 };
-connect();
+if (seen !== undefined) connect();
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-command]");

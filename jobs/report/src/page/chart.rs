@@ -1,0 +1,233 @@
+//! Draws bars and curves. Positions are percentages of the width, so that a drawing is right at any
+//! width without scaling.
+//!
+//! ```text
+//! ██████████████├──┤───       100 ┬  ●───●
+//! 0    25    50    75   100 %     ●──┴   ┴
+//! ```
+
+use jobs::format;
+use maud::{Markup, html};
+
+use crate::stats::Solved;
+
+/// Height of a curve in pixels, from 100 % to 0 %.
+const HEIGHT: f64 = 200.0;
+
+/// Least distance of two labels below a curve, in percent of the width.
+const LEAST: f64 = 8.0;
+
+/// Labels of rates.
+pub(crate) const RATES: [&str; 5] = ["0", "25", "50", "75", "100\u{202f}%"];
+
+/// Labels of differences of rates.
+pub(crate) const DIFFERENCES: [&str; 5] = ["−100", "−50", "0", "+50", "+100"];
+
+/// A bar with an interval on it, in percent of the width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bar {
+    ends: [f64; 2],
+    interval: [f64; 2],
+}
+
+impl Bar {
+    /// Returns the bar of a success rate; `None` without an episode.
+    pub(crate) fn rate(solved: Solved) -> Option<Self> {
+        let (rate, interval) = solved.rate().zip(solved.wilson95())?;
+        Some(Self {
+            ends: [0.0, rate * 100.0],
+            interval: interval.map(|end| end * 100.0),
+        })
+    }
+
+    /// Returns the bar of a difference from −1 to 1, which begins in the middle.
+    pub(crate) fn difference(difference: f64, interval: [f64; 2]) -> Self {
+        let at = |value: f64| 50.0 + value * 50.0;
+        Self {
+            ends: [at(difference.min(0.0)), at(difference.max(0.0))],
+            interval: interval.map(at),
+        }
+    }
+
+    /// Draws the bar between lines at the quarters.
+    pub(crate) fn draw(self, kind: &str, width: &str) -> Markup {
+        let [from, to] = self.ends;
+        let [low, high] = self.interval.map(place);
+        html! {
+            svg.bar width=(width) height="16" aria-hidden="true" {
+                @for at in ["0%", "25%", "50%", "75%", "100%"] { line.ruler x1=(at) x2=(at) y1="0" y2="16" {} }
+                rect class=(kind) x=(place(from)) width=(place(to - from)) y="3" height="10" {}
+                line.interval x1=(low) x2=(high) y1="8" y2="8" {}
+                @for at in [&low, &high] { line.end x1=(at) x2=(at) y1="4" y2="12" {} }
+            }
+        }
+    }
+}
+
+/// Formats a position for SVG.
+pub(crate) fn place(percent: f64) -> String {
+    format!("{:.2}%", percent.clamp(0.0, 100.0))
+}
+
+/// Labels the quarters.
+pub(crate) fn axis(labels: [&str; 5]) -> Markup {
+    let ticks = labels.into_iter().zip([0.0, 25.0, 50.0, 75.0, 100.0]);
+    html! { (ruler(ticks.map(|(label, at)| (at, label.to_owned())).collect())) }
+}
+
+/// Labels positions; labels at the ends stay within the width.
+pub(crate) fn ruler(ticks: Vec<(f64, String)>) -> Markup {
+    html! {
+        svg.axis width="100%" height="16" aria-hidden="true" {
+            @for (at, label) in ticks { text class=(anchor(at)) x=(place(at)) y="11" { (label) } }
+        }
+    }
+}
+
+fn anchor(at: f64) -> &'static str {
+    match at {
+        ..6.0 => "left",
+        94.0.. => "right",
+        _ => "middle",
+    }
+}
+
+/// A point of a curve.
+pub(crate) struct Mark {
+    /// Where it is: a latency, a training step.
+    pub(crate) at: f64,
+    pub(crate) solved: Solved,
+    /// What it is about.
+    pub(crate) name: String,
+}
+
+/// Draws success rates, from left to right in the order of the marks; those without an episode are
+/// left out.
+pub(crate) fn curve(marks: &[Mark], about: &str) -> Markup {
+    let rated = marks
+        .iter()
+        .filter_map(|mark| Some((mark, mark.solved.rate()?)));
+    let rated: Vec<_> = rated.collect();
+    let (first, last) = match &rated[..] {
+        [] => return html! { p.muted { "No episode has ended yet." } },
+        [(first, _), .., (last, _)] => (first.at, last.at),
+        [(only, _)] => (only.at - 1.0, only.at + 1.0),
+    };
+    let x = |mark: &Mark| 3.0 + 94.0 * (mark.at - first) / (last - first).max(f64::MIN_POSITIVE);
+    let y = |rate: f64| format!("{:.1}", (1.0 - rate) * HEIGHT);
+    let mut labelled = f64::NEG_INFINITY;
+    let mut is_labelled = |mark: &Mark| {
+        let is_far = x(mark) - labelled >= LEAST;
+        labelled = if is_far { x(mark) } else { labelled };
+        is_far
+    };
+    html! {
+        svg.curve width="100%" height=(HEIGHT + 28.0) role="img" aria-label=(about) {
+            @for (rate, label) in [(1.0, "100"), (0.75, "75"), (0.5, "50"), (0.25, "25"), (0.0, "0")] {
+                line.ruler x1="0%" x2="100%" y1=(y(rate)) y2=(y(rate)) {}
+                text.right x="-0.6em" y=(y(rate)) dy="0.35em" { (label) }
+            }
+            @for pair in rated.windows(2) {
+                @let [(from, low), (to, high)] = [&pair[0], &pair[1]];
+                line.path x1=(place(x(from))) x2=(place(x(to))) y1=(y(*low)) y2=(y(*high)) {}
+            }
+            @for (mark, rate) in &rated {
+                @let at = place(x(mark));
+                @if let Some([low, high]) = mark.solved.wilson95() {
+                    line.interval x1=(at) x2=(at) y1=(y(low)) y2=(y(high)) {}
+                }
+                circle.all cx=(at) cy=(y(*rate)) r="4.5" {
+                    title { (mark.name) ": " (format::percent(*rate)) ", " (mark.solved) }
+                }
+                @if is_labelled(mark) {
+                    text.middle x=(at) y=(HEIGHT + 22.0) { (label(mark.at)) }
+                }
+            }
+        }
+        p.muted { (about) }
+    }
+}
+
+/// Formats a position with at most two decimals.
+fn label(at: f64) -> String {
+    let at = (at * 100.0).round() / 100.0;
+    match at.fract() == 0.0 && at >= 0.0 {
+        true => format::count(at as u64),
+        false => at.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn solved(successes: u64, episodes: u64) -> Solved {
+        Solved {
+            successes,
+            episodes,
+        }
+    }
+
+    fn has(text: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_bar_stands_where_its_numbers_are() {
+        // The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
+        let bar = Bar::rate(solved(81, 263)).unwrap();
+        let text = bar.draw("all", "100%").into_string();
+        let rect = r#"<rect class="all" x="0.00%" width="30.80%""#;
+        let line = r#"<line class="interval" x1="25.53%" x2="36.62%""#;
+        has(&text, &[rect, line]);
+        assert_eq!(text.matches("class=\"end\"").count(), 2);
+        assert_eq!(Bar::rate(solved(0, 0)), None);
+    }
+
+    #[test]
+    fn an_interval_never_leaves_the_axis() {
+        let drawn = |bar: Bar| bar.draw("all", "100%").into_string();
+        let [none, all] = [0, 10].map(|solves| drawn(Bar::rate(solved(solves, 10)).unwrap()));
+        has(&none, &[r#"x1="0.00%" x2="27.75%""#, r#"width="0.00%""#]);
+        has(&all, &[r#"x1="72.25%" x2="100.00%""#, r#"width="100.00%""#]);
+    }
+
+    #[test]
+    fn a_difference_begins_in_the_middle() {
+        let drawn = |difference, interval| {
+            let bar = Bar::difference(difference, interval);
+            bar.draw("all", "100%").into_string()
+        };
+        let rect = r#"<rect class="all" x="32.50%" width="17.50%""#;
+        let line = r#"<line class="interval" x1="22.45%" x2="44.00%""#;
+        has(&drawn(-0.35, [-0.551, -0.12]), &[rect, line]);
+        let rect = r#"<rect class="all" x="50.00%" width="25.00%""#;
+        has(&drawn(0.5, [0.1, 1.0]), &[rect, r#"x2="100.00%""#]);
+    }
+
+    #[test]
+    fn a_mark_stands_where_its_numbers_are() {
+        let mark = |at, successes, episodes| Mark {
+            at,
+            solved: solved(successes, episodes),
+            name: format!("push_{at}"),
+        };
+        let marks = [mark(0.0, 10, 10), mark(2.0, 0, 0), mark(4.0, 5, 10)];
+        let text = curve(&marks, "steps").into_string();
+        has(
+            &text,
+            &[
+                r#"<circle class="all" cx="3.00%" cy="0.0""#,
+                r#"<circle class="all" cx="97.00%" cy="100.0""#,
+                r#"<line class="path" x1="3.00%" x2="97.00%" y1="0.0" y2="100.0">"#,
+                "push_4: 50.0\u{202f}%, 5 of 10",
+            ],
+        );
+        assert!(!text.contains("push_2"), "without an episode");
+        let one = curve(&[mark(7.0, 1, 2)], "steps").into_string();
+        has(&one, &[r#"<circle class="all" cx="50.00%" cy="100.0""#]);
+        assert!(curve(&[], "steps").into_string().contains("No episode"));
+    }
+}
