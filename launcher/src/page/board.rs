@@ -1,7 +1,7 @@
 //! The newest state of every fragment, with a number that grows with each change. Pure.
 //!
 //! ```text
-//! head 7 │ now 9 │ matrix 4 │ …       a browser that has seen 5 gets head and now, in that order
+//! head 7 │ now 9 │ success 4 │ …      a browser that has seen 5 gets head and now, in that order
 //! ```
 //! A browser that is slow misses the states between, never the newest one. One that connects again
 //! names the last event that it has seen; if that is of another server, it gets everything.

@@ -165,10 +165,10 @@ fn the_page_has_the_run_and_its_events_follow_the_journal() {
     wait_for(&mut events, "event: pictures");
     assert!(wait_for(&mut events, "0/3").starts_with("data: {\"0/3\":\""));
     site.solve(1);
-    let matrix = wait_for(&mut events, "\"id\":\"matrix\"");
+    let success = wait_for(&mut events, "\"id\":\"success\"");
     assert!(
-        matrix.contains("2 of 2") || matrix.contains("2\u{202f}of"),
-        "{matrix}"
+        success.contains("2 of 2") || success.contains("2\u{202f}of"),
+        "{success}"
     );
 }
 
