@@ -8,6 +8,8 @@
 //! factory, which are not known here. A variant that overrides anything else would measure nothing,
 //! so it may only override the environment's own arguments.
 
+mod environment;
+
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -204,13 +206,16 @@ pub(crate) fn check_arguments(job: &Job) -> Result<(), Refusal> {
         let is_accepted = value.is_null() || argument.kind.accepts(value);
         (!is_accepted).then_some((argument, value))
     });
-    match wrong {
-        None => Ok(()),
-        Some((argument, value)) => {
-            let place = written(job, argument.name);
-            Err(Refusal::found(place, value, argument.kind.wanted()))
-        }
+    if let Some((argument, value)) = wrong {
+        let place = written(job, argument.name);
+        return Err(Refusal::found(place, value, argument.kind.wanted()));
     }
+    let Some((name, wanted)) = environment::wrong(&job.environment, &varied.env_args) else {
+        return Ok(());
+    };
+    let named = Value::from(job.environment.as_str());
+    let found = varied.env_args.get(name).unwrap_or(&named);
+    Err(Refusal::found(written(job, name), found, wanted))
 }
 
 /// Returns an argument with the object that it was written in.
