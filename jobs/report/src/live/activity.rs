@@ -14,7 +14,7 @@ use jobs::time::Moment;
 
 use crate::live::rate::RecentRate;
 use crate::merged::record::EpisodeRecord;
-use crate::merged::scan::{Other, PieceScan};
+use crate::merged::scan::{Found, PieceScan};
 
 /// What happens in a run.
 #[derive(Clone, Debug, Default)]
@@ -62,29 +62,13 @@ pub struct EnvActivity {
     pub solved: u64,
 }
 
-/// A line, in the order of the journal.
-enum Event<'a> {
-    Start(&'a EpisodeStart),
-    Ended(JobIndex, &'a EpisodeRecord),
-    Other(&'a Line),
-}
-
 impl Activity {
     /// Takes the lines of a piece of a journal.
     pub(crate) fn on(&mut self, scan: &PieceScan) {
-        let starts = scan.episode_starts.iter();
-        let starts = starts.map(|(offset, start)| (*offset, Event::Start(start)));
-        let ends = scan.episodes.iter();
-        let ends = ends.map(|(job, record)| (record.place.offset, Event::Ended(*job, record)));
-        let others = scan.others.iter();
-        let others = others.map(|Other { line, place, .. }| (place.offset, Event::Other(line)));
-        let mut events: Vec<_> = starts.chain(ends).chain(others).collect();
-        events.sort_unstable_by_key(|(offset, _)| *offset);
-        for (_, event) in events {
-            match event {
-                Event::Start(start) => self.started(start),
-                Event::Ended(job, record) => self.ended(job, record),
-                Event::Other(line) => self.other(line),
+        for found in &scan.found {
+            match found {
+                Found::Episode(job, record) => self.ended(*job, record),
+                Found::Other(other) => self.other(&other.line),
             }
         }
     }
@@ -147,6 +131,7 @@ impl Activity {
     fn other(&mut self, line: &Line) {
         match line {
             Line::Rank(start) => self.rank_started(start),
+            Line::EpisodeStart(start) => self.started(start),
             Line::RankEnd(end) => {
                 let rank = self.ranks.entry(end.rank).or_default();
                 (rank.is_over, rank.job) = (true, None);

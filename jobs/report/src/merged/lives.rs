@@ -27,9 +27,8 @@ pub(crate) struct Events {
     pub(crate) rank: usize,
     /// Whether a process is writing to the journal, as far as that can be seen from here.
     pub(crate) is_held: bool,
-    lines: Vec<LifeEvent>,
-    /// How the last life was before it was closed although it has no end.
-    open: Option<OpenLife>,
+    /// The last life as it was before it was closed although it has no end.
+    open: Option<LifeLines>,
     last: Moment,
     /// The lives that the lines describe.
     pub(crate) lives: Vec<LifeLines>,
@@ -49,33 +48,8 @@ pub(crate) struct Events {
     pub(crate) gpu_busy: Vec<(f64, f64)>,
 }
 
-/// A life that has no end so far.
-struct OpenLife {
-    ended: Moment,
-    span_ended: Option<Moment>,
-}
-
-enum LifeEvent {
-    Start {
-        line: Box<RankStart>,
-        before: Moment,
-    },
-    JobStart {
-        job: JobIndex,
-        attempt: u32,
-        at: Moment,
-    },
-    JobEnd {
-        job: JobIndex,
-        attempt: u32,
-        at: Moment,
-        wall_s: f64,
-        error: Option<String>,
-    },
-    End(RankEnd),
-}
-
 /// One life of a rank: one process from its start to its end.
+#[derive(Clone)]
 pub(crate) struct LifeLines {
     pub(crate) start: RankStart,
     pub(crate) ended: Moment,
@@ -86,6 +60,7 @@ pub(crate) struct LifeLines {
 }
 
 /// One job in a life.
+#[derive(Clone)]
 pub(crate) struct SpanLines {
     pub(crate) job: JobIndex,
     pub(crate) attempt: u32,
@@ -102,7 +77,6 @@ impl Events {
             journal: source.name.clone(),
             rank: source.rank,
             is_held: source.is_held,
-            lines: Vec::new(),
             open: None,
             last: Moment::default(),
             lives: Vec::new(),
@@ -118,32 +92,29 @@ impl Events {
 
     /// Takes the next line that is about the rank or a job.
     pub(crate) fn add(&mut self, other: &Other) {
+        self.reopen();
         let before = other.before.unwrap_or(self.last);
-        let event = match &other.line {
-            Line::Rank(line) => LifeEvent::Start {
-                line: line.clone(),
-                before,
-            },
-            Line::RankEnd(line) => LifeEvent::End(line.clone()),
-            Line::JobStart(line) => LifeEvent::JobStart {
-                job: line.job_index,
-                attempt: line.attempt,
-                at: Moment::parse(&line.started),
-            },
-            Line::JobEnd(line) => {
-                self.peaks(line);
-                let (job, attempt, at) = (line.job_index, line.attempt, Moment::parse(&line.ended));
-                LifeEvent::JobEnd {
-                    job,
-                    attempt,
-                    at,
-                    wall_s: line.wall_s,
-                    error: line.error.clone(),
-                }
+        let open = self.open_life();
+        match (&other.line, open) {
+            (Line::Rank(start), open) => {
+                open.into_iter()
+                    .for_each(|life| life.close(before, HowEnded::Died));
+                self.lives.push(LifeLines::new((**start).clone()));
             }
-            _ => return,
-        };
-        self.lines.push(event);
+            (line, Some(life)) => life.on(line),
+            // An end without a start: somebody has truncated the journal.
+            (_, None) => {}
+        }
+        if let Line::JobEnd(end) = &other.line {
+            self.peaks(end);
+        }
+    }
+
+    /// Returns the life that has no end so far.
+    fn open_life(&mut self) -> Option<&mut LifeLines> {
+        self.lives
+            .last_mut()
+            .filter(|life| life.how == HowEnded::Running)
     }
 
     fn peaks(&mut self, end: &JobEnd) {
@@ -164,55 +135,30 @@ impl Events {
     /// the last line.
     pub(crate) fn settle(&mut self, journals: &Journals, now: Option<Moment>) {
         self.reopen();
-        for event in std::mem::take(&mut self.lines) {
-            let open = self
-                .lives
-                .last_mut()
-                .filter(|life| life.how == HowEnded::Running);
-            match (event, open) {
-                (LifeEvent::Start { line, before }, open) => {
-                    open.into_iter()
-                        .for_each(|life| life.close(before, HowEnded::Died));
-                    self.lives.push(LifeLines::new(*line));
-                }
-                (event, Some(life)) => life.on(event),
-                // An end without a start: somebody has truncated the journal.
-                (_, None) => {}
-            }
-        }
-        let open = self
-            .lives
-            .last_mut()
-            .filter(|life| life.how == HowEnded::Running);
-        if let Some(life) = open {
-            let (last, how) = match self.is_held || journals.runs_unseen(&life.start) {
-                true => (now.unwrap_or_default().max(self.last), HowEnded::Running),
-                false => (self.last, HowEnded::Died),
+        let (is_held, seen) = (self.is_held, self.last);
+        if let Some(life) = self.open_life() {
+            let before = life.clone();
+            let (last, how) = match is_held || journals.runs_unseen(&life.start) {
+                true => (now.unwrap_or_default().max(seen), HowEnded::Running),
+                false => (seen, HowEnded::Died),
             };
-            self.open = Some(OpenLife {
-                ended: life.ended,
-                span_ended: life.spans.last().map(|span| span.ended),
-            });
             life.close(last, how);
+            self.open = Some(before);
         }
     }
 
     /// Undoes the end of the last call, because more lines may follow.
     fn reopen(&mut self) {
         let open = self.open.take();
-        let last = open.and_then(|open| Some((open, self.lives.pop()?)));
+        if open.is_some() {
+            self.lives.pop();
+        }
         if !self.repeats.is_empty() {
             self.lives.append(&mut self.repeats);
             self.lives
                 .sort_by_key(|life| Moment::parse(&life.start.started));
         }
-        let Some((open, mut life)) = last else { return };
-        life.ended = open.ended;
-        life.how = HowEnded::Running;
-        if let Some((span, ended)) = life.spans.last_mut().zip(open.span_ended) {
-            span.ended = ended;
-        }
-        self.lives.push(life);
+        self.lives.extend(open);
     }
 
     /// Returns the latest start of the rank.
@@ -240,49 +186,46 @@ impl LifeLines {
         }
     }
 
-    fn on(&mut self, event: LifeEvent) {
-        match event {
-            LifeEvent::JobStart { job, attempt, at } => {
+    fn on(&mut self, line: &Line) {
+        match line {
+            Line::JobStart(start) => {
+                let at = Moment::parse(&start.started);
                 self.cut(at);
                 self.spans.push(SpanLines {
-                    job,
-                    attempt,
+                    job: start.job_index,
+                    attempt: start.attempt,
                     started: at,
                     ended: at,
                     whole: false,
                     error: None,
                 });
             }
-            LifeEvent::JobEnd {
-                job,
-                attempt,
-                at,
-                wall_s,
-                error,
-            } => {
+            Line::JobEnd(end) => {
+                let at = Moment::parse(&end.ended);
                 // A job that failed before it began has an end but no start.
-                let begun = self.spans.pop_if(|span| !span.whole && span.job == job);
-                let started = begun.map_or_else(|| at.minus(wall_s), |span| span.started);
+                let is_begun = |span: &mut SpanLines| !span.whole && span.job == end.job_index;
+                let begun = self.spans.pop_if(is_begun);
+                let started = begun.map_or_else(|| at.minus(end.wall_s), |span| span.started);
                 self.cut(started);
                 self.spans.push(SpanLines {
-                    job,
-                    attempt,
+                    job: end.job_index,
+                    attempt: end.attempt,
                     started,
                     ended: at,
                     whole: true,
-                    error,
+                    error: end.error.clone(),
                 });
             }
-            LifeEvent::End(end) => {
+            Line::RankEnd(end) => {
                 let how = match (&end.failure, end.stopped) {
                     (Some(_), _) => HowEnded::Died,
                     (None, true) => HowEnded::Stopped,
                     (None, false) => HowEnded::Done,
                 };
                 self.close(Moment::parse(&end.ended), how);
-                self.end = Some(end);
+                self.end = Some(end.clone());
             }
-            LifeEvent::Start { .. } => {}
+            _ => {}
         }
     }
 

@@ -81,6 +81,18 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// Adds the damage of a piece, which `before` lines of the journal precede.
+    fn add(&mut self, piece: Self, before: u64) {
+        let lists = [
+            (&mut self.lines, piece.lines),
+            (&mut self.foreign, piece.foreign),
+            (&mut self.unplanned, piece.unplanned),
+        ];
+        for (all, numbers) in lists {
+            all.extend(numbers.into_iter().map(|number| before + number));
+        }
+    }
+
     /// Whether it is no more than what a kill leaves.
     pub fn is_torn_only(&self) -> bool {
         self.lines.is_empty() && self.is_unreadable_only()

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use jobs::job::JobIndex;
-use jobs::journal::{Accepted, EpisodeStart, Line, LineOrigin};
+use jobs::journal::{Accepted, Line, LineOrigin};
 use jobs::time::Moment;
 use serde::Deserialize;
 
 use crate::journals::pieces::JournalPiece;
 use crate::journals::reader::LinePosition;
+use crate::merged::Damage;
 use crate::merged::record::{EpisodeRecord, InternedNames};
 
 /// The beginning of the line that marks the start of an episode.
@@ -19,23 +20,12 @@ pub(crate) const EPISODE_START: &[u8] = b"{\"type\":\"episode_start\",";
 pub(crate) struct PieceScan {
     /// Number of lines, including empty ones.
     pub(crate) lines: u64,
-    /// Episodes with their jobs.
-    pub(crate) episodes: Vec<(JobIndex, EpisodeRecord)>,
-    /// File names and instructions of these episodes.
+    /// The lines that count, in order; those that mark the start of an episode if they are wanted.
+    pub(crate) found: Vec<Found>,
+    /// File names and instructions of the episodes.
     pub(crate) names: InternedNames,
-    /// All other lines, in order, except those that mark the start of an episode.
-    pub(crate) others: Vec<Other>,
-    /// The lines that mark the start of an episode with their offsets, if they are wanted.
-    pub(crate) episode_starts: Vec<(u64, EpisodeStart)>,
-    /// Numbers of lines that are not journal lines, counted from 0 within the piece.
-    pub(crate) damaged: Vec<u64>,
-    /// Numbers of lines of another run, or of a job that has changed since, counted in the same
-    /// way.
-    pub(crate) foreign: Vec<u64>,
-    /// Numbers of lines of episodes that the plan does not have, counted as those.
-    pub(crate) unplanned: Vec<u64>,
-    /// Bytes of an incomplete last line.
-    pub(crate) torn: u64,
+    /// The lines that do not count, by their numbers within the piece.
+    pub(crate) damage: Damage,
     /// Moments of the first and the last line that have one.
     pub(crate) span: Option<[Moment; 2]>,
 }
@@ -48,6 +38,14 @@ pub(crate) enum EpisodeStarts {
     Skipped,
     /// Somebody watches the run.
     Parsed,
+}
+
+/// A line that counts.
+pub(crate) enum Found {
+    /// The end of an episode of this job.
+    Episode(JobIndex, EpisodeRecord),
+    /// Any other line.
+    Other(Other),
 }
 
 /// A line that is not about the end of an episode.
@@ -83,10 +81,8 @@ pub(crate) fn scan(
     accepted: &Accepted,
     starts: EpisodeStarts,
 ) -> PieceScan {
-    let mut scan = PieceScan {
-        torn: piece.torn,
-        ..PieceScan::default()
-    };
+    let mut scan = PieceScan::default();
+    scan.damage.torn = piece.torn;
     let mut last: &[u8] = b"";
     for (offset, line) in piece.lines() {
         let place = LinePosition {
@@ -94,24 +90,29 @@ pub(crate) fn scan(
             offset,
             len: u32::try_from(line.len()).unwrap_or(u32::MAX),
         };
-        if scan.lines == 0 {
+        scan.lines += 1;
+        if scan.lines == 1 {
             scan.saw(line);
         }
         if line.starts_with(EPISODE_START) {
             if starts == EpisodeStarts::Parsed
-                && let Ok((Line::EpisodeStart(start), LineOrigin::Own)) = accepted.judge(line)
+                && let Ok((line, LineOrigin::Own)) = accepted.judge(line)
             {
-                scan.episode_starts.push((offset, start));
+                let before = None;
+                scan.found.push(Found::Other(Other {
+                    line,
+                    place,
+                    before,
+                }));
             }
         } else if !line.is_empty() {
             match accepted.judge(line) {
                 Ok((parsed, LineOrigin::Own)) => scan.takes(parsed, place, last),
-                Ok((_, LineOrigin::Foreign)) => scan.foreign.push(scan.lines),
-                Ok((_, LineOrigin::Unplanned)) => scan.unplanned.push(scan.lines),
-                Err(_) => scan.damaged.push(scan.lines),
+                Ok((_, LineOrigin::Foreign)) => scan.damage.foreign.push(scan.lines),
+                Ok((_, LineOrigin::Unplanned)) => scan.damage.unplanned.push(scan.lines),
+                Err(_) => scan.damage.lines.push(scan.lines),
             }
         }
-        scan.lines += 1;
         last = line;
     }
     scan.saw(last);
@@ -124,17 +125,17 @@ impl PieceScan {
         match line {
             Line::Episode(episode) => {
                 let record = EpisodeRecord::of(&episode, place, &mut self.names);
-                self.episodes.push((episode.job_index, record));
+                self.found.push(Found::Episode(episode.job_index, record));
             }
             Line::EpisodeStart(_) => {}
             line => {
                 self.saw(last);
-                let before = self.span.filter(|_| self.lines > 0).map(|[_, last]| last);
-                self.others.push(Other {
+                let before = self.span.filter(|_| self.lines > 1).map(|[_, last]| last);
+                self.found.push(Found::Other(Other {
                     line,
                     place,
                     before,
-                });
+                }));
             }
         }
     }

@@ -15,7 +15,7 @@ use jobs::time::Moment;
 use crate::journals::{Journals, pieces};
 use crate::merged::lives::Events;
 use crate::merged::record::{EpisodeRecord, InternedNames, Name};
-use crate::merged::scan::{EpisodeStarts, Other, PieceScan, scan};
+use crate::merged::scan::{EpisodeStarts, Found, Other, PieceScan, scan};
 use crate::merged::{Damage, JobLines, repeats};
 
 /// What was read of the journals so far. It grows with them.
@@ -88,7 +88,7 @@ impl MergedState {
         let mut torn = vec![0; self.read.len()];
         let mut has_grown = false;
         read(journals, &work, plan, starts, |source, scan| {
-            torn[source] += scan.torn;
+            torn[source] += scan.damage.torn;
             has_grown |= scan.lines > 0;
             on(source, &scan);
             self.add(source, scan);
@@ -138,35 +138,28 @@ impl MergedState {
             .map(|text| self.names.number(text))
             .collect();
         let renumbered = |name: Option<Name>| name.map(|name| numbers[name.index()]);
-        for (index, record) in scan.episodes {
-            let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
-            let instruction = numbers[record.instruction.index()];
-            let Some(job) = self.job_of_line(index) else {
-                continue;
-            };
-            job.episodes.push(EpisodeRecord {
-                dataset,
-                video,
-                instruction,
-                ..record
-            });
+        for found in scan.found {
+            match found {
+                Found::Episode(index, record) => {
+                    let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
+                    let instruction = numbers[record.instruction.index()];
+                    if let Some(job) = self.job_of_line(index) {
+                        job.episodes.push(EpisodeRecord {
+                            dataset,
+                            video,
+                            instruction,
+                            ..record
+                        });
+                    }
+                }
+                Found::Other(other) => {
+                    self.events[source].add(&other);
+                    self.other(other);
+                }
+            }
         }
-        let lines_before = self.read[source].lines;
-        let damage = &mut self.damage[source];
-        damage
-            .lines
-            .extend(scan.damaged.iter().map(|line| lines_before + line + 1));
-        damage
-            .foreign
-            .extend(scan.foreign.iter().map(|line| lines_before + line + 1));
-        damage
-            .unplanned
-            .extend(scan.unplanned.iter().map(|line| lines_before + line + 1));
+        self.damage[source].add(scan.damage, self.read[source].lines);
         self.read[source].lines += scan.lines;
-        for other in scan.others {
-            self.events[source].add(&other);
-            self.other(other);
-        }
         if let Some([first, last]) = scan.span {
             self.events[source].saw(last);
             let [earliest, latest] = self.span.unwrap_or([first, last]);
