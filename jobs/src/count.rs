@@ -1,4 +1,4 @@
-//! Numbers of things in texts: `1 job`, `2 jobs`.
+//! Numbers of things in texts: `1 job`, `2 jobs`, `a, b and 4 more`.
 
 use std::fmt::Display;
 
@@ -9,6 +9,15 @@ pub fn counted(count: impl Display, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
+/// Formats the first names, and counts the rest: `a, b and 4 more`.
+pub fn listed(names: &[impl AsRef<str>], most: usize) -> String {
+    let first: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(most) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -17,5 +26,12 @@ mod tests {
     fn one_thing_is_singular() {
         let texts = [0, 1, 2].map(|count| counted(count, "job"));
         assert_eq!(texts, ["0 jobs", "1 job", "2 jobs"]);
+    }
+
+    #[test]
+    fn many_names_are_counted() {
+        let names = ["a", "b", "c"];
+        let texts = [0, 2, 3].map(|count| listed(&names[..count], 2));
+        assert_eq!(texts, ["", "a, b", "a, b and 1 more"]);
     }
 }

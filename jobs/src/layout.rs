@@ -253,20 +253,16 @@ impl RunFolder {
 
     /// Returns the paths of all files that are made from plan and journals.
     pub fn reports(&self) -> Vec<PathBuf> {
-        let others = [
-            "report.html",
-            "eval_info.json",
-            "arena_experiment_result.json",
-        ]
-        .map(|name| self.root.join(name));
-        let ours = [
+        vec![
             self.report(),
             self.final_benchmark_report(),
             self.metrics(),
             self.episodes(),
             self.variations(),
-        ];
-        ours.into_iter().chain(others).collect()
+            self.page(),
+            self.eval_info(),
+            self.arena_experiment_result(),
+        ]
     }
 
     /// Returns whether a run folder has a file or folder of this name beside those of the jobs.

@@ -1,6 +1,6 @@
 //! Says why a result is not whole.
 
-use jobs::count::counted;
+use jobs::count::{counted, listed};
 use jobs::job::Status;
 
 use crate::{JobReport, Report};
@@ -77,14 +77,6 @@ fn missing_of(report: &Report, job: &JobReport) -> u64 {
     }
     let of_job = report.missing.iter().filter(|id| id.job == job.name);
     of_job.count() as u64
-}
-
-/// Formats the first names, and counts the rest: `a, b and 4 more`.
-pub(crate) fn listed(names: &[String], most: usize) -> String {
-    match names.len().saturating_sub(most) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names[..most].join(", ")),
-    }
 }
 
 impl JobReport {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::assign::Assignment;
-use crate::count::counted;
+use crate::count::listed;
 use crate::eval_args::EvalArgs;
 use crate::experiment::{Experiment, is_experiment};
 use crate::file::{self, JobFile};
@@ -328,25 +328,12 @@ fn without_effect(
 ) -> Vec<String> {
     let placed = components.into_iter().flat_map(Components::unused);
     let of_config = config.unused.iter().map(String::as_str).chain(placed);
-    let all: Vec<_> = of_experiment
-        .iter()
-        .map(String::as_str)
-        .chain(of_config)
-        .collect();
-    let named = all
-        .iter()
-        .take(NAMED)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
-    match all.len() {
-        0 => vec![],
-        count if count > NAMED => vec![format!(
-            "{named} and {} have no effect",
-            counted(count - NAMED, "more setting")
-        )],
-        1 => vec![format!("{named} has no effect")],
-        _ => vec![format!("{named} have no effect")],
+    let of_experiment = of_experiment.iter().map(String::as_str);
+    let all: Vec<_> = of_experiment.chain(of_config).collect();
+    match all[..] {
+        [] => vec![],
+        [one] => vec![format!("{one} has no effect")],
+        _ => vec![format!("{} have no effect", listed(&all, NAMED))],
     }
 }
 

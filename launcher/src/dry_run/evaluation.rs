@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use jobs::count::counted;
+use jobs::count::{counted, listed};
 use jobs::job::{Job, Length, Status};
 use jobs::layout::RunFolder;
 use jobs::placement::Resources;
@@ -17,7 +17,7 @@ use crate::plan::LaunchPlan;
 use crate::plan::eval::EvalPlan;
 
 /// Most names of jobs in a cell, and of folders of videos.
-const NAMED: usize = 4;
+pub(super) const NAMED: usize = 4;
 
 /// Stands for an unknown number in a table.
 const UNKNOWN: &str = "?";
@@ -117,7 +117,7 @@ impl EvalDescription<'_> {
         (
             match names.as_slice() {
                 [] => "none".to_owned(),
-                names => listed(names),
+                names => listed(names, NAMED),
             },
             episodes.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string()),
         )
@@ -201,28 +201,5 @@ impl EvalDescription<'_> {
 
     fn hint(&self, what: &str) -> String {
         format!("`rrun fit --jobs {}` {what}", self.eval.run.jobs_file)
-    }
-}
-
-/// Returns names separated by commas; of many, the first.
-pub(super) fn listed(names: &[&str]) -> String {
-    let first = names[..names.len().min(NAMED)].join(", ");
-    match names.len() {
-        count if count > NAMED => format!("{first} and {} more", count - NAMED),
-        _ => first,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_names_are_counted() {
-        assert_eq!(listed(&["a", "b"]), "a, b");
-        assert_eq!(
-            listed(&["a", "b", "c", "d", "e", "f"]),
-            "a, b, c, d and 2 more"
-        );
     }
 }

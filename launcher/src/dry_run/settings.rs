@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use jobs::count::{counted, listed};
 use jobs::job::Job;
 use jobs::journal::Question;
 use jobs::latency::Delay;
 use jobs::tracking::Tracker;
 
-use crate::dry_run::evaluation::listed;
+use crate::dry_run::evaluation::NAMED;
 use crate::plan::eval::EvalPlan;
 
 /// Returns the latencies of jobs that have one, each with its jobs.
@@ -16,7 +17,7 @@ pub(super) fn latencies<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<String> 
     for job in jobs {
         if let Some(latency) = job.latency.filter(|latency| !latency.is_none()) {
             let text = match latency.delay {
-                Delay::Steps(steps) => jobs::count::counted(steps, "step"),
+                Delay::Steps(steps) => counted(steps, "step"),
                 Delay::Ms(ms) => format!("{ms} ms"),
                 Delay::Measured => "as measured".to_owned(),
             };
@@ -25,7 +26,7 @@ pub(super) fn latencies<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<String> 
     }
     found
         .into_iter()
-        .map(|(latency, names)| format!("{latency} for each inference: {}", listed(&names)))
+        .map(|(latency, names)| format!("{latency} for each inference: {}", listed(&names, NAMED)))
         .collect()
 }
 

@@ -4,10 +4,10 @@ use jobs::format;
 use jobs::shell::quoted;
 use maud::{Markup, html};
 
-use crate::notes::listed;
 use crate::page::clock::{Zone, seconds_between};
 use crate::page::parts::{first, name};
 use crate::{LaunchReport, Report};
+use jobs::count::listed;
 
 /// Returns the title of the page: the jobs file without its folders and extension.
 pub(crate) fn title(report: &Report) -> String {

@@ -5,7 +5,6 @@ use jobs::format;
 use jobs::job::Status;
 use maud::{Markup, html};
 
-use crate::notes::listed;
 use crate::page::chart::Bar;
 use crate::page::grid::{GridLabel, LabelNames};
 use crate::page::parts::{
@@ -13,6 +12,7 @@ use crate::page::parts::{
 };
 use crate::stats::Solved;
 use crate::{JobReport, Report};
+use jobs::count::listed;
 
 /// Maximum number of files linked, and of ranks listed, for a job.
 const MOST: usize = 4;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jobs::count::counted;
+use jobs::count::{counted, listed};
 use jobs::file::{self, JobFile};
 use jobs::installed;
 use jobs::job::{Job, Length};
@@ -104,13 +104,13 @@ impl Suite {
         let mut text = format!(
             "{}: {} with {}",
             counted(self.jobs.len(), "job"),
-            listed(&environments),
-            listed(&policies)
+            listed(&environments, NAMED),
+            listed(&policies, NAMED)
         );
         let needed = self.requirements();
         let paths: Vec<&str> = needed.iter().map(|needed| needed.path.as_str()).collect();
         if !paths.is_empty() {
-            let _ = write!(text, "; needs {}", listed(&paths));
+            let _ = write!(text, "; needs {}", listed(&paths, NAMED));
         }
         text
     }
@@ -272,15 +272,6 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     }
     found
-}
-
-/// Returns names separated by commas; of many, the first.
-fn listed(names: &[&str]) -> String {
-    let first = names[..names.len().min(NAMED)].join(", ");
-    match names.len() {
-        count if count > NAMED => format!("{first} and {} more", count - NAMED),
-        _ => first,
-    }
 }
 
 #[cfg(test)]

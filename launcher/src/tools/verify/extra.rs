@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::OnceLock;
 
+use jobs::count;
 use jobs::episode::DemoRef;
 use jobs::journal;
 use jobs::layout::RunFolder;
@@ -88,10 +89,6 @@ fn listed(extra: &[ExtraDemo]) -> String {
         Some(episode) => format!("{} (episode {episode})", extra.name),
         None => extra.name.clone(),
     };
-    let named: Vec<_> = extra.iter().take(NAMED).map(text).collect();
-    let more = extra.len().saturating_sub(NAMED);
-    match more {
-        0 => named.join(", "),
-        _ => format!("{} and {more} more", named.join(", ")),
-    }
+    let names: Vec<_> = extra.iter().map(text).collect();
+    count::listed(&names, NAMED)
 }
