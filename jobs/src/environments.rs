@@ -1,171 +1,116 @@
-//! The arguments of environments, and which names are those of environments in Python.
+//! The arguments of environments, `arena_env_args` of a job, and which names are those of
+//! environments in Python.
 
-use crate::file::MAX_ENVS;
-use crate::policies::{PathTo, Setting, ValueKind};
+use std::path::PathBuf;
 
-/// The environment argument that declares its memory.
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::settings::kinds::{MapOrFile, OneOrMany};
+
+/// The argument that declares an environment's memory.
 pub const DECLARED_MEMORY: &str = "env_memory_gb";
 
-/// Arguments of every environment.
-pub const COMMON_ARGUMENTS: &[Setting] = &[
-    Setting::required(
-        "environment",
-        ValueKind::Text,
-        "expected the name of an environment",
-        "the environment",
-    ),
-    Setting::new(
-        "num_envs",
-        ValueKind::Whole(1, MAX_ENVS),
-        "1",
-        "copies of the environment in a rank",
-    ),
-    Setting::new(
-        "enable_cameras",
-        ValueKind::Flag,
-        "true",
-        "whether there are images and videos",
-    ),
-    Setting::new(
-        DECLARED_MEMORY,
-        ValueKind::Number(0.0, MOST_GIB),
-        "as `--measured RUN` has measured",
-        "GPU memory of one copy in GiB",
-    ),
-];
-
-/// Additional arguments of a Python environment.
-pub const PYTHON_ARGUMENTS: &[Setting] = &[
-    Setting::new(
-        "env_kwargs",
-        ValueKind::Map("object"),
-        "none",
-        "arguments of gymnasium.make or the factory",
-    ),
-    Setting::new(
-        "import",
-        ValueKind::Texts,
-        "none",
-        "modules to import first",
-    ),
-    Setting::new(
-        "entry_point",
-        ValueKind::Texts,
-        "none",
-        "further modules to import first",
-    ),
-    Setting::new(
-        "python",
-        ValueKind::Path(PathTo::Interpreter),
-        "python3",
-        "interpreter, or the folder of its venv",
-    ),
-    Setting::new(
-        "envs_per_process",
-        ValueKind::Count,
-        "1",
-        "copies in one process",
-    ),
-    Setting::new(
-        "start_method",
-        ValueKind::OneOf(&["forkserver", "spawn"]),
-        "forkserver",
-        "forkserver: processes share their imports; spawn: each has an interpreter of its own",
-    ),
-    Setting::new(
-        "control_hz",
-        ValueKind::Count,
-        "render_fps of the environment, else 20",
-        "steps per second, the frame rate of videos",
-    ),
-    Setting::new(
-        "max_episode_steps",
-        ValueKind::Count,
-        "that of the environment",
-        "steps after which an episode ends; required if the environment has no limit",
-    ),
-    Setting::new(
-        "success",
-        ValueKind::Text,
-        "is_success or success in info",
-        "when an episode is solved: info.KEY, is_success, terminated or reward>=X (of one step)",
-    ),
-    Setting::new(
-        "mapping",
-        ValueKind::MapOrFile,
-        "everything, under its own name",
-        "names of cameras, states and actions",
-    ),
-    Setting::new(
-        "env",
-        ValueKind::Map("object"),
-        "none",
-        "environment variables of the process; null removes one",
-    ),
-    Setting::new(
-        "display",
-        ValueKind::Text,
-        "none, or --xvfb",
-        "X display: auto (one of its own), none, or a name such as `:1`",
-    ),
-    Setting::new(
-        "recycle_after",
-        ValueKind::Count,
-        "--recycle-after, else never",
-        "episodes after which the process is replaced",
-    ),
-    Setting::new(
-        "pass_episode",
-        ValueKind::Flag,
-        "false",
-        "call reset with the number of the episode",
-    ),
-    Setting::new(
-        "clip_actions",
-        ValueKind::Flag,
-        "false",
-        "clip actions to their range",
-    ),
-    Setting::new(
-        "end_on_success",
-        ValueKind::Flag,
-        "false",
-        "end an episode as soon as it is solved",
-    ),
-    Setting::new(
-        "vector",
-        ValueKind::Flag,
-        "detected",
-        "whether the factory returns a VectorEnv",
-    ),
-];
-
-/// Fields of every environment.
-pub const COMMON: &[&str] = &names::<{ COMMON_ARGUMENTS.len() }>(COMMON_ARGUMENTS);
-
-/// Additional fields of a Python environment.
-pub const PYTHON: &[&str] = &names::<{ PYTHON_ARGUMENTS.len() }>(PYTHON_ARGUMENTS);
-
-/// Returns the names of `N` arguments.
-const fn names<const N: usize>(arguments: &[Setting]) -> [&'static str; N] {
-    let mut names = [""; N];
-    let mut index = 0;
-    while index < N {
-        names[index] = arguments[index].name;
-        index += 1;
-    }
-    names
+/// Of every environment.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct EveryEnvironment {
+    /// the environment
+    pub environment: String,
+    /// copies of the environment in a rank
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = crate::file::MAX_ENVS))]
+    pub num_envs: u64,
+    /// whether there are images and videos
+    #[serde(default = "yes")]
+    pub enable_cameras: bool,
+    /// GPU memory of one copy in GiB [default: as `--measured RUN` has measured]
+    #[schemars(range(min = 0.0, max = 1e9))]
+    pub env_memory_gb: Option<f64>,
 }
 
-/// Fields that Arena sets for every environment, which have no effect here.
-pub const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
+/// Of an environment in Python, beside [`EveryEnvironment`].
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+pub struct PythonEnvironment {
+    /// arguments of gymnasium.make or the factory [default: none]
+    pub env_kwargs: Option<Map<String, Value>>,
+    /// modules to import first [default: none]
+    pub import: Option<OneOrMany>,
+    /// further modules to import first [default: none]
+    pub entry_point: Option<OneOrMany>,
+    /// interpreter, or the folder of its venv [default: python3]
+    #[schemars(extend("path" = "interpreter"))]
+    pub python: Option<PathBuf>,
+    /// copies in one process
+    #[serde(default = "one_process")]
+    #[schemars(range(min = 1))]
+    pub envs_per_process: u32,
+    /// forkserver: processes share their imports; spawn: each has an interpreter of its own
+    #[serde(default)]
+    pub start_method: StartMethod,
+    /// steps per second, the frame rate of videos [default: render_fps of the environment, else 20]
+    #[schemars(range(min = 1))]
+    pub control_hz: Option<u32>,
+    /// steps after which an episode ends; required if the environment has no limit
+    /// [default: that of the environment]
+    #[schemars(range(min = 1))]
+    pub max_episode_steps: Option<u32>,
+    /// when an episode is solved: info.KEY, is_success, terminated or reward>=X (of one step)
+    /// [default: is_success or success in info]
+    pub success: Option<String>,
+    /// names of cameras, states and actions [default: everything, under its own name]
+    pub mapping: Option<MapOrFile>,
+    /// environment variables of the process; null removes one [default: none]
+    pub env: Option<Map<String, Value>>,
+    /// X display: auto (one of its own), none, or a name such as `:1` [default: none, or --xvfb]
+    pub display: Option<String>,
+    /// episodes after which the process is replaced [default: --recycle-after, else never]
+    #[schemars(range(min = 1))]
+    pub recycle_after: Option<u32>,
+    /// call reset with the number of the episode
+    #[serde(default)]
+    pub pass_episode: bool,
+    /// clip actions to their range
+    #[serde(default)]
+    pub clip_actions: bool,
+    /// end an episode as soon as it is solved
+    #[serde(default)]
+    pub end_on_success: bool,
+    /// whether the factory returns a VectorEnv [default: detected]
+    pub vector: Option<bool>,
+}
 
-/// Most memory that an environment may declare, in GiB.
-const MOST_GIB: f64 = 1e9;
+/// How the processes of an environment are started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(
+    missing_docs,
+    reason = "the names are those of Python's multiprocessing"
+)]
+pub enum StartMethod {
+    #[default]
+    Forkserver,
+    Spawn,
+}
+
+/// Arguments that have no effect here, which Arena sets for every environment.
+pub const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
 
 /// Returns whether a name refers to a Python environment: `gym:<id>`, `file.py:factory`,
 /// `package.module:factory` or `package.module.factory`. Only Python can tell whether it exists.
 pub fn is_python_environment(name: &str) -> bool {
     let is_spec_file = name.ends_with(".yaml") || name.ends_with(".yml");
     !is_spec_file && !name.contains(char::is_whitespace) && name.contains([':', '.'])
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn one_process() -> u32 {
+    1
 }

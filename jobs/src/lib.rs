@@ -60,6 +60,7 @@ pub mod say;
 pub mod secrets;
 pub mod seed;
 pub mod serve_args;
+pub mod settings;
 pub mod setup;
 pub mod sha256;
 pub mod shell;

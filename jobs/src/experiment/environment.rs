@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use crate::environments::{COMMON, PYTHON, is_python_environment};
+use crate::environments::{EveryEnvironment, PythonEnvironment, is_python_environment};
 use crate::experiment::run::{Unused, note, number};
 use crate::experiment::runs::{refusal, similar_to};
 use crate::fields::{FieldError, FileFields};
 use crate::rules::MISSPELT;
+use crate::settings::names;
 use crate::similar::most_similar;
 use crate::simulators::Simulator;
 
@@ -68,7 +69,10 @@ pub(super) struct EnvironmentArgs {
 impl EnvironmentArgs {
     /// Adds a field of Arena: an argument of the factory if there is one.
     fn add(&mut self, field: &str, value: Value) {
-        if !self.is_python || COMMON.contains(&field) || PYTHON.contains(&field) {
+        if !self.is_python
+            || names::<EveryEnvironment>().contains(&field)
+            || names::<PythonEnvironment>().contains(&field)
+        {
             self.args.insert(field.to_owned(), value);
         } else {
             self.add_argument(field, value);

@@ -12,7 +12,7 @@ use crate::files;
 use crate::inputs::Lookup;
 use crate::inputs::folder::files_below;
 use crate::inputs::versions::packages;
-use crate::policies::FactoryName;
+use crate::settings::kinds::PyName;
 
 /// Most files that are followed; a program of more files is followed no further.
 const MOST_FILES: usize = 2000;
@@ -107,8 +107,13 @@ impl SearchPath {
 /// set.
 pub(super) fn folders(name: &str, variables: Option<&Value>, variable: Lookup<'_>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    if let Some(FactoryName::InFile { file, .. }) = FactoryName::of(name) {
-        folders.push(Path::new(file).parent().unwrap_or(Path::new("")).to_owned());
+    if let Some(PyName::InFile { file, .. }) = PyName::of(name) {
+        folders.push(
+            Path::new(&file)
+                .parent()
+                .unwrap_or(Path::new(""))
+                .to_owned(),
+        );
     }
     folders.push(PathBuf::new());
     let path = match variables.and_then(|variables| variables.get("PYTHONPATH")) {

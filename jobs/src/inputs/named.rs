@@ -14,7 +14,9 @@ use crate::inputs::Lookup;
 use crate::inputs::folder::files_below;
 use crate::inputs::imports::{SearchPath, folders};
 use crate::job::Job;
-use crate::policies::{FactoryName, PathTo, PolicyType, SettingsReader, ValueKind, YAML};
+use crate::policies::{self, PolicyType};
+use crate::settings::PathTo;
+use crate::settings::kinds::PyName;
 
 /// Most files of a folder. One with more is no checkpoint and no package, and does not count.
 const MOST_FILES: usize = 10_000;
@@ -31,34 +33,19 @@ pub(super) fn of_policy(job: &Job, variable: Lookup<'_>) -> BTreeSet<PathBuf> {
     let Some(policy) = PolicyType::of(&job.policy_type) else {
         return found;
     };
-    let mut reader = SettingsReader::new(policy, &job.policy_config);
-    if policy.row().setting(YAML).is_some()
-        && let Ok(Some(yaml)) = reader.path(YAML)
-    {
-        // A file that cannot be read is refused elsewhere.
-        let _ = reader.under(&yaml);
-        add(&mut found, &yaml);
-    }
-    let settings = policy.row().settings();
+    let given = policies::given(policy, &job.policy_config);
+    let settings = policy.row().settings().iter();
     for setting in settings.filter(|setting| !setting.is_of_place && setting.name != VARIABLES) {
-        match setting.kind {
-            ValueKind::Path(PathTo::Interpreter) => {}
-            ValueKind::Path(to) => {
-                if let Ok(Some(path)) = reader.path(setting.name) {
-                    add(&mut found, &checkpoint(path, to, variable));
-                }
+        match (given.get(&setting.name), setting.path) {
+            (Some(Value::String(_)), Some(PathTo::Interpreter)) | (None, _) => {}
+            (Some(Value::String(path)), Some(to)) => {
+                add(&mut found, &checkpoint(path.into(), to, variable));
             }
-            ValueKind::Factory => {
-                if let Ok(Some(name)) = reader.string(setting.name) {
-                    let variables = job.policy_config.get(VARIABLES);
-                    found.extend(of_factory(&name, &[], variables, variable));
-                }
+            (Some(Value::String(name)), None) if setting.is_callable() => {
+                let variables = job.policy_config.get(VARIABLES);
+                found.extend(of_factory(name, &[], variables, variable));
             }
-            ValueKind::Map(_) => {
-                if let Ok(Some(map)) = reader.map(setting.name) {
-                    in_texts(&mut found, &Value::Object(map));
-                }
-            }
+            (Some(map @ Value::Object(_)), _) if !setting.is_unused => in_texts(&mut found, map),
             _ => {}
         }
     }
@@ -116,10 +103,8 @@ fn of_factory(
     variables: Option<&Value>,
     variable: Lookup<'_>,
 ) -> BTreeSet<PathBuf> {
-    let script = match FactoryName::of(name) {
-        Some(FactoryName::InFile { file, .. }) => Some(Path::new(file)),
-        _ => None,
-    };
+    let callable = PyName::of(name);
+    let script = callable.as_ref().and_then(PyName::file);
     let path = SearchPath::new(folders(name, variables, variable));
     let mut found = script.map_or_else(BTreeSet::new, |script| path.script(script));
     let module = match (script, name.strip_prefix("gym:")) {

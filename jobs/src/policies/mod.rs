@@ -1,47 +1,64 @@
-//! The policies of `rrun-rank`: one row each, which launcher, memory planner, ranks and
-//! documentation read.
+//! The policies of `rrun-rank`: one row and one struct of settings each, which launcher, memory
+//! planner, ranks and documentation read.
 //!
 //! ```text
-//! <policy>.rs ─► row of a PolicyType ─┬─► rules, rlinf, identity     names, aliases, identity of a job
-//!                                     ├─► check, SettingsReader      wrong and missing settings
-//!                                     ├─► launcher/src/plan/missing  files that have to exist
-//!                                     ├─► jobs/fit/src/memory        GPU memory
-//!                                     └─► runtime/src/policy         a constructor for each
+//! row of a PolicyType, ─┬─► rules, rlinf, identity    names, aliases, identity of a job
+//! struct of settings    ├─► check                      wrong and missing settings
+//!                       ├─► launcher/src/plan/missing  files that have to exist
+//!                       ├─► jobs/fit/src/memory        GPU memory
+//!                       └─► runtime/src/policy         a constructor for each
 //! ```
-//! A new policy is a file with its row here, a line in [`PolicyType`], and a folder in
-//! `runtime/src/policy`. The compiler asks for the rest.
+//! A new policy is a struct in `rank`, `process` or `server`, a row in `rows`, a line in
+//! [`PolicyType`], and a folder in `runtime/src/policy`. The compiler asks for the rest.
 
-mod baselines;
-mod exported;
-mod gr00t;
-mod gr00t_remote;
 pub mod lerobot;
-mod openai_agent;
-mod pi0_remote;
-mod python;
-mod reader;
-mod remote;
-mod setting;
-mod torchscript;
-mod vla_eval_remote;
-mod xpolicylab_remote;
+mod process;
+mod rank;
+mod rows;
+mod server;
 
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-pub use python::DECLARED_MEMORY;
-pub use reader::{SettingError, SettingsReader, read_yaml};
-pub use setting::{FactoryName, PathTo, Setting, ValueKind};
+use crate::refusal::Refusal;
+use crate::settings::kinds::Ignored;
+use crate::settings::{self, SettingRow, Settings};
+
+pub use process::{DECLARED_MEMORY, Lerobot, PolicyProcess, Python};
+pub use rank::{
+    Batching, Dtype, Exported, Gr00t, Gr00tWiring, OneAction, Replay, Scripted, Torchscript,
+};
+pub use server::{
+    Agent, Gr00tRemote, Pi0, Pi0Adapter, Scheduler, Server, VlaEval, Websocket, Xpolicylab,
+};
+
+/// The object of a job with the settings of its policy.
+pub const OBJECT: &str = "policy_config_dict";
 
 /// The setting with the path of Arena's YAML file, which has settings too.
 pub const YAML: &str = "policy_config_yaml_path";
 
-/// Fields that Arena gives to every policy: the device is chosen for the rank, the number of
-/// environments is read from the job.
-const OF_EVERY_POLICY: &[Setting] = &[
-    Setting::unused("policy_device", "the device is that of the rank").of_place(),
-    Setting::unused("policy_device_id", "the device is that of the rank").of_place(),
-    Setting::unused("num_envs", "the number is that of the job").of_place(),
-];
+/// Settings of a policy with those that Arena gives to every one.
+#[derive(Deserialize, JsonSchema)]
+struct OfArena<T> {
+    #[serde(flatten)]
+    own: T,
+    /// the device is that of the rank
+    #[schemars(extend("place" = true))]
+    #[serde(rename = "policy_device")]
+    _policy_device: Option<Ignored>,
+    /// the device is that of the rank
+    #[schemars(extend("place" = true))]
+    #[serde(rename = "policy_device_id")]
+    _policy_device_id: Option<Ignored>,
+    /// the number is that of the job
+    #[schemars(extend("place" = true))]
+    #[serde(rename = "num_envs")]
+    _num_envs: Option<Ignored>,
+}
 
 /// What is known about a policy without making it.
 #[derive(Debug)]
@@ -56,8 +73,12 @@ pub struct PolicyDescription {
     pub page: &'static str,
     /// A job with this policy, as JSON: `rrun policies` shows it, and a test plans it.
     pub example: &'static str,
-    /// Its settings, in groups: those of its own, and those that it shares with other policies.
-    pub settings: &'static [&'static [Setting]],
+    /// Its settings, without those that every policy has.
+    pub settings: fn() -> &'static [SettingRow],
+    /// Checks its settings.
+    check: fn(&Map<String, Value>) -> Result<(), Refusal>,
+    /// Returns the settings that are given, see [`given`].
+    given: fn(&Map<String, Value>) -> Map<String, Value>,
     /// How its memory on the GPU of a rank is estimated.
     pub memory: MemoryRule,
     /// Whether it has a checkpoint, which `rollout.model` of a configuration means.
@@ -121,33 +142,33 @@ macro_rules! policy_types {
 
 policy_types! {
     /// Takes the action closest to zero.
-    ZeroAction => baselines::ZERO_ACTION,
+    ZeroAction => rows::ZERO_ACTION,
     /// Takes random actions.
-    RandomAction => baselines::RANDOM_ACTION,
+    RandomAction => rows::RANDOM_ACTION,
     /// Replays recorded actions.
-    ReplayAction => baselines::REPLAY_ACTION,
+    ReplayAction => rows::REPLAY_ACTION,
     /// The expert for the built-in tasks.
-    Scripted => baselines::SCRIPTED,
+    Scripted => rows::SCRIPTED,
     /// A GR00T checkpoint in the rank.
-    Gr00t => gr00t::ROW,
+    Gr00t => rows::GR00T,
     /// A TorchScript module in the rank.
-    Torchscript => torchscript::ROW,
+    Torchscript => rows::TORCHSCRIPT,
     /// A `.pt2` package in the rank.
-    Exported => exported::ROW,
+    Exported => rows::EXPORTED,
     /// A Python object in a process of its own.
-    Python => python::ROW,
+    Python => rows::PYTHON,
     /// A LeRobot checkpoint in a Python process.
-    Lerobot => lerobot::ROW,
+    Lerobot => rows::LEROBOT,
     /// A GR00T server.
-    Gr00tRemote => gr00t_remote::ROW,
+    Gr00tRemote => rows::GR00T_REMOTE,
     /// An openpi server.
-    Pi0Remote => pi0_remote::ROW,
+    Pi0Remote => rows::PI0_REMOTE,
     /// A policy server of XPolicyLab.
-    XpolicylabRemote => xpolicylab_remote::ROW,
+    XpolicylabRemote => rows::XPOLICYLAB_REMOTE,
     /// A model server of vla-eval.
-    VlaEvalRemote => vla_eval_remote::ROW,
+    VlaEvalRemote => rows::VLA_EVAL_REMOTE,
     /// A vision-language model behind a chat server.
-    OpenaiAgent => openai_agent::ROW,
+    OpenaiAgent => rows::OPENAI_AGENT,
 }
 
 impl PolicyType {
@@ -187,15 +208,13 @@ impl PolicyDescription {
     }
 
     /// Returns all settings of the policy, without those that every policy has.
-    pub fn settings(&self) -> impl Iterator<Item = &'static Setting> {
-        self.settings.iter().copied().flatten()
+    pub fn settings(&self) -> &'static [SettingRow] {
+        (self.settings)()
     }
 
     /// Returns a setting by its name.
-    pub fn setting(&self, name: &str) -> Option<&'static Setting> {
-        self.settings()
-            .chain(OF_EVERY_POLICY)
-            .find(|setting| setting.name == name)
+    pub fn setting(&self, name: &str) -> Option<&'static SettingRow> {
+        self.settings().iter().find(|setting| setting.name == name)
     }
 }
 
@@ -223,34 +242,99 @@ pub fn has_length(policy: &str) -> bool {
 /// results do not depend on it. Of an unknown policy it does if it does of any.
 pub fn is_of_place(policy: &str, setting: &str) -> bool {
     let policies = PolicyType::of(policy).map_or_else(|| PolicyType::ALL.to_vec(), |one| vec![one]);
-    policies
+    let of_policies = policies
         .iter()
-        .filter_map(|policy| policy.row().setting(setting))
+        .filter_map(|policy| policy.row().setting(setting));
+    let of_arena = settings::rows::<OfArena<NoSettings>>().iter();
+    of_policies
+        .chain(of_arena.filter(|row| row.name == setting))
         .any(|setting| setting.is_of_place)
 }
 
-/// Checks the settings of a policy as far as its row tells: their names, kinds and ranges, and
+/// Of no policy.
+#[derive(Deserialize, JsonSchema)]
+struct NoSettings {}
+
+/// Checks the settings of a policy as far as their declaration tells: names, kinds and ranges, and
 /// whether any is missing. A YAML file that the job names and that exists is checked, too.
 ///
 /// # Errors
-/// Returns a [`SettingError`] for the first setting that is refused.
-pub fn check(policy: PolicyType, config: &Map<String, Value>) -> Result<(), SettingError> {
-    let mut reader = SettingsReader::new(policy, config);
-    if policy.row().setting(YAML).is_some()
-        && let Some(file) = reader.path(YAML)?
-    {
-        if !file.is_file() {
-            return Ok(());
-        }
-        reader.under(&file)?;
+/// Refuses the first setting that is wrong.
+pub fn check(policy: PolicyType, config: &Map<String, Value>) -> Result<(), Refusal> {
+    (policy.row().check)(config)
+}
+
+/// Reads the settings of a policy, which are in the job, and for some policies also in a YAML file
+/// that the job names; the job takes precedence.
+///
+/// # Errors
+/// Refuses an unknown name, a wrong value, a missing setting, and a file that cannot be read.
+pub fn read<T: Settings>(config: &Map<String, Value>) -> Result<T, Refusal> {
+    let settings: OfArena<T> = match yaml::<T>(config) {
+        Some(file) => settings::read_over(OBJECT, config, &file)?,
+        None => settings::read(OBJECT, config)?,
+    };
+    Ok(settings.own)
+}
+
+fn check_as<T: Settings>(config: &Map<String, Value>) -> Result<(), Refusal> {
+    // Who looks for files says that it is missing.
+    if yaml::<T>(config).is_some_and(|file| !file.is_file()) {
+        return settings::check_given::<OfArena<T>>(OBJECT, config);
     }
-    for setting in policy.row().settings() {
-        let is_given = reader.is_given(setting.name)?;
-        if setting.required.is_some() && !is_given {
-            return Err(reader.missing(setting.name));
+    read::<T>(config).map(drop)
+}
+
+/// Returns the YAML file of a policy that has such a setting.
+fn yaml<T: Settings>(config: &Map<String, Value>) -> Option<PathBuf> {
+    let has_one = settings::rows::<T>().iter().any(|row| row.name == YAML);
+    let path = config.get(YAML).filter(|_| has_one)?.as_str()?;
+    Some(PathBuf::from(path))
+}
+
+/// Returns the settings that a job and its YAML file give, as far as they can be read, for whoever
+/// looks into them without making a policy.
+pub fn given(policy: PolicyType, config: &Map<String, Value>) -> Map<String, Value> {
+    (policy.row().given)(config)
+}
+
+fn given_as<T: Settings>(config: &Map<String, Value>) -> Map<String, Value> {
+    let mut found = config.clone();
+    if let Some(file) = yaml::<T>(config) {
+        for (name, value) in settings::given_in::<OfArena<T>>(&file, config).unwrap_or_default() {
+            found.insert(name, value);
         }
     }
-    reader.finish()
+    found.retain(|_, value| !value.is_null());
+    found
+}
+
+/// Returns the refusal of a setting of a policy; `found` and `wanted` are clauses.
+pub fn argument(field: &str, found: &str, wanted: &str) -> Refusal {
+    Refusal::new(format_args!("`{OBJECT}.{field}` is {found}, {wanted}"))
+}
+
+/// Returns the refusal of a file that a setting names.
+pub fn of_file(path: &Path, reason: impl std::fmt::Display) -> Refusal {
+    Refusal::at(format_args!("`{}`", path.display()), reason)
+}
+
+/// Refuses if more actions of a chunk are to be executed than it may have.
+///
+/// # Errors
+/// Names the setting `action_chunk_length`.
+pub fn check_chunk_length(
+    chunk_length: Option<usize>,
+    horizon: Option<usize>,
+) -> Result<(), Refusal> {
+    match (chunk_length, horizon) {
+        (Some(length), Some(horizon)) if length > horizon => Err(argument(
+            "action_chunk_length",
+            &length.to_string(),
+            &format!("expected at most the action_horizon {horizon}"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -14,13 +14,14 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::environments::{ARENAS, COMMON, PYTHON, PYTHON_ARGUMENTS, is_python_environment};
+use crate::environments::{ARENAS, EveryEnvironment, PythonEnvironment, is_python_environment};
 use crate::eval_args::EvalArgs;
 use crate::experiment::is_experiment;
 use crate::job::{Job, Length, Status};
 use crate::latency::{self, Delay};
-use crate::policies::{self, PolicyType, Setting, canonical_policy};
+use crate::policies::{self, PolicyType, canonical_policy};
 use crate::refusal::Refusal;
+use crate::settings::{self, SettingRow, names};
 use crate::similar::{self, most_similar};
 use crate::simulators::Simulator;
 use crate::variation;
@@ -120,13 +121,13 @@ fn check_names(job: &Job) -> Result<(), Refusal> {
     let is_python = is_python_environment(&job.environment);
     let own = match Simulator::of(&job.environment) {
         Some(simulator) => simulator.row().fields(),
-        None => PYTHON.to_vec(),
+        None => names::<PythonEnvironment>(),
     };
     let variations = (!is_python).then_some(&job.variations);
     if let Some(variations) = variations.filter(|_| job.variant.is_some()) {
         check_object("variations", variations, &own, |_| true)?;
     }
-    let known = [COMMON, &own].concat();
+    let known = [names::<EveryEnvironment>(), own].concat();
     let is_misspelt = |name: &str| most_similar(name, known.iter().copied(), MISSPELT).is_some();
     let is_refused = |name: &str| !ARENAS.contains(&name) && (is_python || is_misspelt(name));
     check_object("arena_env_args", &job.env_args, &known, is_refused)?;
@@ -167,7 +168,7 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), Refusal> {
 
 fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
     if let Some(policy) = PolicyType::of(&job.policy_type) {
-        policies::check(policy, &job.policy_config).map_err(Refusal::new)?;
+        policies::check(policy, &job.policy_config)?;
     }
     check_arguments(job)?;
     check_latency(job)?;
@@ -189,26 +190,28 @@ fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
 /// # Errors
 /// Refuses the first wrong value.
 pub(crate) fn check_arguments(job: &Job) -> Result<(), Refusal> {
-    let arguments: Vec<&Setting> = match Simulator::of(&job.environment) {
+    let arguments: Vec<SettingRow> = match Simulator::of(&job.environment) {
         Some(simulator) => {
             let row = simulator.row();
             let mut environments = row.environments.iter();
             let environment = environments.find(|row| row.name == job.environment);
-            let arguments = environment.map(|environment| row.arguments_of(environment));
-            arguments.into_iter().flatten().collect()
+            environment.map_or_else(Vec::new, |environment| row.arguments_of(environment))
         }
-        None if is_python_environment(&job.environment) => PYTHON_ARGUMENTS.iter().collect(),
+        None if is_python_environment(&job.environment) => {
+            settings::rows::<PythonEnvironment>().to_vec()
+        }
         None => return Ok(()),
     };
     let varied = variation::applied(job);
     let wrong = arguments.into_iter().find_map(|argument| {
-        let value = varied.env_args.get(argument.name)?;
-        let is_accepted = value.is_null() || argument.kind.accepts(value);
+        let value = varied.env_args.get(&argument.name)?;
+        let is_accepted = value.is_null() || argument.accepts(value);
         (!is_accepted).then_some((argument, value))
     });
     if let Some((argument, value)) = wrong {
-        let place = written(job, argument.name);
-        return Err(Refusal::found(place, value, argument.kind.wanted()));
+        let place = written(job, &argument.name);
+        let wanted = format_args!("expected {}", argument.wanted);
+        return Err(Refusal::found(place, value, wanted));
     }
     let Some((name, wanted)) = environment::wrong(&job.environment, &varied.env_args) else {
         return Ok(());

@@ -270,7 +270,7 @@ mod tests {
                 "--policy-config",
                 r#"{"action_horizon": 0}"#
             ])
-            .contains("`policy_config_dict.action_horizon` is 0")
+            .contains("policy_config_dict.action_horizon: found 0")
         );
     }
 

@@ -6,15 +6,17 @@
 
 mod table_top;
 
-use crate::policies::Setting;
+use crate::settings::SettingRow;
+
+pub use table_top::{Quality, TableTop};
 
 /// What is known about a simulator without building it.
 #[derive(Debug)]
 pub struct SimulatorRow {
     /// Its environments.
     pub environments: &'static [EnvironmentRow],
-    /// The arguments that all its environments have, with the same values and defaults.
-    pub arguments: &'static [Setting],
+    /// The arguments of its environments, beside those of every environment.
+    pub arguments: fn() -> &'static [SettingRow],
     /// Names of the cameras that every environment has.
     pub cameras: &'static [&'static str],
     /// GPU memory of one environment that neither the job declares nor a probe has measured.
@@ -28,8 +30,12 @@ pub struct EnvironmentRow {
     pub name: &'static str,
     /// The task, in one line: the instruction that policies get.
     pub about: &'static str,
-    /// The arguments whose values or defaults depend on the environment.
-    pub arguments: &'static [Setting],
+    /// Default of `max_episode_steps`.
+    pub max_episode_steps: u32,
+    /// Default of `success_threshold`, in metres.
+    pub success_threshold: f64,
+    /// The words of `object`, the default first; without any there is no such argument.
+    pub objects: &'static [&'static str],
 }
 
 impl SimulatorRow {
@@ -38,24 +44,23 @@ impl SimulatorRow {
         self.environments.iter().map(|environment| environment.name)
     }
 
-    /// Returns the arguments of one of its environments, besides those of every environment.
-    pub fn arguments_of(
-        &self,
-        environment: &'static EnvironmentRow,
-    ) -> impl Iterator<Item = &'static Setting> {
-        environment.arguments.iter().chain(self.arguments)
+    /// Returns the arguments of one of its environments, with its defaults, besides those of every
+    /// environment.
+    pub fn arguments_of(&self, environment: &EnvironmentRow) -> Vec<SettingRow> {
+        let own = |row: &SettingRow| match (row.name.as_str(), environment.objects) {
+            ("max_episode_steps", _) => Some(row.with_default(environment.max_episode_steps)),
+            ("success_threshold", _) => Some(row.with_default(environment.success_threshold)),
+            ("object", []) => None,
+            ("object", words @ [first, ..]) => Some(row.with_default(first).one_of(words)),
+            _ => Some(row.clone()),
+        };
+        (self.arguments)().iter().filter_map(own).collect()
     }
 
-    /// Returns the names of all arguments that one of its environments has, each once.
+    /// Returns the names of all arguments that one of its environments has.
     pub fn fields(&self) -> Vec<&'static str> {
-        let own = self.environments.iter().flat_map(|row| row.arguments);
-        let mut names: Vec<&'static str> = own
-            .chain(self.arguments)
-            .map(|setting| setting.name)
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        let rows = (self.arguments)().iter();
+        rows.map(|row| row.name.as_str()).collect()
     }
 }
 

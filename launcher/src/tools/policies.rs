@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use jobs::policies::{PolicyDescription, PolicyType, Serving, Setting, ValueKind};
+use jobs::policies::{PolicyDescription, PolicyType, Serving};
 use jobs::rules::nearest;
+use jobs::settings::SettingRow;
 use jobs::table::Table;
 use serde::Serialize;
 
@@ -116,32 +117,30 @@ fn wrapped(words: &[String]) -> Vec<String> {
 }
 
 /// Returns the name of a setting, with its default in parentheses.
-fn brief(setting: &Setting) -> String {
+fn brief(setting: &SettingRow) -> String {
     match default(setting).as_str() {
-        "" => setting.name.to_owned(),
+        "" => setting.name.clone(),
         default => format!("{} ({default})", setting.name),
     }
 }
 
 /// Returns the settings that have an effect.
-fn effective(row: &PolicyDescription) -> impl Iterator<Item = &'static Setting> {
-    let settings = row.settings();
-    settings.filter(|setting| setting.kind != ValueKind::Unused)
+fn effective(row: &PolicyDescription) -> impl Iterator<Item = &'static SettingRow> {
+    let settings = row.settings().iter();
+    settings.filter(|setting| !setting.is_unused)
 }
 
 /// Returns the default as documentation says it, without its markup.
-pub(super) fn default(setting: &Setting) -> String {
-    match setting.required {
-        Some(_) => "required".to_owned(),
-        None => setting.default.replace('`', ""),
+pub(super) fn default(setting: &SettingRow) -> String {
+    match setting.is_required {
+        true => "required".to_owned(),
+        false => setting.default.replace('`', ""),
     }
 }
 
 /// Returns the values of a setting, as a noun.
-pub(super) fn values(kind: ValueKind) -> String {
-    let wanted = kind.wanted();
-    let wanted = wanted.strip_prefix("expected ").unwrap_or(&wanted);
-    wanted.replace('`', "")
+pub(super) fn values(setting: &SettingRow) -> String {
+    setting.wanted.replace('`', "")
 }
 
 /// Returns everything about one type.
@@ -152,22 +151,18 @@ pub(super) fn description(row: &PolicyDescription) -> String {
     }
     let rows: Vec<[String; 4]> = effective(row)
         .map(|setting| {
-            let name = setting.name.to_owned();
             [
-                name,
-                values(setting.kind),
+                setting.name.clone(),
+                values(setting),
                 default(setting),
-                setting.about.to_owned(),
+                setting.about.clone(),
             ]
         })
         .collect();
     let _ = writeln!(text, "\nSettings, in `policy_config_dict`:\n");
     text.push_str(&Table::new(["Setting", "Value", "Default", "Meaning"], rows).grid());
-    let unused: Vec<String> = row
-        .settings()
-        .filter(|setting| setting.kind == ValueKind::Unused)
-        .map(|setting| setting.name.to_owned())
-        .collect();
+    let unused = row.settings().iter().filter(|setting| setting.is_unused);
+    let unused: Vec<String> = unused.map(|setting| setting.name.clone()).collect();
     if !unused.is_empty() {
         let lines = wrapped(&unused).join("\n    ");
         let _ = writeln!(text, "Accepted without an effect:\n    {lines}");
@@ -206,13 +201,13 @@ pub(super) struct PolicyJson {
 
 #[derive(Debug, Serialize)]
 pub(super) struct SettingJson {
-    name: &'static str,
+    name: String,
     /// Type of the value in JSON; `null` if any value is accepted and has no effect.
     #[serde(rename = "type")]
-    json_type: Option<&'static str>,
+    json_type: Option<String>,
     values: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    choices: Option<&'static [&'static str]>,
+    choices: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     minimum: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -220,7 +215,7 @@ pub(super) struct SettingJson {
     is_required: bool,
     /// The default in words; `null` if the setting is required or has no effect.
     default: Option<String>,
-    about: &'static str,
+    about: String,
 }
 
 impl PolicyJson {
@@ -231,52 +226,27 @@ impl PolicyJson {
             about: row.about,
             documentation: format!("docs/{}", row.page),
             is_served: !matches!(row.serving, Serving::Refused(_)),
-            settings: row.settings().map(SettingJson::new).collect(),
+            settings: row.settings().iter().map(SettingJson::new).collect(),
             example: jobs_file(row),
         }
     }
 }
 
 impl SettingJson {
-    pub(super) fn new(setting: &Setting) -> Self {
-        let (minimum, maximum) = bounds(setting.kind).unzip();
+    pub(super) fn new(setting: &SettingRow) -> Self {
+        let (minimum, maximum) = setting.bounds().unzip();
+        let words = setting.choices();
         Self {
-            name: setting.name,
-            json_type: json_type(setting.kind),
-            values: values(setting.kind),
-            choices: match setting.kind {
-                ValueKind::OneOf(words) => Some(words),
-                _ => None,
-            },
+            name: setting.name.clone(),
+            json_type: setting.json_type().map(str::to_owned),
+            values: values(setting),
+            choices: words.map(|words| words.into_iter().map(str::to_owned).collect()),
             minimum,
             maximum,
-            is_required: setting.required.is_some(),
+            is_required: setting.is_required,
             default: Some(setting.default.replace('`', "")).filter(|text| !text.is_empty()),
-            about: setting.about,
+            about: setting.about.clone(),
         }
-    }
-}
-
-/// Returns the type of a value in JSON.
-fn json_type(kind: ValueKind) -> Option<&'static str> {
-    match kind.example() {
-        serde_json::Value::Null => None,
-        serde_json::Value::Bool(_) => Some("boolean"),
-        serde_json::Value::Number(_) => Some("number"),
-        serde_json::Value::String(_) => Some("string"),
-        serde_json::Value::Array(_) => Some("array"),
-        serde_json::Value::Object(_) => Some("object"),
-    }
-}
-
-/// Returns the smallest and the largest number that a setting may have.
-fn bounds(kind: ValueKind) -> Option<(f64, f64)> {
-    match kind {
-        ValueKind::Whole(least, most) => Some((least as f64, most as f64)),
-        ValueKind::Number(least, most) => Some((least, most)),
-        ValueKind::Port => Some((1.0, f64::from(u16::MAX))),
-        ValueKind::Count => Some((1.0, f64::from(u32::MAX))),
-        _ => None,
     }
 }
 

@@ -9,6 +9,7 @@
 //!      ◄─────── Answers ────────────┘        Lockstep: both in one call, for tools and tests
 //! ```
 
+use jobs::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -207,7 +208,10 @@ pub enum EnvError {
         /// The known names, comma-separated.
         known: String,
     },
-    /// An environment argument has a wrong name, type or value.
+    /// An environment argument has a wrong name, type or value, as its declaration tells.
+    #[error(transparent)]
+    Setting(#[from] Refusal),
+    /// An environment argument cannot be.
     #[error("`arena_env_args.{field}` is {found}, {wanted}")]
     Argument {
         /// Name of the argument.

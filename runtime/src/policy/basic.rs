@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jobs::policies::{PolicyType, SettingsReader};
+use jobs::policies::{self, OneAction};
 use serde_json::{Map, Value};
 
 use crate::env::{ActionSpec, EnvIndex};
@@ -18,26 +18,21 @@ pub(crate) struct OneActionSettings {
 impl OneActionSettings {
     /// Reads the settings of [`ZeroAction`].
     pub(crate) fn zero(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        Self::read(PolicyType::ZeroAction, config, |action| {
-            Box::new(ZeroAction::new(action))
-        })
+        Self::read(config, |action| Box::new(ZeroAction::new(action)))
     }
 
     /// Reads the settings of [`RandomAction`].
     pub(crate) fn random(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        Self::read(PolicyType::RandomAction, config, |action| {
-            Box::new(RandomAction::new(action))
-        })
+        Self::read(config, |action| Box::new(RandomAction::new(action)))
     }
 
     fn read(
-        policy: PolicyType,
         config: &Map<String, Value>,
         make: fn(&ActionSpec) -> Box<dyn Policy>,
     ) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(policy, config);
-        let chunk_length = fields.chunk_length(1, 1)?;
-        fields.finish()?;
+        let OneAction {
+            action_chunk_length: chunk_length,
+        } = policies::read(config)?;
         Ok(Self { chunk_length, make })
     }
 }

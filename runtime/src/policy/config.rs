@@ -2,23 +2,19 @@
 
 use std::path::PathBuf;
 
-use jobs::policies::PolicyType;
+use jobs::policies::{self, Exported, PolicyType, Replay, Scripted, Torchscript};
 use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
 use crate::policy::agent::AgentSettings;
 use crate::policy::basic::OneActionSettings;
-use crate::policy::exported::ExportedSettings;
 use crate::policy::gr00t::Gr00tSettings;
 use crate::policy::gr00t::remote::RemoteSettings;
 use crate::policy::lerobot::LerobotSettings;
 use crate::policy::openpi::OpenpiSettings;
 use crate::policy::python::PythonPolicySettings;
 use crate::policy::remote::Lifeline;
-use crate::policy::replay::ReplaySettings;
-use crate::policy::scripted::ScriptedSettings;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::torchscript::ScriptSettings;
 use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::xpolicylab::XpolicylabSettings;
 use crate::policy::{Checkpoints, Policy, PolicyError, argument};
@@ -99,14 +95,14 @@ fn read(
     policy: PolicyType,
     config: &Map<String, Value>,
 ) -> Result<Box<dyn PolicySettings>, PolicyError> {
-    Ok(match policy {
+    let settings: Box<dyn PolicySettings> = match policy {
         PolicyType::ZeroAction => Box::new(OneActionSettings::zero(config)?),
         PolicyType::RandomAction => Box::new(OneActionSettings::random(config)?),
-        PolicyType::ReplayAction => Box::new(ReplaySettings::read(config)?),
-        PolicyType::Scripted => Box::new(ScriptedSettings::read(config)?),
+        PolicyType::ReplayAction => Box::new(policies::read::<Replay>(config)?),
+        PolicyType::Scripted => Box::new(policies::read::<Scripted>(config)?),
         PolicyType::Gr00t => Box::new(Gr00tSettings::read(config)?),
-        PolicyType::Torchscript => Box::new(ScriptSettings::read(config)?),
-        PolicyType::Exported => Box::new(ExportedSettings::read(config)?),
+        PolicyType::Torchscript => Box::new(policies::read::<Torchscript>(config)?),
+        PolicyType::Exported => Box::new(policies::read::<Exported>(config)?),
         PolicyType::Python => Box::new(PythonPolicySettings::read(config)?),
         PolicyType::Lerobot => Box::new(LerobotSettings::read(config)?),
         PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
@@ -114,14 +110,16 @@ fn read(
         PolicyType::XpolicylabRemote => Box::new(XpolicylabSettings::read(config)?),
         PolicyType::VlaEvalRemote => Box::new(VlaEvalSettings::read(config)?),
         PolicyType::OpenaiAgent => Box::new(AgentSettings::read(config)?),
-    })
+    };
+    settings.check()?;
+    Ok(settings)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::policy::tests::env_spec;
-    use jobs::policies::{PathTo, Setting, ValueKind};
+    use jobs::settings::{PathTo, SettingRow};
     use serde_json::json;
     use std::path::Path;
 
@@ -156,37 +154,17 @@ pub(crate) mod tests {
             file("policy_preprocessor.json", "{}");
             file("policy_postprocessor.json", "{}");
         }
-        let settings = policy.row().settings();
-        let required = settings.filter(|setting| setting.required.is_some());
-        let value = |setting: &Setting| match setting.kind {
-            ValueKind::Path(PathTo::Checkpoint) => json!(folder),
-            ValueKind::Path(_) => json!(folder.join("file")),
-            ValueKind::Factory => json!("package.module:factory"),
-            _ => json!("http://localhost:8000/v1"),
+        let settings = policy.row().settings().iter();
+        let required = settings.filter(|setting| setting.is_required);
+        let value = |setting: &SettingRow| match setting.path {
+            Some(PathTo::Checkpoint) => json!(folder),
+            Some(_) => json!(folder.join("file")),
+            None if setting.is_callable() => json!("package.module:factory"),
+            None => json!("http://localhost:8000/v1"),
         };
         required
-            .map(|setting| (setting.name.to_owned(), value(setting)))
+            .map(|setting| (setting.name.clone(), value(setting)))
             .collect()
-    }
-
-    #[test]
-    fn every_setting_of_a_row_is_read_and_no_other() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("file"), "").unwrap();
-        for policy in PolicyType::ALL.iter().copied() {
-            let config = required(policy, folder.path());
-            let read = |config: &Map<String, Value>| check(policy.name(), config);
-            assert!(read(&config).is_ok(), "{policy:?}: {:?}", read(&config));
-            for setting in policy.row().settings() {
-                let mut config = config.clone();
-                let example = setting.kind.example();
-                config.entry(setting.name).or_insert(example);
-                let Err(err) = read(&config) else { continue };
-                let text = err.to_string();
-                let is_unread = text.contains("no such field") || text.contains("no such setting");
-                assert!(!is_unread, "{policy:?}: {text}");
-            }
-        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gr00t::client::InvalidObservation;
 use gr00t::inputs::InputError;
 use gr00t::processor::ProcessorError;
-use jobs::policies::SettingError;
+use jobs::refusal::Refusal;
 use tch::TchError;
 
 use crate::policy::agent::PlannerError;
@@ -26,7 +26,7 @@ pub enum PolicyError {
     },
     /// A setting has a wrong name or value, or is missing.
     #[error(transparent)]
-    Setting(#[from] SettingError),
+    Setting(#[from] Refusal),
     /// A file that the policy is made from cannot be used.
     #[error("`{}`: {reason}", path.display())]
     File {

@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use jobs::policies::SettingError;
-
 use crate::env::{EnvIndex, EnvSpec, Observation};
 
 mod agent;
@@ -189,7 +187,7 @@ pub trait Policy {
 
 /// Returns an error about a field of the job.
 pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
-    SettingError::argument(field, found, wanted).into()
+    jobs::policies::argument(field, found, wanted).into()
 }
 
 /// Checks that the environment provides the state vectors that a policy reads.

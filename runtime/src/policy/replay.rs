@@ -7,48 +7,26 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hdf5::{File, Group};
-use jobs::policies::{PolicyType, SettingsReader};
-use serde_json::{Map, Value};
+use jobs::policies::Replay;
 
 use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
 
-/// The settings of a replay.
-pub(crate) struct ReplaySettings {
-    path: PathBuf,
-    /// The only demonstration to replay.
-    only: Option<String>,
-}
-
-impl ReplaySettings {
-    /// Reads the settings.
-    pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        const PATH: &str = "replay_file_path";
-        let mut fields = SettingsReader::new(PolicyType::ReplayAction, config);
-        let path = fields.path(PATH)?;
-        let settings = Self {
-            path: path.ok_or_else(|| fields.missing(PATH))?,
-            only: fields.string("episode_name")?,
-        };
-        fields.finish()?;
-        Ok(settings)
-    }
-}
-
-impl PolicySettings for ReplaySettings {
+impl PolicySettings for Replay {
     fn chunk_length(&self) -> Option<usize> {
         // A demonstration is one chunk, all of whose actions are executed.
         None
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        vec![self.path.clone()]
+        vec![self.replay_file_path.clone()]
     }
 
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let replay = ReplayAction::open(&self.path, self.only.as_deref(), context.env)?;
+        let only = self.episode_name.as_deref();
+        let replay = ReplayAction::open(&self.replay_file_path, only, context.env)?;
         Ok(Box::new(replay))
     }
 }

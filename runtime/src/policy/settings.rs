@@ -18,6 +18,14 @@ pub(crate) struct MakeContext<'a> {
 
 /// The checked settings of a policy, from which it is made.
 pub(crate) trait PolicySettings {
+    /// Checks what only this machine can tell, such as files that must exist.
+    ///
+    /// # Errors
+    /// Refuses the first setting that cannot be.
+    fn check(&self) -> Result<(), PolicyError> {
+        Ok(())
+    }
+
     /// Returns how many actions of a chunk are executed; `None` means all of them.
     fn chunk_length(&self) -> Option<usize>;
 
@@ -33,4 +41,18 @@ pub(crate) trait PolicySettings {
     /// Fails for an environment that lacks what the policy needs, for a checkpoint that cannot be
     /// loaded, and for an unreachable server.
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError>;
+}
+
+/// Checks that files exist.
+///
+/// # Errors
+/// Returns [`PolicyError::File`] for the first that does not.
+pub(crate) fn files_exist(paths: &[PathBuf]) -> Result<(), PolicyError> {
+    match paths.iter().find(|path| !path.is_file()) {
+        Some(path) => Err(PolicyError::File {
+            path: path.clone(),
+            reason: "there is no such file".to_owned(),
+        }),
+        None => Ok(()),
+    }
 }

@@ -13,12 +13,12 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tch::{CModule, Device, Kind, Tensor};
 
 use crate::env::EnvSpec;
 use crate::policy::batches::{Batches, Shortage};
-use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::tokens::Tokens;
 use crate::policy::{
     Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
@@ -26,62 +26,17 @@ use crate::policy::{
 };
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, message};
-use jobs::policies::{PolicyType, SettingsReader};
+use jobs::policies::Torchscript;
 
 const NAME: &str = "torchscript";
 
-/// Maximum number of tokens of an instruction, unless `max_tokens` says otherwise.
-const MAX_TOKENS: usize = 64;
-
-/// The settings of a job's module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScriptSettings {
-    model_path: PathBuf,
-    tokenizer_path: Option<PathBuf>,
-    max_tokens: usize,
-    /// Names of the cameras; all cameras in the environment's order if not given.
-    cameras: Option<Vec<String>>,
-    /// Names of the state vectors; all of them in the environment's order if not given.
-    state_keys: Option<Vec<String>>,
-    /// Number of actions of a chunk that are executed.
-    chunk_length: Option<usize>,
-}
-
-impl ScriptSettings {
-    /// Reads the settings.
-    ///
-    /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field.
-    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::Torchscript, config);
-        let model_path = fields.path("model_path")?;
-        let settings = Self {
-            model_path: model_path.ok_or_else(|| fields.missing("model_path"))?,
-            tokenizer_path: fields.path("tokenizer_path")?,
-            max_tokens: fields.count("max_tokens")?.unwrap_or(MAX_TOKENS),
-            cameras: fields.strings("cameras")?,
-            state_keys: fields.strings("state_keys")?,
-            chunk_length: fields.count("action_chunk_length")?,
-        };
-        fields.finish()?;
-        for path in [Some(&settings.model_path), settings.tokenizer_path.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            if !path.is_file() {
-                return Err(PolicyError::File {
-                    path: path.clone(),
-                    reason: "there is no such file".to_owned(),
-                });
-            }
-        }
-        Ok(settings)
+impl PolicySettings for Torchscript {
+    fn check(&self) -> Result<(), PolicyError> {
+        files_exist(&self.files())
     }
-}
 
-impl PolicySettings for ScriptSettings {
     fn chunk_length(&self) -> Option<usize> {
-        self.chunk_length
+        self.action_chunk_length.map(usize::from)
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -121,7 +76,7 @@ impl TorchScript {
     /// Returns a [`PolicyError`] that names the file, what the environment lacks, or the shape of
     /// the module's output.
     pub fn open(
-        settings: &ScriptSettings,
+        settings: &Torchscript,
         env: &EnvSpec,
         checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
@@ -131,17 +86,21 @@ impl TorchScript {
             CModule::load_on_device(&path, device).map_err(|err| file(&path, &words(&err)))?;
         module.set_eval();
         let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
-        let state_keys: Vec<String> = settings.state_keys.clone().unwrap_or_else(all_states);
+        let given = settings.state_keys.clone();
+        let state_keys: Vec<String> = given.map_or_else(all_states, |keys| keys.0);
         require_state(
             NAME,
             env,
             &state_keys.iter().map(String::as_str).collect::<Vec<_>>(),
         )?;
-        let (cameras, size) = cameras(settings.cameras.as_deref(), env)?;
+        let (cameras, size) = cameras(settings.cameras.as_ref().map(|given| &given.0[..]), env)?;
         let mut script = Self {
             module,
             device,
-            tokens: Tokens::open(settings.tokenizer_path.as_deref(), settings.max_tokens)?,
+            tokens: Tokens::open(
+                settings.tokenizer_path.as_deref(),
+                settings.max_tokens.into(),
+            )?,
             cameras,
             size,
             state_keys,
@@ -385,7 +344,7 @@ mod tests {
 
     fn open(path: &Path) -> Result<TorchScript, PolicyError> {
         let config = json!({"model_path": path, "state_keys": ["eef_position"], "max_tokens": 8});
-        let settings = ScriptSettings::read(config.as_object().unwrap()).unwrap();
+        let settings = jobs::policies::read(config.as_object().unwrap()).unwrap();
         TorchScript::open(&settings, &env(), &mut Checkpoints::new(Device::Cpu))
     }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jobs::captured_graphs;
 use jobs::job::Job;
-use jobs::{captured_graphs, files};
 use serde_json::{Map, Value};
 
 use crate::memory::checkpoint::{self, TensorSize};
@@ -13,7 +13,7 @@ use crate::memory::gr00t::{Network, SMALL, Shape};
 use crate::memory::measured::Measured;
 use crate::memory::need::Need;
 use crate::memory::part::MemoryAmount;
-use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
+use jobs::policies::{self, DECLARED_MEMORY, MemoryRule, PolicyType};
 
 /// Working memory in addition to the weights, as a share of them, for a policy of which only the
 /// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,
@@ -22,9 +22,6 @@ const WORKING_ROOM: f64 = 0.15;
 
 /// Bytes of a GiB.
 const GIB: f64 = (1u64 << 30) as f64;
-
-/// Maximum size of a policy's YAML file in bytes; Arena's have 2 KB.
-const MAX_YAML: u64 = 1 << 20;
 
 /// What is known about the memory of a job's policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,15 +50,14 @@ impl PolicyMemory {
         let Some(policy) = PolicyType::of(&job.policy_type) else {
             return Self::Elsewhere;
         };
-        let path = path(&job.policy_config, "model_path");
+        let given = policies::given(policy, &job.policy_config);
+        let path = text(&given, "model_path").map(PathBuf::from);
         let files = |path: &Path| checkpoint::file_bytes(path).map(Self::Files);
         let found = match (policy.row().memory, path) {
             (MemoryRule::Nothing, _) => return Self::Elsewhere,
-            (MemoryRule::Gr00t, Some(path)) => {
-                Self::gr00t(&path, &job.policy_config).or_else(|| files(&path))
-            }
+            (MemoryRule::Gr00t, Some(path)) => Self::gr00t(&path, &given).or_else(|| files(&path)),
             (MemoryRule::Files, Some(path)) => files(&path),
-            (MemoryRule::Declared, _) => declared(&job.policy_config),
+            (MemoryRule::Declared, _) => declared(&given),
             (MemoryRule::Gr00t | MemoryRule::Files, None) => None,
         };
         match found {
@@ -74,13 +70,9 @@ impl PolicyMemory {
     }
 
     fn gr00t(folder: &Path, config: &Map<String, Value>) -> Option<Self> {
-        let tag = setting(config, "embodiment_tag");
-        let shape = Shape::read(
-            folder,
-            path(config, "vlm_path").as_deref(),
-            tag.as_ref().and_then(Value::as_str),
-        )?;
-        let is_wide = setting(config, "dtype").is_some_and(|dtype| dtype == "float32");
+        let vlm = text(config, "vlm_path").map(Path::new);
+        let shape = Shape::read(folder, vlm, text(config, "embodiment_tag"))?;
+        let is_wide = text(config, "dtype") == Some("float32");
         let float = if is_wide { 4 } else { 2 };
         let tensors = checkpoint::tensors(folder)?;
         let sizes = || used(&tensors, shape.layers).map(|tensor| tensor.bytes(float));
@@ -90,9 +82,8 @@ impl PolicyMemory {
             small: sizes().filter(|bytes| *bytes <= SMALL).sum(),
             float,
         };
-        let captures = setting(config, "cuda_graphs")
-            .and_then(|captures| captures.as_bool())
-            .unwrap_or(true);
+        let captures = config.get("cuda_graphs").and_then(Value::as_bool);
+        let captures = captures.unwrap_or(true);
         Some(Self::Gr00t { network, captures })
     }
 
@@ -171,27 +162,8 @@ fn used(tensors: &BTreeMap<String, TensorSize>, layers: u64) -> impl Iterator<It
         .map(|(_, tensor)| tensor)
 }
 
-/// Returns a setting of the job, otherwise of the YAML file that it names, as GR00T's policy reads
-/// them.
-fn setting(config: &Map<String, Value>, name: &str) -> Option<Value> {
-    config
-        .get(name)
-        .cloned()
-        .or_else(|| yaml(config)?.get(name).cloned())
-        .filter(|value| !value.is_null())
-}
-
-fn path(config: &Map<String, Value>, name: &str) -> Option<PathBuf> {
-    setting(config, name)
-        .as_ref()
-        .and_then(Value::as_str)
-        .map(PathBuf::from)
-}
-
-fn yaml(config: &Map<String, Value>) -> Option<Value> {
-    let path = Path::new(config.get("policy_config_yaml_path")?.as_str()?);
-    let text = files::read(path, MAX_YAML).ok()?;
-    serde_saphyr::from_str(std::str::from_utf8(&text).ok()?).ok()
+fn text<'a>(given: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    given.get(name)?.as_str()
 }
 
 #[cfg(test)]

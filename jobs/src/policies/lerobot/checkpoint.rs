@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::files;
-use crate::policies::SettingError;
+use crate::policies::{argument, of_file};
+use crate::refusal::Refusal;
 
 /// Maximum bytes of a `config.json`; lerobot's have a few thousand.
 const LARGEST_CONFIG: u64 = 1 << 20;
@@ -89,14 +90,11 @@ impl LerobotCheckpoint {
     /// Reads the description of the checkpoint in `folder`, and looks for its other files.
     ///
     /// # Errors
-    /// Returns [`SettingError::File`] for a file that is missing or cannot be read, and for a
+    /// Refuses a file that is missing or cannot be read, and for a
     /// checkpoint that cannot be evaluated.
-    pub fn read(folder: &Path) -> Result<Self, SettingError> {
+    pub fn read(folder: &Path) -> Result<Self, Refusal> {
         let path = folder.join("config.json");
-        let refuse = |reason: String| SettingError::File {
-            path: path.clone(),
-            reason,
-        };
+        let refuse = |reason: String| of_file(&path, reason);
         let text = files::read(&path, LARGEST_CONFIG)
             .map_err(|err| refuse(format!("{err}; a checkpoint of LeRobot has this file")))?;
         let config: ConfigFile = serde_json::from_slice(&text).map_err(|err| {
@@ -123,10 +121,10 @@ impl LerobotCheckpoint {
     /// Checks how many actions of a chunk a job executes.
     ///
     /// # Errors
-    /// Returns [`SettingError::Argument`] if chunks are shorter.
-    pub fn check_chunk_length(&self, wanted: Option<usize>) -> Result<(), SettingError> {
+    /// Refuses if chunks are shorter.
+    pub fn check_chunk_length(&self, wanted: Option<usize>) -> Result<(), Refusal> {
         match (wanted, self.longest_chunk) {
-            (Some(wanted), Some(longest)) if wanted > longest => Err(SettingError::argument(
+            (Some(wanted), Some(longest)) if wanted > longest => Err(argument(
                 "action_chunk_length",
                 &wanted.to_string(),
                 &format!("expected at most {longest}, the actions that this checkpoint can give"),
@@ -196,21 +194,21 @@ fn features(entries: &serde_json::Map<String, Value>) -> Result<Vec<CheckpointFe
 }
 
 /// Looks for the processors of a checkpoint.
-fn look_for_files(folder: &Path) -> Result<(), SettingError> {
+fn look_for_files(folder: &Path) -> Result<(), Refusal> {
     let missing = PROCESSORS
         .into_iter()
         .map(|name| folder.join(name))
         .find(|path| !path.is_file());
     match missing {
         None => Ok(()),
-        Some(path) => Err(SettingError::File {
-            path,
-            reason: format!(
+        Some(path) => Err(of_file(
+            &path,
+            format_args!(
                 "there is no such file; for a checkpoint of LeRobot before 0.4, `python -m \
                  lerobot.processor.migrate_policy_normalization --pretrained-path {}` writes one \
                  that has it",
                 folder.display()
             ),
-        }),
+        )),
     }
 }

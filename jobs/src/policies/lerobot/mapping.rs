@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::policies::SettingError;
+use crate::policies::argument;
 use crate::policies::lerobot::checkpoint::{CheckpointFeature, FeatureKind, LerobotCheckpoint};
+use crate::refusal::Refusal;
 
 /// Prefixes of inputs in lerobot, before the name that a camera or a state has elsewhere.
 const PREFIXES: [&str; 2] = ["observation.images.", "observation."];
@@ -52,8 +53,8 @@ impl FeatureMapping {
     /// Reads the setting.
     ///
     /// # Errors
-    /// Returns [`SettingError::Argument`] for a field that has another name or kind.
-    pub fn read(mapping: &Map<String, Value>) -> Result<Self, SettingError> {
+    /// Refuses a field that has another name or kind.
+    pub fn read(mapping: &Map<String, Value>) -> Result<Self, Refusal> {
         let mut all = Self::default();
         for (name, value) in mapping {
             let field = format!("mapping.{name}");
@@ -62,7 +63,7 @@ impl FeatureMapping {
                 _ => "expected `cameras` or `states`",
             };
             let (true, Some(entries)) = (wanted == "expected an object", value.as_object()) else {
-                return Err(SettingError::argument(&field, &value.to_string(), wanted));
+                return Err(argument(&field, &value.to_string(), wanted));
             };
             for (feature, value) in entries {
                 let is_read = match name.as_str() {
@@ -71,7 +72,7 @@ impl FeatureMapping {
                 };
                 is_read.map_err(|wanted| {
                     let field = format!("{field}.{feature}");
-                    SettingError::argument(&field, &value.to_string(), wanted)
+                    argument(&field, &value.to_string(), wanted)
                 })?;
             }
         }
@@ -106,14 +107,14 @@ impl FeatureMapping {
     /// Assigns a camera of the environment to each picture of the checkpoint.
     ///
     /// # Errors
-    /// Returns [`SettingError::Argument`] for names that do not exist, and for inputs whose camera
+    /// Refuses names that do not exist, and for inputs whose camera
     /// is not certain.
     pub fn cameras(
         &self,
         checkpoint: &LerobotCheckpoint,
         environment: &str,
         cameras: &[&str],
-    ) -> Result<Vec<MappedCamera>, SettingError> {
+    ) -> Result<Vec<MappedCamera>, Refusal> {
         let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::Picture).collect();
         check_inputs("cameras", self.cameras.keys(), &inputs)?;
         for (feature, camera) in &self.cameras {
@@ -168,14 +169,14 @@ impl FeatureMapping {
     /// Assigns states of the environment, with their lengths, to each state of the checkpoint.
     ///
     /// # Errors
-    /// Returns [`SettingError::Argument`] for names that do not exist, for states of another length
+    /// Refuses names that do not exist, for states of another length
     /// than the checkpoint reads, and for inputs whose states are not certain.
     pub fn states(
         &self,
         checkpoint: &LerobotCheckpoint,
         environment: &str,
         states: &[(String, usize)],
-    ) -> Result<Vec<MappedState>, SettingError> {
+    ) -> Result<Vec<MappedState>, Refusal> {
         let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::State).collect();
         check_inputs("states", self.states.keys(), &inputs)?;
         let listed: Vec<String> = states
@@ -244,7 +245,7 @@ fn check_inputs<'a>(
     part: &str,
     mut given: impl Iterator<Item = &'a String>,
     inputs: &[&CheckpointFeature],
-) -> Result<(), SettingError> {
+) -> Result<(), Refusal> {
     let is_known = |name: &String| inputs.iter().any(|input| input.name == *name);
     let Some(name) = given.find(|name| !is_known(name)) else {
         return Ok(());
@@ -255,23 +256,13 @@ fn check_inputs<'a>(
         _ => format!("expected an input of the checkpoint: {}", known.join(", ")),
     };
     let field = format!("mapping.{part}");
-    Err(SettingError::argument(
-        &field,
-        &format!("for `{name}`"),
-        &known,
-    ))
+    Err(argument(&field, &format!("for `{name}`"), &known))
 }
 
-fn unknown(
-    part: &str,
-    feature: &str,
-    found: &str,
-    environment: &str,
-    known: &[&str],
-) -> SettingError {
+fn unknown(part: &str, feature: &str, found: &str, environment: &str, known: &[&str]) -> Refusal {
     let field = format!("mapping.{part}.{feature}");
     let wanted = format!("but environment `{environment}` has {}", list(known));
-    SettingError::argument(&field, &format!("`{found}`"), &wanted)
+    argument(&field, &format!("`{found}`"), &wanted)
 }
 
 fn open_inputs(
@@ -280,14 +271,14 @@ fn open_inputs(
     open: &[&str],
     environment: &str,
     known: &[&str],
-) -> SettingError {
+) -> Refusal {
     let field = format!("mapping.{part}");
     let wanted = format!(
         "expected the {what} for each; environment `{environment}` has {}",
         list(known)
     );
     let found = format!("without `{}`", open.join("`, `"));
-    SettingError::argument(&field, &found, &wanted)
+    argument(&field, &found, &wanted)
 }
 
 fn list(known: &[&str]) -> String {
@@ -304,13 +295,13 @@ fn check_length(
     names: &[String],
     length: usize,
     padded: Option<usize>,
-) -> Result<(), SettingError> {
+) -> Result<(), Refusal> {
     let wanted: usize = input.shape.iter().product();
     let is_padded = padded == Some(wanted) && length <= wanted;
     if length == wanted || is_padded {
         return Ok(());
     }
-    Err(SettingError::argument(
+    Err(argument(
         &format!("mapping.states.{}", input.name),
         &format!("{} with {length} values", names.join(", ")),
         &format!("expected {wanted}, as the checkpoint reads"),

@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use jobs::environments::is_python_environment;
 use jobs::hub;
 use jobs::job::{Job, Status};
-use jobs::policies::{FactoryName, PathTo, PolicyType, ValueKind};
+use jobs::policies::PolicyType;
+use jobs::settings::PathTo;
+use jobs::settings::kinds::PyName;
 use serde_json::Value;
 
 use crate::cli::Environment;
@@ -111,14 +113,15 @@ fn check_policy(job: &Job, env: &Environment, gpus: usize) -> Result<(), String>
         return Ok(());
     };
     for setting in policy.row().settings() {
-        let given = job.policy_config.get(setting.name).and_then(Value::as_str);
-        match (setting.kind, given) {
-            (ValueKind::Path(PathTo::Package), Some(path)) => {
-                check_path(setting.name, path, PathTo::File, env)?;
+        let name = setting.name.as_str();
+        let given = job.policy_config.get(name).and_then(Value::as_str);
+        match (setting.path, given) {
+            (Some(PathTo::Package), Some(path)) => {
+                check_path(name, path, PathTo::File, env)?;
                 package::check(job, Path::new(path), gpus)?;
             }
-            (ValueKind::Path(to), Some(path)) => check_path(setting.name, path, to, env)?,
-            (ValueKind::Factory, Some(name)) => check_factory(setting.name, name)?,
+            (Some(to), Some(path)) => check_path(name, path, to, env)?,
+            (None, Some(callable)) if setting.is_callable() => check_factory(name, callable)?,
             _ => {}
         }
     }
@@ -139,10 +142,11 @@ fn check_path(setting: &str, path: &str, to: PathTo, env: &Environment) -> Resul
 
 /// Checks the file of a Python callable, if its name has one.
 fn check_factory(setting: &str, name: &str) -> Result<(), String> {
-    match FactoryName::of(name) {
-        Some(FactoryName::InFile { file, .. }) if !Path::new(file).is_file() => Err(format!(
-            "`policy_config_dict.{setting}` names `{file}`, and there is no such file; it is \
-             looked for from the working directory"
+    match PyName::of(name) {
+        Some(PyName::InFile { file, .. }) if !file.is_file() => Err(format!(
+            "`policy_config_dict.{setting}` names `{}`, and there is no such file; it is looked \
+             for from the working directory",
+            file.display()
         )),
         _ => Ok(()),
     }

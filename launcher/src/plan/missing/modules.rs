@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use jobs::job::Job;
-use jobs::policies::{FactoryName, PolicyType};
+use jobs::policies::PolicyType;
+use jobs::settings::kinds::PyName;
 use serde_json::{Map, Value};
 
 use crate::plan::missing::Missing;
@@ -242,13 +243,9 @@ fn policy_modules(job: &Job) -> Vec<String> {
         return vec!["numpy".to_owned(), "lerobot".to_owned()];
     }
     let name = job.policy_config.get("policy").and_then(Value::as_str);
-    let package = match name.and_then(FactoryName::of) {
-        Some(FactoryName::InModule { module, .. }) => module.split('.').next(),
-        Some(FactoryName::InFile { .. }) | None => None,
+    let package = match name.and_then(PyName::of) {
+        Some(PyName::InModule { module, .. }) => module.split('.').next().map(str::to_owned),
+        Some(PyName::InFile { .. }) | None => None,
     };
-    ["numpy"]
-        .into_iter()
-        .chain(package)
-        .map(str::to_owned)
-        .collect()
+    ["numpy".to_owned()].into_iter().chain(package).collect()
 }

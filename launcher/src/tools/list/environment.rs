@@ -3,9 +3,8 @@
 
 use std::fmt::Write as _;
 
-use jobs::environments::is_python_environment;
-use jobs::environments::{COMMON_ARGUMENTS, PYTHON_ARGUMENTS};
-use jobs::policies::Setting;
+use jobs::environments::{EveryEnvironment, PythonEnvironment, is_python_environment};
+use jobs::settings::{self, SettingRow};
 use jobs::simulators::{EnvironmentRow, Simulator};
 use jobs::table::Table;
 use serde_json::{Map, Value};
@@ -91,12 +90,12 @@ impl ListedEnvironment {
     }
 
     /// Returns its arguments, those of every environment first.
-    pub(super) fn arguments(&self) -> Vec<&'static Setting> {
-        let own: Vec<&'static Setting> = match self {
-            Self::BuiltIn(simulator, row) => simulator.row().arguments_of(row).collect(),
-            Self::Gym(_) | Self::Factory(_) => PYTHON_ARGUMENTS.iter().collect(),
+    pub(super) fn arguments(&self) -> Vec<SettingRow> {
+        let own = match self {
+            Self::BuiltIn(simulator, row) => simulator.row().arguments_of(row),
+            Self::Gym(_) | Self::Factory(_) => settings::rows::<PythonEnvironment>().to_vec(),
         };
-        COMMON_ARGUMENTS.iter().chain(own).collect()
+        [settings::rows::<EveryEnvironment>().to_vec(), own].concat()
     }
 
     /// Returns a jobs file with one job.
@@ -145,17 +144,17 @@ impl ListedEnvironment {
 }
 
 /// Returns the table of arguments; `given` are the values that a job has.
-pub(super) fn arguments(arguments: &[&Setting], given: Option<&Map<String, Value>>) -> String {
+pub(super) fn arguments(arguments: &[SettingRow], given: Option<&Map<String, Value>>) -> String {
     let rows: Vec<[String; 4]> = arguments
         .iter()
-        .filter(|argument| given.is_none_or(|given| given.contains_key(argument.name)))
+        .filter(|argument| given.is_none_or(|given| given.contains_key(&argument.name)))
         .map(|argument| {
-            let value = match given.and_then(|given| given.get(argument.name)) {
+            let value = match given.and_then(|given| given.get(&argument.name)) {
                 Some(value) => value.to_string(),
-                None => values(argument.kind),
+                None => values(argument),
             };
             let about = argument.about.replace('`', "");
-            [argument.name.to_owned(), value, default(argument), about]
+            [argument.name.clone(), value, default(argument), about]
         })
         .collect();
     let mut text = String::new();

@@ -112,7 +112,7 @@ impl EnvironmentJson {
             name: environment.name(),
             about: environment.about(),
             documentation: environment.page(),
-            arguments: arguments.into_iter().map(SettingJson::new).collect(),
+            arguments: arguments.iter().map(SettingJson::new).collect(),
             example: environment.example(),
         }
     }

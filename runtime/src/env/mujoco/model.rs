@@ -6,7 +6,8 @@ use mujoco_rs::prelude::{MjModel, MjtObjBase};
 use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
 
 use crate::env::EnvError;
-use crate::env::mujoco::args::{MujocoSettings, Quality};
+use crate::env::mujoco::args::MujocoSettings;
+use jobs::simulators::Quality;
 
 /// Number of joints of the arm. They come first in the model, then the fingers, then the object.
 pub(super) const ARM_JOINTS: usize = 7;

@@ -1,5 +1,5 @@
-//! The tasks: scene, instruction, limits, initial states and success predicate. A new task is a row
-//! in [`TABLE`].
+//! The tasks: scene, initial states and success predicate. A new task is a row in [`TABLE`], and one in
+//! `jobs/src/simulators` with its instruction and limits.
 
 use crate::env::mujoco::rng::EpisodeRng;
 use crate::env::mujoco::rotation::{flat_distance, minus, norm};
@@ -17,14 +17,9 @@ pub(super) struct TaskObject {
 /// One task.
 pub(super) struct MujocoTask {
     pub(super) name: &'static str,
-    pub(super) language: &'static str,
     pub(super) mjcf: &'static str,
     /// Objects of the task, the default first; empty for a task without an object.
     pub(super) objects: &'static [TaskObject],
-    /// Steps until truncation: several times what the scripted expert needs.
-    pub(super) max_episode_steps: u32,
-    /// Largest distance that counts as success, in metres.
-    pub(super) success_threshold: f64,
     /// Draws a random initial state.
     pub(super) sample: fn(&mut EpisodeRng) -> InitialState,
     /// Returns the distance of a state from success, in metres.
@@ -75,11 +70,8 @@ const RELEASED: f64 = 0.06;
 static TABLE: [MujocoTask; 3] = [
     MujocoTask {
         name: "reach",
-        language: "move the gripper to the green ball",
         mjcf: include_str!("assets/reach.xml"),
         objects: &[],
-        max_episode_steps: 100,
-        success_threshold: 0.02,
         sample: |rng| InitialState {
             goal: [
                 rng.uniform(0.36, 0.56),
@@ -93,11 +85,8 @@ static TABLE: [MujocoTask; 3] = [
     },
     MujocoTask {
         name: "push",
-        language: "push the yellow puck onto the green target",
         mjcf: include_str!("assets/push.xml"),
         objects: &[PUCK],
-        max_episode_steps: 200,
-        success_threshold: 0.025,
         sample: |rng| {
             let (object, goal) = apart(rng, 0.12, 0.24);
             InitialState {
@@ -110,11 +99,8 @@ static TABLE: [MujocoTask; 3] = [
     },
     MujocoTask {
         name: "pick_and_place",
-        language: "pick up the block and place it on the green plate",
         mjcf: include_str!("assets/pick_and_place.xml"),
         objects: &[CUBE, CYLINDER],
-        max_episode_steps: 240,
-        success_threshold: 0.04,
         sample: |rng| {
             let (object, goal) = apart(rng, 0.14, 0.36);
             let quarter = std::f64::consts::FRAC_PI_4;

@@ -26,16 +26,6 @@ pub const MODULE: (&str, &str) = (
     include_str!("worker/rrun_fork_server.py"),
 );
 
-/// How the processes of an environment are started; the names are those of Python's
-/// `multiprocessing`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartMethod {
-    /// By a fork server, if its imports allow that.
-    ForkServer,
-    /// Each with an interpreter and imports of its own.
-    Spawn,
-}
-
 /// A fork server that imports, or is ready.
 pub struct ForkServer {
     /// Its process.

@@ -14,12 +14,13 @@ use crate::clock::now;
 use crate::env::python::args::PythonSettings;
 use crate::env::python::bridge::ProcessShare;
 use crate::env::python::child::MOST_STAGES;
-use crate::env::python::fork_server::{self, ForkServer, ServerEvent, StartMethod};
+use crate::env::python::fork_server::{self, ForkServer, ServerEvent};
 use crate::env::python::hello::Hello;
 use crate::env::python::process::PythonProcess;
 use crate::env::python::rounds::Rounds;
 use crate::env::python::variables::{Placeholders, ProcessPlace, Variable, pci, variables};
 use crate::env::{Answer, AnswerBatch, Answers, EnvError, EnvIndex};
+use jobs::environments::StartMethod;
 
 /// The worker's Python modules, in the order of their dependencies.
 const MODULES: &[(&str, &str)] = &[

@@ -11,19 +11,8 @@ use crate::policy::agent::retry::RetryLimits;
 use crate::policy::agent::server::{ApiKey, Certificates, ServerTerms};
 use crate::policy::agent::session::PlanningRules;
 use crate::policy::argument;
-use jobs::policies::{PolicyType, SettingsReader};
+use jobs::policies::{self, Agent};
 
-/// Default timeout in seconds: enough for a large model with a long answer on a busy server.
-const TIMEOUT_S: f64 = 120.0;
-/// Default number of retries: with waits of 1, 2, 4, 8 and 16 s a server may be unreachable for
-/// half a minute.
-const MAX_RETRIES: u64 = 5;
-const RETRY_WAIT_S: f64 = 1.0;
-/// Default number of simultaneous requests, which a server with one GPU batches well.
-const MAX_CONCURRENT_REQUESTS: usize = 16;
-/// Default number of invalid actions, as in EmbodiedBench: `_max_invalid_actions` of its ALFRED and
-/// Habitat environments.
-const MAX_INVALID_ACTIONS: u64 = 10;
 /// Default maximum length of an answer, as in EmbodiedBench: `max_completion_tokens`.
 const MAX_TOKENS: usize = 2048;
 
@@ -58,83 +47,49 @@ impl AgentSettings {
                 variable that contains it";
             return Err(argument("api_key", "a key", wanted));
         }
-        let mut fields = SettingsReader::new(PolicyType::OpenaiAgent, config);
-        let url = fields.string("model_url")?;
-        let url = url.ok_or_else(|| fields.missing("model_url"))?;
-        let name = fields.string("model")?.filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| fields.missing("model"))?;
-        let key_variable = fields.string("api_key_env")?;
-        let key = key_variable
-            .as_deref()
-            .map(|name| key(name, variable(name)))
-            .transpose()?;
-        let sees = !fields.flag("language_only")?.unwrap_or(false);
-        let chat_history = fields.flag("chat_history")?.unwrap_or(false);
-        let role_file = fields.path("system_prompt_file")?;
+        let given: Agent = policies::read(config)?;
+        let key = given.api_key_env.as_deref();
+        let key = key.map(|name| key_of(name, variable(name))).transpose()?;
+        let role_file = given.system_prompt_file.clone();
         let role = role_file.as_deref().map(read_role).transpose()?;
-        let max_invalid_actions = fields.whole("max_invalid_actions")?;
-        let terms = server_terms(&mut fields, &url)?;
-        let model = chat_model(&mut fields, name)?;
-        let (cameras, actions) = (fields.strings("cameras")?, fields.strings("actions")?);
-        fields.finish()?;
-        let rules = PlanningRules {
-            max_invalid_actions: max_invalid_actions.unwrap_or(MAX_INVALID_ACTIONS),
-            chat_history,
-            role,
-            sees,
+        let certificates = given.ca_file.as_deref().map(Certificates::read);
+        let limits = RetryLimits {
+            max_retries: given.max_retries,
+            wait: Duration::from_secs_f64(given.retry_wait_s),
         };
         Ok(Self {
-            terms,
-            model,
-            rules,
-            key_variable,
+            terms: ServerTerms {
+                url: completions(&given.model_url)?,
+                timeout: Duration::from_secs_f64(given.request_timeout_s),
+                limits,
+                certificates: certificates.transpose()?,
+                max_concurrent_requests: given.max_concurrent_requests,
+            },
+            rules: PlanningRules {
+                max_invalid_actions: given.max_invalid_actions,
+                chat_history: given.chat_history,
+                role,
+                sees: !given.language_only,
+            },
+            key_variable: given.api_key_env.clone(),
             key,
-            cameras,
-            actions,
+            cameras: given.cameras.clone().map(|names| names.0),
+            actions: given.actions.clone().map(|names| names.0),
             role_file,
+            model: ChatModel {
+                max_tokens: max_tokens(&given)?,
+                name: given.model,
+                temperature: given.temperature,
+                extra: given.extra_body,
+            },
         })
     }
 }
 
-/// Reads how the model server is asked.
-fn server_terms(fields: &mut SettingsReader, url: &str) -> Result<ServerTerms, PolicyError> {
-    let wait_s = fields.number("retry_wait_s")?.unwrap_or(RETRY_WAIT_S);
-    let certificates = fields
-        .path("ca_file")?
-        .map(|path| Certificates::read(&path))
-        .transpose()?;
-    let timeout_s = fields.number("request_timeout_s")?.unwrap_or(TIMEOUT_S);
-    let max_retries = fields.whole("max_retries")?.unwrap_or(MAX_RETRIES);
-    let limits = RetryLimits {
-        max_retries: u32::try_from(max_retries).unwrap_or(u32::MAX),
-        wait: Duration::from_secs_f64(wait_s),
-    };
-    Ok(ServerTerms {
-        url: completions(url)?,
-        timeout: Duration::from_secs_f64(timeout_s),
-        limits,
-        certificates,
-        max_concurrent_requests: fields
-            .count("max_concurrent_requests")?
-            .unwrap_or(MAX_CONCURRENT_REQUESTS),
-    })
-}
-
-/// Reads what the model server is told about the model.
-fn chat_model(fields: &mut SettingsReader, name: String) -> Result<ChatModel, PolicyError> {
-    Ok(ChatModel {
-        name,
-        temperature: fields.number("temperature")?.unwrap_or(0.0),
-        max_tokens: max_tokens(fields)?,
-        extra: fields.map("extra_body")?.unwrap_or_default(),
-    })
-}
-
 /// Returns the maximum length of an answer with the field name that the job uses: newer models of
 /// OpenAI refuse `max_tokens`, and older servers do not know `max_completion_tokens`.
-fn max_tokens(fields: &mut SettingsReader) -> Result<(&'static str, usize), PolicyError> {
-    let old = fields.count("max_tokens")?.unwrap_or(0);
-    let new = fields.count("max_completion_tokens")?.unwrap_or(0);
+fn max_tokens(given: &Agent) -> Result<(&'static str, usize), PolicyError> {
+    let [old, new] = [given.max_tokens, given.max_completion_tokens].map(Option::unwrap_or_default);
     match (old, new) {
         (0, 0) => Ok(("max_tokens", MAX_TOKENS)),
         (old, 0) => Ok(("max_tokens", old)),
@@ -147,7 +102,7 @@ fn max_tokens(fields: &mut SettingsReader) -> Result<(&'static str, usize), Poli
     }
 }
 
-fn key(name: &str, value: Option<String>) -> Result<ApiKey, PolicyError> {
+fn key_of(name: &str, value: Option<String>) -> Result<ApiKey, PolicyError> {
     let value = value.filter(|value| !value.trim().is_empty());
     let value = value.ok_or_else(|| {
         argument(

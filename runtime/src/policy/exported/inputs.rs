@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use tch::{Device, Kind, Tensor};
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::exported::settings::ExportedSettings;
 use crate::policy::tokens::Tokens;
 use crate::policy::{InferenceError, PolicyError, PolicyRow, argument};
 use c10d::operators::normal;
 use c10d::package::{Signature, TensorLayout};
 use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKind};
+use jobs::policies::Exported;
 
 /// The name of the policy type, for errors.
 const NAME: &str = "exported";
@@ -52,7 +52,7 @@ impl Inputs {
     /// in another size, and [`PolicyError::Setting`] for settings that the package has no use for.
     pub(super) fn new(
         description: &Description,
-        settings: &ExportedSettings,
+        settings: &Exported,
         env: &EnvSpec,
     ) -> Result<Self, PolicyError> {
         check_names(description, settings)?;
@@ -108,7 +108,7 @@ impl Inputs {
 }
 
 impl Source {
-    fn new(input: &Input, settings: &ExportedSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
+    fn new(input: &Input, settings: &Exported, env: &EnvSpec) -> Result<Self, PolicyError> {
         Ok(match input {
             Input::Cameras {
                 names,
@@ -235,7 +235,7 @@ impl Pictures {
 }
 
 /// Checks that the package reads what the settings give other names.
-fn check_names(description: &Description, settings: &ExportedSettings) -> Result<(), PolicyError> {
+fn check_names(description: &Description, settings: &Exported) -> Result<(), PolicyError> {
     let (mut cameras, mut states) = (BTreeSet::new(), BTreeSet::new());
     for input in &description.inputs {
         match input {
@@ -287,7 +287,7 @@ fn check_names(description: &Description, settings: &ExportedSettings) -> Result
 fn cameras(
     names: &[String],
     size: [u32; 2],
-    settings: &ExportedSettings,
+    settings: &Exported,
     env: &EnvSpec,
 ) -> Result<Vec<String>, PolicyError> {
     let found: BTreeMap<&str, [u32; 2]> = env
@@ -316,7 +316,7 @@ fn cameras(
 /// Returns the environment's name of each state vector, with its length.
 fn states(
     vectors: &[StateVector],
-    settings: &ExportedSettings,
+    settings: &Exported,
     env: &EnvSpec,
 ) -> Result<Vec<(String, usize)>, PolicyError> {
     let named: Vec<(String, usize)> = vectors

@@ -13,9 +13,6 @@ mod folder;
 mod inputs;
 mod package;
 mod policy;
-mod settings;
-
-pub(in crate::policy) use settings::ExportedSettings;
 
 #[cfg(test)]
 mod tests;

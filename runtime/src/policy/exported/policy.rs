@@ -9,13 +9,13 @@ use crate::env::EnvSpec;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::package::{self, LoadedPackage};
-use crate::policy::exported::settings::ExportedSettings;
-use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::{
     Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
     RowAnswer,
 };
 use jobs::exported::{Description, Package};
+use jobs::policies::Exported;
 
 /// A package that acts in one environment.
 pub(in crate::policy) struct ExportedPolicy {
@@ -25,7 +25,7 @@ pub(in crate::policy) struct ExportedPolicy {
     batches: Batches,
     /// Maximum number of rows of one inference.
     max_rows: usize,
-    settings: ExportedSettings,
+    settings: Exported,
 }
 
 impl ExportedPolicy {
@@ -35,7 +35,7 @@ impl ExportedPolicy {
     /// Returns a [`PolicyError`] that names what does not fit: the machine, the device, a camera or
     /// a state of the environment, the actions.
     pub(in crate::policy) fn open(
-        settings: ExportedSettings,
+        settings: Exported,
         env: &EnvSpec,
         checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
@@ -43,7 +43,8 @@ impl ExportedPolicy {
         let description = read.description.clone();
         let inputs = Inputs::new(&description, &settings, env)?;
         check_actions(&read, env)?;
-        let package = LoadedPackage::load(&read, &inputs, checkpoints.device(), settings.captures)?;
+        let package =
+            LoadedPackage::load(&read, &inputs, checkpoints.device(), settings.cuda_graphs)?;
         let batches = checkpoints.batches(&settings.model_path);
         let mut policy = Self {
             package,
@@ -96,16 +97,23 @@ impl ExportedPolicy {
         let found = actions.size();
         if found != wanted {
             let reason = format!("it gave {found:?} for {rows} rows, expected {wanted:?}");
-            return Err(self.settings.file_error(&reason));
+            return Err(PolicyError::File {
+                path: self.settings.model_path.clone(),
+                reason,
+            });
         }
         let actions = actions.to_kind(Kind::Float).contiguous().view(-1);
         Ok(Vec::<f32>::try_from(actions).map_err(InferenceError::from)?)
     }
 }
 
-impl PolicySettings for ExportedSettings {
+impl PolicySettings for Exported {
+    fn check(&self) -> Result<(), PolicyError> {
+        files_exist(&self.files())
+    }
+
     fn chunk_length(&self) -> Option<usize> {
-        self.chunk_length
+        self.action_chunk_length.map(usize::from)
     }
 
     fn files(&self) -> Vec<PathBuf> {

@@ -12,7 +12,6 @@ use rig::wait::until;
 use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
-use super::*;
 use crate::env::{EnvSpec, Observation};
 use crate::policy::exported::package::{InputTensors, Rows};
 use crate::policy::exported::policy::ExportedPolicy;
@@ -21,6 +20,7 @@ use crate::policy::tests::{chunks, env_with, frame, row};
 use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow, RowNoise};
 use c10d::operators::normal;
 use gr00t::graphs::Graphs;
+use jobs::policies::Exported;
 
 const SIZE: [u32; 2] = [64, 64];
 
@@ -81,11 +81,11 @@ fn env() -> EnvSpec {
     env_with(&["front", "wrist"], SIZE)
 }
 
-fn settings(path: &Path, others: Value) -> ExportedSettings {
+fn settings(path: &Path, others: Value) -> Exported {
     let mut config = json!({ "model_path": path });
     let others = others.as_object().unwrap().clone();
     config.as_object_mut().unwrap().extend(others);
-    ExportedSettings::read(config.as_object().unwrap()).unwrap()
+    jobs::policies::read(config.as_object().unwrap()).unwrap()
 }
 
 fn open(path: &Path) -> ExportedPolicy {

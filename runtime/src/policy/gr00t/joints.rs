@@ -17,7 +17,8 @@ use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
 use crate::policy::argument;
-use jobs::policies::{SettingsReader, read_yaml};
+use jobs::policies::Gr00tWiring;
+use jobs::settings::read_yaml;
 
 /// The configuration fields that name the files.
 const POLICY: &str = "policy_joints_config_path";
@@ -40,13 +41,12 @@ pub struct Joints {
 
 impl Joints {
     /// Reads the files if they are named; either all of them must be named or none.
-    pub(super) fn read(fields: &mut SettingsReader) -> Result<Option<Self>, PolicyError> {
-        let [policy, state, action] = [
-            fields.path(POLICY)?,
-            fields.path(STATE)?,
-            fields.path(ACTION)?,
-        ];
-        let (policy, state, action) = match (policy, state, action) {
+    pub(super) fn read(given: &Gr00tWiring) -> Result<Option<Self>, PolicyError> {
+        let (policy, state, action) = match (
+            &given.policy_joints_config_path,
+            &given.state_joints_config_path,
+            &given.action_joints_config_path,
+        ) {
             (Some(policy), Some(state), Some(action)) => (policy, state, action),
             (None, None, None) => return Ok(None),
             (None, _, _) => return Err(incomplete(POLICY)),
@@ -54,9 +54,9 @@ impl Joints {
             (_, _, None) => return Err(incomplete(ACTION)),
         };
         let (groups, state, action) = (
-            read_groups(&policy)?,
-            Indices::read(&state)?,
-            Indices::read(&action)?,
+            read_groups(policy)?,
+            Indices::read(state)?,
+            Indices::read(action)?,
         );
         let mut joints = Self {
             state: BTreeMap::new(),
@@ -178,11 +178,8 @@ mod tests {
             fs::write(&path, text).unwrap();
             config.insert((*field).to_owned(), json!(path));
         }
-        Joints::read(&mut SettingsReader::new(
-            jobs::policies::PolicyType::Gr00t,
-            &config,
-        ))
-        .map_err(|err| err.to_string())
+        let given = jobs::settings::read("", &config).unwrap();
+        Joints::read(&given).map_err(|err| err.to_string())
     }
 
     const GROUPS: &str = "joints: {arm: [b, a], hand: [c]}";

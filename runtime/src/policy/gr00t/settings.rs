@@ -13,10 +13,7 @@ use tch::Kind;
 use crate::policy::PolicyError;
 use crate::policy::argument;
 use crate::policy::gr00t::joints::Joints;
-use jobs::policies::{PolicyType, SettingsReader, YAML};
-
-/// Arena's default for `seed`.
-pub(super) const SEED: u64 = 10;
+use jobs::policies::{self, Batching, Dtype, Gr00t, Gr00tWiring};
 
 /// The settings of a job's GR00T policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,41 +62,39 @@ impl Gr00tSettings {
     /// Returns [`PolicyError::Setting`] or [`PolicyError::File`] for a wrong field or a missing
     /// checkpoint.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::Gr00t, config);
-        let file = fields.path(YAML)?;
-        if let Some(file) = &file {
-            fields.under(file)?;
-        }
-        let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
-        let model_path = fields.path("model_path")?;
-        let model_path = model_path.ok_or_else(|| fields.missing("model_path"))?;
-        let settings = Self {
-            file,
-            model_path: find_model(&model_path)?,
-            vlm_path: fields.path("vlm_path")?,
-            embodiment_tag: fields.string("embodiment_tag")?,
+        let given: Gr00t = policies::read(config)?;
+        let wiring = given.wiring;
+        let joints = Joints::read(&wiring)?;
+        let (action_horizon, chunk_length) = lengths(&wiring)?;
+        Ok(Self {
+            file: wiring.policy_config_yaml_path,
+            model_path: find_model(&given.model_path)?,
+            vlm_path: given.vlm_path,
+            embodiment_tag: given.embodiment_tag,
             action_horizon,
             chunk_length,
-            denoising_steps: fields.count("denoising_steps")?,
-            language: fields
-                .string("language_instruction")?
-                .filter(|text| !text.is_empty()),
-            cameras: fields.strings("pov_cam_name_sim")?,
-            joints: Joints::read(&mut fields)?,
-            kind: fields.one_of(
-                "dtype",
-                &[("bfloat16", Kind::BFloat16), ("float32", Kind::Float)],
-            )?,
-            seed: fields.whole("seed")?.unwrap_or(SEED),
-            padded_batches: fields
-                .one_of("batching", &[("by_length", false), ("padded", true)])?
-                .unwrap_or_default(),
-            rtc_ramp_rate: fields.number("rtc_ramp_rate")?,
-            cuda_graphs: fields.flag("cuda_graphs")?.unwrap_or(true),
-        };
-        fields.finish()?;
-        Ok(settings)
+            denoising_steps: given.denoising_steps.map(usize::from),
+            language: wiring.language_instruction.filter(|text| !text.is_empty()),
+            cameras: wiring.pov_cam_name_sim.map(|names| names.0),
+            joints,
+            kind: given.dtype.map(|dtype| match dtype {
+                Dtype::Bfloat16 => Kind::BFloat16,
+                Dtype::Float32 => Kind::Float,
+            }),
+            seed: wiring.seed,
+            padded_batches: given.batching == Batching::Padded,
+            rtc_ramp_rate: given.rtc_ramp_rate,
+            cuda_graphs: given.cuda_graphs,
+        })
     }
+}
+
+/// Returns how many actions of a chunk may be used and how many are executed, if the job says so.
+pub(super) fn lengths(wiring: &Gr00tWiring) -> Result<(Option<usize>, Option<usize>), PolicyError> {
+    let [horizon, length] =
+        [wiring.action_horizon, wiring.action_chunk_length].map(|number| number.map(usize::from));
+    policies::check_chunk_length(length, horizon)?;
+    Ok((horizon, length))
 }
 
 /// Finds a folder, or a model of the Hugging Face hub that has already been downloaded.

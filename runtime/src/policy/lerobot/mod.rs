@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use jobs::policies::lerobot::{
     CheckpointFeature, FeatureKind, FeatureMapping, LerobotCheckpoint, MappedCamera,
 };
-use jobs::policies::{PolicyType, SettingsReader};
+use jobs::policies::{self, Lerobot, PolicyType};
+use jobs::settings::kinds::PyName;
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
@@ -25,7 +26,7 @@ use crate::policy::{Policy, PolicyError};
 mod tests;
 
 /// The factory of the policy, and the module that has it.
-const FACTORY: &str = "rrun_lerobot:LerobotPolicy";
+const FACTORY: &str = "LerobotPolicy";
 const MODULE: WorkerModule = ("rrun_lerobot", include_str!("worker/rrun_lerobot.py"));
 
 /// What the worker's environment has unless the job or the user sets it: nothing is downloaded
@@ -51,26 +52,32 @@ impl LerobotSettings {
     /// # Errors
     /// Returns [`PolicyError::Setting`] with the name of the field or of the file.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::Lerobot, config);
-        let given = fields.path("model_path")?;
-        let given = given.ok_or_else(|| fields.missing("model_path"))?;
-        let mut worker = PythonPolicySettings::of_worker(&mut fields, FACTORY.to_owned())?;
-        let mapping = fields.map("mapping")?.unwrap_or_default();
-        let task = fields.string("task")?;
-        let overrides = fields.map("config_overrides")?.unwrap_or_default();
-        fields.finish()?;
-        let mapping = FeatureMapping::read(&mapping)?;
-        let model_path = find_model(&given)?;
+        let given: Lerobot = policies::read(config)?;
+        let factory = PyName::InModule {
+            module: MODULE.0.to_owned(),
+            factory: FACTORY.to_owned(),
+        };
+        let mapping = FeatureMapping::read(&given.mapping.unwrap_or_default())?;
+        let model_path = find_model(&given.model_path)?;
         let checkpoint = LerobotCheckpoint::read(&model_path)?;
-        checkpoint.check_chunk_length(worker.chunk_length)?;
-        worker.name = given.display().to_string();
-        worker.module = Some(MODULE);
-        worker.kwargs = arguments([
-            ("model_path", json!(model_path)),
-            ("actions", json!(worker.chunk_length)),
-            ("task", json!(task)),
-            ("config_overrides", json!(overrides)),
-        ]);
+        let chunk_length = given.action_chunk_length.map(usize::from);
+        checkpoint.check_chunk_length(chunk_length)?;
+        let mut worker = PythonPolicySettings {
+            name: given.model_path.display().to_string(),
+            module: Some(MODULE),
+            seed: given.seed,
+            chunk_length,
+            kwargs: arguments([
+                ("model_path", json!(model_path)),
+                ("actions", json!(chunk_length)),
+                ("task", json!(given.task)),
+                (
+                    "config_overrides",
+                    given.config_overrides.unwrap_or_default().into(),
+                ),
+            ]),
+            ..PythonPolicySettings::of_process(factory, given.process)?
+        };
         let (name, value) = OFFLINE;
         let is_given = worker.variables.iter().any(|(given, _)| given == name);
         if !is_given && std::env::var_os(name).is_none() {

@@ -9,7 +9,7 @@ use crate::policy::PolicyError;
 use crate::policy::argument;
 use crate::policy::openpi::adapter::{CUSTOM, DROID, LIBERO, OpenpiEmbodiment};
 use crate::policy::remote::{Defaults, PolicyServer};
-use jobs::policies::{PolicyType, SettingsReader};
+use jobs::policies::{self, Pi0, Pi0Adapter, Websocket};
 
 /// Default timeout. openpi's own client waits forever; the first inference of a server compiles its
 /// network.
@@ -17,9 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Height and width of the pictures that openpi's models use.
 const PICTURE: [usize; 2] = [224, 224];
-
-/// Maximum number of connections, unless `remote_connections` says otherwise.
-const CONNECTIONS: usize = 16;
 
 /// The settings of a job's policy on an openpi server.
 #[derive(Debug)]
@@ -51,48 +48,44 @@ impl OpenpiSettings {
     /// # Errors
     /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::Pi0Remote, config);
-        let words: [(&str, &'static OpenpiEmbodiment); 3] =
-            [("droid", &DROID), ("libero", &LIBERO), ("custom", &CUSTOM)];
-        let embodiment = fields
-            .one_of("openpi_embodiment_adapter", &words)?
-            .unwrap_or(&DROID);
-        let variant = fields
-            .string("policy_variant")?
-            .unwrap_or_else(|| "pi05".to_owned());
-        let chunk_length = match fields.count("action_chunk_length")? {
-            Some(length) => length,
+        let given: Pi0 = policies::read(config)?;
+        let embodiment = match given.openpi_embodiment_adapter {
+            Pi0Adapter::Droid => &DROID,
+            Pi0Adapter::Libero => &LIBERO,
+            Pi0Adapter::Custom => &CUSTOM,
+        };
+        let variant = given.policy_variant;
+        let chunk_length = match given.action_chunk_length {
+            Some(length) => length.into(),
             None => default_length(embodiment, &variant)?,
         };
-        let mapping = fields.map("observation_mapping")?;
+        let mapping = given.observation_mapping;
         if embodiment.name == "custom" && mapping.as_ref().is_none_or(Map::is_empty) {
             let wanted = "expected the server's names with openpi_embodiment_adapter custom";
             return Err(argument("observation_mapping", "missing", wanted));
         }
-        let server = PolicyServer::read(
-            &mut fields,
-            Defaults {
-                scheme: "ws",
-                port: 8000,
-                timeout: TIMEOUT,
-            },
-        )?;
-        let settings = Self {
+        let defaults = Defaults {
+            scheme: "ws",
+            port: 8000,
+            timeout: TIMEOUT,
+        };
+        let Websocket {
+            server,
+            remote_ca_file,
+        } = given.websocket;
+        let server = PolicyServer::new(server, remote_ca_file, defaults)?;
+        Ok(Self {
             notes: server.notes_on_devices(config),
             server,
             embodiment,
             variant,
             chunk_length,
-            language: fields
-                .string("language_instruction")?
-                .filter(|text| !text.is_empty()),
-            cameras: fields.strings("pov_cam_name_sim")?,
+            language: given.language_instruction.filter(|text| !text.is_empty()),
+            cameras: given.pov_cam_name_sim.map(|names| names.0),
             mapping,
-            picture: fields.edges("target_image_size")?.unwrap_or(PICTURE),
-            connections: fields.count("remote_connections")?.unwrap_or(CONNECTIONS),
-        };
-        fields.finish()?;
-        Ok(settings)
+            picture: given.target_image_size.map_or(PICTURE, |size| size.0),
+            connections: given.remote_connections.into(),
+        })
     }
 }
 

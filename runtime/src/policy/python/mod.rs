@@ -22,7 +22,7 @@ mod settings;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tch::Device;
@@ -384,7 +384,7 @@ impl PolicySettings for PythonPolicySettings {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        self.file().into_iter().collect()
+        self.policy.file().into_iter().map(Path::to_owned).collect()
     }
 
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {

@@ -3,19 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jobs::policies::{DECLARED_MEMORY, FactoryName, PolicyType, SettingError, SettingsReader};
+use jobs::policies::{self, PolicyProcess, Python};
+use jobs::settings::kinds::PyName;
 use serde_json::{Map, Value};
 
 use crate::env::python::args::find_interpreter;
 use crate::env::python::variables::{Variable, read_variable};
-use crate::policy::PolicyError;
+use crate::policy::{PolicyError, argument};
 
-/// Time limit of a call.
-const ACT_TIMEOUT: Duration = Duration::from_secs(300);
-/// Time limit of a start.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(600);
-/// How often a worker is started again.
-const MAX_RESTARTS: u64 = 3;
 /// Maximum bytes of `policy_kwargs`, which are sent in one packet of at most some 200 kB.
 const LONGEST_KWARGS: usize = 64 << 10;
 
@@ -28,11 +23,11 @@ pub struct PythonPolicySettings {
     /// What messages call the policy.
     pub(in crate::policy) name: String,
     /// `file.py:factory` or `package.module:factory`.
-    pub(in crate::policy) policy: String,
+    pub(in crate::policy) policy: PyName,
     /// The module of ours that has the factory, if it is ours.
     pub(in crate::policy) module: Option<WorkerModule>,
     /// The interpreter.
-    pub(super) python: PathBuf,
+    pub(in crate::policy) python: PathBuf,
     /// Environment variables of the worker.
     pub(in crate::policy) variables: Vec<Variable>,
     /// Keyword arguments of the factory.
@@ -40,15 +35,15 @@ pub struct PythonPolicySettings {
     /// What the user is told before the first episode.
     pub(in crate::policy) notes: Vec<String>,
     /// The factory's seed.
-    pub(super) seed: u64,
+    pub(in crate::policy) seed: u64,
     /// Number of actions of a chunk that are executed.
     pub(in crate::policy) chunk_length: Option<usize>,
     /// Time limit of a call.
-    pub(super) act_timeout: Duration,
+    pub(in crate::policy) act_timeout: Duration,
     /// Time limit of a start.
-    pub(super) startup_timeout: Duration,
+    pub(in crate::policy) startup_timeout: Duration,
     /// How often a worker is started again.
-    pub(super) max_restarts: u64,
+    pub(in crate::policy) max_restarts: u64,
 }
 
 impl PythonPolicySettings {
@@ -58,53 +53,48 @@ impl PythonPolicySettings {
     /// Returns [`PolicyError::Setting`] with the name of the field, and [`PolicyError::File`] if
     /// the policy's file is not there.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::Python, config);
-        let policy = fields.string("policy")?;
-        let policy = policy.ok_or_else(|| fields.missing("policy"))?;
-        let mut settings = Self::of_worker(&mut fields, policy)?;
-        settings.kwargs = fields.map("policy_kwargs")?.unwrap_or_default();
-        fields.finish()?;
+        let given: Python = policies::read(config)?;
+        let settings = Self {
+            kwargs: given.policy_kwargs.unwrap_or_default(),
+            seed: given.seed,
+            chunk_length: given.action_chunk_length.map(usize::from),
+            ..Self::of_process(given.policy, given.process)?
+        };
         settings.check()?;
         Ok(settings)
     }
 
-    /// Reads what every policy in a worker has, and looks for the interpreter. There are no keyword
-    /// arguments yet.
+    /// Returns the settings of a worker without what is the policy's own, and looks for the
+    /// interpreter.
     ///
     /// # Errors
-    /// Returns a [`SettingError`] with the name of the field.
-    pub(in crate::policy) fn of_worker(
-        fields: &mut SettingsReader,
-        policy: String,
-    ) -> Result<Self, SettingError> {
-        let python = fields.path("python")?;
-        let python = python.map_or("python3".to_owned(), |path| path.display().to_string());
-        let variables = fields.map("env")?.unwrap_or_default();
-        // Only the memory planner uses it.
-        fields.number(DECLARED_MEMORY)?;
+    /// Returns [`PolicyError::Setting`] with the name of the field.
+    pub(in crate::policy) fn of_process(
+        policy: PyName,
+        given: PolicyProcess,
+    ) -> Result<Self, PolicyError> {
+        let python = given.python.map(|path| path.display().to_string());
+        let python = python.unwrap_or_else(|| "python3".to_owned());
+        let variables = given.env.unwrap_or_default();
+        let variables = variables.iter().map(|(name, value)| {
+            read_variable(name, value).map_err(|err| {
+                refusal(&format!("env.{name}"), &value.to_string(), &err.to_string())
+            })
+        });
         Ok(Self {
-            name: policy.clone(),
+            name: policy.to_string(),
             policy,
             module: None,
             python: find_interpreter(&python)
                 .map_err(|err| refusal("python", &python, &err.to_string()))?,
-            variables: variables
-                .iter()
-                .map(|(name, value)| {
-                    let field = format!("env.{name}");
-                    read_variable(name, value)
-                        .map_err(|err| refusal(&field, &value.to_string(), &err.to_string()))
-                })
-                .collect::<Result<_, _>>()?,
+            variables: variables.collect::<Result<_, _>>()?,
             kwargs: Map::new(),
             notes: Vec::new(),
-            seed: fields.whole("seed")?.unwrap_or(0),
-            chunk_length: fields.count("action_chunk_length")?,
-            act_timeout: fields.seconds("act_timeout_s")?.unwrap_or(ACT_TIMEOUT),
-            startup_timeout: fields
-                .seconds("startup_timeout_s")?
-                .unwrap_or(STARTUP_TIMEOUT),
-            max_restarts: fields.whole("max_restarts")?.unwrap_or(MAX_RESTARTS),
+            seed: 0,
+            chunk_length: None,
+            act_timeout: given.act_timeout_s.0,
+            startup_timeout: given.startup_timeout_s.0,
+            max_restarts: given.max_restarts,
         })
     }
 
@@ -112,27 +102,19 @@ impl PythonPolicySettings {
         let bytes = serde_json::to_string(&self.kwargs).map_or(0, |text| text.len());
         if bytes > LONGEST_KWARGS {
             let wanted = format!("expected at most {LONGEST_KWARGS} bytes");
-            return Err(refusal("policy_kwargs", &format!("{bytes} bytes"), &wanted).into());
+            return Err(refusal("policy_kwargs", &format!("{bytes} bytes"), &wanted));
         }
-        match self.file() {
+        match self.policy.file() {
             Some(path) if !path.is_file() => Err(PolicyError::File {
-                path,
+                path: path.to_owned(),
                 reason: "there is no such file; it is looked for from the working directory"
                     .to_owned(),
             }),
             _ => Ok(()),
         }
     }
-
-    /// Returns the file of the policy, unless it is in a module that only the interpreter finds.
-    pub(super) fn file(&self) -> Option<PathBuf> {
-        match FactoryName::of(&self.policy)? {
-            FactoryName::InFile { file, .. } => Some(PathBuf::from(file)),
-            FactoryName::InModule { .. } => None,
-        }
-    }
 }
 
-fn refusal(field: &str, found: &str, wanted: &str) -> SettingError {
-    SettingError::argument(field, &format!("`{found}`"), wanted)
+fn refusal(field: &str, found: &str, wanted: &str) -> PolicyError {
+    argument(field, &format!("`{found}`"), wanted)
 }

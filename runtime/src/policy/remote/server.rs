@@ -2,17 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::policy::remote::{Resolver, TlsTrust};
 use crate::policy::{InferenceError, PolicyError, argument};
-use jobs::policies::SettingsReader;
-
-/// How long a server may be unreachable unless `remote_retry_s` says otherwise; large models take
-/// minutes to load.
-const RETRY: Duration = Duration::from_secs(300);
+use jobs::policies::Server;
 
 /// Maximum size of a reason in bytes: it goes into the journal of each episode, and an answer may
 /// be 256 MiB of text.
@@ -61,32 +58,37 @@ pub struct Defaults {
 }
 
 impl PolicyServer {
-    /// Reads the settings.
+    /// Returns the server that the settings name.
     ///
     /// # Errors
     /// Returns [`PolicyError::Setting`] with the name of the field.
-    pub(crate) fn read(
-        fields: &mut SettingsReader,
+    pub(crate) fn new(
+        given: Server,
+        ca_file: Option<PathBuf>,
         defaults: Defaults,
     ) -> Result<Self, PolicyError> {
-        let given = fields
-            .string("remote_host")?
-            .unwrap_or_else(|| "localhost".to_owned());
-        let address = ServerAddress::parse(&given, defaults.scheme)
-            .ok_or_else(|| malformed(&given, defaults.scheme))?;
-        let tls = tls(fields, &address)?;
+        let host = &given.remote_host;
+        let address = ServerAddress::parse(host, defaults.scheme)
+            .ok_or_else(|| malformed(host, defaults.scheme))?;
+        let tls = tls(ca_file, &address)?;
+        let port = port(given.remote_port.map(|port| port.0), &address)?;
+        let timeout = given.remote_timeout_s.map(|seconds| seconds.0);
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            let wanted = "expected more than 0 seconds";
+            return Err(argument("remote_timeout_s", "0", wanted));
+        }
         Ok(Self {
             scheme: address.scheme,
-            port: port(fields, &address)?.unwrap_or(match &tls {
+            port: port.unwrap_or(match &tls {
                 Some(_) => HTTPS,
                 None => defaults.port,
             }),
             host: address.host,
             path: address.path,
             tls,
-            token: token(fields)?,
-            timeout: timeout(fields)?.unwrap_or(defaults.timeout),
-            retry: fields.seconds("remote_retry_s")?.unwrap_or(RETRY),
+            token: token(given.remote_api_token, given.remote_api_token_env)?,
+            timeout: timeout.unwrap_or(defaults.timeout),
+            retry: given.remote_retry_s.0,
             resolver: Resolver::default(),
         })
     }
@@ -228,8 +230,7 @@ fn malformed(given: &str, own: &str) -> PolicyError {
 }
 
 /// Returns the port that `remote_host` or `remote_port` gives.
-fn port(fields: &mut SettingsReader, address: &ServerAddress) -> Result<Option<u16>, PolicyError> {
-    let given = fields.port("remote_port")?;
+fn port(given: Option<u16>, address: &ServerAddress) -> Result<Option<u16>, PolicyError> {
     match (given, address.port) {
         (Some(given), Some(other)) if given != other => Err(argument(
             "remote_port",
@@ -240,16 +241,8 @@ fn port(fields: &mut SettingsReader, address: &ServerAddress) -> Result<Option<u
     }
 }
 
-/// Returns whose certificates are trusted, if the connection is encrypted. Protocols without
-/// encryption have no such setting.
-fn tls(
-    fields: &mut SettingsReader,
-    address: &ServerAddress,
-) -> Result<Option<TlsTrust>, PolicyError> {
-    let ca_file = match fields.has_setting("remote_ca_file") {
-        true => fields.path("remote_ca_file")?,
-        false => None,
-    };
+/// Returns whose certificates are trusted, if the connection is encrypted.
+fn tls(ca_file: Option<PathBuf>, address: &ServerAddress) -> Result<Option<TlsTrust>, PolicyError> {
     match (address.scheme, ca_file) {
         ("wss", ca_file) => Ok(Some(TlsTrust::new(ca_file)?)),
         (_, None) => Ok(None),
@@ -267,25 +260,9 @@ impl fmt::Debug for Token {
     }
 }
 
-fn timeout(fields: &mut SettingsReader) -> Result<Option<Duration>, PolicyError> {
-    let timeout = fields.seconds("remote_timeout_s")?;
-    if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return Err(argument(
-            "remote_timeout_s",
-            "0",
-            "expected more than 0 seconds",
-        ));
-    }
-    Ok(timeout)
-}
-
 /// Reads `remote_api_token`, or the environment variable that `remote_api_token_env` names, so that
 /// no file has to contain the token.
-fn token(fields: &mut SettingsReader) -> Result<Option<Token>, PolicyError> {
-    let (given, name) = (
-        fields.string("remote_api_token")?,
-        fields.string("remote_api_token_env")?,
-    );
+fn token(given: Option<String>, name: Option<String>) -> Result<Option<Token>, PolicyError> {
     let Some(name) = name else {
         return Ok(given.map(Token));
     };
@@ -309,7 +286,6 @@ fn token(fields: &mut SettingsReader) -> Result<Option<Token>, PolicyError> {
 
 #[cfg(test)]
 mod tests {
-    use jobs::policies::PolicyType;
     use serde_json::{Value, json};
 
     use super::*;
@@ -320,9 +296,8 @@ mod tests {
             port: 8000,
             timeout: Duration::from_secs(7),
         };
-        let config = config.as_object().unwrap();
-        let mut fields = SettingsReader::new(PolicyType::Pi0Remote, config);
-        PolicyServer::read(&mut fields, defaults).unwrap()
+        let given = jobs::settings::read("", config.as_object().unwrap()).unwrap();
+        PolicyServer::new(given, None, defaults).unwrap()
     }
 
     #[test]

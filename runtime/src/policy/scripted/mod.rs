@@ -15,8 +15,7 @@
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
-use jobs::policies::{PolicyType, SettingsReader};
-use serde_json::{Map, Value};
+use jobs::policies;
 
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
@@ -97,37 +96,26 @@ struct Waypoint {
     speed: f64,
 }
 
-/// Default number of steps that the expert plans ahead, and how many of them are executed.
-const HORIZON: usize = 8;
+/// How many steps of a plan are executed unless the job says otherwise.
 const CHUNK_LENGTH: usize = 4;
 
-/// The settings of the expert.
-pub(crate) struct ScriptedSettings {
-    horizon: usize,
-    chunk_length: usize,
-}
-
-impl ScriptedSettings {
-    /// Reads the settings.
-    pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::Scripted, config);
-        let horizon = fields.count("action_horizon")?.unwrap_or(HORIZON);
-        let chunk_length = fields.chunk_length(horizon, CHUNK_LENGTH.min(horizon))?;
-        fields.finish()?;
-        Ok(Self {
-            horizon,
-            chunk_length,
-        })
+impl PolicySettings for policies::Scripted {
+    fn check(&self) -> Result<(), PolicyError> {
+        let [horizon, length] = [Some(self.action_horizon), self.action_chunk_length]
+            .map(|number| number.map(usize::from));
+        Ok(policies::check_chunk_length(length, horizon)?)
     }
-}
 
-impl PolicySettings for ScriptedSettings {
     fn chunk_length(&self) -> Option<usize> {
-        Some(self.chunk_length)
+        let default = CHUNK_LENGTH.min(self.action_horizon.into());
+        Some(self.action_chunk_length.map_or(default, usize::from))
     }
 
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        Ok(Box::new(Scripted::new(context.env, self.horizon)?))
+        Ok(Box::new(Scripted::new(
+            context.env,
+            self.action_horizon.into(),
+        )?))
     }
 }
 

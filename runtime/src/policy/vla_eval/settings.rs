@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::policies::{PolicyType, SettingsReader};
+use jobs::policies::{self, VlaEval, Websocket};
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
@@ -38,31 +38,25 @@ impl VlaEvalSettings {
     /// # Errors
     /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::VlaEvalRemote, config);
+        let given: VlaEval = policies::read(config)?;
         let defaults = Defaults {
             scheme: "ws",
             port: 8000,
             timeout: TIMEOUT,
         };
-        let server = PolicyServer::read(&mut fields, defaults)?;
-        let device = ["policy_device", "policy_device_id"]
-            .iter()
-            .filter(|field| config.contains_key(**field));
-        let notes = device
-            .map(|field| format!("no effect of {field}: the policy is at {server}"))
-            .collect();
-        let settings = Self {
+        let Websocket {
             server,
-            mapping: fields.map("observation_mapping")?,
-            picture: fields.edges("target_image_size")?,
-            chunk_length: fields.count("action_chunk_length")?,
-            task: fields.map("task")?.unwrap_or_default(),
-            language: fields
-                .string("language_instruction")?
-                .filter(|text| !text.is_empty()),
-            notes,
-        };
-        fields.finish()?;
-        Ok(settings)
+            remote_ca_file,
+        } = given.websocket;
+        let server = PolicyServer::new(server, remote_ca_file, defaults)?;
+        Ok(Self {
+            notes: server.notes_on_devices(config),
+            server,
+            mapping: given.observation_mapping,
+            picture: given.target_image_size.map(|size| size.0),
+            chunk_length: given.action_chunk_length.map(usize::from),
+            task: given.task.unwrap_or_default(),
+            language: given.language_instruction.filter(|text| !text.is_empty()),
+        })
     }
 }

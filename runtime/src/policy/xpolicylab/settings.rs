@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::policy::remote::{Defaults, PolicyServer};
 use crate::policy::xpolicylab::actions::MOST_ACTIONS;
 use crate::policy::{PolicyError, argument};
-use jobs::policies::{PolicyType, SettingsReader};
+use jobs::policies::{self, Websocket, Xpolicylab};
 
 /// Default timeout (XPolicyLab: `request_timeout_s` of `PolicyEvalClientConfig`).
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -41,18 +41,19 @@ impl XpolicylabSettings {
     /// # Errors
     /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::XpolicylabRemote, config);
-        let server = PolicyServer::read(
-            &mut fields,
-            Defaults {
-                scheme: "ws",
-                port: PORT,
-                timeout: TIMEOUT,
-            },
-        )?;
-        let action_keys = fields
-            .strings("action_keys")?
-            .unwrap_or_else(|| ACTION_KEYS.map(str::to_owned).to_vec());
+        let given: Xpolicylab = policies::read(config)?;
+        let defaults = Defaults {
+            scheme: "ws",
+            port: PORT,
+            timeout: TIMEOUT,
+        };
+        let Websocket {
+            server,
+            remote_ca_file,
+        } = given.websocket;
+        let server = PolicyServer::new(server, remote_ca_file, defaults)?;
+        let action_keys = given.action_keys.map(|keys| keys.0);
+        let action_keys = action_keys.unwrap_or_else(|| ACTION_KEYS.map(str::to_owned).to_vec());
         let repeated = action_keys
             .iter()
             .enumerate()
@@ -68,18 +69,14 @@ impl XpolicylabSettings {
                 &format!("with {key} twice"),
             ));
         }
-        let settings = Self {
+        Ok(Self {
             notes: server.notes_on_devices(config),
             server,
-            mapping: fields.map("observation_mapping")?,
+            mapping: given.observation_mapping,
             action_keys,
-            chunk_length: fields.count("action_chunk_length")?.unwrap_or(MOST_ACTIONS),
-            language: fields
-                .string("language_instruction")?
-                .filter(|text| !text.is_empty()),
-        };
-        fields.finish()?;
-        Ok(settings)
+            chunk_length: given.action_chunk_length.map_or(MOST_ACTIONS, usize::from),
+            language: given.language_instruction.filter(|text| !text.is_empty()),
+        })
     }
 }
 

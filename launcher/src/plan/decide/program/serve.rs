@@ -61,7 +61,10 @@ mod tests {
                 .contains("`replay_action`, which cannot be served: ")
         );
         assert!(refusal(&["--policy", "gr00t", "--max-batch", "0"]).contains("--max-batch"));
-        assert!(refusal(&["--policy", "gr00t"]).contains("`policy_config_dict.model_path`"));
+        assert!(
+            refusal(&["--policy", "gr00t"])
+                .contains("policy_config_dict.model_path: it is missing")
+        );
         assert_eq!(plan(&["--policy", "/tmp"]).unwrap().front, None);
     }
 

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use jobs::environments::DECLARED_MEMORY;
-use jobs::environments::{ARENAS, PYTHON};
+use jobs::environments::{ARENAS, DECLARED_MEMORY, PythonEnvironment, StartMethod};
 use jobs::job::Job;
+use jobs::settings;
+use jobs::settings::kinds::OneOrMany;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
-use crate::env::python::fork_server::StartMethod;
 use crate::env::python::mapping;
-use crate::env::python::refusal::{refuse, unknown};
+use crate::env::python::refusal::refuse;
 use crate::env::python::variables::{Variable, read_variable};
 
 /// Maximum bytes of `env_kwargs` and the mapping, which are sent in one packet of at most some 200
@@ -76,40 +76,38 @@ impl PythonSettings {
     /// # Errors
     /// Returns [`EnvError::Argument`] for the first field that is wrong or unknown.
     pub fn new(job: &Job) -> Result<Self, EnvError> {
-        let fields = PythonFields(&job.env_args);
-        fields.refuse_unknown()?;
+        let given: PythonEnvironment = settings::read("arena_env_args", &own(job))?;
         check_name(&job.environment)?;
-        let mapping = match fields.get("mapping") {
-            Some(value) => mapping::read(value)?,
+        let mapping = match given.mapping {
+            Some(mapping) => mapping::read(mapping)?,
             None => Map::new(),
         };
+        let python = given.python.map(|path| path.display().to_string());
+        let texts = |texts: Option<OneOrMany>| texts.map_or_else(Vec::new, |texts| texts.0);
+        if let Some(rule) = &given.success {
+            check_success(rule)?;
+        }
+        let ignored = job.env_args.keys();
+        let ignored = ignored.filter(|key| ARENAS.contains(&key.as_str()));
         let settings = Self {
             environment: job.environment.clone(),
-            env_kwargs: fields.object("env_kwargs")?,
-            imports: [fields.strings("import")?, fields.strings("entry_point")?].concat(),
-            python: interpreter(fields.string("python")?.as_deref())?,
-            envs_per_process: fields.positive("envs_per_process")?.unwrap_or(1) as usize,
-            control_hz: fields.positive("control_hz")?,
-            max_episode_steps: fields.positive("max_episode_steps")?,
-            success: fields
-                .string("success")?
-                .map(|rule| check_success(&rule).map(|()| rule))
-                .transpose()?,
+            env_kwargs: given.env_kwargs.unwrap_or_default(),
+            imports: [texts(given.import), texts(given.entry_point)].concat(),
+            python: interpreter(python.as_deref())?,
+            envs_per_process: given.envs_per_process as usize,
+            control_hz: given.control_hz,
+            max_episode_steps: given.max_episode_steps,
+            success: given.success,
             mapping,
-            variables: fields.variables("env")?,
-            display: fields.display("display")?,
-            recycle_after: fields.positive("recycle_after")?.map(u64::from),
-            pass_episode: fields.boolean("pass_episode")?.unwrap_or(false),
-            clip_actions: fields.boolean("clip_actions")?.unwrap_or(false),
-            end_on_success: fields.boolean("end_on_success")?.unwrap_or(false),
-            vector: fields.boolean("vector")?,
-            start_method: fields.start_method("start_method")?,
-            ignored: job
-                .env_args
-                .keys()
-                .filter(|key| ARENAS.contains(&key.as_str()))
-                .cloned()
-                .collect(),
+            variables: variables(&given.env.unwrap_or_default())?,
+            display: display(given.display)?,
+            recycle_after: given.recycle_after.map(u64::from),
+            pass_episode: given.pass_episode,
+            clip_actions: given.clip_actions,
+            end_on_success: given.end_on_success,
+            vector: given.vector,
+            start_method: given.start_method,
+            ignored: ignored.cloned().collect(),
         };
         settings.refuse_too_long()?;
         if settings.vector == Some(true) && settings.environment.starts_with("gym:") {
@@ -255,108 +253,31 @@ fn is_program(path: &Path) -> bool {
         .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Access to the fields of `arena_env_args`; null counts as absent.
-struct PythonFields<'a>(&'a Map<String, Value>);
+/// Returns the arguments of a job that are those of an environment in Python: without those that
+/// have no effect, and without the declared GPU memory, which the planner uses.
+fn own(job: &Job) -> Map<String, Value> {
+    let mut own = job.env_args.clone();
+    own.retain(|key, _| !ARENAS.contains(&key.as_str()) && key != DECLARED_MEMORY);
+    own
+}
 
-impl<'a> PythonFields<'a> {
-    fn refuse_unknown(&self) -> Result<(), EnvError> {
-        // The planner uses the declared GPU memory.
-        let known =
-            |key: &str| PYTHON.contains(&key) || ARENAS.contains(&key) || key == DECLARED_MEMORY;
-        match self.0.iter().find(|(key, _)| !known(key)) {
-            Some((key, value)) => Err(refuse(key, value, &unknown(key, PYTHON))),
-            None => Ok(()),
+fn variables(given: &Map<String, Value>) -> Result<Vec<Variable>, EnvError> {
+    let read = given.iter().map(|(name, value)| {
+        read_variable(name, value)
+            .map_err(|reason| refuse(&format!("env.{name}"), value, &reason.to_string()))
+    });
+    read.collect()
+}
+
+fn display(given: Option<String>) -> Result<DisplayChoice, EnvError> {
+    match given.as_deref() {
+        None | Some("none") => Ok(DisplayChoice::Inherited),
+        Some("auto") => Ok(DisplayChoice::Own),
+        Some(name) if name.contains(':') => Ok(DisplayChoice::Named(name.to_owned())),
+        Some(name) => {
+            let wanted = "expected `auto`, `none` or a display, for example `:1`";
+            Err(refuse("display", &name.into(), wanted))
         }
-    }
-
-    fn get(&self, field: &str) -> Option<&'a Value> {
-        self.0.get(field).filter(|value| !value.is_null())
-    }
-
-    fn read<T>(
-        &self,
-        field: &str,
-        wanted: &str,
-        convert: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>, EnvError> {
-        self.get(field)
-            .map(|value| convert(value).ok_or_else(|| refuse(field, value, wanted)))
-            .transpose()
-    }
-
-    fn string(&self, field: &str) -> Result<Option<String>, EnvError> {
-        self.read(field, "expected a string", |value| {
-            value.as_str().map(str::to_owned)
-        })
-    }
-
-    fn strings(&self, field: &str) -> Result<Vec<String>, EnvError> {
-        let read = self.read(
-            field,
-            "expected a string or a list of strings",
-            |value| match value {
-                Value::String(text) => Some(vec![text.clone()]),
-                Value::Array(items) => items
-                    .iter()
-                    .map(|item| item.as_str().map(str::to_owned))
-                    .collect(),
-                _ => None,
-            },
-        );
-        Ok(read?.unwrap_or_default())
-    }
-
-    fn positive(&self, field: &str) -> Result<Option<u32>, EnvError> {
-        let convert = |value: &Value| {
-            value
-                .as_u64()
-                .and_then(|number| u32::try_from(number).ok())
-                .filter(|&n| n > 0)
-        };
-        self.read(field, "expected a whole number above 0", convert)
-    }
-
-    fn boolean(&self, field: &str) -> Result<Option<bool>, EnvError> {
-        self.read(field, "expected true or false", Value::as_bool)
-    }
-
-    fn object(&self, field: &str) -> Result<Map<String, Value>, EnvError> {
-        let read = self.read(field, "expected an object", |value| {
-            value.as_object().cloned()
-        });
-        Ok(read?.unwrap_or_default())
-    }
-
-    fn variables(&self, field: &str) -> Result<Vec<Variable>, EnvError> {
-        let read = self.object(field)?.into_iter().map(|(name, value)| {
-            read_variable(&name, &value)
-                .map_err(|reason| refuse(&format!("{field}.{name}"), &value, &reason.to_string()))
-        });
-        read.collect()
-    }
-
-    fn start_method(&self, field: &str) -> Result<StartMethod, EnvError> {
-        let convert = |value: &Value| match value.as_str()? {
-            "forkserver" => Some(StartMethod::ForkServer),
-            "spawn" => Some(StartMethod::Spawn),
-            _ => None,
-        };
-        let read = self.read(field, "expected `forkserver` or `spawn`", convert)?;
-        Ok(read.unwrap_or(StartMethod::ForkServer))
-    }
-
-    fn display(&self, field: &str) -> Result<DisplayChoice, EnvError> {
-        let read = self.read(
-            field,
-            "expected `auto`, `none` or a display, for example `:1`",
-            |value| match value.as_str()? {
-                "auto" => Some(DisplayChoice::Own),
-                "none" => Some(DisplayChoice::Inherited),
-                name if name.contains(':') => Some(DisplayChoice::Named(name.to_owned())),
-                _ => None,
-            },
-        );
-        Ok(read?.unwrap_or(DisplayChoice::Inherited))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use jobs::settings::kinds::MapOrFile;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
@@ -15,18 +16,13 @@ use crate::env::python::refusal::{refuse, unknown};
 ///
 /// # Errors
 /// Returns [`EnvError::Argument`] for the first problem.
-pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
-    let map = match value {
-        Value::Object(map) => map.clone(),
-        Value::String(path) => from_file(Path::new(path))
-            .map_err(|reason| refuse("mapping", value, &reason.to_string()))?,
-        other => {
-            return Err(refuse(
-                "mapping",
-                other,
-                "expected an object or the path of a YAML or JSON file",
-            ));
-        }
+pub fn read(given: MapOrFile) -> Result<Map<String, Value>, EnvError> {
+    let map = match given {
+        MapOrFile::Map(map) => map,
+        MapOrFile::File(path) => from_file(&path).map_err(|reason| {
+            let found = path.to_string_lossy().as_ref().into();
+            refuse("mapping", &found, &reason.to_string())
+        })?,
     };
     check(&map)?;
     Ok(map)

@@ -4,6 +4,10 @@ use serde_json::json;
 
 use super::*;
 
+fn given(mapping: &Value) -> MapOrFile {
+    serde_json::from_value(mapping.clone()).unwrap()
+}
+
 #[test]
 fn the_whole_language_is_read() {
     let mapping = json!({
@@ -15,7 +19,7 @@ fn the_whole_language_is_read() {
         "action": {"names": ["x", "g"], "low": [0, 0], "high": [1, 1],
                    "transforms": {"g": {"scale": 2, "offset": -1, "invert": true, "binarize": 0.5, "clip": [-1, 1]}}},
     });
-    assert_eq!(Value::Object(read(&mapping).unwrap()), mapping);
+    assert_eq!(Value::Object(read(given(&mapping)).unwrap()), mapping);
 }
 
 #[test]
@@ -27,13 +31,13 @@ fn yaml_and_json_files_are_read_alike() {
         "video:\n  front: {from: image, flip: [vertical]}\nlanguage: lift\n",
     )
     .unwrap();
-    let yaml = read(&json!(path)).unwrap();
+    let yaml = read(given(&json!(path))).unwrap();
     std::fs::write(
         &path,
         r#"{"video": {"front": {"from": "image", "flip": ["vertical"]}}, "language": "lift"}"#,
     )
     .unwrap();
-    assert_eq!(yaml, read(&json!(path)).unwrap());
+    assert_eq!(yaml, read(given(&json!(path))).unwrap());
 }
 
 #[test]
@@ -42,5 +46,5 @@ fn y_is_a_name_and_no_yes() {
     let path = folder.path().join("m.yaml");
     std::fs::write(&path, "action: {names: [x, y, n, on]}\nstate: {y: no}\n").unwrap();
     let wanted = json!({"action": {"names": ["x", "y", "n", "on"]}, "state": {"y": "no"}});
-    assert_eq!(Value::Object(read(&json!(path)).unwrap()), wanted);
+    assert_eq!(Value::Object(read(given(&json!(path))).unwrap()), wanted);
 }

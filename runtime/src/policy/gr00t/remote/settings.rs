@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
 use crate::policy::gr00t::joints::Joints;
-use crate::policy::gr00t::settings::SEED;
+use crate::policy::gr00t::settings::lengths;
 use crate::policy::remote::{Defaults, PolicyServer};
-use jobs::policies::{PolicyType, SettingsReader, YAML};
+use jobs::policies::{self, Gr00tRemote, Scheduler};
 
 /// Default timeout of GR00T's client.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -56,45 +56,35 @@ impl RemoteSettings {
     /// # Errors
     /// Returns [`PolicyError::Setting`] or [`PolicyError::File`] for a wrong field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = SettingsReader::new(PolicyType::Gr00tRemote, config);
-        let file = fields.path(YAML)?;
-        if let Some(file) = &file {
-            fields.under(file)?;
-        }
-        let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
-        let server = PolicyServer::read(
-            &mut fields,
-            Defaults {
-                scheme: "tcp",
-                port: 5555,
-                timeout: TIMEOUT,
-            },
-        )?;
+        let given: Gr00tRemote = policies::read(config)?;
+        let wiring = given.wiring;
+        let joints = Joints::read(&wiring)?;
+        let (action_horizon, chunk_length) = lengths(&wiring)?;
+        let defaults = Defaults {
+            scheme: "tcp",
+            port: 5555,
+            timeout: TIMEOUT,
+        };
+        let server = PolicyServer::new(given.server, None, defaults)?;
         let mut notes = without_effect(config, &server);
-        if fields.one_of("scheduler", &[("chunk", false), ("synced_batch", true)])? == Some(true) {
+        if given.scheduler == Scheduler::SyncedBatch {
             notes.push(
                 "scheduler synced_batch is treated as chunk: environments that need a chunk at the \
                  same time share a request, and none waits for others"
                     .to_owned(),
             );
         }
-        let seed = fields.whole("seed")?.unwrap_or(SEED);
-        let tells_seeds = fields.flag("remote_noise_seeds")?.unwrap_or(true);
-        let settings = Self {
+        Ok(Self {
             server,
             action_horizon,
             chunk_length,
-            language: fields
-                .string("language_instruction")?
-                .filter(|text| !text.is_empty()),
-            cameras: fields.strings("pov_cam_name_sim")?,
-            joints: Joints::read(&mut fields)?,
-            seed: tells_seeds.then_some(seed),
-            file,
+            language: wiring.language_instruction.filter(|text| !text.is_empty()),
+            cameras: wiring.pov_cam_name_sim.map(|names| names.0),
+            joints,
+            seed: given.remote_noise_seeds.then_some(wiring.seed),
+            file: wiring.policy_config_yaml_path,
             notes,
-        };
-        fields.finish()?;
-        Ok(settings)
+        })
     }
 }
 
@@ -137,7 +127,7 @@ mod tests {
         let note = "no effect of policy_device, model_path: the policy is at tcp://gpu7:5556";
         assert_eq!(settings.notes[0], note);
         assert!(settings.notes[1].starts_with("scheduler synced_batch is treated as chunk"));
-        assert_eq!(settings.seed, Some(SEED));
+        assert_eq!(settings.seed, Some(10));
         assert_eq!(read(&json!({"remote_noise_seeds": false})).seed, None);
     }
 }

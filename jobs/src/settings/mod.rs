@@ -1,0 +1,169 @@
+//! Settings: what users write in jobs files, policies' files and descriptions, as typed structs.
+//!
+//! A setting is a field of a struct that derives `Deserialize` and `JsonSchema`. The field is its
+//! only declaration, from which everybody reads:
+//!
+//! ```text
+//! /// number of actions to execute [default: all]     meaning and default in words: [`rows`]
+//! pub action_chunk_length: Option<Count>,            name and values: [`read`]
+//! #[serde(default = "five_minutes")]                 default as a value
+//! #[schemars(range(min = 0.0, max = 60.0))]          bounds
+//! #[schemars(extend("place" = true))]                no result depends on it
+//! #[schemars(extend("path" = "file"))]               what the path leads to, see [`PathTo`]
+//! #[schemars(extend("wanted" = "a host name"))]      the values in words, if the type's are not good
+//! #[serde(flatten)] pub server: Server,              settings shared with other structs
+//! ```
+//! A struct accepts no names but those of its fields, unless it flattens a map of the rest. `null` is
+//! the same as a setting that is not given.
+
+mod check;
+pub mod kinds;
+mod rows;
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::files;
+use crate::refusal::Refusal;
+use crate::settings::check::Checker;
+
+pub use rows::{PathTo, SettingRow};
+
+/// Maximum size of a file of settings in bytes; Arena's have 2 KB.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Declared settings.
+pub trait Settings: DeserializeOwned + JsonSchema + 'static {}
+
+impl<T: DeserializeOwned + JsonSchema + 'static> Settings for T {}
+
+/// Reads settings. `place` names their object, for example `policy_config_dict`.
+///
+/// # Errors
+/// Refuses an unknown name, a wrong value, and a missing setting.
+pub fn read<T: Settings>(place: &str, given: &Map<String, Value>) -> Result<T, Refusal> {
+    finish(place, given_of::<T>(place, given)?)
+}
+
+/// Reads settings whose object stands over a YAML file with more of them. A path in the file is
+/// resolved against the working directory first, then against the file's directory.
+///
+/// # Errors
+/// Fails like [`read`], and for a file that cannot be read. The error for a field of the file names
+/// the file.
+pub fn read_over<T: Settings>(
+    place: &str,
+    given: &Map<String, Value>,
+    file: &Path,
+) -> Result<T, Refusal> {
+    let mut checked = given_of::<T>(place, given)?;
+    for (name, value) in given_in::<T>(file, given)? {
+        checked.entry(name).or_insert(value);
+    }
+    finish(place, checked)
+}
+
+/// Returns the settings that an object gives, which are known and have values that they may have.
+fn given_of<T: Settings>(
+    place: &str,
+    given: &Map<String, Value>,
+) -> Result<Map<String, Value>, Refusal> {
+    Checker { place }.fields("", &schema::<T>().value, given)
+}
+
+/// Checks what is given, whether it is everything or not.
+///
+/// # Errors
+/// Refuses an unknown name and a wrong value.
+pub fn check_given<T: Settings>(place: &str, given: &Map<String, Value>) -> Result<(), Refusal> {
+    given_of::<T>(place, given).map(drop)
+}
+
+/// Returns the settings that a file gives in addition to `above`.
+///
+/// # Errors
+/// Refuses a file that cannot be read, and a wrong setting in it.
+pub fn given_in<T: Settings>(
+    file: &Path,
+    above: &Map<String, Value>,
+) -> Result<Map<String, Value>, Refusal> {
+    let mut below = read_yaml(file)?;
+    below.retain(|name, _| above.get(name).is_none_or(Value::is_null));
+    let mut checked = given_of::<T>(&format!("`{}`", file.display()), &below)?;
+    for row in rows::<T>().iter().filter(|row| row.path.is_some()) {
+        if let Some(Value::String(path)) = checked.get_mut(&row.name) {
+            *path = beside(file, path);
+        }
+    }
+    Ok(checked)
+}
+
+fn finish<T: Settings>(place: &str, checked: Map<String, Value>) -> Result<T, Refusal> {
+    Checker { place }.complete("", &schema::<T>().value, &checked)?;
+    // The checker has accepted it, so this fails only for a type that says less than it wants.
+    serde_json::from_value(Value::Object(checked)).map_err(|err| Refusal::at(place, err))
+}
+
+/// Reads a YAML file that contains a map.
+///
+/// # Errors
+/// Refuses a file that cannot be read or is no map.
+pub fn read_yaml(file: &Path) -> Result<Map<String, Value>, Refusal> {
+    let place = format!("`{}`", file.display());
+    let bytes = files::read(file, MAX_FILE).map_err(|err| Refusal::at(&place, err))?;
+    let text = String::from_utf8(bytes).map_err(|err| Refusal::at(&place, err))?;
+    // Only true and false are booleans, because `y` is the name of a joint or an axis.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    match serde_saphyr::from_str_with_options::<Value>(&text, options) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(Refusal::at(place, "expected a map of fields")),
+        Err(err) => Err(Refusal::at(place, err)),
+    }
+}
+
+fn beside(file: &Path, path: &str) -> String {
+    let beside = file.with_file_name(path);
+    if !Path::new(path).exists() && beside.exists() {
+        return beside.to_string_lossy().into_owned();
+    }
+    path.to_owned()
+}
+
+/// The schema of a type, with those of its parts in it, and its settings.
+struct Declared {
+    value: Value,
+    rows: Vec<SettingRow>,
+}
+
+fn schema<T: Settings>() -> &'static Declared {
+    static KNOWN: Mutex<BTreeMap<TypeId, &'static Declared>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(TypeId::of::<T>()).or_insert_with(|| {
+        let settings = SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
+        let schema = settings.into_generator().into_root_schema_for::<T>();
+        let value = schema.to_value();
+        let rows = rows::of(&value);
+        // There are as many as types that derive a schema.
+        Box::leak(Box::new(Declared { value, rows }))
+    })
+}
+
+/// Returns the settings of a struct in the order of its fields.
+pub fn rows<T: Settings>() -> &'static [SettingRow] {
+    &schema::<T>().rows
+}
+
+/// Returns the names of the settings of a struct.
+pub fn names<T: Settings>() -> Vec<&'static str> {
+    rows::<T>().iter().map(|row| row.name.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests;
