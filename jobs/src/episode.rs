@@ -155,14 +155,12 @@ pub struct VideoRef {
     pub fps: Option<u32>,
 }
 
-/// The result of an episode, which must be the same no matter where it ran.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The result of an episode, which must be the same no matter where it ran. Certificates have it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeOutcome {
-    /// Position of the job in its file.
-    pub job_index: JobIndex,
     /// Number within the job.
     pub episode: u64,
-    /// Seed of the episode.
+    /// Seed of the episode, see [`crate::seed`].
     pub seed: u64,
     /// Whether the task was solved; `None` if the episode ended with an error.
     pub success: Option<bool>,
@@ -171,7 +169,34 @@ pub struct EpisodeOutcome {
     /// Number of steps.
     pub length: u64,
     /// Sum of rewards.
+    #[serde(rename = "return")]
     pub return_: f64,
+}
+
+impl EpisodeOutcome {
+    /// Returns in what another run of the episode differs: seed, success, end, number of steps, or
+    /// any bit of the return.
+    pub fn difference(&self, again: &Self) -> Option<String> {
+        let texts = |outcome: &Self| {
+            let success = outcome.success.map(|success| success.to_string());
+            [
+                outcome.seed.to_string(),
+                success.unwrap_or_else(|| "unknown".to_owned()),
+                format!("{:?}", outcome.end),
+                outcome.length.to_string(),
+                format!("{:?}", outcome.return_),
+            ]
+        };
+        let names = ["seed", "success", "end", "length", "return"];
+        let pairs = names
+            .into_iter()
+            .zip(texts(self).into_iter().zip(texts(again)));
+        let words: Vec<_> = pairs
+            .filter(|(_, (before, after))| before != after)
+            .map(|(name, (before, after))| format!("{name} {before}, then {after}"))
+            .collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
 }
 
 #[expect(
@@ -182,27 +207,31 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// Returns whether a line about an episode counts instead of another one: the first that was scored
+/// does, otherwise the last error. Both are given by whether they were scored, and when.
+pub fn counts_instead<T: Ord>(this: (bool, T), other: (bool, T)) -> bool {
+    match (this.0, other.0) {
+        (true, true) => this.1 < other.1,
+        (false, false) => this.1 > other.1,
+        (is_scored, _) => is_scored,
+    }
+}
+
 impl Episode {
+    /// Returns whether the episode was scored: no error ended it.
+    pub fn is_scored(&self) -> bool {
+        self.error.is_none()
+    }
+
     /// Returns the fields that must be the same no matter where the episode ran.
     pub fn outcome(&self) -> EpisodeOutcome {
-        let Self {
-            job_index,
-            episode,
-            seed,
-            success,
-            end,
-            length,
-            return_,
-            ..
-        } = *self;
         EpisodeOutcome {
-            job_index,
-            episode,
-            seed,
-            success,
-            end,
-            length,
-            return_,
+            episode: self.episode,
+            seed: self.seed,
+            success: self.is_scored().then_some(self.success == Some(true)),
+            end: self.end,
+            length: self.length,
+            return_: self.return_,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use jobs::episode::EpisodeOutcome;
+use jobs::episode::Episode;
 use jobs::job::Status;
 use serde_json::{Value, json};
 
@@ -106,12 +106,13 @@ fn a_job_is_as_long_as_its_kind_says_and_a_latency_changes_results_unless_it_is_
 #[test]
 fn only_what_is_chosen_runs_and_is_what_it_was_in_the_whole() {
     let some = run(2, 2, &["--only", "push;long:0,7-8", "--assign", "dynamic"]);
-    let chosen = |outcome: &EpisodeOutcome| match outcome.job_index.0 {
-        0 => [0, 7, 8].contains(&outcome.episode),
+    let chosen = |episode: &Episode| match episode.job_index.0 {
+        0 => [0, 7, 8].contains(&episode.episode),
         job => job == 1,
     };
-    let mut wanted = alone().outcomes();
+    let mut wanted = alone().episodes();
     wanted.retain(chosen);
+    let wanted: Vec<_> = wanted.iter().map(Episode::outcome).collect();
     assert_eq!(some.outcomes(), wanted);
     assert_eq!(some.report().overall.expected, Some(7));
 }

@@ -15,9 +15,9 @@ use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;
 use report::Merged;
-use report::certificate::{self, Certificate, MAX_BYTES, Machine, Sample, sample};
+use report::certificate::{self, Certificate, MAX_BYTES, Sample, sample};
 
-use crate::tools::rerun::{self, CertifiedRequest, Rerun, RerunArgs};
+use crate::tools::rerun::{RerunArgs, RerunRequest, refused};
 use crate::tools::{ToolError, open, print_line, under_way, verify};
 
 /// Findings that are named when a run is refused; `rrun verify` lists all.
@@ -106,35 +106,27 @@ fn run_sample(
     certificate: &Certificate,
 ) -> Result<(Sample, bool), ToolError> {
     let chosen = sample::choose(&certificate.contents, args.sample, &certificate.sha256);
-    let plan = certificate::plan(certificate).map_err(rerun::refused)?;
-    let (again, episodes) = args.again.run_certified(CertifiedRequest {
-        certificate,
-        plan: &plan,
-        chosen: &chosen,
+    let plan = certificate::plan(certificate).map_err(refused)?;
+    let again = args.again.run(&RerunRequest {
         whose: format!("the plan of `{}`", folder.root().display()),
         asked: "--sample",
+        plan: &plan,
+        chosen: &chosen,
+        world_size: certificate.contents.run.world_size,
+        machine: &certificate.machine(),
     })?;
     let sample = Sample {
         ranks: again.ranks,
         environments: again.envs,
-        machines: machines(&again)?,
-        episodes,
+        machines: certificate::machines(&again.merged()?),
+        episodes: sample::repeated(&chosen, &again.outcomes),
     };
-    let mut agrees = true;
-    for one in &sample.episodes {
-        let before = certificate.episode(&one.job, one.episode);
-        let difference = match (before, &one.again) {
-            (Some(before), Some(again)) => before.difference(again),
-            _ => Some("it did not finish".to_owned()),
-        };
-        if let Some(difference) = difference {
-            agrees = false;
-            let (job, episode) = (&one.job, one.episode);
-            print_line(format_args!(
-                "wrong: {job}: episode {episode} came out differently: {difference}"
-            ))?;
-        }
+    let before = sample::results(certificate, &chosen);
+    let differences = report::verify::rerun::differences(&before, &again.outcomes);
+    for difference in &differences {
+        print_line(format_args!("wrong: {difference}"))?;
     }
+    let agrees = differences.is_empty();
     let kept = again.remove_if(agrees)?;
     let count = counted(sample.episodes.len(), "episode");
     print_line(format_args!(
@@ -142,10 +134,6 @@ fn run_sample(
         again.place()
     ))?;
     Ok((sample, agrees))
-}
-
-fn machines(again: &Rerun) -> Result<Vec<Machine>, ToolError> {
-    Ok(certificate::machines(&again.merged()?))
 }
 
 fn write(path: &std::path::Path, certificate: &Certificate) -> Result<(), ToolError> {

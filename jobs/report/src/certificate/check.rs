@@ -1,7 +1,7 @@
 //! Checks a certificate by itself: everything that follows from something else in it is computed
 //! again.
 
-use jobs::episode::End;
+use jobs::episode::{End, EpisodeOutcome};
 use jobs::job::{Job, Length, Status};
 use jobs::plan::RunPlan;
 use jobs::seed;
@@ -68,7 +68,7 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
     if !unplanned.is_empty() {
         wrong.push(format!("{} not planned", ranges::episodes(&unplanned)));
     }
-    let of = |is_wrong: &dyn Fn(&crate::certificate::CertifiedEpisode) -> bool| -> Vec<u64> {
+    let of = |is_wrong: &dyn Fn(&EpisodeOutcome) -> bool| -> Vec<u64> {
         let episodes = certified.episodes.iter();
         episodes
             .filter(|one| is_wrong(one))

@@ -12,8 +12,8 @@ use jobs::sha256;
 use serde_json::Value;
 
 use crate::certificate::{
-    Certificate, CertifiedEpisode, CertifiedFiles, CertifiedInput, CertifiedJob, CertifiedJournal,
-    CertifiedRates, CertifiedRun, Contents, Machine, SCHEMA, canonical,
+    Certificate, CertifiedFiles, CertifiedInput, CertifiedJob, CertifiedJournal, CertifiedRates,
+    CertifiedRun, Contents, Machine, SCHEMA, canonical,
 };
 use crate::merged::Merged;
 use crate::merged::record::Repetition;
@@ -137,9 +137,7 @@ fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<Certifi
         ));
     }
     let mut episodes = Vec::new();
-    let read = merged.each_episode_of(job, |episode| {
-        episodes.push(CertifiedEpisode::from(&episode))
-    });
+    let read = merged.each_episode_of(job, |episode| episodes.push(episode.outcome()));
     read.map_err(Refusal::new)?;
     let planned = job.selected(count);
     if merged.decision().is_some() && (episodes.len() as u64) < planned {

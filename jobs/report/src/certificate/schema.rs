@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use jobs::episode::{End, Episode, EpisodeOutcome};
+use jobs::episode::EpisodeOutcome;
 use jobs::episode_numbers::EpisodeNumbers;
-use jobs::job::JobIndex;
 use jobs::journal::RankStart;
 use jobs::plan::Git;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::stats::wilson95;
-use crate::verify::rerun;
+use crate::stats::Solved;
 
 /// A certificate of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,25 +148,7 @@ pub struct CertifiedJob {
     /// Rates of the job.
     pub rates: CertifiedRates,
     /// Every episode that was found, in order of number.
-    pub episodes: Vec<CertifiedEpisode>,
-}
-
-/// The result of an episode.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CertifiedEpisode {
-    /// Number within the job.
-    pub episode: u64,
-    /// Seed of the episode, see [`jobs::seed`].
-    pub seed: u64,
-    /// Whether the task was solved; `null` if the episode ended with an error.
-    pub success: Option<bool>,
-    /// How the episode ended.
-    pub end: End,
-    /// Number of steps.
-    pub length: u64,
-    /// Sum of rewards.
-    #[serde(rename = "return")]
-    pub return_: f64,
+    pub episodes: Vec<EpisodeOutcome>,
 }
 
 /// A success rate with its interval.
@@ -205,17 +185,22 @@ pub struct RepeatedEpisode {
     /// Number within the job.
     pub episode: u64,
     /// What came out; `null` if the episode was not scored.
-    pub again: Option<CertifiedEpisode>,
+    pub again: Option<EpisodeOutcome>,
 }
 
 impl Certificate {
     /// Returns the episode of a job.
-    pub fn episode(&self, job: &str, number: u64) -> Option<&CertifiedEpisode> {
+    pub fn episode(&self, job: &str, number: u64) -> Option<&EpisodeOutcome> {
         let job = self.contents.jobs.iter().find(|one| one.name() == job)?;
         let found = job
             .episodes
             .binary_search_by_key(&number, |one| one.episode);
         found.ok().map(|position| &job.episodes[position])
+    }
+
+    /// Returns a machine of the run, the first.
+    pub fn machine(&self) -> Machine {
+        self.contents.machines.first().cloned().unwrap_or_default()
     }
 
     /// Returns how many episodes of the sample came out the same again, to the last bit, and how many
@@ -242,45 +227,6 @@ impl CertifiedJob {
     }
 }
 
-impl CertifiedEpisode {
-    /// Returns the result with the position of its job.
-    pub fn outcome(&self, job_index: JobIndex) -> EpisodeOutcome {
-        EpisodeOutcome {
-            job_index,
-            episode: self.episode,
-            seed: self.seed,
-            success: self.success,
-            end: self.end,
-            length: self.length,
-            return_: self.return_,
-        }
-    }
-
-    /// Returns in what another run of the episode differs.
-    pub fn difference(&self, again: &Self) -> Option<String> {
-        rerun::difference(&self.outcome(JobIndex(0)), &again.outcome(JobIndex(0)))
-    }
-}
-
-impl From<&EpisodeOutcome> for CertifiedEpisode {
-    fn from(outcome: &EpisodeOutcome) -> Self {
-        Self {
-            episode: outcome.episode,
-            seed: outcome.seed,
-            success: outcome.success,
-            end: outcome.end,
-            length: outcome.length,
-            return_: outcome.return_,
-        }
-    }
-}
-
-impl From<&Episode> for CertifiedEpisode {
-    fn from(episode: &Episode) -> Self {
-        Self::from(&episode.outcome())
-    }
-}
-
 impl From<&RankStart> for Machine {
     fn from(start: &RankStart) -> Self {
         Self {
@@ -295,17 +241,13 @@ impl From<&RankStart> for Machine {
 
 impl CertifiedRates {
     /// Computes the rates of some episodes.
-    pub fn of<'a>(episodes: impl IntoIterator<Item = &'a CertifiedEpisode>) -> Self {
-        let (mut count, mut successes) = (0, 0);
-        for episode in episodes {
-            count += 1;
-            successes += u64::from(episode.success == Some(true));
-        }
+    pub fn of<'a>(episodes: impl IntoIterator<Item = &'a EpisodeOutcome>) -> Self {
+        let solved = Solved::of(episodes.into_iter().map(|one| one.success));
         Self {
-            episodes: count,
-            successes,
-            success_rate: (count > 0).then(|| successes as f64 / count as f64),
-            wilson95: wilson95(successes, count),
+            episodes: solved.episodes,
+            successes: solved.successes,
+            success_rate: solved.rate(),
+            wilson95: solved.wilson95(),
         }
     }
 }

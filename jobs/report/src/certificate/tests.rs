@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::tests::lines;
-use crate::{Journals, Merged};
+use crate::{EpisodeId, Journals, Merged};
 
 /// Returns a certificate of two jobs of 40 and 4 episodes.
 fn certificate() -> Certificate {
@@ -237,7 +237,7 @@ fn a_sample_of_other_episodes_than_the_hash_chooses_is_found() {
     let mut certificate = certificate();
     let all = |count: usize, certificate: &Certificate| {
         let chosen = sample::choose(&certificate.contents, count, &certificate.sha256);
-        let again = |one: sample::ChosenEpisode| RepeatedEpisode {
+        let again = |one: EpisodeId| RepeatedEpisode {
             job: one.job,
             episode: one.episode,
             again: None,
@@ -272,8 +272,7 @@ fn changed_episodes_are_found_as_often_as_the_formula_says() {
     let contents = certificate().contents;
     for (changed, sampled) in [(1, 4), (1, 22), (3, 8), (44, 1)] {
         let rounds = 4000_u64;
-        let is_changed =
-            |one: &sample::ChosenEpisode| one.job == "a" && one.episode < changed || changed == 44;
+        let is_changed = |one: &EpisodeId| one.job == "a" && one.episode < changed || changed == 44;
         let is_found = |round: &u64| {
             let chosen = sample::choose(&contents, sampled, &format!("round {round}"));
             chosen.iter().any(is_changed)

@@ -9,14 +9,13 @@
 //! their controls are there. Any difference other than the
 //! policy is reported as a warning.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::stats::Solved;
 use crate::stats::paired::{McNemar, MeanDifference, PairCounts, mean_difference};
-use crate::stats::wilson95;
 
 pub mod gate;
 pub mod sequential;
@@ -24,7 +23,7 @@ mod side;
 mod warnings;
 
 pub use side::Side;
-use side::{EpisodeResult, SideJob};
+use side::{SideEpisode, SideJob};
 
 /// Schema of the output of `rrun compare --json`.
 const SCHEMA: &str = "rrun/compare/1";
@@ -121,14 +120,15 @@ struct Counting {
 }
 
 impl Counting {
-    fn add(&mut self, a: &EpisodeResult, b: &EpisodeResult) {
-        let (Some(a_solved), Some(b_solved)) = (a.solved, b.solved) else {
+    fn add(&mut self, a: &SideEpisode, b: &SideEpisode) {
+        let max_rewards = a.max_reward.zip(b.max_reward);
+        let (a, b) = (a.outcome, b.outcome);
+        let (Some(a_solved), Some(b_solved)) = (a.success, b.success) else {
             return;
         };
         self.counts.add(a_solved, b_solved);
         self.returns.push(b.return_ - a.return_);
-        self.max_rewards
-            .extend(a.max_reward.zip(b.max_reward).map(|(a, b)| b - a));
+        self.max_rewards.extend(max_rewards.map(|(a, b)| b - a));
         self.lengths.push(b.length as f64 - a.length as f64);
     }
 
@@ -140,15 +140,18 @@ impl Counting {
     }
 
     fn paired(&self) -> Paired {
-        let (count, [a, b]) = (self.counts.count(), self.counts.solved());
-        let rate = |solved: u64| (count > 0).then(|| solved as f64 / count as f64);
+        let episodes = self.counts.count();
+        let [a, b] = self.counts.solved().map(|successes| Solved {
+            successes,
+            episodes,
+        });
         Paired {
-            pairs: count,
+            pairs: episodes,
             counts: self.counts,
-            rate_a: rate(a),
-            wilson95_a: wilson95(a, count),
-            rate_b: rate(b),
-            wilson95_b: wilson95(b, count),
+            rate_a: a.rate(),
+            wilson95_a: a.wilson95(),
+            rate_b: b.rate(),
+            wilson95_b: b.wilson95(),
             difference: self.counts.difference(),
             interval95: self.counts.interval95(),
             mcnemar: self.counts.mcnemar(),
@@ -218,40 +221,26 @@ pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Compar
     }
 }
 
-/// Pairs the episodes of one job; those of both sides must be ascending.
+/// Pairs the episodes of one job.
 fn pair(a: &SideJob, b: &SideJob, unpaired: &mut Unpaired) -> Counting {
     let mut counting = Counting::default();
-    let (mut ours, mut theirs) = (a.episodes.iter().peekable(), b.episodes.iter().peekable());
-    loop {
-        let order = match (ours.peek(), theirs.peek()) {
-            (None, None) => return counting,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(a), Some(b)) => a.episode.cmp(&b.episode),
+    let mut common = 0;
+    for (number, ours) in &a.episodes {
+        let Some(theirs) = b.episodes.get(number) else {
+            unpaired.episodes_of_a += 1;
+            continue;
         };
-        match order {
-            Ordering::Less => {
-                ours.next();
-                unpaired.episodes_of_a += 1;
-            }
-            Ordering::Greater => {
-                theirs.next();
-                unpaired.episodes_of_b += 1;
-            }
-            Ordering::Equal => {
-                let (Some(a), Some(b)) = (ours.next(), theirs.next()) else {
-                    return counting;
-                };
-                if a.seed == b.seed {
-                    unpaired.errors_of_a += u64::from(a.solved.is_none());
-                    unpaired.errors_of_b += u64::from(b.solved.is_none());
-                    counting.add(a, b);
-                } else {
-                    unpaired.other_seed += 1;
-                }
-            }
+        common += 1;
+        if ours.outcome.seed != theirs.outcome.seed {
+            unpaired.other_seed += 1;
+            continue;
         }
+        unpaired.errors_of_a += u64::from(ours.outcome.success.is_none());
+        unpaired.errors_of_b += u64::from(theirs.outcome.success.is_none());
+        counting.add(ours, theirs);
     }
+    unpaired.episodes_of_b += b.episodes.len() as u64 - common;
+    counting
 }
 
 #[cfg(test)]

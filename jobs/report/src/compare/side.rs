@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use jobs::episode::Episode;
+use jobs::episode::{Episode, EpisodeOutcome, counts_instead};
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::Job;
 use jobs::journal::read_line;
 use jobs::layout::RunFolder;
 use jobs::plan::{Identity, RunPlan};
 use jobs::refusal::Refusal;
+use jobs::time::Moment;
 use serde_json::Value;
 
-use crate::certificate::{self, Certificate, CertifiedEpisode, CertifiedJob};
+use crate::certificate::{self, Certificate, CertifiedJob};
 use crate::compare::ComparedRun;
 use crate::{Journals, Merged, Report};
 
@@ -35,56 +36,23 @@ pub(super) struct SideJob {
     /// The identity of the job; `None` if its plan is unknown.
     pub(super) identity: Option<Identity>,
     pub(super) settings: BTreeMap<String, Value>,
-    /// Episodes by ascending number.
-    pub(super) episodes: Vec<EpisodeResult>,
+    /// Episodes by number.
+    pub(super) episodes: BTreeMap<u64, SideEpisode>,
 }
 
 /// The result of an episode.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct EpisodeResult {
-    pub(super) episode: u64,
-    pub(super) seed: u64,
-    /// Whether the episode was solved; `None` if it ended with an error.
-    pub(super) solved: Option<bool>,
-    pub(super) return_: f64,
+pub(super) struct SideEpisode {
+    pub(super) outcome: EpisodeOutcome,
+    /// Certificates do not have it.
     pub(super) max_reward: Option<f64>,
-    pub(super) length: u64,
 }
 
-impl EpisodeResult {
+impl SideEpisode {
     fn of(episode: &Episode) -> Self {
-        let Episode {
-            episode: number,
-            seed,
-            return_,
-            max_reward,
-            length,
-            ..
-        } = *episode;
-        let solved = episode
-            .error
-            .is_none()
-            .then_some(episode.success == Some(true));
         Self {
-            episode: number,
-            seed,
-            solved,
-            return_,
-            max_reward,
-            length,
-        }
-    }
-}
-
-impl From<&CertifiedEpisode> for EpisodeResult {
-    fn from(certified: &CertifiedEpisode) -> Self {
-        Self {
-            episode: certified.episode,
-            seed: certified.seed,
-            solved: certified.success,
-            return_: certified.return_,
-            max_reward: None,
-            length: certified.length,
+            outcome: episode.outcome(),
+            max_reward: episode.max_reward,
         }
     }
 }
@@ -131,7 +99,8 @@ impl Side {
             };
             merged
                 .each_episode_of(job, |episode| {
-                    side.episodes.push(EpisodeResult::of(&episode))
+                    side.episodes
+                        .insert(episode.episode, SideEpisode::of(&episode));
                 })
                 .map_err(io)?;
             jobs.insert(job.name.clone(), side);
@@ -182,11 +151,17 @@ impl Side {
         let found = Certificate::read(path).map_err(|err| err.inside(&place))?;
         let plan = certificate::plan(&found).map_err(|err| Refusal::at(&place, err))?;
         let side = |(job, certified): (&Job, &CertifiedJob)| {
-            let mut episodes: Vec<_> = certified.episodes.iter().map(EpisodeResult::from).collect();
-            sort(&mut episodes);
+            let episode = |outcome: &EpisodeOutcome| {
+                let (outcome, max_reward) = (*outcome, None);
+                let side = SideEpisode {
+                    outcome,
+                    max_reward,
+                };
+                (outcome.episode, side)
+            };
             let side = SideJob {
                 settings: certified.settings.clone(),
-                episodes,
+                episodes: certified.episodes.iter().map(episode).collect(),
                 ..Self::job(job, plan.seed)
             };
             (job.name.clone(), side)
@@ -244,9 +219,10 @@ impl Side {
     }
 }
 
+/// Reads the episodes of a file by job. Of several lines about one, that counts which a report counts.
 fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, Refusal> {
     let io = |err| unreadable(path, err);
-    let mut jobs: BTreeMap<String, SideJob> = BTreeMap::new();
+    let mut jobs: BTreeMap<String, BTreeMap<u64, (Moment, SideEpisode)>> = BTreeMap::new();
     let mut file = BufReader::new(files::open(path).map_err(io)?);
     let mut text = Vec::new();
     for line in 1.. {
@@ -259,22 +235,28 @@ fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, Refusal> {
             Refusal::at(format_args!("`{path}` line {line} is not an episode"), err)
         };
         let episode: Episode = serde_json::from_slice(&text).map_err(wrong)?;
-        let job = jobs.entry(episode.job.clone()).or_insert_with(|| SideJob {
-            task: episode.job.clone(),
-            ..SideJob::default()
-        });
-        job.episodes.push(EpisodeResult::of(&episode));
+        let this = (Moment::parse(&episode.ended), SideEpisode::of(&episode));
+        let job = jobs.entry(episode.job).or_default();
+        let kept = job.entry(episode.episode).or_insert(this);
+        let key = |(ended, of): &(Moment, SideEpisode)| (of.outcome.success.is_some(), *ended);
+        if counts_instead(key(&this), key(kept)) {
+            *kept = this;
+        }
     }
-    jobs.values_mut().for_each(|job| sort(&mut job.episodes));
-    Ok(jobs)
+    let side = |(name, episodes): (String, BTreeMap<u64, (Moment, SideEpisode)>)| {
+        let job = SideJob {
+            task: name.clone(),
+            episodes: episodes
+                .into_iter()
+                .map(|(number, (_, episode))| (number, episode))
+                .collect(),
+            ..SideJob::default()
+        };
+        (name, job)
+    };
+    Ok(jobs.into_iter().map(side).collect())
 }
 
 fn unreadable(path: &Path, err: io::Error) -> Refusal {
     Refusal::at(format_args!("cannot read `{}`", path.display()), err)
-}
-
-/// Sorts episodes by their number, and keeps the first of each.
-fn sort(episodes: &mut Vec<EpisodeResult>) {
-    episodes.sort_by_key(|result| result.episode);
-    episodes.dedup_by_key(|result| result.episode);
 }

@@ -1,18 +1,31 @@
+use std::io::Write as _;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::tests::lines;
+use jobs::episode::{End, Episode, EpisodeOutcome};
 use jobs::plan::Identity;
 
-fn outcome(episode: u64, solved: Option<bool>) -> EpisodeResult {
-    EpisodeResult {
+/// Returns an episode whose seed is that of its number, or another.
+fn outcome(episode: u64, other_seed: bool, success: Option<bool>) -> (u64, SideEpisode) {
+    let outcome = EpisodeOutcome {
         episode,
-        seed: episode * 7,
-        solved,
-        return_: f64::from(u8::from(solved == Some(true))),
-        max_reward: None,
+        seed: episode * 7 + u64::from(other_seed),
+        success,
+        end: End::Success,
         length: 10 + episode,
-    }
+        return_: f64::from(u8::from(success == Some(true))),
+    };
+    let max_reward = None;
+    (
+        episode,
+        SideEpisode {
+            outcome,
+            max_reward,
+        },
+    )
 }
 
 /// Returns a job of a side: its task, and a letter for each episode. `1` is solved, `0` is not, `x`
@@ -24,9 +37,7 @@ fn side_job(task: &str, outcomes: &str) -> SideJob {
         .filter(|(_, letter)| *letter != '-');
     let of = |(number, letter)| {
         let solved = (letter != 'x').then_some(letter != '0');
-        let outcome = outcome(number, solved);
-        let seed = outcome.seed + u64::from(letter == 's');
-        EpisodeResult { seed, ..outcome }
+        outcome(number, letter == 's', solved)
     };
     SideJob {
         task: task.to_owned(),
@@ -73,6 +84,26 @@ fn variants_are_no_further_pairs_of_their_control() {
 }
 
 #[test]
+fn of_several_lines_about_an_episode_the_first_that_was_scored_counts() {
+    let ended = |episode: Episode, second| Episode {
+        ended: lines::at(second),
+        ..episode
+    };
+    let [solved, unsolved] = [true, false].map(|is_solved| lines::episode(0, 0, is_solved));
+    let broken = lines::broken(solved.clone(), "a crash");
+    let file = tempfile::Builder::new()
+        .suffix(".jsonl")
+        .tempfile()
+        .unwrap();
+    for episode in [ended(broken, 1), ended(solved, 3), ended(unsolved, 2)] {
+        writeln!(&file, "{}", json!(episode)).unwrap();
+    }
+    let side = Side::read(file.path()).unwrap();
+    let counts = side.jobs["a"].episodes[&0].outcome;
+    assert_eq!((counts.success, counts.end), (Some(false), End::TimeLimit));
+}
+
+#[test]
 fn pairs_are_counted_by_task_and_over_all() {
     let found = compared(
         &side("x reach 1100, y push 10"),
@@ -94,7 +125,7 @@ fn pairs_are_counted_by_task_and_over_all() {
 fn largest_rewards_are_compared_where_both_have_one() {
     let of = |rewards: [Option<f64>; 3]| {
         let mut job = side_job("pusht", "100");
-        for (outcome, most) in job.episodes.iter_mut().zip(rewards) {
+        for (outcome, most) in job.episodes.values_mut().zip(rewards) {
             outcome.max_reward = most;
         }
         of_jobs([("x", job)])
@@ -170,11 +201,11 @@ fn what_differs_beside_the_policy_is_told() {
 proptest! {
     #[test]
     fn every_episode_is_in_a_pair_or_counted(
-        ours in proptest::collection::btree_map(0u64..20, (0u64..2, proptest::option::of(any::<bool>())), 0..15),
-        theirs in proptest::collection::btree_map(0u64..20, (0u64..2, proptest::option::of(any::<bool>())), 0..15)
+        ours in proptest::collection::btree_map(0u64..20, (any::<bool>(), proptest::option::of(any::<bool>())), 0..15),
+        theirs in proptest::collection::btree_map(0u64..20, (any::<bool>(), proptest::option::of(any::<bool>())), 0..15)
     ) {
-        let of = |found: &BTreeMap<u64, (u64, Option<bool>)>| {
-            let episodes = found.iter().map(|(number, (seed, solved))| EpisodeResult { seed: *seed, ..outcome(*number, *solved) });
+        let of = |found: &BTreeMap<u64, (bool, Option<bool>)>| {
+            let episodes = found.iter().map(|(number, (seed, solved))| outcome(*number, *seed, *solved));
             of_jobs([("x", SideJob { episodes: episodes.collect(), ..side_job("reach", "") })])
         };
         let found = compared(&of(&ours), &of(&theirs));

@@ -357,7 +357,7 @@ fn counted(records: [&EpisodeRecord; 2], reader: &mut LineReader) -> io::Result<
         (a.clone(), episode(&a_line)?),
         (b.clone(), episode(b_line)?),
     );
-    Ok(record::counted(a, b, [&a_line, b_line]).0)
+    Ok(record::counted(a, b, [&a_line, b_line]))
 }
 
 /// Parses the line of an episode.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use jobs::episode::Episode;
+use jobs::episode::{Episode, counts_instead};
 use jobs::time::Moment;
 
 use crate::journals::reader::LinePosition;
@@ -91,40 +91,25 @@ impl EpisodeRecord {
     }
 }
 
-/// Returns which of two different lines about one episode counts: the first one that was scored,
-/// otherwise the last error. If the times are equal, the texts decide, so that the order in which
-/// journals are read does not matter.
+/// Returns which of two different lines about one episode counts, see [`counts_instead`]. If the
+/// times are equal, the texts decide, so that the order in which journals are read does not matter.
 pub(crate) fn counted(
-    mut a: (EpisodeRecord, Episode),
+    a: (EpisodeRecord, Episode),
     b: (EpisodeRecord, Episode),
     lines: [&[u8]; 2],
-) -> (EpisodeRecord, Episode) {
-    let b_is_later = (a.0.ended, lines[0]) < (b.0.ended, lines[1]);
-    match (a.0.is_scored(), b.0.is_scored()) {
-        (true, false) => a,
-        (false, true) => b,
-        (false, false) => {
-            if b_is_later {
-                b
-            } else {
-                a
-            }
-        }
-        (true, true) => {
-            let agree = a.1.outcome() == b.1.outcome();
-            let again = if agree {
-                Repetition::Agreeing
-            } else {
-                Repetition::Differing
-            };
-            let again = again.max(a.0.again).max(b.0.again);
-            if !b_is_later {
-                a = b;
-            }
-            a.0.again = again;
-            a
-        }
+) -> EpisodeRecord {
+    let key = |record: &EpisodeRecord, line| (record.is_scored(), (record.ended, line));
+    let is_b = counts_instead(key(&b.0, lines[1]), key(&a.0, lines[0]));
+    let agree = a.1.outcome() == b.1.outcome();
+    let (mut counts, other) = if is_b { (b.0, a.0) } else { (a.0, b.0) };
+    if other.is_scored() {
+        let again = match agree {
+            true => Repetition::Agreeing,
+            false => Repetition::Differing,
+        };
+        counts.again = again.max(counts.again).max(other.again);
     }
+    counts
 }
 
 /// Number of an interned file name or instruction, because these texts repeat often.

@@ -7,9 +7,10 @@ use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;
 use report::Merged;
+use report::certificate::Machine;
 use report::verify::rerun;
 
-use crate::tools::rerun::{RerunArgs, RerunRequest, named, none, unnameable};
+use crate::tools::rerun::{RerunArgs, RerunRequest, named};
 
 /// The episodes to run again.
 pub(super) struct Determinism {
@@ -37,26 +38,21 @@ impl Determinism {
         merged: &Merged,
     ) -> Result<RerunResult, Refusal> {
         let named = |err| named(of, err);
-        let chosen = rerun::choose(merged, plan, self.count, self.seed).map_err(named)?;
-        let count: usize = chosen.values().map(|episodes| episodes.len()).sum();
-        if count == 0 {
-            return Err(none());
-        }
+        let scored = rerun::repeatable(merged);
+        let chosen = rerun::choose(scored, self.count, &self.seed.to_string());
         let start = journal::first_rank(&of.journals()).map_err(named)?;
-        let start = start.unwrap_or_default();
-        let again = args.run(RerunRequest {
+        let again = args.run(&RerunRequest {
             whose: format!("the plan of `{}`", of.root().display()),
             asked: "--determinism",
-            plan: rerun::plan(plan, &chosen).ok_or_else(unnameable)?,
+            plan,
+            chosen: &chosen,
             world_size: plan.world_size,
-            threads: start.threads,
-            rounding: &start.rounding,
+            machine: &Machine::from(&start.unwrap_or_default()),
         })?;
-        let came_out = again.merged()?;
-        let wrong =
-            rerun::differences(&chosen, &came_out, &again.plan).map_err(|err| again.named(err))?;
+        let before = rerun::outcomes(merged, &chosen).map_err(named)?;
+        let wrong = rerun::differences(&before, &again.outcomes);
         let kept = again.remove_if(wrong.is_empty())?;
-        let (episodes, place) = (counted(count, "episode"), again.place());
+        let (episodes, place) = (counted(chosen.len(), "episode"), again.place());
         let note = format!("run again: {episodes}, by {place}{kept}{}", left_out(plan));
         Ok(RerunResult { note, wrong })
     }

@@ -1,12 +1,12 @@
 //! A job of a run, paired with the same job of a reference.
 
+use jobs::episode::EpisodeOutcome;
 use jobs::format::tenths;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
 use jobs::seed;
 
 use crate::compare::Side;
-use crate::compare::side::EpisodeResult;
 use crate::stats::Solved;
 
 /// A job of the run.
@@ -49,7 +49,8 @@ impl PairedJob {
         let Some(side) = reference.jobs.get(&job.name) else {
             return Err(Refusal::new(format_args!("`{path}` has no job `{name}`")));
         };
-        let Some(first) = side.episodes.first().filter(|first| first.episode == 0) else {
+        let outcomes = || side.episodes.values().map(|episode| episode.outcome);
+        let Some(first) = outcomes().next().filter(|first| first.episode == 0) else {
             return Err(Refusal::new(format_args!(
                 "`{path}` has no episode 0 of job `{name}`"
             )));
@@ -60,20 +61,20 @@ impl PairedJob {
                  their jobs the same `seed`"
             )));
         }
-        let is_paired = |(number, result): &(u64, &EpisodeResult)| {
-            result.episode == *number && result.seed == seed::episode(seed, job, *number)
+        let is_paired = |(number, outcome): &(u64, EpisodeOutcome)| {
+            outcome.episode == *number && outcome.seed == seed::episode(seed, job, *number)
         };
-        let outcomes: Vec<_> = (0..count)
-            .zip(&side.episodes)
+        let reference: Vec<_> = (0..count)
+            .zip(outcomes())
             .take_while(is_paired)
-            .map(|(_, result)| result.solved)
+            .map(|(_, outcome)| outcome.success)
             .collect();
         Ok(Self {
             cluster: first.seed,
             name,
-            rates_of_reference: Solved::of(side.episodes.iter().map(|result| result.solved)),
-            ended: vec![None; outcomes.len()],
-            reference: outcomes,
+            rates_of_reference: Solved::of(outcomes().map(|outcome| outcome.success)),
+            ended: vec![None; reference.len()],
+            reference,
         })
     }
 }

@@ -1,12 +1,12 @@
 use std::ops::Range;
 
+use jobs::episode::{End, EpisodeOutcome};
 use jobs::job::Length;
 use jobs::seed;
 use serde_json::json;
 
 use super::*;
-use crate::compare::side::EpisodeResult;
-use crate::compare::side::SideJob;
+use crate::compare::side::{SideEpisode, SideJob};
 use crate::stats::simulated::Numbers;
 
 const TEST: SequentialTest = SequentialTest {
@@ -24,13 +24,23 @@ fn jobs(lengths: &[u64], seed: Option<u64>) -> Vec<Job> {
 /// Returns a reference with `count` episodes of each job; `solved` says which were solved.
 fn reference(jobs: &[Job], count: u64, solved: fn(u64) -> Option<bool>) -> Side {
     let of = |job: &Job| {
-        let result = |episode| EpisodeResult {
-            episode,
-            seed: seed::episode(1, job, episode),
-            solved: solved(episode),
-            return_: 0.0,
-            max_reward: None,
-            length: 1,
+        let result = |episode| {
+            let outcome = EpisodeOutcome {
+                episode,
+                seed: seed::episode(1, job, episode),
+                success: solved(episode),
+                end: End::Success,
+                length: 1,
+                return_: 0.0,
+            };
+            let max_reward = None;
+            (
+                episode,
+                SideEpisode {
+                    outcome,
+                    max_reward,
+                },
+            )
         };
         let side = SideJob {
             episodes: (0..count).map(result).collect(),

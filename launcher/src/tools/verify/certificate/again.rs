@@ -5,12 +5,13 @@ use std::path::Path;
 use jobs::count::counted;
 use jobs::random;
 use jobs::table::Table;
+use report::EpisodeId;
 use report::certificate::sample::{self, probability_of_finding};
-use report::certificate::{self, Certificate, RepeatedEpisode};
-use report::verify::Findings;
+use report::certificate::{self, Certificate};
+use report::verify::{Findings, rerun};
 
 use crate::tools::paths::PathMapping;
-use crate::tools::rerun::{self, CertifiedRequest, RerunArgs};
+use crate::tools::rerun::{RerunArgs, RerunRequest, refused};
 use crate::tools::verify::certificate::policies;
 use crate::tools::{ToolError, print};
 
@@ -48,13 +49,14 @@ impl Again<'_> {
         for place in &places {
             place.replace(&mut jobs);
         }
-        let whole = certificate::plan_of(certificate, &jobs).map_err(rerun::refused)?;
-        let (again, episodes) = args.run_certified(CertifiedRequest {
-            certificate,
-            plan: &whole,
-            chosen: &chosen,
+        let whole = certificate::plan_of(certificate, &jobs).map_err(refused)?;
+        let again = args.run(&RerunRequest {
             whose: format!("`{}`", path.display()),
             asked: "--rerun",
+            plan: &whole,
+            chosen: &chosen,
+            world_size: certificate.contents.run.world_size,
+            machine: &certificate.machine(),
         })?;
         let merged = again.merged()?;
         findings
@@ -65,52 +67,38 @@ impl Again<'_> {
             mappings.find_map(|mapping| mapping.of(path))
         };
         let found = certificate::differences(&certificate.contents, &merged, here);
-        let differs = !found.wrong.is_empty();
+        let before = sample::results(certificate, &chosen);
+        let is_same = |one: &EpisodeId| {
+            let before = before.get(one);
+            before.is_some_and(|it| rerun::difference(it, again.outcomes.get(one)).is_none())
+        };
+        print(table(&chosen, is_same))?;
+        let differences = rerun::differences(&before, &again.outcomes);
+        let kept = again.remove_if(found.wrong.is_empty() && differences.is_empty())?;
         findings.wrong.extend(found.wrong);
         findings.notes.extend(found.notes);
-        let differences: Vec<_> = episodes
-            .iter()
-            .map(|one| difference(certificate, one))
-            .collect();
-        print(table(&episodes, &differences))?;
-        let told = episodes.iter().zip(&differences);
-        let wrong = told.filter_map(|(one, difference)| {
-            let difference = difference.as_ref()?;
-            Some(format!("{}: episode {} {difference}", one.job, one.episode))
-        });
-        findings.wrong.extend(wrong);
-        let kept = again.remove_if(!differs && differences.iter().all(Option::is_none))?;
+        findings.wrong.extend(differences);
         findings.notes.push(format!(
             "run again: {}, chosen by `{seed}`, by {}{kept}",
-            counted(episodes.len(), "episode"),
+            counted(chosen.len(), "episode"),
             again.place()
         ));
-        findings.notes.push(certainty(certificate, episodes.len()));
+        findings.notes.push(certainty(certificate, chosen.len()));
         Ok(())
     }
 }
 
-/// Returns in what an episode differs from the certificate.
-fn difference(certificate: &Certificate, one: &RepeatedEpisode) -> Option<String> {
-    let before = certificate.episode(&one.job, one.episode)?;
-    match &one.again {
-        None => Some("did not finish when it was run again".to_owned()),
-        Some(again) => before
-            .difference(again)
-            .map(|difference| format!("had a different result: {difference}")),
-    }
-}
-
-fn table(episodes: &[RepeatedEpisode], differences: &[Option<String>]) -> String {
-    let row = |(one, difference): (&RepeatedEpisode, &Option<String>)| {
-        let text = match difference {
-            None => "the same",
-            Some(_) => "different",
+fn table(chosen: &[EpisodeId], is_same: impl Fn(&EpisodeId) -> bool) -> String {
+    let row = |one: &EpisodeId| {
+        let text = if is_same(one) {
+            "the same"
+        } else {
+            "different"
         };
         [one.job.clone(), one.episode.to_string(), text.to_owned()]
     };
-    let rows = episodes.iter().zip(differences).map(row);
-    Table::first(["Job", "Episode", "Run again"], rows, "episode", "").grid()
+    let head = ["Job", "Episode", "Run again"];
+    Table::first(head, chosen.iter().map(row), "episode", "").grid()
 }
 
 /// Returns how likely it was that a changed certificate would have been found.

@@ -6,11 +6,6 @@
 //!                                                 └─► journals, whose results are compared
 //! ```
 
-mod certified;
-
-pub(super) use certified::CertifiedRequest;
-
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
@@ -25,7 +20,9 @@ use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;
 use jobs::trust;
-use report::{Journals, Merged};
+use report::certificate::Machine;
+use report::verify::rerun::{self, Outcomes};
+use report::{EpisodeId, Journals, Merged};
 
 use crate::tools::{alone, end_of};
 
@@ -49,19 +46,6 @@ pub(super) struct RerunArgs {
     trust_plan: bool,
 }
 
-/// Refuses to run anything again if no episode was chosen.
-pub(super) fn none() -> Refusal {
-    Refusal::new(
-        "no episode can be run again: none was scored of a job with num_episodes whose latency is \
-         not measured",
-    )
-}
-
-/// Refuses names of jobs that no option can have.
-pub(super) fn unnameable() -> Refusal {
-    Refusal::new("the names of the jobs cannot be passed to --only")
-}
-
 /// Refuses jobs that no jobs file may have.
 pub(super) fn refused(err: impl Display) -> Refusal {
     Refusal::at("the jobs cannot be run again", err)
@@ -82,15 +66,16 @@ pub(super) struct RerunRequest<'a> {
     pub(super) whose: String,
     /// The option that asks for it.
     pub(super) asked: &'static str,
-    /// The plan of these episodes alone.
-    pub(super) plan: RunPlan,
+    /// The plan of the first run, with the paths of this machine.
+    pub(super) plan: &'a RunPlan,
+    /// The episodes.
+    pub(super) chosen: &'a [EpisodeId],
     /// Number of ranks of the first run.
     pub(super) world_size: usize,
-    /// Number of threads of libtorch in the first run; it affects the last bits of a network's
-    /// results, and is no property of the policy.
-    pub(super) threads: Option<usize>,
-    /// Values of [`ROUNDING_VARIABLES`] in the first run.
-    pub(super) rounding: &'a BTreeMap<String, String>,
+    /// A machine of the first run. Its number of threads of libtorch and its
+    /// [`ROUNDING_VARIABLES`] affect the last bits of a network's results, and are no properties of
+    /// the policy.
+    pub(super) machine: &'a Machine,
 }
 
 /// A second run, in a folder of its own.
@@ -99,33 +84,46 @@ pub(super) struct Rerun {
     /// Number of ranks that ran its episodes.
     pub(super) ranks: usize,
     pub(super) envs: usize,
-    pub(super) plan: RunPlan,
-    pub(super) journals: Journals,
+    /// What came out of those episodes that were scored.
+    pub(super) outcomes: Outcomes,
+    plan: RunPlan,
+    journals: Journals,
 }
 
 impl RerunArgs {
     /// Runs the episodes, and returns what they left.
-    pub(super) fn run(&self, request: RerunRequest) -> Result<Rerun, Refusal> {
-        self.check_trust(&request)?;
+    pub(super) fn run(&self, request: &RerunRequest) -> Result<Rerun, Refusal> {
+        if request.chosen.is_empty() {
+            return Err(Refusal::new(
+                "no episode can be run again: none was scored of a job with num_episodes whose \
+                 latency is not measured",
+            ));
+        }
+        let plan = rerun::plan(request.plan, request.chosen)
+            .ok_or_else(|| Refusal::new("the names of the jobs cannot be passed to --only"))?;
+        self.check_trust(&plan, request)?;
         let folder = RunFolder::new(&temporary());
         let named = |err| named(&folder, err);
-        let (ranks, envs) = self.elsewhere(&request);
-        write(&folder, &request.plan).map_err(named)?;
+        let (ranks, envs) = self.elsewhere(&plan, request.world_size);
+        write(&folder, &plan).map_err(named)?;
         let status = self
-            .launch(&folder, (ranks, envs), &request)
+            .launch(&folder, (ranks, envs), request.machine)
             .map_err(named)?;
         let journals = Journals::of(&folder).map_err(named)?;
         // The launch has given the run an id, which its journal lines contain.
-        let plan = RunPlan::read(&folder).unwrap_or(request.plan);
+        let plan = RunPlan::read(&folder).unwrap_or(plan);
         let mut again = Rerun {
             folder,
             ranks: 0,
             envs,
+            outcomes: Outcomes::new(),
             plan,
             journals,
         };
+        let merged = again.merged()?;
+        let outcomes = rerun::outcomes(&merged, request.chosen).map_err(|err| again.named(err))?;
         // A launch starts no more ranks than it has episodes.
-        again.ranks = again.merged()?.ranks();
+        (again.ranks, again.outcomes) = (merged.ranks(), outcomes);
         if !status.success() && again.ranks == 0 {
             let log = log(&again.folder);
             let end = end_of(&log).map_err(|err| again.named(err))?;
@@ -140,12 +138,11 @@ impl RerunArgs {
 
     /// Checks that the user trusts the plan. The launch would refuse it as well, but with a message
     /// about a folder and options that the user has not named.
-    fn check_trust(&self, request: &RerunRequest) -> Result<(), Refusal> {
+    fn check_trust(&self, plan: &RunPlan, request: &RerunRequest) -> Result<(), Refusal> {
         if self.trust_plan {
             return Ok(());
         }
         let variable = |name: &str| std::env::var(name).ok();
-        let plan = &request.plan;
         let uses = trust::untrusted(&plan.jobs, plan.model_server.as_ref(), &variable);
         if uses.is_empty() {
             return Ok(());
@@ -161,11 +158,11 @@ impl RerunArgs {
 
     /// Returns numbers of ranks and environments that no job has had. The environments of a shared
     /// job are divided among all ranks.
-    fn elsewhere(&self, request: &RerunRequest) -> (usize, usize) {
+    fn elsewhere(&self, plan: &RunPlan, world_size: usize) -> (usize, usize) {
         let ranks = self
             .nproc_per_node
-            .unwrap_or(if request.world_size == 2 { 1 } else { 2 });
-        let had = |envs: usize| request.plan.jobs.iter().any(|job| job.num_envs == envs);
+            .unwrap_or(if world_size == 2 { 1 } else { 2 });
+        let had = |envs: usize| plan.jobs.iter().any(|job| job.num_envs == envs);
         let multiples = (1..=64).map(|times| times * ranks);
         let envs = self
             .num_envs
@@ -179,7 +176,7 @@ impl RerunArgs {
         &self,
         folder: &RunFolder,
         (ranks, envs): (usize, usize),
-        request: &RerunRequest,
+        machine: &Machine,
     ) -> io::Result<ExitStatus> {
         let output = File::create(log(folder))?;
         let mut command = alone::rrun(ranks)?;
@@ -191,10 +188,10 @@ impl RerunArgs {
         // The episodes of a single job are enough for several ranks.
         command.args(["--shard", "episodes"]);
         command.args(self.trust_plan.then_some("--trust-plan"));
-        let threads = request.threads.map(|threads| threads.to_string());
+        let threads = machine.threads.map(|threads| threads.to_string());
         command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads)));
         for name in ROUNDING_VARIABLES {
-            match request.rounding.get(name) {
+            match machine.rounding.get(name) {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
