@@ -47,7 +47,7 @@ fn a_changed_episode_with_a_new_hash_is_found_by_running_it_again() {
             let all = rates["episodes"].as_u64().unwrap();
             rates["successes"] = json!(solved);
             rates["success_rate"] = json!(solved as f64 / all as f64);
-            rates["wilson95"] = json!(report::stats::wilson95(solved, all));
+            rates["wilson95"] = json!(report::stats::Solved::new(solved, all).wilson95());
         }
     });
     let holds = scene.said("rrun verify again/certificate.json");

@@ -6,9 +6,8 @@ use jobs::job::{Job, Length, Status};
 use jobs::plan::RunPlan;
 use jobs::seed;
 
-use crate::certificate::{
-    Certificate, CertifiedJob, CertifiedRates, Contents, Sample, plan, sample,
-};
+use crate::certificate::{Certificate, CertifiedJob, Contents, Sample, plan, sample, solved};
+use crate::stats::SolvedRate;
 use crate::verify::ranges;
 
 /// Largest difference of a rate that another program may round differently.
@@ -28,7 +27,7 @@ impl Certificate {
             wrong.extend(told.into_iter().map(|text| format!("{}: {text}", job.name)));
         }
         let all = self.contents.jobs.iter().flat_map(|job| &job.episodes);
-        if !agree(self.contents.rates, CertifiedRates::of(all)) {
+        if !agree(self.contents.rates, solved(all)) {
             wrong.push("the rates of all jobs do not follow from the episodes".to_owned());
         }
         wrong.extend(completeness(&self.contents));
@@ -93,7 +92,7 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
             ranges::episodes(&ends)
         ));
     }
-    if !agree(certified.rates, CertifiedRates::of(&certified.episodes)) {
+    if !agree(certified.rates, solved(&certified.episodes)) {
         wrong.push("its rates do not follow from its episodes".to_owned());
     }
     wrong
@@ -144,7 +143,7 @@ fn check_sample(certificate: &Certificate, found: &Sample) -> Option<String> {
 }
 
 /// Returns whether rates are the same up to rounding.
-fn agree(said: CertifiedRates, computed: CertifiedRates) -> bool {
+fn agree(said: SolvedRate, computed: SolvedRate) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= ROUNDING;
     let rate = match (said.success_rate, computed.success_rate) {
         (Some(a), Some(b)) => near(a, b),

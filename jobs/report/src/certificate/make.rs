@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+use jobs::episode::EpisodeOutcome;
 use jobs::files;
 use jobs::inputs::{InputFile, SumCache};
 use jobs::job::{Job, Length, Status};
@@ -12,13 +13,14 @@ use jobs::sha256;
 use serde_json::Value;
 
 use crate::certificate::{
-    Certificate, CertifiedFiles, CertifiedInput, CertifiedJob, CertifiedJournal, CertifiedRates,
-    CertifiedRun, Contents, Machine, SCHEMA, canonical,
+    Certificate, CertifiedFiles, CertifiedInput, CertifiedJob, CertifiedJournal, CertifiedRun,
+    Contents, Machine, SCHEMA, canonical,
 };
 use crate::merged::Merged;
 use crate::merged::record::Repetition;
 use crate::sections::per_job::distinct;
 use crate::sections::run::{run_id, versions};
+use crate::stats::{Solved, SolvedRate};
 use crate::verify::HOW;
 
 /// Makes the certificate of a run, without a sample. `findings` are those of `rrun
@@ -61,7 +63,7 @@ pub fn make(
         model_server: jobs::file::jobs_file(&[], server)
             .get("model_server")
             .cloned(),
-        rates: CertifiedRates::of(jobs.iter().flat_map(|job| &job.episodes)),
+        rates: solved(jobs.iter().flat_map(|job| &job.episodes)),
         jobs,
     };
     Ok(Certificate {
@@ -71,6 +73,11 @@ pub fn make(
         contents,
         sample: None,
     })
+}
+
+/// Returns the rate of some episodes.
+pub(super) fn solved<'a>(episodes: impl IntoIterator<Item = &'a EpisodeOutcome>) -> SolvedRate {
+    Solved::of(episodes.into_iter().map(|one| one.success)).into()
 }
 
 /// Returns the files of the plan whose sums are known. Those of large ones are computed beside an
@@ -159,7 +166,7 @@ fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<Certifi
             .iter()
             .filter(|record| record.again != Repetition::Once)
             .count() as u64,
-        rates: CertifiedRates::of(&episodes),
+        rates: solved(&episodes),
         episodes,
     })
 }

@@ -20,6 +20,7 @@ pub mod sample;
 mod schema;
 
 pub use identity::differences;
+use make::solved;
 pub use make::{machines, make};
 pub use read::{MAX_BYTES, PREFIX, is_certificate};
 pub use rebuild::{jobs_file, only, plan, plan_of};

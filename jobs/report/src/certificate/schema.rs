@@ -9,7 +9,7 @@ use jobs::plan::Git;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::stats::Solved;
+use crate::stats::SolvedRate;
 
 /// A certificate of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct Contents {
     /// The jobs that were run, in file order.
     pub jobs: Vec<CertifiedJob>,
     /// Rates over all jobs.
-    pub rates: CertifiedRates,
+    pub rates: SolvedRate,
 }
 
 /// The run that is certified.
@@ -146,22 +146,9 @@ pub struct CertifiedJob {
     /// Number of episodes that were scored more than once, because a rank died or was continued.
     pub scored_again: u64,
     /// Rates of the job.
-    pub rates: CertifiedRates,
+    pub rates: SolvedRate,
     /// Every episode that was found, in order of number.
     pub episodes: Vec<EpisodeOutcome>,
-}
-
-/// A success rate with its interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CertifiedRates {
-    /// Number of episodes.
-    pub episodes: u64,
-    /// Number of solved episodes.
-    pub successes: u64,
-    /// `successes / episodes`; an episode that ended with an error counts as not solved.
-    pub success_rate: Option<f64>,
-    /// Wilson interval at 95 %.
-    pub wilson95: Option<[f64; 2]>,
 }
 
 /// Episodes that the author ran again, chosen by the hash of the contents.
@@ -235,19 +222,6 @@ impl From<&RankStart> for Machine {
             gpu: start.gpu.as_ref().map(|gpu| gpu.name.clone()),
             threads: start.threads,
             rounding: start.rounding.clone(),
-        }
-    }
-}
-
-impl CertifiedRates {
-    /// Computes the rates of some episodes.
-    pub fn of<'a>(episodes: impl IntoIterator<Item = &'a EpisodeOutcome>) -> Self {
-        let solved = Solved::of(episodes.into_iter().map(|one| one.success));
-        Self {
-            episodes: solved.episodes,
-            successes: solved.successes,
-            success_rate: solved.rate(),
-            wilson95: solved.wilson95(),
         }
     }
 }

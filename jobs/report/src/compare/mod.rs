@@ -141,10 +141,10 @@ impl Counting {
 
     fn paired(&self) -> Paired {
         let episodes = self.counts.count();
-        let [a, b] = self.counts.solved().map(|successes| Solved {
-            successes,
-            episodes,
-        });
+        let [a, b] = self
+            .counts
+            .solved()
+            .map(|solved| Solved::new(solved, episodes));
         Paired {
             pairs: episodes,
             counts: self.counts,

@@ -15,8 +15,8 @@ use jobs::layout::write_whole;
 use jobs::table::{MAX_ROWS, Table};
 use serde::{Deserialize, Serialize};
 
-use crate::stats::Solved;
-use crate::{Rates, Report};
+use crate::Report;
+use crate::stats::{Solved, SolvedRate};
 
 mod page;
 
@@ -58,7 +58,7 @@ pub struct Point {
     pub run: String,
     /// Results over all jobs; `None` if it was not evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overall: Option<Score>,
+    pub overall: Option<SolvedRate>,
     /// Results of each job, in the order of the jobs file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobScore>,
@@ -94,21 +94,6 @@ impl PointState {
     }
 }
 
-/// Counts and rate of a set of episodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Score {
-    /// Number of solved episodes.
-    pub successes: u64,
-    /// Number of episodes.
-    pub episodes: u64,
-    /// Number of episodes that ended with an error.
-    pub errors: u64,
-    /// `successes / episodes`.
-    pub success_rate: Option<f64>,
-    /// Wilson interval of `success_rate` at 95 %.
-    pub wilson95: Option<[f64; 2]>,
-}
-
 /// The results of one job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobScore {
@@ -116,19 +101,7 @@ pub struct JobScore {
     pub name: String,
     /// Its results.
     #[serde(flatten)]
-    pub score: Score,
-}
-
-impl From<&Rates> for Score {
-    fn from(rates: &Rates) -> Self {
-        Self {
-            successes: rates.successes,
-            episodes: rates.episodes,
-            errors: rates.errors,
-            success_rate: rates.success_rate,
-            wilson95: rates.wilson95,
-        }
-    }
+    pub score: SolvedRate,
 }
 
 impl Point {
@@ -136,9 +109,9 @@ impl Point {
     pub fn set_results(&mut self, report: &Report) {
         let of_job = |job: &crate::JobReport| JobScore {
             name: job.name.clone(),
-            score: Score::from(&job.rates),
+            score: Solved::from(&job.rates).into(),
         };
-        self.overall = Some(Score::from(&report.controls));
+        self.overall = Some(Solved::from(&report.controls).into());
         self.jobs = report.per_job.iter().map(of_job).collect();
     }
 }
@@ -198,10 +171,7 @@ impl Curve {
 
 fn row(point: &Point) -> [String; 6] {
     let score = point.overall.unwrap_or_default();
-    let solved = Solved {
-        successes: score.successes,
-        episodes: score.episodes,
-    };
+    let solved = Solved::new(score.successes, score.episodes);
     let rate = solved.rate();
     [
         point.step.to_string(),

@@ -3,11 +3,11 @@
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::curve::{Curve, Point, Score};
+use crate::curve::{Curve, Point};
 use crate::page::chart::{Mark, curve};
 use crate::page::document::{Document, Fragment};
 use crate::page::parts::{Cell, Column, MOST_ROWS, table};
-use crate::stats::Solved;
+use crate::stats::{Solved, SolvedRate};
 
 /// What a drawing has to the right, and upwards.
 const ABOUT: &str = "training step; success rate in\u{202f}%";
@@ -74,13 +74,13 @@ fn names(curve: &Curve) -> Vec<&str> {
     jobs.map(|job| job.name.as_str()).take(MOST_JOBS).collect()
 }
 
-fn of_job(point: &Point, index: usize, name: &str) -> Option<Score> {
+fn of_job(point: &Point, index: usize, name: &str) -> Option<SolvedRate> {
     let job = point.jobs.get(index).filter(|job| job.name == name)?;
     Some(job.score)
 }
 
 /// Returns the marks of the checkpoints with episodes.
-fn marks(curve: &Curve, score: impl Fn(&Point) -> Option<Score>) -> Vec<Mark> {
+fn marks(curve: &Curve, score: impl Fn(&Point) -> Option<SolvedRate>) -> Vec<Mark> {
     let mark = |point: &Point| {
         let solved = score(point).map(solved)?;
         solved.rate().map(|_| Mark {
@@ -92,11 +92,8 @@ fn marks(curve: &Curve, score: impl Fn(&Point) -> Option<Score>) -> Vec<Mark> {
     curve.points.iter().filter_map(mark).collect()
 }
 
-fn solved(score: Score) -> Solved {
-    Solved {
-        successes: score.successes,
-        episodes: score.episodes,
-    }
+fn solved(score: SolvedRate) -> Solved {
+    Solved::new(score.successes, score.episodes)
 }
 
 /// Lists the last checkpoints.

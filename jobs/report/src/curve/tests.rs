@@ -1,16 +1,9 @@
 //! Tests of the curve: its file, its table and its page.
 
 use super::*;
-use crate::stats::wilson95;
 
-fn score(successes: u64, episodes: u64) -> Score {
-    Score {
-        successes,
-        episodes,
-        errors: 0,
-        success_rate: Some(successes as f64 / episodes as f64),
-        wilson95: wilson95(successes, episodes),
-    }
+fn score(successes: u64, episodes: u64) -> SolvedRate {
+    Solved::new(successes, episodes).into()
 }
 
 fn point(step: u64, of_jobs: &[(&str, u64)]) -> Point {

@@ -162,10 +162,7 @@ mod tests {
     use super::*;
 
     fn solved(successes: u64, episodes: u64) -> Solved {
-        Solved {
-            successes,
-            episodes,
-        }
+        Solved::new(successes, episodes)
     }
 
     fn has(text: &str, parts: &[&str]) {

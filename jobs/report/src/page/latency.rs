@@ -72,10 +72,7 @@ fn plot(series: &LatencySeries) -> Markup {
     };
     let points = series.points.iter().map(|point| Mark {
         at: point.latency,
-        solved: Solved {
-            successes: point.successes,
-            episodes: point.episodes,
-        },
+        solved: Solved::new(point.successes, point.episodes),
         name: point.job.clone(),
     });
     html! {

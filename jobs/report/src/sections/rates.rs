@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::merged::record::EpisodeRecord;
 use crate::schema::Rates;
-use crate::stats::{Solved, wilson95};
+use crate::stats::Solved;
 
 /// Sums over a set of episodes. Adding two tallies gives the tally of both sets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,9 +92,9 @@ impl EpisodeTally {
             successes: self.successes,
             errors: self.episodes - self.scored,
             success_rate: share(successes, self.episodes),
-            wilson95: wilson95(self.successes, self.episodes),
+            wilson95: Solved::new(self.successes, self.episodes).wilson95(),
             completion_only_rate: share(successes, self.scored),
-            completion_only_wilson95: wilson95(self.successes, self.scored),
+            completion_only_wilson95: Solved::new(self.successes, self.scored).wilson95(),
             success_at_end: share(self.at_end[1] as f64, self.at_end[0]),
             mean_return: share(self.returns, self.scored),
             actions_out_of_bounds: self.out_of_bounds,
@@ -128,9 +128,6 @@ impl Rates {
     /// Returns how many of the episodes without an error were solved; `None` if they are all of the
     /// episodes, or if there is none.
     pub(crate) fn without_errors(&self) -> Option<Solved> {
-        (self.errors > 0 && self.scored > 0).then_some(Solved {
-            successes: self.successes,
-            episodes: self.scored,
-        })
+        (self.errors > 0 && self.scored > 0).then_some(Solved::new(self.successes, self.scored))
     }
 }

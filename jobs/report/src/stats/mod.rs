@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Rates;
 
 pub mod anytime;
@@ -26,6 +28,14 @@ pub struct Solved {
 }
 
 impl Solved {
+    /// Returns `successes` of `episodes`.
+    pub fn new(successes: u64, episodes: u64) -> Self {
+        Self {
+            successes,
+            episodes,
+        }
+    }
+
     /// Counts outcomes; `None` is an error.
     pub fn of(outcomes: impl IntoIterator<Item = Option<bool>>) -> Self {
         let mut solved = Self::default();
@@ -41,9 +51,10 @@ impl Solved {
         (self.episodes > 0).then(|| self.successes as f64 / self.episodes as f64)
     }
 
-    /// Returns the Wilson interval of the rate at 95 %; `None` without an episode.
+    /// Returns the Wilson score interval of the rate at 95 % (Wilson 1927); `None` without an
+    /// episode.
     pub fn wilson95(self) -> Option<[f64; 2]> {
-        wilson95(self.successes, self.episodes)
+        wilson95_of(self.rate()?, self.episodes as f64)
     }
 
     /// Returns the rate and its interval: `64.6 % solved (95 %: 56.5 to 71.9)`. It is empty without
@@ -65,17 +76,32 @@ impl fmt::Display for Solved {
 
 impl From<&Rates> for Solved {
     fn from(rates: &Rates) -> Self {
-        Self {
-            successes: rates.successes,
-            episodes: rates.episodes,
-        }
+        Self::new(rates.successes, rates.episodes)
     }
 }
 
-/// Returns the Wilson score interval at 95 % for `successes` of `trials` (Wilson 1927); `None`
-/// without trials.
-pub fn wilson95(successes: u64, trials: u64) -> Option<[f64; 2]> {
-    wilson95_of(successes as f64 / trials as f64, trials as f64)
+/// Solved episodes with their rate, as files have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SolvedRate {
+    /// Number of episodes.
+    pub episodes: u64,
+    /// Number of solved episodes.
+    pub successes: u64,
+    /// `successes / episodes`; an episode that ended with an error counts as not solved.
+    pub success_rate: Option<f64>,
+    /// Wilson interval of `success_rate` at 95 %.
+    pub wilson95: Option<[f64; 2]>,
+}
+
+impl From<Solved> for SolvedRate {
+    fn from(solved: Solved) -> Self {
+        Self {
+            episodes: solved.episodes,
+            successes: solved.successes,
+            success_rate: solved.rate(),
+            wilson95: solved.wilson95(),
+        }
+    }
 }
 
 /// Returns the Wilson score interval at 95 % for a rate; `None` without trials. The number of
@@ -108,26 +134,26 @@ mod tests {
 
     #[test]
     fn wilson_agrees_with_published_values() {
-        let close = |found: Option<[f64; 2]>, low: f64, high: f64| {
-            let [a, b] = found.unwrap();
+        let close = |successes, episodes, low: f64, high: f64| {
+            let [a, b] = Solved::new(successes, episodes).wilson95().unwrap();
             assert!((a - low).abs() < 5e-5 && (b - high).abs() < 5e-5, "{a} {b}");
         };
         // statsmodels 0.15.0, proportion_confint(method="wilson")
-        close(wilson95(0, 10), 0.0, 0.27753);
-        close(wilson95(10, 10), 0.72247, 1.0);
-        close(wilson95(81, 263), 0.25529, 0.36621);
-        close(wilson95(1, 1), 0.20655, 1.0);
-        close(wilson95(7, 20), 0.18119, 0.56715);
-        close(wilson95(500, 1000), 0.46907, 0.53093);
-        assert_eq!(wilson95(0, 0), None);
+        close(0, 10, 0.0, 0.27753);
+        close(10, 10, 0.72247, 1.0);
+        close(81, 263, 0.25529, 0.36621);
+        close(1, 1, 0.20655, 1.0);
+        close(7, 20, 0.18119, 0.56715);
+        close(500, 1000, 0.46907, 0.53093);
+        assert_eq!(Solved::default().wilson95(), None);
     }
 
     proptest! {
         #[test]
         fn the_rate_lies_in_its_interval(trials in 1u64..5000, share in 0.0f64..=1.0) {
             let successes = (trials as f64 * share) as u64;
-            let [low, high] = wilson95(successes, trials).unwrap();
-            let rate = successes as f64 / trials as f64;
+            let solved = Solved::new(successes, trials);
+            let ([low, high], rate) = (solved.wilson95().unwrap(), solved.rate().unwrap());
             prop_assert!(0.0 <= low && low <= rate && rate <= high && high <= 1.0);
         }
     }

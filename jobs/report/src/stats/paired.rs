@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::stats::normal::{erfc, student975};
-use crate::stats::{mean, wilson95};
+use crate::stats::{Solved, mean};
 
 /// Number of discordant pairs up to which the test is exact.
 const EXACT: u64 = 1000;
@@ -91,9 +91,11 @@ impl PairCounts {
     /// in Medicine 17 (1998), 2635–2650. It combines Wilson's intervals of both rates by squares,
     /// with the correlation of the pairs (with its continuity correction).
     pub fn interval95(&self) -> Option<[f64; 2]> {
-        let (count, [a, b]) = (self.count(), self.solved());
-        let intervals = [wilson95(a, count)?, wilson95(b, count)?];
-        let rates = [a, b].map(|solved| solved as f64 / count as f64);
+        let [a, b] = self
+            .solved()
+            .map(|solved| Solved::new(solved, self.count()));
+        let intervals = [a.wilson95()?, b.wilson95()?];
+        let rates = [a.rate()?, b.rate()?];
         Some(square_and_add(
             rates,
             intervals,

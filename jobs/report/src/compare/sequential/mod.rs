@@ -237,15 +237,8 @@ impl SequentialComparison {
         let head = ["Job", "Reference", "This run"];
         let mut table = Table::first(head, self.jobs.values().map(row), "job", "");
         if let Some(claim) = self.reference.claim() {
-            let solved = self.counts.only_b;
-            let of_run = Solved {
-                successes: solved,
-                episodes: self.counts.count(),
-            };
-            let of_claim = Solved {
-                successes: claim.solved,
-                episodes: claim.episodes,
-            };
+            let of_run = Solved::new(self.counts.only_b, self.counts.count());
+            let of_claim = Solved::new(claim.solved, claim.episodes);
             table.push(["all".to_owned(), rated(of_claim), rated(of_run)]);
         }
         table.grid()

@@ -14,7 +14,8 @@ use std::process::ExitCode;
 
 use jobs::format;
 use jobs::table::Table;
-use report::certificate::{Certificate, CertifiedJob, CertifiedRates};
+use report::certificate::{Certificate, CertifiedJob};
+use report::stats::SolvedRate;
 use report::verify::Findings;
 use serde_json::Value;
 
@@ -107,7 +108,7 @@ fn sample(certificate: &Certificate) -> String {
 
 /// Returns the results that the certificate has.
 fn table(certificate: &Certificate) -> String {
-    let row = |name: &str, policy: &str, rates: &CertifiedRates| {
+    let row = |name: &str, policy: &str, rates: &SolvedRate| {
         [
             name.to_owned(),
             policy.to_owned(),

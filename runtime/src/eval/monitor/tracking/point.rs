@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jobs::job::{Job, JobIndex};
-use report::stats::{mean, wilson95};
+use report::stats::{Solved, mean};
 use report::{Rates, Report};
 
 use crate::eval::monitor::heartbeat::JobTally;
@@ -138,7 +138,7 @@ pub fn last_point(report: &Report, unix_s: f64) -> Point {
 /// Adds a success rate, its Wilson interval at 95 %, and the number of episodes.
 fn add_rate(values: &mut Vec<(String, f64)>, place: &str, solved: u64, ended: u64) {
     values.push((format!("{place}/episodes"), ended as f64));
-    if let Some([low, high]) = wilson95(solved, ended) {
+    if let Some([low, high]) = Solved::new(solved, ended).wilson95() {
         let rate = solved as f64 / ended as f64;
         values.push((format!("{place}/success_rate"), rate));
         values.push((format!("{place}/success_rate_low"), low));
@@ -206,7 +206,7 @@ mod tests {
         let point = points.on(&view.on(&ranks, start), start, 7.0).unwrap();
         assert_eq!((point.step, point.unix_s), (5, 7.0));
         let values = values(&point);
-        let [low, high] = wilson95(3, 4).unwrap();
+        let [low, high] = Solved::new(3, 4).wilson95().unwrap();
         for (name, value) in [
             ("overall/success_rate", 3.0 / 5.0),
             ("tasks/a/success_rate", 3.0 / 4.0),

@@ -87,10 +87,7 @@ impl RunSnapshot {
         } else if self.has_variants {
             text += &format!(", {} solved, with variations", self.solved);
         } else if self.done > 0 {
-            let solved = Solved {
-                successes: self.solved,
-                episodes: self.done,
-            };
+            let solved = Solved::new(self.solved, self.done);
             text += &format!(", {}", solved.share());
         }
         if self.errors > 0 {
