@@ -48,6 +48,13 @@ impl EpisodeNumbers {
             .sum()
     }
 
+    /// Returns the ranges of the numbers below `end`, ascending.
+    pub fn ranges_below(&self, end: u64) -> Vec<Range<u64>> {
+        let below = |range: &RangeInclusive<u64>| *range.start()..(range.end() + 1).min(end);
+        let ranges = self.0.iter().map(below);
+        ranges.filter(|range| !range.is_empty()).collect()
+    }
+
     /// Returns the numbers below `end`, ascending.
     pub fn below(&self, end: u64) -> impl Iterator<Item = u64> {
         self.0

@@ -122,7 +122,7 @@ impl Report {
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
-        let missing_count = merged.missing_count();
+        let (missing, missing_count) = coverage::missing(merged);
         // A job whose status in the file says that it is not to run is not missing.
         let incomplete = |(job, report): (&Job, &JobReport)| {
             job.status == Status::Pending && report.status != Status::Completed
@@ -151,7 +151,7 @@ impl Report {
             variations: variations::variations(merged, &policies),
             per_latency: latency::series(&plan.jobs, &per_job, plan.seed),
             per_rank: per_rank::ranks(merged),
-            missing: merged.missing().take(LISTED).collect(),
+            missing,
             missing_count,
             duplicates: merged.duplicates().take(LISTED).collect(),
             duplicates_count: merged.duplicates().count() as u64,

@@ -20,7 +20,6 @@ pub struct Duplicate {
     /// Number within the job.
     pub episode: u64,
     /// Whether seed, end, length and return are the same each time.
-    #[serde(default)]
     pub agree: bool,
 }
 
@@ -32,12 +31,10 @@ pub struct FailureReport {
     /// Number within the job; `null` if the job itself failed.
     pub episode: Option<u64>,
     /// Rank in which the error occurred.
-    #[serde(default)]
     pub rank: Option<usize>,
     /// The error message.
     pub reason: String,
     /// Log of that rank, relative to the run folder.
-    #[serde(default)]
     pub log: Option<String>,
 }
 
@@ -69,7 +66,6 @@ pub struct Unsolved {
     #[serde(rename = "return")]
     pub return_: f64,
     /// Largest reward of a step.
-    #[serde(default)]
     pub max_reward: Option<f64>,
     /// Video that shows the episode, and its position there.
     pub video: Option<VideoRef>,

@@ -16,7 +16,6 @@ pub struct Rates {
     pub expected: Option<u64>,
     /// Number of policies that ran the episodes. A rate over several policies describes none of
     /// them.
-    #[serde(default)]
     pub policies: u64,
     /// Number of distinct episodes found.
     pub episodes: u64,
@@ -33,22 +32,18 @@ pub struct Rates {
     /// `successes / scored`.
     pub completion_only_rate: Option<f64>,
     /// Wilson interval of `completion_only_rate` at 95 %.
-    #[serde(default)]
     pub completion_only_wilson95: Option<[f64; 2]>,
     /// Share of the scored episodes that were solved after their last step (RLinf's
     /// `success_at_end`). It is below `completion_only_rate` only if episodes continue after
     /// success.
-    #[serde(default)]
     pub success_at_end: Option<f64>,
     /// Mean sum of rewards of the scored episodes.
     pub mean_return: Option<f64>,
     /// Mean largest reward of a step, over the scored episodes that have one.
-    #[serde(default)]
     pub mean_max_reward: Option<f64>,
     /// Mean number of steps of the scored episodes.
     pub mean_length: Option<f64>,
     /// Number of steps whose action had a value out of range.
-    #[serde(default)]
     pub actions_out_of_bounds: u64,
 }
 
@@ -60,24 +55,20 @@ pub struct JobReport {
     /// Position in the jobs file.
     pub index: JobIndex,
     /// Name of the control job, if the job is a variant.
-    #[serde(default)]
     pub variant_of: Option<String>,
     /// Name of the environment.
     pub environment: String,
     /// Policy type.
     pub policy_type: String,
     /// Instruction of the policy, if it was the same in all episodes.
-    #[serde(default)]
     pub instruction: Option<String>,
     /// Number of copies of the environment, over all ranks that share the job.
     pub num_envs: usize,
     /// Ranks that ran episodes of the job.
     pub ranks: Vec<usize>,
     /// Nodes of these ranks.
-    #[serde(default)]
     pub nodes: Vec<usize>,
     /// Devices of these ranks.
-    #[serde(default)]
     pub devices: Vec<String>,
     /// Status of the job.
     pub status: Status,
@@ -86,20 +77,16 @@ pub struct JobReport {
     /// How often the job was begun; if several ranks share it, the largest count of a rank.
     pub attempts: u64,
     /// Log of the rank in which the job failed last, relative to the run folder.
-    #[serde(default)]
     pub log: Option<String>,
     /// Settings in effect at its last start.
-    #[serde(default)]
     pub settings: BTreeMap<String, Value>,
     /// Counts and rates of its episodes.
     #[serde(flatten)]
     pub rates: Rates,
     /// Its latency, and how much of it its episodes felt; `null` without one.
-    #[serde(default)]
     pub latency: Option<LatencyReport>,
     /// Metrics by Arena's names, as in `metrics.json`, and the means of the metrics that a policy
     /// reports itself (`metrics` of an episode).
-    #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
     /// Seconds over all attempts that ended; if several ranks share the job, those of the busiest
     /// rank.
@@ -119,7 +106,6 @@ pub struct JobReport {
     pub sim_busy_s: f64,
     /// Number of episodes that were started again because the process of their environment was
     /// lost.
-    #[serde(default)]
     pub env_restarts: u64,
     /// How often the loop waited for files to be written.
     pub record_waits: u64,
@@ -134,33 +120,25 @@ pub struct JobReport {
     pub peak_rss_bytes: u64,
     /// Peak GPU memory that libtorch had reserved up to the end of the job, in bytes; `null`
     /// without a GPU.
-    #[serde(default)]
     pub peak_vram_bytes: Option<u64>,
     /// Peak GPU memory in tensors, which is part of the reserved memory, in bytes.
-    #[serde(default)]
     pub peak_vram_allocated_bytes: Option<u64>,
     /// Peak memory of all environment processes of a rank together, in bytes, as sampled; `null` if
     /// the environments have no processes of their own.
-    #[serde(default)]
     pub peak_env_bytes: Option<u64>,
     /// Peak GPU memory of these processes together, in bytes.
-    #[serde(default)]
     pub peak_env_vram_bytes: Option<u64>,
     /// Whether `peak_env_vram_bytes` is an estimate, because the driver does not report memory by
     /// process: what the GPU held in addition to libtorch's memory and to what it held before the
     /// environments started.
-    #[serde(default)]
     pub env_vram_is_estimate: bool,
     /// Number of inferences that ran out of memory and were tried again.
-    #[serde(default)]
     pub out_of_memory: u64,
     /// Batch size that remained after running out of memory, perhaps in an earlier job of the same
     /// checkpoint; 0 if not even one row fitted.
-    #[serde(default)]
     pub out_of_memory_batch: Option<u64>,
     /// Share of the time in which the GPU was busy for any process; `null` if the driver does not
     /// report it.
-    #[serde(default)]
     pub gpu_busy: Option<f64>,
     /// Dataset files, relative to the run folder.
     pub datasets: Vec<String>,
@@ -178,7 +156,6 @@ pub struct PolicyRates {
     /// Number of these jobs.
     pub jobs: u64,
     /// Number of these that have a rate.
-    #[serde(default)]
     pub rated_jobs: u64,
     /// Unweighted mean of the success rates of these jobs.
     pub mean_task_success_rate: Option<f64>,
@@ -195,10 +172,8 @@ pub struct GroupReport {
     /// Value of the property.
     pub value: String,
     /// Number of jobs with this value.
-    #[serde(default)]
     pub jobs: u64,
     /// Unweighted mean of the success rates of these jobs.
-    #[serde(default)]
     pub mean_task_success_rate: Option<f64>,
     /// Counts and rates of their episodes.
     #[serde(flatten)]

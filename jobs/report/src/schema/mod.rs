@@ -34,11 +34,9 @@ pub struct Report {
     pub config: ConfigReport,
     /// One entry for each policy, in file order. With several policies, these are the rates to look
     /// at first.
-    #[serde(default)]
     pub per_policy: Vec<PolicyRates>,
     /// What a sequential test has decided; `None` if there was none (`--stop-when`), or if the run
     /// was continued since.
-    #[serde(default)]
     pub decision: Option<Decision>,
     /// Counts and rates over all jobs, whatever their policies.
     pub overall: Rates,
@@ -53,42 +51,32 @@ pub struct Report {
     pub per_group: Vec<GroupReport>,
     /// Variants compared with their controls: an entry for each variant of a job, for each variant by
     /// name, and for each group of variants.
-    #[serde(default)]
     pub variations: Vec<VariationReport>,
     /// One entry for each series of jobs that are equal but for their latency.
-    #[serde(default)]
     pub per_latency: Vec<LatencySeries>,
     /// One entry for each journal: a rank, or in a merged folder a rank of a run.
     pub per_rank: Vec<RankReport>,
     /// Episodes that were expected but not found, the first [`LISTED`].
     pub missing: Vec<EpisodeId>,
     /// Number of missing episodes.
-    #[serde(default)]
     pub missing_count: u64,
     /// Episodes that were scored more than once, the first [`LISTED`]; of each, the first scored
     /// line counts.
     pub duplicates: Vec<Duplicate>,
     /// Number of episodes that were scored more than once.
-    #[serde(default)]
     pub duplicates_count: u64,
     /// Errors of jobs, then of episodes, the first [`LISTED`].
     pub failures: Vec<FailureReport>,
     /// Number of errors.
-    #[serde(default)]
     pub failures_count: u64,
     /// Reasons of the errors, the most frequent first.
-    #[serde(default)]
     pub failures_by_reason: Vec<Reason>,
     /// Episodes that were scored and not solved, a few of each job, as a place to start looking.
-    #[serde(default)]
     pub unsolved: Vec<Unsolved>,
     /// Number of episodes that were scored and not solved.
-    #[serde(default)]
     pub unsolved_count: u64,
     /// Lost environment processes, the first [`LISTED`]; their episodes were started again.
-    #[serde(default)]
     pub env_losses: Vec<EnvLoss>,
     /// Number of lost environment processes.
-    #[serde(default)]
     pub env_losses_count: u64,
 }

@@ -3,18 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 /// The report of one rank.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankReport {
     /// The rank (`RANK`).
     pub rank: usize,
     /// Path of its journal, relative to the run folder.
-    #[serde(default)]
     pub journal: String,
     /// Node of the rank (`GROUP_RANK`).
-    #[serde(default)]
     pub node: usize,
     /// Rank within the node (`LOCAL_RANK`).
-    #[serde(default)]
     pub local_rank: Option<usize>,
     /// Host name.
     pub host: String,
@@ -25,46 +22,35 @@ pub struct RankReport {
     /// How often the rank was started.
     pub starts: u64,
     /// How many of these starts were restarts by its launcher.
-    #[serde(default)]
     pub restarts: u64,
     /// How often the rank died: it was killed, crashed, was cut off with its machine, or reported a
     /// failure.
-    #[serde(default)]
     pub deaths: u64,
     /// Seconds in jobs.
     pub busy_s: f64,
     /// Seconds outside jobs: starting up, waiting for other ranks.
     pub idle_s: f64,
     /// Number of jobs that the rank began or ran episodes of.
-    #[serde(default)]
     pub jobs: u64,
     /// Number of its episodes that count.
     pub episodes: u64,
     /// Peak resident memory in bytes.
-    #[serde(default)]
     pub peak_rss_bytes: u64,
     /// Peak GPU memory that libtorch had reserved, in bytes; `null` without a GPU.
-    #[serde(default)]
     pub peak_vram_bytes: Option<u64>,
     /// Peak memory of the environment processes together, in bytes; `null` if the environments have
     /// no processes of their own.
-    #[serde(default)]
     pub peak_env_bytes: Option<u64>,
     /// Peak GPU memory of these processes together, in bytes.
-    #[serde(default)]
     pub peak_env_vram_bytes: Option<u64>,
     /// Number of inferences that ran out of memory and were tried again.
-    #[serde(default)]
     pub out_of_memory: u64,
     /// Share of the time in jobs in which its GPU was busy for any process; `null` if the driver
     /// does not report it.
-    #[serde(default)]
     pub gpu_busy: Option<f64>,
     /// Its lives, each from a start to an end, in order of time.
-    #[serde(default)]
     pub lives: Vec<LifeReport>,
     /// The jobs that it ran, in order of time.
-    #[serde(default)]
     pub spans: Vec<JobSpan>,
 }
 
@@ -78,7 +64,7 @@ pub struct LifeReport {
     /// How the life ended.
     pub end: HowEnded,
     /// Why the rank died, if it could report that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// How often its launcher had restarted the rank before.
     pub restart: u32,
@@ -117,6 +103,6 @@ pub struct JobSpan {
     /// Whether the job ran to its end.
     pub whole: bool,
     /// Why the job failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

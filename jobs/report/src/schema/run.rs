@@ -10,24 +10,19 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// Id of the run. It stays the same whenever the run is continued.
-    #[serde(default)]
     pub id: String,
     /// When the first line of any journal was written, RFC 3339 in UTC. Here and below, a launch
     /// that found nothing to do does not count.
     pub started: Option<String>,
     /// When the last line of any journal was written, RFC 3339 in UTC.
-    #[serde(deserialize_with = "some_text")]
     pub ended: Option<String>,
     /// Seconds between the two, including pauses between launches.
-    #[serde(default)]
     pub wall_s: Option<f64>,
     /// When the report was made, RFC 3339 in UTC.
-    #[serde(default)]
     pub written: String,
     /// Command line.
     pub argv: Vec<String>,
     /// State of the folder that the run was begun in, if that folder was under git.
-    #[serde(default)]
     pub git: Option<Git>,
     /// Number of ranks of the launch that made the report, or of the last launch that had something
     /// to do.
@@ -35,16 +30,12 @@ pub struct RunReport {
     /// Host names.
     pub hosts: Vec<String>,
     /// GPUs that the ranks used.
-    #[serde(default)]
     pub gpus: Vec<GpuReport>,
     /// Versions that the ranks reported, by program or library; more than one if ranks differ.
-    #[serde(default)]
     pub versions: BTreeMap<String, Vec<String>>,
     /// Every launch of the run, in order of time.
-    #[serde(default)]
     pub launches: Vec<LaunchReport>,
     /// Every start after the first one, and what had changed.
-    #[serde(default)]
     pub resumed_from: Vec<Resumed>,
     /// How the ranks' lines were gathered.
     pub gathered_by: String,
@@ -54,11 +45,6 @@ pub struct RunReport {
     pub stopped: Option<String>,
     /// Version of `rrun` that made the report.
     pub rrun: String,
-}
-
-/// Reads a text that older reports leave empty instead of `null`.
-fn some_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<String>, D::Error> {
-    Ok(Option::<String>::deserialize(text)?.filter(|text| !text.is_empty()))
 }
 
 /// A GPU that ranks used.
@@ -99,14 +85,11 @@ pub struct ConfigReport {
     /// Number of ranks when the run was begun.
     pub world_size_at_start: usize,
     /// Files and folders of the policies, with their checksums.
-    #[serde(default)]
     pub policies: Vec<PolicyReport>,
     /// The rules by which ranks got their devices, each once.
-    #[serde(default)]
     pub device_rules: Vec<String>,
     /// Settings in effect that all jobs had in common; `per_job[].settings` has all settings of a
     /// job.
-    #[serde(default)]
     pub settings: BTreeMap<String, Value>,
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 
 use jobs::job::{Job, Length, Status};
 use jobs::journal::{EnvLost, Line};
-use jobs::ranges;
 
 use crate::merged::Merged;
 use crate::merged::record::{EpisodeRecord, Repetition};
@@ -18,91 +18,34 @@ use crate::schema::{
 const UNSOLVED_OF_A_JOB: usize = 5;
 
 impl<'a> Merged<'a> {
-    /// Returns the expected episodes that were not found. The episodes of a job in steps are not
-    /// known beforehand.
-    pub fn missing(&self) -> impl Iterator<Item = EpisodeId> + use<'_, 'a> {
-        self.plan.jobs.iter().flat_map(|job| self.missing_of(job))
-    }
-
-    /// Returns the missing episodes of one job.
-    pub fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
-        let numbers = if self.missing_count_of(job) == 0 {
-            0
-        } else {
-            self.numbers(job)
+    /// Returns the numbers of the expected episodes of a job that were not found, as ranges of first
+    /// and last number. The episodes of a job in steps are not known beforehand. Time and memory
+    /// depend on the episodes found, because a plan may ask for any number.
+    pub fn missing_of(&self, job: &Job) -> Vec<[u64; 2]> {
+        let numbers = self.numbers(job);
+        let wanted = match &job.only {
+            Some(only) => only.ranges_below(numbers),
+            None => vec![0..numbers],
         };
         let found = &self.lines(job.index).episodes;
-        let absent = move |episode: &u64| {
-            found
-                .binary_search_by_key(episode, |record| record.episode)
-                .is_err()
-        };
-        job.selection(numbers)
-            .filter(absent)
-            .map(|episode| EpisodeId {
-                job: job.name.clone(),
-                episode,
-            })
-    }
-
-    /// Returns the numbers of the missing episodes as ranges of first and last number. Time and
-    /// memory depend on the episodes found, because a plan may ask for any number.
-    pub fn missing_ranges_of(&self, job: &Job) -> Vec<[u64; 2]> {
-        let numbers = if self.missing_count_of(job) == 0 {
-            0
-        } else {
-            self.numbers(job)
-        };
-        if job.only.is_some() {
-            return ranges::of(self.missing_of(job).map(|id| id.episode));
-        }
-        let found = self
-            .lines(job.index)
-            .episodes
-            .iter()
-            .map(|record| record.episode);
-        let (mut missing, mut next) = (Vec::new(), 0);
-        for episode in found
-            .take_while(|episode| *episode < numbers)
-            .chain([numbers])
-        {
-            if next < episode {
-                missing.push([next, episode - 1]);
+        let mut missing = Vec::new();
+        for Range { start, end } in wanted {
+            let first = found.partition_point(|record| record.episode < start);
+            let mut next = start;
+            let found = found[first..].iter().map(|record| record.episode);
+            for episode in found.take_while(|episode| *episode < end).chain([end]) {
+                if next < episode {
+                    missing.push([next, episode - 1]);
+                }
+                next = episode.saturating_add(1);
             }
-            next = episode.saturating_add(1);
         }
         missing
     }
 
-    /// Counts the missing episodes. Time depends on the episodes found, because a plan may ask for
-    /// any number.
-    pub fn missing_count(&self) -> u64 {
-        self.plan
-            .jobs
-            .iter()
-            .map(|job| self.missing_count_of(job))
-            .sum()
-    }
-
     /// Returns whether a sequential test has decided, and the job has all episodes that it needed.
     pub(crate) fn has_all_needed(&self, job: &Job) -> bool {
-        self.needed_rounds().is_some() && self.missing_count_of(job) == 0
-    }
-
-    pub(crate) fn missing_count_of(&self, job: &Job) -> u64 {
-        let numbers = self.numbers(job);
-        let wanted = job
-            .only
-            .as_ref()
-            .map_or(numbers, |only| only.count_below(numbers));
-        let found = &self.lines(job.index).episodes;
-        // The numbers are ascending and unique.
-        let first = &found[..found.partition_point(|record| record.episode < numbers)];
-        wanted
-            - first
-                .iter()
-                .filter(|record| job.selects(record.episode))
-                .count() as u64
+        self.needed_rounds().is_some() && self.missing_of(job).is_empty()
     }
 
     /// Returns how many episodes of a job are known beforehand to be needed; they are numbered from
@@ -152,6 +95,22 @@ impl<'a> Merged<'a> {
         };
         self.plan.jobs.iter().flat_map(of)
     }
+}
+
+/// Collects the first missing episodes, and the number of all.
+pub(crate) fn missing(merged: &Merged) -> (Vec<EpisodeId>, u64) {
+    let (mut first, mut count) = (Vec::new(), 0);
+    for job in &merged.plan.jobs {
+        for [from, to] in merged.missing_of(job) {
+            count += to - from + 1;
+            let id = |episode| EpisodeId {
+                job: job.name.clone(),
+                episode,
+            };
+            first.extend((from..=to).map(id).take(LISTED - first.len()));
+        }
+    }
+    (first, count)
 }
 
 /// The first errors of jobs, then of episodes; the number of errors; and how often each reason

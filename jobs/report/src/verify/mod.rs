@@ -141,7 +141,7 @@ pub fn run(merged: &Merged) -> Findings {
     let mut findings = Findings::default();
     let is_whole = merged.plan.jobs.iter().all(|job| {
         let is_known = merged.expected(job).is_some();
-        is_known && merged.missing_count_of(job) == 0
+        is_known && merged.missing_of(job).is_empty()
     });
     for damage in merged.damage() {
         // A torn last line is what a kill leaves. If no episode is missing, what a line that cannot
@@ -199,7 +199,7 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
         seen.episode(plan, job, &episode);
         audit.episode(episode);
     })?;
-    let missing = merged.missing_ranges_of(job);
+    let missing = merged.missing_of(job);
     let (agreeing, differing): (Vec<_>, Vec<_>) =
         merged.duplicates_of(job).partition(|twice| twice.agree);
     let of = |list: Vec<Duplicate>| {
