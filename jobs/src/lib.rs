@@ -14,6 +14,7 @@ pub mod assign;
 pub mod bytes;
 pub mod captured_graphs;
 pub mod claim;
+pub mod costs;
 pub mod count;
 pub mod datasets;
 pub mod environments;

@@ -166,7 +166,7 @@ fn a_job_leaves_no_memory_behind() {
     let peaks: Vec<_> = report
         .per_job
         .iter()
-        .map(|job| job.peak_rss_bytes)
+        .map(|job| job.costs.peak_rss_bytes)
         .collect();
     // A leaked renderer would cost 20 MB per job.
     assert!(peaks[11] - peaks[3] < 60_000_000, "{peaks:?}");

@@ -99,7 +99,11 @@ fn a_job_is_as_long_as_its_kind_says_and_a_latency_changes_results_unless_it_is_
         .map(|episode| episode.rebuild)
         .collect();
     assert_eq!(builds, [0, 0, 1, 1, 2]);
-    let steps: Vec<_> = report.per_job.iter().map(|job| job.env_steps).collect();
+    let steps: Vec<_> = report
+        .per_job
+        .iter()
+        .map(|job| job.costs.env_steps)
+        .collect();
     assert_eq!(steps[7..], [150, 12 * 2 * 60]);
 }
 

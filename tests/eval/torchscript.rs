@@ -86,12 +86,12 @@ fn a_batch_that_does_not_fit_is_halved_and_no_episode_is_lost() {
     let found: Vec<_> = report
         .per_job
         .iter()
-        .map(|job| (job.out_of_memory, job.out_of_memory_batch))
+        .map(|job| (job.costs.out_of_memory, job.costs.out_of_memory_batch))
         .collect();
     assert_eq!(
         found,
         [(1, Some(2)), (0, Some(2))],
         "the second job knows it from the first"
     );
-    assert_eq!(report.per_rank[0].out_of_memory, 1);
+    assert_eq!(report.per_rank[0].costs.out_of_memory, 1);
 }

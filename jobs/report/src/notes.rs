@@ -83,7 +83,7 @@ impl JobReport {
     /// Returns whether a job in steps ended within its first episodes, so that there is nothing to
     /// rate.
     pub(crate) fn ended_before_an_episode(&self) -> bool {
-        self.status == Status::Completed && self.rates.episodes == 0 && self.env_steps > 0
+        self.status == Status::Completed && self.rates.episodes == 0 && self.costs.env_steps > 0
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
         ]);
         report.run.stopped = Some("stopped by a signal".to_owned());
         report.run.missing_ranks = vec![1];
-        report.per_job[3].env_steps = 9;
+        report.per_job[3].costs.env_steps = 9;
         insta::assert_snapshot!(notes(&report).join("\n"));
     }
 

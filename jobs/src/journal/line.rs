@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::costs::Costs;
 use crate::episode::Episode;
 use crate::job::JobIndex;
 use crate::journal::{Decision, Subject};
@@ -241,59 +242,19 @@ pub struct JobEnd {
     pub log: Option<String>,
     /// Seconds since the job began in the rank.
     pub wall_s: f64,
-    /// Number of steps, over all environments.
-    pub env_steps: u64,
-    /// Number of frames rendered for these steps, over all cameras.
-    pub frames: u64,
-    /// Number of policy calls.
-    pub policy_calls: u64,
+    /// What the attempt has cost.
+    #[serde(flatten)]
+    pub costs: Costs,
     /// Seconds of inference.
     #[serde(default)]
     pub infer_busy_s: f64,
     /// Seconds in which at least one environment was stepping.
     #[serde(default)]
     pub sim_busy_s: f64,
-    /// Number of episodes that were started again because the process of their environment was
-    /// lost.
-    #[serde(default)]
-    pub env_restarts: u64,
-    /// How often the loop waited for files to be written.
-    #[serde(default)]
-    pub record_waits: u64,
-    /// Seconds that the loop waited for files to be written.
-    #[serde(default)]
-    pub record_wait_s: f64,
     /// Latency of a policy call in milliseconds.
     pub infer_ms: Quantiles,
     /// Latency of a step of all due environments in milliseconds.
     pub sim_ms: Quantiles,
-    /// Peak resident memory of the process so far, in bytes.
-    pub peak_rss_bytes: u64,
-    /// Peak GPU memory that libtorch has reserved, in bytes; `None` without a GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_vram_bytes: Option<u64>,
-    /// Peak GPU memory in tensors, which is part of the reserved memory, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_vram_allocated_bytes: Option<u64>,
-    /// Peak memory of all environment processes together, in bytes, as sampled; `None` if the
-    /// environments have no processes of their own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_env_bytes: Option<u64>,
-    /// Peak GPU memory of these processes together, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_env_vram_bytes: Option<u64>,
-    /// Whether `peak_env_vram_bytes` is an estimate, because the driver does not report memory by
-    /// process: what the GPU held in addition to libtorch's memory and to what it held before the
-    /// environments started.
-    #[serde(default)]
-    pub env_vram_is_estimate: bool,
-    /// Number of inferences that ran out of memory and were tried again.
-    #[serde(default)]
-    pub out_of_memory: u64,
-    /// Batch size that remained after running out of memory, perhaps in an earlier job of the same
-    /// checkpoint; 0 if not even one row fitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub out_of_memory_batch: Option<u64>,
     /// Share of the time in which the GPU was busy for any process; `None` if the driver does not
     /// report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -305,7 +305,7 @@ fn is_result(line: &Line) -> bool {
     match line {
         Line::Episode(episode) => episode.error.is_none(),
         // In a job of fixed steps the last episode need not have ended.
-        Line::JobEnd(end) => end.error.is_none() && end.env_steps > 0,
+        Line::JobEnd(end) => end.error.is_none() && end.costs.env_steps > 0,
         _ => false,
     }
 }

@@ -115,7 +115,10 @@ fn a_run_in_which_nothing_has_finished_takes_corrected_jobs_and_loses_no_line() 
     begin(&folder);
     let failed = JobEnd {
         error: Some("no such module".to_owned()),
-        env_steps: 7,
+        costs: crate::costs::Costs {
+            env_steps: 7,
+            ..Default::default()
+        },
         ..JobEnd::default()
     };
     write(&folder, &Line::JobEnd(Box::new(failed)));

@@ -9,6 +9,7 @@
 //! with the last line. A life whose end reports a failure died as well. The times in the lines of
 //! episodes are enough to date such an end.
 
+use jobs::costs::Costs;
 use jobs::job::JobIndex;
 use jobs::journal::{JobEnd, Line, RankEnd, RankGpu, RankStart};
 use jobs::time::Moment;
@@ -34,16 +35,8 @@ pub(crate) struct Events {
     pub(crate) lives: Vec<LifeLines>,
     /// Lives that are not part of the run, see [`crate::merged::repeats`].
     pub(crate) repeats: Vec<LifeLines>,
-    /// Peak resident memory over all jobs, in bytes.
-    pub(crate) peak_rss_bytes: u64,
-    /// Peak GPU memory of libtorch over all jobs, in bytes.
-    pub(crate) peak_vram_bytes: Option<u64>,
-    /// Peak memory of the environment processes over all jobs, in bytes.
-    pub(crate) peak_env_bytes: Option<u64>,
-    /// Peak GPU memory of the environment processes over all jobs, in bytes.
-    pub(crate) peak_env_vram_bytes: Option<u64>,
-    /// Number of inferences that ran out of memory, over all jobs.
-    pub(crate) out_of_memory: u64,
+    /// What the jobs have cost.
+    pub(crate) costs: Costs,
     /// For each job, the share of time in which the GPU was busy, and the seconds that it is over.
     pub(crate) gpu_busy: Vec<(f64, f64)>,
 }
@@ -81,11 +74,7 @@ impl Events {
             last: Moment::default(),
             lives: Vec::new(),
             repeats: Vec::new(),
-            peak_rss_bytes: 0,
-            peak_vram_bytes: None,
-            peak_env_bytes: None,
-            peak_env_vram_bytes: None,
-            out_of_memory: 0,
+            costs: Costs::default(),
             gpu_busy: Vec::new(),
         }
     }
@@ -118,11 +107,7 @@ impl Events {
     }
 
     fn peaks(&mut self, end: &JobEnd) {
-        self.peak_rss_bytes = self.peak_rss_bytes.max(end.peak_rss_bytes);
-        self.peak_vram_bytes = self.peak_vram_bytes.max(end.peak_vram_bytes);
-        self.peak_env_bytes = self.peak_env_bytes.max(end.peak_env_bytes);
-        self.peak_env_vram_bytes = self.peak_env_vram_bytes.max(end.peak_env_vram_bytes);
-        self.out_of_memory = self.out_of_memory.saturating_add(end.out_of_memory);
+        self.costs.add(&end.costs);
         self.gpu_busy.extend(busy::of_job(end));
     }
 

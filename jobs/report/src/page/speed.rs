@@ -75,8 +75,8 @@ pub(super) fn section(report: &Report) -> Markup {
     ];
     html! {
         p.lead {
-            (sum(|job| job.env_steps)) " steps of environments, " (sum(|job| job.policy_calls)) " calls of policies, "
-            (sum(|job| job.frames)) " frames. Simulation and inference overlap, so that their shares may add up to more "
+            (sum(|job| job.costs.env_steps)) " steps of environments, " (sum(|job| job.costs.policy_calls)) " calls of policies, "
+            (sum(|job| job.costs.frames)) " frames. Simulation and inference overlap, so that their shares may add up to more "
             "than 100" (format::THIN) "%."
         }
         (of_jobs("Latency and throughput", &columns, report, row))
@@ -94,26 +94,30 @@ fn row(job: &JobReport) -> Vec<Cell> {
         let text = |value: f64| format!("{sign}{}", format::bytes(value as u64));
         known(bytes.map(|bytes| bytes as f64), &text)
     };
-    let estimate = if job.env_vram_is_estimate { "≈" } else { "" };
+    let estimate = if job.costs.env_vram_is_estimate {
+        "≈"
+    } else {
+        ""
+    };
     let episodes_per_minute = of_wall(job.rates.episodes as f64 * 60.0);
     vec![
         title(&job.name).into(),
         number(Some(job.wall_s), format::seconds),
-        count(job.env_steps),
+        count(job.costs.env_steps),
         number(job.steps_per_s, format::digits),
         number(episodes_per_minute, format::digits),
-        count(job.policy_calls),
+        count(job.costs.policy_calls),
         number(job.infer_ms.p50, format::millis),
         number(job.infer_ms.p95, format::millis),
         number(job.sim_ms.p50, format::millis),
         number(job.sim_ms.p95, format::millis),
         share(job.sim_busy_s),
         share(job.infer_busy_s),
-        share(job.record_wait_s),
-        bytes(Some(job.peak_rss_bytes), ""),
-        bytes(job.peak_vram_bytes, ""),
-        bytes(job.peak_env_bytes, ""),
-        bytes(job.peak_env_vram_bytes, estimate),
+        share(job.costs.record_wait_s),
+        bytes(Some(job.costs.peak_rss_bytes), ""),
+        bytes(job.costs.peak_vram_bytes, ""),
+        bytes(job.costs.peak_env_bytes, ""),
+        bytes(job.costs.peak_env_vram_bytes, estimate),
         known(job.gpu_busy, &whole_percent),
     ]
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::page::grid::TaskGrid;
+use jobs::costs::Costs;
 use jobs::job::{JobIndex, Status};
 use jobs::plan::RunPlan;
 
@@ -58,9 +59,12 @@ fn job(index: usize, environment: &str, policy: &str, rates: Rates) -> JobReport
             .into(),
         rates,
         wall_s: 10.0,
-        env_steps: 1000,
         steps_per_s: Some(100.0),
-        policy_calls: 100,
+        costs: Costs {
+            env_steps: 1000,
+            policy_calls: 100,
+            ..Costs::default()
+        },
         ..PENDING.clone()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jobs::costs::Costs;
 use jobs::job::{JobIndex, Status};
 use jobs::journal::Quantiles;
 use serde::{Deserialize, Serialize};
@@ -91,52 +92,21 @@ pub struct JobReport {
     /// Seconds over all attempts that ended; if several ranks share the job, those of the busiest
     /// rank.
     pub wall_s: f64,
-    /// Number of steps, over all environments.
-    pub env_steps: u64,
     /// Steps per second.
     pub steps_per_s: Option<f64>,
-    /// Number of frames rendered.
-    pub frames: u64,
-    /// Number of policy calls.
-    pub policy_calls: u64,
+    /// What it has cost, over all attempts and ranks.
+    #[serde(flatten)]
+    pub costs: Costs,
     /// Seconds of inference.
     pub infer_busy_s: f64,
     /// Seconds in which at least one environment was stepping. The sum of this and `infer_busy_s`
     /// beyond `wall_s` was overlapped.
     pub sim_busy_s: f64,
-    /// Number of episodes that were started again because the process of their environment was
-    /// lost.
-    pub env_restarts: u64,
-    /// How often the loop waited for files to be written.
-    pub record_waits: u64,
-    /// Seconds that the loop waited for files to be written.
-    pub record_wait_s: f64,
     /// Latency of a policy call in milliseconds: last attempt, slowest rank.
     pub infer_ms: Quantiles,
     /// Latency of a step of all due environments of a group in milliseconds: last attempt, slowest
     /// rank.
     pub sim_ms: Quantiles,
-    /// Peak resident memory of a rank up to the end of the job, in bytes.
-    pub peak_rss_bytes: u64,
-    /// Peak GPU memory that libtorch had reserved up to the end of the job, in bytes; `null`
-    /// without a GPU.
-    pub peak_vram_bytes: Option<u64>,
-    /// Peak GPU memory in tensors, which is part of the reserved memory, in bytes.
-    pub peak_vram_allocated_bytes: Option<u64>,
-    /// Peak memory of all environment processes of a rank together, in bytes, as sampled; `null` if
-    /// the environments have no processes of their own.
-    pub peak_env_bytes: Option<u64>,
-    /// Peak GPU memory of these processes together, in bytes.
-    pub peak_env_vram_bytes: Option<u64>,
-    /// Whether `peak_env_vram_bytes` is an estimate, because the driver does not report memory by
-    /// process: what the GPU held in addition to libtorch's memory and to what it held before the
-    /// environments started.
-    pub env_vram_is_estimate: bool,
-    /// Number of inferences that ran out of memory and were tried again.
-    pub out_of_memory: u64,
-    /// Batch size that remained after running out of memory, perhaps in an earlier job of the same
-    /// checkpoint; 0 if not even one row fitted.
-    pub out_of_memory_batch: Option<u64>,
     /// Share of the time in which the GPU was busy for any process; `null` if the driver does not
     /// report it.
     pub gpu_busy: Option<f64>,

@@ -1,5 +1,6 @@
 //! The entries of a report about ranks: their lives, their jobs, and the resources they used.
 
+use jobs::costs::Costs;
 use serde::{Deserialize, Serialize};
 
 /// The report of one rank.
@@ -34,17 +35,9 @@ pub struct RankReport {
     pub jobs: u64,
     /// Number of its episodes that count.
     pub episodes: u64,
-    /// Peak resident memory in bytes.
-    pub peak_rss_bytes: u64,
-    /// Peak GPU memory that libtorch had reserved, in bytes; `null` without a GPU.
-    pub peak_vram_bytes: Option<u64>,
-    /// Peak memory of the environment processes together, in bytes; `null` if the environments have
-    /// no processes of their own.
-    pub peak_env_bytes: Option<u64>,
-    /// Peak GPU memory of these processes together, in bytes.
-    pub peak_env_vram_bytes: Option<u64>,
-    /// Number of inferences that ran out of memory and were tried again.
-    pub out_of_memory: u64,
+    /// What its jobs have cost.
+    #[serde(flatten)]
+    pub costs: Costs,
     /// Share of the time in jobs in which its GPU was busy for any process; `null` if the driver
     /// does not report it.
     pub gpu_busy: Option<f64>,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jobs::costs::Costs;
 use jobs::job::{Job, Length, Status};
 use jobs::journal::{JobEnd, Quantiles};
 use jobs::progress;
@@ -18,11 +19,8 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
     let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
     let standing = merged.standing(job.index);
     let rates = tally.rates();
-    let sum = |part: fn(&JobEnd) -> u64| ends.iter().map(part).fold(0, u64::saturating_add);
-    let (wall_s, env_steps) = (
-        by_rank(job, ends, |end| end.rank, |end| end.wall_s),
-        sum(|end| end.env_steps),
-    );
+    let costs: Costs = ends.iter().map(|end| &end.costs).collect();
+    let wall_s = by_rank(job, ends, |end| end.rank, |end| end.wall_s);
     let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();
     let places = || {
         merged
@@ -64,33 +62,16 @@ pub(crate) fn job(merged: &Merged, job: &Job, tally: &EpisodeTally) -> JobReport
         rates,
         latency: None,
         wall_s,
-        env_steps,
-        steps_per_s: (wall_s > 0.0).then(|| env_steps as f64 / wall_s),
-        frames: sum(|end| end.frames),
-        policy_calls: sum(|end| end.policy_calls),
-        record_waits: sum(|end| end.record_waits),
-        record_wait_s: ends.iter().map(|end| end.record_wait_s).sum(),
-        env_restarts: sum(|end| end.env_restarts),
+        steps_per_s: (wall_s > 0.0).then(|| costs.env_steps as f64 / wall_s),
+        costs,
         infer_busy_s: by_rank(job, ends, |end| end.rank, |end| end.infer_busy_s),
         sim_busy_s: by_rank(job, ends, |end| end.rank, |end| end.sim_busy_s),
         infer_ms: slowest(standing.iter().map(|end| end.infer_ms)),
         sim_ms: slowest(standing.iter().map(|end| end.sim_ms)),
-        peak_rss_bytes: ends.iter().map(|end| end.peak_rss_bytes).max().unwrap_or(0),
-        peak_vram_bytes: most(ends, |end| end.peak_vram_bytes),
-        peak_vram_allocated_bytes: most(ends, |end| end.peak_vram_allocated_bytes),
-        peak_env_bytes: most(ends, |end| end.peak_env_bytes),
-        peak_env_vram_bytes: most(ends, |end| end.peak_env_vram_bytes),
-        env_vram_is_estimate: ends.iter().any(|end| end.env_vram_is_estimate),
-        out_of_memory: sum(|end| end.out_of_memory),
-        out_of_memory_batch: ends.iter().filter_map(|end| end.out_of_memory_batch).min(),
         gpu_busy: busy::share(ends.iter().filter_map(busy::of_job)),
         datasets: names(merged, episodes, |record| record.dataset),
         videos: names(merged, episodes, |record| record.video),
     }
-}
-
-fn most(ends: &[JobEnd], part: fn(&JobEnd) -> Option<u64>) -> Option<u64> {
-    ends.iter().filter_map(part).max()
 }
 
 /// Sums `value` over the attempts in each rank, and returns the largest sum: attempts follow one

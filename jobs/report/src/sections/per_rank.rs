@@ -67,11 +67,7 @@ fn rank(names: &HashMap<JobIndex, &str>, events: &Events, episodes: u64, jobs: u
         idle_s: (events.lives.iter().map(LifeLines::wall_s).sum::<f64>() - busy_s).max(0.0),
         jobs,
         episodes,
-        peak_rss_bytes: events.peak_rss_bytes,
-        peak_vram_bytes: events.peak_vram_bytes,
-        peak_env_bytes: events.peak_env_bytes,
-        peak_env_vram_bytes: events.peak_env_vram_bytes,
-        out_of_memory: events.out_of_memory,
+        costs: events.costs.clone(),
         gpu_busy: busy::share(events.gpu_busy.iter().copied()),
         lives: events.lives.iter().map(life).collect(),
         spans: events

@@ -71,7 +71,11 @@ pub fn conclusion(report: &Report) -> String {
             counted(report.duplicates_count, "episode")
         );
     }
-    for job in report.per_job.iter().filter(|job| job.out_of_memory > 0) {
+    for job in report
+        .per_job
+        .iter()
+        .filter(|job| job.costs.out_of_memory > 0)
+    {
         let _ = write!(text, "\n{}: {}", job.name, shortage(job));
     }
     for failure in report.failures.iter().take(MOST_ERRORS) {
@@ -108,10 +112,10 @@ fn errors(rates: &Rates) -> String {
 pub(super) fn no_episode(job: &JobReport) -> String {
     match job.ended_before_an_episode() {
         true => {
-            let steps = if job.env_steps == 1 {
+            let steps = if job.costs.env_steps == 1 {
                 "1 step".to_owned()
             } else {
-                format!("{} steps", job.env_steps)
+                format!("{} steps", job.costs.env_steps)
             };
             format!(
                 "ended before its first episode did, after {steps} in all; num_episodes counts whole episodes"
@@ -123,12 +127,12 @@ pub(super) fn no_episode(job: &JobReport) -> String {
 
 /// Describes how often memory ran out, and what helps.
 fn shortage(job: &JobReport) -> String {
-    let times = if job.out_of_memory == 1 {
+    let times = if job.costs.out_of_memory == 1 {
         "once".to_owned()
     } else {
-        format!("{} times", job.out_of_memory)
+        format!("{} times", job.costs.out_of_memory)
     };
-    let knob = match job.out_of_memory_batch {
+    let knob = match job.costs.out_of_memory_batch {
         Some(0) => format!("not even one row fitted into an inference; {}", fewer(job)),
         Some(batch) => {
             let rows = if batch == 1 {
@@ -163,6 +167,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use jobs::costs::Costs;
     use jobs::episode::Episode;
     use jobs::job::JobIndex;
     use jobs::journal::{JobEnd, JobStart, Line};
@@ -233,7 +238,10 @@ mod tests {
     fn a_job_in_steps_that_ends_before_an_episode_says_so_and_has_no_rate() {
         let plan = lines::plan([json!({"name": "j0", "num_episodes": null, "num_steps": 9})]);
         let end = Line::JobEnd(Box::new(JobEnd {
-            env_steps: 9,
+            costs: Costs {
+                env_steps: 9,
+                ..Costs::default()
+            },
             ..JobEnd::default()
         }));
         let report = report(&plan, &[start(0, "a.pt"), end]);
@@ -252,7 +260,7 @@ mod tests {
         let mut report = report(&plan(1), &[]);
         let mut told = |times, batch| {
             let job = &mut report.per_job[0];
-            (job.out_of_memory, job.out_of_memory_batch) = (times, batch);
+            (job.costs.out_of_memory, job.costs.out_of_memory_batch) = (times, batch);
             conclusion(&report)
                 .split_once("\nj0: ")
                 .unwrap()

@@ -1,5 +1,6 @@
 //! Plans and lines of journals, for all tests of this crate.
 
+use jobs::costs::Costs;
 use jobs::episode::{DemoRef, End, Episode, VideoRef};
 use jobs::job::JobIndex;
 use jobs::journal::{
@@ -103,11 +104,14 @@ pub(crate) fn job_end(job: usize, error: Option<&str>) -> JobEnd {
         rank: job,
         error: error.map(str::to_owned),
         wall_s: 2.0,
-        env_steps: 40,
-        policy_calls: 10,
         infer_busy_s: 1.5,
         sim_busy_s: 1.0,
-        peak_rss_bytes: 1,
+        costs: Costs {
+            env_steps: 40,
+            policy_calls: 10,
+            peak_rss_bytes: 1,
+            ..Costs::default()
+        },
         ..JobEnd::default()
     }
 }

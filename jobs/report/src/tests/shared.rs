@@ -73,7 +73,7 @@ fn a_job_of_two_ranks_is_complete_when_both_are() {
     assert!(report.complete());
     assert_eq!((job.status, job.attempts), (Status::Completed, 1));
     assert_eq!((job.rates.episodes, job.num_envs), (8, 4));
-    assert_eq!((&*job.ranks, job.env_steps), (&[0, 1][..], 80));
+    assert_eq!((&*job.ranks, job.costs.env_steps), (&[0, 1][..], 80));
     assert_eq!(job.wall_s, 3.0, "ranks run side by side");
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jobs::assign::Work;
+use jobs::costs::Costs;
 use jobs::job::Length;
 use jobs::journal::{JobEnd, Line};
 use jobs::time::rfc3339;
@@ -254,24 +255,26 @@ impl Evaluation<'_> {
             share: work.share,
             attempt: number - 1,
             wall_s: took.as_secs_f64(),
-            env_steps: totals.env_steps,
-            frames: totals.frames,
-            policy_calls: totals.infer.count(),
+            costs: Costs {
+                env_steps: totals.env_steps,
+                frames: totals.frames,
+                policy_calls: totals.infer.count(),
+                env_restarts: totals.env_restarts,
+                record_waits: totals.record_waits,
+                record_wait_s: totals.record_wait.as_secs_f64(),
+                peak_rss_bytes: host::peak_rss_bytes(),
+                peak_vram_bytes: libtorch.map(|peak| peak.reserved_bytes),
+                peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_bytes),
+                peak_env_bytes: envs.host_bytes,
+                peak_env_vram_bytes: envs.gpu.map(|gpu| gpu.bytes),
+                env_vram_is_estimate: envs.gpu.is_some_and(|gpu| gpu.is_estimate),
+                out_of_memory: totals.shortage.count,
+                out_of_memory_batch: totals.shortage.batch.map(|rows| rows as u64),
+            },
             infer_busy_s: totals.infer_busy().as_secs_f64(),
             sim_busy_s: totals.sim_busy.total().as_secs_f64(),
-            env_restarts: totals.env_restarts,
-            record_waits: totals.record_waits,
-            record_wait_s: totals.record_wait.as_secs_f64(),
             infer_ms: totals.infer.quantiles(),
             sim_ms: totals.sim.quantiles(),
-            peak_rss_bytes: host::peak_rss_bytes(),
-            peak_vram_bytes: libtorch.map(|peak| peak.reserved_bytes),
-            peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_bytes),
-            peak_env_bytes: envs.host_bytes,
-            peak_env_vram_bytes: envs.gpu.map(|gpu| gpu.bytes),
-            env_vram_is_estimate: envs.gpu.is_some_and(|gpu| gpu.is_estimate),
-            out_of_memory: totals.shortage.count,
-            out_of_memory_batch: totals.shortage.batch.map(|rows| rows as u64),
             gpu_busy: envs.gpu_busy,
             ended: rfc3339(SystemTime::now()),
             ..JobEnd::default()

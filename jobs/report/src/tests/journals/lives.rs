@@ -23,7 +23,7 @@ fn a_rank_that_died_and_came_again_has_two_lives_and_the_job_was_cut_with_the_fi
     assert_eq!(rank.spans[0].job, "a");
     assert_eq!(rank.busy_s, 8.0 + 12.5, "by its lines, and as it said");
     assert_eq!(rank.idle_s, 9.0 + 20.0 - 20.5);
-    assert_eq!((rank.peak_vram_bytes, rank.node), (Some(30), 0));
+    assert_eq!((rank.costs.peak_vram_bytes, rank.node), (Some(30), 0));
     assert_eq!(rank.device, "cuda:0");
 }
 
@@ -32,14 +32,17 @@ fn memory_of_policy_and_environments_is_apart_and_the_highest_counts() {
     let at_end = |rank: usize, envs, gpu_busy, env_vram_is_estimate| {
         Line::JobEnd(Box::new(JobEnd {
             rank,
-            peak_env_bytes: Some(envs),
-            peak_vram_allocated_bytes: Some(7),
-            peak_env_vram_bytes: Some(5),
-            env_vram_is_estimate,
+            costs: Costs {
+                peak_env_bytes: Some(envs),
+                peak_vram_allocated_bytes: Some(7),
+                peak_env_vram_bytes: Some(5),
+                env_vram_is_estimate,
+                out_of_memory: 1,
+                out_of_memory_batch: Some(4 - rank as u64),
+                ..Costs::default()
+            },
             gpu_busy: Some(gpu_busy),
             wall_s: 10.0,
-            out_of_memory: 1,
-            out_of_memory_batch: Some(4 - rank as u64),
             ..JobEnd::default()
         }))
     };
@@ -51,13 +54,19 @@ fn memory_of_policy_and_environments_is_apart_and_the_highest_counts() {
     let [job, other] = &report.per_job[..] else {
         panic!("two jobs")
     };
-    assert_eq!(job.peak_env_bytes, Some(30));
-    assert_eq!(job.peak_vram_allocated_bytes, Some(7));
-    assert_eq!(job.peak_env_vram_bytes, Some(5));
-    assert!(job.env_vram_is_estimate);
-    assert_eq!((job.out_of_memory, job.out_of_memory_batch), (2, Some(3)));
+    assert_eq!(job.costs.peak_env_bytes, Some(30));
+    assert_eq!(job.costs.peak_vram_allocated_bytes, Some(7));
+    assert_eq!(job.costs.peak_env_vram_bytes, Some(5));
+    assert!(job.costs.env_vram_is_estimate);
+    assert_eq!(
+        (job.costs.out_of_memory, job.costs.out_of_memory_batch),
+        (2, Some(3))
+    );
     assert_eq!((job.gpu_busy, other.gpu_busy), (Some(0.5), None));
-    assert_eq!((other.peak_env_bytes, other.out_of_memory), (None, 0));
+    assert_eq!(
+        (other.costs.peak_env_bytes, other.costs.out_of_memory),
+        (None, 0)
+    );
 }
 
 #[test]

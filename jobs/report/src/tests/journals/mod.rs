@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, Write as _};
 
 use super::*;
+use jobs::costs::Costs;
 use jobs::journal::{self, Journal, RankGpu};
 use jobs::layout::RunFolder;
 
@@ -45,7 +46,10 @@ fn ended_job(job: usize, rank: usize, second: u64) -> Line {
     Line::JobEnd(Box::new(JobEnd {
         rank,
         ended: at(second),
-        peak_vram_bytes: Some(second),
+        costs: Costs {
+            peak_vram_bytes: Some(second),
+            ..Costs::default()
+        },
         ..job_end(job, None)
     }))
 }
