@@ -136,14 +136,8 @@ impl Report {
             config: run::config(merged, &per_job),
             decision: merged.decision().cloned(),
             per_policy: policies.rates(&per_job, &tallies, &varied),
-            overall: tallies
-                .iter()
-                .fold(EpisodeTally::new(Some(0)), EpisodeTally::and)
-                .rates(),
-            controls: controls()
-                .map(|position| &tallies[position])
-                .fold(EpisodeTally::new(Some(0)), EpisodeTally::and)
-                .rates(),
+            overall: EpisodeTally::sum(&tallies),
+            controls: EpisodeTally::sum(controls().map(|position| &tallies[position])),
             mean_task_success_rate: mean(
                 controls().filter_map(|position| per_job[position].rates.success_rate),
             ),

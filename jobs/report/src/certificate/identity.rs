@@ -2,7 +2,7 @@
 //! episodes again.
 
 use jobs::count::counted;
-use jobs::inputs::versions;
+use jobs::inputs::{InputFile, versions};
 
 use crate::certificate::{CertifiedInput, CertifiedJob, Contents};
 use crate::merged::Merged;
@@ -23,12 +23,20 @@ pub fn differences(
 ) -> Findings {
     let mut findings = Findings::default();
     let mut absent = Vec::new();
-    for input in &contents.inputs {
-        let place = here(&input.path).unwrap_or_else(|| input.path.clone());
-        match file(input, &place, again) {
-            Comparison::Same => {}
-            Comparison::Other(text) => findings.wrong.push(text),
-            Comparison::Absent => absent.push(format!("`{}`", input.path)),
+    let files = &again.plan.inputs;
+    for CertifiedInput { path, sha256, .. } in &contents.inputs {
+        let place = here(path).unwrap_or_else(|| path.clone());
+        let is_same = |file: &InputFile| file.sha256.as_ref() == Some(sha256);
+        match files.get(&place) {
+            // A large file, which has no sum here, is compared with the policies.
+            Some(InputFile {
+                sha256: Some(found),
+                ..
+            }) if found != sha256 => findings.wrong.push(format!(
+                "`{place}` has the SHA-256 {found} here, and {sha256} in the certificate"
+            )),
+            None if !files.values().any(is_same) => absent.push(format!("`{path}`")),
+            _ => {}
         }
     }
     if !absent.is_empty() {
@@ -43,34 +51,6 @@ pub fn differences(
         packages(job, again, &mut findings);
     }
     findings
-}
-
-/// What is known of a file of the certificate here.
-enum Comparison {
-    Same,
-    /// Its contents differ, with the reason as text.
-    Other(String),
-    Absent,
-}
-
-fn file(input: &CertifiedInput, place: &str, again: &Merged) -> Comparison {
-    let files = &again.plan.inputs;
-    let wanted = &input.sha256;
-    match files.get(place).map(|file| file.sha256.as_ref()) {
-        // A large file is compared with the policies.
-        Some(None) => Comparison::Same,
-        Some(Some(found)) if found == wanted => Comparison::Same,
-        Some(Some(found)) => Comparison::Other(format!(
-            "`{place}` has the SHA-256 {found} here, and {wanted} in the certificate"
-        )),
-        None if files
-            .values()
-            .any(|file| file.sha256.as_ref() == Some(wanted)) =>
-        {
-            Comparison::Same
-        }
-        None => Comparison::Absent,
-    }
 }
 
 fn packages(certified: &CertifiedJob, again: &Merged, findings: &mut Findings) {

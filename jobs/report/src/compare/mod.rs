@@ -132,13 +132,6 @@ impl Counting {
         self.lengths.push(b.length as f64 - a.length as f64);
     }
 
-    fn and(&mut self, other: &Self) {
-        self.counts = self.counts.and(other.counts);
-        self.returns.extend(&other.returns);
-        self.max_rewards.extend(&other.max_rewards);
-        self.lengths.extend(&other.lengths);
-    }
-
     fn paired(&self) -> Paired {
         let episodes = self.counts.count();
         let [a, b] = self
@@ -168,43 +161,35 @@ impl Counting {
 pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Comparison {
     let is_one_run = !renamed.is_empty() && a.is_also(b);
     let taken: BTreeSet<&String> = renamed.values().collect();
-    let namesake = |name: &String| (!is_one_run && !taken.contains(name)).then(|| name.clone());
-    let partner = |name: &String| {
-        b.jobs
-            .get_key_value(&renamed.get(name).cloned().or_else(|| namesake(name))?)
+    let partner = |name: &String| match renamed.get(name) {
+        Some(other) => b.jobs.get_key_value(other),
+        None if is_one_run || taken.contains(name) => None,
+        None => b.jobs.get_key_value(name),
     };
     let mut unpaired = Unpaired::default();
-    let (mut jobs, mut tasks, mut all) = (
-        BTreeMap::new(),
-        BTreeMap::<&str, Counting>::new(),
-        Counting::default(),
-    );
-    let mut common: Vec<(&str, &SideJob, &SideJob)> = Vec::new();
+    let (mut common, mut partners) = (Vec::new(), BTreeSet::new());
     for (name, job) in &a.jobs {
         match partner(name) {
-            Some((_, other)) => common.push((name, job, other)),
+            Some((its_name, other)) => {
+                partners.insert(its_name);
+                common.push((name.as_str(), job, other));
+            }
             None => unpaired.jobs_of_a.push(name.clone()),
         }
     }
-    let taken: BTreeSet<&String> = a
-        .jobs
-        .keys()
-        .filter_map(|name| Some(partner(name)?.0))
-        .collect();
-    unpaired.jobs_of_b = b
-        .jobs
-        .keys()
-        .filter(|name| !taken.contains(name))
-        .cloned()
-        .collect();
+    let alone = b.jobs.keys().filter(|name| !partners.contains(name));
+    unpaired.jobs_of_b = alone.cloned().collect();
     let have_controls = common.iter().any(|(_, job, _)| !job.is_variant);
+    let (mut per_job, mut all) = (BTreeMap::new(), Counting::default());
+    let mut tasks: BTreeMap<&str, Counting> = BTreeMap::new();
     for (name, job, other) in &common {
-        let counting = pair(job, other, &mut unpaired);
+        let mut of_job = Counting::default();
+        let mut sets = vec![&mut of_job];
         if !(have_controls && job.is_variant) {
-            tasks.entry(&job.task).or_default().and(&counting);
-            all.and(&counting);
+            sets.extend([tasks.entry(&job.task).or_default(), &mut all]);
         }
-        jobs.insert((*name).to_owned(), counting.paired());
+        pair(job, other, &mut unpaired, &mut sets);
+        per_job.insert((*name).to_owned(), of_job.paired());
     }
     Comparison {
         schema: SCHEMA,
@@ -215,15 +200,14 @@ pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Compar
             .iter()
             .map(|(task, counting)| ((*task).to_owned(), counting.paired()))
             .collect(),
-        per_job: jobs,
+        per_job,
         unpaired,
         warnings: warnings::warnings(&common),
     }
 }
 
-/// Pairs the episodes of one job.
-fn pair(a: &SideJob, b: &SideJob, unpaired: &mut Unpaired) -> Counting {
-    let mut counting = Counting::default();
+/// Pairs the episodes of one job, and adds the pairs to sets.
+fn pair(a: &SideJob, b: &SideJob, unpaired: &mut Unpaired, sets: &mut [&mut Counting]) {
     let mut common = 0;
     for (number, ours) in &a.episodes {
         let Some(theirs) = b.episodes.get(number) else {
@@ -237,10 +221,9 @@ fn pair(a: &SideJob, b: &SideJob, unpaired: &mut Unpaired) -> Counting {
         }
         unpaired.errors_of_a += u64::from(ours.outcome.success.is_none());
         unpaired.errors_of_b += u64::from(theirs.outcome.success.is_none());
-        counting.add(ours, theirs);
+        sets.iter_mut().for_each(|set| set.add(ours, theirs));
     }
     unpaired.episodes_of_b += b.episodes.len() as u64 - common;
-    counting
 }
 
 #[cfg(test)]

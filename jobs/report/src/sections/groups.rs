@@ -32,12 +32,7 @@ pub(crate) fn groups(
                 .iter()
                 .filter_map(|index| reports[*index].rates.success_rate),
         ),
-        rates: members
-            .iter()
-            .fold(EpisodeTally::new(Some(0)), |sum, index| {
-                sum.and(&tallies[*index])
-            })
-            .rates(),
+        rates: EpisodeTally::sum(members.iter().map(|index| &tallies[*index])),
     };
     groups.into_iter().map(report).collect()
 }

@@ -81,11 +81,7 @@ impl<'a> Policies<'a> {
                 mean_task_success_rate: mean(
                     jobs().filter_map(|job| reports[job].rates.success_rate),
                 ),
-                rates: jobs()
-                    .fold(EpisodeTally::new(Some(0)), |sum, job| {
-                        sum.and(&tallies[job])
-                    })
-                    .rates(),
+                rates: EpisodeTally::sum(jobs().map(|job| &tallies[job])),
             }
         };
         self.policies.iter().enumerate().map(rates).collect()

@@ -81,6 +81,12 @@ impl EpisodeTally {
         }
     }
 
+    /// Returns the rates of all of these sets together.
+    pub(crate) fn sum<'a>(tallies: impl IntoIterator<Item = &'a Self>) -> Rates {
+        let none = Self::new(Some(0));
+        tallies.into_iter().fold(none, Self::and).rates()
+    }
+
     pub(crate) fn rates(&self) -> Rates {
         let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
         let successes = self.successes as f64;

@@ -59,17 +59,6 @@ impl PairCounts {
         } += 1;
     }
 
-    /// Adds the counts of another set of pairs.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            both: self.both + other.both,
-            only_a: self.only_a + other.only_a,
-            only_b: self.only_b + other.only_b,
-            neither: self.neither + other.neither,
-        }
-    }
-
     /// Returns the number of pairs.
     pub fn count(&self) -> u64 {
         self.both + self.only_a + self.only_b + self.neither

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use jobs::count::counted;
-use jobs::episode::Episode;
+use jobs::episode::{DemoRef, Episode, EpisodeOutcome};
 use jobs::job::{Job, Status};
 use jobs::plan::RunPlan;
 use jobs::seed;
@@ -66,16 +66,8 @@ pub struct JobAudit {
 pub struct ExpectedDemo {
     /// Name of its group below `data`, or `episode_<n>` of a LeRobot folder.
     pub name: String,
-    /// Number within the job.
-    pub episode: u64,
-    /// Seed of the episode.
-    pub seed: u64,
-    /// Number of steps.
-    pub length: u64,
-    /// Sum of rewards.
-    pub return_: f64,
-    /// Whether the episode was solved.
-    pub success: Option<bool>,
+    /// The result that it must have.
+    pub outcome: EpisodeOutcome,
 }
 
 /// What a dataset says about one of its episodes, as far as it does. Steps and seeds have at most
@@ -99,15 +91,16 @@ impl ExpectedDemo {
     pub fn contradictions(&self, held: &HeldDemo) -> impl Iterator<Item = String> {
         let is_other = |held: Option<f64>, wanted: u64| held.is_some_and(|it| it != wanted as f64);
         // Both are sums of the same `f32`; the order of the additions may differ.
+        let outcome = &self.outcome;
         let return_is_other = held.return_.is_some_and(|held| {
-            let close = 1e-6 * self.return_.abs().max(1.0);
-            held.is_nan() || (held - self.return_).abs() > close
+            let close = 1e-6 * outcome.return_.abs().max(1.0);
+            held.is_nan() || (held - outcome.return_).abs() > close
         });
-        let success = self.success == Some(true);
+        let success = outcome.success == Some(true);
         let others = [
-            ("episode number", is_other(held.episode, self.episode)),
-            ("seed", is_other(held.seed, self.seed)),
-            ("length", is_other(held.length, self.length)),
+            ("episode number", is_other(held.episode, outcome.episode)),
+            ("seed", is_other(held.seed, outcome.seed)),
+            ("length", is_other(held.length, outcome.length)),
             ("success", held.success.is_some_and(|held| held != success)),
             ("sum of rewards", return_is_other),
         ];
@@ -262,32 +255,18 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
 
 impl JobAudit {
     fn episode(&mut self, episode: Episode) {
+        let outcome = episode.outcome();
         self.episodes += 1;
-        self.errors += u64::from(episode.error.is_some());
-        let Episode {
-            episode: number,
-            seed,
-            length,
-            return_,
-            success,
-            ..
-        } = episode;
-        if let Some(demo) = episode.dataset {
-            let demos = self.datasets.entry(demo.file).or_default();
-            demos.push(ExpectedDemo {
-                name: demo.demo,
-                episode: number,
-                seed,
-                length,
-                return_,
-                success,
-            });
+        self.errors += u64::from(!episode.is_scored());
+        if let Some(DemoRef { file, demo: name }) = episode.dataset {
+            let demos = self.datasets.entry(file).or_default();
+            demos.push(ExpectedDemo { name, outcome });
         }
         let frames = episode.video.as_ref().map(|video| video.frames);
         if let Some(video) = episode.video {
             let spans = self.videos.entry(video.file).or_default();
             spans.push(EpisodeFrames {
-                episode: number,
+                episode: outcome.episode,
                 first: video.first_frame,
                 frames: video.frames,
             });

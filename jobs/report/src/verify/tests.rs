@@ -111,7 +111,7 @@ fn a_dataset_contradicts_the_journal_in_what_it_holds() {
     let demo = &job.datasets["a/a.hdf5"][1];
     let held = HeldDemo {
         episode: Some(1.0),
-        seed: Some(demo.seed as f64),
+        seed: Some(demo.outcome.seed as f64),
         length: Some(10.0),
         return_: Some(1.0 + 1e-9),
         success: Some(true),

@@ -88,7 +88,7 @@ fn look(
         };
         reasons
             .into_iter()
-            .for_each(|reason| wrong.entry(reason).or_default().push(demo.episode));
+            .for_each(|reason| wrong.entry(reason).or_default().push(demo.outcome.episode));
     }
     for (reason, mut numbers) in wrong {
         numbers.sort_unstable();

@@ -86,14 +86,14 @@ fn of_episodes(
         let number = number(demo).filter(|number| *number < total);
         let Some(number) = number else {
             let reason = format!("missing: it has {total} episodes");
-            wrong.entry(reason).or_default().push(demo.episode);
+            wrong.entry(reason).or_default().push(demo.outcome.episode);
             continue;
         };
         let Some(facts) = there.remove(&number) else {
             continue;
         };
         for reason in demo.contradictions(&facts.held()) {
-            wrong.entry(reason).or_default().push(demo.episode);
+            wrong.entry(reason).or_default().push(demo.outcome.episode);
         }
     }
     for (reason, mut numbers) in wrong {
@@ -250,6 +250,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use jobs::episode::{End, EpisodeOutcome};
 
     fn folder(total: u64) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -287,11 +288,14 @@ mod tests {
     fn demo(number: u64) -> ExpectedDemo {
         ExpectedDemo {
             name: format!("episode_{number}"),
-            episode: number,
-            seed: 0,
-            length: 3,
-            return_: 0.5,
-            success: Some(true),
+            outcome: EpisodeOutcome {
+                episode: number,
+                seed: 0,
+                success: Some(true),
+                end: End::Success,
+                length: 3,
+                return_: 0.5,
+            },
         }
     }
 
@@ -354,12 +358,9 @@ mod tests {
             episode: Some(0),
         };
         assert_eq!(checked.extra, [extra]);
-        let flipped = ExpectedDemo {
-            success: Some(false),
-            return_: 0.0,
-            seed: 7,
-            ..demo(1)
-        };
+        let mut flipped = demo(1);
+        flipped.outcome.success = Some(false);
+        (flipped.outcome.return_, flipped.outcome.seed) = (0.0, 7);
         let found = wrong(dir.path(), &[demo(0), flipped]);
         let told = ["seed", "success", "sum of rewards"];
         let told =
