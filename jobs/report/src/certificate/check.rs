@@ -64,9 +64,6 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
         .clone()
         .filter(|number| !certified.planned.has(*number))
         .collect();
-    if !unplanned.is_empty() {
-        wrong.push(format!("{} not planned", ranges::episodes(&unplanned)));
-    }
     let of = |is_wrong: &dyn Fn(&EpisodeOutcome) -> bool| -> Vec<u64> {
         let episodes = certified.episodes.iter();
         episodes
@@ -75,22 +72,19 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
             .collect()
     };
     let seeds = of(&|one| one.seed != seed::episode(plan.seed, job, one.episode));
-    if !seeds.is_empty() {
-        wrong.push(format!(
-            "{} not run from the seed that plan and number give",
-            ranges::episodes(&seeds)
-        ));
-    }
     let ends = of(&|one| match one.end {
         End::Success => one.success != Some(true),
         End::Error => one.success.is_some(),
         End::Terminated | End::TimeLimit => one.success.is_none(),
     });
-    if !ends.is_empty() {
-        wrong.push(format!(
-            "{} solved in one field and not in another",
-            ranges::episodes(&ends)
-        ));
+    for (numbers, what) in [
+        (unplanned, "not planned"),
+        (seeds, "not run from the seed that plan and number give"),
+        (ends, "solved in one field and not in another"),
+    ] {
+        if !numbers.is_empty() {
+            wrong.push(format!("{} {what}", ranges::episodes(&numbers)));
+        }
     }
     if !agree(certified.rates, solved(&certified.episodes)) {
         wrong.push("its rates do not follow from its episodes".to_owned());

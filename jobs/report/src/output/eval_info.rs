@@ -2,13 +2,13 @@
 //! 01f50c3d: `eval_policy_all`).
 //!
 //! A job is a task, and its environment is the task group. The file has scored episodes only:
-//! LeRobot has no errored episodes, because an exception ends its evaluation. Journals of older
-//! versions have no largest rewards: `max_rewards` and `avg_max_reward` are left out if no episode
-//! has one. Paths of predicted videos are always left out.
+//! LeRobot has no errored episodes, because an exception ends its evaluation. Episodes
+//! without a step have no largest reward: `max_rewards` and `avg_max_reward` are left out if no
+//! episode has one. Paths of predicted videos are always left out.
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::merged::Merged;
 use crate::merged::record::EpisodeRecord;
@@ -34,16 +34,11 @@ struct TaskResult<'a> {
 
 #[derive(Serialize)]
 struct TaskMetrics<'a> {
-    #[serde(serialize_with = "returns")]
-    sum_rewards: &'a [EpisodeRecord],
+    sum_rewards: Vec<f64>,
     /// One value for each episode, in the order of `sum_rewards`.
-    #[serde(
-        serialize_with = "max_rewards",
-        skip_serializing_if = "have_no_max_reward"
-    )]
-    max_rewards: &'a [EpisodeRecord],
-    #[serde(serialize_with = "successes")]
-    successes: &'a [EpisodeRecord],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_rewards: Option<Vec<Option<f64>>>,
+    successes: Vec<bool>,
     video_paths: &'a [String],
 }
 
@@ -69,22 +64,6 @@ fn scored(records: &[EpisodeRecord]) -> impl Iterator<Item = &EpisodeRecord> {
     records.iter().filter(|record| record.is_scored())
 }
 
-fn returns<S: Serializer>(records: &[EpisodeRecord], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(scored(records).map(|record| record.return_))
-}
-
-fn max_rewards<S: Serializer>(records: &[EpisodeRecord], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(scored(records).map(|record| record.max_reward.map(f64::from)))
-}
-
-fn have_no_max_reward(records: &[EpisodeRecord]) -> bool {
-    scored(records).all(|record| record.max_reward.is_none())
-}
-
-fn successes<S: Serializer>(records: &[EpisodeRecord], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(scored(records).map(EpisodeRecord::is_solved))
-}
-
 impl<'a> EvalInfo<'a> {
     /// Builds the file from a report and the lines that it was made of.
     pub(crate) fn new(merged: &'a Merged, report: &'a Report) -> Self {
@@ -92,11 +71,14 @@ impl<'a> EvalInfo<'a> {
         let mut per_task = Vec::new();
         for job in report.per_job.iter().filter(|job| job.rates.scored > 0) {
             let group = groups.entry(&job.environment).or_default();
-            let records = merged.lines(job.index).episodes.as_slice();
+            let records = || scored(&merged.lines(job.index).episodes);
+            let max_rewards = || records().map(|record| record.max_reward.map(f64::from));
             let metrics = TaskMetrics {
-                sum_rewards: records,
-                max_rewards: records,
-                successes: records,
+                sum_rewards: records().map(|record| record.return_).collect(),
+                max_rewards: max_rewards()
+                    .any(|most| most.is_some())
+                    .then(|| max_rewards().collect()),
+                successes: records().map(EpisodeRecord::is_solved).collect(),
                 video_paths: &job.videos,
             };
             per_task.push(TaskResult {

@@ -200,6 +200,13 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
             .map(|twice| twice.episode)
             .collect::<Vec<_>>()
     };
+    let (differing, agreeing) = (of(differing), of(agreeing));
+    if !missing.is_empty() {
+        let missing = ranges::shown(&missing);
+        audit
+            .unfinished
+            .push(format!("{}: {missing} missing", job.name));
+    }
     let Findings { wrong, notes } = &mut audit.findings;
     let tell = |list: &mut Vec<String>, numbers: &[u64], what: &str| {
         if !numbers.is_empty() {
@@ -210,38 +217,24 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
             ));
         }
     };
-    if !missing.is_empty() {
-        audit
-            .unfinished
-            .push(format!("{}: {} missing", job.name, ranges::shown(&missing)));
+    let again = "scored more than once, with";
+    tell(notes, &agreeing, &format!("{again} the same outcome"));
+    for (numbers, what) in [
+        (&seen.errors, "broken by an error"),
+        (&differing, &format!("{again} different outcomes")),
+        (
+            &seen.seeds,
+            "not run from the seed that plan and number give",
+        ),
+        (&seen.strange, "written under the name of another job"),
+        (
+            &seen.undocumented(),
+            "not in a dataset, though others like it are",
+        ),
+        (&seen.unfilmed(), "not in a video, though others are"),
+    ] {
+        tell(wrong, numbers, what);
     }
-    tell(wrong, &seen.errors, "broken by an error");
-    tell(
-        wrong,
-        &of(differing),
-        "scored more than once, with different outcomes",
-    );
-    tell(
-        notes,
-        &of(agreeing),
-        "scored more than once, with the same outcome",
-    );
-    tell(
-        wrong,
-        &seen.seeds,
-        "not run from the seed that plan and number give",
-    );
-    tell(
-        wrong,
-        &seen.strange,
-        "written under the name of another job",
-    );
-    tell(
-        wrong,
-        &seen.undocumented(),
-        "not in a dataset, though others like it are",
-    );
-    tell(wrong, &seen.unfilmed(), "not in a video, though others are");
     wrong.extend(settings(merged, job).map(|change| format!("{}: {change}", job.name)));
     if job.status == Status::Pending && audit.expected.is_none() {
         let unknown = format!(
