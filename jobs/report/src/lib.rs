@@ -117,12 +117,13 @@ impl Report {
         }
         left_out::name(merged, &mut context, &mut per_job);
         let variants = merged.variant_jobs();
-        let varied: BTreeSet<usize> = variants.iter().map(|variant| variant.position).collect();
+        let varied: BTreeSet<usize> = variants.iter().map(|variant| variant.job.index.0).collect();
         let controls = || (0..per_job.len()).filter(|position| !varied.contains(position));
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
         let (missing, missing_count) = coverage::missing(merged);
+        let duplicates = || plan.jobs.iter().flat_map(|job| merged.duplicates_of(job));
         // A job whose status in the file says that it is not to run is not missing.
         let incomplete = |(job, report): (&Job, &JobReport)| {
             job.status == Status::Pending && report.status != Status::Completed
@@ -147,8 +148,8 @@ impl Report {
             per_rank: per_rank::ranks(merged),
             missing,
             missing_count,
-            duplicates: merged.duplicates().take(LISTED).collect(),
-            duplicates_count: merged.duplicates().count() as u64,
+            duplicates: duplicates().take(LISTED).collect(),
+            duplicates_count: duplicates().count() as u64,
             failures: failures.first,
             failures_count: failures.count,
             failures_by_reason: failures.by_reason,

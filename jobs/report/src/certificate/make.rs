@@ -1,6 +1,6 @@
 //! Makes the contents of a certificate from the plan and journals of a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 
 use jobs::episode::EpisodeOutcome;
@@ -19,7 +19,7 @@ use crate::certificate::{
 use crate::merged::Merged;
 use crate::merged::record::Repetition;
 use crate::sections::per_job::distinct;
-use crate::sections::run::{run_id, versions};
+use crate::sections::run::versions;
 use crate::stats::{Solved, SolvedRate};
 use crate::verify::HOW;
 
@@ -113,7 +113,7 @@ fn run(folder: &RunFolder, merged: &Merged) -> io::Result<CertifiedRun> {
     };
     let names = merged.journals.sources().iter().map(|one| one.name.clone());
     Ok(CertifiedRun {
-        id: run_id(plan),
+        id: plan.id.clone(),
         created: plan.created.clone(),
         ended: merged.state.span.map(|[_, last]| last.text()),
         rrun: plan.rrun.clone(),
@@ -173,8 +173,7 @@ fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<Certifi
 
 /// Returns the settings of the last start, without those that affect no result.
 fn settings(merged: &Merged, job: &Job) -> BTreeMap<String, Value> {
-    let how: BTreeSet<&str> = HOW.into_iter().collect();
     let mut settings = merged.settings_of(job).last().cloned().unwrap_or_default();
-    settings.retain(|name, _| !how.contains(name.as_str()));
+    settings.retain(|name, _| !HOW.contains(&name.as_str()));
     settings
 }

@@ -3,7 +3,6 @@
 use jobs::assign::Only;
 use jobs::eval_args::EvalArgs;
 use jobs::file::JobFile;
-use jobs::job::Length;
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;
 use serde_json::{Value, json};
@@ -62,9 +61,7 @@ pub fn plan_of(certificate: &Certificate, jobs: &Value) -> Result<RunPlan, Refus
     let mut plan = RunPlan::new(&args, file, 1, run.created.clone());
     plan.id = certificate.sha256.chars().take(32).collect();
     for (job, certified) in plan.jobs.iter_mut().zip(&certificate.contents.jobs) {
-        let all =
-            matches!(job.length, Length::Episodes(count) if count == certified.planned.count());
-        job.only = (!all).then(|| certified.planned.clone());
+        job.only = (!is_whole(certified)).then(|| certified.planned.clone());
     }
     plan.only = only(certificate);
     Ok(plan)

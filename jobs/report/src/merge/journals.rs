@@ -18,7 +18,6 @@ use jobs::sha256;
 use crate::Journals;
 use crate::merge::inputs::Input;
 use crate::merge::rewrite::{Rewrite, is_same_line};
-use crate::sections::run::run_id;
 
 /// Length of the part of a run's id in the names of its journals.
 const LETTERS: usize = 12;
@@ -62,11 +61,8 @@ fn run_in_name(path: &Path) -> Option<String> {
 
 fn owner(input: &Input, path: &Path) -> Owner {
     let of_input = || {
-        run_id(input.plan())
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .take(LETTERS)
-            .collect()
+        let letters = input.plan().id.chars().filter(char::is_ascii_alphanumeric);
+        letters.take(LETTERS).collect()
     };
     (
         journal_rank(path).unwrap_or(0),

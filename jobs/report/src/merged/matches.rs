@@ -10,10 +10,6 @@ use crate::merged::record::EpisodeRecord;
 
 /// A job that is a variant, and its control.
 pub(crate) struct VariantJob<'a> {
-    /// Position of the variant's job in the plan.
-    pub(crate) position: usize,
-    /// Position of the control job in the plan.
-    pub(crate) control_position: usize,
     pub(crate) control: &'a Job,
     pub(crate) job: &'a Job,
     pub(crate) variant: &'a Variant,
@@ -36,29 +32,20 @@ impl Merged<'_> {
     /// Returns the variants whose control is in the plan, in the order of the plan. With `--only`,
     /// the control may be missing.
     pub(crate) fn variant_jobs(&self) -> Vec<VariantJob<'_>> {
-        let jobs = &self.plan.jobs;
-        let controls: HashMap<&str, usize> = jobs
-            .iter()
-            .enumerate()
-            .filter(|(_, job)| job.variant.is_none())
-            .map(|(position, job)| (job.name.as_str(), position))
-            .collect();
-        let with_variant = jobs
-            .iter()
-            .enumerate()
-            .filter_map(|(position, job)| Some((position, job, job.variant.as_ref()?)));
-        with_variant
-            .filter_map(|(position, job, variant)| {
-                let control_position = *controls.get(variant.of.as_str())?;
-                Some(VariantJob {
-                    position,
-                    control_position,
-                    control: &jobs[control_position],
-                    job,
-                    variant,
-                })
+        let jobs = self.plan.jobs.iter();
+        let controls = jobs.clone().filter(|job| job.variant.is_none());
+        let controls: HashMap<&str, &Job> =
+            controls.map(|job| (job.name.as_str(), job)).collect();
+        jobs.filter_map(|job| {
+            let variant = job.variant.as_ref()?;
+            let control = controls.get(variant.of.as_str())?;
+            Some(VariantJob {
+                control,
+                job,
+                variant,
             })
-            .collect()
+        })
+        .collect()
     }
 
     /// Returns the episodes that both a variant and its control have, in order of number.

@@ -45,11 +45,10 @@ pub(super) fn write(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
         let mut result = BufWriter::new(file);
         let mut separator = "{\"runs\": {\n";
         for job in &merged.plan.jobs {
-            let status = report.per_job.iter().find(|entry| entry.index == job.index);
-            let Some(status @ (Status::Completed | Status::Failed)) = status.map(|job| job.status)
-            else {
+            let status = report.per_job[job.index.0].status;
+            if !matches!(status, Status::Completed | Status::Failed) {
                 continue;
-            };
+            }
             let rebuilds = rebuilds(merged, job, status)?;
             write_files(folder, job, &rebuilds)?;
             write!(

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 
 use jobs::job::{Job, Length, Status};
-use jobs::journal::{EnvLost, Line};
+use jobs::journal::Line;
 
 use crate::merged::Merged;
 use crate::merged::record::{EpisodeRecord, Repetition};
@@ -60,19 +60,8 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Returns the episodes that were scored by more than one line.
-    pub fn duplicates(&self) -> impl Iterator<Item = Duplicate> + use<'_, 'a> {
-        self.plan
-            .jobs
-            .iter()
-            .flat_map(|job| self.duplicates_of(job))
-    }
-
-    /// Returns the duplicate episodes of one job.
-    pub fn duplicates_of<'m>(
-        &'m self,
-        job: &'m Job,
-    ) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
+    /// Returns the episodes of a job that were scored by more than one line.
+    pub fn duplicates_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
         let again = self
             .lines(job.index)
             .episodes
@@ -229,21 +218,19 @@ pub(crate) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLoss>, u64)> {
     let mut first = Vec::new();
     for (job, (_, place)) in all.clone().take(LISTED) {
         if let Line::EnvLost(lost) = serde_json::from_slice(reader.line(*place)?)? {
-            first.push(loss(job, *lost));
+            let lost = *lost;
+            first.push(EnvLoss {
+                job: job.name.clone(),
+                episode: lost.episode,
+                rank: lost.rank,
+                env: lost.env,
+                step: lost.step,
+                reason: lost.reason,
+                stderr: lost.stderr,
+                at: lost.at,
+            });
         }
     }
     Ok((first, all.count() as u64))
 }
 
-fn loss(job: &Job, lost: EnvLost) -> EnvLoss {
-    EnvLoss {
-        job: job.name.clone(),
-        episode: lost.episode,
-        rank: lost.rank,
-        env: lost.env,
-        step: lost.step,
-        reason: lost.reason,
-        stderr: lost.stderr,
-        at: lost.at,
-    }
-}

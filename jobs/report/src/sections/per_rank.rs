@@ -1,8 +1,8 @@
 //! Computes the report of each rank: what it did, and when.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use jobs::job::JobIndex;
+use jobs::plan::RunPlan;
 
 use crate::merged::Merged;
 use crate::merged::busy;
@@ -29,12 +29,6 @@ pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
                 .map(|span| span.job),
         );
     }
-    let names: HashMap<JobIndex, &str> = merged
-        .plan
-        .jobs
-        .iter()
-        .map(|job| (job.index, job.name.as_str()))
-        .collect();
     let begun = merged
         .state
         .events
@@ -42,13 +36,13 @@ pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
         .enumerate()
         .filter(|(_, events)| !events.lives.is_empty());
     let mut ranks: Vec<_> = begun
-        .map(|(index, events)| rank(&names, events, episodes[index], jobs[index].len() as u64))
+        .map(|(index, events)| rank(merged.plan, events, episodes[index], jobs[index].len() as u64))
         .collect();
     ranks.sort_by(|a, b| (a.rank, &a.journal).cmp(&(b.rank, &b.journal)));
     ranks
 }
 
-fn rank(names: &HashMap<JobIndex, &str>, events: &Events, episodes: u64, jobs: u64) -> RankReport {
+fn rank(plan: &RunPlan, events: &Events, episodes: u64, jobs: u64) -> RankReport {
     let last = events.place().cloned().unwrap_or_default();
     let busy_s: f64 = events.lives.iter().map(LifeLines::busy_s).sum();
     let count = |of: fn(&&LifeLines) -> bool| events.lives.iter().filter(of).count() as u64;
@@ -74,7 +68,7 @@ fn rank(names: &HashMap<JobIndex, &str>, events: &Events, episodes: u64, jobs: u
             .lives
             .iter()
             .flat_map(|life| &life.spans)
-            .map(|of| span(names, of))
+            .map(|of| span(plan, of))
             .collect(),
     }
 }
@@ -91,11 +85,12 @@ fn life(life: &LifeLines) -> LifeReport {
     }
 }
 
-fn span(names: &HashMap<JobIndex, &str>, span: &SpanLines) -> JobSpan {
+fn span(plan: &RunPlan, span: &SpanLines) -> JobSpan {
     JobSpan {
-        job: names
-            .get(&span.job)
-            .map_or_else(|| format!("job {}", span.job.0), |name| (*name).to_owned()),
+        job: plan
+            .jobs
+            .get(span.job.0)
+            .map_or_else(|| format!("job {}", span.job.0), |job| job.name.clone()),
         attempt: span.attempt,
         started: span.started.text(),
         ended: span.ended.text(),

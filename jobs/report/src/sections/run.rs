@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::journal::RankStart;
-use jobs::plan::RunPlan;
-use jobs::sha256;
 use jobs::time::Moment;
 use serde_json::Value;
 
@@ -31,7 +29,7 @@ pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
             uuid: gpu.uuid.clone(),
         });
     RunReport {
-        id: run_id(merged.plan),
+        id: merged.plan.id.clone(),
         started: starts().map(|start| start.started.clone()).min(),
         ended: merged.state.span.map(|[_, last]| last.text()),
         wall_s: merged.state.span.map(|[first, last]| last.since(first)),
@@ -49,16 +47,6 @@ pub(crate) fn run(merged: &Merged, context: Context) -> RunReport {
         stopped: context.stopped,
         rrun: env!("CARGO_PKG_VERSION").to_owned(),
     }
-}
-
-/// Returns the id of a run: that of the plan. For a plan without an id it is the first half of a
-/// SHA-256 over the fields that distinguish it.
-pub(crate) fn run_id(plan: &RunPlan) -> String {
-    if !plan.id.is_empty() {
-        return plan.id.clone();
-    }
-    let text = format!("{}\n{}\n{}\n", plan.jobs_sha256, plan.seed, plan.created);
-    sha256::hex(&sha256::digest(text)[..16])
 }
 
 /// Returns the number of ranks of the last launch that had something to do, if a later launch had

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use jobs::job::JobIndex;
+
 use crate::merged::Merged;
 use crate::merged::matches::{EpisodePair, VariantJob};
 use crate::schema::{VariationReport, VariationScope};
@@ -22,8 +24,8 @@ struct EntryKey<'a> {
 #[derive(Default)]
 struct EntryTally<'a> {
     counts: PairCounts,
-    /// By position of the control job, and number of the episode.
-    sets: BTreeMap<(usize, u64), SetTally>,
+    /// By control job, and number of the episode.
+    sets: BTreeMap<(JobIndex, u64), SetTally>,
     controls: BTreeSet<&'a str>,
     variants: BTreeSet<&'a str>,
     groups: BTreeSet<&'a str>,
@@ -62,7 +64,7 @@ pub(crate) fn variations(merged: &Merged, policies: &Policies) -> Vec<VariationR
 
 /// Returns the entries that a variant counts in.
 fn keys<'a>(variant: &VariantJob<'a>, policies: &Policies) -> Vec<EntryKey<'a>> {
-    let policy = policies.of_jobs[variant.position];
+    let policy = policies.of_jobs[variant.job.index.0];
     let key = |by, name| EntryKey { by, policy, name };
     let groups: BTreeSet<&str> = variant.groups().collect();
     let groups = groups.into_iter();
@@ -89,7 +91,7 @@ impl<'a> EntryTally<'a> {
                 continue;
             };
             self.counts.add(before.solved, after.solved);
-            let key = (variant.control_position, control.episode);
+            let key = (variant.control.index, control.episode);
             let set = self.sets.entry(key).or_default();
             set.outcomes.control = before.solved;
             set.outcomes.variants += 1;
