@@ -118,7 +118,12 @@ impl Report {
         left_out::name(merged, &mut context, &mut per_job);
         let variants = merged.variant_jobs();
         let varied: BTreeSet<usize> = variants.iter().map(|variant| variant.job.index.0).collect();
-        let controls = || (0..per_job.len()).filter(|position| !varied.contains(position));
+        let is_control = |position: &usize| !varied.contains(position);
+        let controls = || {
+            (0..tallies.len())
+                .filter(is_control)
+                .map(|job| &tallies[job])
+        };
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
@@ -136,13 +141,11 @@ impl Report {
             run: run::run(merged, context),
             config: run::config(merged, &per_job),
             decision: merged.decision().cloned(),
-            per_policy: policies.rates(&per_job, &tallies, &varied),
+            per_policy: policies.rates(&tallies, &varied),
             overall: EpisodeTally::sum(&tallies),
-            controls: EpisodeTally::sum(controls().map(|position| &tallies[position])),
-            mean_task_success_rate: mean(
-                controls().filter_map(|position| per_job[position].rates.success_rate),
-            ),
-            per_group: groups::groups(&plan.jobs, &per_job, &tallies),
+            controls: EpisodeTally::sum(controls()),
+            mean_task_success_rate: mean(controls().filter_map(EpisodeTally::rate)),
+            per_group: groups::groups(&plan.jobs, &tallies),
             variations: variations::variations(merged, &policies),
             per_latency: latency::series(&plan.jobs, &per_job, plan.seed),
             per_rank: per_rank::ranks(merged),

@@ -14,7 +14,7 @@ use jobs::refusal::Refusal;
 use jobs::time::Moment;
 use serde_json::Value;
 
-use crate::certificate::{self, Certificate, CertifiedJob};
+use crate::certificate::{self, Certificate};
 use crate::compare::ComparedRun;
 use crate::{Journals, Merged, Report};
 
@@ -22,8 +22,11 @@ use crate::{Journals, Merged, Report};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
     path: PathBuf,
-    pub(super) jobs: BTreeMap<String, SideJob>,
+    pub(super) jobs: SideJobs,
 }
+
+/// Jobs by name.
+type SideJobs = BTreeMap<String, SideJob>;
 
 /// One job of a side.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,115 +68,21 @@ impl Side {
     /// Refuses what cannot be read, with the file and the line.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
         let folder = RunFolder::new(path);
-        if folder.plan().exists() {
-            return Self::of_run(path, &folder);
-        }
-        match path.extension().and_then(|ending| ending.to_str()) {
-            Some("jsonl") if path.is_file() => Ok(Self {
-                path: path.to_owned(),
-                jobs: episodes(path)?,
-            }),
-            _ if path.is_file() && certificate::is_certificate(path) => Self::of_certificate(path),
-            Some("json") if path.is_file() => Self::of_report(path),
-            _ if folder.report().is_file() => Ok(Self {
-                path: path.to_owned(),
-                ..Self::of_report(&folder.report())?
-            }),
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let jobs = match ending {
+            _ if folder.plan().exists() => of_run(path, &folder),
+            Some("jsonl") if path.is_file() => episodes(path),
+            _ if path.is_file() && certificate::is_certificate(path) => of_certificate(path),
+            Some("json") if path.is_file() => of_report(path),
+            _ if folder.report().is_file() => of_report(&folder.report()),
             _ => Err(Refusal::new(format_args!(
                 "`{}` is neither a run folder (with plan.json) nor a report or episodes.jsonl",
                 path.display()
             ))),
-        }
-    }
-
-    fn of_run(path: &Path, folder: &RunFolder) -> Result<Self, Refusal> {
-        let io = |err| unreadable(path, err);
-        let plan = RunPlan::read(folder).map_err(Refusal::new)?;
-        let journals = Journals::of(folder).map_err(io)?;
-        let merged = Merged::new(&plan, &journals).map_err(io)?;
-        let mut jobs = BTreeMap::new();
-        for job in &plan.jobs {
-            let mut side = SideJob {
-                settings: merged.settings_of(job).last().cloned().unwrap_or_default(),
-                ..Self::job(job, plan.seed)
-            };
-            merged
-                .each_episode_of(job, |episode| {
-                    side.episodes
-                        .insert(episode.episode, SideEpisode::of(&episode));
-                })
-                .map_err(io)?;
-            jobs.insert(job.name.clone(), side);
-        }
+        }?;
         Ok(Self {
             path: path.to_owned(),
             jobs,
-        })
-    }
-
-    fn job(job: &Job, seed: u64) -> SideJob {
-        SideJob {
-            task: job.environment.clone(),
-            policy: job.policy_type.clone(),
-            is_variant: job.variant.is_some(),
-            identity: Some(Identity::of(job, seed)),
-            ..SideJob::default()
-        }
-    }
-
-    fn of_report(path: &Path) -> Result<Self, Refusal> {
-        let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| unreadable(path, err))?;
-        let report: Report = serde_json::from_slice(&text).map_err(|err| {
-            Refusal::at(format_args!("`{}` is not a report", path.display()), err)
-        })?;
-        let beside = path.with_file_name("episodes.jsonl");
-        if !beside.is_file() {
-            return Err(Refusal::new(format_args!(
-                "`{}` has no episodes.jsonl beside it, so no episodes can be paired",
-                path.display()
-            )));
-        }
-        let mut jobs = episodes(&beside)?;
-        for job in report.per_job {
-            let side = jobs.entry(job.name).or_default();
-            (side.task, side.policy, side.settings) =
-                (job.environment, job.policy_type, job.settings);
-            side.is_variant = job.variant_of.is_some();
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            jobs,
-        })
-    }
-
-    fn of_certificate(path: &Path) -> Result<Self, Refusal> {
-        let place = format!("`{}`", path.display());
-        let found = Certificate::read(path).map_err(|err| err.inside(&place))?;
-        let plan = certificate::plan(&found).map_err(|err| Refusal::at(&place, err))?;
-        let side = |(job, certified): (&Job, &CertifiedJob)| {
-            let episode = |outcome: &EpisodeOutcome| {
-                let (outcome, max_reward) = (*outcome, None);
-                let side = SideEpisode {
-                    outcome,
-                    max_reward,
-                };
-                (outcome.episode, side)
-            };
-            let side = SideJob {
-                settings: certified.settings.clone(),
-                episodes: certified.episodes.iter().map(episode).collect(),
-                ..Self::job(job, plan.seed)
-            };
-            (job.name.clone(), side)
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            jobs: plan
-                .jobs
-                .iter()
-                .zip(&found.contents.jobs)
-                .map(side)
-                .collect(),
         })
     }
 
@@ -219,8 +128,79 @@ impl Side {
     }
 }
 
+impl SideJob {
+    fn of(job: &Job, seed: u64) -> Self {
+        Self {
+            task: job.environment.clone(),
+            policy: job.policy_type.clone(),
+            is_variant: job.variant.is_some(),
+            identity: Some(Identity::of(job, seed)),
+            ..Self::default()
+        }
+    }
+}
+
+fn of_run(path: &Path, folder: &RunFolder) -> Result<SideJobs, Refusal> {
+    let io = |err| unreadable(path, err);
+    let plan = RunPlan::read(folder).map_err(Refusal::new)?;
+    let journals = Journals::of(folder).map_err(io)?;
+    let merged = Merged::new(&plan, &journals).map_err(io)?;
+    let mut jobs = SideJobs::new();
+    for job in &plan.jobs {
+        let mut side = SideJob::of(job, plan.seed);
+        side.settings = merged.settings_of(job).last().cloned().unwrap_or_default();
+        let mut add = |episode: Episode| {
+            side.episodes
+                .insert(episode.episode, SideEpisode::of(&episode));
+        };
+        merged.each_episode_of(job, &mut add).map_err(io)?;
+        jobs.insert(job.name.clone(), side);
+    }
+    Ok(jobs)
+}
+
+fn of_report(path: &Path) -> Result<SideJobs, Refusal> {
+    let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| unreadable(path, err))?;
+    let place = format!("`{}`", path.display());
+    let report: Report = serde_json::from_slice(&text)
+        .map_err(|err| Refusal::at(format_args!("{place} is not a report"), err))?;
+    let beside = path.with_file_name("episodes.jsonl");
+    if !beside.is_file() {
+        return Err(Refusal::new(format_args!(
+            "{place} has no episodes.jsonl beside it, so no episodes can be paired"
+        )));
+    }
+    let mut jobs = episodes(&beside)?;
+    for job in report.per_job {
+        let side = jobs.entry(job.name).or_default();
+        (side.task, side.policy, side.settings) = (job.environment, job.policy_type, job.settings);
+        side.is_variant = job.variant_of.is_some();
+    }
+    Ok(jobs)
+}
+
+fn of_certificate(path: &Path) -> Result<SideJobs, Refusal> {
+    let place = format!("`{}`", path.display());
+    let found = Certificate::read(path).map_err(|err| err.inside(&place))?;
+    let plan = certificate::plan(&found).map_err(|err| Refusal::at(&place, err))?;
+    let mut jobs = SideJobs::new();
+    for (job, certified) in plan.jobs.iter().zip(found.contents.jobs) {
+        let mut side = SideJob::of(job, plan.seed);
+        side.settings = certified.settings;
+        for outcome in certified.episodes {
+            let episode = SideEpisode {
+                outcome,
+                max_reward: None,
+            };
+            side.episodes.insert(outcome.episode, episode);
+        }
+        jobs.insert(job.name.clone(), side);
+    }
+    Ok(jobs)
+}
+
 /// Reads the episodes of a file by job. Of several lines about one, that counts which a report counts.
-fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, Refusal> {
+fn episodes(path: &Path) -> Result<SideJobs, Refusal> {
     let io = |err| unreadable(path, err);
     let mut jobs: BTreeMap<String, BTreeMap<u64, (Moment, SideEpisode)>> = BTreeMap::new();
     let mut file = BufReader::new(files::open(path).map_err(io)?);

@@ -34,8 +34,7 @@ impl Merged<'_> {
     pub(crate) fn variant_jobs(&self) -> Vec<VariantJob<'_>> {
         let jobs = self.plan.jobs.iter();
         let controls = jobs.clone().filter(|job| job.variant.is_none());
-        let controls: HashMap<&str, &Job> =
-            controls.map(|job| (job.name.as_str(), job)).collect();
+        let controls: HashMap<&str, &Job> = controls.map(|job| (job.name.as_str(), job)).collect();
         jobs.filter_map(|job| {
             let variant = job.variant.as_ref()?;
             let control = controls.get(variant.of.as_str())?;

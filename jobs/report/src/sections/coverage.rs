@@ -61,7 +61,10 @@ impl<'a> Merged<'a> {
     }
 
     /// Returns the episodes of a job that were scored by more than one line.
-    pub fn duplicates_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
+    pub fn duplicates_of<'m>(
+        &'m self,
+        job: &'m Job,
+    ) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
         let again = self
             .lines(job.index)
             .episodes
@@ -233,4 +236,3 @@ pub(crate) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLoss>, u64)> {
     }
     Ok((first, all.count() as u64))
 }
-

@@ -6,33 +6,27 @@ use jobs::experiment::dotted;
 use jobs::job::Job;
 use serde_json::Value;
 
-use crate::schema::{GroupReport, JobReport};
+use crate::schema::GroupReport;
 use crate::sections::rates::EpisodeTally;
 use crate::stats::mean;
 
-/// Returns one entry for each value of each property; `reports` and `tallies` are those of the
-/// jobs, in order.
-pub(crate) fn groups(
-    jobs: &[Job],
-    reports: &[JobReport],
-    tallies: &[EpisodeTally],
-) -> Vec<GroupReport> {
+/// Returns one entry for each value of each property; `tallies` are those of the jobs, in order.
+pub(crate) fn groups(jobs: &[Job], tallies: &[EpisodeTally]) -> Vec<GroupReport> {
     let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     for (index, job) in jobs.iter().enumerate() {
         properties(job)
             .into_iter()
             .for_each(|property| groups.entry(property).or_default().push(index));
     }
-    let report = |((by, value), members): ((String, String), Vec<usize>)| GroupReport {
-        by,
-        value,
-        jobs: members.len() as u64,
-        mean_task_success_rate: mean(
-            members
-                .iter()
-                .filter_map(|index| reports[*index].rates.success_rate),
-        ),
-        rates: EpisodeTally::sum(members.iter().map(|index| &tallies[*index])),
+    let report = |((by, value), members): ((String, String), Vec<usize>)| {
+        let tallies = || members.iter().map(|index| &tallies[*index]);
+        GroupReport {
+            by,
+            value,
+            jobs: members.len() as u64,
+            mean_task_success_rate: mean(tallies().filter_map(EpisodeTally::rate)),
+            rates: EpisodeTally::sum(tallies()),
+        }
     };
     groups.into_iter().map(report).collect()
 }

@@ -36,7 +36,14 @@ pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
         .enumerate()
         .filter(|(_, events)| !events.lives.is_empty());
     let mut ranks: Vec<_> = begun
-        .map(|(index, events)| rank(merged.plan, events, episodes[index], jobs[index].len() as u64))
+        .map(|(index, events)| {
+            rank(
+                merged.plan,
+                events,
+                episodes[index],
+                jobs[index].len() as u64,
+            )
+        })
         .collect();
     ranks.sort_by(|a, b| (a.rank, &a.journal).cmp(&(b.rank, &b.journal)));
     ranks

@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use crate::merged::Merged;
-use crate::schema::{JobReport, PolicyRates, Report};
+use crate::schema::{PolicyRates, Report};
 use crate::sections::rates::EpisodeTally;
 use crate::stats::mean;
 
@@ -26,10 +24,8 @@ impl<'a> Policies<'a> {
             .jobs
             .iter()
             .map(|job| {
-                let start = merged.lines(job.index).starts.last();
-                let path = start
-                    .and_then(|start| start.settings.get("policy_path"))
-                    .and_then(Value::as_str);
+                let settings = merged.settings_of(job).last();
+                let path = settings.and_then(|settings| settings.get("policy_path")?.as_str());
                 (job.policy_type.as_str(), path)
             })
             .collect();
@@ -60,28 +56,24 @@ impl<'a> Policies<'a> {
         self.policies[number]
     }
 
-    /// Returns one entry for each policy; `reports` and `tallies` are those of the jobs, in order, of
-    /// which those at `varied` are variants.
+    /// Returns one entry for each policy; `tallies` are those of the jobs, in order, of which those at
+    /// `varied` are variants.
     pub(crate) fn rates(
         &self,
-        reports: &[JobReport],
         tallies: &[EpisodeTally],
         varied: &BTreeSet<usize>,
     ) -> Vec<PolicyRates> {
         let rates = |(number, (policy, path)): (usize, &(&str, Option<&str>))| {
             let is_own = |job: &usize| self.of_jobs[*job] == number && !varied.contains(job);
-            let jobs = || (0..reports.len()).filter(is_own);
+            let jobs = || (0..tallies.len()).filter(is_own).map(|job| &tallies[job]);
+            let rates = || jobs().filter_map(EpisodeTally::rate);
             PolicyRates {
                 policy_type: (*policy).to_owned(),
                 path: path.map(str::to_owned),
                 jobs: jobs().count() as u64,
-                rated_jobs: jobs()
-                    .filter(|job| reports[*job].rates.success_rate.is_some())
-                    .count() as u64,
-                mean_task_success_rate: mean(
-                    jobs().filter_map(|job| reports[job].rates.success_rate),
-                ),
-                rates: EpisodeTally::sum(jobs().map(|job| &tallies[job])),
+                rated_jobs: rates().count() as u64,
+                mean_task_success_rate: mean(rates()),
+                rates: EpisodeTally::sum(jobs()),
             }
         };
         self.policies.iter().enumerate().map(rates).collect()

@@ -81,6 +81,11 @@ impl EpisodeTally {
         }
     }
 
+    /// Returns the share of solved episodes; `None` without an episode.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        Solved::new(self.successes, self.episodes).rate()
+    }
+
     /// Returns the rates of all of these sets together.
     pub(crate) fn sum<'a>(tallies: impl IntoIterator<Item = &'a Self>) -> Rates {
         let none = Self::new(Some(0));

@@ -38,7 +38,7 @@ use jobs::refusal::Refusal;
 use jobs::table::Table;
 
 use crate::compare::Side;
-use crate::compare::sequential::paired_job::{Ended, PairedJob, rated};
+use crate::compare::sequential::paired_job::{PairedJob, rated};
 use crate::compare::sequential::reference::Reference;
 use crate::stats::Solved;
 use crate::stats::anytime::PairedSums;
@@ -165,11 +165,8 @@ impl SequentialComparison {
             .get_mut(&job)
             .zip(usize::try_from(episode).ok())
             .and_then(|(job, episode)| job.ended.get_mut(episode));
-        let Some(ended) = ended else { return };
-        match (*ended, solved) {
-            (Some(Ended::Scored(_)), _) => {}
-            (_, Some(solved)) => *ended = Some(Ended::Scored(solved)),
-            (_, None) => *ended = Some(Ended::Error),
+        if let Some(ended @ (None | Some(None))) = ended {
+            *ended = Some(solved);
         }
     }
 
@@ -224,14 +221,11 @@ impl SequentialComparison {
     /// of this run, over the episodes that have ended and have a pair.
     pub fn table(&self) -> String {
         let row = |job: &PairedJob| {
-            let ended = job.ended.iter().flatten().map(|ended| match ended {
-                Ended::Scored(solved) => Some(*solved),
-                Ended::Error => None,
-            });
+            let ended = Solved::of(job.ended.iter().flatten().copied());
             [
                 job.name.clone(),
                 rated(job.rates_of_reference),
-                rated(Solved::of(ended)),
+                rated(ended),
             ]
         };
         let head = ["Job", "Reference", "This run"];
@@ -281,7 +275,7 @@ impl SequentialComparison {
         let round = self.rounds as usize;
         let mut sums: BTreeMap<u64, (u32, i32)> = BTreeMap::new();
         for job in self.jobs.values() {
-            let (Some(a), Some(Ended::Scored(b))) = (job.reference[round], job.ended[round]) else {
+            let (Some(a), Some(Some(b))) = (job.reference[round], job.ended[round]) else {
                 self.errors += 1;
                 continue;
             };

@@ -17,18 +17,11 @@ pub(super) struct PairedJob {
     /// Outcomes of the reference by episode; `None` for an error. With a claim, nothing was solved:
     /// the difference is this run's rate.
     pub(super) reference: Vec<Option<bool>>,
-    /// Outcomes of this run by episode, as far as they have ended.
-    pub(super) ended: Vec<Option<Ended>>,
+    /// Outcomes of this run by episode, as far as they have ended; an error is `Some(None)`.
+    pub(super) ended: Vec<Option<Option<bool>>>,
     pub(super) name: String,
     /// All episodes of the reference, whether they have a pair or not; empty with a claim.
     pub(super) rates_of_reference: Solved,
-}
-
-/// How an episode of this run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    Scored(bool),
-    Error,
 }
 
 impl PairedJob {
