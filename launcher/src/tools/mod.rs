@@ -43,7 +43,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use ::report::live::LiveError;
@@ -53,6 +53,7 @@ use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::printable::{printable, printable_json, printable_line};
+use jobs::refusal::Refusal;
 use jobs::usage::{option_of_file, plain, with_examples, with_negative_values};
 
 use crate::cli::built_in::TOOLS;
@@ -110,22 +111,10 @@ impl Tool {
 /// The reason why a tool failed.
 #[derive(Debug, thiserror::Error)]
 enum ToolError {
-    #[error("`{0}` is not a run folder: it has no plan.json")]
-    NoRun(String),
-    #[error("`{0}` does not exist")]
-    Missing(String),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("`{}` has no job `{name}`", path.display())]
-    NoJob { path: PathBuf, name: String },
-    #[error("--pair names the job `{1}` of {0} twice, expected each job once")]
-    PairedTwice(&'static str, String),
-    #[error("no episodes can be paired: {0}")]
-    NoPairs(&'static str),
     #[error(transparent)]
     Merge(#[from] MergeError),
-    #[error(transparent)]
-    Path(#[from] paths::NoSuchPath),
     #[error(transparent)]
     Report(#[from] report::ReportError),
     #[error(transparent)]
@@ -141,7 +130,7 @@ enum ToolError {
     #[error(transparent)]
     Watch(#[from] watch::WatchError),
     #[error(transparent)]
-    Refused(#[from] jobs::refusal::Refusal),
+    Refused(#[from] Refusal),
 }
 
 /// Returns the declarations of all tools.
@@ -199,11 +188,12 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
 fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
     let folder = RunFolder::new(path.as_ref());
     if !folder.plan().exists() {
-        let name = path.to_string_lossy().into_owned();
-        return Err(match folder.root().exists() {
-            true => ToolError::NoRun(name),
-            false => ToolError::Missing(name),
-        });
+        let wrong = match folder.root().exists() {
+            true => "is not a run folder: it has no plan.json",
+            false => "does not exist",
+        };
+        let name = path.to_string_lossy();
+        return Err(Refusal::new(format_args!("`{name}` {wrong}")).into());
     }
     let plan = RunPlan::read(&folder)?;
     Ok((folder, plan))

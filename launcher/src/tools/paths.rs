@@ -1,8 +1,9 @@
 //! `--path THERE=HERE`: where a file or folder that a certificate names is on this machine. Pure.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
+use jobs::refusal::Refusal;
 use serde_json::Value;
 
 /// A path of another machine, and where the same file or folder is on this one.
@@ -12,27 +13,19 @@ pub(super) struct PathMapping {
     here: String,
 }
 
-/// A value of `--path` that is not of the form `THERE=HERE`.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("`{0}` is no replacement: expected THERE=HERE, for example `checkpoints/a=/data/a`")]
-pub(super) struct MappingError(String);
-
-/// A path that no job names.
-#[derive(Debug, thiserror::Error)]
-#[error("--path: `{there}` is in no job of `{}`", certificate.display())]
-pub(super) struct NoSuchPath {
-    certificate: PathBuf,
-    there: String,
-}
-
 impl FromStr for PathMapping {
-    type Err = MappingError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, MappingError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         text.split_once('=')
             .filter(|(there, here)| !there.is_empty() && !here.is_empty())
             .map(|(there, here)| Self::new(there, here))
-            .ok_or_else(|| MappingError(text.to_owned()))
+            .ok_or_else(|| {
+                Refusal::new(format_args!(
+                    "`{text}` is no replacement: expected THERE=HERE, for example \
+                     `checkpoints/a=/data/a`"
+                ))
+            })
     }
 }
 
@@ -48,13 +41,17 @@ impl PathMapping {
     /// Replaces the path, and what is below it, in the jobs of a certificate.
     ///
     /// # Errors
-    /// Returns [`NoSuchPath`] if no job names it.
-    pub(super) fn apply(&self, jobs: &mut Value, certificate: &Path) -> Result<(), NoSuchPath> {
+    /// Refuses a path that no job names.
+    pub(super) fn apply(&self, jobs: &mut Value, certificate: &Path) -> Result<(), Refusal> {
         match self.replace(jobs) {
-            0 => Err(NoSuchPath {
-                certificate: certificate.to_owned(),
-                there: self.there.clone(),
-            }),
+            0 => Err(Refusal::at(
+                "--path",
+                format_args!(
+                    "`{}` is in no job of `{}`",
+                    self.there,
+                    certificate.display()
+                ),
+            )),
             _ => Ok(()),
         }
     }

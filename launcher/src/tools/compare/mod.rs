@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use jobs::printable::printable;
+use jobs::refusal::Refusal;
 use report::compare::gate::{Gate, GateResult, GateVerdict};
 use report::compare::{Comparison, Side, compare};
 
@@ -54,41 +55,37 @@ pub(super) struct CompareArgs {
     markdown: bool,
 }
 
-/// A value of `--fail-on` that is not a condition.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "expected regression or regression:POINTS, percentage points above 0 and below 100, for \
-     example `regression:2.5`"
-)]
-struct GateError;
-
-fn gate(text: &str) -> Result<Gate, GateError> {
+fn gate(text: &str) -> Result<Gate, Refusal> {
     let points = match text.split_once(':') {
-        None if text == "regression" => MARGIN,
-        Some(("regression", points)) => points.parse().map_err(|_| GateError)?,
-        _ => return Err(GateError),
+        None if text == "regression" => Some(MARGIN),
+        Some(("regression", points)) => points.parse().ok(),
+        _ => None,
     };
     // No policy can lose more than everything.
-    match points > 0.0 && points < 100.0 {
-        true => Ok(Gate {
+    let margin = points.filter(|points| *points > 0.0 && *points < 100.0);
+    margin
+        .map(|points| Gate {
             margin: points / 100.0,
-        }),
-        false => Err(GateError),
-    }
+        })
+        .ok_or_else(|| {
+            Refusal::new(
+                "expected regression or regression:POINTS, percentage points above 0 and below \
+                 100, for example `regression:2.5`",
+            )
+        })
 }
 
-/// A value of `--pair` that is not of the form `JOB=JOB`.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("`{0}` is not a pair: expected JOB=JOB, for example `reach=reach_new`")]
-struct PairError(String);
-
-fn names(text: &str) -> Result<(String, String), PairError> {
+fn names(text: &str) -> Result<(String, String), Refusal> {
     let names = text
         .split_once('=')
         .filter(|(a, b)| !a.is_empty() && !b.is_empty());
     names
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
-        .ok_or_else(|| PairError(text.to_owned()))
+        .ok_or_else(|| {
+            Refusal::new(format_args!(
+                "`{text}` is not a pair: expected JOB=JOB, for example `reach=reach_new`"
+            ))
+        })
 }
 
 /// A comparison, with what the gate says.
@@ -117,10 +114,8 @@ fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     for (of_a, of_b) in &args.pairs {
         for (side, name) in [(&a, of_a), (&b, of_b)] {
             if !side.has(name) {
-                return Err(ToolError::NoJob {
-                    path: side.path().to_owned(),
-                    name: name.clone(),
-                });
+                let path = side.path().display();
+                return Err(Refusal::new(format_args!("`{path}` has no job `{name}`")).into());
             }
         }
     }
@@ -133,7 +128,7 @@ fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
     show(&judged, args)?;
     if judged.comparison.overall.pairs == 0 {
         let reason = why_none(&judged.comparison, !args.pairs.is_empty());
-        return Err(ToolError::NoPairs(reason));
+        return Err(Refusal::at("no episodes can be paired", reason).into());
     }
     Ok(match gate.map(|gate| gate.verdict) {
         None | Some(GateVerdict::Passed) => ExitCode::SUCCESS,
@@ -143,14 +138,16 @@ fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Checks that no job is paired with two others.
-fn check_once(pairs: &[(String, String)]) -> Result<(), ToolError> {
-    let (mut of_a, mut of_b) = (BTreeSet::new(), BTreeSet::new());
+fn check_once(pairs: &[(String, String)]) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
     for (a, b) in pairs {
-        if !of_a.insert(a) {
-            return Err(ToolError::PairedTwice("A", a.clone()));
-        }
-        if !of_b.insert(b) {
-            return Err(ToolError::PairedTwice("B", b.clone()));
+        for named in [("A", a), ("B", b)] {
+            let (side, job) = named;
+            if !seen.insert(named) {
+                return Err(Refusal::new(format_args!(
+                    "--pair names the job `{job}` of {side} twice, expected each job once"
+                )));
+            }
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::journal;
+use jobs::refusal::Refusal;
 use report::verify::{ExpectedDemo, Findings, HeldDemo, episodes};
 use serde::Deserialize;
 use serde_json::Value;
@@ -129,7 +130,7 @@ fn of_frames(root: &Path, info: &Value, facts: &[EpisodeFacts]) -> Vec<String> {
 }
 
 /// Returns the number of frames that the statistics are about.
-fn info_of_stats(root: &Path) -> Result<u64, InfoError> {
+fn info_of_stats(root: &Path) -> Result<u64, Refusal> {
     let stats = info(root, "stats.json")?;
     Ok(stats["index"]["count"][0].as_u64().unwrap_or(0))
 }
@@ -178,21 +179,18 @@ impl EpisodeFacts {
     }
 }
 
-/// The reason why the description of a dataset is not known.
-#[derive(Debug, thiserror::Error)]
-#[error("`meta/{name}` cannot be read: {err}")]
-struct InfoError {
-    name: &'static str,
-    err: io::Error,
+/// Says that a file of the folder cannot be read.
+fn unreadable(name: &str, err: io::Error) -> Refusal {
+    Refusal::at(format_args!("`meta/{name}` cannot be read"), err)
 }
 
-fn info(root: &Path, name: &'static str) -> Result<Value, InfoError> {
+fn info(root: &Path, name: &'static str) -> Result<Value, Refusal> {
     let text = files::read(&root.join("meta").join(name), MAX_DOCUMENT_BYTES);
     let parsed = text.and_then(|text| Ok(serde_json::from_slice(&text)?));
-    parsed.map_err(|err| InfoError { name, err })
+    parsed.map_err(|err| unreadable(name, err))
 }
 
-fn facts(root: &Path) -> Result<Vec<EpisodeFacts>, InfoError> {
+fn facts(root: &Path) -> Result<Vec<EpisodeFacts>, Refusal> {
     let name = "rrun_episodes.jsonl";
     let read = || {
         let mut file = BufReader::new(files::open(&root.join("meta").join(name))?);
@@ -206,7 +204,7 @@ fn facts(root: &Path) -> Result<Vec<EpisodeFacts>, InfoError> {
             facts.push(serde_json::from_slice(text)?);
         }
     };
-    read().map_err(|err| InfoError { name, err })
+    read().map_err(|err| unreadable(name, err))
 }
 
 /// Returns the paths of all files below a folder; empty if it does not exist. Links to folders are
