@@ -128,8 +128,6 @@ enum ToolError {
     #[error(transparent)]
     Live(#[from] LiveError),
     #[error(transparent)]
-    Watch(#[from] watch::WatchError),
-    #[error(transparent)]
     Refused(#[from] Refusal),
 }
 

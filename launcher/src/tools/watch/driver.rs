@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime};
 
+use jobs::refusal::Refusal;
 use jobs::time::rfc3339;
 use report::curve::{Curve, Point, PointState, SCHEMA};
 use tokio::process::Child;
@@ -15,12 +16,12 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::say;
 use crate::signals::is_ignored;
-use crate::tools::watch::WatchError;
 use crate::tools::watch::complete::policy_path;
 use crate::tools::watch::evaluation::{CommandWords, EvaluationFiles, signal};
 use crate::tools::watch::machine::{Action, Event, Machine, Remembered};
 use crate::tools::watch::scan::Scanner;
 use crate::tools::watch::template::Template;
+use crate::tools::watch::unreadable;
 use crate::tools::{ToolError, print};
 
 /// What a watch works with.
@@ -163,7 +164,7 @@ impl Driver {
                 }
             }
             match self.write() {
-                Err(ToolError::Watch(unwritten)) => self.say_once(&unwritten),
+                Err(ToolError::Refused(unwritten)) => self.say_once(&unwritten),
                 written => written?,
             }
         }
@@ -173,15 +174,12 @@ impl Driver {
     fn look(&mut self) -> Event {
         match self.scanner.scan() {
             Ok(scan) => Event::Scanned(scan),
-            Err(err) => {
-                let path = self.checkpoints.clone();
-                Event::Unreadable(WatchError::Checkpoints { path, err }.to_string())
-            }
+            Err(err) => Event::Unreadable(unreadable(&self.checkpoints, err).to_string()),
         }
     }
 
     /// Says that the curve cannot be written, which is tried again with the next event.
-    fn say_once(&mut self, unwritten: &WatchError) {
+    fn say_once(&mut self, unwritten: &Refusal) {
         if !std::mem::replace(&mut self.is_unwritten, true) {
             say::warning(format_args!("{unwritten}; it is tried again"));
         }
@@ -205,7 +203,7 @@ impl Driver {
     /// Writes the curve if it has changed, and prints it if a checkpoint was evaluated.
     ///
     /// # Errors
-    /// Returns [`WatchError::Curve`] if it cannot be written, and the errors of stdout.
+    /// Refuses a curve that cannot be written, and returns the errors of stdout.
     fn write(&mut self) -> Result<(), ToolError> {
         let points = self.points();
         if points == self.curve.points && !self.curve.written.is_empty() {
@@ -224,7 +222,8 @@ impl Driver {
         };
         curve.write(&self.output).map_err(|err| {
             let path = self.output.join("watch.json");
-            WatchError::Curve { path, err }
+            let place = format_args!("cannot write the curve, `{}`", path.display());
+            Refusal::at(place, err)
         })?;
         self.curve = curve;
         self.is_unwritten = false;

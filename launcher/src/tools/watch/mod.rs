@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::value_parser;
-use jobs::launch::{LaunchLock, LockError, fresh_id};
+use jobs::launch::{LaunchLock, fresh_id};
 use jobs::layout::RunFolder;
 use jobs::refusal::Refusal;
 use report::curve::{Curve, PointState};
@@ -99,43 +99,34 @@ pub(super) struct WatchArgs {
     words: Vec<OsString>,
 }
 
-/// The reason why nothing is watched.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum WatchError {
-    #[error(transparent)]
-    Jobs(#[from] Refusal),
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    #[error("cannot read the folder of the checkpoints, `{}`: {err}", path.display())]
-    Checkpoints { path: PathBuf, err: io::Error },
-    #[error("cannot write the curve, `{}`: {err}", path.display())]
-    Curve { path: PathBuf, err: io::Error },
-    #[error(
-        "`{}` has the results of other jobs: choose another --output",
-        path.display()
-    )]
-    OtherJobs { path: PathBuf },
+/// Says that the folder of the checkpoints cannot be read.
+fn unreadable(checkpoints: &Path, err: io::Error) -> Refusal {
+    let path = checkpoints.display();
+    let place = format_args!("cannot read the folder of the checkpoints, `{path}`");
+    Refusal::at(place, err)
 }
 
 pub(super) fn run(args: &WatchArgs) -> Result<ExitCode, ToolError> {
-    let template = Template::read(&args.jobs).map_err(WatchError::from)?;
+    let template = Template::read(&args.jobs)?;
     let output = args
         .output
         .clone()
         .unwrap_or_else(|| default_output(&args.jobs));
     let mut scanner = Scanner::new(&args.checkpoints, args.pattern.clone());
-    scanner.scan().map_err(|err| {
-        let path = args.checkpoints.clone();
-        WatchError::Checkpoints { path, err }
-    })?;
+    let scanned = scanner.scan();
+    scanned.map_err(|err| unreadable(&args.checkpoints, err))?;
     let folder = RunFolder::new(&output);
     folder.make_private()?;
     let _lock =
-        LaunchLock::take(&folder, &fresh_id()?, |why| say::info(why)).map_err(WatchError::from)?;
+        LaunchLock::take(&folder, &fresh_id()?, |why| say::info(why)).map_err(Refusal::new)?;
     let path = output.join("watch.json");
     let curve = Curve::read(&path).unwrap_or_default();
     if !curve.schema.is_empty() && curve.jobs_sha256 != template.sha256 {
-        return Err(WatchError::OtherJobs { path }.into());
+        return Err(Refusal::new(format_args!(
+            "`{}` has the results of other jobs: choose another --output",
+            path.display()
+        ))
+        .into());
     }
     let mut driver = driver(args, template, scanner, output, curve)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
