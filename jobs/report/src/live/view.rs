@@ -49,12 +49,12 @@ impl<'a> LiveView<'a> {
     /// Returns the name of the run: that of its jobs file, and that of its folder if it is another,
     /// which tells runs of one file apart.
     pub fn title(&self) -> String {
-        let name = crate::page::title(self.report);
+        let name = self.report.config.title();
         let root = self.folder.root();
         let whole = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
         match whole.file_name().and_then(std::ffi::OsStr::to_str) {
             Some(folder) if folder != name => format!("{name} ({folder})"),
-            _ => name,
+            _ => name.to_owned(),
         }
     }
 

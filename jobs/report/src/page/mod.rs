@@ -44,7 +44,6 @@ mod variations;
 
 pub use clock::Zone;
 use document::{Document, Fragment};
-pub(crate) use origin::title;
 
 /// What `report.html` may load: films, from its folder or server; the player's buttons are data.
 const LOADS: &str = "form-action 'none'; media-src 'self' file: data:; img-src data:";
@@ -62,7 +61,7 @@ pub fn write(folder: &RunFolder, report: &Report) -> io::Result<()> {
 
 /// Renders the page, with times in `zone`.
 pub fn render(report: &Report, zone: &Zone) -> String {
-    let title = origin::title(report);
+    let title = report.config.title();
     let mut sections = sections(report, zone);
     sections.retain(|section| !section.html.is_empty());
     let document = Document {
@@ -70,7 +69,7 @@ pub fn render(report: &Report, zone: &Zone) -> String {
         loads: LOADS,
         seen: None,
         first: "success",
-        header: headline::section(report, &title, zone),
+        header: headline::section(report, title, zone),
         footer: origin::footer(report, zone),
         sections: &sections,
     };

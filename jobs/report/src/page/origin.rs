@@ -5,23 +5,9 @@ use jobs::shell::quoted;
 use maud::{Markup, html};
 
 use crate::page::clock::{Zone, seconds_between};
-use crate::page::parts::{first, name};
+use crate::page::parts::first;
 use crate::{LaunchReport, Report};
 use jobs::count::listed;
-
-/// Returns the title of the page: the jobs file without its folders and extension.
-pub(crate) fn title(report: &Report) -> String {
-    let name = name(&report.config.jobs_file);
-    let stem = name
-        .strip_suffix(".json")
-        .or(name.strip_suffix(".yaml"))
-        .unwrap_or(name);
-    if stem.is_empty() {
-        "evaluation".to_owned()
-    } else {
-        stem.to_owned()
-    }
-}
 
 /// Shows when the run took place, its duration, and the hardware.
 pub(super) fn when(report: &Report, zone: &Zone) -> Markup {

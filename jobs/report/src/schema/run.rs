@@ -93,6 +93,19 @@ pub struct ConfigReport {
     pub settings: BTreeMap<String, Value>,
 }
 
+impl ConfigReport {
+    /// Returns the title of the run: the name of its jobs file, without folders and extension.
+    pub(crate) fn title(&self) -> &str {
+        let path = self.jobs_file.trim_end_matches('/');
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let stem = name.strip_suffix(".json").or(name.strip_suffix(".yaml"));
+        match stem.unwrap_or(name) {
+            "" => "evaluation",
+            stem => stem,
+        }
+    }
+}
+
 /// A file or folder that a policy was read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PolicyReport {
