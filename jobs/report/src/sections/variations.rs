@@ -7,7 +7,7 @@ use jobs::job::JobIndex;
 
 use crate::merged::Merged;
 use crate::merged::matches::{EpisodePair, VariantJob};
-use crate::schema::{VariationReport, VariationScope};
+use crate::schema::{JobReport, Report, VariationReport, VariationScope};
 use crate::sections::policies::Policies;
 use crate::stats::matched::{self, MatchedSet};
 use crate::stats::paired::{PairCounts, mean_difference};
@@ -147,4 +147,39 @@ impl<'a> EntryTally<'a> {
 fn only(names: &BTreeSet<&str>) -> Option<String> {
     let first = names.first().filter(|_| names.len() == 1)?;
     Some((*first).to_owned())
+}
+
+impl VariationReport {
+    /// Returns type and path of its policy.
+    pub(crate) fn policy(&self) -> (&str, Option<&str>) {
+        (&self.policy_type, self.path.as_deref())
+    }
+}
+
+impl Report {
+    /// Returns whether there are jobs that are not under control.
+    pub(crate) fn has_variants(&self) -> bool {
+        !self.variations.is_empty()
+    }
+
+    /// Returns the jobs under control, in the order of the jobs file. A variant whose control is not
+    /// in the plan has nothing to be compared with, and is one of them.
+    pub(crate) fn jobs_under_control(&self) -> impl Iterator<Item = &JobReport> {
+        let names: BTreeSet<&str> = self.per_job.iter().map(|job| &*job.name).collect();
+        self.per_job.iter().filter(move |job| {
+            let control = job.variant_of.as_deref();
+            control.is_none_or(|control| !names.contains(control))
+        })
+    }
+
+    /// Returns the policies that have variants, by type and path, in the order of the jobs file.
+    pub(crate) fn varied_policies(&self) -> Vec<(&str, Option<&str>)> {
+        let mut policies = Vec::new();
+        for entry in &self.variations {
+            if !policies.contains(&entry.policy()) {
+                policies.push(entry.policy());
+            }
+        }
+        policies
+    }
 }

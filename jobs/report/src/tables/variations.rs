@@ -1,13 +1,11 @@
 //! Shows what variations changed: each variant beside its control, then the groups of variants.
 
-use std::collections::BTreeSet;
-
 use jobs::count::counted;
 use jobs::format::{p_value, points, points_interval, tenths};
 use jobs::printable::printable_line;
 use jobs::table::Table;
 
-use crate::{JobReport, Report, VariationReport, VariationScope};
+use crate::{Report, VariationReport, VariationScope};
 
 const COLUMNS: [&str; 8] = [
     "Group",
@@ -83,39 +81,4 @@ fn row(entry: &VariationReport) -> [String; 8] {
         entry.interval95.map_or_else(none, points_interval),
         entry.p.map_or_else(none, p_value),
     ]
-}
-
-impl VariationReport {
-    /// Returns type and path of its policy.
-    pub(crate) fn policy(&self) -> (&str, Option<&str>) {
-        (&self.policy_type, self.path.as_deref())
-    }
-}
-
-impl Report {
-    /// Returns whether there are jobs that are not under control.
-    pub(crate) fn has_variants(&self) -> bool {
-        !self.variations.is_empty()
-    }
-
-    /// Returns the jobs under control, in the order of the jobs file. A variant whose control is not
-    /// in the plan has nothing to be compared with, and is one of them.
-    pub(crate) fn jobs_under_control(&self) -> impl Iterator<Item = &JobReport> {
-        let names: BTreeSet<&str> = self.per_job.iter().map(|job| &*job.name).collect();
-        self.per_job.iter().filter(move |job| {
-            let control = job.variant_of.as_deref();
-            control.is_none_or(|control| !names.contains(control))
-        })
-    }
-
-    /// Returns the policies that have variants, by type and path, in the order of the jobs file.
-    pub(crate) fn varied_policies(&self) -> Vec<(&str, Option<&str>)> {
-        let mut policies = Vec::new();
-        for entry in &self.variations {
-            if !policies.contains(&entry.policy()) {
-                policies.push(entry.policy());
-            }
-        }
-        policies
-    }
 }
