@@ -120,8 +120,6 @@ enum ToolError {
     #[error(transparent)]
     Demo(#[from] demo::DemoError),
     #[error(transparent)]
-    Fit(#[from] fit::FitError),
-    #[error(transparent)]
     List(#[from] list::ListError),
     #[error(transparent)]
     Policy(#[from] policies::UnknownType),

@@ -5,8 +5,8 @@ use jobs::environments::DECLARED_MEMORY;
 use jobs::job::Job;
 use serde_json::Value;
 
+use crate::memory::amount::MemoryAmount;
 use crate::memory::measured::Measured;
-use crate::memory::part::MemoryAmount;
 use jobs::simulators::{Simulator, SimulatorMemory};
 
 /// Simulators in Python with published memory needs: a part of the environment's name, and GiB per

@@ -13,8 +13,8 @@ use jobs::refusal::Refusal;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::memory::amount::MemoryAmount;
 use crate::memory::environment::EnvironmentMemory;
-use crate::memory::part::MemoryAmount;
 
 /// What the jobs of a run have measured.
 #[derive(Clone, Debug, Default)]

@@ -10,20 +10,18 @@
 //! ```
 //! Everything here is pure, except that the files of checkpoints and measurements are read once.
 
+mod amount;
 mod checkpoint;
 mod environment;
 mod gr00t;
 pub mod measured;
-mod need;
-mod part;
 mod planner;
 mod policy;
 mod propose;
 pub mod table;
 
+pub use amount::{Fit, GpuBudget, MemoryAmount, Need};
 pub use measured::Measured;
-pub use need::{Fit, GpuBudget, Need};
-pub use part::MemoryAmount;
 pub use planner::{MemoryOptions, MemoryPlanner};
 pub use propose::{BatchRows, Proposal, ProposalLimit};
 

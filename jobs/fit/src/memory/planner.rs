@@ -9,10 +9,9 @@ use jobs::placement::Placement;
 use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
 
 use crate::memory::CONTEXT;
+use crate::memory::amount::{GpuBudget, MemoryAmount, Need};
 use crate::memory::environment::EnvironmentMemory;
 use crate::memory::measured::Measured;
-use crate::memory::need::{GpuBudget, Need};
-use crate::memory::part::MemoryAmount;
 use crate::memory::policy::PolicyMemory;
 
 /// The settings of the command line that affect memory.
@@ -62,21 +61,18 @@ impl<'a> MemoryPlanner<'a> {
             }
         }
         let mut policies: Vec<PolicyMemory> = Vec::with_capacity(jobs.len());
-        for (position, job) in jobs.iter().enumerate() {
-            let runs = |position: usize| !ranks[position].is_empty() && !terms.are_policies_on_cpu;
-            let is_same = |other: usize| {
-                runs(other)
-                    && jobs[other].policy_type == job.policy_type
-                    && jobs[other].policy_config == job.policy_config
+        for (job, ranks_of_job) in jobs.iter().zip(&ranks) {
+            let is_same = |(other, policy): &(&Job, &PolicyMemory)| {
+                **policy != PolicyMemory::Elsewhere
+                    && other.policy_type == job.policy_type
+                    && other.policy_config == job.policy_config
             };
             // Hundreds of jobs may share a checkpoint; its headers are read once.
-            let known = (0..position)
-                .find(|other| is_same(*other))
-                .map(|other| policies[other].clone());
-            policies.push(if runs(position) {
-                known.unwrap_or_else(|| PolicyMemory::of(job, &terms.measured))
-            } else {
+            let known = || Some(jobs.iter().zip(&policies).find(is_same)?.1.clone());
+            policies.push(if ranks_of_job.is_empty() || terms.are_policies_on_cpu {
                 PolicyMemory::Elsewhere
+            } else {
+                known().unwrap_or_else(|| PolicyMemory::of(job, &terms.measured))
             });
         }
         let environments = jobs
@@ -145,24 +141,18 @@ impl<'a> MemoryPlanner<'a> {
     /// Returns the peak host memory of the ranks of one node, for jobs whose environments were
     /// measured.
     pub fn host(&self, ranks_of_node: usize) -> MemoryAmount {
+        let takes = |position: usize| {
+            let job = &self.jobs[position];
+            let bytes = self
+                .terms
+                .measured
+                .host(job, self.copies(position, job.num_envs));
+            bytes.map_or(MemoryAmount::UNKNOWN, MemoryAmount::certain)
+        };
         let of_rank = |rank: usize| {
-            let mut most = MemoryAmount::default();
-            let runs = |position: &usize| self.ranks[*position].contains(&rank);
-            for (job, position) in self
-                .jobs
-                .iter()
-                .zip(0..)
-                .filter(|(_, position)| runs(position))
-            {
-                let copies = self.copies(position, job.num_envs);
-                let takes = self.terms.measured.host(job, copies);
-                let takes = takes.map_or(MemoryAmount::UNKNOWN, MemoryAmount::certain);
-                most = MemoryAmount {
-                    has_unknown: most.has_unknown || takes.has_unknown,
-                    ..larger(most, takes)
-                };
-            }
-            most
+            let jobs = (0..self.jobs.len()).filter(|job| self.ranks[*job].contains(&rank));
+            jobs.map(takes)
+                .fold(MemoryAmount::default(), MemoryAmount::or_larger)
         };
         (0..ranks_of_node.min(self.placement.world_size()))
             .map(of_rank)
@@ -212,10 +202,7 @@ impl<'a> MemoryPlanner<'a> {
             *copies.entry(seat.gpu).or_default() += 1;
         }
         for (gpu, count) in copies {
-            let need = needs.entry(gpu).or_insert(Need {
-                gpu,
-                ..Need::default()
-            });
+            let need = needs.entry(gpu).or_insert(Need::none(gpu));
             need.environments = self.environments[job].of_count(count);
         }
         needs.into_values().map(|need| (rank, need)).collect()
@@ -243,20 +230,8 @@ impl<'a> MemoryPlanner<'a> {
             let most = largest.entry((need.gpu, *rank)).or_insert(*need);
             *most = most.or_larger(need);
         }
-        let mut needs: BTreeMap<usize, Need> = self
-            .placement
-            .tenants()
-            .into_keys()
-            .map(|gpu| {
-                (
-                    gpu,
-                    Need {
-                        gpu,
-                        ..Need::default()
-                    },
-                )
-            })
-            .collect();
+        let gpus = self.placement.tenants().into_keys();
+        let mut needs: BTreeMap<_, _> = gpus.map(|gpu| (gpu, Need::none(gpu))).collect();
         for ((gpu, _), need) in largest {
             needs.entry(gpu).or_default().add(&need);
         }
@@ -265,30 +240,6 @@ impl<'a> MemoryPlanner<'a> {
             need.context += MemoryAmount::estimated(CONTEXT);
         }
         needs.into_values().collect()
-    }
-}
-
-fn larger(a: MemoryAmount, b: MemoryAmount) -> MemoryAmount {
-    if b.bytes > a.bytes { b } else { a }
-}
-
-impl Need {
-    /// Returns the larger need; what is unknown in either stays unknown.
-    fn or_larger(&self, other: &Need) -> Need {
-        let (most, less) = if other.sum().bytes > self.sum().bytes {
-            (other, self)
-        } else {
-            (self, other)
-        };
-        let with = |most: MemoryAmount, less: MemoryAmount| MemoryAmount {
-            has_unknown: most.has_unknown || less.has_unknown,
-            ..most
-        };
-        Need {
-            weights: with(most.weights, less.weights),
-            environments: with(most.environments, less.environments),
-            ..*most
-        }
     }
 }
 

@@ -8,11 +8,10 @@ use jobs::captured_graphs;
 use jobs::job::Job;
 use serde_json::{Map, Value};
 
+use crate::memory::amount::{MemoryAmount, Need};
 use crate::memory::checkpoint::{self, TensorSize};
 use crate::memory::gr00t::{Network, SMALL, Shape};
 use crate::memory::measured::Measured;
-use crate::memory::need::Need;
-use crate::memory::part::MemoryAmount;
 use jobs::policies::{self, DECLARED_MEMORY, MemoryRule, PolicyType};
 
 /// Working memory in addition to the weights, as a share of them, for a policy of which only the
@@ -89,10 +88,7 @@ impl PolicyMemory {
 
     /// Returns the memory for inferences of at most `rows` rows on a GPU with `total` bytes.
     pub(super) fn need(&self, gpu: usize, rows: u64, total: Option<u64>) -> Need {
-        let nothing = Need {
-            gpu,
-            ..Need::default()
-        };
+        let nothing = Need::none(gpu);
         match self {
             Self::Elsewhere => nothing,
             Self::Gr00t { network, captures } => {

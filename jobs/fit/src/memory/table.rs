@@ -2,7 +2,7 @@
 
 use jobs::table::Table;
 
-use crate::memory::need::{GpuBudget, Need};
+use crate::memory::amount::Need;
 use crate::memory::planner::MemoryPlanner;
 use crate::memory::propose::Proposal;
 
@@ -10,10 +10,7 @@ use crate::memory::propose::Proposal;
 pub fn needs(planner: &MemoryPlanner<'_>) -> String {
     let row = |need: &Need| {
         let budget = planner.budget(need.gpu);
-        let free = budget.map_or_else(
-            || "unknown".to_owned(),
-            |GpuBudget { free, .. }| free.to_string(),
-        );
+        let free = budget.map(|budget| budget.free.to_string());
         [
             need.gpu.to_string(),
             need.weights.text(),
@@ -22,7 +19,7 @@ pub fn needs(planner: &MemoryPlanner<'_>) -> String {
             need.context.text(),
             need.environments.text(),
             need.sum().text(),
-            free,
+            free.unwrap_or_else(|| "unknown".to_owned()),
             need.fit(budget).text().to_owned(),
         ]
     };
@@ -43,23 +40,18 @@ pub fn needs(planner: &MemoryPlanner<'_>) -> String {
 
 /// Returns a table with one row per job: its current numbers and the proposed ones.
 pub fn proposals(proposals: &[Proposal]) -> String {
-    let number =
-        |number: Option<usize>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let number = |number: Option<usize>, none: &str| match number {
+        Some(number) => number.to_string(),
+        None => none.to_owned(),
+    };
     let row = |proposal: &Proposal| {
-        let batch = proposal
-            .batch
-            .map_or_else(|| "-".to_owned(), |batch| batch.rows.to_string());
-        let largest = proposal.batch.map(|batch| {
-            batch
-                .largest
-                .map_or_else(|| "none".to_owned(), |rows| rows.to_string())
-        });
+        let largest = proposal.batch.map(|batch| number(batch.largest, "none"));
         [
             proposal.job.clone(),
             proposal.num_envs.to_string(),
-            number(proposal.proposed_num_envs),
+            number(proposal.proposed_num_envs, "-"),
             proposal.why.text().to_owned(),
-            batch,
+            number(proposal.batch.map(|batch| batch.rows), "-"),
             largest.unwrap_or_else(|| "-".to_owned()),
         ]
     };

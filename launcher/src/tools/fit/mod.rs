@@ -9,6 +9,7 @@
 
 mod asked;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -69,19 +70,6 @@ pub(super) struct FitArgs {
     json: bool,
 }
 
-/// The reason why the check is not possible.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FitError {
-    #[error("{0}")]
-    Words(String),
-    #[error(transparent)]
-    Setup(#[from] Refusal),
-    #[error("cannot read the facts of this node: {0}")]
-    Node(std::io::Error),
-    #[error("cannot write JSON: {0}")]
-    Json(#[from] serde_json::Error),
-}
-
 /// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct FitJson<'a> {
@@ -111,28 +99,29 @@ struct OfHost {
 
 pub(super) fn run(args: &FitArgs) -> Result<ExitCode, ToolError> {
     if let Some(file) = &args.ppo {
-        return Ok(training(args, file)?);
+        return training(args, file);
     }
-    Ok(plan(args)?)
+    plan(args)
 }
 
-fn training(args: &FitArgs, file: &Path) -> Result<ExitCode, FitError> {
+fn training(args: &FitArgs, file: &Path) -> Result<ExitCode, ToolError> {
     let found = PpoResult::read(file, args.gpu_memory)?;
     let text = match args.json {
-        true => serde_json::to_string_pretty(&found)?,
+        true => serde_json::to_string_pretty(&found).map_err(io::Error::from)?,
         false => found.text(),
     };
     args.print(text, found.is_good())
 }
 
-fn plan(args: &FitArgs) -> Result<ExitCode, FitError> {
+fn plan(args: &FitArgs) -> Result<ExitCode, ToolError> {
     let env = Environment::inherited();
-    let node = Node::read().map_err(FitError::Node)?;
+    let node =
+        Node::read().map_err(|err| Refusal::at("cannot read the facts of this node", err))?;
     let visible = env
         .get("CUDA_VISIBLE_DEVICES")
         .map(|list| list.to_string_lossy().into_owned());
     let eval = EvalArgs::read_words(&args.asked.words())
-        .map_err(|err| FitError::Words(reason(&err.to_string())))?;
+        .map_err(|err| Refusal::new(reason(&err.to_string())))?;
     let variable = |name: &str| {
         env.get(name)
             .map(|value| value.to_string_lossy().into_owned())
@@ -198,13 +187,12 @@ fn reason(text: &str) -> String {
 }
 
 impl FitArgs {
-    fn print(&self, text: String, fits: bool) -> Result<ExitCode, FitError> {
+    fn print(&self, text: String, fits: bool) -> Result<ExitCode, ToolError> {
         if self.json {
             print_json(&text)
         } else {
             print(text)
-        }
-        .map_err(FitError::Node)?;
+        }?;
         Ok(if fits {
             ExitCode::SUCCESS
         } else {
@@ -251,7 +239,7 @@ fn tell(
     args: &FitArgs,
     planner: &MemoryPlanner<'_>,
     found: FitResult,
-) -> Result<ExitCode, FitError> {
+) -> Result<ExitCode, ToolError> {
     let FitResult {
         nproc,
         is_measured,
@@ -289,7 +277,8 @@ fn tell(
             jobs: &proposals,
             host,
             notes: &notes,
-        })?
+        })
+        .map_err(io::Error::from)?
     } else {
         let host = host.map(OfHost::text);
         let lines: Vec<_> = host.into_iter().chain(notes).collect();

@@ -7,7 +7,7 @@ use jobs::job::{Job, Length};
 use jobs::placement::Division;
 use serde::Serialize;
 
-use crate::memory::need::{Fit, Need};
+use crate::memory::amount::{Fit, Need};
 use crate::memory::planner::{MemoryPlanner, Takes};
 
 /// Maximum number of environments of a job in one rank, as in a jobs file.
@@ -196,24 +196,16 @@ impl<'a> Search<'a> {
     }
 
     fn leave_cramped_gpus_alone(&mut self) {
-        let jobs = 0..self.planner.jobs.len();
-        let fewest: Vec<_> = jobs
-            .clone()
-            .map(|job| self.takes(job, self.choices[job].unit))
-            .collect();
+        let units: Vec<_> = self.choices.iter().map(|choices| choices.unit).collect();
+        let fewest = self.all(&units);
         let needs = self.planner.sum(&fewest);
-        let gpus = |is: &dyn Fn(Fit) -> bool| {
+        let gpus = |is: fn(Fit) -> bool| -> Vec<usize> {
             let fit = |need: &&Need| is(need.fit(self.planner.budget(need.gpu)));
-            needs
-                .iter()
-                .filter(fit)
-                .map(|need| need.gpu)
-                .collect::<Vec<_>>()
+            needs.iter().filter(fit).map(|need| need.gpu).collect()
         };
-        let (hopeless, cramped) = (gpus(&Fit::is_too_much), gpus(&is_cramped));
-        for job in jobs {
-            let is_on =
-                |gpus: &[usize]| fewest[job].iter().any(|(_, need)| gpus.contains(&need.gpu));
+        let (hopeless, cramped) = (gpus(Fit::is_too_much), gpus(Fit::is_cramped));
+        for (job, takes) in fewest.iter().enumerate() {
+            let is_on = |gpus: &[usize]| takes.iter().any(|(_, need)| gpus.contains(&need.gpu));
             if is_on(&hopeless) && self.fixed[job].is_none() {
                 self.fixed[job] = Some(ProposalLimit::TooLittle);
             } else if is_on(&cramped) {
@@ -226,23 +218,26 @@ impl<'a> Search<'a> {
 
     fn reason_to_keep(&self, job: usize) -> Option<ProposalLimit> {
         let planner = self.planner;
-        let gpus = planner.takes(
-            job,
-            self.choices[job].most.max(self.choices[job].unit),
-            None,
-        );
+        let choices = self.choices[job];
+        let takes = planner.takes(job, choices.most.max(choices.unit), None);
+        let mut gpus = takes.iter().map(|(_, need)| need.gpu);
         if planner.ranks[job].is_empty() {
             Some(ProposalLimit::NotPending)
         } else if planner.environments[job].each.has_unknown {
             Some(ProposalLimit::UnknownEnvironment)
-        } else if gpus
-            .iter()
-            .any(|(_, need)| planner.budget(need.gpu).is_none())
-        {
+        } else if gpus.any(|gpu| planner.budget(gpu).is_none()) {
             Some(ProposalLimit::UnknownGpu)
         } else {
             None
         }
+    }
+
+    /// Returns the memory of all jobs with these numbers.
+    fn all(&self, numbers: &[usize]) -> Vec<Takes> {
+        let numbers = numbers.iter().enumerate();
+        numbers
+            .map(|(job, number)| self.takes(job, *number))
+            .collect()
     }
 
     /// Returns the memory of a job with this number, or with its own if the job keeps that.
@@ -260,46 +255,30 @@ impl<'a> Search<'a> {
         let mut others = needs
             .iter()
             .filter(|need| !self.cramped.contains(&need.gpu));
-        others.all(|need| !is_cramped(need.fit(self.planner.budget(need.gpu))))
+        others.all(|need| !need.fit(self.planner.budget(need.gpu)).is_cramped())
     }
 
     /// Returns the numbers for the largest common level that fits, each within the choices of its
     /// job.
     fn level(&self) -> Vec<usize> {
-        let at = |level: usize| {
-            self.choices
-                .iter()
-                .map(|choices| choices.best(level))
-                .collect::<Vec<_>>()
+        let at = |level: usize| -> Vec<usize> {
+            let choices = self.choices.iter();
+            choices.map(|choices| choices.best(level)).collect()
         };
-        let fits = |level: usize| {
-            let takes: Vec<_> = at(level)
-                .into_iter()
-                .enumerate()
-                .map(|(job, number)| self.takes(job, number))
-                .collect();
-            self.fits(&takes)
-        };
+        let fits = |level: usize| self.fits(&self.all(&at(level)));
         at(largest(1, MOST_SHARED, fits).unwrap_or(1))
     }
 
     /// Raises the number of one job after the other as far as memory allows.
     fn raise(&self, mut numbers: Vec<usize>) -> Vec<usize> {
-        let mut takes: Vec<_> = numbers
-            .iter()
-            .enumerate()
-            .map(|(job, number)| self.takes(job, *number))
-            .collect();
+        let mut takes = self.all(&numbers);
         for job in (0..numbers.len()).filter(|job| self.fixed[*job].is_none()) {
             let choices = self.choices[job];
-            let cap = largest(
-                numbers[job] / choices.unit,
-                choices.most / choices.unit,
-                |nth| {
-                    takes[job] = self.takes(job, nth * choices.unit);
-                    self.fits(&takes)
-                },
-            );
+            let [least, most] = [numbers[job], choices.most].map(|number| number / choices.unit);
+            let cap = largest(least, most, |nth| {
+                takes[job] = self.takes(job, nth * choices.unit);
+                self.fits(&takes)
+            });
             if let Some(cap) = cap {
                 numbers[job] = choices.best(cap * choices.unit).max(numbers[job]);
             }
@@ -340,11 +319,13 @@ impl<'a> Search<'a> {
             return None;
         }
         let num_envs = planner.jobs[job].num_envs;
-        let own = |job: usize| planner.takes(job, planner.jobs[job].num_envs, None);
-        let mut takes: Vec<_> = (0..planner.jobs.len()).map(own).collect();
-        let is_roomy = |need: &Need| match planner.budget(need.gpu) {
-            Some(budget) => !is_cramped(need.fit(Some(budget))),
-            None => false,
+        let own = planner.jobs.iter().map(|job| job.num_envs).enumerate();
+        let mut takes: Vec<_> = own
+            .map(|(job, envs)| planner.takes(job, envs, None))
+            .collect();
+        let is_roomy = |need: &Need| {
+            let budget = planner.budget(need.gpu);
+            budget.is_some() && !need.fit(budget).is_cramped()
         };
         let largest = largest(1, MOST_ROWS, |rows| {
             takes[job] = planner.takes(job, num_envs, Some(rows));
@@ -356,11 +337,6 @@ impl<'a> Search<'a> {
             largest,
         })
     }
-}
-
-/// Returns whether a GPU is too small or tight; no proposal may lead to that.
-fn is_cramped(fit: Fit) -> bool {
-    fit.is_too_much() || fit == Fit::Tight
 }
 
 /// Returns the largest number in `from ..= to` for which `holds` is true, by bisection: if it is

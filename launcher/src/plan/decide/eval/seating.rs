@@ -1,7 +1,7 @@
 //! The placement of an `eval` launch: the number of ranks, the GPUs of ranks and environment
 //! workers, whether the nodes can provide them, and the notes printed before the start.
 
-use fit::memory::{Fit, MemoryPlanner, Need};
+use fit::memory::{MemoryPlanner, Need};
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Status};
 use jobs::placement::{Placement, Resources};
@@ -313,8 +313,7 @@ fn shortened(lines: &[String]) -> Vec<Note> {
 
 fn tight(planner: &MemoryPlanner<'_>, need: &Need) -> Option<String> {
     let budget = planner.budget(need.gpu);
-    let fit = need.fit(budget);
-    (fit.is_too_much() || fit == Fit::Tight).then(|| {
+    need.fit(budget).is_cramped().then(|| {
         format!(
             "GPU {} is tight, {}; use fewer environments, separate GPUs for env and rollout, or \
              use_high_res_cameras: False; `rrun fit` shows how many fit",

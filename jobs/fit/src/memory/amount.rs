@@ -1,9 +1,9 @@
-//! Compares the memory that one GPU will hold with what is free.
+//! Amounts of memory that may be partly unknown: what one GPU will hold, compared with what is free.
+
+use std::ops::{Add, AddAssign, Mul};
 
 use jobs::bytes::ByteSize;
 use serde::Serialize;
-
-use crate::memory::part::MemoryAmount;
 
 /// Share of the free memory above which a GPU is tight: allocators fragment, and a simulator grows
 /// with its scene.
@@ -12,6 +12,98 @@ const TIGHT: f64 = 0.9;
 /// Bytes used by other processes above which the free memory is displayed; a driver keeps a few
 /// hundred MiB for itself.
 const WORTH_SAYING: u64 = 1 << 30;
+
+/// An amount of memory, and how certain it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryAmount {
+    /// The known or estimated bytes.
+    pub bytes: ByteSize,
+    /// The certain part of these bytes: weights by the headers of their files, environments by
+    /// declaration or measurement.
+    pub certain: ByteSize,
+    /// Whether there is an additional unknown amount.
+    pub has_unknown: bool,
+}
+
+impl MemoryAmount {
+    /// An amount of which nothing is known.
+    pub const UNKNOWN: Self = Self {
+        bytes: ByteSize(0),
+        certain: ByteSize(0),
+        has_unknown: true,
+    };
+
+    /// Creates a certain amount.
+    pub fn certain(bytes: u64) -> Self {
+        Self {
+            bytes: ByteSize(bytes),
+            certain: ByteSize(bytes),
+            has_unknown: false,
+        }
+    }
+
+    /// Creates an estimated amount.
+    pub fn estimated(bytes: u64) -> Self {
+        Self {
+            bytes: ByteSize(bytes),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the larger amount; what is unknown in either stays unknown.
+    pub(super) fn or_larger(self, other: Self) -> Self {
+        let largest = if other.bytes > self.bytes {
+            other
+        } else {
+            self
+        };
+        Self {
+            has_unknown: self.has_unknown || other.has_unknown,
+            ..largest
+        }
+    }
+
+    /// Formats the amount as `5.9 GiB`, `unknown` or `5.9 GiB + ?`.
+    pub fn text(&self) -> String {
+        match (self.bytes.0, self.has_unknown) {
+            (0, true) => "unknown".to_owned(),
+            (_, true) => format!("{} + ?", self.bytes),
+            (_, false) => self.bytes.to_string(),
+        }
+    }
+}
+
+impl Add for MemoryAmount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let sum = |a: ByteSize, b: ByteSize| ByteSize(a.0.saturating_add(b.0));
+        Self {
+            bytes: sum(self.bytes, other.bytes),
+            certain: sum(self.certain, other.certain),
+            has_unknown: self.has_unknown || other.has_unknown,
+        }
+    }
+}
+
+impl AddAssign for MemoryAmount {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Mul<u64> for MemoryAmount {
+    type Output = Self;
+
+    fn mul(self, times: u64) -> Self {
+        let product = |size: ByteSize| ByteSize(size.0.saturating_mul(times));
+        Self {
+            bytes: product(self.bytes),
+            certain: product(self.certain),
+            has_unknown: self.has_unknown && times > 0,
+        }
+    }
+}
 
 /// Memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,9 +181,22 @@ impl Fit {
     pub fn is_too_much(self) -> bool {
         matches!(self, Self::No | Self::Never)
     }
+
+    /// Returns whether it does not fit, or barely; no proposal may lead to that.
+    pub fn is_cramped(self) -> bool {
+        self.is_too_much() || self == Self::Tight
+    }
 }
 
 impl Need {
+    /// Returns the need of an empty GPU.
+    pub(super) fn none(gpu: usize) -> Self {
+        Self {
+            gpu,
+            ..Self::default()
+        }
+    }
+
     /// Returns the sum of all parts.
     pub fn sum(&self) -> MemoryAmount {
         self.weights + self.activations + self.graphs + self.context + self.environments
@@ -100,15 +205,15 @@ impl Need {
     /// Returns whether the sum fits into `budget`.
     pub fn fit(&self, budget: Option<GpuBudget>) -> Fit {
         let sum = self.sum();
-        match budget {
-            None => Fit::Unknown,
-            Some(GpuBudget { free, .. }) if sum.certain > free => Fit::Never,
-            Some(GpuBudget { free, .. }) if sum.bytes > free => Fit::No,
-            Some(GpuBudget { free, .. }) if sum.bytes.0 as f64 > TIGHT * free.0 as f64 => {
-                Fit::Tight
-            }
-            Some(_) if self.weights.has_unknown || self.environments.has_unknown => Fit::Unknown,
-            Some(_) => Fit::Yes,
+        let Some(GpuBudget { free, .. }) = budget else {
+            return Fit::Unknown;
+        };
+        match () {
+            () if sum.certain > free => Fit::Never,
+            () if sum.bytes > free => Fit::No,
+            () if sum.bytes.0 as f64 > TIGHT * free.0 as f64 => Fit::Tight,
+            () if sum.has_unknown => Fit::Unknown,
+            () => Fit::Yes,
         }
     }
 
@@ -134,6 +239,18 @@ impl Need {
         } else {
             format!("{of}, {:.1} GiB of it free", free.gib())
         }
+    }
+
+    /// Returns the larger need; what is unknown in either stays unknown.
+    pub(super) fn or_larger(&self, other: &Need) -> Need {
+        let (mut most, less) = if other.sum().bytes > self.sum().bytes {
+            (*other, self)
+        } else {
+            (*self, other)
+        };
+        most.weights.has_unknown |= less.weights.has_unknown;
+        most.environments.has_unknown |= less.environments.has_unknown;
+        most
     }
 
     /// Adds the need of one rank on this GPU.
