@@ -63,7 +63,7 @@ fn bash_completes_each_command_with_its_own_options() {
         "complete_ rrun verify ''",
         "complete_ rrun help ver",
         "complete_ rrun help o",
-        "complete_ rrun policies torchs",
+        "complete_ rrun list torchs",
         "complete_ rrun --nproc-p",
         "complete_ rrun serve --policy-d",
     ];
@@ -106,7 +106,7 @@ fn fish_completes_each_command_with_its_own_options() {
     );
     assert_eq!(completed("rrun verify out"), ["outputs/"]);
     assert_eq!(completed("rrun help ver"), ["verify"]);
-    assert_eq!(completed("rrun policies torchs"), ["torchscript"]);
+    assert_eq!(completed("rrun list torchs"), ["torchscript"]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ complete_() {
         "complete_ 'rrun eval --job-a'",
         "complete_ 'rrun --nproc-per-node 2 verify --no-v'",
         "complete_ 'rrun help comp'",
-        "complete_ 'rrun policies torchs'",
+        "complete_ 'rrun list torchs'",
         "complete_ 'rrun --nproc-per'",
         "complete_ 'rrun dem'",
         "complete_ 'rrun comm'",
@@ -147,7 +147,7 @@ complete_() {
         "rrun eval --job-attempts",
         "rrun --nproc-per-node 2 verify --no-values",
         "rrun help compare",
-        "rrun policies torchscript",
+        "rrun list torchscript",
         "rrun --nproc-per-node",
         "rrun demo",
         "rrun commands", // the file of this test

@@ -1,4 +1,4 @@
-//! Tests of the examples that `rrun list` and `rrun policies` print, and of those in the
+//! Tests of the examples that `rrun list` prints, and of those in the
 //! documentation: they can be pasted. What is printed is in `cases/list.txt`.
 
 use rig::run::Given;
@@ -63,7 +63,7 @@ fn examples(page: &str) -> Vec<Value> {
 
 #[test]
 fn every_policy_type_and_its_page_have_an_example_that_can_be_planned() {
-    let found = printed("policies --json", "rrun/policies/1");
+    let found = printed("list --json", "rrun/list/1");
     let policies = found["policies"].as_array().unwrap();
     assert!(policies.len() >= 10, "{}", policies.len());
     for policy in policies {

@@ -71,7 +71,7 @@ pub struct PolicyDescription {
     pub about: &'static str,
     /// Its page in `docs/`.
     pub page: &'static str,
-    /// A job with this policy, as JSON: `rrun policies` shows it, and a test plans it.
+    /// A job with this policy, as JSON: `rrun list` shows it, and a test plans it.
     pub example: &'static str,
     /// Its settings, without those that every policy has.
     pub settings: fn() -> &'static [SettingRow],

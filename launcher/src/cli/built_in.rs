@@ -16,7 +16,7 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 14] = [
+pub const TOOLS: [&str; 13] = [
     "certify",
     "compare",
     "demo",
@@ -24,7 +24,6 @@ pub const TOOLS: [&str; 14] = [
     "fit",
     "list",
     "merge",
-    "policies",
     "report",
     "reproduce",
     "suite",

@@ -83,7 +83,6 @@ pub const COMMANDS: &[CommandRow] = &[
     row("reproduce", Group::Results, "Run the jobs of a certificate again, and compare", REPRODUCE),
     row("merge", Group::Results, "Merge several run folders into one", MERGE),
     row("fit", Group::Plan, "Check whether jobs fit into the memory of the GPUs", FIT),
-    row("policies", Group::Plan, "List the policy types with their settings", POLICIES),
 ];
 
 const DEMO: Examples = &[
@@ -235,14 +234,6 @@ const FIT: Examples = &[
     (
         "rrun fit --jobs jobs.json --probe",
         "measure the environments first",
-    ),
-];
-
-const POLICIES: Examples = &[
-    ("rrun policies", "all types"),
-    (
-        "rrun policies torchscript",
-        "settings of one type, and a job to start from",
     ),
 ];
 

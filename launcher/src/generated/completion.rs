@@ -1,5 +1,5 @@
 //! `--print-completion`: the script by which a shell completes the commands of `rrun`, their
-//! options and those of the launcher, and the policy types of `rrun policies`.
+//! options and those of the launcher, and the policy types of `rrun list`.
 
 use clap::Command;
 use clap_complete::{Shell, generate};
@@ -134,7 +134,6 @@ mod tests {
                 "front-port",
                 "determinism", // of eval, serve and verify
                 "merge",
-                "policies",
                 "torchscript",
                 "python",
                 "options",

@@ -38,13 +38,14 @@ fn help() -> Command {
     help.arg(Arg::new("COMMAND").value_parser(topics))
 }
 
-/// Completes the argument of `policies`, which the parser takes as any text to suggest one.
+/// Completes the argument of `list` with the policy types, which the parser takes as any text to
+/// suggest one.
 fn with_types(command: Command) -> Command {
-    if command.get_name() != "policies" {
+    if command.get_name() != "list" {
         return command;
     }
     let types = PossibleValuesParser::new(PolicyType::names());
-    command.mut_arg("policy_type", |arg| arg.value_parser(types))
+    command.mut_arg("name", |arg| arg.value_parser(types))
 }
 
 /// Adds `--help`, which the launcher's own declaration keeps its subcommands from having.

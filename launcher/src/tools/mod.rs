@@ -12,7 +12,6 @@
 //! rrun reproduce CERT     run the jobs of a certificate: starts an evaluation in its place
 //! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! rrun list [NAME]        list environments, policies and suites, or describe one of them
-//! rrun policies [TYPE]    list the policy types with their settings
 //! rrun suite [NAME]       list known benchmarks, or write the jobs file of one
 //! rrun top DIR            show a run that is under way
 //! rrun watch              evaluate every checkpoint of a training while it trains
@@ -29,7 +28,6 @@ mod fit;
 mod list;
 mod merge;
 mod paths;
-mod policies;
 mod report;
 mod reproduce;
 mod rerun;
@@ -77,7 +75,6 @@ enum Tool {
     Fit(Box<fit::FitArgs>),
     List(list::ListArgs),
     Merge(merge::MergeArgs),
-    Policies(policies::PoliciesArgs),
     Report(report::ReportArgs),
     Reproduce(Box<reproduce::ReproduceArgs>),
     Suite(Box<suite::SuiteArgs>),
@@ -122,8 +119,6 @@ enum ToolError {
     #[error(transparent)]
     List(#[from] list::ListError),
     #[error(transparent)]
-    Policy(#[from] policies::UnknownType),
-    #[error(transparent)]
     Live(#[from] LiveError),
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -161,7 +156,6 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Fit(args)) => fit::run(&args),
         Ok(Tool::List(args)) => list::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
-        Ok(Tool::Policies(args)) => policies::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Reproduce(args)) => reproduce::run(&args),
         Ok(Tool::Suite(args)) => suite::run(*args),

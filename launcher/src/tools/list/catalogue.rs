@@ -12,8 +12,8 @@ use jobs::suites::SuiteRow;
 use crate::installed;
 use crate::node::Node;
 use crate::tools::list::environment::ListedEnvironment;
+use crate::tools::list::policy;
 use crate::tools::list::suite::{self, Suite};
-use crate::tools::policies;
 use crate::tools::suite::description;
 
 /// Why nothing is listed.
@@ -65,7 +65,7 @@ impl Listed {
     pub(super) fn description(&self) -> String {
         match self {
             Self::Environment(environment) => environment.description(),
-            Self::Policy(policy) => policies::description(policy.row()),
+            Self::Policy(policy) => policy::description(policy.row()),
             Self::Suite(suite) => suite.description(),
             Self::Benchmark(benchmark) => description(benchmark),
         }

@@ -9,7 +9,7 @@ use jobs::simulators::{EnvironmentRow, Simulator};
 use jobs::table::Table;
 use serde_json::{Map, Value};
 
-use crate::tools::policies::{default, values};
+use crate::tools::list::policy::{default, values};
 
 /// Name in the list of the environments of Gymnasium.
 const GYM: &str = "gym";

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::tools::list::catalogue::{Catalogue, Listed};
 use crate::tools::list::environment::ListedEnvironment;
+use crate::tools::list::policy::{PolicyJson, SettingJson};
 use crate::tools::list::suite::Suite;
-use crate::tools::policies::{PolicyJson, SettingJson};
 
 /// Schema of the output.
 const SCHEMA: &str = "rrun/list/1";

@@ -1,7 +1,7 @@
 //! `rrun list`: the environments, policies and suites that a job can name, and an example of each.
 //!
 //! ```text
-//! jobs/src/simulators, known/fields ─► environment ─┐
+//! jobs/src/simulators, environments ─► environment ─┐
 //! jobs/src/policies ─────────────────► policy       ├─► catalogue (text), json
 //! jobs/suites/*.json, *.yaml ────────► suite ───────┤
 //! jobs/src/suites ───────────────────► SuiteRow ────┘
@@ -12,6 +12,7 @@
 mod catalogue;
 mod environment;
 mod json;
+pub(super) mod policy;
 mod suite;
 
 use std::process::ExitCode;

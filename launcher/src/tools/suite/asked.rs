@@ -1,19 +1,19 @@
 //! The options of `rrun suite NAME --policy TYPE`, and the request that they make.
 
 use jobs::experiment::Change;
-use jobs::policies::{self, PolicyType};
+use jobs::policies;
 use jobs::refusal::Refusal;
 use jobs::rlinf::tree::overlay;
 use jobs::suites::{Request, SuiteRow};
 use serde_json::{Map, Value};
 
-use crate::tools::policies::UnknownType;
+use crate::tools::list::policy::known;
 use crate::tools::suite::venv;
 
 /// What is to be evaluated, and what replaces the protocol.
 #[derive(Debug, clap::Args)]
 pub(super) struct Asked {
-    /// Policy type of all jobs; `rrun policies` lists them
+    /// Policy type of all jobs; `rrun list` lists them
     #[arg(long, value_name = "TYPE")]
     policy: Option<String>,
 
@@ -70,7 +70,7 @@ impl Asked {
     /// Returns what is asked for, with settings that the policy accepts.
     pub(super) fn request(&self, suite: &'static SuiteRow) -> Result<Request, Refusal> {
         let name = self.policy().unwrap_or_default();
-        let policy = PolicyType::of(name).ok_or_else(|| Refusal::new(UnknownType::new(name)))?;
+        let policy = known(name)?;
         let policy_config = self.settings()?;
         policies::check(policy, &policy_config).map_err(|err| {
             let policy = policy.name();

@@ -125,12 +125,15 @@ fn key_of(name: &str, value: Option<String>) -> Result<ApiKey, PolicyError> {
     Ok(ApiKey::new(value.trim().to_owned()))
 }
 
+/// Maximum size of a prompt in bytes, more than any model reads.
+const LONGEST_ROLE: u64 = 1 << 20;
+
 fn read_role(path: &std::path::Path) -> Result<String, PolicyError> {
     let refuse = |err: std::io::Error| PolicyError::File {
         path: path.to_owned(),
         reason: err.to_string(),
     };
-    std::fs::read_to_string(path).map_err(refuse)
+    jobs::files::read_text(path, LONGEST_ROLE).map_err(refuse)
 }
 
 /// Returns the URL of chat completions below the given base URL, built like OpenAI's own client

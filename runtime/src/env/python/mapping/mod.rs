@@ -4,9 +4,8 @@
 //! The child checks whether keys and shapes exist, because it has a real observation
 //! (`rrun_mapping.py`).
 
-use std::path::Path;
-
 use jobs::settings::kinds::MapOrFile;
+use jobs::settings::read_yaml;
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
@@ -19,38 +18,13 @@ use crate::env::python::refusal::{refuse, unknown};
 pub fn read(given: MapOrFile) -> Result<Map<String, Value>, EnvError> {
     let map = match given {
         MapOrFile::Map(map) => map,
-        MapOrFile::File(path) => from_file(&path).map_err(|reason| {
-            let found = path.to_string_lossy().as_ref().into();
-            refuse("mapping", &found, &reason.to_string())
-        })?,
+        MapOrFile::File(path) => {
+            let read = read_yaml(&path);
+            read.map_err(|refusal| refusal.inside("arena_env_args.mapping"))?
+        }
     };
     check(&map)?;
     Ok(map)
-}
-
-/// The reason why a mapping cannot be read from a file, as a clause.
-#[derive(Debug, thiserror::Error)]
-enum FileRefusal {
-    /// The file cannot be read.
-    #[error("which cannot be read: {0}")]
-    Unreadable(#[from] std::io::Error),
-    /// The file holds something other than a map.
-    #[error("expected a file with a map of video, state, language and action")]
-    NotAMap,
-    /// The file is not valid YAML.
-    #[error("which is not YAML: {0}")]
-    Yaml(String),
-}
-
-fn from_file(path: &Path) -> Result<Map<String, Value>, FileRefusal> {
-    let text = std::fs::read_to_string(path)?;
-    // Only `true` and `false` are booleans, because `y` is the name of an axis.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    match serde_saphyr::from_str_with_options::<Value>(&text, options) {
-        Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(FileRefusal::NotAMap),
-        Err(err) => Err(FileRefusal::Yaml(err.to_string())),
-    }
 }
 
 fn check(map: &Map<String, Value>) -> Result<(), EnvError> {

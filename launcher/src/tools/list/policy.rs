@@ -1,104 +1,30 @@
-//! `rrun policies`: prints what `jobs/src/policies` knows about each policy type.
+//! The description of a policy type: its settings, and a job to paste.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 
 use jobs::policies::{PolicyDescription, PolicyType, Serving};
-use jobs::rules::nearest;
+use jobs::refusal::Refusal;
 use jobs::settings::SettingRow;
+use jobs::similar::{NAME, most_similar};
 use jobs::table::Table;
 use serde::Serialize;
 
-use crate::tools::{ToolError, print, print_json};
-
-/// Schema of the output of `rrun policies --json`.
-const SCHEMA: &str = "rrun/policies/1";
-
-/// List the policy types with their settings, or describe one of them.
+/// Returns the policy of a name.
 ///
-/// With a type, prints every setting with its values, default and meaning, and a jobs file to
-/// start from.
-#[derive(Debug, clap::Args)]
-pub(super) struct PoliciesArgs {
-    /// Policy type to describe [default: list all]
-    #[arg(value_name = "TYPE")]
-    policy_type: Option<String>,
-
-    /// Print everything as JSON (rrun/policies/1)
-    #[arg(long)]
-    json: bool,
-}
-
-/// A policy type that does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("there is no policy type `{found}`{hint}; expected one of {known}")]
-pub(super) struct UnknownType {
-    found: String,
-    hint: String,
-    known: String,
-}
-
-impl UnknownType {
-    pub(super) fn new(found: &str) -> Self {
+/// # Errors
+/// Refuses an unknown name with the nearest one.
+pub(in crate::tools) fn known(name: &str) -> Result<PolicyType, Refusal> {
+    PolicyType::of(name).ok_or_else(|| {
         let all = PolicyType::ALL.iter().map(|policy| policy.row());
-        let with_aliases: Vec<&str> = all
-            .flat_map(|row| row.aliases.iter().chain([&row.name]).copied())
-            .collect();
-        let hint = nearest(found, &with_aliases)
-            .map(|name| format!(" (did you mean `{name}`?)"))
-            .unwrap_or_default();
-        Self {
-            found: found.to_owned(),
-            hint,
-            known: PolicyType::names().join(", "),
+        let names = all.flat_map(|row| row.aliases.iter().chain([&row.name]).copied());
+        match most_similar(name, names, NAME) {
+            Some(meant) => Refusal::unknown("", "policy type", name, &[meant]),
+            None => Refusal::unknown("", "policy type", name, &PolicyType::names()),
         }
-    }
+    })
 }
 
-pub(super) fn run(args: &PoliciesArgs) -> Result<ExitCode, ToolError> {
-    let asked = match &args.policy_type {
-        Some(name) => Some(PolicyType::of(name).ok_or_else(|| UnknownType::new(name))?),
-        None => None,
-    };
-    if args.json {
-        let policies = asked.map_or_else(|| PolicyType::ALL.to_vec(), |policy| vec![policy]);
-        let found = PoliciesJson {
-            schema: SCHEMA,
-            policies: policies
-                .iter()
-                .map(|one| PolicyJson::new(one.row()))
-                .collect(),
-        };
-        print_json(&serde_json::to_string_pretty(&found).map_err(std::io::Error::from)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    print(match asked {
-        Some(policy) => description(policy.row()),
-        None => list(),
-    })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The last line of the list.
-const HINT: &str = "Defaults are in parentheses. `rrun policies TYPE` describes the settings of one \
-                    type, and has an example.";
-
-/// Returns the list of all types.
-fn list() -> String {
-    let mut text = String::new();
-    for row in PolicyType::ALL.iter().map(|policy| policy.row()) {
-        let _ = writeln!(text, "{}: {}", row.name, row.about);
-        let settings: Vec<String> = effective(row).map(brief).collect();
-        for line in wrapped(&settings) {
-            let _ = writeln!(text, "    {line}");
-        }
-        text.push('\n');
-    }
-    text.push_str(HINT);
-    text
-}
-
-/// Number of columns of a line of the list.
+/// Number of columns of a line.
 const WIDTH: usize = 96;
 
 /// Joins words with commas into lines.
@@ -114,14 +40,6 @@ fn wrapped(words: &[String]) -> Vec<String> {
         }
     }
     lines
-}
-
-/// Returns the name of a setting, with its default in parentheses.
-fn brief(setting: &SettingRow) -> String {
-    match default(setting).as_str() {
-        "" => setting.name.clone(),
-        default => format!("{} ({default})", setting.name),
-    }
 }
 
 /// Returns the settings that have an effect.
@@ -180,12 +98,6 @@ pub(super) fn description(row: &PolicyDescription) -> String {
 fn jobs_file(row: &PolicyDescription) -> String {
     let job = row.example.replace('\n', "\n  ");
     format!("{{\"jobs\": [\n  {job}\n]}}")
-}
-
-#[derive(Debug, Serialize)]
-struct PoliciesJson {
-    schema: &'static str,
-    policies: Vec<PolicyJson>,
 }
 
 #[derive(Debug, Serialize)]
@@ -269,15 +181,12 @@ mod tests {
 
     #[test]
     fn a_misspelt_type_suggests_the_nearest() {
-        let text = UnknownType::new("pyhton").to_string();
-        assert!(
-            text.starts_with("there is no policy type `pyhton` (did you mean `python`?); expected"),
-            "{text}"
+        let refusal = |name| known(name).unwrap_err().to_string();
+        assert_eq!(
+            refusal("pyhton"),
+            "unknown policy type `pyhton`; did you mean `python`?"
         );
-        let text = UnknownType::new("xyz").to_string();
-        assert!(
-            text.starts_with("there is no policy type `xyz`; expected one of "),
-            "{text}"
-        );
+        let none = "unknown policy type `xyz`; expected one of zero_action, ";
+        assert!(refusal("xyz").starts_with(none), "{}", refusal("xyz"));
     }
 }
