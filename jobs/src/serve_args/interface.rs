@@ -10,11 +10,17 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::fields::{FieldError, FileFields};
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::refusal::Refusal;
+use crate::settings;
+
+/// What errors call the contents of the file.
+const PLACE: &str = "interface";
 
 /// Maximum edge of a camera image in pixels, that of `--max-picture`.
 const LONGEST_EDGE: u64 = 32_768;
@@ -23,13 +29,58 @@ const LONGEST_EDGE: u64 = 32_768;
 const LONGEST_VECTOR: u64 = 4096;
 
 /// Default of `control_hz`, as in the built-in environments.
-const CONTROL_HZ: u64 = 20;
+const CONTROL_HZ: u32 = 20;
 
 /// Default of `max_episode_steps`; a robot has no time limit of its own.
-const MAX_EPISODE_STEPS: u64 = 1000;
+const MAX_EPISODE_STEPS: u32 = 1000;
 
 /// Name of a robot whose file has no `name`.
 const NAME: &str = "robot";
+
+/// The file. Cameras and states keep their order.
+#[derive(Deserialize, JsonSchema)]
+struct Written {
+    name: Option<String>,
+    #[serde(default)]
+    #[schemars(extend("additionalProperties" = size()))]
+    cameras: Map<String, Value>,
+    #[serde(default)]
+    #[schemars(extend("additionalProperties" = length()))]
+    states: Map<String, Value>,
+    actions: Actions,
+    #[schemars(range(min = 1, max = u32::MAX))]
+    control_hz: Option<u32>,
+    #[schemars(range(min = 1, max = u32::MAX))]
+    max_episode_steps: Option<u32>,
+    #[serde(default)]
+    language: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Actions {
+    #[schemars(length(min = 1, max = LONGEST_VECTOR))]
+    #[schemars(extend("wanted" = format!("a list of 1 to {LONGEST_VECTOR} names")))]
+    names: Vec<String>,
+    low: Option<Vec<Value>>,
+    high: Option<Vec<Value>>,
+    grid: Option<Vec<Value>>,
+}
+
+/// Height and width of an image.
+#[derive(Deserialize)]
+struct Size([u32; 2]);
+
+fn size() -> Value {
+    let edge = json!({"type": "integer", "minimum": 1, "maximum": LONGEST_EDGE});
+    json!({
+        "type": "array", "minItems": 2, "maxItems": 2, "items": edge,
+        "wanted": format!("[height, width] in pixels, each from 1 to {LONGEST_EDGE}"),
+    })
+}
+
+fn length() -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": LONGEST_VECTOR})
+}
 
 /// A camera of a robot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,53 +137,44 @@ impl RobotInterface {
     /// Converts the parsed JSON of a file.
     ///
     /// # Errors
-    /// Returns [`FieldError`] for the first wrong field.
-    pub fn parse(value: &Value) -> Result<Self, FieldError> {
-        let mut fields = FileFields::new("interface", value)?;
-        let cameras = cameras(&mut fields)?;
-        let states = states(&mut fields)?;
-        let mut actions = FileFields::new("interface field actions", fields.require("actions")?)?;
-        let action_names = names(&mut actions)?;
-        let size = action_names.len();
-        let low = bounds(&mut actions, "low", size, f32::NEG_INFINITY)?;
-        let high = bounds(&mut actions, "high", size, f32::INFINITY)?;
+    /// Refuses the first wrong field.
+    pub fn parse(value: &Value) -> Result<Self, Refusal> {
+        let Value::Object(given) = value else {
+            return Err(Refusal::found(PLACE, value, "expected an object"));
+        };
+        let given: Written = settings::read(PLACE, given)?;
+        let actions = given.actions;
+        let size = actions.names.len();
+        let low = bounds("low", actions.low, size, f32::NEG_INFINITY)?;
+        let high = bounds("high", actions.high, size, f32::INFINITY)?;
         if let Some(index) = (0..size).find(|index| low[*index] > high[*index]) {
             let reason = format!(
                 "entry {index} is {}, and that of high is {}, expected no more than that",
                 low[index], high[index]
             );
-            return Err(actions.refuse("low", &reason));
+            return Err(Refusal::at(format_args!("{PLACE}.actions.low"), reason));
         }
-        let grid = match actions.has("grid") {
-            true => bounds(&mut actions, "grid", size, 0.0)?,
-            false => Vec::new(),
+        let grid = match actions.grid {
+            Some(grid) => bounds("grid", Some(grid), size, 0.0)?,
+            None => Vec::new(),
         };
-        actions.finish(&["names", "low", "high", "grid"])?;
-        let limit = u64::from(u32::MAX);
-        let control_hz = fields.at_most("control_hz", limit)?.unwrap_or(CONTROL_HZ);
-        let max_steps = fields.at_most("max_episode_steps", limit)?;
-        let interface = Self {
-            name: fields.optional_string("name")?.unwrap_or(NAME.to_owned()),
-            cameras,
-            states,
-            action_names,
+        let camera = |(name, Size([height, width])): (String, Size)| RobotCamera {
+            name,
+            height,
+            width,
+        };
+        Ok(Self {
+            name: given.name.unwrap_or(NAME.to_owned()),
+            cameras: each(given.cameras).map(camera).collect(),
+            states: each(given.states).collect(),
+            action_names: actions.names,
             low,
             high,
             grid,
-            control_hz: whole(control_hz),
-            max_episode_steps: whole(max_steps.unwrap_or(MAX_EPISODE_STEPS)),
-            language: fields.optional_string("language")?.unwrap_or_default(),
-        };
-        fields.finish(&[
-            "name",
-            "cameras",
-            "states",
-            "actions",
-            "control_hz",
-            "max_episode_steps",
-            "language",
-        ])?;
-        Ok(interface)
+            control_hz: given.control_hz.unwrap_or(CONTROL_HZ),
+            max_episode_steps: given.max_episode_steps.unwrap_or(MAX_EPISODE_STEPS),
+            language: given.language,
+        })
     }
 
     /// Returns the contents of the file, from which [`RobotInterface::parse`] makes the same
@@ -173,89 +215,34 @@ fn finite(values: &[f32]) -> Value {
     values.iter().map(number).collect()
 }
 
-/// Converts a number that was found to fit.
-fn whole(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-fn cameras(fields: &mut FileFields) -> Result<Vec<RobotCamera>, FieldError> {
-    let object = fields.object("cameras")?.unwrap_or_default();
-    let edge = |value: &Value| {
-        value
-            .as_u64()
-            .filter(|edge| (1..=LONGEST_EDGE).contains(edge))
-    };
-    object
-        .iter()
-        .map(|(name, size)| {
-            let list = size.as_array().map_or(&[][..], Vec::as_slice);
-            let edges: Vec<Option<u64>> = list.iter().map(edge).collect();
-            match edges[..] {
-                [Some(height), Some(width)] => Ok(RobotCamera {
-                    name: name.clone(),
-                    height: whole(height),
-                    width: whole(width),
-                }),
-                _ => {
-                    let reason = format!(
-                        "{size}, expected [height, width] in pixels, each from 1 to {LONGEST_EDGE}"
-                    );
-                    Err(fields.refuse(&format!("cameras.{name}"), &reason))
-                }
-            }
-        })
-        .collect::<Result<_, _>>()
-}
-
-fn states(fields: &mut FileFields) -> Result<Vec<(String, usize)>, FieldError> {
-    let object = fields.object("states")?.unwrap_or_default();
-    let length = |(name, length): (&String, &Value)| match length.as_u64() {
-        Some(length) if (1..=LONGEST_VECTOR).contains(&length) => {
-            Ok((name.clone(), whole(length) as usize))
-        }
-        _ => {
-            let reason = format!("{length}, expected a whole number from 1 to {LONGEST_VECTOR}");
-            Err(fields.refuse(&format!("states.{name}"), &reason))
-        }
-    };
-    object.iter().map(length).collect()
-}
-
-fn names(actions: &mut FileFields) -> Result<Vec<String>, FieldError> {
-    let value = actions.require("names")?;
-    let names: Option<Vec<String>> = value.as_array().and_then(|names| {
-        let text = |name: &Value| name.as_str().map(str::to_owned);
-        names.iter().map(text).collect()
-    });
-    let most = usize::try_from(LONGEST_VECTOR).unwrap_or(usize::MAX);
-    match names {
-        Some(names) if (1..=most).contains(&names.len()) => Ok(names),
-        _ => {
-            let wanted = format!("expected a list of 1 to {LONGEST_VECTOR} names");
-            Err(actions.wrong("names", Some(value), &wanted))
-        }
-    }
+/// Returns the entries of a map whose values were found to fit.
+fn each<T: DeserializeOwned>(map: Map<String, Value>) -> impl Iterator<Item = (String, T)> {
+    map.into_iter()
+        .filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?)))
 }
 
 /// Returns one number for each name of an action; a null becomes `missing`.
 fn bounds(
-    actions: &mut FileFields,
     field: &str,
+    given: Option<Vec<Value>>,
     size: usize,
     missing: f32,
-) -> Result<Vec<f32>, FieldError> {
-    let Some(value) = actions.take(field) else {
+) -> Result<Vec<f32>, Refusal> {
+    let Some(given) = given else {
         return Ok(vec![missing; size]);
     };
     let bound = |bound: &Value| match bound {
         Value::Null => Some(missing),
         bound => Some(bound.as_f64()? as f32),
     };
-    let list = value.as_array().map_or(&[][..], Vec::as_slice);
-    let bounds: Option<Vec<f32>> = list.iter().map(bound).collect();
+    let bounds: Option<Vec<f32>> = given.iter().map(bound).collect();
     bounds.filter(|bounds| bounds.len() == size).ok_or_else(|| {
         let wanted = format!("expected a list of {size} numbers, one for each of `names`");
-        actions.wrong(field, Some(value), &wanted)
+        Refusal::found(
+            format_args!("{PLACE}.actions.{field}"),
+            &given.into(),
+            wanted,
+        )
     })
 }
 
@@ -304,20 +291,22 @@ mod tests {
         };
         assert_eq!(
             with("/cameras/front", json!([0, 640])),
-            "interface field cameras.front: [0,640], expected [height, width] in pixels, each \
+            "interface.cameras.front: found a list of 2, expected [height, width] in pixels, each \
              from 1 to 32768"
         );
         assert_eq!(
             with("/states/joint_position", json!("7")),
-            "interface field states.joint_position: \"7\", expected a whole number from 1 to 4096"
+            "interface.states.joint_position: found \"7\", expected a whole number from 1 to 4096"
         );
         assert_eq!(
             with("/actions/low", json!([1])),
-            "interface field actions field low: found a list of 1, expected a list of 2 numbers, \
-             one for each of `names`"
+            "interface.actions.low: found a list of 1, expected a list of 2 numbers, one for each \
+             of `names`"
         );
         assert!(with("/actions/low", json!([0.2, 0])).contains("entry 0 is 0.2"));
-        assert!(refusal(&json!({})).ends_with("field actions: it is missing"));
+        assert!(with("/actions/names", json!([])).contains("expected a list of 1 to 4096 names"));
+        assert!(with("/control_hz", json!(1_u64 << 32)).contains("from 1 to 4294967295"));
+        assert!(refusal(&json!({})).contains("interface.actions: it is missing"));
         let mut arm = arm();
         arm["camera"] = json!({});
         assert!(refusal(&arm).ends_with("unknown field `camera`; did you mean `cameras`?"));
