@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::environments::is_python_environment;
+use crate::simulators::Simulator;
 
 /// An argument that is refused: its name, and what is wrong as a clause after its value.
 pub(super) type Wrong = (&'static str, &'static str);
@@ -13,7 +13,12 @@ pub(super) type Wrong = (&'static str, &'static str);
 pub(super) fn wrong(environment: &str, args: &Map<String, Value>) -> Option<Wrong> {
     let given = |name: &str| args.get(name).filter(|value| !value.is_null());
     let text = |name: &str| given(name).and_then(Value::as_str);
-    if !is_python_environment(environment) {
+    if let Some(simulator) = Simulator::of(environment) {
+        let mut rows = simulator.row().environments.iter();
+        let has_object = rows.any(|row| row.name == environment && !row.objects.is_empty());
+        if given("object").is_some() && !has_object {
+            return Some(("object", "but the task has no object"));
+        }
         let limits = given("episode_length_s").and(given("max_episode_steps"));
         let reason = "but `max_episode_steps` already limits the episode, only one of the two is \
                       accepted";

@@ -184,12 +184,12 @@ fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
 }
 
 /// Checks the values of the environment's arguments, as far as the launcher knows them: those of the
-/// simulators that run in the ranks, and those of every environment in Python. A rank checks them
-/// again, with what one says about another. Variations are in force, as in a rank.
+/// simulators that run in the ranks, and those of every environment in Python, with what one says about
+/// another. Variations are in force, as in a rank.
 ///
 /// # Errors
 /// Refuses the first wrong value.
-pub(crate) fn check_arguments(job: &Job) -> Result<(), Refusal> {
+pub fn check_arguments(job: &Job) -> Result<(), Refusal> {
     let arguments: Vec<SettingRow> = match Simulator::of(&job.environment) {
         Some(simulator) => {
             let row = simulator.row();

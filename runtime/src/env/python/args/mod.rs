@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use jobs::environments::{ARENAS, DECLARED_MEMORY, PythonEnvironment, StartMethod};
 use jobs::job::Job;
+use jobs::rules;
 use jobs::settings;
-use jobs::settings::kinds::OneOrMany;
+use jobs::settings::kinds::{OneOrMany, PyName};
 use serde_json::{Map, Value};
 
 use crate::env::EnvError;
@@ -76,17 +77,15 @@ impl PythonSettings {
     /// # Errors
     /// Returns [`EnvError::Argument`] for the first field that is wrong or unknown.
     pub fn new(job: &Job) -> Result<Self, EnvError> {
+        rules::check_arguments(job)?;
         let given: PythonEnvironment = settings::read("arena_env_args", &own(job))?;
-        check_name(&job.environment)?;
+        check_file(&job.environment)?;
         let mapping = match given.mapping {
             Some(mapping) => mapping::read(mapping)?,
             None => Map::new(),
         };
         let python = given.python.map(|path| path.display().to_string());
         let texts = |texts: Option<OneOrMany>| texts.map_or_else(Vec::new, |texts| texts.0);
-        if let Some(rule) = &given.success {
-            check_success(rule)?;
-        }
         let ignored = job.env_args.keys();
         let ignored = ignored.filter(|key| ARENAS.contains(&key.as_str()));
         let settings = Self {
@@ -100,7 +99,7 @@ impl PythonSettings {
             success: given.success,
             mapping,
             variables: variables(&given.env.unwrap_or_default())?,
-            display: display(given.display)?,
+            display: display(given.display),
             recycle_after: given.recycle_after.map(u64::from),
             pass_episode: given.pass_episode,
             clip_actions: given.clip_actions,
@@ -110,13 +109,6 @@ impl PythonSettings {
             ignored: ignored.cloned().collect(),
         };
         settings.refuse_too_long()?;
-        if settings.vector == Some(true) && settings.environment.starts_with("gym:") {
-            return Err(refuse(
-                "vector",
-                &true.into(),
-                "which is for factories: an id of gymnasium makes single copies",
-            ));
-        }
         Ok(settings)
     }
 
@@ -150,56 +142,14 @@ impl PythonSettings {
     }
 }
 
-/// Checks the form of the name, and that the file exists if it names one.
-fn check_name(name: &str) -> Result<(), EnvError> {
-    let wanted = if let Some(id) = name.strip_prefix("gym:") {
-        (id.is_empty() || id.contains(char::is_whitespace))
-            .then_some("expected an id, for example `gym:Pusher-v5`")
-    } else if let Some((file, factory)) = name.rsplit_once(".py:") {
-        let file = format!("{file}.py");
-        if factory.is_empty() {
-            Some("expected a factory, for example `file.py:make`")
-        } else if !Path::new(&file).is_file() {
-            Some("and there is no such file; it is looked for from the working directory")
-        } else {
-            None
+/// Checks that the file exists, if the name is that of a factory in one.
+fn check_file(name: &str) -> Result<(), EnvError> {
+    let wanted = "and there is no such file; it is looked for from the working directory";
+    match PyName::of(name) {
+        Some(PyName::InFile { file, .. }) if !file.is_file() => {
+            Err(refuse("environment", &name.into(), wanted))
         }
-    } else {
-        let identifier = |part: &str| {
-            let mut letters = part.chars();
-            letters
-                .next()
-                .is_some_and(|first| first.is_alphabetic() || first == '_')
-                && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
-        };
-        let (module, factory) = name
-            .split_once(':')
-            .or_else(|| name.rsplit_once('.'))
-            .unwrap_or(("", name));
-        let whole = module.split('.').chain(factory.split('.')).all(identifier);
-        (!whole).then_some("expected `gym:<id>`, `package.module:factory` or `file.py:factory`")
-    };
-    match wanted {
-        Some(wanted) => Err(refuse("environment", &name.into(), wanted)),
-        None => Ok(()),
-    }
-}
-
-fn check_success(rule: &str) -> Result<(), EnvError> {
-    let known = match rule.strip_prefix("reward>=") {
-        Some(number) => number.trim().parse::<f64>().is_ok_and(f64::is_finite),
-        None => {
-            matches!(rule, "is_success" | "terminated")
-                || rule
-                    .strip_prefix("info.")
-                    .is_some_and(|key| !key.trim().is_empty())
-        }
-    };
-    let wanted = "expected `info.<key>`, `is_success`, `terminated` or `reward>=X`";
-    if known {
-        Ok(())
-    } else {
-        Err(refuse("success", &rule.into(), wanted))
+        _ => Ok(()),
     }
 }
 
@@ -269,15 +219,11 @@ fn variables(given: &Map<String, Value>) -> Result<Vec<Variable>, EnvError> {
     read.collect()
 }
 
-fn display(given: Option<String>) -> Result<DisplayChoice, EnvError> {
+fn display(given: Option<String>) -> DisplayChoice {
     match given.as_deref() {
-        None | Some("none") => Ok(DisplayChoice::Inherited),
-        Some("auto") => Ok(DisplayChoice::Own),
-        Some(name) if name.contains(':') => Ok(DisplayChoice::Named(name.to_owned())),
-        Some(name) => {
-            let wanted = "expected `auto`, `none` or a display, for example `:1`";
-            Err(refuse("display", &name.into(), wanted))
-        }
+        None | Some("none") => DisplayChoice::Inherited,
+        Some("auto") => DisplayChoice::Own,
+        Some(name) => DisplayChoice::Named(name.to_owned()),
     }
 }
 
