@@ -70,7 +70,7 @@ fn bash_completes_each_command_with_its_own_options() {
     let text = in_shell("bash", &format!("{IN_BASH}{}", lines.join("\n")));
     let words: Vec<&str> = text.split('\n').collect();
     assert!(words[0].starts_with("eval serve demo "), "{text}");
-    assert!(words[0].ends_with(" policies help"), "{text}");
+    assert!(words[0].ends_with(" fit help"), "{text}");
     let told = [
         "eval",
         "--jobs --job-attempts",
