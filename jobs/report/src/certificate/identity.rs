@@ -1,7 +1,7 @@
 //! Compares what a certificate says about files and packages with what ranks have used that ran its
 //! episodes again.
 
-use jobs::count::counted;
+use jobs::count::{counted, listed};
 use jobs::inputs::{InputFile, versions};
 
 use crate::certificate::{CertifiedInput, CertifiedJob, Contents};
@@ -40,11 +40,10 @@ pub fn differences(
         }
     }
     if !absent.is_empty() {
-        let more = if absent.len() > NAMED { ", …" } else { "" };
         findings.notes.push(format!(
-            "{} of the certificate not compared, because nothing here names or imports them: {}{more}",
+            "{} of the certificate not compared, because nothing here names or imports them: {}",
             counted(absent.len(), "file"),
-            absent[..NAMED.min(absent.len())].join(", ")
+            listed(&absent, NAMED)
         ));
     }
     for job in &contents.jobs {

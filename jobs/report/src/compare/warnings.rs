@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use jobs::count::listed;
+
 use crate::compare::side::SideJob;
 use crate::verify::HOW;
 
@@ -18,16 +20,11 @@ pub(super) fn warnings(common: &[(&str, &SideJob, &SideJob)]) -> Vec<String> {
         }
     }
     let line = |(difference, names): (String, Vec<&str>)| {
-        let more = if names.len() > NAMED { ", …" } else { "" };
-        let noun = if names.len() > 1 {
-            format!("{} jobs ", names.len())
-        } else {
-            String::new()
-        };
-        format!(
-            "{difference} ({noun}{}{more})",
-            names[..names.len().min(NAMED)].join(", ")
-        )
+        let jobs = listed(&names, NAMED);
+        match names.len() {
+            1 => format!("{difference} ({jobs})"),
+            count => format!("{difference} ({count} jobs {jobs})"),
+        }
     };
     differences.into_iter().map(line).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use jobs::count::counted;
+use jobs::count::{counted, listed};
 use jobs::format::{p_value, points, points_interval, tenths};
 use jobs::table::Table;
 use report::compare::gate::GateResult;
@@ -120,12 +120,8 @@ pub(super) fn unpaired(found: &Comparison) -> Vec<String> {
         .into_iter()
         .filter(|(names, _)| !names.is_empty());
     let named = jobs.map(|(names, side)| {
-        let more = if names.len() > 5 { ", …" } else { "" };
-        format!(
-            "{} only in {side}: {}{more}",
-            counted(names.len(), "job"),
-            names[..names.len().min(5)].join(", ")
-        )
+        let count = counted(names.len(), "job");
+        format!("{count} only in {side}: {}", listed(names, 5))
     });
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     named
