@@ -123,5 +123,5 @@ fn row(job: &JobReport) -> Vec<Cell> {
 }
 
 fn whole_percent(share: f64) -> String {
-    format!("{:.0}{}%", share * 100.0, format::THIN)
+    format!("{}{}%", (share * 100.0).round() as u64, format::THIN)
 }
