@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::refusal::Refusal;
 use crate::similar::{self, most_similar};
 
 /// A refused field.
@@ -14,6 +15,12 @@ pub struct FieldError {
     pub unknown: Option<String>,
     /// What was found and what is expected.
     pub reason: String,
+}
+
+impl From<FieldError> for Refusal {
+    fn from(err: FieldError) -> Self {
+        Self::at(err.place, err.reason)
+    }
 }
 
 /// The fields of a JSON object that were not taken yet, and the place of the object.
@@ -46,10 +53,6 @@ impl<'a> FileFields<'a> {
     /// Says which fields are read, so that a missing one may be found misspelt.
     pub(crate) fn know(&mut self, known: &'static [&'static str]) {
         self.known = known;
-    }
-
-    pub(crate) fn rename(&mut self, place: &str) {
-        place.clone_into(&mut self.place);
     }
 
     pub(crate) fn place(&self, field: &str) -> String {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -67,7 +68,7 @@ pub struct Job {
 }
 
 /// Which protocol of which benchmark suite a job follows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Suite {
     /// Name of the suite, as `rrun suite` lists it.
     pub name: String,
@@ -80,7 +81,7 @@ pub struct Suite {
 
 /// How a job belongs to its control: the same job without the overrides in `variations`. Both have
 /// the same seeds, so that each episode has a partner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Variant {
     /// Name of the control job.
     pub of: String,
@@ -126,22 +127,30 @@ impl Rollout {
 }
 
 /// `video_cfg`: what is filmed, and where the files go. Command-line options override it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VideoSettings {
     /// `save_video`; `None` if it is not set.
+    #[serde(rename = "save_video", skip_serializing_if = "Option::is_none")]
     pub save: Option<bool>,
     /// `video_base_dir`: folder of the files; `None` means the folder of the job.
+    #[serde(rename = "video_base_dir", skip_serializing_if = "Option::is_none")]
     pub base_dir: Option<PathBuf>,
     /// `use_high_res_cameras`; `None` if it is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub use_high_res_cameras: Option<bool>,
     /// `cameras`: names from left to right; `None` for all cameras.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cameras: Option<Vec<String>>,
     /// `fps`: frames per second; `None` for the step rate of the environment.
+    #[schemars(range(min = 1, max = 1000))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fps: Option<u32>,
     /// `per_episode`: whether each episode gets its own file, with `success` or `failure` in its
     /// name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub per_episode: bool,
     /// `grid`: whether each worker also gets a file with all its environments.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grid: bool,
 }
 
@@ -159,7 +168,7 @@ pub enum Length {
 }
 
 /// Arena's job states.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// The job is to be run.
@@ -172,8 +181,10 @@ pub enum Status {
     /// An error ended the job.
     Failed,
     /// It began, and the run is over without it. Only in reports; Arena has no word for it.
+    #[schemars(skip)]
     Interrupted,
     /// A user has asked, on the page of the run, to begin no more episodes of it. Only in reports.
+    #[schemars(skip)]
     Skipped,
 }
 

@@ -6,6 +6,7 @@
 //! actions arrives `d` steps later, and its first `d` actions are then in the past.
 //! [`check`] has the conditions of the paper, `d ≤ s` and `d ≤ horizon − s`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::policies::PolicyType;
@@ -38,7 +39,7 @@ pub enum Delay {
 }
 
 /// What an environment does while it waits for actions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
     /// It repeats the last action. A client of LeRobot sends nothing

@@ -68,7 +68,10 @@ fn hostile_jobs_file() {
             false,
             0,
             jobs.unwrap_err()
-                .place
+                .to_string()
+                .split(": ")
+                .next()
+                .unwrap_or_default()
                 .split(" field ")
                 .last()
                 .unwrap_or_default()

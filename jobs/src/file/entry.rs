@@ -1,163 +1,221 @@
-//! Writes a [`Job`] as the entry of a jobs file, from which [`crate::file::parse`] makes the same
-//! job again.
+//! The entry of a job in a jobs file and in a plan.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::job::{Job, Length, Rollout, Sharing, Status, VideoSettings};
-use crate::latency::{Delay, Hold, InferenceLatency};
+use crate::episode_numbers::EpisodeNumbers;
+use crate::file::latency::WrittenLatency;
+use crate::file::rollout::{self, MAX_EPISODES, MAX_TOTAL_ENVS};
+use crate::file::variations::MAX_GROUP_BYTES;
+use crate::file::{MAX_ENVS, check_name, suite};
+use crate::job::{Job, JobIndex, Length, Rollout, Sharing, Status, Suite, Variant, VideoSettings};
 use crate::model_server::{self, ModelServer};
 
-/// Returns a jobs file with these jobs. Selected episodes (`--only`) are no field of a jobs file, and
-/// epochs are written as the episodes or steps that they amount to.
+/// The fields of a job as they are written.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Entry {
+    name: String,
+    arena_env_args: EnvArgs,
+    policy_type: String,
+    policy_config_dict: Option<Map<String, Value>>,
+    /// The name of `policy_config_dict` in older files.
+    policy_args: Option<Map<String, Value>>,
+    #[schemars(range(min = 1, max = MAX_EPISODES))]
+    pub(super) num_episodes: Option<u64>,
+    #[schemars(range(min = 1))]
+    pub(super) num_steps: Option<u64>,
+    #[schemars(range(min = 1, max = MAX_EPISODES))]
+    pub(super) num_rebuilds: Option<u64>,
+    #[schemars(range(min = 1, max = MAX_TOTAL_ENVS))]
+    pub(super) total_num_envs: Option<usize>,
+    /// Of RLinf: environments with the same task that stay together. Here, each has its own.
+    #[schemars(range(min = 1), extend("unused" = true))]
+    #[serde(skip_serializing)]
+    #[expect(dead_code, reason = "it has no effect here")]
+    group_size: Option<u64>,
+    pub(super) auto_reset: Option<bool>,
+    ignore_terminations: Option<bool>,
+    #[schemars(range(min = 1, max = u32::MAX))]
+    pub(super) max_steps_per_rollout_epoch: Option<u64>,
+    #[schemars(range(min = 1, max = MAX_EPISODES))]
+    pub(super) rollout_epoch: Option<u64>,
+    #[schemars(range(min = 1, max = MAX_TOTAL_ENVS))]
+    pipeline_stage_num: Option<usize>,
+    language_instruction: Option<String>,
+    /// Overrides of the job, or the variants of which it is the control.
+    variations: Option<Value>,
+    variant: Option<Variant>,
+    suite: Option<Suite>,
+    latency: Option<WrittenLatency>,
+    seed: Option<u64>,
+    status: Option<Status>,
+    video_cfg: Option<VideoSettings>,
+    /// The selected episodes, which only a plan has.
+    #[schemars(with = "Option<String>", extend("unused" = true))]
+    only: Option<EpisodeNumbers>,
+}
+
+/// The environment with its arguments.
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+struct EnvArgs {
+    environment: String,
+    #[schemars(range(min = 1, max = MAX_ENVS))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_envs: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enable_cameras: Option<bool>,
+    /// Those of the environment alone.
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+/// A field, and why it is refused.
+pub(super) type Wrong = (&'static str, String);
+
+impl Entry {
+    /// Returns the job at a position, without its variations.
+    pub(super) fn job(self, index: usize) -> Result<Job, Wrong> {
+        check_name(&self.name).map_err(|err| ("name", err.to_string()))?;
+        if let (Some(total), Some(own)) = (self.total_num_envs, self.arena_env_args.num_envs) {
+            let reason = format!(
+                "{total} is given together with num_envs {own}; the first counts over all ranks, \
+                 the second in one"
+            );
+            return Err(("total_num_envs", reason));
+        }
+        if self.policy_config_dict.is_some() && self.policy_args.is_some() {
+            let reason = "it is the old name of `policy_config_dict`, which is also given; keep \
+                          one of them";
+            return Err(("policy_args", reason.to_owned()));
+        }
+        let own = self.arena_env_args.num_envs.or(self.total_num_envs);
+        let num_envs = own.unwrap_or(1);
+        let length = rollout::length(&self, num_envs)?;
+        let policy_config = self
+            .policy_config_dict
+            .or(self.policy_args)
+            .unwrap_or_default();
+        rollout::check_chunks(self.max_steps_per_rollout_epoch, &policy_config)?;
+        if let Some(suite) = &self.suite {
+            suite::check(suite).map_err(|reason| ("suite", reason))?;
+        }
+        if let Some(variant) = &self.variant {
+            check_variant(variant)?;
+        }
+        let video = self.video_cfg.unwrap_or_default();
+        let dir = video.base_dir.as_ref().map(|dir| dir.to_string_lossy());
+        if dir.is_some_and(|dir| dir.contains('\0')) {
+            return Err(("video_cfg.video_base_dir", "it is not a path".to_owned()));
+        }
+        Ok(Job {
+            index: JobIndex(index),
+            name: self.name,
+            environment: self.arena_env_args.environment,
+            num_envs,
+            sharing: self
+                .total_num_envs
+                .map(|total_num_envs| Sharing { total_num_envs }),
+            enable_cameras: self.arena_env_args.enable_cameras,
+            env_args: self.arena_env_args.others,
+            policy_type: self.policy_type,
+            policy_config,
+            length,
+            rollout: Rollout {
+                auto_reset: self.auto_reset.unwrap_or(false),
+                ignore_terminations: self.ignore_terminations.unwrap_or(false),
+                max_steps_per_rollout_epoch: self.max_steps_per_rollout_epoch,
+                pipeline_stage_num: self.pipeline_stage_num,
+            },
+            latency: self.latency.map(WrittenLatency::read).transpose()?,
+            video,
+            num_rebuilds: self.num_rebuilds.unwrap_or(1),
+            only: self.only,
+            language_instruction: self.language_instruction,
+            suite: self.suite,
+            variations: Map::new(),
+            variant: self.variant,
+            seed: self.seed,
+            status: self.status.unwrap_or_default(),
+        })
+    }
+}
+
+/// Checks the names by which a job says that it is a variant of another one.
+fn check_variant(variant: &Variant) -> Result<(), Wrong> {
+    check_name(&variant.of).map_err(|err| ("variant.of", err.to_string()))?;
+    // It is the end of the name of a job.
+    let name = check_name(&format!("_{}", variant.name));
+    name.map_err(|err| ("variant.name", err.to_string()))?;
+    let is_long = |group: &String| group.len() > MAX_GROUP_BYTES;
+    match variant.groups.iter().any(is_long) {
+        true => Err((
+            "variant.groups",
+            format!("expected names of up to {MAX_GROUP_BYTES} bytes"),
+        )),
+        false => Ok(()),
+    }
+}
+
+impl From<&Job> for Entry {
+    fn from(job: &Job) -> Self {
+        let (num_episodes, num_steps) = match job.length {
+            Length::Episodes(count) => (Some(count), None),
+            Length::Steps(count) => (None, Some(count)),
+            Length::Policy => (None, None),
+        };
+        let filled = |map: &Map<String, Value>| (!map.is_empty()).then(|| map.clone());
+        Self {
+            name: job.name.clone(),
+            arena_env_args: EnvArgs {
+                environment: job.environment.clone(),
+                num_envs: job.sharing.is_none().then_some(job.num_envs),
+                enable_cameras: job.enable_cameras,
+                others: job.env_args.clone(),
+            },
+            policy_type: job.policy_type.clone(),
+            policy_config_dict: filled(&job.policy_config),
+            num_episodes,
+            num_steps,
+            num_rebuilds: Some(job.num_rebuilds).filter(|rebuilds| *rebuilds > 1),
+            total_num_envs: job.sharing.map(|sharing| sharing.total_num_envs),
+            auto_reset: job.rollout.auto_reset.then_some(true),
+            ignore_terminations: job.rollout.ignore_terminations.then_some(true),
+            max_steps_per_rollout_epoch: job.rollout.max_steps_per_rollout_epoch,
+            pipeline_stage_num: job.rollout.pipeline_stage_num,
+            language_instruction: job.language_instruction.clone(),
+            variations: filled(&job.variations).map(Value::Object),
+            variant: job.variant.clone(),
+            suite: job.suite.clone(),
+            latency: job.latency.map(WrittenLatency::from),
+            seed: job.seed,
+            status: Some(job.status).filter(|status| *status != Status::Pending),
+            video_cfg: Some(&job.video)
+                .filter(|video| **video != VideoSettings::default())
+                .cloned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Returns the entry of a job. Fields with their default values are left out, and epochs are written
+/// as the episodes or steps that they amount to. Selected episodes (`--only`) are no field of a jobs
+/// file.
+pub fn entry(job: &Job) -> Map<String, Value> {
+    let mut entry = match json!(Entry::from(job)) {
+        Value::Object(entry) => entry,
+        _ => Map::new(),
+    };
+    entry.retain(|_, value| !value.is_null());
+    entry
+}
+
+/// Returns a jobs file with these jobs.
 pub fn jobs_file(jobs: &[Job], server: Option<&ModelServer>) -> Value {
     let jobs: Vec<Value> = jobs.iter().map(|job| entry(job).into()).collect();
     match server {
         Some(server) => json!({model_server::FIELD: server.entry(), "jobs": jobs}),
         None => json!({"jobs": jobs}),
-    }
-}
-
-/// Returns the entry of a job. Fields with their default values are left out.
-pub fn entry(job: &Job) -> Map<String, Value> {
-    let Job {
-        index: _,
-        name,
-        environment,
-        num_envs,
-        sharing,
-        enable_cameras,
-        env_args,
-        policy_type,
-        policy_config,
-        length,
-        rollout,
-        latency,
-        video,
-        num_rebuilds,
-        only: _,
-        language_instruction,
-        suite,
-        variations,
-        variant,
-        seed,
-        status,
-    } = job;
-    let mut environment = Map::from_iter([("environment".to_owned(), environment.clone().into())]);
-    if sharing.is_none() {
-        environment.insert("num_envs".to_owned(), (*num_envs).into());
-    }
-    put(&mut environment, "enable_cameras", *enable_cameras);
-    environment.extend(env_args.clone());
-
-    let mut entry = Map::new();
-    put(&mut entry, "name", Some(name.as_str()));
-    put(&mut entry, "arena_env_args", Some(environment));
-    put(&mut entry, "policy_type", Some(policy_type.as_str()));
-    let config = (!policy_config.is_empty()).then(|| policy_config.clone());
-    put(&mut entry, "policy_config_dict", config);
-    match length {
-        Length::Episodes(count) => put(&mut entry, "num_episodes", Some(*count)),
-        Length::Steps(count) => put(&mut entry, "num_steps", Some(*count)),
-        Length::Policy => {}
-    }
-    let rebuilds = Some(*num_rebuilds).filter(|rebuilds| *rebuilds > 1);
-    put(&mut entry, "num_rebuilds", rebuilds);
-    put_sharing(&mut entry, *sharing);
-    put_rollout(&mut entry, rollout);
-    put(
-        &mut entry,
-        "language_instruction",
-        language_instruction.clone(),
-    );
-    let variations = (!variations.is_empty()).then(|| variations.clone());
-    put(&mut entry, "variations", variations);
-    put_written(&mut entry, "variant", variant.as_ref());
-    put_written(&mut entry, "suite", suite.as_ref());
-    put(&mut entry, "latency", latency.map(written_latency));
-    put(&mut entry, "seed", *seed);
-    let status = Some(*status).filter(|status| *status != Status::Pending);
-    put(&mut entry, "status", status.map(Status::as_str));
-    let video = (*video != VideoSettings::default()).then(|| video_cfg(video));
-    put(&mut entry, "video_cfg", video);
-    entry
-}
-
-/// Puts a value that is written in a plan as in a jobs file.
-fn put_written(entry: &mut Map<String, Value>, field: &str, value: Option<&impl Serialize>) {
-    put(
-        entry,
-        field,
-        value.and_then(|value| serde_json::to_value(value).ok()),
-    );
-}
-
-fn written_latency(latency: InferenceLatency) -> Value {
-    let InferenceLatency { delay, hold } = latency;
-    let mut written = match delay {
-        Delay::Steps(steps) => json!({"steps": steps}),
-        Delay::Ms(ms) => json!({"ms": ms}),
-        Delay::Measured => json!({"measured": true}),
-    };
-    if hold != Hold::default() {
-        written["hold"] = json!(hold);
-    }
-    written
-}
-
-fn put_sharing(entry: &mut Map<String, Value>, sharing: Option<Sharing>) {
-    let total = sharing.map(|sharing| sharing.total_num_envs);
-    put(entry, "total_num_envs", total);
-}
-
-fn put_rollout(entry: &mut Map<String, Value>, rollout: &Rollout) {
-    let Rollout {
-        auto_reset,
-        ignore_terminations,
-        max_steps_per_rollout_epoch,
-        pipeline_stage_num,
-    } = rollout;
-    put(entry, "auto_reset", auto_reset.then_some(true));
-    put(
-        entry,
-        "ignore_terminations",
-        ignore_terminations.then_some(true),
-    );
-    put(
-        entry,
-        "max_steps_per_rollout_epoch",
-        *max_steps_per_rollout_epoch,
-    );
-    put(entry, "pipeline_stage_num", *pipeline_stage_num);
-}
-
-fn video_cfg(video: &VideoSettings) -> Map<String, Value> {
-    let VideoSettings {
-        save,
-        base_dir,
-        use_high_res_cameras,
-        cameras,
-        fps,
-        per_episode,
-        grid,
-    } = video;
-    let mut entry = Map::new();
-    put(&mut entry, "save_video", *save);
-    let dir = base_dir
-        .as_ref()
-        .map(|dir| dir.to_string_lossy().into_owned());
-    put(&mut entry, "video_base_dir", dir);
-    put(&mut entry, "use_high_res_cameras", *use_high_res_cameras);
-    put(&mut entry, "cameras", cameras.clone());
-    put(&mut entry, "fps", *fps);
-    put(&mut entry, "per_episode", per_episode.then_some(true));
-    put(&mut entry, "grid", grid.then_some(true));
-    entry
-}
-
-fn put(entry: &mut Map<String, Value>, field: &str, value: Option<impl Into<Value>>) {
-    if let Some(value) = value {
-        entry.insert(field.to_owned(), value.into());
     }
 }
 

@@ -1,73 +1,88 @@
-//! Reads `latency` of a job.
+//! `latency` of a job as it is written.
 
-use serde_json::Value;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::fields::{FieldError, FileFields};
+use crate::file::entry::Wrong;
 use crate::latency::{Delay, Hold, InferenceLatency, MAX_MS, MAX_STEPS};
 
-const NAME: &str = "latency";
-
-const FIELDS: &[&str] = &["steps", "ms", "measured", "hold"];
-
-/// Reads `latency`: `"measured"`, or an object with one of `steps`, `ms` and `measured`, and
-/// perhaps `hold`.
-pub(super) fn latency(fields: &mut FileFields) -> Result<Option<InferenceLatency>, FieldError> {
-    let place = fields.place(NAME);
-    let value = match fields.take(NAME) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(word)) if word == "measured" => {
-            return Ok(Some(InferenceLatency {
-                delay: Delay::Measured,
-                hold: Hold::default(),
-            }));
-        }
-        Some(value @ Value::Object(_)) => value,
-        other => {
-            let wanted = "expected \"measured\", or an object with one of steps, ms and measured";
-            return Err(fields.wrong(NAME, other, wanted));
-        }
-    };
-    let mut object = FileFields::new(&place, value)?;
-    // First of all: a misspelt field would be reported as a missing one.
-    if let Some(field) = object.left().find(|field| !FIELDS.contains(field)) {
-        return Err(object.unknown(field, FIELDS));
-    }
-    let delay = delay(&mut object)?;
-    let hold = hold(&mut object)?;
-    Ok(Some(InferenceLatency { delay, hold }))
+/// `"measured"`, or an object with one of `steps`, `ms` and `measured`, and perhaps `hold`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum WrittenLatency {
+    Word(Word),
+    Fields(Fields),
 }
 
-fn delay(object: &mut FileFields) -> Result<Delay, FieldError> {
-    let steps = object.whole("steps")?;
-    let ms = object.take("ms").filter(|value| !value.is_null());
-    let measured = object.bool("measured")?;
-    match (steps, ms, measured) {
-        (Some(steps), None, None) if Delay::Steps(steps).is_in_range() => Ok(Delay::Steps(steps)),
-        (Some(steps), None, None) => {
-            let reason = format!("found {steps}, expected a whole number up to {MAX_STEPS}");
-            Err(object.refuse("steps", &reason))
-        }
-        (None, Some(found), None) => match found.as_f64() {
-            Some(ms) if Delay::Ms(ms).is_in_range() => Ok(Delay::Ms(ms)),
-            _ => {
-                let wanted = format!("expected a number of milliseconds up to {MAX_MS}");
-                Err(object.wrong("ms", Some(found), &wanted))
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("wanted" = "\"measured\""))]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    Measured,
+}
+
+#[derive(Default, Serialize, Deserialize, JsonSchema)]
+pub(super) struct Fields {
+    #[schemars(range(min = 0, max = MAX_STEPS))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<u64>,
+    #[schemars(range(min = 0, max = MAX_MS))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold: Option<Hold>,
+}
+
+impl WrittenLatency {
+    pub(super) fn read(self) -> Result<InferenceLatency, Wrong> {
+        let Self::Fields(fields) = self else {
+            let (delay, hold) = (Delay::Measured, Hold::default());
+            return Ok(InferenceLatency { delay, hold });
+        };
+        let wrong = |field, reason: &str| Err((field, reason.to_owned()));
+        let delay = match (fields.steps, fields.ms, fields.measured) {
+            (Some(steps), None, None) => Delay::Steps(steps),
+            (None, Some(ms), None) => Delay::Ms(ms),
+            (None, None, Some(true)) => Delay::Measured,
+            (None, None, Some(false)) => {
+                let reason = "found false, expected true, or no latency";
+                return wrong("latency.measured", reason);
             }
-        },
-        (None, None, Some(true)) => Ok(Delay::Measured),
-        (None, None, Some(false)) => {
-            Err(object.refuse("measured", "found false, expected true, or no latency"))
-        }
-        (None, None, None) => Err(object.refuse("steps", "it is missing, and ms and measured too")),
-        _ => Err(object.refuse("steps", "only one of steps, ms and measured can be given")),
+            (None, None, None) => {
+                return wrong("latency.steps", "it is missing, and ms and measured too");
+            }
+            _ => {
+                let reason = "only one of steps, ms and measured can be given";
+                return wrong("latency.steps", reason);
+            }
+        };
+        let hold = fields.hold.unwrap_or_default();
+        Ok(InferenceLatency { delay, hold })
     }
 }
 
-fn hold(object: &mut FileFields) -> Result<Hold, FieldError> {
-    match object.take("hold") {
-        None | Some(Value::Null) => Ok(Hold::default()),
-        Some(Value::String(word)) if word == "last" => Ok(Hold::Last),
-        Some(Value::String(word)) if word == "zero" => Ok(Hold::Zero),
-        other => Err(object.wrong("hold", other, "expected last or zero")),
+impl From<InferenceLatency> for WrittenLatency {
+    fn from(InferenceLatency { delay, hold }: InferenceLatency) -> Self {
+        let hold = Some(hold).filter(|hold| *hold != Hold::default());
+        let fields = Fields {
+            hold,
+            ..Fields::default()
+        };
+        Self::Fields(match delay {
+            Delay::Steps(steps) => Fields {
+                steps: Some(steps),
+                ..fields
+            },
+            Delay::Ms(ms) => Fields {
+                ms: Some(ms),
+                ..fields
+            },
+            Delay::Measured => Fields {
+                measured: Some(true),
+                ..fields
+            },
+        })
     }
 }

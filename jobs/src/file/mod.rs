@@ -8,16 +8,17 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::experiment::{Experiment, is_experiment};
-use crate::fields::{FieldError, FileFields};
+use crate::fields::FileFields;
 use crate::files;
 use crate::installed;
-use crate::job::{Job, JobIndex, Status};
+use crate::job::{Job, JobIndex};
 use crate::layout::RunFolder;
 use crate::model_server::{self, ModelServer};
 use crate::refusal::Refusal;
+use crate::settings;
 use crate::sha256;
 use variations::{VariantBytes, Variations};
 
@@ -28,6 +29,7 @@ mod suite;
 mod variations;
 pub(crate) mod video;
 
+pub(crate) use entry::Entry;
 pub use entry::{entry, jobs_file};
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
@@ -139,28 +141,34 @@ fn quoted(path: &Path) -> String {
 /// Converts parsed JSON to jobs.
 ///
 /// # Errors
-/// Returns [`FieldError`] for the first problem found.
-pub fn parse(file: &Value) -> Result<Vec<Job>, FieldError> {
+/// Refuses the first problem found.
+pub fn parse(file: &Value) -> Result<Vec<Job>, Refusal> {
     Ok(whole(file)?.0)
 }
 
 /// Converts everything in a jobs file: the jobs and the model server.
-fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), FieldError> {
+fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
     let mut top = FileFields::new("top level", file)?;
     let entries = match top.take("jobs") {
         Some(Value::Array(entries)) => entries,
-        other => return Err(top.wrong("jobs", other, "expected a list of jobs")),
+        other => return Err(top.wrong("jobs", other, "expected a list of jobs").into()),
     };
     let model_server = model_server::take(&mut top)?;
     top.finish(&["jobs", model_server::FIELD])?;
     if entries.is_empty() {
-        return Err(top.refuse("jobs", "the list is empty, expected at least one job"));
+        let reason = "the list is empty, expected at least one job";
+        return Err(top.refuse("jobs", reason).into());
     }
-    Ok((self::jobs(entries)?, model_server))
+    let jobs = self::jobs(entries)?;
+    if let Some(job) = jobs.iter().find(|job| job.only.is_some()) {
+        let place = format!("{} field only", job.place());
+        return Err(Refusal::at(place, "only plans have it; use --only"));
+    }
+    Ok((jobs, model_server))
 }
 
 /// Converts the entries of jobs, and makes the jobs of their variants.
-pub(crate) fn jobs(entries: &[Value]) -> Result<Vec<Job>, FieldError> {
+pub(crate) fn jobs(entries: &[Value]) -> Result<Vec<Job>, Refusal> {
     let mut jobs = Vec::new();
     let mut bytes = VariantBytes::default();
     for (index, entry) in entries.iter().enumerate() {
@@ -174,109 +182,47 @@ pub(crate) fn jobs(entries: &[Value]) -> Result<Vec<Job>, FieldError> {
     Ok(jobs)
 }
 
-fn refuse_duplicates(jobs: &[Job]) -> Result<(), FieldError> {
+fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {
     let mut seen = HashMap::new();
     for job in jobs {
         if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {
             let whose = job.variant.as_ref().map_or_else(String::new, |variant| {
                 format!(" of variant `{}` of `{}`", variant.name, variant.of)
             });
-            return Err(FieldError {
-                place: format!("job {} field name", job.index.0),
-                unknown: None,
-                reason: format!(
-                    "`{}`{whose} is also the name of job {first}; names are file names and must \
-                     differ",
-                    job.name
-                ),
-            });
+            let reason = format!(
+                "`{}`{whose} is also the name of job {first}; names are file names and must differ",
+                job.name
+            );
+            return Err(Refusal::at(
+                format_args!("job {} field name", job.index.0),
+                reason,
+            ));
         }
     }
     Ok(())
 }
-
-/// The fields of a job.
-pub(crate) const FIELDS: &[&str] = &[
-    "name",
-    "arena_env_args",
-    "policy_type",
-    "policy_config_dict",
-    "policy_args",
-    "num_steps",
-    "num_episodes",
-    "num_rebuilds",
-    "language_instruction",
-    "suite",
-    "variations",
-    "variant",
-    "status",
-    "seed",
-    "total_num_envs",
-    "group_size",
-    "auto_reset",
-    "ignore_terminations",
-    "max_steps_per_rollout_epoch",
-    "rollout_epoch",
-    "pipeline_stage_num",
-    "video_cfg",
-    "latency",
-];
 
 /// Reads one entry of the list; the job does not have its variations yet.
 fn job(
     index: usize,
     entry: &Value,
     bytes: &mut VariantBytes,
-) -> Result<(Job, Variations), FieldError> {
-    let mut fields = FileFields::new(&format!("job {index}"), entry)?;
-    fields.know(FIELDS);
-    let name = fields.string("name")?;
-    fields.rename(&format!("job {index} ({name})"));
-    check_name(&name).map_err(|err| fields.refuse("name", &err.to_string()))?;
-    let mut env = FileFields::new(
-        &fields.place("arena_env_args"),
-        fields.require("arena_env_args")?,
-    )?;
-    let environment = env.string("environment")?;
-    let num_envs = env.at_most("num_envs", MAX_ENVS)?;
-    let enable_cameras = env.bool("enable_cameras")?;
-    let policy_type = fields.string("policy_type")?;
-    let policy_config = policy_config(&mut fields)?;
-    let num_rebuilds = fields
-        .at_most("num_rebuilds", rollout::MAX_EPISODES)?
-        .unwrap_or(1);
-    let sharing = rollout::sharing(&mut fields, num_envs)?;
-    let num_envs = sharing.map_or(num_envs.unwrap_or(1) as usize, |sharing| {
-        sharing.total_num_envs
-    });
-    let said = rollout::rollout(&mut fields)?;
-    let length = rollout::length(&mut fields, &said, num_envs, num_rebuilds)?;
-    rollout::check_chunks(&fields, &said, &policy_config)?;
-    let job = Job {
-        index: JobIndex(index),
-        name,
-        environment,
-        num_envs,
-        sharing,
-        enable_cameras,
-        env_args: env.rest(),
-        policy_type,
-        policy_config,
-        length,
-        rollout: said.settings,
-        latency: latency::latency(&mut fields)?,
-        video: video::settings(&mut fields)?,
-        num_rebuilds,
-        only: None,
-        language_instruction: fields.optional_string("language_instruction")?,
-        suite: suite::suite(&mut fields)?,
-        variations: Map::new(),
-        variant: variations::of_control(&mut fields)?,
-        seed: fields.whole("seed")?,
-        status: status(&mut fields)?,
+) -> Result<(Job, Variations), Refusal> {
+    let place = match entry["name"].as_str() {
+        Some(name) => format!("job {index} ({})", name.escape_debug()),
+        None => format!("job {index}"),
     };
-    let variations = variations::take(&mut fields, bytes)?;
-    fields.finish(FIELDS)?;
+    let Value::Object(given) = entry else {
+        return Err(Refusal::found(place, entry, "expected an object"));
+    };
+    let mut given = given.clone();
+    if let Some(Value::Object(video)) = given.get_mut("video_cfg") {
+        video.retain(|name, _| !video::UNUSED.contains(&name.as_str()));
+    }
+    let read: Entry = settings::read(&place, &given)?;
+    let wrong = |(field, reason)| Refusal::at(format_args!("{place} field {field}"), reason);
+    let job = read.job(index).map_err(wrong)?;
+    let variations = variations::take(&mut FileFields::new(&place, entry)?, bytes)?;
     Ok((job, variations))
 }
 
@@ -303,38 +249,6 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     Err(Refusal::new(format_args!(
         "`{name}` cannot be a file name: {reason}"
     )))
-}
-
-fn policy_config(fields: &mut FileFields) -> Result<Map<String, Value>, FieldError> {
-    match (
-        fields.object("policy_config_dict")?,
-        fields.object("policy_args")?,
-    ) {
-        (Some(_), Some(_)) => Err(fields.refuse(
-            "policy_args",
-            "it is the old name of `policy_config_dict`, which is also given; keep one of them",
-        )),
-        (new, old) => Ok(new.or(old).unwrap_or_default()),
-    }
-}
-
-fn status(fields: &mut FileFields) -> Result<Status, FieldError> {
-    match fields.take("status") {
-        None | Some(Value::Null) => Ok(Status::Pending),
-        Some(value) => {
-            let status = serde_json::from_value(value.clone()).ok();
-            // The others are words of reports.
-            let status =
-                status.filter(|status| !matches!(status, Status::Interrupted | Status::Skipped));
-            status.ok_or_else(|| {
-                fields.wrong(
-                    "status",
-                    Some(value),
-                    "expected one of pending, running, completed, failed",
-                )
-            })
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Reads the length of a job, and how its environments are stepped.
+//! The length of a job: what its entry says, or what its epochs amount to.
 
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldError, FileFields};
-use crate::job::{Length, Rollout, Sharing};
+use crate::file::entry::{Entry, Wrong};
+use crate::job::Length;
 use crate::placement::check::check_steps;
 
 /// Maximum number of episodes of a job: the report names each missing one.
@@ -12,91 +12,33 @@ pub const MAX_EPISODES: u64 = 1_000_000;
 /// Maximum number of environments over all ranks.
 pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
 
-/// Reads `total_num_envs` and `group_size`; `num_envs` is the value of the field of that name.
-pub(super) fn sharing(
-    fields: &mut FileFields,
-    num_envs: Option<u64>,
-) -> Result<Option<Sharing>, FieldError> {
-    let total = fields.at_most("total_num_envs", MAX_TOTAL_ENVS)?;
-    // Of RLinf: environments with the same task that stay together. Here, each has its own.
-    fields.positive("group_size")?;
-    match (total, num_envs) {
-        (Some(total), Some(own)) => Err(fields.refuse(
-            "total_num_envs",
-            &format!(
-                "{total} is given together with num_envs {own}; the first counts over all \
-                ranks, the second in one"
-            ),
-        )),
-        (total, _) => Ok(total.map(|total| Sharing {
-            total_num_envs: total as usize,
-        })),
-    }
-}
-
-/// The rollout settings, and which of those that determine a length were given.
-pub(super) struct RolloutFields {
-    pub(super) settings: Rollout,
-    /// `rollout_epoch`.
-    epochs: Option<u64>,
-}
-
-pub(super) fn rollout(fields: &mut FileFields) -> Result<RolloutFields, FieldError> {
-    let epochs = fields.at_most("rollout_epoch", MAX_EPISODES)?;
-    let settings = Rollout {
-        auto_reset: fields.bool("auto_reset")?.unwrap_or(false),
-        ignore_terminations: fields.bool("ignore_terminations")?.unwrap_or(false),
-        max_steps_per_rollout_epoch: fields
-            .at_most("max_steps_per_rollout_epoch", u64::from(u32::MAX))?,
-        pipeline_stage_num: fields
-            .at_most("pipeline_stage_num", MAX_TOTAL_ENVS)?
-            .map(|stages| stages as usize),
-    };
-    Ok(RolloutFields { settings, epochs })
-}
-
 /// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
 /// of `num_envs` environments.
-pub(super) fn length(
-    fields: &mut FileFields,
-    said: &RolloutFields,
-    num_envs: usize,
-    num_rebuilds: u64,
-) -> Result<Length, FieldError> {
-    let given = (
-        fields.at_most("num_episodes", MAX_EPISODES)?,
-        fields.positive("num_steps")?,
-    );
-    if let ((Some(_), _) | (_, Some(_)), Some(epochs)) = (given, said.epochs) {
-        let reason = format!(
-            "{epochs} is given together with {}; only one of them can end the job",
-            if given.0.is_some() {
-                "num_episodes"
-            } else {
-                "num_steps"
-            }
-        );
-        return Err(fields.refuse("rollout_epoch", &reason));
-    }
-    let length = match given {
-        (Some(episodes), Some(steps)) => {
-            let reason = format!(
-                "{steps} is given together with num_episodes {episodes}; only one of them can end \
-                 the job"
-            );
-            return Err(fields.refuse("num_steps", &reason));
+pub(super) fn length(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {
+    let with = |field: &str, value: u64| {
+        format!("{value} is given together with {field}; only one of them can end the job")
+    };
+    let num_rebuilds = entry.num_rebuilds.unwrap_or(1);
+    let length = match (entry.num_episodes, entry.num_steps, entry.rollout_epoch) {
+        (Some(_), _, Some(epochs)) => return Err(("rollout_epoch", with("num_episodes", epochs))),
+        (None, Some(_), Some(epochs)) => return Err(("rollout_epoch", with("num_steps", epochs))),
+        (Some(episodes), Some(steps), None) => {
+            return Err((
+                "num_steps",
+                with(&format!("num_episodes {episodes}"), steps),
+            ));
         }
-        (Some(episodes), None) => Length::Episodes(episodes),
-        (None, Some(steps)) => Length::Steps(steps),
-        (None, None) => of_epochs(fields, said, num_envs)?,
+        (Some(episodes), None, None) => Length::Episodes(episodes),
+        (None, Some(steps), None) => Length::Steps(steps),
+        (None, None, epochs) => of_epochs(entry, epochs, num_envs)?,
     };
     match length {
-        Length::Episodes(episodes) if episodes < num_rebuilds => Err(fields.refuse(
-            "num_episodes",
-            &format!(
+        Length::Episodes(episodes) if episodes < num_rebuilds => {
+            let reason = format!(
                 "{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"
-            ),
-        )),
+            );
+            Err(("num_episodes", reason))
+        }
         length => Ok(length),
     }
 }
@@ -104,35 +46,23 @@ pub(super) fn length(
 /// Computes the length from epochs as in rlinf/runners/embodied_eval_runner.py. Without
 /// `auto_reset`, each environment counts one episode per epoch. With it, every episode counts that
 /// ends within the steps of all epochs, and only the first epoch begins with a reset.
-fn of_epochs(
-    fields: &FileFields,
-    said: &RolloutFields,
-    num_envs: usize,
-) -> Result<Length, FieldError> {
-    let Rollout {
-        auto_reset,
-        max_steps_per_rollout_epoch,
-        ..
-    } = said.settings;
-    let epochs = said.epochs.unwrap_or(1);
-    match (auto_reset, max_steps_per_rollout_epoch) {
+fn of_epochs(entry: &Entry, given: Option<u64>, num_envs: usize) -> Result<Length, Wrong> {
+    let epochs = given.unwrap_or(1);
+    let steps = entry.max_steps_per_rollout_epoch;
+    match (entry.auto_reset == Some(true), steps) {
         (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(epochs))),
-        (true, None) => Err(fields.refuse(
-            "auto_reset",
-            "environments never end: max_steps_per_rollout_epoch, num_steps or num_episodes is \
-             required",
-        )),
-        (false, _)
-            if said.epochs.is_some()
-                || fields.has("total_num_envs")
-                || max_steps_per_rollout_epoch.is_some() =>
-        {
+        (true, None) => {
+            let reason = "environments never end: max_steps_per_rollout_epoch, num_steps or \
+                          num_episodes is required";
+            Err(("auto_reset", reason.to_owned()))
+        }
+        (false, _) if given.is_some() || entry.total_num_envs.is_some() || steps.is_some() => {
             let episodes = epochs.saturating_mul(num_envs as u64);
             if episodes > MAX_EPISODES {
                 let reason = format!(
                     "{epochs} epochs of {num_envs} environments are more than {MAX_EPISODES} episodes"
                 );
-                return Err(fields.refuse("rollout_epoch", &reason));
+                return Err(("rollout_epoch", reason));
             }
             Ok(Length::Episodes(episodes))
         }
@@ -141,16 +71,11 @@ fn of_epochs(
 }
 
 /// Checks that an epoch ends with an action chunk.
-pub(super) fn check_chunks(
-    fields: &FileFields,
-    said: &RolloutFields,
-    policy: &Map<String, Value>,
-) -> Result<(), FieldError> {
+pub(super) fn check_chunks(steps: Option<u64>, policy: &Map<String, Value>) -> Result<(), Wrong> {
     let chunk = policy.get("action_chunk_length").and_then(Value::as_u64);
-    let steps = said.settings.max_steps_per_rollout_epoch;
     let (Some(chunk), Some(steps)) = (chunk, steps) else {
         return Ok(());
     };
     check_steps(steps as usize, usize::try_from(chunk).unwrap_or(0))
-        .map_err(|err| fields.refuse("max_steps_per_rollout_epoch", &err.to_string()))
+        .map_err(|err| ("max_steps_per_rollout_epoch", err.to_string()))
 }

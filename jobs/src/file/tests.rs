@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 use rig::cases;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
-use crate::job::Length;
+use crate::job::{Length, Status};
 use crate::samples;
 
 /// Returns in what a job of a changed entry differs from that of the entry, or why it is refused.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::eval_args;
 use crate::file;
-use crate::job::{Job, Length};
+use crate::job::Length;
 use crate::model_server;
 use crate::plan::RunPlan;
 use crate::refusal::Refusal;
@@ -22,30 +22,24 @@ const MAX_WORLD_SIZE: u64 = 1 << 20;
 ///
 /// # Errors
 /// Refuses the first field whose value `rrun` would never have written.
-pub(super) fn complete(plan: &mut RunPlan, mut written: Value) -> Result<(), Refusal> {
+pub(super) fn complete(plan: &mut RunPlan, written: &Value) -> Result<(), Refusal> {
     at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE)?;
-    let mut entries = match written.get_mut("jobs").map(Value::take).unwrap_or_default() {
+    let entries = match &written["jobs"] {
         Value::Array(entries) => entries,
         other => {
             return Err(Refusal::found(
                 "field jobs",
-                &other,
+                other,
                 "expected a list of jobs",
             ));
         }
     };
-    let only = |entry: &mut Value| entry.as_object_mut()?.shift_remove("only");
-    let only: Vec<_> = entries.iter_mut().map(only).collect();
-    let jobs = file::jobs(&entries).map_err(Refusal::new)?;
-    if jobs.len() != entries.len() {
+    plan.jobs = file::jobs(entries)?;
+    if plan.jobs.len() != entries.len() {
         return Err(Refusal::at(
             "field jobs",
             "variants are not written as jobs",
         ));
-    }
-    plan.jobs = jobs;
-    for (job, only) in plan.jobs.iter_mut().zip(only) {
-        select(job, only)?;
     }
     let episodes = plan.jobs.iter().map(|job| match job.length {
         Length::Episodes(count) => count,
@@ -56,21 +50,6 @@ pub(super) fn complete(plan: &mut RunPlan, mut written: Value) -> Result<(), Ref
         Value::Null => None,
         server => Some(model_server::parse(server).map_err(Refusal::new)?),
     };
-    Ok(())
-}
-
-/// Sets the selected episodes of a job.
-fn select(job: &mut Job, only: Option<Value>) -> Result<(), Refusal> {
-    let Some(only) = only else { return Ok(()) };
-    let numbers = only.as_str().and_then(|text| text.parse().ok());
-    job.only = Some(numbers.ok_or_else(|| {
-        let place = format!("job {} ({}) field only", job.index.0, job.name);
-        Refusal::found(
-            place,
-            &only,
-            "expected numbers of episodes, for example `0,3-5`",
-        )
-    })?);
     Ok(())
 }
 
@@ -193,7 +172,7 @@ mod tests {
         let long = Value::from("x".repeat(201));
         let variant = json!({"of": "b", "name": "dark", "groups": [long]});
         let told = read(&format!("jobs/0/variant = {variant}"));
-        let wanted = "field variant field groups: expected names of up to 200 bytes";
+        let wanted = "field variant.groups: expected names of up to 200 bytes";
         assert!(told.contains(wanted), "{told}");
         let suite = json!({"name": "s", "protocol": "1", "overrides": vec!["seed"; 65]});
         let told = read(&format!("jobs/0/suite = {suite}"));

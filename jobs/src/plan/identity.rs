@@ -165,6 +165,7 @@ impl FieldChange {
 mod tests {
     use super::*;
     use crate::samples::{self, job};
+    use crate::settings;
     use serde_json::json;
 
     fn between(before: &Job, after: &Job) -> Vec<FieldChange> {
@@ -185,8 +186,8 @@ mod tests {
             lines(&job(json!({})), &now[0]).join("\n")
         });
         let all = include_str!("identity.txt");
-        let mut fields = file::FIELDS.iter();
-        assert_eq!(fields.find(|name| !all.contains(*name)), None);
+        let mut fields = settings::names::<file::Entry>().into_iter();
+        assert_eq!(fields.find(|name| !all.contains(name)), None);
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl RunPlan {
                 plan.schema
             )));
         }
-        checked::complete(&mut plan, written)
+        checked::complete(&mut plan, &written)
             .map_err(|err| Refusal::at(format_args!("`{path}` cannot be used"), err))?;
         Ok(plan)
     }

@@ -66,7 +66,7 @@ impl Config {
         let texts = files
             .iter()
             .map(|path| Ok((path.clone(), tree::read(path)?)));
-        Self::from_texts(texts.collect::<Result<Vec<_>, _>>()?, sets, variable)
+        Self::from_texts(texts.collect::<Result<Vec<_>, Refusal>>()?, sets, variable)
     }
 
     /// Does the same for texts that were already read.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::fields::{FieldError, FileFields};
 use crate::file::{MAX_BYTES, check_name};
 use crate::job::{Job, Variant};
+use crate::refusal::Refusal;
 use crate::variation;
 
 mod grid;
@@ -21,9 +22,6 @@ mod name;
 /// Name of the field.
 const FIELD: &str = "variations";
 
-/// Name of the field by which a written jobs file keeps variants apart from their controls.
-const VARIANT: &str = "variant";
-
 /// Key of a grid, in `variations` or in an entry of its list.
 const GRID: &str = "grid";
 
@@ -31,7 +29,7 @@ const GRID: &str = "grid";
 const MAX_VARIANTS: usize = 1000;
 
 /// Longest name of a group in bytes.
-const MAX_GROUP_BYTES: usize = 200;
+pub(super) const MAX_GROUP_BYTES: usize = 200;
 
 /// The overrides of one variant.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,41 +131,6 @@ fn overrides(
     }])
 }
 
-/// Reads `variant`, by which a jobs file that `rrun` has written says that a job is a variant of
-/// another one.
-pub(super) fn of_control(fields: &mut FileFields) -> Result<Option<Variant>, FieldError> {
-    let place = fields.place(VARIANT);
-    let value = match fields.take(VARIANT) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(value) => value,
-    };
-    let mut read = FileFields::new(&place, value)?;
-    let variant = Variant {
-        of: read.string("of")?,
-        name: read.string("name")?,
-        groups: groups(&mut read)?,
-    };
-    read.finish(&["of", "name", "groups"])?;
-    check_name(&variant.of).map_err(|err| read.refuse("of", &err.to_string()))?;
-    // It is the end of the name of a job.
-    check_name(&format!("_{}", variant.name))
-        .map_err(|err| read.refuse("name", &err.to_string()))?;
-    Ok(Some(variant))
-}
-
-fn groups(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
-    let groups = match fields.take("groups") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(found) => serde_json::from_value::<Vec<String>>(found.clone())
-            .map_err(|_| fields.wrong("groups", Some(found), "expected a list of names"))?,
-    };
-    if groups.iter().any(|group| group.len() > MAX_GROUP_BYTES) {
-        let reason = format!("expected names of up to {MAX_GROUP_BYTES} bytes");
-        return Err(fields.refuse("groups", &reason));
-    }
-    Ok(groups)
-}
-
 fn is_group(name: &str) -> bool {
     (1..=MAX_GROUP_BYTES).contains(&name.len())
 }
@@ -203,7 +166,7 @@ pub(super) fn expanded(
     mut job: Job,
     variations: Variations,
     bytes: &mut VariantBytes,
-) -> Result<Vec<Job>, FieldError> {
+) -> Result<Vec<Job>, Refusal> {
     let variants = match variations {
         Variations::OfJob(values) => {
             job.variations = values;
@@ -238,7 +201,7 @@ pub(super) fn expanded(
     Ok(jobs)
 }
 
-fn variant(control: &Job, overrides: Overrides) -> Result<Job, FieldError> {
+fn variant(control: &Job, overrides: Overrides) -> Result<Job, Refusal> {
     let Overrides {
         name,
         groups,
@@ -260,12 +223,8 @@ fn variant(control: &Job, overrides: Overrides) -> Result<Job, FieldError> {
     })
 }
 
-fn refusal(job: &Job, reason: String) -> FieldError {
-    FieldError {
-        place: format!("job {} ({}) field {FIELD}", job.index.0, job.name),
-        unknown: None,
-        reason,
-    }
+fn refusal(job: &Job, reason: String) -> Refusal {
+    Refusal::at(format_args!("{} field {FIELD}", job.place()), reason)
 }
 
 #[cfg(test)]
