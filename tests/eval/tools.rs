@@ -16,7 +16,7 @@ fn a_run_is_all_there_and_comes_out_the_same_elsewhere() {
         "{told}"
     );
     let merged = format!("{folder}_merged");
-    rrun(&["merge", &folder, "--output", &merged]);
+    rrun(&["report", &folder, "--output", &merged]);
     rrun(&["verify", &merged]);
     let told = rrun(&["compare", &folder, &merged]);
     assert!(told.contains("| all   | 9 "), "{told}");

@@ -95,7 +95,7 @@ fn control_and_variants_of_different_runs_are_paired_when_merged() {
     let variants = part("variants", "reach_short;reach_hasty");
     let merged = folder.path().join("merged");
     let output = merged.to_string_lossy().into_owned();
-    let told = rrun(&["merge", &control, &variants, "--output", &output]);
+    let told = rrun(&["report", &control, &variants, "--output", &output]);
     assert!(told.contains("| all 2 variants | 8 "), "{told}");
     let report = std::fs::read(merged.join("report.json")).unwrap();
     assert_pairs(&serde_json::from_slice(&report).unwrap(), 4);

@@ -215,7 +215,7 @@ fn a_run_that_is_under_way_is_looked_at_without_being_in_its_way() {
     tool("verify", &run).succeeds().stdout_has(running);
     let under_way = format!("{running}; 1 of 2 episodes so far\n");
     report(&run).stdout_has(&under_way);
-    tool("merge --output merged", &run)
+    tool("report --output merged", &run)
         .succeeds()
         .stdout_has(&under_way);
     drop(journal);

@@ -16,14 +16,13 @@ use crate::cli::commands::{meant, names};
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
 
 /// Tools, which launch nothing.
-pub const TOOLS: [&str; 13] = [
+pub const TOOLS: [&str; 12] = [
     "certify",
     "compare",
     "demo",
     "doctor",
     "fit",
     "list",
-    "merge",
     "report",
     "reproduce",
     "suite",

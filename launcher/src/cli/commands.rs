@@ -76,12 +76,11 @@ pub const COMMANDS: &[CommandRow] = &[
     row("watch", Group::Run, "Evaluate every checkpoint of a training while it trains", WATCH),
     row(USERS_PROGRAM, Group::Run, "Run a Python script in each rank, as torchrun does", PROGRAM),
     row("top", Group::Results, "Show a run that is under way, from any machine", TOP),
-    row("report", Group::Results, "Write the report of a run again", REPORT),
+    row("report", Group::Results, "Write the report of a run again, or of several as one", REPORT),
     row("verify", Group::Results, "Check that a run is complete and its files are whole", VERIFY),
     row("certify", Group::Results, "Write a certificate of a run, which others can check", CERTIFY),
     row("compare", Group::Results, "Compare two policies on the same episodes", COMPARE),
     row("reproduce", Group::Results, "Run the jobs of a certificate again, and compare", REPRODUCE),
-    row("merge", Group::Results, "Merge several run folders into one", MERGE),
     row("fit", Group::Plan, "Check whether jobs fit into the memory of the GPUs", FIT),
 ];
 
@@ -131,6 +130,10 @@ const REPORT: Examples = &[
     (
         "rrun report outputs/tonight --open",
         "show the page in the browser",
+    ),
+    (
+        "rrun report node0/run node1/run --output outputs/both",
+        "merge two runs",
     ),
 ];
 
@@ -211,17 +214,6 @@ const REPRODUCE: Examples = &[
     (
         "rrun reproduce certificate.json --checkpoint /data/model --all",
         "with all episodes",
-    ),
-];
-
-const MERGE: Examples = &[
-    (
-        "rrun merge outputs/",
-        "every run in it, into outputs/merged",
-    ),
-    (
-        "rrun merge node0/run node1/run --output outputs/both",
-        "these two",
     ),
 ];
 

@@ -133,7 +133,7 @@ mod tests {
                 "record-format",
                 "front-port",
                 "determinism", // of eval, serve and verify
-                "merge",
+                "reproduce",
                 "torchscript",
                 "python",
                 "options",

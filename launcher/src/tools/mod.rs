@@ -3,8 +3,7 @@
 //!
 //! ```text
 //! rrun demo [DIR]         evaluate what is installed: starts an evaluation in its place
-//! rrun report DIR         write the report again, from plan and journals
-//! rrun merge DIR…         merge several run folders into one
+//! rrun report DIR…        write the report again, from plan and journals; merge several runs
 //! rrun verify DIR         check that everything exists and is complete, or a certificate
 //! rrun certify DIR        write a certificate of a run, which others can check
 //! rrun compare A B        compare two policies on the same episodes
@@ -16,7 +15,7 @@
 //! rrun top DIR            show a run that is under way
 //! rrun watch              evaluate every checkpoint of a training while it trains
 //! ```
-//! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
+//! These words are built in, like `eval`; `./report` is a file. They come first, before any option
 //! of the launcher.
 
 mod alone;
@@ -74,7 +73,6 @@ enum Tool {
     Doctor(doctor::DoctorArgs),
     Fit(Box<fit::FitArgs>),
     List(list::ListArgs),
-    Merge(merge::MergeArgs),
     Report(report::ReportArgs),
     Reproduce(Box<reproduce::ReproduceArgs>),
     Suite(Box<suite::SuiteArgs>),
@@ -155,7 +153,6 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Doctor(args)) => doctor::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
         Ok(Tool::List(args)) => list::run(&args),
-        Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Reproduce(args)) => reproduce::run(&args),
         Ok(Tool::Suite(args)) => suite::run(*args),

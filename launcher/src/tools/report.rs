@@ -1,6 +1,7 @@
-//! `rrun report DIR`: writes the report again, from plan and journals.
+//! `rrun report DIR`: writes the report again, from plan and journals; of several folders, that of
+//! all of them.
 
-use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
@@ -10,19 +11,34 @@ use jobs::live::Commands;
 use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
 use report::tables;
-use report::{Context, Merged, Report};
+use report::{Context, Damage, Merged, Report};
 
-use crate::tools::{ToolError, open, print, under_way};
+use crate::tools::{ToolError, merge, open, print, under_way};
+
+/// Number of conflicts that are printed; report.json has up to a thousand, `rrun verify` all.
+const NAMED: usize = 20;
+
+/// Where several runs are merged.
+const OUTPUT: &str = "outputs/merged";
 
 /// Recreate the report of a run from its plan and journals.
 ///
 /// The result depends only on these files, except for the time of writing; what only the run itself
 /// knew (its command line) is copied from the existing report.
+///
+/// Runs of several workers, nodes or nights, which ran parts of one jobs list or lists of their own,
+/// are merged into the folder of --output: its plan, journals and report. Jobs with the same name
+/// must be equal. Datasets and videos stay where they are.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReportArgs {
-    /// Run folder
-    #[arg(value_name = "DIR")]
-    folder: OsString,
+    /// Run folder; to merge, also a folder that contains run folders
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+
+    /// Merge the runs into this folder, replacing an earlier merge in it; of several DIR, the default
+    /// is outputs/merged
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
 
     /// Print the path of the page, report.html, which is always written
     #[arg(long)]
@@ -45,7 +61,7 @@ pub(super) enum ReportError {
     )]
     Less { path: String, there: u64, here: u64 },
     #[error(
-        "cannot write the report into `{folder}`: {err}; `rrun merge {folder} --output DIR` makes it elsewhere, with the way \
+        "cannot write the report into `{folder}`: {err}; `rrun report {folder} --output DIR` makes it elsewhere, with the way \
          to videos and datasets from there"
     )]
     Write { folder: String, err: std::io::Error },
@@ -56,12 +72,20 @@ pub(super) enum ReportError {
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
-    let (folder, plan) = open(&args.folder)?;
-    // Whoever has replaced the report meanwhile may have read more, such as the run that has ended.
-    while !renewed(args, &folder, &plan)? {}
-    let page = folder.page().display().to_string();
+    let page = match (&args.output, &*args.folders) {
+        (None, [folder]) => {
+            let (folder, plan) = open(folder.as_os_str())?;
+            // Whoever has replaced the report meanwhile may have read more, such as the run that has
+            // ended.
+            while !renewed(args, &folder, &plan)? {}
+            folder.page()
+        }
+        (output, folders) => {
+            merge::merged(folders, output.as_deref().unwrap_or(Path::new(OUTPUT)))?
+        }
+    };
     if args.open {
-        show(page)
+        show(page.display().to_string())
     } else {
         Ok(ExitCode::SUCCESS)
     }
@@ -99,7 +123,7 @@ fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool
     })?;
     if is_written {
         let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
-        tell(folder, plan, &merged, &report, under_way)?;
+        tell(folder, plan, &report, merged.damage(), under_way)?;
     }
     Ok(is_written)
 }
@@ -113,11 +137,11 @@ fn show(page: String) -> Result<ExitCode, ToolError> {
 }
 
 /// Prints the tables of a run, and what was wrong with its journals.
-fn tell(
+pub(super) fn tell<'a>(
     folder: &RunFolder,
     plan: &RunPlan,
-    merged: &Merged,
     report: &Report,
+    mut damages: impl Iterator<Item = &'a Damage>,
     under_way: Option<String>,
 ) -> Result<(), ToolError> {
     let rows = plan
@@ -138,9 +162,17 @@ fn tell(
         print(line)?;
     }
     print(tables::conclusion(report))?;
-    for damage in merged.damage() {
-        print(damage)?;
+    let mut conflicts = report.duplicates.iter().filter(|twice| !twice.agree);
+    for conflict in conflicts.by_ref().take(NAMED) {
+        print(format_args!(
+            "conflict: {} {} came out differently",
+            conflict.job, conflict.episode
+        ))?;
     }
+    if conflicts.next().is_some() {
+        print("… and more, see `rrun verify`")?;
+    }
+    damages.try_for_each(print)?;
     print(format_args!("report: {}", folder.report().display()))?;
     print(format_args!("page:   {}", folder.page().display()))?;
     Ok(())
