@@ -224,8 +224,8 @@ const FIT: Examples = &[
         "GPUs that it does not have",
     ),
     (
-        "rrun fit --jobs jobs.json --probe",
-        "measure the environments first",
+        "rrun fit --jobs jobs.json --measured outputs/tonight",
+        "with what a run has measured",
     ),
 ];
 
