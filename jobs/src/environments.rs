@@ -19,7 +19,7 @@ pub struct EveryEnvironment {
     pub environment: String,
     /// copies of the environment in a rank
     #[serde(default = "one")]
-    #[schemars(range(min = 1, max = crate::file::MAX_ENVS))]
+    #[schemars(range(min = 1, max = crate::job::MAX_ENVS))]
     pub num_envs: u64,
     /// whether there are images and videos
     #[serde(default = "yes")]

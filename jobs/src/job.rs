@@ -3,12 +3,17 @@
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::episode_numbers::EpisodeNumbers;
-use crate::file;
 use crate::latency::InferenceLatency;
+
+/// Maximum number of copies of an environment in one rank; each has its own simulator and video.
+pub(crate) const MAX_ENVS: u64 = 4096;
+
+/// Maximum number of environments over all ranks.
+pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
 
 /// Position of a job among those of its run, from 0; the assignment to ranks uses it.
 #[derive(
@@ -199,16 +204,6 @@ impl Status {
             Self::Interrupted => "interrupted",
             Self::Skipped => "skipped",
         }
-    }
-}
-
-impl Serialize for Job {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut entry = file::entry(self);
-        if let Some(only) = &self.only {
-            entry.insert("only".to_owned(), only.to_string().into());
-        }
-        entry.serialize(to)
     }
 }
 

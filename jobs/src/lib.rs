@@ -73,6 +73,7 @@ pub mod table;
 pub mod threads;
 pub mod time;
 pub mod tracking;
+pub mod tree;
 pub mod trust;
 pub mod usage;
 pub mod variation;

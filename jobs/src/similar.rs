@@ -26,6 +26,9 @@ pub const FIELD: f64 = 0.7;
 /// Similarity above which a name that users choose, or one of many, is suggested.
 pub const NAME: f64 = 0.85;
 
+/// Similarity above which a name that may be somebody else's is taken for a misspelt one of ours.
+pub const MISSPELT: f64 = 0.94;
+
 #[cfg(test)]
 mod tests {
     use super::*;

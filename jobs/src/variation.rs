@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::environments::is_python_environment;
 use crate::job::Job;
-use crate::rlinf::tree::overlay;
+use crate::tree::overlay;
 
 /// Name of the argument that holds the arguments of a Python environment's factory.
 const FACTORY_ARGUMENTS: &str = "env_kwargs";

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use jobs::bytes::ByteSize;
 use jobs::refusal::Refusal;
-use jobs::rlinf::tree;
 use jobs::table::Table;
+use jobs::tree;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::experiment::value;
 use crate::refusal::Refusal;
-use crate::rlinf::tree::{self, MOST_PARTS};
+use crate::tree::{self, MOST_PARTS};
 
 /// The first part of a change that concerns all runs.
 const SHARED: &str = "shared";

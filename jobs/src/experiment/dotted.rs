@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::rlinf::tree;
+use crate::tree;
 
 /// Number of levels on which names are read as paths; Arena's variations have four.
 const LEVELS: usize = 8;

@@ -6,9 +6,8 @@ use crate::environments::{EveryEnvironment, PythonEnvironment, is_python_environ
 use crate::experiment::run::{Unused, note, number};
 use crate::experiment::runs::{refusal, similar_to};
 use crate::fields::{FieldError, FileFields};
-use crate::rules::MISSPELT;
 use crate::settings::names;
-use crate::similar::most_similar;
+use crate::similar::{MISSPELT, most_similar};
 use crate::simulators::Simulator;
 
 /// Fields of `environment_builder` that a job has elsewhere, or has no use for.

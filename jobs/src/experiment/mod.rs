@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::fields::FieldError;
 use crate::installed;
 use crate::refusal::Refusal;
-use crate::rlinf::{references, tree};
+use crate::tree::{self, references};
 
 mod change;
 pub mod dotted;

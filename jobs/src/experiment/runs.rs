@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use crate::experiment::change::Change;
 use crate::experiment::{MAX_BYTES, dotted, run};
 use crate::fields::{FieldError, FileFields};
-use crate::rlinf::{references, tree};
 use crate::similar::{self, most_similar};
+use crate::tree::{self, references};
 
 /// The two parts of an Experiment.
 pub(super) struct Parts {

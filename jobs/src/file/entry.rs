@@ -1,15 +1,18 @@
 //! The entry of a job in a jobs file and in a plan.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::episode_numbers::EpisodeNumbers;
 use crate::file::latency::WrittenLatency;
-use crate::file::rollout::{self, MAX_EPISODES, MAX_TOTAL_ENVS};
+use crate::file::rollout::{self, MAX_EPISODES};
 use crate::file::variations::MAX_GROUP_BYTES;
-use crate::file::{MAX_ENVS, check_name, suite};
-use crate::job::{Job, JobIndex, Length, Rollout, Sharing, Status, Suite, Variant, VideoSettings};
+use crate::file::{check_name, suite};
+use crate::job::{
+    Job, JobIndex, Length, MAX_ENVS, MAX_TOTAL_ENVS, Rollout, Sharing, Status, Suite, Variant,
+    VideoSettings,
+};
 use crate::model_server::{self, ModelServer};
 
 /// The fields of a job as they are written.
@@ -216,6 +219,16 @@ pub fn jobs_file(jobs: &[Job], server: Option<&ModelServer>) -> Value {
     match server {
         Some(server) => json!({model_server::FIELD: server.entry(), "jobs": jobs}),
         None => json!({"jobs": jobs}),
+    }
+}
+
+impl Serialize for Job {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut entry = entry(self);
+        if let Some(only) = &self.only {
+            entry.insert("only".to_owned(), only.to_string().into());
+        }
+        entry.serialize(to)
     }
 }
 

@@ -38,9 +38,6 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The byte order mark that Windows editors write before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Maximum number of copies of an environment in one rank; each has its own simulator and video.
-pub(crate) const MAX_ENVS: u64 = 4096;
-
 /// A jobs file that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFile {

@@ -9,9 +9,6 @@ use crate::placement::check::check_steps;
 /// Maximum number of episodes of a job: the report names each missing one.
 pub const MAX_EPISODES: u64 = 1_000_000;
 
-/// Maximum number of environments over all ranks.
-pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
-
 /// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
 /// of `num_envs` environments.
 pub(super) fn length(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {

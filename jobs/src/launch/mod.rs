@@ -36,15 +36,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::files;
 use crate::layout::RunFolder;
-use crate::plan::PlanLock;
 use crate::random;
 use crate::refusal::Refusal;
 
 mod holder;
+mod plan_lock;
 mod pulse;
 
 use holder::HolderState;
 pub use holder::LockHolder;
+pub use plan_lock::PlanLock;
 pub use pulse::{LivingLaunch, Pulse};
 
 /// Interval at which a holder updates the modification time of its file.

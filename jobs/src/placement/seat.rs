@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::file::rollout::MAX_TOTAL_ENVS;
+use crate::job::MAX_TOTAL_ENVS;
 use crate::placement::{PlacedProcess, Placement};
 use crate::refusal::Refusal;
 

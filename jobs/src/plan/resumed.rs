@@ -6,11 +6,11 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
+use crate::launch::PlanLock;
 use crate::layout::RunFolder;
 use crate::patience;
 use crate::plan::difference::Difference;
 use crate::plan::git::Git;
-use crate::plan::lock::Lock;
 use crate::plan::settle::in_use;
 use crate::plan::{RunPlan, unusable};
 use crate::rank_env::RankEnv;
@@ -43,9 +43,9 @@ impl RunPlan {
         let io = unusable(folder);
         let is_first = env.rank == 0 && env.restart_count == 0;
         let lock = if is_first {
-            Lock::to_change(folder)
+            PlanLock::to_change(folder)
         } else {
-            Lock::to_look(folder)
+            PlanLock::to_look(folder)
         };
         let _lock = lock.map_err(&io)?;
         let mut opened = Journal::open(&folder.journal(env.rank));

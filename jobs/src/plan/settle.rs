@@ -9,9 +9,9 @@ use crate::count::counted;
 use crate::job::{Job, JobIndex};
 use crate::journal::{self, Line};
 use crate::launch;
+use crate::launch::PlanLock;
 use crate::layout::{RunFolder, beside, write_whole};
 use crate::plan::difference::{self, Difference};
-use crate::plan::lock::Lock;
 use crate::plan::supersede::{self, CurrentPaths};
 use crate::plan::{RunPlan, unusable};
 use crate::refusal::Refusal;
@@ -39,7 +39,7 @@ impl RunPlan {
     fn settled(mut self, folder: &RunFolder, accept: bool) -> Result<Self, Refusal> {
         let io = unusable(folder);
         if supersede::is_half_done(folder) {
-            let _lock = Lock::to_change(folder).map_err(&io)?;
+            let _lock = PlanLock::to_change(folder).map_err(&io)?;
             supersede::mend(folder).map_err(&io)?;
         }
         std::fs::create_dir_all(folder.journals()).map_err(&io)?;
@@ -51,7 +51,7 @@ impl RunPlan {
         if self.renewed(&found).is_as(&found) && Difference::between(&found, &self).is_none() {
             return Ok(found);
         }
-        let _lock = Lock::to_change(folder).map_err(&io)?;
+        let _lock = PlanLock::to_change(folder).map_err(&io)?;
         self.change(folder, accept)
     }
 

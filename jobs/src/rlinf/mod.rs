@@ -16,11 +16,10 @@ use crate::fields::FieldError;
 use crate::model_server::ModelServer;
 use crate::placement::Components;
 use crate::refusal::Refusal;
+use crate::tree::{self, references};
 
 mod apply;
-pub(crate) mod references;
 mod sections;
-pub mod tree;
 
 /// Stands in for a file name in errors about `--set`.
 const SET: &str = "--set";

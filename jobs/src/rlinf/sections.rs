@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::fields::{FieldError, FileFields};
-use crate::rlinf::{Config, references};
+use crate::rlinf::Config;
 use crate::similar::most_similar;
+use crate::tree::references;
 
 /// Top-level sections that are read.
 const TOP: &[&str] = &[

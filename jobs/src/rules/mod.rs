@@ -22,12 +22,9 @@ use crate::latency::{self, Delay};
 use crate::policies::{self, PolicyType, canonical_policy};
 use crate::refusal::Refusal;
 use crate::settings::{self, SettingRow, names};
-use crate::similar::{self, most_similar};
+use crate::similar::{self, MISSPELT, most_similar};
 use crate::simulators::Simulator;
 use crate::variation;
-
-/// Similarity above which an argument is taken for a misspelled one.
-pub(crate) const MISSPELT: f64 = 0.94;
 
 /// The field with a planner's API key, which jobs must not have.
 const KEY: &str = "api_key";

@@ -18,7 +18,7 @@ use jobs::job::{Job, Status};
 use jobs::layout::{RunFolder, replace};
 use jobs::plan::RunPlan;
 use jobs::policies::PolicyType;
-use jobs::rlinf::tree;
+use jobs::tree;
 use serde_json::{Value, json};
 
 use crate::Report;

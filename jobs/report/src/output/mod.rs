@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 
 use jobs::files::FileVersion;
+use jobs::launch::PlanLock;
 use jobs::layout::{RunFolder, replace, write_whole, write_whole_with};
-use jobs::plan::{PlanLock, RunPlan};
+use jobs::plan::RunPlan;
 use serde_json::{Map, Value};
 
 use crate::output::eval_info::EvalInfo;

@@ -3,8 +3,8 @@
 use jobs::experiment::Change;
 use jobs::policies;
 use jobs::refusal::Refusal;
-use jobs::rlinf::tree::overlay;
 use jobs::suites::{Request, SuiteRow};
+use jobs::tree::overlay;
 use serde_json::{Map, Value};
 
 use crate::tools::list::policy::known;

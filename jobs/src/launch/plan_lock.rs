@@ -9,11 +9,11 @@ use crate::layout::RunFolder;
 /// A lock on the plan of a run folder. It is released when this value is dropped or the process
 /// ends. On a file system without locks it has no effect.
 #[derive(Debug)]
-pub struct Lock {
+pub struct PlanLock {
     _file: File,
 }
 
-impl Lock {
+impl PlanLock {
     /// Takes the lock exclusively: waits until no other process changes or reads the plan.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Lock {
     }
 
     /// Takes the lock shared: waits until no process changes the plan.
-    pub(super) fn to_look(folder: &RunFolder) -> io::Result<Self> {
+    pub(crate) fn to_look(folder: &RunFolder) -> io::Result<Self> {
         let file = open(folder)?;
         wait(|| file.lock_shared());
         Ok(Self { _file: file })

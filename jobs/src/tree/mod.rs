@@ -1,4 +1,6 @@
-//! Parses a YAML file into a tree of JSON values, and merges two trees.
+//! Configurations in YAML as trees of JSON values: parsed, merged, and their references resolved.
+
+pub(crate) mod references;
 
 use std::path::Path;
 

@@ -15,7 +15,7 @@ const DEPTH: usize = 8;
 const MAX_BYTES: usize = 64 << 20;
 
 /// Returns the tree with its references resolved.
-pub(super) fn resolve(tree: &Value, variable: &dyn Fn(&str) -> Option<String>) -> Value {
+pub(crate) fn resolve(tree: &Value, variable: &dyn Fn(&str) -> Option<String>) -> Value {
     let resolver = Resolver {
         root: tree,
         variable,
@@ -43,7 +43,7 @@ pub(crate) fn each(value: &Value, found: &mut dyn FnMut(&str)) {
 }
 
 /// Returns the first unresolved reference in a text.
-pub(super) fn unresolved(text: &str) -> Option<&str> {
+pub(crate) fn unresolved(text: &str) -> Option<&str> {
     let start = text.find("${")?;
     let end = text[start..]
         .find('}')
