@@ -25,7 +25,7 @@ impl<'a> Merged<'a> {
         let numbers = self.numbers(job);
         let wanted = match &job.only {
             Some(only) => only.ranges_below(numbers),
-            None => vec![0..numbers],
+            None => std::iter::once(0..numbers).collect(),
         };
         let found = &self.lines(job.index).episodes;
         let mut missing = Vec::new();
