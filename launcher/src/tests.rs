@@ -119,7 +119,11 @@ fn gib(count: &str) -> u64 {
 pub fn planned(given: &str, known: fn(&str) -> Option<Variables>) -> Result<LaunchPlan, String> {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
-    let write = |name: &str, text: &str| std::fs::write(at(name), text).expect("written");
+    let write = |name: &str, text: &str| {
+        let folder = at(name).parent().map(std::fs::create_dir_all);
+        folder.expect("it is in a folder").expect("made");
+        std::fs::write(at(name), text).expect("written");
+    };
     let (mut jobs, mut words) = (Vec::new(), Vec::new());
     for line in given.lines() {
         match line.split_once('{') {
@@ -146,7 +150,8 @@ pub fn planned(given: &str, known: fn(&str) -> Option<Variables>) -> Result<Laun
         .join(" ")
         .replace("EVAL", "eval --jobs JOBS --output OUT");
     let start = Start::of(&given, node, known);
-    let in_folder = |word: &str| match word == "OUT" || at(word).is_file() {
+    let is_here = |word: &str| word == "OUT" || !word.is_empty() && at(word).exists();
+    let in_folder = |word: &str| match is_here(word) {
         true => at(word).display().to_string(),
         false => word.to_owned(),
     };

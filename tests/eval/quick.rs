@@ -55,9 +55,9 @@ fn a_quick_run_is_the_first_episode_of_each_job_and_is_replaced_by_the_next() {
 #[test]
 fn a_quick_run_fails_if_a_job_does() {
     let mut broken = job("reach", 6, 4);
-    // Only a rank knows that these two exclude each other.
-    broken["arena_env_args"]["max_episode_steps"] = json!(9);
-    broken["arena_env_args"]["episode_length_s"] = json!(1);
+    // Only a rank looks for the dataset, which an earlier job may record.
+    broken["policy_type"] = json!("replay_action");
+    broken["policy_config_dict"] = json!({"replay_file_path": "/nowhere.hdf5"});
     let quick = Eval::new(&[broken]).words(&["--quick"]);
     quick
         .run()

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use crate::policy::PolicyError;
 use crate::policy::argument;
 use crate::policy::openpi::adapter::{CUSTOM, DROID, LIBERO, OpenpiEmbodiment};
-use crate::policy::remote::{Defaults, PolicyServer};
-use jobs::policies::{self, Pi0, Pi0Adapter, Websocket};
+use crate::policy::remote::PolicyServer;
+use jobs::policies::{self, Pi0, Pi0Adapter};
 
 /// Default timeout. openpi's own client waits forever; the first inference of a server compiles its
 /// network.
@@ -64,16 +64,7 @@ impl OpenpiSettings {
             let wanted = "expected the server's names with openpi_embodiment_adapter custom";
             return Err(argument("observation_mapping", "missing", wanted));
         }
-        let defaults = Defaults {
-            scheme: "ws",
-            port: 8000,
-            timeout: TIMEOUT,
-        };
-        let Websocket {
-            server,
-            remote_ca_file,
-        } = given.websocket;
-        let server = PolicyServer::new(server, remote_ca_file, defaults)?;
+        let server = PolicyServer::websocket(given.websocket, 8000, TIMEOUT)?;
         Ok(Self {
             notes: server.notes_on_devices(config),
             server,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::policy::remote::{Resolver, TlsTrust};
 use crate::policy::{InferenceError, PolicyError, argument};
-use jobs::policies::Server;
+use jobs::policies::{Server, Websocket};
 
 /// Maximum size of a reason in bytes: it goes into the journal of each episode, and an answer may
 /// be 256 MiB of text.
@@ -91,6 +91,23 @@ impl PolicyServer {
             retry: given.remote_retry_s.0,
             resolver: Resolver::default(),
         })
+    }
+
+    /// Returns the server with websockets that the settings name; `port` and `timeout` are defaults.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn websocket(
+        given: Websocket,
+        port: u16,
+        timeout: Duration,
+    ) -> Result<Self, PolicyError> {
+        let defaults = Defaults {
+            scheme: "ws",
+            port,
+            timeout,
+        };
+        Self::new(given.server, given.remote_ca_file, defaults)
     }
 
     /// Returns the URL of a websocket. As browsers do, it leaves out the port that its scheme means

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use jobs::policies::{self, VlaEval, Websocket};
+use jobs::policies::{self, VlaEval};
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::remote::{Defaults, PolicyServer};
+use crate::policy::remote::PolicyServer;
 
 /// Default timeout. vla-eval's own client waits 30 s; the first inference of a server compiles its
 /// network.
@@ -39,16 +39,7 @@ impl VlaEvalSettings {
     /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: VlaEval = policies::read(config)?;
-        let defaults = Defaults {
-            scheme: "ws",
-            port: 8000,
-            timeout: TIMEOUT,
-        };
-        let Websocket {
-            server,
-            remote_ca_file,
-        } = given.websocket;
-        let server = PolicyServer::new(server, remote_ca_file, defaults)?;
+        let server = PolicyServer::websocket(given.websocket, 8000, TIMEOUT)?;
         Ok(Self {
             notes: server.notes_on_devices(config),
             server,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::policy::remote::{Defaults, PolicyServer};
+use crate::policy::remote::PolicyServer;
 use crate::policy::xpolicylab::actions::MOST_ACTIONS;
 use crate::policy::{PolicyError, argument};
-use jobs::policies::{self, Websocket, Xpolicylab};
+use jobs::policies::{self, Xpolicylab};
 
 /// Default timeout (XPolicyLab: `request_timeout_s` of `PolicyEvalClientConfig`).
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -42,16 +42,7 @@ impl XpolicylabSettings {
     /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Xpolicylab = policies::read(config)?;
-        let defaults = Defaults {
-            scheme: "ws",
-            port: PORT,
-            timeout: TIMEOUT,
-        };
-        let Websocket {
-            server,
-            remote_ca_file,
-        } = given.websocket;
-        let server = PolicyServer::new(server, remote_ca_file, defaults)?;
+        let server = PolicyServer::websocket(given.websocket, PORT, TIMEOUT)?;
         let action_keys = given.action_keys.map(|keys| keys.0);
         let action_keys = action_keys.unwrap_or_else(|| ACTION_KEYS.map(str::to_owned).to_vec());
         let repeated = action_keys
