@@ -4,7 +4,6 @@
 #include "fault.h"
 
 #include <cstdint>
-#include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
@@ -26,15 +25,7 @@ int rr_linear_activation(const at::Tensor* x, const at::Tensor* weight, const at
   });
 }
 
-// Random numbers on the CPU begin anew. tch's `manual_seed` asks CUDA about each of its generators as well, and where that
-// fails lets the C++ exception go on into Rust.
-void rr_seed_cpu(uint64_t seed) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(seed);
-}
-
-// Standard normal numbers of a generator of their own: those that follow rr_seed_cpu(seed) where no other thread draws.
+// Standard normal numbers of a generator of their own: those of `torch.manual_seed(seed); torch.randn(shape)`.
 int rr_normal(uint64_t seed, const int64_t* sizes, size_t dims, at::Tensor** out) {
   return guarded([&] {
     const at::IntArrayRef shape(sizes, dims);

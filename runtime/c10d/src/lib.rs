@@ -35,7 +35,6 @@ pub mod torch_error;
 pub mod upload;
 
 pub use error::DistError;
-pub use ffi::seed_cpu;
 pub use gather::{Gathered, Participant, Route, gather};
 pub use group::{ProcessGroup, Reduction};
 pub use lookup::Lookup;

@@ -44,7 +44,6 @@ pub(crate) type OnDevice = unsafe extern "C" fn(c_int) -> c_int;
 
 unsafe extern "C" {
     fn rr_last_words() -> *const c_char;
-    fn rr_seed_cpu(seed: u64);
 }
 
 pub(crate) fn check(status: c_int) -> Result<(), CppException> {
@@ -89,28 +88,6 @@ fn boxed<T>(pointer: *mut T) -> NonNull<T> {
     NonNull::new(pointer).expect("the shim writes a box before it returns success")
 }
 
-/// Lets random numbers on the CPU begin anew, as `torch.manual_seed` does, and leaves CUDA's alone.
-pub fn seed_cpu(seed: u64) {
-    // SAFETY: has no condition; libtorch's generator has its own lock.
-    unsafe { rr_seed_cpu(seed) }
-}
-
 pub(crate) fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tch::{Device, Kind};
-
-    #[test]
-    fn a_seed_gives_the_numbers_that_it_gives_in_python() {
-        let noise = |seed: fn()| {
-            seed();
-            Tensor::randn([7], (Kind::Float, Device::Cpu))
-        };
-        assert_eq!(noise(|| seed_cpu(11)), noise(|| tch::manual_seed(11)));
-        assert_ne!(noise(|| seed_cpu(11)), noise(|| seed_cpu(12)));
-    }
 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use jobs::error_chain::chain;
 use serde_json::Value;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::policy::argument;
 use crate::policy::batches::{Batches, Shortage};
@@ -21,7 +21,7 @@ use crate::policy::gr00t::LoadedModel;
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::{Checkpoints, InferenceError, PolicyError, RowError};
 use c10d::operators::{self, InferenceMode};
-use c10d::seed_cpu;
+use c10d::operators::normal;
 use c10d::torch_error::{caught, is_out_of_memory};
 use gr00t::ModelDir;
 use gr00t::graphs::{PassFn, bucket};
@@ -136,8 +136,7 @@ impl Gr00tInference {
     /// Returns the noise that the denoising of a chunk starts from, drawn on the CPU so that it is
     /// the same on every device.
     pub fn noise(&self, seed: u64) -> Tensor {
-        seed_cpu(seed);
-        Tensor::randn(self.noise_shape(), (Kind::Float, Device::Cpu))
+        normal(seed, &self.noise_shape())
     }
 
     /// Returns the actions of each row, in order, with at most `max_rows` rows in one pass of the
