@@ -10,6 +10,7 @@
 
 mod environment;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -187,19 +188,22 @@ fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
 /// # Errors
 /// Refuses the first wrong value.
 pub fn check_arguments(job: &Job) -> Result<(), Refusal> {
-    let arguments: Vec<SettingRow> = match Simulator::of(&job.environment) {
+    let varied = variation::applied(job);
+    let given = |row: &&SettingRow| varied.env_args.contains_key(&row.name);
+    let arguments: Vec<Cow<SettingRow>> = match Simulator::of(&job.environment) {
         Some(simulator) => {
             let row = simulator.row();
             let mut environments = row.environments.iter();
             let environment = environments.find(|row| row.name == job.environment);
-            environment.map_or_else(Vec::new, |environment| row.arguments_of(environment))
+            let rows = (row.arguments)().iter().filter(given);
+            rows.filter_map(|row| environment?.argument(row)).collect()
         }
         None if is_python_environment(&job.environment) => {
-            settings::rows::<PythonEnvironment>().to_vec()
+            let rows = settings::rows::<PythonEnvironment>().iter();
+            rows.filter(given).map(Cow::Borrowed).collect()
         }
         None => return Ok(()),
     };
-    let varied = variation::applied(job);
     let wrong = arguments.into_iter().find_map(|argument| {
         let value = varied.env_args.get(&argument.name)?;
         let is_accepted = value.is_null() || argument.accepts(value);

@@ -6,6 +6,8 @@
 
 mod table_top;
 
+use std::borrow::Cow;
+
 use crate::settings::SettingRow;
 
 pub use table_top::{Quality, TableTop};
@@ -47,20 +49,30 @@ impl SimulatorRow {
     /// Returns the arguments of one of its environments, with its defaults, besides those of every
     /// environment.
     pub fn arguments_of(&self, environment: &EnvironmentRow) -> Vec<SettingRow> {
-        let own = |row: &SettingRow| match (row.name.as_str(), environment.objects) {
-            ("max_episode_steps", _) => Some(row.with_default(environment.max_episode_steps)),
-            ("success_threshold", _) => Some(row.with_default(environment.success_threshold)),
-            ("object", []) => None,
-            ("object", words @ [first, ..]) => Some(row.with_default(first).one_of(words)),
-            _ => Some(row.clone()),
-        };
-        (self.arguments)().iter().filter_map(own).collect()
+        let rows = (self.arguments)().iter();
+        rows.filter_map(|row| Some(environment.argument(row)?.into_owned()))
+            .collect()
     }
 
     /// Returns the names of all arguments that one of its environments has.
     pub fn fields(&self) -> Vec<&'static str> {
         let rows = (self.arguments)().iter();
         rows.map(|row| row.name.as_str()).collect()
+    }
+}
+
+impl EnvironmentRow {
+    /// Returns an argument of its simulator as this environment has it; `None` if it has none.
+    pub(crate) fn argument<'a>(&self, row: &'a SettingRow) -> Option<Cow<'a, SettingRow>> {
+        match (row.name.as_str(), self.objects) {
+            ("max_episode_steps", _) => Some(Cow::Owned(row.with_default(self.max_episode_steps))),
+            ("success_threshold", _) => Some(Cow::Owned(row.with_default(self.success_threshold))),
+            ("object", []) => None,
+            ("object", words @ [first, ..]) => {
+                Some(Cow::Owned(row.with_default(first).one_of(words)))
+            }
+            _ => Some(Cow::Borrowed(row)),
+        }
     }
 }
 

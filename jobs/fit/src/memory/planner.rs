@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jobs::assign::{self, Assignment};
-use jobs::job::Job;
+use jobs::job::{Job, JobIndex};
 use jobs::placement::Placement;
 use jobs::policies::{DECLARED_MEMORY, MemoryRule, PolicyType};
 
@@ -52,28 +52,37 @@ impl<'a> MemoryPlanner<'a> {
         terms: MemoryOptions,
         budgets: BTreeMap<usize, GpuBudget>,
     ) -> Self {
+        let positions = jobs.iter().enumerate();
+        let positions: BTreeMap<JobIndex, usize> =
+            positions.map(|(nth, job)| (job.index, nth)).collect();
         let mut ranks = vec![Vec::new(); jobs.len()];
         for rank in 0..placement.world_size() {
             for work in assign::work(jobs, placement, assignment, rank) {
-                if let Some(position) = jobs.iter().position(|job| job.index == work.job.index) {
-                    ranks[position].push(rank);
+                if let Some(position) = positions.get(&work.job.index) {
+                    ranks[*position].push(rank);
                 }
             }
         }
         let mut policies: Vec<PolicyMemory> = Vec::with_capacity(jobs.len());
+        // Hundreds of jobs may share a checkpoint; its headers are read once.
+        let mut known: Vec<(&Job, PolicyMemory)> = Vec::new();
         for (job, ranks_of_job) in jobs.iter().zip(&ranks) {
-            let is_same = |(other, policy): &(&Job, &PolicyMemory)| {
-                **policy != PolicyMemory::Elsewhere
-                    && other.policy_type == job.policy_type
-                    && other.policy_config == job.policy_config
+            if ranks_of_job.is_empty() || terms.are_policies_on_cpu {
+                policies.push(PolicyMemory::Elsewhere);
+                continue;
+            }
+            let is_same = |(other, _): &&(&Job, PolicyMemory)| {
+                other.policy_type == job.policy_type && other.policy_config == job.policy_config
             };
-            // Hundreds of jobs may share a checkpoint; its headers are read once.
-            let known = || Some(jobs.iter().zip(&policies).find(is_same)?.1.clone());
-            policies.push(if ranks_of_job.is_empty() || terms.are_policies_on_cpu {
-                PolicyMemory::Elsewhere
-            } else {
-                known().unwrap_or_else(|| PolicyMemory::of(job, &terms.measured))
-            });
+            let memory = match known.iter().find(is_same) {
+                Some((_, memory)) => memory.clone(),
+                None => {
+                    let memory = PolicyMemory::of(job, &terms.measured);
+                    known.push((job, memory.clone()));
+                    memory
+                }
+            };
+            policies.push(memory);
         }
         let environments = jobs
             .iter()
