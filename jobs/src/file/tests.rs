@@ -116,7 +116,7 @@ proptest! {
                 prop_assert!(check_name(&job.name).is_ok(), "{}", job.name);
                 prop_assert_eq!(job.seed_name(), "a");
             }
-            let again = super::jobs(&jobs.iter().map(|job| json!(job)).collect::<Vec<_>>());
+            let again = crate::file::jobs(&jobs.iter().map(|job| json!(job)).collect::<Vec<_>>());
             prop_assert_eq!(again, Ok(jobs));
         }
     }
