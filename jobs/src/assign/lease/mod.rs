@@ -40,10 +40,6 @@ use crate::job::JobIndex;
 
 mod blocks;
 mod claimer;
-#[cfg(test)]
-mod crowd;
-#[cfg(test)]
-mod simulation;
 
 pub use blocks::blocks;
 pub use claimer::{Claim, Claimer, LeasedJob, NextStep, Want};

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use crate::assign::lease::simulation::{SimulatedStore, tasks};
+use crate::assign::lease::tests::simulation::{SimulatedStore, tasks};
 use crate::assign::lease::{
     Claim, Claimer, Hold, LeaseHolder, LeaseKey, LeaseOp, LeaseReply, NextStep, Want, done, mark,
 };

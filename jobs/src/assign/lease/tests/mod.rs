@@ -1,6 +1,9 @@
 use super::*;
-use crate::assign::lease::simulation::{SimulatedStore, tasks};
+use simulation::{SimulatedStore, tasks};
 use std::collections::BTreeSet;
+
+mod crowd;
+mod simulation;
 
 /// Ranks whose state machines share a store.
 struct Ranks {
