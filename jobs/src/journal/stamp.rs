@@ -1,6 +1,7 @@
 //! Stamps: the run, launch and job that a line belongs to. A stamp is the end of its line:
 //! `…,"run":"5f1c…","launch":"09ab…","fingerprint":"77de…"}`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
@@ -11,23 +12,43 @@ use crate::journal::{Line, parsed};
 
 /// The run, launch and job that a line belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Stamp {
+pub struct Stamp<'a> {
     /// Id of the run, [`crate::plan::RunPlan::id`].
-    pub run: Option<String>,
+    #[serde(borrow)]
+    pub run: Option<Cow<'a, str>>,
     /// Id of the launch, see [`crate::launch`].
-    pub launch: Option<String>,
+    #[serde(borrow)]
+    pub launch: Option<Cow<'a, str>>,
     /// Fingerprint of the job, see [`crate::plan::fingerprint`]; only on lines about a job.
-    pub fingerprint: Option<String>,
+    #[serde(borrow)]
+    pub fingerprint: Option<Cow<'a, str>>,
 }
 
-impl Stamp {
+impl<'a> Stamp<'a> {
     /// Returns the stamp of a line; an empty one if the line has none.
-    pub fn of(line: &[u8]) -> Self {
-        // In the text of a string each quotation mark follows a backslash, so this is a key.
-        let text = std::str::from_utf8(line).unwrap_or_default();
-        let end = text.rfind(",\"run\":\"").map(|at| &text[at + 1..]);
-        let stamp = end.and_then(|end| serde_json::from_str(&format!("{{{end}")).ok());
+    pub fn of(line: &'a [u8]) -> Self {
+        // The line of an episode is read a million times, and its stamp is its end.
+        let stamp = Self::at_end(line).filter(|stamp| stamp.run.is_some());
         stamp.unwrap_or_else(|| serde_json::from_slice(line).unwrap_or_default())
+    }
+
+    fn at_end(line: &'a [u8]) -> Option<Self> {
+        let mut stamp = Self::default();
+        let mut rest = line.strip_suffix(b"}")?;
+        loop {
+            let Some((before, value)) = last_text(rest) else {
+                return Some(stamp);
+            };
+            let (before, key) = last_text(before.strip_suffix(b":")?)?;
+            let field = match key {
+                "run" => &mut stamp.run,
+                "launch" => &mut stamp.launch,
+                "fingerprint" => &mut stamp.fingerprint,
+                _ => return Some(stamp),
+            };
+            *field = Some(value.into());
+            rest = before.strip_suffix(b",")?;
+        }
     }
 
     /// Appends the stamp to the text of a line, which must be a JSON object with at least one
@@ -43,27 +64,37 @@ impl Stamp {
             .filter_map(|(name, value)| Some((name, value.as_ref()?)));
         let close = text.pop();
         for (name, value) in fields {
-            let value = serde_json::Value::from(value.as_str());
+            let value = serde_json::Value::from(&**value);
             text.extend_from_slice(format!(",\"{name}\":{value}").as_bytes());
         }
         text.extend(close);
     }
 }
 
+/// Splits JSON that ends with a string, without escapes, in front of this string.
+fn last_text(json: &[u8]) -> Option<(&[u8], &str)> {
+    let json = json.strip_suffix(b"\"")?;
+    let quote = json.iter().rposition(|byte| *byte == b'"')?;
+    let (before, text) = (&json[..quote], &json[quote + 1..]);
+    let is_plain = !before.ends_with(b"\\") && !text.contains(&b'\\');
+    let text = std::str::from_utf8(text).ok()?;
+    is_plain.then_some((before, text))
+}
+
 /// The stamps that the writer of a journal puts on its lines.
 #[derive(Clone, Debug, Default)]
 pub struct Stamps {
     /// Stamp of the lines that are not about a job.
-    pub plain: Stamp,
+    pub plain: Stamp<'static>,
     /// Fingerprints of the jobs, for lines about a job.
     pub jobs: HashMap<JobIndex, String>,
 }
 
 impl Stamps {
-    pub(super) fn of(&self, line: &Line) -> Stamp {
-        let fingerprint = line.job().and_then(|job| self.jobs.get(&job).cloned());
+    pub(super) fn of(&self, line: &Line) -> Stamp<'_> {
+        let fingerprint = line.job().and_then(|job| self.jobs.get(&job));
         Stamp {
-            fingerprint,
+            fingerprint: fingerprint.map(|of_job| of_job.into()),
             ..self.plain.clone()
         }
     }
@@ -150,7 +181,7 @@ impl Accepted {
     }
 
     fn owner(&self, job: Option<JobIndex>, stamp: &Stamp) -> LineOrigin {
-        let is_of_run = (stamp.run.as_ref()).is_some_and(|run| self.runs.contains(run));
+        let is_of_run = (stamp.run.as_ref()).is_some_and(|run| self.runs.contains(&**run));
         if !self.runs.is_empty() && !is_of_run {
             return LineOrigin::Foreign;
         }
@@ -158,7 +189,9 @@ impl Accepted {
             .and_then(|job| self.jobs.get(&job))
             .filter(|known| !known.is_empty());
         match (known, &stamp.fingerprint) {
-            (Some(known), Some(found)) if !known.contains(found) => LineOrigin::Foreign,
+            (Some(known), Some(found)) if known.iter().all(|known| known != found) => {
+                LineOrigin::Foreign
+            }
             _ => LineOrigin::Own,
         }
     }

@@ -288,9 +288,9 @@ proptest! {
 #[test]
 fn the_stamp_of_a_line_is_its_end_whatever_the_line_has() {
     let stamp = Stamp {
-        run: Some("5f\"1c".to_owned()),
+        run: Some("5f\"1c".into()),
         launch: None,
-        fingerprint: Some("77de".to_owned()),
+        fingerprint: Some("77de".into()),
     };
     let texts = [
         r#"{"type":"x","words":",\"run\":\"other\""}"#,

@@ -1,5 +1,6 @@
 //! Provenance: the run ids and job fingerprints by which the journal lines of a run are recognized.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
 use crate::job::{Job, JobIndex, Length};
@@ -64,8 +65,8 @@ impl RunPlan {
         let first = |job: &Job| Some((job.index, known.jobs.get(&job.name)?.first()?.clone()));
         Stamps {
             plain: Stamp {
-                run: Some(self.id.clone()).filter(|id| !id.is_empty()),
-                launch: launch.map(str::to_owned),
+                run: Some(self.id.clone().into()).filter(|id: &Cow<str>| !id.is_empty()),
+                launch: launch.map(|id| id.to_owned().into()),
                 fingerprint: None,
             },
             jobs: self.jobs.iter().filter_map(first).collect(),

@@ -103,7 +103,7 @@ fn text_of(launch: &str, lines: &[Line]) -> Vec<u8> {
     for line in lines {
         let mut line = serde_json::to_vec(line).unwrap();
         let stamp = jobs::journal::Stamp {
-            launch: Some(launch.to_owned()),
+            launch: Some(launch.into()),
             ..Default::default()
         };
         stamp.seal(&mut line);
