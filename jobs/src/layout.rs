@@ -42,6 +42,57 @@ pub struct RunFolder {
     root: PathBuf,
 }
 
+/// Makes a method for the path of each file and folder that a run folder has beside its jobs.
+macro_rules! own_paths {
+    ($($(#[$about:meta])* $name:ident => $file:literal,)+) => {
+        impl RunFolder {
+            $($(#[$about])* pub fn $name(&self) -> PathBuf { self.root.join($file) })+
+        }
+
+        /// Their names, which no job can have.
+        const OWN: &[&str] = &[$($file),+];
+    };
+}
+
+own_paths! {
+    /// The plan: what the run was asked to do.
+    plan => "plan.json",
+    /// The list of runs that a merged folder was made of.
+    merge => "merge.json",
+    /// The lock that is held while the plan is changed, or read by a rank that starts.
+    plan_lock => "plan.lock",
+    /// The folder with the locks of the launch that writes here, one file per node.
+    launches => "launch.lock",
+    /// The folder with the files of earlier jobs, see [`crate::plan`].
+    superseded => "superseded",
+    /// The folder of the journals.
+    journals => "journal",
+    /// The folder of the logs.
+    logs => "logs",
+    /// The folder of what the live page and the ranks tell each other, see [`crate::live`].
+    live => "live",
+    /// The folder of TensorBoard's event files.
+    tensorboard => "tensorboard",
+    /// The certificate, unless the user names another one.
+    certificate => "certificate.json",
+    /// The report in the schema of `rrun`.
+    report => "report.json",
+    /// The same report under the name that merge scripts look for.
+    final_benchmark_report => "final_benchmark_report.json",
+    /// `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.
+    metrics => "metrics.json",
+    /// The list of all finished episodes, one per line, ordered by job and episode.
+    episodes => "episodes.jsonl",
+    /// The list of all pairs of control and variant, one per line; it exists if jobs have variants.
+    variations => "variations.jsonl",
+    /// The report as an HTML page.
+    page => "report.html",
+    /// The results in the format of LeRobot's `lerobot-eval`.
+    eval_info => "eval_info.json",
+    /// The results of all runs, as Arena's `experiment_runner` collects them.
+    arena_experiment_result => "arena_experiment_result.json",
+}
+
 impl RunFolder {
     /// Creates the paths of a run folder, without touching the disk.
     pub fn new(root: &Path) -> Self {
@@ -70,45 +121,9 @@ impl RunFolder {
         }
     }
 
-    /// Returns the path of the plan: what the run was asked to do.
-    pub fn plan(&self) -> PathBuf {
-        self.root.join("plan.json")
-    }
-
-    /// Returns the path of the list of runs that a merged folder was made of.
-    pub fn merge(&self) -> PathBuf {
-        self.root.join("merge.json")
-    }
-
-    /// Returns the path of the lock that is held while the plan is changed, or read by a rank that
-    /// starts.
-    pub fn plan_lock(&self) -> PathBuf {
-        self.root.join("plan.lock")
-    }
-
-    /// Returns the folder with the locks of the launch that writes here, one file per node.
-    pub fn launches(&self) -> PathBuf {
-        self.root.join("launch.lock")
-    }
-
-    /// Returns the folder with the files of earlier jobs, see [`crate::plan`].
-    pub fn superseded(&self) -> PathBuf {
-        self.root.join("superseded")
-    }
-
-    /// Returns the folder of the journals.
-    pub fn journals(&self) -> PathBuf {
-        self.root.join("journal")
-    }
-
     /// Returns the path of a rank's journal.
     pub fn journal(&self, rank: usize) -> PathBuf {
         self.journals().join(format!("journal_rank{rank}.jsonl"))
-    }
-
-    /// Returns the folder of the logs.
-    pub fn logs(&self) -> PathBuf {
-        self.root.join("logs")
     }
 
     /// Returns the path of a rank's log, whose lines have times.
@@ -123,14 +138,7 @@ impl RunFolder {
 
     /// Returns the path of the log of an experiment tracker.
     pub fn tracker_log(&self, tracker: &str) -> PathBuf {
-        self.root
-            .join("logs")
-            .join(format!("tracker_{tracker}.log"))
-    }
-
-    /// Returns the folder of what the live page and the ranks tell each other, see [`crate::live`].
-    pub fn live(&self) -> PathBuf {
-        self.root.join("live")
+        self.logs().join(format!("tracker_{tracker}.log"))
     }
 
     /// Returns the path of the newest picture of an environment.
@@ -146,11 +154,6 @@ impl RunFolder {
     /// Returns the path of a hang report of the launcher.
     pub fn hang_report(&self, number: u64) -> PathBuf {
         self.logs().join(format!("hang_{number}.txt"))
-    }
-
-    /// Returns the folder of TensorBoard's event files.
-    pub fn tensorboard(&self) -> PathBuf {
-        self.root.join("tensorboard")
     }
 
     /// Returns the path of the cached checksums of policy files, so that they are not read again.
@@ -198,57 +201,10 @@ impl RunFolder {
         format!("{name}_video_rank{worker}_gpu{gpu}_grid")
     }
 
-    /// Returns the path of the report in the schema of `rrun`.
-    pub fn report(&self) -> PathBuf {
-        self.root.join("report.json")
-    }
-
-    /// Returns the path of the same report under the name that merge scripts look for.
-    pub fn final_benchmark_report(&self) -> PathBuf {
-        self.root.join("final_benchmark_report.json")
-    }
-
-    /// Returns the path of the report as an HTML page.
-    pub fn page(&self) -> PathBuf {
-        self.root.join("report.html")
-    }
-
-    /// Returns the path of the certificate, unless the user names another one.
-    pub fn certificate(&self) -> PathBuf {
-        self.root.join("certificate.json")
-    }
-
-    /// Returns the path of `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.
-    pub fn metrics(&self) -> PathBuf {
-        self.root.join("metrics.json")
-    }
-
-    /// Returns the path of the results in the format of LeRobot's `lerobot-eval`.
-    pub fn eval_info(&self) -> PathBuf {
-        self.root.join("eval_info.json")
-    }
-
-    /// Returns the path of the list of all finished episodes, one per line, ordered by job and
-    /// episode.
-    pub fn episodes(&self) -> PathBuf {
-        self.root.join("episodes.jsonl")
-    }
-
-    /// Returns the path of the results of all runs, as Arena's `experiment_runner` collects them.
-    pub fn arena_experiment_result(&self) -> PathBuf {
-        self.root.join("arena_experiment_result.json")
-    }
-
     /// Returns the path of the episodes of one build of a job's environment, as Arena writes them.
     pub fn arena_episodes(&self, name: &str, rebuild: u64) -> PathBuf {
         self.job(name)
             .join(format!("episode_results_rebuild{rebuild}.jsonl"))
-    }
-
-    /// Returns the path of the list of all pairs of control and variant, one per line; it exists if
-    /// jobs have variants.
-    pub fn variations(&self) -> PathBuf {
-        self.root.join("variations.jsonl")
     }
 
     /// Returns the paths of all files that are made from plan and journals.
@@ -267,21 +223,7 @@ impl RunFolder {
 
     /// Returns whether a run folder has a file or folder of this name beside those of the jobs.
     pub(crate) fn has_own(name: &str) -> bool {
-        let folder = Self::new(Path::new(""));
-        let others = [
-            folder.plan(),
-            folder.merge(),
-            folder.plan_lock(),
-            folder.launches(),
-            folder.superseded(),
-            folder.journals(),
-            folder.logs(),
-            folder.live(),
-            folder.tensorboard(),
-            folder.certificate(),
-        ];
-        let mut own = others.into_iter().chain(folder.reports());
-        own.any(|path| path == Path::new(name))
+        OWN.contains(&name)
     }
 
     /// Returns a path as journals have it: relative to the folder, or absolute if it is elsewhere
