@@ -17,6 +17,8 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::texts;
+
 /// The folder of the suites in the source, as paths name it.
 const IN_SOURCE: &str = "jobs/suites";
 
@@ -88,18 +90,11 @@ pub fn find_all(value: &mut Value) {
 
 /// Applies [`found`] to all texts of a JSON value, with the suites of a folder.
 pub fn find_all_in(suites: &Path, value: &mut Value) {
-    match value {
-        Value::String(text) => {
-            if let Cow::Owned(path) = found_in(suites, text) {
-                *text = path;
-            }
+    texts::each_mut(value, &mut |text| {
+        if let Cow::Owned(path) = found_in(suites, text) {
+            *text = path;
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| find_all_in(suites, item)),
-        Value::Object(members) => members
-            .values_mut()
-            .for_each(|member| find_all_in(suites, member)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
+    });
 }
 
 fn found_in<'a>(suites: &Path, path: &'a str) -> Cow<'a, str> {

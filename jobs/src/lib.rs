@@ -70,6 +70,7 @@ pub mod simulators;
 pub mod suites;
 pub mod suspects;
 pub mod table;
+pub mod texts;
 pub mod threads;
 pub mod time;
 pub mod tracking;

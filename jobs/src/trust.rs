@@ -23,7 +23,7 @@ use crate::environments::is_python_environment;
 use crate::job::{Job, Status};
 use crate::model_server::ModelServer;
 use crate::policies::canonical_policy;
-use crate::{files, sha256};
+use crate::{files, sha256, texts};
 
 /// Maximum size in bytes of the list of digests, enough for half a million. A longer list is
 /// discarded and started anew.
@@ -89,12 +89,13 @@ fn of_job(job: &Job) -> Option<Use> {
     let (env_args, config) = (json!(job.env_args), json!(job.policy_config));
     let mut parts = Vec::new();
     if is_python_environment(&job.environment) {
-        let content = json!([located(&job.environment), of_value(&env_args)]);
-        parts.push((named("environment", &job.environment, &env_args), content));
+        let text = named("environment", &job.environment, &env_args);
+        let content = json!([located(&job.environment), with_places(env_args).0]);
+        parts.push((text, content));
     }
-    if has_text(&config) {
-        let content = json!([policy, of_value(&config)]);
-        parts.push((named("policy", policy, &config), content));
+    let text = named("policy", policy, &config);
+    if let (config, true) = with_places(config) {
+        parts.push((text, json!([policy, config])));
     }
     if let Some(dir) = &job.video.base_dir {
         let dir = located(&dir.to_string_lossy());
@@ -119,28 +120,15 @@ fn named(what: &str, name: &str, settings: &Value) -> String {
     format!("the {what} `{name}` with {}{more}", &text[..end])
 }
 
-/// Returns whether a value contains a string anywhere, except in field names.
-fn has_text(value: &Value) -> bool {
-    match value {
-        Value::String(_) => true,
-        Value::Array(items) => items.iter().any(has_text),
-        Value::Object(object) => object.values().any(has_text),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-/// Returns the value with relative paths made absolute: the same relative path names another file
-/// in another folder.
-fn of_value(value: &Value) -> Value {
-    match value {
-        Value::String(text) => located(text).into(),
-        Value::Array(items) => items.iter().map(of_value).collect(),
-        Value::Object(object) => object
-            .iter()
-            .map(|(name, value)| (name.clone(), of_value(value)))
-            .collect(),
-        other => other.clone(),
-    }
+/// Returns the value with relative paths made absolute, since the same relative path names another
+/// file in another folder, and whether it contains any text.
+fn with_places(mut value: Value) -> (Value, bool) {
+    let mut has_text = false;
+    texts::each_mut(&mut value, &mut |text| {
+        has_text = true;
+        *text = located(text);
+    });
+    (value, has_text)
 }
 
 /// Returns a path, or `file.py:factory`, with the absolute path of the file; any other text as it is.

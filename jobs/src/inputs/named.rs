@@ -17,6 +17,7 @@ use crate::job::Job;
 use crate::policies::{self, PolicyType};
 use crate::settings::PathTo;
 use crate::settings::kinds::PyName;
+use crate::texts;
 
 /// Most files of a folder. One with more is no checkpoint and no package, and does not count.
 const MOST_FILES: usize = 10_000;
@@ -59,7 +60,7 @@ pub(super) fn of_environment(job: &Job, variable: Lookup<'_>) -> BTreeSet<PathBu
         return found;
     }
     let args = &job.env_args;
-    let modules = ["import", "entry_point"].map(|field| texts(args.get(field)));
+    let modules = ["import", "entry_point"].map(|field| one_or_more(args.get(field)));
     let variables = args.get(VARIABLES);
     found.extend(of_factory(
         &job.environment,
@@ -121,7 +122,7 @@ fn of_factory(
 }
 
 /// Returns a text, or the texts of a list.
-fn texts(value: Option<&Value>) -> Vec<&str> {
+fn one_or_more(value: Option<&Value>) -> Vec<&str> {
     match value {
         Some(Value::String(text)) => vec![text],
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
@@ -132,17 +133,13 @@ fn texts(value: Option<&Value>) -> Vec<&str> {
 /// Adds the files and folders that exist and that any text in a value names. A word that is also
 /// the name of a folder is no path: that of a folder has a `/`.
 fn in_texts(found: &mut BTreeSet<PathBuf>, value: &Value) {
-    match value {
-        Value::String(text) if text.len() <= LONGEST_PATH && !text.contains(['\n', '\0']) => {
-            let path = Path::new(text);
-            if text.contains('/') || path.is_file() {
-                add(found, path);
-            }
+    texts::each(value, &mut |text| {
+        let may_be_path = text.len() <= LONGEST_PATH && !text.contains(['\n', '\0']);
+        let path = Path::new(text);
+        if may_be_path && (text.contains('/') || path.is_file()) {
+            add(found, path);
         }
-        Value::Array(items) => items.iter().for_each(|item| in_texts(found, item)),
-        Value::Object(object) => object.values().for_each(|item| in_texts(found, item)),
-        _ => {}
-    }
+    });
 }
 
 /// Adds a file, or the files of a folder.

@@ -7,6 +7,8 @@ use std::cell::Cell;
 
 use serde_json::Value;
 
+use crate::texts;
+
 /// Maximum depth of references that lead to references.
 const DEPTH: usize = 8;
 
@@ -27,19 +29,12 @@ pub(crate) fn resolve(tree: &Value, variable: &dyn Fn(&str) -> Option<String>) -
 
 /// Calls `found` for each unresolved reference.
 pub(crate) fn each(value: &Value, found: &mut dyn FnMut(&str)) {
-    match value {
-        Value::Object(entries) => entries.values().for_each(|value| each(value, found)),
-        Value::Array(items) => items.iter().for_each(|item| each(item, found)),
-        Value::String(text) => {
-            let mut rest = text.as_str();
-            while let Some(reference) = unresolved(rest) {
-                found(reference);
-                let (_, behind) = rest.split_once(reference).unwrap_or_default();
-                rest = behind;
-            }
+    texts::each(value, &mut |mut rest| {
+        while let Some(reference) = unresolved(rest) {
+            found(reference);
+            rest = rest.split_once(reference).unwrap_or_default().1;
         }
-        _ => {}
-    }
+    });
 }
 
 /// Returns the first unresolved reference in a text.

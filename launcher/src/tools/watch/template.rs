@@ -7,6 +7,7 @@ use jobs::policies::PolicyType;
 use jobs::refusal::Refusal;
 use jobs::rules;
 use jobs::sha256;
+use jobs::texts;
 use serde_json::{Map, Value};
 
 /// Stands for the path of the checkpoint, anywhere in a text of the jobs.
@@ -52,7 +53,9 @@ impl Template {
         let mut value = self.value.clone();
         let text = checkpoint.to_string_lossy();
         if self.has_placeholder {
-            replace(&mut value, &text);
+            texts::each_mut(&mut value, &mut |found| {
+                *found = found.replace(PLACEHOLDER, &text)
+            });
             return value;
         }
         let jobs = value.get_mut("jobs").and_then(Value::as_array_mut);
@@ -84,23 +87,11 @@ fn set_model_path(job: &mut Map<String, Value>, checkpoint: &str) {
 }
 
 fn mentions(value: &Value) -> bool {
-    match value {
-        Value::Object(entries) => entries.values().any(mentions),
-        Value::Array(items) => items.iter().any(mentions),
-        Value::String(text) => text.contains(PLACEHOLDER),
-        _ => false,
-    }
-}
-
-fn replace(value: &mut Value, checkpoint: &str) {
-    match value {
-        Value::Object(entries) => entries
-            .values_mut()
-            .for_each(|one| replace(one, checkpoint)),
-        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, checkpoint)),
-        Value::String(text) => *text = text.replace(PLACEHOLDER, checkpoint),
-        _ => {}
-    }
+    let mut is_mentioned = false;
+    texts::each(value, &mut |text| {
+        is_mentioned |= text.contains(PLACEHOLDER)
+    });
+    is_mentioned
 }
 
 #[cfg(test)]
