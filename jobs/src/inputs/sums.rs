@@ -7,8 +7,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::inputs::InputFile;
 use crate::layout::write_whole;
@@ -23,14 +21,7 @@ pub fn modified(metadata: &Metadata) -> i128 {
 #[derive(Clone, Debug, Default)]
 pub struct SumCache {
     path: PathBuf,
-    entries: BTreeMap<String, HashedFile>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct HashedFile {
-    bytes: u64,
-    modified: i128,
-    sha256: String,
+    entries: BTreeMap<String, InputFile>,
 }
 
 impl SumCache {
@@ -50,7 +41,7 @@ impl SumCache {
     pub fn sum(&self, path: &Path, file: &InputFile) -> Option<&str> {
         let entry = self.entries.get(&name(path).ok()?)?;
         let is_same = (entry.bytes, entry.modified) == (file.bytes, file.modified);
-        is_same.then_some(&entry.sha256)
+        entry.sha256.as_deref().filter(|_| is_same)
     }
 
     /// Returns the sum of a file. If it is not known, `hash` computes it, and it is remembered.
@@ -63,23 +54,21 @@ impl SumCache {
         hash: impl FnOnce(&Path) -> io::Result<Sum>,
     ) -> io::Result<Sum> {
         let found = fs::metadata(path)?;
-        let modified = modified(&found);
-        let name = name(path)?;
-        let is_same =
-            |entry: &&HashedFile| (entry.bytes, entry.modified) == (found.len(), modified);
-        if let Some(entry) = self.entries.get(&name).filter(is_same) {
+        let mut entry = InputFile {
+            bytes: found.len(),
+            modified: modified(&found),
+            sha256: None,
+        };
+        if let Some(sum) = self.sum(path, &entry) {
             return Ok(Sum {
-                sha256: entry.sha256.clone(),
+                sha256: sum.to_owned(),
                 bytes: entry.bytes,
             });
         }
         let sum = hash(path)?;
-        let entry = HashedFile {
-            bytes: sum.bytes,
-            modified,
-            sha256: sum.sha256.clone(),
-        };
-        self.entries.insert(name, entry);
+        entry.bytes = sum.bytes;
+        entry.sha256 = Some(sum.sha256.clone());
+        self.entries.insert(name(path)?, entry);
         // Without the file, what has been read is read again at the next start.
         let text = serde_json::to_vec(&self.entries).map_err(io::Error::from);
         let _ = text.and_then(|text| write_whole(&self.path, &text));
