@@ -14,36 +14,13 @@ use crate::job::Job;
 use crate::model_server::{Health, ModelServer};
 use crate::refusal::Refusal;
 
-/// Endings of field names that mean a secret, as words; names join words by nothing, `_`, `-` or
-/// capitals.
-const SECRETS: &[&[&str]] = &[
-    &["password"],
-    &["passwd"],
-    &["passphrase"],
-    &["secret"],
-    &["credential"],
-    &["credentials"],
-    &["authorization"],
-    &["bearer"],
-    &["apikey"],
-    &["apitoken"],
-    &["api", "key"],
-    &["access", "key"],
-    &["secret", "key"],
-    &["private", "key"],
-    &["auth", "key"],
-    &["api", "token"],
-    &["access", "token"],
-    &["auth", "token"],
-    &["bearer", "token"],
-    &["hub", "token"],
-    &["hf", "token"],
-    &["refresh", "token"],
-    &["session", "token"],
-    &["github", "token"],
-    &["gitlab", "token"],
-    &["wandb", "token"],
-];
+/// Endings of field names that mean a secret, as words in lower case; names join words by nothing,
+/// `_`, `-` or capitals.
+const SECRETS: &str = "password, passwd, passphrase, secret, credential, credentials, \
+    authorization, bearer, apikey, apitoken, \
+    api key, access key, secret key, private key, auth key, \
+    api token, access token, auth token, bearer token, hub token, hf token, refresh token, \
+    session token, github token, gitlab token, wandb token";
 
 /// Words before `token` in the name of an environment variable that mean a token of a tokenizer.
 const OF_TOKENIZERS: &[&str] = &[
@@ -56,7 +33,7 @@ const OF_TOKENIZERS: &[&str] = &[
 /// Refuses the first secret, without its value.
 pub fn check(jobs: &[Job], server: Option<&ModelServer>) -> Result<(), Refusal> {
     for job in jobs {
-        let place = format!("job {} ({})", job.index.0, job.name);
+        let place = job.place();
         for (field, object) in [
             ("policy_config_dict", &job.policy_config),
             ("arena_env_args", &job.env_args),
@@ -190,9 +167,12 @@ pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
 
 /// Returns whether a field of this name holds a secret.
 fn is_secret(name: &str) -> bool {
-    let words = words(name);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    words == ["token"] || SECRETS.iter().any(|secret| words.ends_with(secret))
+    let words = words(name).join(" ");
+    let ends_with = |secret: &str| {
+        let before = words.strip_suffix(secret);
+        before.is_some_and(|before| before.is_empty() || before.ends_with(' '))
+    };
+    words == "token" || SECRETS.split(", ").any(ends_with)
 }
 
 /// Returns whether an environment variable of this name holds a secret; tokens of a tokenizer are
@@ -239,18 +219,11 @@ fn is_secret_url(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else {
         return false;
     };
-    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let user = authority.rsplit_once('@').map(|(user, _)| user);
-    let has_password = user
-        .and_then(|user| user.split_once(':'))
-        .is_some_and(|(_, password)| !password.is_empty());
+    let has_password = redaction::password(text).is_some_and(|password| !password.is_empty());
+    let rest = &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..];
     let query = rest.split_once('?').map_or("", |(_, query)| query);
-    let fields = query
-        .split('#')
-        .next()
-        .unwrap_or("")
-        .split('&')
-        .filter_map(|field| field.split_once('='));
+    let query = query.split('#').next().unwrap_or("");
+    let fields = query.split('&').filter_map(|field| field.split_once('='));
     let mut fields = fields.filter(|(_, value)| !value.is_empty());
     has_password || fields.any(|(name, _)| is_secret(name) || matches!(name, "key" | "sig"))
 }

@@ -40,7 +40,7 @@ impl Redaction {
 }
 
 /// Returns the password of `scheme://user:password@host`.
-fn password(url: &str) -> Option<&str> {
+pub(super) fn password(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let (user, _) = authority.rsplit_once('@')?;
