@@ -4,7 +4,11 @@ use std::fmt::Display;
 
 use serde_json::Value;
 
+use crate::count::listed;
 use crate::similar::{self, most_similar};
+
+/// Number of known names that are listed.
+const NAMED: usize = 40;
 
 /// Input that is refused: where it stands, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +52,7 @@ impl Refusal {
         let hint = match most_similar(name, known.iter().copied(), similar::FIELD) {
             Some(meant) => format!("; did you mean `{meant}`?"),
             None if known.is_empty() => String::new(),
-            None => format!("; expected one of {}", known.join(", ")),
+            None => format!("; expected one of {}", listed(known, NAMED)),
         };
         Self::at(place, format_args!("unknown {noun} `{name}`{hint}"))
     }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::episode_numbers::EpisodeNumbers;
 use crate::job::{Job, JobIndex, Length, Status};
 use crate::refusal::Refusal;
-use crate::similar::{self, most_similar};
 
 /// The selected jobs with their selected episodes; written as `push;reach:0,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,11 +24,8 @@ impl Only {
     pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Refusal> {
         for (name, numbers) in &self.0 {
             let Some(job) = jobs.iter().find(|job| job.name == *name) else {
-                let names = jobs.iter().map(|job| job.name.as_str());
-                let close = most_similar(name, names, similar::NAME);
-                let hint =
-                    close.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-                return Err(refused(format_args!("unknown job `{name}`{hint}")));
+                let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
+                return Err(Refusal::unknown("--only", "job", name, &names));
             };
             check(job, numbers.as_ref())?;
         }
@@ -188,7 +184,8 @@ mod tests {
         let refusal = |text: &str| choose(text).unwrap_err();
         let found = refusal("raech");
         assert_eq!(found, "--only: unknown job `raech`; did you mean `reach`?");
-        assert_eq!(refusal("x:y"), "--only: unknown job `x:y`");
+        let all = "--only: unknown job `x:y`; expected one of reach, push, walk";
+        assert_eq!(refusal("x:y"), all);
         let wanted = "--only: job `push` is completed, only pending jobs run";
         assert_eq!(refusal("push"), wanted);
         assert_eq!(

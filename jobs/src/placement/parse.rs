@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::placement::check::list;
 use crate::placement::{PlacedProcess, Resources};
 use crate::refusal::Refusal;
-use crate::similar::{self, most_similar};
 
 /// Components that have an effect in an evaluation.
 const PLACED: [&str; 2] = ["env", "rollout"];
@@ -175,12 +174,13 @@ fn known(name: &str) -> Result<(), Refusal> {
     if PLACED.contains(&name) || UNUSED.contains(&name) {
         return Ok(());
     }
-    let close = most_similar(name, PLACED.iter().copied(), similar::FIELD);
-    let hint = close.map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"));
     let found: String = name.chars().take(80).collect();
-    Err(refused(format_args!(
-        "unknown component `{found}`{hint}; expected env or rollout"
-    )))
+    Err(Refusal::unknown(
+        "component_placement",
+        "component",
+        &found,
+        &PLACED,
+    ))
 }
 
 /// Returns a place as text: a number, a text, or a list of them.

@@ -2,35 +2,54 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::installed;
 use crate::policies::PolicyType;
 use crate::refusal::Refusal;
+use crate::settings;
+
+/// The option.
+const POLICY: &str = "--policy";
 
 /// A policy as in a job.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct PolicyChoice {
     /// Registered policy name, `policy_type` of a job.
     pub policy_type: String,
     /// Settings of the policy, `policy_config_dict` of a job.
+    #[serde(rename = "policy_config_dict", default)]
     pub config: Map<String, Value>,
 }
 
 impl PolicyChoice {
-    /// Returns the policy of `--policy`.
+    /// Returns the policy of `--policy`: a name, the folder of a checkpoint, or a JSON object.
     ///
     /// # Errors
-    /// Refuses a value that is not a JSON object of the expected form, with the name of the option.
+    /// Refuses a JSON object of another form, with the name of the option.
     pub fn read(policy: &str) -> Result<Self, Refusal> {
-        chosen(&installed::found(policy))
+        let policy = &*installed::found(policy);
+        if policy.trim_start().starts_with('{') {
+            return settings::read(POLICY, &object(POLICY, policy)?);
+        }
+        let mut choice = Self {
+            policy_type: policy.to_owned(),
+            config: Map::new(),
+        };
+        if PolicyType::of(policy).is_none() && Path::new(policy).is_dir() {
+            choice.policy_type = PolicyType::Gr00t.name().to_owned();
+            choice.config.insert("model_path".to_owned(), policy.into());
+        }
+        Ok(choice)
     }
 
     /// Returns the policy with the settings of `--policy-config`, which override its own.
     ///
     /// # Errors
-    /// Fails like [`PolicyChoice::read`], and for a file that cannot be read.
+    /// Refuses a value that is not a JSON object, and a file that cannot be read.
     pub fn with(mut self, config: Option<&str>) -> Result<Self, Refusal> {
         if let Some(text) = config {
             self.config.extend(json_option("--policy-config", text)?);
@@ -49,38 +68,6 @@ pub(super) fn json_option(option: &str, text: &str) -> Result<Map<String, Value>
     object(option, &json)
 }
 
-fn chosen(policy: &str) -> Result<PolicyChoice, Refusal> {
-    let choice = |policy_type: &str, config| PolicyChoice {
-        policy_type: policy_type.to_owned(),
-        config,
-    };
-    if PolicyType::of(policy).is_none() && Path::new(policy).is_dir() {
-        let config = Map::from_iter([("model_path".to_owned(), policy.into())]);
-        return Ok(choice("gr00t", config));
-    }
-    if !policy.trim_start().starts_with('{') {
-        return Ok(choice(policy, Map::new()));
-    }
-    let mut job = object("--policy", policy)?;
-    let config = job.remove("policy_config_dict");
-    let config = config.unwrap_or_else(|| Map::new().into());
-    let policy_type = job.remove("policy_type");
-    if let Some(field) = job.keys().next() {
-        return Err(Refusal::new(format_args!(
-            "--policy has unknown field `{field}`, expected policy_type and policy_config_dict"
-        )));
-    }
-    match (policy_type, config) {
-        (Some(Value::String(policy_type)), Value::Object(config)) => {
-            Ok(choice(&policy_type, config))
-        }
-        _ => Err(Refusal::at(
-            "--policy",
-            "expected a string `policy_type` and an object `policy_config_dict`",
-        )),
-    }
-}
-
 fn object(option: &str, text: &str) -> Result<Map<String, Value>, Refusal> {
     serde_json::from_str(text)
         .map_err(|err| Refusal::at(option, format_args!("not a JSON object: {err}")))
@@ -93,12 +80,12 @@ mod tests {
     #[test]
     fn a_type_comes_before_a_folder_of_its_name() {
         // Tests run in the folder of the crate, which has a folder `src`.
-        assert_eq!(chosen("src").unwrap().policy_type, "gr00t");
-        assert_eq!(chosen("python").unwrap().policy_type, "python");
+        assert_eq!(PolicyChoice::read("src").unwrap().policy_type, "gr00t");
+        assert_eq!(PolicyChoice::read("python").unwrap().policy_type, "python");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("python");
         std::fs::create_dir(&path).unwrap();
-        let policy = chosen(&path.display().to_string()).unwrap();
+        let policy = PolicyChoice::read(&path.display().to_string()).unwrap();
         assert_eq!(policy.policy_type, "gr00t");
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::count::listed;
 use crate::environments::is_python_environment;
 use crate::file::{self, JobFile};
 use crate::job::Job;
@@ -16,6 +17,9 @@ use crate::serve_args::choice::json_option;
 use crate::serve_args::interface::RobotInterface;
 use crate::serve_args::{PolicyChoice, ServeArgs};
 use crate::simulators::Simulator;
+
+/// Number of names that are listed.
+const NAMED: usize = 40;
 
 /// Name of the job that stands for the environment of a server.
 const NAME: &str = "serve";
@@ -75,24 +79,8 @@ impl ServeSetup {
         }
         let setup = Self { policy, interface };
         setup.check()?;
-        setup.refuse_secrets(args)?;
+        secrets::check(setup.job().as_slice(), None)?;
         Ok(setup)
-    }
-
-    /// Refuses secrets in the settings of the policy and of the environment.
-    fn refuse_secrets(&self, args: &ServeArgs) -> Result<(), Refusal> {
-        let of_options = [
-            ("--policy-config", args.policy_config.as_deref()),
-            ("--env-args", args.env_args.as_deref()),
-        ];
-        for (option, text) in of_options {
-            if let Some(text) = text {
-                let config = json_option(option, text)?;
-                secrets::check_object(option, &config)?;
-            }
-        }
-        // Those of `--policy` and of a jobs file.
-        secrets::check(self.job().as_slice(), None)
     }
 
     /// Returns the job whose files have to exist before anything is started.
@@ -142,23 +130,22 @@ impl ServeSetup {
 fn job_of(path: &Path, args: &ServeArgs) -> Result<Job, Refusal> {
     let mut jobs = JobFile::read(path)?.jobs;
     let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
-    let known = names.join(", ");
     let place = match &args.only {
-        Some(name) => jobs.iter().position(|job| job.name == *name),
-        None => (jobs.len() == 1).then_some(0),
+        Some(name) => {
+            let place = names.iter().position(|known| known == name);
+            place.ok_or_else(|| Refusal::unknown("--only", "job", name, &names))?
+        }
+        None if names.len() == 1 => 0,
+        None => {
+            return Err(Refusal::new(format_args!(
+                "`{}` has {} jobs; name one with --only: {}",
+                path.display(),
+                names.len(),
+                listed(&names, NAMED)
+            )));
+        }
     };
-    match (place, &args.only) {
-        (Some(place), _) => Ok(jobs.swap_remove(place)),
-        (None, Some(name)) => Err(Refusal::new(format_args!(
-            "`{}` has no job `{name}`: expected one of {known}",
-            path.display()
-        ))),
-        (None, None) => Err(Refusal::new(format_args!(
-            "`{}` has {} jobs; name one with --only: {known}",
-            path.display(),
-            jobs.len()
-        ))),
-    }
+    Ok(jobs.swap_remove(place))
 }
 
 /// Returns a job for the environment of `--environment` and `--env-args`.
@@ -325,7 +312,7 @@ mod tests {
         assert!(refusal(&["--jobs", path]).ends_with("has 2 jobs; name one with --only: a, b"));
         assert!(
             refusal(&["--jobs", path, "--only", "c"])
-                .ends_with("has no job `c`: expected one of a, b")
+                .ends_with("--only: unknown job `c`; expected one of a, b")
         );
         let chosen = setup(&["--jobs", path, "--only", "b"]).unwrap();
         assert_eq!(chosen.policy.unwrap().policy_type, "scripted");

@@ -67,7 +67,7 @@ fn what_is_no_policy_is_refused_by_name() {
     };
     assert!(refusal(&["--policy", "{"]).starts_with("--policy: not a JSON object"));
     assert!(
-        refusal(&["--policy", r#"{"policy": 1}"#]).contains("--policy has unknown field `policy`")
+        refusal(&["--policy", r#"{"policy": 1}"#]).contains("--policy: unknown field `policy`")
     );
     assert!(
         refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"])

@@ -167,7 +167,7 @@ fn a_choice_of_jobs_has_a_folder_of_its_own() {
     let named = setup(&["--jobs", &jobs, "--only", "reach", "--output", "there"]).unwrap();
     assert_eq!(named.output, Path::new("there"));
     let found = setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err();
-    assert_eq!(found, "--only: unknown job `push`");
+    assert_eq!(found, "--only: unknown job `push`; expected one of reach");
 }
 
 /// Creates a run folder of another user, whose plan names a program, and a home directory.
