@@ -43,57 +43,32 @@ impl Tracker {
 /// The options of `eval` about experiment trackers. `--resume` does not take them over, because
 /// they send results elsewhere.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[command(next_help_heading = "Tracking")]
 pub struct TrackingArgs {
     /// Log rates and speed over time to these experiment trackers; a tracker that fails never stops
     /// the run
-    #[arg(
-        long,
-        value_enum,
-        value_name = "TRACKER,…",
-        value_delimiter = ',',
-        help_heading = "Tracking"
-    )]
+    #[arg(long, value_enum, value_name = "TRACKER,…", value_delimiter = ',')]
     pub track: Vec<Tracker>,
 
     /// Project (MLflow: experiment) of the run [default: WANDB_PROJECT or
     /// MLFLOW_EXPERIMENT_NAME, else rrun]
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "track",
-        help_heading = "Tracking"
-    )]
+    #[arg(long, value_name = "NAME", requires = "track")]
     pub track_project: Option<String>,
 
     /// Name of the run in the trackers [default: name of the run folder]
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "track",
-        help_heading = "Tracking"
-    )]
+    #[arg(long, value_name = "NAME", requires = "track")]
     pub track_name: Option<String>,
 
     /// Folder of TensorBoard's event files [default: tensorboard in the run folder]
-    #[arg(
-        long,
-        value_name = "DIR",
-        requires = "track",
-        help_heading = "Tracking"
-    )]
+    #[arg(long, value_name = "DIR", requires = "track")]
     pub track_dir: Option<PathBuf>,
 
     /// Interpreter or venv that has wandb, trackio or mlflow [default: python3]
-    #[arg(
-        long,
-        value_name = "PYTHON",
-        requires = "track",
-        help_heading = "Tracking"
-    )]
+    #[arg(long, value_name = "PYTHON", requires = "track")]
     pub track_python: Option<PathBuf>,
 
     /// Also upload small videos at the end of the run, to wandb and mlflow
-    #[arg(long, requires = "track", help_heading = "Tracking")]
+    #[arg(long, requires = "track")]
     pub track_videos: bool,
 
     /// The words of these options, for the command that resumes a run.

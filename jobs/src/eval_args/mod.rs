@@ -378,13 +378,14 @@ pub struct EvalArgs {
     )]
     pub page_host: IpAddr,
 
-    /// Experiment trackers.
-    #[command(flatten)]
-    pub tracking: TrackingArgs,
-
     /// Seconds without progress after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
+
+    // Last, because clap gives its heading to whatever follows.
+    /// Experiment trackers.
+    #[command(flatten)]
+    pub tracking: TrackingArgs,
 
     /// What `--resume` takes over of this command line: options by their long names, a flag with an empty text.
     #[arg(skip)]
