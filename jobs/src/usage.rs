@@ -61,13 +61,14 @@ pub fn plain(
         text(ContextKind::InvalidArg),
         text(ContextKind::InvalidValue),
     );
+    let optionless = |word: &str| {
+        named(word).map(|option| format!("`{word}` has no option; write `{option} {word}`"))
+    };
     let reason = match (err.kind(), argument, value) {
-        (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
-            named(word).map(|option| format!("`{word}` has no option; write `{option} {word}`"))
-        }
+        (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => optionless(word),
         // A positional argument that cannot be read, where a file was written without its option.
         (ErrorKind::ValueValidation, Some(argument), Some(word)) if argument.starts_with('[') => {
-            named(word).map(|option| format!("`{word}` has no option; write `{option} {word}`"))
+            optionless(word)
         }
         (ErrorKind::ValueValidation, Some(option), Some(value))
             if value.parse::<i64>().is_ok_and(|n| n < 0) =>

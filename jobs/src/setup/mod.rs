@@ -8,7 +8,7 @@ use crate::count::listed;
 use crate::eval_args::EvalArgs;
 use crate::experiment::{Experiment, is_experiment};
 use crate::file::{self, JobFile};
-use crate::job::{Job, Status};
+use crate::job::{Job, Sharing, Status};
 use crate::layout::RunFolder;
 use crate::placement::{Components, Division, Placement, Resources};
 use crate::plan::RunPlan;
@@ -75,36 +75,25 @@ impl Setup {
             _ => jobs(args, &config, variable)?,
         };
         if let Some(num_envs) = args.num_envs {
-            file.jobs
-                .iter_mut()
-                .for_each(|job| set_num_envs(job, num_envs));
+            set_num_envs(&mut file.jobs, num_envs);
         }
         let notes = without_effect(unused, &config, components.as_ref());
         let output = output(args, &config, &file);
         file.model_server = config.model_server.clone().or(file.model_server);
-        let file = match &args.only {
-            Some(only) => JobFile {
-                jobs: only.choose(file.jobs)?,
-                ..file
-            },
-            None => file,
-        };
-        let file = match args.quick {
-            true => JobFile {
-                jobs: quick::shortened(file.jobs, args),
-                ..file
-            },
-            false => file,
-        };
+        if let Some(only) = &args.only {
+            file.jobs = only.choose(file.jobs)?;
+        }
+        if args.quick {
+            file.jobs = quick::shortened(file.jobs, args);
+        }
         secrets::check(&file.jobs, file.model_server.as_ref())
             .map_err(|refusal| refusal.inside(format_args!("`{}`", file.path.display())))?;
-        let assignment = args.assignment();
         Ok(Self {
             file,
             components,
             num_nodes: config.num_nodes,
             output,
-            assignment,
+            assignment: args.assignment(),
             notes,
         })
     }
@@ -126,11 +115,10 @@ impl Setup {
     /// # Errors
     /// Refuses a placement that does not fit them.
     pub fn placement(&self, resources: Resources) -> Result<Option<Placement>, Refusal> {
-        let placed = self
-            .components
-            .as_ref()
-            .map(|components| Placement::new(components, resources));
-        placed.transpose()
+        let components = self.components.as_ref();
+        components
+            .map(|components| Placement::new(components, resources))
+            .transpose()
     }
 
     /// Checks that the environments of every shared job can be dealt to workers and ranks.
@@ -138,14 +126,14 @@ impl Setup {
     /// # Errors
     /// Refuses the first job whose environments cannot be dealt, with the nearest numbers that can.
     pub fn check(&self, placement: &Placement) -> Result<(), Refusal> {
-        let pending = self
-            .file
-            .jobs
-            .iter()
-            .filter(|job| job.status == Status::Pending);
-        for (job, division) in pending.filter_map(|job| Some((job, division(job, placement)?))) {
-            let place = || format!("job {} ({})", job.index.0, job.name);
-            division.check().map_err(|err| err.inside(place()))?;
+        for (job, sharing) in self.shared() {
+            let division = Division {
+                total: sharing.total_num_envs,
+                workers: placement.env.len(),
+                ranks: placement.world_size(),
+                stages: job.rollout.pipeline_stage_num.unwrap_or(1),
+            };
+            division.check().map_err(|err| err.inside(job.place()))?;
         }
         Ok(())
     }
@@ -153,34 +141,22 @@ impl Setup {
     /// Sets the number of environments of every job, as `--num-envs` does.
     #[must_use]
     pub fn with_num_envs(mut self, num_envs: usize) -> Self {
-        self.file
-            .jobs
-            .iter_mut()
-            .for_each(|job| set_num_envs(job, num_envs));
+        set_num_envs(&mut self.file.jobs, num_envs);
         self
     }
 
     /// Returns the number of environments over all ranks of the largest shared job that is to run.
     pub fn total_num_envs(&self) -> Option<usize> {
-        let pending = self
-            .file
-            .jobs
-            .iter()
-            .filter(|job| job.status == Status::Pending);
-        pending
-            .filter_map(|job| Some(job.sharing?.total_num_envs))
-            .max()
+        let totals = self.shared().map(|(_, sharing)| sharing.total_num_envs);
+        totals.max()
     }
-}
 
-fn division(job: &Job, placement: &Placement) -> Option<Division> {
-    let sharing = job.sharing?;
-    Some(Division {
-        total: sharing.total_num_envs,
-        workers: placement.env.len(),
-        ranks: placement.world_size(),
-        stages: job.rollout.pipeline_stage_num.unwrap_or(1),
-    })
+    /// Returns the shared jobs that are to run.
+    fn shared(&self) -> impl Iterator<Item = (&Job, Sharing)> {
+        let jobs = self.file.jobs.iter();
+        let pending = jobs.filter(|job| job.status == Status::Pending);
+        pending.filter_map(|job| Some((job, job.sharing?)))
+    }
 }
 
 fn no_jobs() -> Refusal {
@@ -210,18 +186,13 @@ fn jobs(
             path.display()
         )));
     }
-    let (value, unused) = match is_experiment(path) {
-        false if config.is_empty() => {
-            return Ok((JobFile::read(path)?, Vec::new()));
-        }
-        false => {
-            let json = file::read(path).and_then(|text| file::json(path, &text));
-            (json?, Vec::new())
-        }
-        true => {
-            let Experiment { jobs, unused } = Experiment::read(path, &args.changes, variable)?;
-            (jobs, unused)
-        }
+    let (value, unused) = if is_experiment(path) {
+        let Experiment { jobs, unused } = Experiment::read(path, &args.changes, variable)?;
+        (jobs, unused)
+    } else if config.is_empty() {
+        return Ok((JobFile::read(path)?, Vec::new()));
+    } else {
+        (file::value(path)?, Vec::new())
     };
     file::parse(&value)
         .map_err(|refusal| Refusal::at(format_args!("`{}`", path.display()), refusal))?;
@@ -244,32 +215,19 @@ fn of_run(
         )))
     };
     if config.changes_jobs() {
-        return needs_jobs(if config.files.is_empty() {
-            "--set"
-        } else {
-            "--config"
-        });
+        let is_set = config.files.is_empty();
+        return needs_jobs(if is_set { "--set" } else { "--config" });
     }
-    let steps: Option<u64> = run
-        .options
-        .get("num-steps")
-        .and_then(|steps| steps.parse().ok());
+    let steps = run.options.get("num-steps");
+    let steps: Option<u64> = steps.and_then(|steps| steps.parse().ok());
     if args.num_steps != steps {
         return needs_jobs("--num-steps");
     }
-    let RunPlan {
-        jobs_file,
-        jobs_sha256: sha256,
-        jobs,
-        model_server,
-        ..
-    } = run;
     // The server of this command replaces that of the plan.
-    let server = model_server
-        .as_ref()
-        .filter(|_| config.model_server.is_none());
+    let server = run.model_server.as_ref();
+    let server = server.filter(|_| config.model_server.is_none());
     if !args.trust_plan {
-        let uses = trust::untrusted(&jobs, server, variable);
+        let uses = trust::untrusted(&run.jobs, server, variable);
         if !uses.is_empty() {
             return Err(Refusal::new(format_args!(
                 "the plan of `{}` names programs or servers that you have not started a run with \
@@ -281,17 +239,19 @@ fn of_run(
         }
     }
     Ok(JobFile {
-        path: jobs_file.into(),
-        sha256,
-        jobs,
-        model_server,
+        path: run.jobs_file.into(),
+        sha256: run.jobs_sha256,
+        jobs: run.jobs,
+        model_server: run.model_server,
     })
 }
 
-fn set_num_envs(job: &mut Job, num_envs: usize) {
-    job.num_envs = num_envs;
-    if let Some(sharing) = &mut job.sharing {
-        sharing.total_num_envs = num_envs;
+fn set_num_envs(jobs: &mut [Job], num_envs: usize) {
+    for job in jobs {
+        job.num_envs = num_envs;
+        if let Some(sharing) = &mut job.sharing {
+            sharing.total_num_envs = num_envs;
+        }
     }
 }
 
@@ -301,16 +261,14 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
         .clone()
         .or_else(|| args.output.clone())
         .or_else(|| config.log_path.clone());
-    let name = || match &args.jobs {
-        Some(path) => path.file_stem().unwrap_or_default().to_owned(),
-        None if file.jobs.len() == 1 => file.jobs[0].name.clone().into(),
-        None => config.name().into(),
-    };
-    // A selection gets its own folder, because the folder of the whole run would refuse it.
-    let suffix = if args.only.is_some() { "_only" } else { "" };
     let own = || {
-        let mut name = name();
-        name.push(suffix);
+        let mut name = match &args.jobs {
+            Some(path) => path.file_stem().unwrap_or_default().to_owned(),
+            None if file.jobs.len() == 1 => file.jobs[0].name.clone().into(),
+            None => config.name().into(),
+        };
+        // A selection gets its own folder, because the folder of the whole run would refuse it.
+        name.push(if args.only.is_some() { "_only" } else { "" });
         PathBuf::from("outputs").join(name)
     };
     let output = given.unwrap_or_else(own);
