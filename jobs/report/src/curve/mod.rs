@@ -151,27 +151,21 @@ impl Curve {
             "Rate",
             "95 % Interval",
         ];
-        Table::new(head, self.points[first..].iter().map(row)).grid()
+        Table::new(head, self.points[first..].iter().map(texts)).grid()
     }
 
     /// Returns the evaluated checkpoint with the highest rate; of equals, the first.
     pub fn best(&self) -> Option<(&Point, f64)> {
         let rated = |point: &'_ Point| point.overall.and_then(|score| score.success_rate);
-        let mut best: Option<(&Point, f64)> = None;
-        for point in &self.points {
-            if let Some(rate) = rated(point)
-                && best.is_none_or(|(_, highest)| rate > highest)
-            {
-                best = Some((point, rate));
-            }
-        }
-        best
+        let points = self.points.iter().rev();
+        let rated = points.filter_map(|point| Some((point, rated(point)?)));
+        rated.max_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 }
 
-fn row(point: &Point) -> [String; 6] {
-    let score = point.overall.unwrap_or_default();
-    let solved = Solved::new(score.successes, score.episodes);
+/// Returns step, name, state, solved episodes, rate and interval of a checkpoint.
+fn texts(point: &Point) -> [String; 6] {
+    let solved = Solved::from(point.overall.unwrap_or_default());
     let rate = solved.rate();
     [
         point.step.to_string(),

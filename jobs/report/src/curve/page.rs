@@ -3,10 +3,10 @@
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::curve::{Curve, Point};
+use crate::curve::{Curve, Point, texts};
 use crate::page::chart::{Mark, curve};
 use crate::page::document::{Document, Fragment};
-use crate::page::parts::{Cell, Column, MOST_ROWS, table};
+use crate::page::parts::{Cell, MOST_ROWS, count, heads, table};
 use crate::stats::{Solved, SolvedRate};
 
 /// What a drawing has to the right, and upwards.
@@ -82,7 +82,7 @@ fn of_job(point: &Point, index: usize, name: &str) -> Option<SolvedRate> {
 /// Returns the marks of the checkpoints with episodes.
 fn marks(curve: &Curve, score: impl Fn(&Point) -> Option<SolvedRate>) -> Vec<Mark> {
     let mark = |point: &Point| {
-        let solved = score(point).map(solved)?;
+        let solved = score(point).map(Solved::from)?;
         solved.rate().map(|_| Mark {
             at: point.step as f64,
             solved,
@@ -92,47 +92,39 @@ fn marks(curve: &Curve, score: impl Fn(&Point) -> Option<SolvedRate>) -> Vec<Mar
     curve.points.iter().filter_map(mark).collect()
 }
 
-fn solved(score: SolvedRate) -> Solved {
-    Solved::new(score.successes, score.episodes)
-}
-
 /// Lists the last checkpoints.
 fn checkpoints(curve: &Curve) -> Markup {
-    let columns = [
-        Column::numbers("Step"),
-        Column::words("Checkpoint"),
-        Column::words("State"),
-        Column::numbers("Solved"),
-        Column::numbers("Rate"),
-        Column::numbers("95\u{202f}% interval"),
-        Column::words("Note"),
-    ];
+    let heads = heads([
+        "Step",
+        "Checkpoint",
+        "State",
+        "Solved",
+        "Rate",
+        "95\u{202f}% interval",
+        "Note",
+    ]);
     let first = curve.points.len().saturating_sub(MOST_ROWS);
     html! {
-        (table(["Checkpoints", ""], &columns, curve.points[first..].iter(), row))
+        (table(["Checkpoints", ""], &heads, curve.points[first..].iter(), row))
         @if first > 0 { p.cut { (format::count(first as u64)) " earlier checkpoints are in watch.json." } }
     }
 }
 
 fn row(point: &Point) -> Vec<Cell> {
-    let solved = solved(point.overall.unwrap_or_default());
-    let rate = solved.rate();
+    let [_, _, _, solved, rate, interval] = texts(point);
     let name = html! {
         @if point.overall.is_some() && is_plain(&point.run) {
             a href={ "./" (point.run) "/report.html" } { (point.name) }
         } @else { (point.name) }
     };
+    let number = |text: String| Cell::from(text).class("n");
     vec![
-        format::count(point.step).into(),
+        count(point.step),
         name.into(),
         point.state.as_str().into(),
-        rate.map(|_| solved.to_string()).unwrap_or_default().into(),
-        rate.map(format::percent).unwrap_or_default().into(),
-        solved
-            .wilson95()
-            .map(format::interval)
-            .unwrap_or_default()
-            .into(),
+        number(solved),
+        number(rate),
+        number(interval),
         point.reason.as_deref().unwrap_or_default().into(),
     ]
 }

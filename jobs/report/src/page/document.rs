@@ -71,7 +71,7 @@ impl Document<'_> {
             body data-seen=[self.seen] {
                 a.skip href={ "#" (self.first) "-part" } { "Skip to the results" }
                 header { (self.header) }
-                nav aria-label="Fragments" { ul { @for section in self.sections { (section.link()) } } }
+                nav aria-label="Sections" { ul { @for section in self.sections { (section.link()) } } }
                 main { @for section in self.sections { (section.render()) } }
                 footer { p { (self.footer) } }
                 script { (PreEscaped(SCRIPT)) }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::parts::{self, Cell, Column, clip, first, href};
-use crate::{EnvLoss, Reason, Report};
+use crate::page::parts::{self, Cell, clip, count, first, heads, href};
+use crate::{EnvLoss, Report};
 
 /// Maximum number of places and of logs shown for a reason.
 const MOST: usize = 4;
@@ -18,8 +18,8 @@ const MOST: usize = 4;
 const MOST_TEXT: usize = 1200;
 
 /// Errors with the same reason.
-#[derive(Debug, PartialEq, Eq)]
-struct FailureGroup<'a> {
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Failures<'a> {
     /// Message of the first error.
     text: &'a str,
     count: u64,
@@ -31,20 +31,9 @@ struct FailureGroup<'a> {
     stderr: &'a [String],
 }
 
-/// One error, or several of which only the number is known.
-struct FailureEntry<'a> {
-    text: &'a str,
-    count: u64,
-    place: Option<(&'a str, Option<u64>)>,
-    log: Option<&'a str>,
-    stderr: &'a [String],
-}
-
 pub(super) fn section(report: &Report) -> Markup {
-    let (broken, lost) = (
-        grouped(broken(report)),
-        grouped(report.env_losses.iter().map(lost)),
-    );
+    let broken = grouped(broken(report));
+    let lost = grouped(report.env_losses.iter().map(lost));
     html! {
         @if broken.is_empty() {
             p.lead { "Nothing: no job and no episode ended with an error." }
@@ -66,71 +55,54 @@ pub(super) fn section(report: &Report) -> Markup {
     }
 }
 
-/// Returns the errors of a report. Places and logs are known for the first errors only, but the
-/// number of errors for each reason is known for all.
-fn broken(report: &Report) -> impl Iterator<Item = FailureEntry<'_>> {
-    let is_counted = !report.failures_by_reason.is_empty();
-    let counts = report
-        .failures_by_reason
-        .iter()
-        .map(|Reason { reason, count }| FailureEntry {
-            text: reason,
-            count: *count,
-            place: None,
-            log: None,
-            stderr: &[],
-        });
-    let places = report.failures.iter().map(move |failure| FailureEntry {
+/// Returns the errors of a report: the number of errors for each reason, then the places and logs
+/// of the first errors.
+fn broken(report: &Report) -> impl Iterator<Item = Failures<'_>> {
+    let counts = report.failures_by_reason.iter().map(|reason| Failures {
+        text: &reason.reason,
+        count: reason.count,
+        ..Failures::default()
+    });
+    let places = report.failures.iter().map(|failure| Failures {
         text: &failure.reason,
-        count: u64::from(!is_counted),
-        place: Some((&failure.job, failure.episode)),
-        log: failure.log.as_deref(),
-        stderr: &[],
+        places: vec![(&failure.job, failure.episode)],
+        logs: failure.log.iter().map(String::as_str).collect(),
+        ..Failures::default()
     });
     counts.chain(places)
 }
 
-fn lost(loss: &EnvLoss) -> FailureEntry<'_> {
-    FailureEntry {
+fn lost(loss: &EnvLoss) -> Failures<'_> {
+    Failures {
         text: &loss.reason,
         count: 1,
-        place: Some((&loss.job, Some(loss.episode))),
-        log: None,
+        places: vec![(&loss.job, Some(loss.episode))],
         stderr: &loss.stderr,
+        ..Failures::default()
     }
 }
 
 /// Groups errors, the most frequent first; among equally frequent groups, the one that occurred
 /// first.
-fn grouped<'a>(said: impl Iterator<Item = FailureEntry<'a>>) -> Vec<FailureGroup<'a>> {
+fn grouped<'a>(all: impl Iterator<Item = Failures<'a>>) -> Vec<Failures<'a>> {
     let mut index = BTreeMap::new();
-    let mut groups: Vec<FailureGroup> = Vec::new();
-    for FailureEntry {
-        text,
-        count,
-        place,
-        log,
-        stderr,
-    } in said
-    {
-        let at = *index.entry(without_numbers(text)).or_insert(groups.len());
-        if at == groups.len() {
-            groups.push(FailureGroup {
-                text,
-                count: 0,
-                places: Vec::new(),
-                logs: Vec::new(),
-                stderr,
-            });
+    let mut groups: Vec<Failures> = Vec::new();
+    for next in all {
+        let at = *index
+            .entry(without_numbers(next.text))
+            .or_insert(groups.len());
+        let Some(group) = groups.get_mut(at) else {
+            groups.push(next);
+            continue;
+        };
+        group.count += next.count;
+        group.places.extend(next.places);
+        group.places.truncate(MOST);
+        for log in next.logs {
+            if group.logs.len() < MOST && !group.logs.contains(&log) {
+                group.logs.push(log);
+            }
         }
-        let group = &mut groups[at];
-        group.count += count;
-        group
-            .places
-            .extend(place.filter(|_| group.places.len() < MOST));
-        group
-            .logs
-            .extend(log.filter(|log| group.logs.len() < MOST && !group.logs.contains(log)));
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.count));
     groups
@@ -149,27 +121,22 @@ fn without_numbers(text: &str) -> String {
     key
 }
 
-fn table(groups: &[FailureGroup], name: &str) -> Markup {
-    let columns = [
-        Column::numbers("Times"),
-        Column::words("Reason"),
-        Column::words("Where"),
-        Column::words("Log"),
-    ];
+fn table(groups: &[Failures], name: &str) -> Markup {
     let log = |log: &&str| html! { a href=(href(log)) { (log) } };
-    let row = |group: &FailureGroup| {
+    let row = |group: &Failures| {
         vec![
-            format::count(group.count).into(),
+            count(group.count),
             Cell::from(reason(group)).class("reason"),
             Cell::from(places(group)).class("where"),
             first(&group.logs, MOST, log).into(),
         ]
     };
-    parts::table([name, "reasons"], &columns, groups.iter(), row)
+    let heads = heads(["Times", "Reason", "Where", "Log"]);
+    parts::table([name, "reasons"], &heads, groups.iter(), row)
 }
 
 /// Shows the first line of a reason, and the rest on demand.
-fn reason(group: &FailureGroup) -> Markup {
+fn reason(group: &Failures) -> Markup {
     let whole = group.text.trim();
     let (first, rest) = whole.split_once('\n').unwrap_or((whole, ""));
     html! {
@@ -183,7 +150,7 @@ fn reason(group: &FailureGroup) -> Markup {
     }
 }
 
-fn places(group: &FailureGroup) -> Markup {
+fn places(group: &Failures) -> Markup {
     let place = |(job, episode): &(&str, Option<u64>)| {
         html! { (job) @if let Some(episode) = episode { " " span.muted { "episode " (episode) } } }
     };
@@ -197,14 +164,14 @@ fn places(group: &FailureGroup) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FailureReport;
+    use crate::{FailureReport, Reason};
 
-    fn said<'a>(text: &'a str, job: &'a str, episode: u64) -> FailureEntry<'a> {
-        FailureEntry {
+    fn said<'a>(text: &'a str, job: &'a str, episode: u64) -> Failures<'a> {
+        Failures {
             text,
             count: 1,
-            place: Some((job, Some(episode))),
-            log: Some("log/rank0.log"),
+            places: vec![(job, Some(episode))],
+            logs: vec!["log/rank0.log"],
             stderr: &[],
         }
     }
@@ -251,7 +218,7 @@ mod tests {
         let failures = vec![failure("a"), failure("b")];
         let by_reason = vec![reason("step 1: NaN", 3000), reason("step 7: NaN", 1)];
         let report = Report {
-            failures: failures.clone(),
+            failures,
             failures_by_reason: by_reason,
             ..crate::page::tests::report()
         };
@@ -259,10 +226,5 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].count, 3001);
         assert_eq!(found[0].places.len(), 2);
-        let older = Report {
-            failures,
-            ..crate::page::tests::report()
-        };
-        assert_eq!(grouped(broken(&older))[0].count, 2);
     }
 }

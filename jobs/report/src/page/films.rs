@@ -7,28 +7,26 @@ use jobs::episode::{End, VideoRef};
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::parts::{Column, MOST_NAME, clip, cut, href, table};
+use crate::page::parts::{MOST_NAME, clip, cut, heads, href, number, table};
 use crate::{Report, Unsolved};
 
 /// Maximum number of episodes shown, of those with a video and of those without.
 const MOST: usize = 12;
 
 pub(super) fn section(report: &Report) -> Markup {
-    let broken = report
+    let has_broken = report
         .failures
         .iter()
-        .filter(|failure| failure.episode.is_some())
-        .count() as u64;
-    let (filmed, unfilmed): (Vec<_>, Vec<_>) = report
-        .unsolved
-        .iter()
-        .partition(|episode| is_filmed(episode));
+        .any(|failure| failure.episode.is_some());
+    let is_filmed =
+        |episode: &&Unsolved| episode.video.is_some() || episode.episode_video.is_some();
+    let (filmed, unfilmed): (Vec<_>, Vec<_>) = report.unsolved.iter().partition(is_filmed);
     let (films, others) = (fair(&filmed, MOST), fair(&unfilmed, MOST));
-    let all = report.unsolved_count.max(report.unsolved.len() as u64);
+    let all = report.unsolved_count;
     html! {
         @if all == 0 {
             p.lead {
-                @if broken > 0 { "Every episode that ran to its end was solved." }
+                @if has_broken { "Every episode that ran to its end was solved." }
                 @else { "None: every episode was solved." }
             }
         } @else {
@@ -47,10 +45,6 @@ pub(super) fn section(report: &Report) -> Markup {
             (cut(unfilmed.len() - others.len()))
         }
     }
-}
-
-fn is_filmed(episode: &Unsolved) -> bool {
-    episode.video.is_some() || episode.episode_video.is_some()
 }
 
 /// Selects at most `most` episodes: the first of each job before the second of any job, in their
@@ -73,7 +67,7 @@ fn fair<'a>(episodes: &[&'a Unsolved], most: usize) -> Vec<&'a Unsolved> {
 }
 
 fn film(episode: &Unsolved) -> Markup {
-    let Some((source, file)) = source(episode) else {
+    let Some((source, file, from)) = source(episode) else {
         return html! {};
     };
     html! {
@@ -84,44 +78,34 @@ fn film(episode: &Unsolved) -> Markup {
                 b { (clip(&episode.job, 60)) } " · episode " (episode.episode)
                 small { (story(episode)) }
                 small {
-                    "seed " (episode.seed) ", rank " (episode.rank) ", " a href=(href(file)) { "file" } (from(episode))
+                    "seed " (episode.seed) ", rank " (episode.rank) ", " a href=(href(file)) { "file" } (from)
                 }
             }
         }
     }
 }
 
-/// Returns the link to play, and the path of the file.
-fn source(episode: &Unsolved) -> Option<(String, &str)> {
+/// Returns the link to play, the path of the file, and where the episode begins in it, if it is not
+/// at the start.
+fn source(episode: &Unsolved) -> Option<(String, &str, String)> {
     if let Some(file) = &episode.episode_video {
-        return Some((href(file), file));
+        return Some((href(file), file, String::new()));
     }
-    let VideoRef { file, .. } = episode.video.as_ref()?;
-    let span =
-        span_s(episode).map_or_else(String::new, |[from, to]| format!("#t={from:.3},{to:.3}"));
-    Some((href(file) + &span, file))
-}
-
-/// Returns the seconds from start to end of this episode, in a video of several episodes.
-fn span_s(episode: &Unsolved) -> Option<[f64; 2]> {
-    let video = episode.video.as_ref()?;
-    let fps = f64::from(video.fps.filter(|fps| *fps > 0)?);
-    Some([video.first_frame, video.first_frame + video.frames].map(|frame| frame as f64 / fps))
-}
-
-/// Describes the position of the episode in the file, if it is known.
-fn from(episode: &Unsolved) -> Markup {
-    let video = episode
-        .video
-        .as_ref()
-        .filter(|_| episode.episode_video.is_none());
-    html! {
-        @match (video, span_s(episode)) {
-            (Some(_), Some([from, _])) => { @if from > 0.0 { " from " (format::seconds(from)) } }
-            (Some(video), None) => { @if video.first_frame > 0 { " from frame " (format::count(video.first_frame)) } }
-            (None, _) => {}
+    let video: &VideoRef = episode.video.as_ref()?;
+    let first = video.first_frame;
+    let (span, from) = match video.fps.filter(|fps| *fps > 0) {
+        None => (String::new(), format!("frame {}", format::count(first))),
+        Some(fps) => {
+            let at = |frame: u64| frame as f64 / f64::from(fps);
+            let span = format!("#t={:.3},{:.3}", at(first), at(first + video.frames));
+            (span, format::seconds(at(first)))
         }
-    }
+    };
+    let from = match first {
+        0 => String::new(),
+        _ => format!(" from {from}"),
+    };
+    Some((href(&video.file) + &span, &video.file, from))
 }
 
 fn story(episode: &Unsolved) -> String {
@@ -143,23 +127,18 @@ fn story(episode: &Unsolved) -> String {
 }
 
 fn listed(episodes: &[&Unsolved]) -> Markup {
-    let columns = [
-        Column::words("Job"),
-        Column::numbers("Episode"),
-        Column::numbers("Seed"),
-        Column::numbers("Rank"),
-        Column::words("What happened"),
-    ];
+    let heads = heads(["Job", "Episode", "Seed", "Rank", "What happened"]);
+    let plain = |value: u64| number(Some(value as f64), |_| value.to_string());
     let row = |episode: &&Unsolved| {
         vec![
             clip(&episode.job, MOST_NAME).into(),
-            episode.episode.to_string().into(),
-            episode.seed.to_string().into(),
-            episode.rank.to_string().into(),
+            plain(episode.episode),
+            plain(episode.seed),
+            plain(episode.rank as u64),
             story(episode).into(),
         ]
     };
-    table(["Unsolved episodes", ""], &columns, episodes.iter(), row)
+    table(["Unsolved episodes", ""], &heads, episodes.iter(), row)
 }
 
 #[cfg(test)]
@@ -211,13 +190,13 @@ mod tests {
             ..unsolved("a", 1)
         };
         assert_eq!(source(&without).unwrap().0, "./a%20b/v.mp4");
-        assert!(from(&without).into_string().contains("from frame 43"));
+        assert_eq!(source(&without).unwrap().2, " from frame 43");
         let alone = Unsolved {
             video: Some(video),
             episode_video: Some("e.mp4".to_owned()),
             ..unsolved("a", 1)
         };
-        assert_eq!(source(&alone).unwrap().0.as_str(), "./e.mp4");
-        assert_eq!(from(&alone).into_string().as_str(), "");
+        let (link, _, from) = source(&alone).unwrap();
+        assert_eq!((link.as_str(), from.as_str()), ("./e.mp4", ""));
     }
 }

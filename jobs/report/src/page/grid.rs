@@ -30,19 +30,15 @@ pub(super) struct GridCell {
 
 impl GridCell {
     fn add(&mut self, rates: &Rates) {
-        let sum = &self.rates;
-        let expected = match self.jobs {
+        let sum = &mut self.rates;
+        sum.expected = match self.jobs {
             0 => rates.expected,
             _ => sum.expected.zip(rates.expected).map(|(a, b)| a + b),
         };
-        self.rates = Rates {
-            expected,
-            episodes: sum.episodes + rates.episodes,
-            scored: sum.scored + rates.scored,
-            successes: sum.successes + rates.successes,
-            errors: sum.errors + rates.errors,
-            ..Rates::default()
-        };
+        sum.episodes += rates.episodes;
+        sum.scored += rates.scored;
+        sum.successes += rates.successes;
+        sum.errors += rates.errors;
         self.jobs += 1;
     }
 }
@@ -66,35 +62,30 @@ pub(super) struct TaskGrid {
     pub(super) policies: Vec<GridLabel>,
     /// Cells with at least one job, by row and column.
     cells: BTreeMap<(usize, usize), GridCell>,
-    /// Number of tasks added up in the last row.
-    pub(super) other_tasks: usize,
-    /// Number of policies added up in the last column.
-    pub(super) other_policies: usize,
+    /// Numbers of tasks and of policies that are added up in the last row and column.
+    pub(super) others: [usize; 2],
 }
 
 impl TaskGrid {
     pub(super) fn new(report: &Report) -> Self {
-        let (tasks, policies) = (
-            LabelNames::tasks(report),
-            LabelNames::new(report.per_job.iter().map(policy)),
-        );
+        let tasks = LabelNames::tasks(report);
+        let policies = LabelNames::new(report.per_job.iter().map(policy), "not started");
         let mut cells: BTreeMap<(usize, usize), GridCell> = BTreeMap::new();
-        let (mut rows, mut columns) = (Places::default(), Places::default());
+        let (mut rows, mut columns) = (Labels::default(), Labels::default());
         for job in report.jobs_under_control() {
-            let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
+            let row = rows.place(tasks.task(job)).min(MOST_TASKS);
             let column = columns
-                .place(policies.key(policy(job), "not started"))
+                .place(policies.label(policy(job)))
                 .min(MOST_POLICIES);
             cells.entry((row, column)).or_default().add(&job.rates);
         }
-        let (tasks, other_tasks) = rows.labels(MOST_TASKS, "tasks", &tasks);
-        let (policies, other_policies) = columns.labels(MOST_POLICIES, "policies", &policies);
+        let (tasks, other_tasks) = rows.first(MOST_TASKS, "tasks");
+        let (policies, other_policies) = columns.first(MOST_POLICIES, "policies");
         Self {
             tasks,
             policies,
             cells,
-            other_tasks,
-            other_policies,
+            others: [other_tasks, other_policies],
         }
     }
 
@@ -109,114 +100,90 @@ impl TaskGrid {
     }
 }
 
-fn task(job: &JobReport) -> (&str, Option<&str>) {
+/// Name, and what may distinguish entries of that name.
+type Key<'a> = (&'a str, Option<&'a str>);
+
+fn task(job: &JobReport) -> Key<'_> {
     (&job.environment, job.instruction.as_deref())
 }
 
 /// Returns policy type and path. The path is the one that the rank reported; a job that has not
 /// begun has none.
-fn policy(job: &JobReport) -> (&str, Option<&str>) {
-    (
-        &job.policy_type,
-        job.settings.get("policy_path").and_then(Value::as_str),
-    )
+fn policy(job: &JobReport) -> Key<'_> {
+    let path = job.settings.get("policy_path").and_then(Value::as_str);
+    (&job.policy_type, path)
 }
-
-/// Stands for the instruction of a job where it is unknown but distinguishes tasks.
-const UNTOLD: &str = "unknown instruction";
 
 /// How rows or columns are named and distinguished.
 pub(super) struct LabelNames<'a> {
-    /// Names with several details.
-    several: BTreeSet<&'a str>,
-    /// Short names that several full names share.
-    ambiguous: BTreeSet<&'a str>,
+    /// The details of each name; several of them distinguish its entries.
+    details: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// Number of names with each short name.
+    short: BTreeMap<&'a str, usize>,
+    /// Stands for a detail that is unknown but distinguishes entries.
+    unknown: &'static str,
 }
-
-/// Name, and detail if it distinguishes entries of the same name.
-type LabelKey<'a> = (&'a str, Option<&'a str>);
 
 impl<'a> LabelNames<'a> {
     /// Collects the names of the tasks of all jobs.
     pub(super) fn tasks(report: &'a Report) -> Self {
-        Self::new(report.per_job.iter().map(task))
+        Self::new(report.per_job.iter().map(task), "unknown instruction")
     }
 
     /// Returns the heading of a job's task.
     pub(super) fn task(&self, job: &JobReport) -> GridLabel {
-        self.label(self.key(task(job), UNTOLD))
+        self.label(task(job))
     }
 
-    fn new(keys: impl Iterator<Item = LabelKey<'a>>) -> Self {
+    fn new(keys: impl Iterator<Item = Key<'a>>, unknown: &'static str) -> Self {
         let mut details: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         keys.for_each(|(name, detail)| details.entry(name).or_default().extend(detail));
-        let several = details
-            .iter()
-            .filter(|(_, details)| details.len() > 1)
-            .map(|(name, _)| *name)
-            .collect();
-        let mut seen = BTreeSet::new();
-        let ambiguous = details
-            .keys()
-            .map(|long| name(long))
-            .filter(|short| !seen.insert(*short))
-            .collect();
-        Self { several, ambiguous }
+        let mut short = BTreeMap::new();
+        for long in details.keys() {
+            *short.entry(name(long)).or_default() += 1;
+        }
+        Self {
+            details,
+            short,
+            unknown,
+        }
     }
 
-    fn key<'b>(&self, (name, detail): LabelKey<'b>, unknown: &'static str) -> LabelKey<'b> {
-        (
-            name,
-            self.several
-                .contains(name)
-                .then(|| detail.unwrap_or(unknown)),
-        )
-    }
-
-    fn label(&self, (long, detail): LabelKey) -> GridLabel {
+    fn label(&self, (long, detail): Key) -> GridLabel {
         let short = name(long);
-        let name = if self.ambiguous.contains(short) {
-            long
-        } else {
-            short
-        };
+        let is_told = self.details[long].len() > 1;
         GridLabel {
-            name: name.to_owned(),
-            detail: detail.map(str::to_owned),
+            name: if self.short[short] > 1 { long } else { short }.to_owned(),
+            detail: is_told.then(|| detail.unwrap_or(self.unknown).to_owned()),
         }
     }
 }
 
 /// Rows or columns in order of first occurrence.
 #[derive(Default)]
-struct Places<'a> {
-    by_key: BTreeMap<LabelKey<'a>, usize>,
-    keys: Vec<LabelKey<'a>>,
+struct Labels {
+    places: BTreeMap<GridLabel, usize>,
+    all: Vec<GridLabel>,
 }
 
-impl<'a> Places<'a> {
-    fn place(&mut self, key: LabelKey<'a>) -> usize {
-        *self.by_key.entry(key).or_insert_with(|| {
-            self.keys.push(key);
-            self.keys.len() - 1
+impl Labels {
+    fn place(&mut self, label: GridLabel) -> usize {
+        *self.places.entry(label).or_insert_with_key(|label| {
+            self.all.push(label.clone());
+            self.all.len() - 1
         })
     }
 
     /// Returns the headings of the first entries, followed by one for the number of all others.
-    fn labels(&self, most: usize, what: &str, names: &LabelNames) -> (Vec<GridLabel>, usize) {
-        let mut labels: Vec<_> = self
-            .keys
-            .iter()
-            .take(most)
-            .map(|key| names.label(*key))
-            .collect();
-        let others = self.keys.len() - labels.len();
+    fn first(mut self, most: usize, what: &str) -> (Vec<GridLabel>, usize) {
+        let others = self.all.len().saturating_sub(most);
+        self.all.truncate(most);
         if others > 0 {
-            labels.push(GridLabel {
+            self.all.push(GridLabel {
                 name: format!("{others} other {what}"),
                 detail: None,
             });
         }
-        (labels, others)
+        (self.all, others)
     }
 }

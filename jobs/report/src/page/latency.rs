@@ -5,7 +5,7 @@ use jobs::format;
 use maud::{Markup, html};
 
 use crate::page::chart::{Mark, curve};
-use crate::page::parts::{Cell, Column, MOST_NAME, clip, cut, table, title};
+use crate::page::parts::{Cell, MOST_NAME, clip, count, cut, heads, number, table, title};
 use crate::stats::Solved;
 use crate::{JobReport, LatencyMode, LatencyReport, LatencySeries, LatencyUnit, Report};
 
@@ -18,15 +18,15 @@ pub(super) fn section(report: &Report) -> Markup {
     let jobs: Vec<_> = jobs
         .filter_map(|job| Some((job, job.latency.as_ref()?)))
         .collect();
-    let columns = [
-        Column::words("Job"),
-        Column::words("Latency"),
-        Column::numbers("Solved"),
-        Column::numbers("Steps felt: fewest"),
-        Column::numbers("mean"),
-        Column::numbers("most"),
-        Column::numbers("Actions held"),
-    ];
+    let heads = heads([
+        "Job",
+        "Latency",
+        "Solved",
+        "Fewest steps felt",
+        "Mean",
+        "Most",
+        "Actions held",
+    ]);
     let series = &report.per_latency;
     html! {
         @if !jobs.is_empty() {
@@ -36,22 +36,22 @@ pub(super) fn section(report: &Report) -> Markup {
             }
             @for series in series.iter().take(MOST) { (plot(series)) }
             (cut(series.len().saturating_sub(MOST)))
-            (table(["Latency", ""], &columns, jobs.iter(), |(job, latency)| row(job, latency)))
+            (table(["Latency", ""], &heads, jobs.iter(), |(job, latency)| row(job, latency)))
         }
     }
 }
 
 fn row(job: &JobReport, latency: &LatencyReport) -> Vec<Cell> {
-    let steps = |steps: Option<u64>| steps.map_or_else(|| "–".to_owned(), format::count);
-    let mean = latency.mean_steps;
+    let none = || Cell::from("–").class("n");
+    let solved = Solved::from(&job.rates);
     vec![
         title(&job.name).into(),
         given(latency).into(),
-        Solved::from(&job.rates).to_string().into(),
-        steps(latency.min_steps).into(),
-        mean.map_or_else(|| "–".to_owned(), format::digits).into(),
-        steps(latency.max_steps).into(),
-        format::count(latency.held_actions).into(),
+        number(Some(solved.successes as f64), |_| solved.to_string()),
+        latency.min_steps.map_or_else(none, count),
+        (latency.mean_steps).map_or_else(none, |mean| number(Some(mean), format::digits)),
+        latency.max_steps.map_or_else(none, count),
+        count(latency.held_actions),
     ]
 }
 

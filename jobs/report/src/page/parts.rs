@@ -9,47 +9,14 @@ pub(crate) const MOST_ROWS: usize = 500;
 /// Maximum number of characters shown of a name.
 pub(crate) const MOST_NAME: usize = 80;
 
-/// The heading of a column.
-pub(crate) struct Column {
-    name: Markup,
-    /// CSS class of the heading and of the cells: `n` for numbers.
-    class: Option<&'static str>,
-    title: Option<&'static str>,
-}
-
-impl Column {
-    /// Returns a column of text.
-    pub(crate) fn words(name: impl Into<Cell>) -> Self {
-        Self {
-            name: name.into().body,
-            class: None,
-            title: None,
-        }
-    }
-
-    /// Returns a column of numbers.
-    pub(crate) fn numbers(name: &str) -> Self {
-        Self {
-            class: Some("n"),
-            ..Self::words(name)
-        }
-    }
-
-    /// Returns a column of numbers with an explanation.
-    pub(crate) fn about(name: &str, title: &'static str) -> Self {
-        Self {
-            title: Some(title),
-            ..Self::numbers(name)
-        }
-    }
-}
-
-/// A cell below a heading.
+/// A cell of a table, also of its head.
 pub(crate) struct Cell {
     /// What the column is sorted by, if it is not the text.
     key: Option<f64>,
-    /// CSS class beside that of the column.
+    /// CSS classes: `n` for numbers.
     class: &'static str,
+    /// An explanation, which a heading may have.
+    about: &'static str,
     body: Markup,
 }
 
@@ -59,9 +26,13 @@ impl Cell {
         Self { key, ..self }
     }
 
-    /// Adds a CSS class.
+    /// Sets the CSS classes.
     pub(crate) fn class(self, class: &'static str) -> Self {
         Self { class, ..self }
+    }
+
+    fn is_number(&self) -> bool {
+        self.class.split(' ').any(|class| class == "n")
     }
 }
 
@@ -70,6 +41,7 @@ impl From<Markup> for Cell {
         Self {
             key: None,
             class: "",
+            about: "",
             body,
         }
     }
@@ -87,49 +59,65 @@ impl From<String> for Cell {
     }
 }
 
+/// Returns headings; what follows a colon explains a heading.
+pub(crate) fn heads<const N: usize>(names: [&'static str; N]) -> Vec<Cell> {
+    let head = |name: &'static str| {
+        let (name, about) = name.split_once(": ").unwrap_or((name, ""));
+        Cell {
+            about,
+            ..Cell::from(name)
+        }
+    };
+    names.map(head).into()
+}
+
 /// Returns a count, which sorts by its value.
 pub(crate) fn count(value: u64) -> Cell {
-    Cell::from(format::count(value)).by(Some(value as f64))
+    number(Some(value as f64), |_| format::count(value))
 }
 
 /// Returns a number with its text, which is empty if the number is not known.
 pub(crate) fn number(value: Option<f64>, text: impl Fn(f64) -> String) -> Cell {
-    Cell::from(value.map(text).unwrap_or_default()).by(value)
+    let text = value.map(text).unwrap_or_default();
+    Cell::from(text).by(value).class("n")
 }
 
 /// Renders a table that scrolls within the page. The first cell of a row is its heading. Of the
 /// items the first [`MOST_ROWS`] are shown, and the others counted.
 pub(crate) fn table<T>(
     [name, class]: [&str; 2],
-    columns: &[Column],
+    heads: &[Cell],
     items: impl ExactSizeIterator<Item = T>,
     row: impl Fn(T) -> Vec<Cell>,
 ) -> Markup {
     let rest = items.len().saturating_sub(MOST_ROWS);
+    let rows: Vec<_> = items.take(MOST_ROWS).map(row).collect();
+    let is_number = |at: usize| rows.iter().any(|row| row[at].is_number());
     html! {
         div.scroll role="region" aria-label=(name) tabindex="0" {
             table class=(class) {
-                thead { tr { @for Column { name, class, title } in columns {
-                    th scope="col" class=[class] title=[title] { (name) }
+                thead { tr { @for (at, Cell { about, body, .. }) in heads.iter().enumerate() {
+                    th scope="col" class=[is_number(at).then_some("n")] title=[some(about)] { (body) }
                 } } }
-                tbody { @for item in items.take(MOST_ROWS) { (cells(columns, row(item))) } }
+                tbody { @for row in &rows { (cells(row)) } }
             }
         }
         (cut(rest))
     }
 }
 
-fn cells(columns: &[Column], row: Vec<Cell>) -> Markup {
+fn cells(row: &[Cell]) -> Markup {
     html! {
-        tr { @for (at, (Cell { key, class, body }, column)) in row.iter().zip(columns).enumerate() {
-            @if at == 0 { th scope="row" class=[column.class] { (body) } }
-            @else {
-                @let class = [column.class.unwrap_or_default(), class].join(" ");
-                @let class = class.trim();
-                td class=[(!class.is_empty()).then_some(class)] data-v=[key.map(|key| format!("{key:.6}"))] { (body) }
-            }
+        tr { @for (at, Cell { key, class, body, .. }) in row.iter().enumerate() {
+            @if at == 0 { th scope="row" class=[some(class)] { (body) } }
+            @else { td class=[some(class)] data-v=[key.map(|key| format!("{key:.6}"))] { (body) } }
         } }
     }
+}
+
+/// Returns the value of an attribute that is left out if it is empty.
+fn some(text: &'static str) -> Option<&'static str> {
+    (!text.is_empty()).then_some(text)
 }
 
 /// Counts what is left out of a list.

@@ -7,8 +7,8 @@ use jobs::format;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::page::parts::{Column, MOST_ROWS, clip, cut, first, table};
-use crate::{GpuReport, PolicyReport, Report};
+use crate::page::parts::{MOST_ROWS, clip, cut, first, heads, number, table};
+use crate::{PolicyReport, Report};
 
 /// Maximum number of values shown of a setting.
 const MOST_VALUES: usize = 12;
@@ -17,34 +17,23 @@ pub(super) fn section(report: &Report) -> Markup {
     let settings = settings(report);
     let (same, different): (Vec<_>, Vec<_>) =
         settings.iter().partition(|(_, values)| values.len() == 1);
+    let lists = [
+        ("The same in all jobs", same),
+        ("Different between jobs", different),
+    ];
     html! {
-        @if !settings.is_empty() {
-            div.two {
-                div {
-                    h3 { "The same in all jobs" }
-                    @if same.is_empty() { p.lead { "Nothing." } }
-                    dl.facts {
-                        @for (key, values) in same.iter().take(MOST_ROWS) {
-                            dt { code { (key) } }
-                            dd { @for value in values.keys() { (clip(value, 200)) } }
-                        }
-                    }
-                }
-                div {
-                    h3 { "Different between jobs" }
-                    @if different.is_empty() { p.lead { "Nothing." } }
-                    dl.facts {
-                        @for (key, values) in different.iter().take(MOST_ROWS) {
-                            dt { code { (key) } }
-                            dd { (several(values)) }
-                        }
-                    }
-                    (cut(different.len().saturating_sub(MOST_ROWS)))
-                }
+        @if settings.is_empty() { p.lead { "No rank has reported its settings." } }
+        @else { div.two { @for (name, settings) in &lists {
+            div {
+                h3 { (name) }
+                @if settings.is_empty() { p.lead { "Nothing." } }
+                dl.facts { @for (key, values) in settings.iter().take(MOST_ROWS) {
+                    dt { code { (key) } }
+                    dd { (several(values)) }
+                } }
+                (cut(settings.len().saturating_sub(MOST_ROWS)))
             }
-        } @else {
-            p.lead { "No rank has reported its settings." }
-        }
+        } } }
         (policies(report))
         (machines(report))
     }
@@ -52,22 +41,15 @@ pub(super) fn section(report: &Report) -> Markup {
 
 /// Counts jobs by setting and value. A job without a setting that other jobs have counts as `–`.
 fn settings(report: &Report) -> BTreeMap<&str, BTreeMap<String, u64>> {
-    let said: Vec<_> = report
-        .per_job
-        .iter()
-        .map(|job| &job.settings)
-        .filter(|settings| !settings.is_empty())
-        .collect();
+    let told = report.per_job.iter().map(|job| &job.settings);
+    let told: Vec<_> = told.filter(|settings| !settings.is_empty()).collect();
     let mut settings: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
-    for (key, value) in said.iter().flat_map(|settings| settings.iter()) {
-        *settings
-            .entry(key)
-            .or_default()
-            .entry(text(value))
-            .or_default() += 1;
+    for (key, value) in told.iter().copied().flatten() {
+        let values = settings.entry(key).or_default();
+        *values.entry(text(value)).or_default() += 1;
     }
     for values in settings.values_mut() {
-        let silent = said.len() as u64 - values.values().sum::<u64>();
+        let silent = told.len() as u64 - values.values().sum::<u64>();
         if silent > 0 {
             values.insert("–".to_owned(), silent);
         }
@@ -83,29 +65,26 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Shows the values, the most frequent first.
+/// Shows the values, the most frequent first, and of several how many jobs have each.
 fn several(values: &BTreeMap<String, u64>) -> Markup {
     let mut sorted: Vec<_> = values.iter().collect();
     sorted.sort_by_key(|(_, jobs)| std::cmp::Reverse(**jobs));
     first(&sorted, MOST_VALUES, |(value, jobs)| {
-        html! { (clip(value, 120)) " " span.muted { (format::counted(**jobs, "job", "jobs")) } }
+        html! {
+            (clip(value, 200))
+            @if values.len() > 1 { " " span.muted { (format::counted(**jobs, "job", "jobs")) } }
+        }
     })
 }
 
 fn policies(report: &Report) -> Markup {
     let policies = &report.config.policies;
-    let columns = [
-        Column::words("Policy"),
-        Column::words("File or folder"),
-        Column::numbers("Size"),
-        Column::words("Numbers"),
-        Column::words("SHA-256"),
-    ];
+    let heads = heads(["Policy", "File or folder", "Size", "Numbers", "SHA-256"]);
     let row = |policy: &PolicyReport| {
         vec![
             policy.policy_type.as_str().into(),
             html! { code { (policy.path) } }.into(),
-            format::bytes(policy.bytes).into(),
+            number(Some(policy.bytes as f64), |_| format::bytes(policy.bytes)),
             policy.dtypes.join(", ").into(),
             html! { code.hash { (policy.sha256) } }.into(),
         ]
@@ -113,17 +92,17 @@ fn policies(report: &Report) -> Markup {
     html! {
         @if !policies.is_empty() {
             h3 { "Policies" }
-            (table(["Policies", ""], &columns, policies.iter(), row))
+            (table(["Policies", ""], &heads, policies.iter(), row))
         }
     }
 }
 
 fn machines(report: &Report) -> Markup {
-    let (versions, gpus, rules) = (
-        &report.run.versions,
-        gpus(&report.run.gpus),
-        &report.config.device_rules,
-    );
+    let (versions, rules) = (&report.run.versions, &report.config.device_rules);
+    let mut gpus: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    for gpu in &report.run.gpus {
+        *gpus.entry((&gpu.name, gpu.bytes)).or_default() += 1;
+    }
     html! {
         @if !versions.is_empty() || !gpus.is_empty() || !rules.is_empty() {
             h3 { "Versions and devices" }
@@ -146,13 +125,4 @@ fn machines(report: &Report) -> Markup {
             }
         }
     }
-}
-
-/// Counts the GPUs of each model and size.
-fn gpus(gpus: &[GpuReport]) -> BTreeMap<(&str, u64), u64> {
-    let mut kinds = BTreeMap::new();
-    for gpu in gpus {
-        *kinds.entry((gpu.name.as_str(), gpu.bytes)).or_default() += 1;
-    }
-    kinds
 }

@@ -3,7 +3,7 @@
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::parts::{Cell, Column, count, number, title};
+use crate::page::parts::{Cell, count, heads, number, title};
 use crate::page::table::of_jobs;
 use crate::{JobReport, Report};
 
@@ -11,75 +11,33 @@ pub(super) fn section(report: &Report) -> Markup {
     let sum = |part: fn(&JobReport) -> u64| {
         format::count(report.per_job.iter().map(part).fold(0, u64::saturating_add))
     };
-    let columns = [
-        Column::words("Job"),
-        Column::about(
-            "Wall time",
-            "over all attempts; of several ranks that share a job, of the busiest",
-        ),
-        Column::about("Env steps", "steps of all environments"),
-        Column::about("Steps/s", "environment steps per second of wall time"),
-        Column::about("Episodes/min", "found episodes per minute of wall time"),
-        Column::about(
-            "Policy calls",
-            "calls of the policy, each for all environments that are due",
-        ),
-        Column::about(
-            "Call p50, ms",
-            "milliseconds of a policy call: median, of the slowest rank",
-        ),
-        Column::about(
-            "p95, ms",
-            "milliseconds of a policy call: one in twenty is slower",
-        ),
-        Column::about(
-            "Step p50, ms",
-            "milliseconds of a step of all due environments: median, of the slowest rank",
-        ),
-        Column::about(
-            "p95, ms",
-            "milliseconds of a step of all due environments: one in twenty is slower",
-        ),
-        Column::about(
-            "Simulating",
-            "share of the wall time in which at least one environment was at work",
-        ),
-        Column::about(
-            "Inferring",
-            "share of the wall time in which the policy was at work; both overlap",
-        ),
-        Column::about(
-            "Waiting",
-            "share of the wall time in which the loop waited for files",
-        ),
-        Column::about(
-            "Memory",
-            "highest resident memory of a rank up to the end of the job",
-        ),
-        Column::about(
-            "GPU memory",
-            "most memory of a GPU that libtorch held up to the end of the job",
-        ),
-        Column::about(
-            "Env memory",
-            "most memory that the environments' processes of a rank took together, as it was sampled",
-        ),
-        Column::about(
-            "Env GPU memory",
-            "most memory of GPUs that these processes held; with ≈ an estimate",
-        ),
-        Column::about(
-            "GPU busy",
-            "share of the time in which the GPU was busy, with any process",
-        ),
-    ];
+    let heads = heads([
+        "Job",
+        "Wall time: over all attempts; of several ranks that share a job, of the busiest",
+        "Env steps: steps of all environments",
+        "Steps/s: environment steps per second of wall time",
+        "Episodes/min: found episodes per minute of wall time",
+        "Policy calls: calls of the policy, each for all environments that are due",
+        "Call p50, ms: milliseconds of a policy call: median, of the slowest rank",
+        "p95, ms: milliseconds of a policy call: one in twenty is slower",
+        "Step p50, ms: milliseconds of a step of all due environments: median, of the slowest rank",
+        "p95, ms: milliseconds of a step of all due environments: one in twenty is slower",
+        "Simulating: share of the wall time in which at least one environment was at work",
+        "Inferring: share of the wall time in which the policy was at work; both overlap",
+        "Waiting: share of the wall time in which the loop waited for files",
+        "Memory: highest resident memory of a rank up to the end of the job",
+        "GPU memory: most memory of a GPU that libtorch held up to the end of the job",
+        "Env memory: most that the environments' processes of a rank took together, when sampled",
+        "Env GPU memory: most memory of GPUs that these processes held; with ≈ an estimate",
+        "GPU busy: share of the time in which the GPU was busy, with any process",
+    ]);
     html! {
         p.lead {
             (sum(|job| job.costs.env_steps)) " steps of environments, " (sum(|job| job.costs.policy_calls)) " calls of policies, "
             (sum(|job| job.costs.frames)) " frames. Simulation and inference overlap, so that their shares may add up to more "
             "than 100" (format::THIN) "%."
         }
-        (of_jobs("Latency and throughput", &columns, report, row))
+        (of_jobs("Latency and throughput", &heads, report, row))
     }
 }
 
@@ -87,7 +45,7 @@ fn row(job: &JobReport) -> Vec<Cell> {
     let of_wall = |value: f64| (job.wall_s > 0.0).then(|| value / job.wall_s);
     let share = |seconds: f64| number(of_wall(seconds), whole_percent);
     let known = |value: Option<f64>, text: &dyn Fn(f64) -> String| match value {
-        None => "–".into(),
+        None => Cell::from("–").class("n"),
         Some(_) => number(value, text),
     };
     let bytes = |bytes: Option<u64>, sign: &str| {

@@ -6,20 +6,18 @@ use maud::{Markup, html};
 use crate::Report;
 use crate::page::chart::{Bar, RATES, axis};
 use crate::page::grid::{GridCell, GridLabel, TaskGrid};
-use crate::page::parts::{Cell, Column, clip, table};
+use crate::page::parts::{Cell, clip, heads, table};
 use crate::stats::Solved;
 
 pub(super) fn section(report: &Report) -> Markup {
     let grid = TaskGrid::new(report);
-    let mut columns = vec![Column::words("Task")];
-    let heading = |policy| html! { (self::policy(policy)) (axis(RATES)) };
-    columns.extend(grid.policies.iter().map(heading).map(Column::words));
+    let mut heads = heads(["Task"]);
+    let head = |policy| Cell::from(html! { (self::policy(policy)) (axis(RATES)) });
+    heads.extend(grid.policies.iter().map(head));
     let row = |(row, task): (usize, &GridLabel)| {
-        let cells = (0..grid.policies.len()).map(|column| cell(grid.cell(row, column)));
-        [Cell::from(self::task(task))]
-            .into_iter()
-            .chain(cells)
-            .collect()
+        let mut cells = vec![Cell::from(self::task(task))];
+        cells.extend((0..grid.policies.len()).map(|column| cell(grid.cell(row, column))));
+        cells
     };
     let tasks = grid.tasks.iter().enumerate();
     let has_errors = grid
@@ -36,8 +34,8 @@ pub(super) fn section(report: &Report) -> Markup {
                 " Without " a href="#variations-part" { "variations" } "."
             }
         }
-        (table(["Success by task and policy", "matrix"], &columns, tasks, row))
-        @if grid.other_tasks > 0 || grid.other_policies > 0 {
+        (table(["Success by task and policy", "matrix"], &heads, tasks, row))
+        @if grid.others != [0, 0] {
             p.cut { "The last row and column sum up the rest; report.json has them all." }
         }
     }

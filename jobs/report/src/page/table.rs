@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use crate::page::chart::Bar;
 use crate::page::grid::{GridLabel, LabelNames};
 use crate::page::parts::{
-    Cell, Column, MOST_ROWS, clip, count, cut, href, name, number, table, title,
+    Cell, MOST_ROWS, clip, count, cut, heads, href, name, number, table, title,
 };
 use crate::stats::Solved;
 use crate::{JobReport, Report};
@@ -19,33 +19,30 @@ const MOST: usize = 4;
 
 pub(super) fn section(report: &Report) -> Markup {
     let names = LabelNames::tasks(report);
-    let columns = [
-        Column::words("Job"),
-        Column::words("Task"),
-        Column::words("Policy"),
-        Column::words("Status"),
-        Column::about("Solved", "solved of found episodes"),
-        Column::about(
-            "Rate",
-            "solved of found episodes; one that broke counts as not solved",
-        ),
-        Column::words("95\u{202f}% interval"),
-        Column::about("Errors", "episodes that broke"),
-        Column::about("Missing", "expected episodes that were not found"),
-        Column::about("Steps", "mean steps of an episode"),
-        Column::about("Return", "mean sum of rewards of an episode"),
-        Column::about("Max reward", "mean largest reward of an episode"),
-        Column::about("Tries", "how often the job was started"),
-        Column::words("Ranks"),
-        Column::words("Files"),
-    ];
-    of_jobs("Jobs", &columns, report, |job| row(job, &names))
+    let heads = heads([
+        "Job",
+        "Task",
+        "Policy",
+        "Status",
+        "Solved: solved of found episodes",
+        "Rate: solved of found episodes; one that broke counts as not solved",
+        "95\u{202f}% interval",
+        "Errors: episodes that broke",
+        "Missing: expected episodes that were not found",
+        "Steps: mean steps of an episode",
+        "Return: mean sum of rewards of an episode",
+        "Max reward: mean largest reward of an episode",
+        "Tries: how often the job was started",
+        "Ranks",
+        "Files",
+    ]);
+    of_jobs("Jobs", &heads, report, |job| row(job, &names))
 }
 
 /// Renders a table of jobs.
 pub(super) fn of_jobs(
     name: &str,
-    columns: &[Column],
+    heads: &[Cell],
     report: &Report,
     row: impl Fn(&JobReport) -> Vec<Cell>,
 ) -> Markup {
@@ -56,7 +53,7 @@ pub(super) fn of_jobs(
                 label { "Filter " input type="search" placeholder="name, task, policy, status" autocomplete="off"; }
                 output { (format::count(jobs.len() as u64)) " jobs" }
             }
-            (table([name, "sortable"], columns, jobs.iter(), |job| row(job)))
+            (table([name, "sortable"], heads, jobs.iter(), |job| row(job)))
             (cut(report.per_job.len() - jobs.len()))
         }
     }
@@ -86,7 +83,7 @@ fn row(job: &JobReport, names: &LabelNames) -> Vec<Cell> {
         Cell::from(task(&names.task(job))).class("task"),
         title(&job.policy_type).into(),
         html! { span class={ "status " (status) } { (status) } (why(job)) }.into(),
-        Cell::from(of).by(Some(solved.successes as f64)),
+        number(Some(solved.successes as f64), |_| of.clone()),
         number(solved.rate(), format::percent),
         interval(solved),
         none_wanted(rates.errors),
@@ -110,7 +107,7 @@ fn task(task: &GridLabel) -> Markup {
 
 /// Renders a count that should be zero.
 fn none_wanted(found: u64) -> Cell {
-    count(found).class(if found > 0 { "bad" } else { "muted" })
+    count(found).class(if found > 0 { "n bad" } else { "n muted" })
 }
 
 fn interval(solved: Solved) -> Cell {

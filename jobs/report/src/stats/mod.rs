@@ -80,6 +80,12 @@ impl From<&Rates> for Solved {
     }
 }
 
+impl From<SolvedRate> for Solved {
+    fn from(score: SolvedRate) -> Self {
+        Self::new(score.successes, score.episodes)
+    }
+}
+
 /// Solved episodes with their rate, as files have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SolvedRate {

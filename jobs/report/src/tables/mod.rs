@@ -16,6 +16,7 @@ pub use comparison::comparison;
 pub use conclusion::conclusion;
 pub use decision::decision;
 pub use variations::variations;
+pub(crate) use variations::{VariationRow, by_group, by_job};
 
 /// Returns the tables of results: jobs beside each other, and what variations changed. It is empty
 /// if they would add nothing to the [conclusion].
