@@ -17,7 +17,7 @@ use crate::{HowEnded, RankReport, Report};
 
 mod lane;
 
-use lane::{JobBar, RankLane, TimeWindow};
+use lane::{JobBar, TimeWindow, bars};
 
 /// Maximum number of ranks shown.
 const MOST_RANKS: usize = 64;
@@ -33,8 +33,8 @@ const MOST_TICKS: i64 = 5;
 
 /// Settings that all lanes share.
 struct TimelineSettings<'a> {
-    /// The time span shown; `None` for a report without times.
-    window: Option<TimeWindow>,
+    /// The time span shown.
+    window: TimeWindow,
     /// Width up to which jobs are joined, in percent.
     least: f64,
     /// Whether the folder was merged, so that several runs have ranks of the same number.
@@ -42,39 +42,34 @@ struct TimelineSettings<'a> {
     zone: &'a Zone,
 }
 
-impl<'a> TimelineSettings<'a> {
-    fn new(report: &Report, lanes: usize, zone: &'a Zone) -> Self {
-        let mut seen = BTreeSet::new();
-        Self {
-            window: TimeWindow::around(report.per_rank.iter().flat_map(moments)),
-            least: LEAST.max(lanes as f64 * 100.0 / MOST_PIECES),
-            is_merged: report.per_rank.iter().any(|rank| !seen.insert(rank.rank)),
-            zone,
-        }
-    }
-}
-
 pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
+    if report.per_rank.is_empty() {
+        return html! { p.lead { "No rank has left a journal." } };
+    }
     let shown = shown(report);
-    let frame = TimelineSettings::new(report, shown.len(), zone);
+    let mut seen = BTreeSet::new();
+    let frame = TimelineSettings {
+        window: TimeWindow::around(report.per_rank.iter().flat_map(moments)),
+        least: LEAST.max(shown.len() as f64 * 100.0 / MOST_PIECES),
+        is_merged: report.per_rank.iter().any(|rank| !seen.insert(rank.rank)),
+        zone,
+    };
     html! {
-        @if report.per_rank.is_empty() {
-            p.lead { "No rank has left a journal." }
-        } @else {
-            (lead(report))
-            div.lanes {
-                @if let Some(window) = &frame.window { (axis(window, zone)) }
-                @for rank in &shown { (lane(rank, &frame)) }
+        (lead(report))
+        div.lanes {
+            div.lane.axis aria-hidden="true" {
+                span.who { (zone.name()) }
+                (ruler(frame.window.ticks(zone, MOST_TICKS)))
+                span {}
             }
-            @if frame.window.is_some() {
-                p.legend {
-                    span { span.dot.busy {} "in a job" } span { span.dot.idle {} "alive, waiting" }
-                    span { span.dot.failed {} "in an attempt that failed" } span { span.dot.death {} "died" }
-                    span.muted { "Times are " (zone.name()) "." }
-                }
-            }
-            (cut(report.per_rank.len() - shown.len()))
+            @for rank in &shown { (lane(rank, &frame)) }
         }
+        p.legend {
+            span { span.dot.busy {} "in a job" } span { span.dot.idle {} "alive, waiting" }
+            span { span.dot.failed {} "in an attempt that failed" } span { span.dot.death {} "died" }
+            span.muted { "Times are " (zone.name()) "." }
+        }
+        (cut(report.per_rank.len() - shown.len()))
     }
 }
 
@@ -83,11 +78,8 @@ fn lead(report: &Report) -> Markup {
         (b + rank.busy_s, i + rank.idle_s.max(0.0))
     });
     let sum = |part: fn(&RankReport) -> u64| {
-        report
-            .per_rank
-            .iter()
-            .map(part)
-            .fold(0, u64::saturating_add)
+        let parts = report.per_rank.iter().map(part);
+        parts.fold(0, u64::saturating_add)
     };
     let (deaths, restarts) = (sum(|rank| rank.deaths), sum(|rank| rank.restarts));
     html! {
@@ -101,28 +93,20 @@ fn lead(report: &Report) -> Markup {
     }
 }
 
+/// Returns the ranks to show, in their order: those that died are chosen first.
 fn shown(report: &Report) -> Vec<&RankReport> {
-    let (died, others): (Vec<_>, Vec<_>) = report
-        .per_rank
-        .iter()
-        .enumerate()
-        .partition(|(_, rank)| rank.deaths > 0);
+    let ranks = report.per_rank.iter().enumerate();
+    let (died, others): (Vec<_>, Vec<_>) = ranks.partition(|(_, rank)| rank.deaths > 0);
     let mut shown: Vec<_> = died.into_iter().chain(others).take(MOST_RANKS).collect();
     shown.sort_by_key(|(at, _)| *at);
     shown.into_iter().map(|(_, rank)| rank).collect()
 }
 
 /// Returns all times of a rank.
-fn moments(rank: &RankReport) -> impl Iterator<Item = i64> + '_ {
-    let lives = rank
-        .lives
-        .iter()
-        .flat_map(|life| [&life.started, &life.ended]);
-    let spans = rank
-        .spans
-        .iter()
-        .flat_map(|span| [&span.started, &span.ended]);
-    lives.chain(spans).filter_map(|at| millis(at))
+fn moments(rank: &RankReport) -> impl Iterator<Item = i64> + Clone + '_ {
+    let lives = rank.lives.iter().map(|life| [&life.started, &life.ended]);
+    let spans = rank.spans.iter().map(|span| [&span.started, &span.ended]);
+    lives.chain(spans).flatten().filter_map(|at| millis(at))
 }
 
 fn lane(rank: &RankReport, frame: &TimelineSettings) -> Markup {
@@ -138,19 +122,9 @@ fn lane(rank: &RankReport, frame: &TimelineSettings) -> Markup {
                 }
             }
             svg.time width="100%" height="20" role="img" aria-label={ "rank " (rank.rank) " over time" } {
-                @match &frame.window {
-                    Some(window) => {
-                        (drawn(&RankLane::new(rank, window, frame.least), frame.zone))
-                        @for (at, _) in frame.zone.ticks(window.from_ms, window.to_ms, MOST_TICKS) {
-                            @let at = place(window.place(at));
-                            line.tick x1=(at) x2=(at) y1="0" y2="20" {}
-                        }
-                    }
-                    // A report without times still has the sums.
-                    None => {
-                        rect.life x="0" y="4" width="100%" height="12" {}
-                        @if let Some(busy) = busy { rect.job x="0" y="4" width=(place(busy * 100.0)) height="12" {} }
-                    }
+                (drawn(rank, frame))
+                @for (at, _) in frame.window.ticks(frame.zone, MOST_TICKS) {
+                    line.tick x1=(place(at)) x2=(place(at)) y1="0" y2="20" {}
                 }
             }
             span.figures {
@@ -165,7 +139,8 @@ fn lane(rank: &RankReport, frame: &TimelineSettings) -> Markup {
     }
 }
 
-fn times(count: u64) -> String {
+/// Formats how often something happened.
+pub(crate) fn times(count: u64) -> String {
     match count {
         1 => "once".to_owned(),
         2 => "twice".to_owned(),
@@ -173,60 +148,36 @@ fn times(count: u64) -> String {
     }
 }
 
-fn drawn(lane: &RankLane, zone: &Zone) -> Markup {
+fn drawn(rank: &RankReport, frame: &TimelineSettings) -> Markup {
     let width = |from: f64, to: f64| place((to - from).max(0.08));
+    let lives = rank.lives.iter();
+    let lives =
+        lives.filter_map(|life| Some((life, frame.window.places(&life.started, &life.ended)?)));
     html! {
-        @for life in &lane.lives {
-            rect.life x=(place(life.from)) y="4" width=(width(life.from, life.to)) height="12" {}
+        @for (_, [from, to]) in lives.clone() {
+            rect.life x=(place(from)) y="4" width=(width(from, to)) height="12" {}
         }
-        @for piece in &lane.pieces {
-            rect class=(class(piece)) x=(place(piece.from)) y="4" width=(width(piece.from, piece.to)) height="12"
-                fill-opacity=[(piece.busy < 0.995).then(|| format!("{:.2}", piece.busy.max(0.2)))] {
-                title { (story(piece, zone)) }
+        @for (at, bar) in bars(rank, &frame.window, frame.least).iter().enumerate() {
+            // Adjacent ones differ in color.
+            @let class = match (bar.failed, at % 2) { (true, _) => "job failed", (_, 1) => "job odd", _ => "job" };
+            rect class=(class) x=(place(bar.from)) y="4" width=(width(bar.from, bar.to)) height="12"
+                fill-opacity=[(bar.busy() < 0.995).then(|| format!("{:.2}", bar.busy().max(0.2)))] {
+                title { (story(bar, frame.zone)) }
             }
         }
-        @for life in lane.lives.iter().filter(|life| life.end == HowEnded::Died) {
-            @let at = place(life.to);
-            line.death x1=(at) x2=(at) y1="0" y2="20" { title { "died after " (zone.time(life.ended)) } }
+        @for (life, [_, to]) in lives.filter(|(life, _)| life.end == HowEnded::Died) {
+            line.death x1=(place(to)) x2=(place(to)) y1="0" y2="20" { title { "died after " (frame.zone.time(&life.ended)) } }
         }
     }
 }
 
-fn class(piece: &JobBar) -> &'static str {
-    match (piece.failed, piece.is_odd) {
-        (true, _) => "job failed",
-        (false, true) => "job odd",
-        (false, false) => "job",
-    }
-}
-
-fn story(piece: &JobBar, zone: &Zone) -> String {
-    let when = format!("{} to {}", zone.time(piece.started), zone.time(piece.ended));
-    match (piece.jobs, piece.first.error.as_deref()) {
-        (1, Some(error)) => format!(
-            "{}, {when}: {}",
-            clip(&piece.first.job, 60),
-            clip(error, 120)
-        ),
-        (1, None) => format!("{}, {when}", clip(&piece.first.job, 60)),
-        (jobs, _) => format!(
-            "{} jobs from {} on, {when}",
-            format::count(jobs),
-            clip(&piece.first.job, 60)
-        ),
-    }
-}
-
-fn axis(window: &TimeWindow, zone: &Zone) -> Markup {
-    let ticks = zone
-        .ticks(window.from_ms, window.to_ms, MOST_TICKS)
-        .into_iter();
-    html! {
-        div.lane.axis aria-hidden="true" {
-            span.who { (zone.name()) }
-            (ruler(ticks.map(|(at, label)| (window.place(at), label)).collect()))
-            span {}
-        }
+fn story(bar: &JobBar, zone: &Zone) -> String {
+    let (job, first) = (clip(&bar.first.job, 60), zone.time(&bar.first.started));
+    let when = format!("{first} to {}", zone.time(bar.ended));
+    match (bar.jobs, bar.first.error.as_deref()) {
+        (1, Some(error)) => format!("{job}, {when}: {}", clip(error, 120)),
+        (1, None) => format!("{job}, {when}"),
+        (jobs, _) => format!("{} jobs from {job} on, {when}", format::count(jobs)),
     }
 }
 

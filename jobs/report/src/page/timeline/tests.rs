@@ -36,8 +36,13 @@ fn rank(lives: Vec<LifeReport>, spans: Vec<JobSpan>) -> RankReport {
     }
 }
 
-fn window() -> TimeWindow {
-    TimeWindow::around([millis(&at(0)), millis(&at(100))].into_iter().flatten()).unwrap()
+fn frame(zone: &Zone) -> TimelineSettings<'_> {
+    TimelineSettings {
+        window: TimeWindow::around([millis(&at(0)), millis(&at(100))].into_iter().flatten()),
+        least: LEAST,
+        is_merged: false,
+        zone,
+    }
 }
 
 fn of_ranks(per_rank: Vec<RankReport>) -> Report {
@@ -53,16 +58,19 @@ fn a_job_stands_where_its_moments_are() {
         vec![life(0, 50, HowEnded::Died), life(60, 100, HowEnded::Done)],
         vec![span("a", 10, 50), span("b", 61, 86)],
     );
-    let lane = RankLane::new(&rank, &window(), LEAST);
-    let pieces = lane.pieces.iter();
-    let pieces: Vec<_> = pieces
-        .map(|piece| (piece.from, piece.to, piece.busy, piece.is_odd))
+    let zone = Zone::utc();
+    let bars = bars(&rank, &frame(&zone).window, LEAST);
+    let places: Vec<_> = bars
+        .iter()
+        .map(|bar| (bar.from, bar.to, bar.busy()))
         .collect();
-    assert_eq!(pieces, [(10.0, 50.0, 1.0, false), (61.0, 86.0, 1.0, true)]);
-    let text = drawn(&lane, &Zone::utc()).into_string();
+    assert_eq!(places, [(10.0, 50.0, 1.0), (61.0, 86.0, 1.0)]);
+    let text = drawn(&rank, &frame(&zone)).into_string();
     for part in [
         r#"<rect class="life" x="0.00%" y="4" width="50.00%""#,
         r#"<line class="death" x1="50.00%" x2="50.00%""#,
+        r#"<rect class="job" x="10.00%""#,
+        r#"<rect class="job odd" x="61.00%""#,
         "died after 15:00:50",
         "b, 15:01:01 to 15:01:26",
     ] {
@@ -77,15 +85,17 @@ fn jobs_that_are_too_short_are_joined_and_as_dark_as_they_are_dense() {
         .flat_map(|second| [span("a", second, second), span("b", second, second + 1)])
         .collect();
     let rank = rank(vec![], spans);
-    let lane = RankLane::new(&rank, &window(), 10.0);
-    assert_eq!(lane.pieces.len(), 10, "{lane:?}");
-    let is_dense = |piece: &JobBar| piece.jobs == 20 && (piece.busy - 1.0).abs() < 1e-9;
-    assert!(lane.pieces.iter().all(is_dense), "{lane:?}");
+    let zone = Zone::utc();
+    let window = frame(&zone).window;
+    let dense = bars(&rank, &window, 10.0);
+    assert_eq!(dense.len(), 10, "{dense:?}");
+    let is_dense = |bar: &JobBar| bar.jobs == 20 && (bar.busy() - 1.0).abs() < 1e-9;
+    assert!(dense.iter().all(is_dense), "{dense:?}");
     let spans = vec![span("a", 0, 1), span("b", 3, 4), span("c", 50, 60)];
     let rank = self::rank(vec![], spans);
-    let lane = RankLane::new(&rank, &window(), 5.0);
-    let pieces = lane.pieces.iter().map(|piece| (piece.jobs, piece.busy));
-    assert_eq!(pieces.collect::<Vec<_>>(), [(2, 0.5), (1, 1.0)]);
+    let sparse = bars(&rank, &window, 5.0);
+    let found: Vec<_> = sparse.iter().map(|bar| (bar.jobs, bar.busy())).collect();
+    assert_eq!(found, [(2, 0.5), (1, 1.0)]);
 }
 
 #[test]
@@ -100,18 +110,6 @@ fn ranks_that_died_are_among_those_that_are_shown() {
     assert_eq!(shown.last(), Some(&150));
     let text = section(&report, &Zone::utc()).into_string();
     assert!(text.contains("and 136 more, see report.json"), "{text}");
-}
-
-#[test]
-fn a_report_without_moments_shows_the_sums() {
-    let rank = RankReport {
-        busy_s: 30.0,
-        idle_s: 10.0,
-        ..crate::page::tests::rank(0)
-    };
-    let text = section(&of_ranks(vec![rank]), &Zone::utc()).into_string();
-    let bar = r#"<rect class="job" x="0" y="4" width="75.00%""#;
-    assert!(text.contains(bar), "{text}");
 }
 
 #[test]
