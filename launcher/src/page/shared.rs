@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
-use report::page::live::{Fragment, LiveDocument};
+use report::page::live::{self, Fragment};
 use tokio::sync::watch;
 
 use crate::page::access::Access;
@@ -161,13 +161,7 @@ impl Shared {
         let (title, zone) = (state.title.clone(), state.zone.clone());
         let seen = state.board.newest();
         drop(state);
-        let document = LiveDocument {
-            title: &title,
-            zone: &zone,
-            seen: &seen,
-            fragments: &fragments,
-        };
-        Some(Ok(document.render()))
+        Some(Ok(live::document(&title, &zone, &seen, &fragments)))
     }
 
     /// Returns the next event for one who has seen `seen`, with its number.

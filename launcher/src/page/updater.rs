@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jobs::live::picture_of;
+use jobs::refusal::Refusal;
 use jobs::time::{Moment, rfc3339};
 use report::Report;
-use report::live::{LiveError, LiveRun, LiveView};
+use report::live::LiveRun;
 use report::page::Zone;
 use report::page::live::{HangNote, LiveExtras, fragments, moving};
 use tokio::select;
@@ -111,7 +112,7 @@ fn now() -> Instant {
 
 /// Looks at the run folder once. `has_ended` says that the launch is over, which still holds the
 /// folder.
-fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, LiveError> {
+fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Refusal> {
     let run = match &mut found.run {
         Some(run) => run,
         run => run.insert(LiveRun::open(shared.folder.clone())?),
@@ -129,15 +130,7 @@ fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Liv
     note_hangs(&mut found.hangs, shared);
     let extras = extras(run, &found.hangs, pictures, shared);
     let report = found.report.as_ref().expect("it was made above");
-    let moment = Moment::parse(&rfc3339(at));
-    let view = LiveView {
-        folder: run.folder(),
-        plan: run.plan(),
-        report,
-        activity: run.activity(),
-        is_under_way: run.is_under_way(),
-        now: moment,
-    };
+    let view = run.view(report, Moment::parse(&rfc3339(at)));
     let started = report.run.started.as_deref().unwrap_or(&report.run.written);
     let zone = Zone::here(started);
     let fragments = match is_new {

@@ -43,7 +43,6 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use ::report::live::LiveError;
 use ::report::merge::MergeError;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use jobs::eval_args::with_dashes;
@@ -116,8 +115,6 @@ enum ToolError {
     Demo(#[from] demo::DemoError),
     #[error(transparent)]
     List(#[from] list::ListError),
-    #[error(transparent)]
-    Live(#[from] LiveError),
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

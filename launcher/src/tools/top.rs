@@ -10,8 +10,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::value_parser;
+use jobs::refusal::Refusal;
 use jobs::time::{Moment, rfc3339};
-use report::live::{LiveError, LiveRun, LiveView, TextSize, frame};
+use report::live::{LiveRun, TextSize, frame};
 use terminal_size::{Height, Width, terminal_size_of};
 
 use crate::tools::{ToolError, open};
@@ -69,18 +70,11 @@ pub(super) fn run(args: &TopArgs) -> Result<ExitCode, ToolError> {
     }
 }
 
-fn look(run: &mut LiveRun, now: Instant, size: TextSize) -> Result<Look, LiveError> {
+fn look(run: &mut LiveRun, now: Instant, size: TextSize) -> Result<Look, Refusal> {
     run.refresh(now)?;
     let at = SystemTime::now();
     let report = run.report(at)?;
-    let view = LiveView {
-        folder: run.folder(),
-        plan: run.plan(),
-        report: &report,
-        activity: run.activity(),
-        is_under_way: run.is_under_way(),
-        now: Moment::parse(&rfc3339(at)),
-    };
+    let view = run.view(&report, Moment::parse(&rfc3339(at)));
     Ok(Look {
         text: frame(&view, size),
         is_under_way: view.is_under_way,

@@ -22,7 +22,6 @@ pub(super) fn render(curve: &Curve) -> String {
         title: &format!("{title} · rrun watch"),
         loads: "form-action 'none'; img-src data:",
         seen: None,
-        first: "curves",
         header: headline(curve, title),
         footer: html! { "Written by rrun at " (curve.written) " (UTC). The numbers are in watch.json." },
         sections: &[

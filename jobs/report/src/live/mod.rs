@@ -12,7 +12,6 @@
 //! Nothing is written and no rank is asked, so a run can be watched from any machine that sees its
 //! folder.
 
-use std::io;
 use std::time::{Instant, SystemTime};
 
 use jobs::files::FileVersion;
@@ -41,17 +40,6 @@ pub use rate::RecentRate;
 pub use text::{TextSize, frame};
 pub use view::LiveView;
 
-/// The reason why a run cannot be watched, or no longer.
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    /// The plan is missing, damaged, or of another version.
-    #[error(transparent)]
-    Plan(#[from] Refusal),
-    /// A journal cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// A run that is watched.
 pub struct LiveRun {
     folder: RunFolder,
@@ -72,8 +60,8 @@ impl LiveRun {
     /// Reads the plan of a run; journals are read by [`LiveRun::refresh`].
     ///
     /// # Errors
-    /// Returns a [`LiveError`] if the plan cannot be read.
-    pub fn open(folder: RunFolder) -> Result<Self, LiveError> {
+    /// Returns a [`Refusal`] if the plan is missing, damaged, or of another version.
+    pub fn open(folder: RunFolder) -> Result<Self, Refusal> {
         let plan_version = FileVersion::of(&folder.plan());
         let plan = RunPlan::read(&folder)?;
         Ok(Self {
@@ -94,26 +82,26 @@ impl LiveRun {
     /// anything, or whether the run has ended, gone on, or got a command since.
     ///
     /// # Errors
-    /// Returns a [`LiveError`] if plan or journals cannot be read.
-    pub fn refresh(&mut self, now: Instant) -> Result<bool, LiveError> {
+    /// Returns a [`Refusal`] if plan or journals cannot be read.
+    pub fn refresh(&mut self, now: Instant) -> Result<bool, Refusal> {
         let (was_under_way, known) = (self.is_under_way(), self.commands.take());
         let is_same = FileVersion::of(&self.folder.plan()) == self.plan_version;
-        let continues = is_same && self.journals.refresh(&self.folder)?;
+        let journals = &mut self.journals;
+        let continues = is_same && journals.refresh(&self.folder).map_err(Refusal::new)?;
         if !continues {
             let (pulse, has_ended) = (std::mem::take(&mut self.pulse), self.has_ended);
             *self = Self::open(self.folder.clone())?;
             (self.pulse, self.has_ended) = (pulse, has_ended);
-            self.journals.refresh(&self.folder)?;
+            let journals = &mut self.journals;
+            journals.refresh(&self.folder).map_err(Refusal::new)?;
         }
         let living = self.pulse.look(&self.folder, now);
         self.journals.note_launches(&living);
         let activity = &mut self.activity;
         let starts = EpisodeStarts::Parsed;
-        let has_grown = self
-            .state
-            .grow(&self.plan, &self.journals, starts, |_, scan| {
-                activity.on(scan)
-            })?;
+        let on = |_, scan: &_| activity.on(scan);
+        let grown = self.state.grow(&self.plan, &self.journals, starts, on);
+        let has_grown = grown.map_err(Refusal::new)?;
         // A lock that is gone is as new as a line.
         let sources = self.journals.sources().iter();
         for (source, events) in sources.zip(&mut self.state.events) {
@@ -127,12 +115,12 @@ impl LiveRun {
     /// Makes the report of what was read. Lives of ranks that run last until `now`.
     ///
     /// # Errors
-    /// Returns the errors of the file system, with the name of the journal.
-    pub fn report(&mut self, now: SystemTime) -> io::Result<Report> {
+    /// Returns a [`Refusal`] with the name of the journal that cannot be read.
+    pub fn report(&mut self, now: SystemTime) -> Result<Report, Refusal> {
         let created = rfc3339(now);
         let moment = Moment::parse(&created);
-        self.state
-            .settle(&self.plan, &self.journals, Some(moment))?;
+        let settled = (self.state).settle(&self.plan, &self.journals, Some(moment));
+        settled.map_err(Refusal::new)?;
         let state = std::mem::take(&mut self.state);
         let merged = Merged::with_state(&self.plan, &self.journals, state, &self.cache);
         let context = Context {
@@ -145,7 +133,19 @@ impl LiveRun {
         };
         let report = Report::of(&merged, context);
         self.state = merged.state;
-        report
+        report.map_err(Refusal::new)
+    }
+
+    /// Returns the run at a moment, with its report so far.
+    pub fn view<'a>(&'a self, report: &'a Report, now: Moment) -> LiveView<'a> {
+        LiveView {
+            folder: &self.folder,
+            plan: &self.plan,
+            report,
+            activity: &self.activity,
+            is_under_way: self.is_under_way(),
+            now,
+        }
     }
 
     /// Returns the plan of the run.

@@ -12,7 +12,7 @@
 use jobs::count::counted;
 use jobs::job::Status;
 
-use crate::live::view::{LiveView, RankState};
+use crate::live::view::{DIED, LiveView};
 use crate::{JobReport, RankReport, Report};
 use jobs::format;
 use jobs::table::{Table, plain};
@@ -40,18 +40,14 @@ pub fn frame(view: &LiveView, size: TextSize) -> String {
     let head = [title(view), progress(view), results(view.report)];
     let reasons = reasons(view.report);
     // Two headings, and an empty line before each part.
-    let used = head.len()
-        + 4
-        + if reasons.is_empty() {
-            0
-        } else {
-            reasons.len() + 1
-        };
+    let used = head.len() + 4 + reasons.len() + usize::from(!reasons.is_empty());
     let room = size.rows.saturating_sub(used);
     let ranks = ranks(view);
     let jobs = jobs(view.report);
     let most_ranks = shares(room, ranks.len(), jobs.len());
     let most_jobs = room.saturating_sub(ranks.len().min(most_ranks));
+    // The first lines are shown in however small a terminal.
+    let least = head.len();
     let mut lines = Vec::from(head);
     let tables = [
         Table::new(RANKS, ranks).columns(&[4, 5], most_ranks),
@@ -63,25 +59,18 @@ pub fn frame(view: &LiveView, size: TextSize) -> String {
             lines.extend(part);
         }
     }
-    lines.truncate(size.rows.max(head_rows()));
+    lines.truncate(size.rows.max(least));
     let lines = lines.iter().map(|line| clipped(line, size.columns));
     lines.fold(String::new(), |text, line| text + &line + "\n")
 }
 
 /// Returns a line of at most so many characters.
 fn clipped(line: &str, columns: usize) -> String {
-    match line.char_indices().nth(columns) {
-        None => line.to_owned(),
-        Some(_) => {
-            let kept: String = line.chars().take(columns.saturating_sub(1)).collect();
-            kept + "…"
-        }
+    if line.chars().count() <= columns {
+        return line.to_owned();
     }
-}
-
-/// Returns the lines that are shown in however small a terminal.
-const fn head_rows() -> usize {
-    3
+    let kept = line.chars().take(columns.saturating_sub(1));
+    kept.chain(['…']).collect()
 }
 
 /// Divides `room` lines between ranks and jobs: half to each, and more to one if the other has few.
@@ -100,13 +89,9 @@ fn title(view: &LiveView) -> String {
         (false, true) => "not under way, after",
         (false, false) => "complete, after",
     };
-    let wall = view.wall_s().unwrap_or_default();
-    let name = view.title();
+    let wall = format::seconds(view.wall_s().unwrap_or_default());
     let ranks = counted(view.activity.ranks().count(), "rank");
-    plain(&format!(
-        "{name}  {state} {}, {ranks}",
-        format::seconds(wall)
-    ))
+    plain(&format!("{}  {state} {wall}, {ranks}", view.title()))
 }
 
 fn progress(view: &LiveView) -> String {
@@ -134,11 +119,12 @@ fn progress(view: &LiveView) -> String {
 fn results(report: &Report) -> String {
     let controls = &report.controls;
     let unsolved = controls.scored.saturating_sub(controls.successes);
-    let mut line = match report.has_variants() {
-        true => "without variations: ".to_owned(),
-        false => String::new(),
+    let what = match report.has_variants() {
+        true => "without variations: ",
+        false => "",
     };
-    line += &format!("{} solved, {unsolved} not solved", controls.successes);
+    let solved = controls.successes;
+    let mut line = format!("{what}{solved} solved, {unsolved} not solved");
     if controls.errors > 0 {
         line += &format!(", {} broke", controls.errors);
     }
@@ -151,37 +137,21 @@ fn results(report: &Report) -> String {
 
 /// Returns the rows of the ranks, those that died first.
 fn ranks(view: &LiveView) -> Vec<[String; 6]> {
-    let mut rows: Vec<_> = view
-        .activity
-        .ranks()
-        .map(|(rank, activity)| {
-            let state = view.rank_state(rank, activity);
-            let found = view.report.per_rank.iter().find(|found| found.rank == rank);
-            let row = [
-                rank.to_string(),
-                activity.host.clone(),
-                activity.device.clone(),
-                doing(&state),
-                found.map_or(0, |found| found.episodes).to_string(),
-                found.and_then(busy).unwrap_or_default(),
-            ];
-            (state != RankState::Died, row)
-        })
-        .collect();
-    rows.sort_by_key(|(lives, _)| *lives);
-    rows.into_iter().map(|(_, row)| row).collect()
-}
-
-fn doing(state: &RankState) -> String {
-    match state {
-        RankState::Job { name, running } => {
-            format!("{name}, {} at once", counted(running, "episode"))
-        }
-        RankState::Idle => "no job".to_owned(),
-        RankState::Done => "done".to_owned(),
-        RankState::Stopped => "stopped".to_owned(),
-        RankState::Died => "died".to_owned(),
-    }
+    let ranks = view.activity.ranks().map(|(rank, activity)| {
+        let (class, now) = view.rank_state(rank, activity);
+        let found = view.report.per_rank.iter().find(|found| found.rank == rank);
+        let row = [
+            rank.to_string(),
+            activity.host.clone(),
+            activity.device.clone(),
+            now,
+            found.map_or(0, |found| found.episodes).to_string(),
+            found.and_then(busy).unwrap_or_default(),
+        ];
+        (class, row)
+    });
+    let (died, others): (Vec<_>, Vec<_>) = ranks.partition(|(class, _)| *class == DIED);
+    died.into_iter().chain(others).map(|(_, row)| row).collect()
 }
 
 fn busy(rank: &RankReport) -> Option<String> {
@@ -257,13 +227,11 @@ mod tests {
         let mut live = run.watched();
         live.refresh(now()).unwrap();
         let report = live.report(later()).unwrap();
+        let now = Moment::parse("2026-11-21T10:00:30.000Z");
         let view = LiveView {
             folder: &folder,
-            plan: live.plan(),
-            report: &report,
-            activity: live.activity(),
             is_under_way: true,
-            now: Moment::parse("2026-11-21T10:00:30.000Z"),
+            ..live.view(&report, now)
         };
         frame(&view, size)
     }

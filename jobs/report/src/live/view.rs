@@ -1,12 +1,16 @@
 //! A run at one moment, as it is shown: how far it is, how fast, and what each rank does.
 
+use jobs::count::counted;
 use jobs::job::{Job, JobIndex, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::time::Moment;
 
 use crate::live::{Activity, RankActivity};
-use crate::{HowEnded, RankReport, Report};
+use crate::{HowEnded, JobReport, Report};
+
+/// The class of a rank that died.
+pub(crate) const DIED: &str = "failed";
 
 /// A run at one moment.
 #[derive(Clone, Copy)]
@@ -23,26 +27,6 @@ pub struct LiveView<'a> {
     pub is_under_way: bool,
     /// The moment.
     pub now: Moment,
-}
-
-/// What a rank does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RankState<'a> {
-    /// It runs a job, with that many episodes at a time.
-    Job {
-        /// Name of the job.
-        name: &'a str,
-        /// Number of episodes that run.
-        running: usize,
-    },
-    /// It starts, or waits for work or for the others.
-    Idle,
-    /// It has nothing left to do.
-    Done,
-    /// A signal ended it.
-    Stopped,
-    /// It died and was not started again so far.
-    Died,
 }
 
 impl<'a> LiveView<'a> {
@@ -62,13 +46,9 @@ impl<'a> LiveView<'a> {
     /// skipped; `None` if it is not known.
     pub fn left(&self) -> Option<u64> {
         let overall = &self.report.overall;
-        let skipped: u64 = self
-            .report
-            .skipped_jobs()
-            .map(crate::JobReport::skipped)
-            .sum();
-        let done = overall.episodes.saturating_add(skipped);
-        Some(overall.expected?.saturating_sub(done))
+        let skipped = self.report.skipped_jobs().map(JobReport::skipped);
+        let left = overall.expected?.saturating_sub(overall.episodes);
+        Some(left.saturating_sub(skipped.sum()))
     }
 
     /// Returns the number of episodes that end in a second, of late.
@@ -98,34 +78,36 @@ impl<'a> LiveView<'a> {
         self.plan.jobs.iter().find(|job| job.index == index)
     }
 
-    /// Returns what a rank of the latest launch does.
-    pub(crate) fn rank_state(&self, rank: usize, activity: &RankActivity) -> RankState<'a> {
-        let same = |found: &&RankReport| found.rank == rank;
-        let last = self.report.per_rank.iter().rfind(same);
+    /// Returns what a rank of the latest launch does, as a class of the page and in words.
+    pub(crate) fn rank_state(
+        &self,
+        rank: usize,
+        activity: &RankActivity,
+    ) -> (&'static str, String) {
+        let ranks = &mut self.report.per_rank.iter();
+        let last = ranks.rfind(|found| found.rank == rank);
         let last = last.and_then(|rank| rank.lives.last());
-        match last.map(|life| life.end) {
-            Some(HowEnded::Done) => RankState::Done,
-            Some(HowEnded::Stopped) => RankState::Stopped,
-            Some(HowEnded::Died) => RankState::Died,
-            Some(HowEnded::Running) | None => {
-                let job = activity.job.and_then(|index| self.job(index));
-                job.map_or(RankState::Idle, |job| RankState::Job {
-                    name: &job.name,
-                    running: activity.running(),
-                })
+        let job = activity.job.and_then(|index| self.job(index));
+        let (class, text) = match (last.map(|life| life.end), job) {
+            (Some(HowEnded::Done), _) => ("idle", "done"),
+            (Some(HowEnded::Stopped), _) => ("idle", "stopped"),
+            // It was not started again so far.
+            (Some(HowEnded::Died), _) => (DIED, "died"),
+            // It starts, or waits for work or for the others.
+            (Some(HowEnded::Running) | None, None) => ("idle", "no job"),
+            (Some(HowEnded::Running) | None, Some(job)) => {
+                let episodes = counted(activity.running(), "episode");
+                return ("busy", format!("{}, {episodes} at once", job.name));
             }
-        }
+        };
+        (class, text.to_owned())
     }
 
     /// Returns the jobs whose episodes run, or that have some left, also if they are skipped.
     pub(crate) fn open_jobs(&self) -> impl Iterator<Item = &'a str> {
-        let is_open = |job: &&crate::JobReport| {
-            matches!(
-                job.status,
-                Status::Running | Status::Pending | Status::Skipped
-            )
-        };
-        let jobs = self.report.per_job.iter().filter(is_open);
-        jobs.map(|job| job.name.as_str())
+        use Status::{Pending, Running, Skipped};
+        let jobs = self.report.per_job.iter();
+        let open = jobs.filter(|job| matches!(job.status, Running | Pending | Skipped));
+        open.map(|job| job.name.as_str())
     }
 }

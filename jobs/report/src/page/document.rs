@@ -58,8 +58,6 @@ pub(crate) struct Document<'a> {
     pub(crate) loads: &'a str,
     /// Number of the newest event that the page contains, if it goes on.
     pub(crate) seen: Option<&'a str>,
-    /// Anchor of the results.
-    pub(crate) first: &'a str,
     pub(crate) header: Markup,
     pub(crate) footer: Markup,
     pub(crate) sections: &'a [Fragment],
@@ -69,7 +67,9 @@ impl Document<'_> {
     pub(crate) fn render(&self) -> String {
         let body = html! {
             body data-seen=[self.seen] {
-                a.skip href={ "#" (self.first) "-part" } { "Skip to the results" }
+                @for first in self.sections.iter().take(1) {
+                    a.skip href={ "#" (first.id) "-part" } { "Skip to the results" }
+                }
                 header { (self.header) }
                 nav aria-label="Sections" { ul { @for section in self.sections { (section.link()) } } }
                 main { @for section in self.sections { (section.render()) } }
@@ -126,7 +126,6 @@ mod tests {
             title: "a<b>",
             loads: "form-action 'none'",
             seen: None,
-            first: "x",
             header: html! {},
             footer: html! {},
             sections: &[],

@@ -68,7 +68,6 @@ pub fn render(report: &Report, zone: &Zone) -> String {
         title: &format!("{title} · rrun"),
         loads: LOADS,
         seen: None,
-        first: "success",
         header: headline::section(report, title, zone),
         footer: origin::footer(report, zone),
         sections: &sections,

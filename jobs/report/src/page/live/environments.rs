@@ -1,81 +1,61 @@
 //! Shows each environment: its newest picture, and the episode that it runs.
 
-use std::collections::BTreeSet;
-
+use jobs::format;
 use maud::{Markup, html};
 
-use crate::live::view::RankState;
-use crate::live::{EnvActivity, LiveView, RankActivity};
+use crate::live::{EnvActivity, LiveView};
 use crate::page::live::LiveExtras;
-use crate::page::parts::clip;
-use jobs::format;
+use crate::page::parts::{MOST_NAME, clip};
 
-/// Most environments that are shown.
+/// Most ranks, and most environments, that are shown.
 const MOST: usize = 48;
-
-/// One environment of a rank.
-struct Cell<'a> {
-    rank: usize,
-    index: usize,
-    env: &'a EnvActivity,
-}
 
 pub(super) fn section(view: &LiveView, extras: &LiveExtras) -> Markup {
     let ranks: Vec<_> = view.activity.ranks().collect();
-    let cells: Vec<_> = ranks
-        .iter()
-        .flat_map(|(rank, found)| cells(*rank, found))
-        .collect();
+    let envs = ranks.iter().flat_map(|(rank, activity)| {
+        let envs = activity.envs.iter();
+        envs.map(move |(index, env)| ((*rank, *index), env))
+    });
+    let count = envs.clone().count();
     html! {
         @if ranks.is_empty() { p.lead { "No rank has begun." } }
-        @else { ul.ranks { @for (rank, activity) in ranks.iter().take(MOST) { (state(view, *rank, activity)) } } }
-        @if ranks.len() > MOST { p.cut { (format::count(MOST as u64)) " of " (format::count(ranks.len() as u64)) " ranks" } }
-        @if !cells.is_empty() {
-            div.envs { @for cell in cells.iter().take(MOST) { (environment(view, cell, &extras.pictures)) } }
+        @else {
+            ul.ranks { @for (rank, activity) in ranks.iter().take(MOST) {
+                @let (class, text) = view.rank_state(*rank, activity);
+                li {
+                    span class={ "dot " (class) } {} b { "rank " (rank) } " "
+                    span.muted { (clip(&activity.host, 40)) " · " (activity.device) } " "
+                    (clip(&text, MOST_NAME))
+                }
+            } }
         }
-        @if cells.len() > MOST {
-            p.cut { (format::count(MOST as u64)) " of " (format::count(cells.len() as u64)) " environments are shown." }
+        (part(ranks.len(), "ranks"))
+        @if count > 0 {
+            div.envs { @for (place, env) in envs.take(MOST) { (environment(view, place, env, extras)) } }
         }
+        (part(count, "environments"))
     }
 }
 
-fn cells(rank: usize, activity: &RankActivity) -> impl Iterator<Item = Cell<'_>> {
-    let envs = activity.envs.iter();
-    envs.map(move |(index, env)| Cell {
-        rank,
-        index: *index,
-        env,
-    })
+/// Says how many are shown, if they are not all.
+fn part(all: usize, noun: &str) -> Markup {
+    html! { @if all > MOST {
+        p.cut { (MOST) " of " (format::count(all as u64)) " " (noun) " are shown." }
+    } }
 }
 
-fn state(view: &LiveView, rank: usize, activity: &RankActivity) -> Markup {
-    let (class, text) = match view.rank_state(rank, activity) {
-        RankState::Job { name, running } => (
-            "busy",
-            format!(
-                "{}, {}",
-                clip(name, 60),
-                format::counted(running as u64, "episode runs", "episodes run")
-            ),
-        ),
-        RankState::Idle => ("idle", "no job".to_owned()),
-        RankState::Done => ("idle", "done".to_owned()),
-        RankState::Stopped => ("idle", "stopped".to_owned()),
-        RankState::Died => ("failed", "died".to_owned()),
-    };
-    html! {
-        li { span class={ "dot " (class) } {} b { "rank " (rank) } " " span.muted { (clip(&activity.host, 40)) " · " (activity.device) } " " (text) }
-    }
-}
-
-fn environment(view: &LiveView, cell: &Cell, pictures: &BTreeSet<(usize, usize)>) -> Markup {
-    let Cell { rank, index, env } = *cell;
+fn environment(
+    view: &LiveView,
+    place: (usize, usize),
+    env: &EnvActivity,
+    extras: &LiveExtras,
+) -> Markup {
     let name = view.job(env.job).map_or("", |job| job.name.as_str());
-    let has_picture = pictures.contains(&(rank, index));
+    let (rank, index) = place;
     html! {
         figure.env data-key={ (rank) "/" (index) } {
             // The caption says what the picture shows, also while there is none to load.
-            @if has_picture { img data-picture={ (rank) "/" (index) } width="160" height="120" alt=""; }
+            @if extras.pictures.contains(&place) { img data-picture={ (rank) "/" (index) } width="160" height="120" alt=""; }
             @else { div.blank { b { "episode " (env.episode) } "no picture" } }
             figcaption {
                 b { (clip(name, 40)) }

@@ -2,7 +2,7 @@
 //! happens now.
 //!
 //! ```text
-//! LiveView ──► fragments ──► LiveDocument  the whole page, as somebody opens it
+//! LiveView ──► fragments ──► document  the whole page, as somebody opens it
 //!                  └───────► one by one    those that changed since, which page.js puts in place
 //! ```
 //! A fragment is the HTML of one element with an id. An empty one hides its element. The page loads
@@ -10,25 +10,29 @@
 
 use std::collections::BTreeSet;
 
-use maud::{PreEscaped, html};
+use jobs::format;
+use maud::{Markup, PreEscaped, html};
 
 use crate::live::LiveView;
 use crate::page::document::{self, Document};
 use crate::page::{Zone, sections};
 
-mod door;
 mod environments;
-mod hangs;
 mod head;
 #[cfg(test)]
 mod tests;
 
 pub use crate::page::document::Fragment;
-pub use door::{door, door_policy};
 
 /// What the page may load: what its server has.
 const LOADS: &str =
     "form-action 'none'; connect-src 'self'; img-src 'self' data:; media-src 'self'";
+
+/// What the page that asks for the token may do: send it.
+const DOOR_LOADS: &str = "form-action 'self'; img-src data:";
+
+/// Most hang reports that are shown.
+const MOST_HANGS: usize = 8;
 
 /// What the page shows besides the run itself.
 #[derive(Clone, Debug, Default)]
@@ -54,19 +58,6 @@ pub struct HangNote {
     pub text: String,
 }
 
-/// The page as it was put together at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct LiveDocument<'a> {
-    /// Title of the run.
-    pub title: &'a str,
-    /// Name of the zone of all times.
-    pub zone: &'a str,
-    /// Number of the newest event that the fragments contain, for the script.
-    pub seen: &'a str,
-    /// All fragments, in their order.
-    pub fragments: &'a [Fragment],
-}
-
 /// Returns all fragments of the page, in its order.
 pub fn fragments(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Vec<Fragment> {
     let mut fragments = moving(view, extras, zone);
@@ -77,12 +68,55 @@ pub fn fragments(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Vec<Fragm
 /// Returns the fragments that change with time alone: the first ones of [`fragments`].
 pub fn moving(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Vec<Fragment> {
     let environments = environments::section(view, extras);
-    let hangs = hangs::section(&extras.hangs);
     vec![
         Fragment::new(["head", "", ""], head::section(view, extras, zone)),
         Fragment::new(["now", "Now", "Environments"], environments),
-        Fragment::new(["hangs", "Hangs", "Hang reports"], hangs),
+        Fragment::new(["hangs", "Hangs", "Hang reports"], hangs(&extras.hangs)),
     ]
+}
+
+/// Shows the launcher's reports of ranks that hang; returns nothing if there are none.
+fn hangs(hangs: &[HangNote]) -> Markup {
+    // The first line that says something.
+    let title = |text: &str| {
+        let line = text.lines().find(|line| !line.trim().is_empty());
+        line.unwrap_or("empty").to_owned()
+    };
+    html! {
+        @if !hangs.is_empty() {
+            p.lead {
+                (format::counted(hangs.len() as u64, "report", "reports"))
+                " of ranks that were silent, or on request; the last one first."
+            }
+            @for HangNote { number, text } in hangs.iter().take(MOST_HANGS) {
+                details.hang data-key=(number) {
+                    summary { "Report " (number) ": " (title(text)) }
+                    pre { (text) }
+                    p { a href={ "./hang/" (number) } { "Whole report" } }
+                }
+            }
+        }
+    }
+}
+
+/// Renders the whole page of a run with this title, and times in this zone. `seen` is the number of
+/// the newest event that the [`fragments`] contain, for the script.
+pub fn document(title: &str, zone: &str, seen: &str, fragments: &[Fragment]) -> String {
+    let [head, sections @ ..] = fragments else {
+        return String::new();
+    };
+    let document = Document {
+        title: &format!("{title} · rrun live"),
+        loads: LOADS,
+        seen: Some(seen),
+        header: html! { div id=(head.id) { (PreEscaped(&head.html)) } },
+        footer: html! {
+            "Served by rrun " (env!("CARGO_PKG_VERSION")) " while the run lasts. Times are " (zone) ". "
+            "The final report will be report.html in the run folder."
+        },
+        sections,
+    };
+    document.render()
 }
 
 /// Returns the content security policy of the page, which is also a header of it.
@@ -90,26 +124,24 @@ pub fn policy() -> String {
     document::policy(LOADS)
 }
 
-impl LiveDocument<'_> {
-    /// Renders the whole page.
-    pub fn render(&self) -> String {
-        let (heads, sections): (Vec<_>, Vec<_>) = self
-            .fragments
-            .iter()
-            .cloned()
-            .partition(|fragment| fragment.name.is_empty());
-        let document = Document {
-            title: &format!("{} · rrun live", self.title),
-            loads: LOADS,
-            seen: Some(self.seen),
-            first: "now",
-            header: html! { @for head in heads { div id=(head.id) { (PreEscaped(head.html)) } } },
-            footer: html! {
-                "Served by rrun " (env!("CARGO_PKG_VERSION")) " while the run lasts. Times are " (self.zone) ". "
-                "The final report will be report.html in the run folder."
-            },
-            sections: &sections,
-        };
-        document.render()
-    }
+/// Renders the page that asks for the token. `is_wrong` says that the last one was not that of the
+/// run.
+pub fn door(is_wrong: bool) -> String {
+    let body = html! {
+        body.door {
+            h1 { "rrun live" }
+            @if is_wrong { p.bad role="alert" { "This is not the token of the run." } }
+            form method="post" action="login" {
+                label { "Token " input type="password" name="token" autocomplete="current-password" required autofocus; }
+                button type="submit" { "Show the run" }
+            }
+            p.muted { "It is the value of RRUN_PAGE_TOKEN with which the run was started." }
+        }
+    };
+    document::document("Token · rrun live", &door_policy(), &body)
+}
+
+/// Returns the content security policy of that page, which is also a header of it.
+pub fn door_policy() -> String {
+    document::policy(DOOR_LOADS)
 }

@@ -13,13 +13,10 @@ fn with_view<T>(is_under_way: bool, on: impl FnOnce(&LiveView) -> T) -> T {
     let mut live: LiveRun = run.watched();
     live.refresh(now()).unwrap();
     let report = live.report(later()).unwrap();
+    let now = Moment::parse("2026-11-21T10:00:30.000Z");
     on(&LiveView {
-        folder: live.folder(),
-        plan: live.plan(),
-        report: &report,
-        activity: live.activity(),
         is_under_way,
-        now: Moment::parse("2026-11-21T10:00:30.000Z"),
+        ..live.view(&report, now)
     })
 }
 
@@ -129,22 +126,16 @@ fn hang_reports_are_text() {
         number: 2,
         text: "<b>rank 0</b> & co".to_owned(),
     };
-    let html = hangs::section(&[note]).into_string();
+    let html = hangs(&[note]).into_string();
     assert!(html.contains("&lt;b&gt;rank 0&lt;/b&gt; &amp; co") && html.contains("./hang/2"));
-    assert_eq!(hangs::section(&[]).into_string(), "");
+    assert_eq!(hangs(&[]).into_string(), "");
 }
 
 #[test]
 fn the_document_hides_what_is_empty_and_allows_only_its_own_script() {
     with_view(true, |view| {
         let fragments = fragments(view, &LiveExtras::default(), &Zone::utc());
-        let document = LiveDocument {
-            title: "a<b>",
-            zone: "UTC",
-            seen: "e-7",
-            fragments: &fragments,
-        };
-        let html = document.render();
+        let html = document("a<b>", "UTC", "e-7", &fragments);
         assert!(html.contains("<title>a&lt;b&gt; · rrun live</title>"));
         assert!(html.contains("data-seen=\"e-7\""));
         let hidden = "<section id=\"hangs-part\" aria-labelledby=\"hangs-name\" hidden>";
