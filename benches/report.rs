@@ -55,7 +55,7 @@ fn merge(folder: &str) -> io::Result<()> {
     let read = begin.elapsed();
     let report = Report::of(&merged, Context::default())?;
     let made = begin.elapsed();
-    report::write_merged(&folder, &merged, &report)?;
+    report::write_merged(&folder, &merged, &report, None)?;
     let (read_s, report_s, write_s) = (read, made - read, begin.elapsed() - made);
     let seconds = [read_s, report_s, write_s].map(|part| part.as_secs_f64());
     let of = |part: usize| seconds[part];

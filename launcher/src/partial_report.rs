@@ -64,7 +64,7 @@ fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
     if written(folder).is_some_and(|written| written.per_job == report.per_job) {
         return Ok(None);
     }
-    report::write_merged(folder, &merged, &report)?;
+    report::write_merged(folder, &merged, &report, None)?;
     Ok(Some(report))
 }
 

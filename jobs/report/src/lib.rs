@@ -49,7 +49,7 @@ pub mod verify;
 
 pub use journals::Journals;
 pub use merged::{Damage, Merged};
-pub use output::{write, write_merged, write_unless_replaced};
+pub use output::{write, write_merged};
 pub use schema::*;
 
 /// The `schema` field of every `report.json` that this version writes.

@@ -116,7 +116,7 @@ fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool
         }
         .into());
     }
-    let is_written = report::write_unless_replaced(folder, &merged, &report, version);
+    let is_written = report::write_merged(folder, &merged, &report, Some(version));
     let is_written = is_written.map_err(|err| ReportError::Write {
         folder: folder.root().display().to_string(),
         err,

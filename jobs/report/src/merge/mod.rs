@@ -193,7 +193,7 @@ impl Merge {
         let journals = Journals::of(folder)?;
         let merged = Merged::new(&self.plan, &journals)?;
         let report = Report::of(&merged, context)?;
-        crate::write_merged(folder, &merged, &report)?;
+        crate::write_merged(folder, &merged, &report, None)?;
         Ok((report, merged.damage().cloned().collect()))
     }
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::merged::Merged;
 use crate::merged::record::EpisodeRecord;
@@ -18,8 +19,8 @@ use crate::stats::mean;
 #[derive(Serialize)]
 pub(crate) struct EvalInfo<'a> {
     per_task: Vec<TaskResult<'a>>,
-    per_group: BTreeMap<&'a str, Aggregate<'a>>,
-    overall: Overall<'a>,
+    per_group: BTreeMap<&'a str, Value>,
+    overall: Value,
 }
 
 #[derive(Serialize)]
@@ -40,24 +41,6 @@ struct TaskMetrics<'a> {
     max_rewards: Option<Vec<Option<f64>>>,
     successes: Vec<bool>,
     video_paths: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Aggregate<'a> {
-    avg_sum_reward: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    avg_max_reward: Option<f64>,
-    pc_success: Option<f64>,
-    n_episodes: u64,
-    video_paths: Vec<&'a str>,
-}
-
-#[derive(Serialize)]
-struct Overall<'a> {
-    #[serde(flatten)]
-    of: Aggregate<'a>,
-    eval_s: Option<f64>,
-    eval_ep_s: Option<f64>,
 }
 
 fn scored(records: &[EpisodeRecord]) -> impl Iterator<Item = &EpisodeRecord> {
@@ -91,49 +74,43 @@ impl<'a> EvalInfo<'a> {
         }
         // A rate over variants depends on which of them somebody chose.
         let controls: Vec<_> = report.jobs_under_control().collect();
-        let of = aggregate(merged, &controls);
+        let of_group = |group: &str| {
+            let jobs = controls.iter().copied();
+            let jobs: Vec<_> = jobs.filter(|job| job.environment == group).collect();
+            aggregate(merged, &jobs)
+        };
         let eval_s = report.run.wall_s;
         let scored = report.overall.scored.max(1);
-        let eval_ep_s = eval_s.map(|seconds| seconds / scored as f64);
-        let of_group = |group: &str| -> Vec<_> {
-            let jobs = controls.iter().copied();
-            jobs.filter(|job| job.environment == group).collect()
-        };
-        let per_group = groups
-            .into_keys()
-            .map(|group| (group, aggregate(merged, &of_group(group))))
-            .collect();
+        let mut overall = aggregate(merged, &controls);
+        overall["eval_s"] = eval_s.into();
+        overall["eval_ep_s"] = eval_s.map(|seconds| seconds / scored as f64).into();
+        let groups = groups.into_keys();
         Self {
             per_task,
-            per_group,
-            overall: Overall {
-                of,
-                eval_s,
-                eval_ep_s,
-            },
+            per_group: groups.map(|group| (group, of_group(group))).collect(),
+            overall,
         }
     }
 }
 
-fn aggregate<'a>(merged: &Merged, jobs: &[&'a JobReport]) -> Aggregate<'a> {
+fn aggregate(merged: &Merged, jobs: &[&JobReport]) -> Value {
     let n_episodes: u64 = jobs.iter().map(|job| job.rates.scored).sum();
     let successes: u64 = jobs.iter().map(|job| job.rates.successes).sum();
     let of_all = |total: f64| (n_episodes > 0).then(|| total / n_episodes as f64);
-    let returns = jobs
-        .iter()
-        .filter_map(|job| Some(job.rates.mean_return? * job.rates.scored as f64));
+    let returns = jobs.iter().map(|job| &job.rates);
+    let returns = returns.filter_map(|rates| Some(rates.mean_return? * rates.scored as f64));
     let records = jobs
         .iter()
         .flat_map(|job| scored(&merged.lines(job.index).episodes));
-    Aggregate {
-        avg_max_reward: mean(records.filter_map(|record| record.max_reward.map(f64::from))),
-        avg_sum_reward: of_all(returns.sum()),
-        pc_success: of_all(successes as f64 * 100.0),
-        n_episodes,
-        video_paths: jobs
-            .iter()
-            .flat_map(|job| &job.videos)
-            .map(String::as_str)
-            .collect(),
+    let videos: Vec<_> = jobs.iter().flat_map(|job| &job.videos).collect();
+    let mut aggregate = json!({
+        "avg_sum_reward": of_all(returns.sum()),
+        "pc_success": of_all(successes as f64 * 100.0),
+        "n_episodes": n_episodes,
+        "video_paths": videos,
+    });
+    if let Some(most) = mean(records.filter_map(|record| record.max_reward.map(f64::from))) {
+        aggregate["avg_max_reward"] = most.into();
     }
+    aggregate
 }

@@ -7,7 +7,7 @@ use jobs::files::FileVersion;
 use jobs::launch::PlanLock;
 use jobs::layout::{RunFolder, replace, write_whole, write_whole_with};
 use jobs::plan::RunPlan;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::output::eval_info::EvalInfo;
 use crate::page;
@@ -35,32 +35,24 @@ pub fn write(
 ) -> io::Result<Report> {
     let merged = Merged::new(plan, journals)?;
     let report = Report::of(&merged, context)?;
-    write_merged(folder, &merged, &report)?;
+    write_merged(folder, &merged, &report, None)?;
     Ok(report)
 }
 
-/// Writes the files of a report that was already built.
+/// Writes the files of a report that was already built. Returns false, and writes nothing, if
+/// another process has replaced `report.json` since it had this version: a report that was read
+/// before that one must not replace it.
 ///
 /// # Errors
 /// As [`write`].
-pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io::Result<()> {
-    let lock = PlanLock::to_change(folder)?;
-    write_locked(folder, merged, report, &lock)
-}
-
-/// Does the same, unless another process has replaced `report.json` since it had this version: a
-/// report that was read before that one must not replace it. Returns whether it has written.
-///
-/// # Errors
-/// As [`write`].
-pub fn write_unless_replaced(
+pub fn write_merged(
     folder: &RunFolder,
     merged: &Merged,
     report: &Report,
-    version: FileVersion,
+    version: Option<FileVersion>,
 ) -> io::Result<bool> {
     let lock = PlanLock::to_change(folder)?;
-    if FileVersion::of(&folder.report()) != version {
+    if version.is_some_and(|version| FileVersion::of(&folder.report()) != version) {
         return Ok(false);
     }
     write_locked(folder, merged, report, &lock).map(|()| true)
@@ -107,15 +99,6 @@ fn write_locked(
 /// Returns `{job: {metric: value}}` for the jobs that were run.
 fn metrics_by_job(report: &Report) -> Value {
     let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
-    let values = |job: &JobReport| {
-        job.rates
-            .metrics()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.into()))
-            .collect()
-    };
-    Value::Object(
-        ran.map(|job| (job.name.clone(), Value::Object(values(job))))
-            .collect::<Map<_, _>>(),
-    )
+    let metrics = |job: &JobReport| (job.name.clone(), Value::from_iter(job.rates.metrics()));
+    ran.map(metrics).collect()
 }
