@@ -9,6 +9,15 @@ pub fn counted(count: impl Display, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
+/// Formats how often something happened: `once`, `twice`, `3 times`.
+pub fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        _ => format!("{count} times"),
+    }
+}
+
 /// Formats the first names, and counts the rest: `a, b and 4 more`.
 pub fn listed(names: &[impl AsRef<str>], most: usize) -> String {
     let first: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
@@ -26,6 +35,7 @@ mod tests {
     fn one_thing_is_singular() {
         let texts = [0, 1, 2].map(|count| counted(count, "job"));
         assert_eq!(texts, ["0 jobs", "1 job", "2 jobs"]);
+        assert_eq!([1, 2, 3].map(times), ["once", "twice", "3 times"]);
     }
 
     #[test]

@@ -1,165 +1,135 @@
 //! Summarizes the result of a run in a few lines.
 
-use std::fmt::Write as _;
-
-use jobs::count::counted;
+use jobs::count::{counted, times};
 
 use crate::notes::notes;
 use crate::stats::Solved;
 use crate::tables::decision;
-use crate::{JobReport, PolicyRates, Rates, Report};
+use crate::{FailureReport, JobReport, PolicyRates, Rates, Report};
 
 /// Maximum number of policies listed.
 const MOST_POLICIES: usize = 8;
 
 /// Maximum number of errors listed.
-const MOST_ERRORS: usize = 10;
+const MOST_ERRORS: u64 = 10;
 
 /// Returns the number of episodes and the success rate, and one line for each thing that is
 /// missing. With several policies, each has its own rate, because a rate over all of them depends
 /// on how many episodes each had. Rates are without variants, which have a table of their own.
 pub fn conclusion(report: &Report) -> String {
-    let rates = &report.overall;
+    let (rates, controls) = (&report.overall, Solved::from(&report.controls));
     let expected = rates
         .expected
-        .map_or_else(|| "?".to_owned(), |expected| expected.to_string());
-    let mut text = format!("{} of {}", rates.episodes, counted(expected, "episode"));
+        .map_or("?".to_owned(), |count| count.to_string());
+    let found = format!("{} of {}", rates.episodes, counted(expected, "episode"));
     let policies: Vec<_> = report.tried().collect();
-    if policies.len() > 1 {
-        let _ = write!(text, " of {} policies{}", policies.len(), errors(rates));
-        if report.has_variants() {
-            text.push_str(", without variations:");
+    let mut lines = Vec::new();
+    if let [_, _, ..] = &policies[..] {
+        let (count, errors) = (policies.len(), errors(rates));
+        let of = match report.has_variants() {
+            true => ", without variations:",
+            false => "",
+        };
+        lines.push(format!("{found} of {count} policies{errors}{of}"));
+        let of_policy = |policy: &&PolicyRates| {
+            let (name, solved) = (report.policy_name(policy), Solved::from(&policy.rates));
+            format!(
+                "{name}: {}, {solved}{}",
+                solved.share(),
+                self::errors(&policy.rates)
+            )
+        };
+        lines.extend(policies.iter().take(MOST_POLICIES).map(of_policy));
+        if count > MOST_POLICIES {
+            let more = count - MOST_POLICIES;
+            lines.push(format!("… and {more} more policies, see report.json"));
         }
-        policies
-            .iter()
-            .take(MOST_POLICIES)
-            .for_each(|policy| text.push_str(&of_policy(report, policy)));
-        if policies.len() > MOST_POLICIES {
-            let _ = write!(
-                text,
-                "\n… and {} more policies, see report.json",
-                policies.len() - MOST_POLICIES
-            );
-        }
-        let _ = write!(
-            text,
-            "\nall {} policies together: {}",
-            policies.len(),
-            Solved::from(&report.controls).share()
-        );
+        lines.push(format!(
+            "all {count} policies together: {}",
+            controls.share()
+        ));
     } else {
-        let controls = Solved::from(&report.controls);
-        match (controls.episodes, report.has_variants()) {
-            (0, _) => {}
-            (_, false) => text += &format!(", {}", controls.share()),
-            (_, true) => {
-                text += &format!(", without variations {}, {controls}", controls.share());
-            }
-        }
-        text.push_str(&errors(rates));
+        let share = match (controls.episodes, report.has_variants()) {
+            (0, _) => String::new(),
+            (_, false) => format!(", {}", controls.share()),
+            (_, true) => format!(", without variations {}, {controls}", controls.share()),
+        };
+        lines.push(format!("{found}{share}{}", errors(rates)));
     }
-    if let Some(decided) = &report.decision {
-        let _ = write!(text, "\n{}", decision(decided));
-    }
-    for note in notes(report) {
-        let _ = write!(text, "\n{note}");
-    }
+    lines.extend(report.decision.as_ref().map(decision));
+    lines.extend(notes(report));
     if report.duplicates_count > 0 {
-        let _ = write!(
-            text,
-            "\n{} ran more than once; the first result of each counts",
-            counted(report.duplicates_count, "episode")
-        );
+        let episodes = counted(report.duplicates_count, "episode");
+        lines.push(format!(
+            "{episodes} ran more than once; the first result of each counts"
+        ));
     }
-    for job in report
+    let short = report
         .per_job
         .iter()
-        .filter(|job| job.costs.out_of_memory > 0)
-    {
-        let _ = write!(text, "\n{}: {}", job.name, shortage(job));
+        .filter(|job| job.costs.out_of_memory > 0);
+    lines.extend(short.map(|job| format!("{}: {}", job.name, shortage(job))));
+    lines.extend(
+        report
+            .failures
+            .iter()
+            .take(MOST_ERRORS as usize)
+            .map(failure),
+    );
+    if report.failures_count > MOST_ERRORS {
+        let more = counted(report.failures_count - MOST_ERRORS, "more error");
+        lines.push(format!("… and {more}, see report.json"));
     }
-    for failure in report.failures.iter().take(MOST_ERRORS) {
-        let episode = failure
-            .episode
-            .map_or_else(String::new, |episode| format!(" episode {episode}"));
-        // The lines that follow, such as a traceback, were printed when it failed.
-        let reason = failure.reason.lines().next().unwrap_or_default();
-        let _ = write!(text, "\n{}{episode}: {reason}", failure.job);
-    }
-    if report.failures_count > MOST_ERRORS as u64 {
-        let more = report.failures_count - MOST_ERRORS as u64;
-        let more = counted(more, "more error");
-        let _ = write!(text, "\n… and {more}, see report.json");
-    }
-    text
+    lines.join("\n")
 }
 
-fn of_policy(report: &Report, policy: &PolicyRates) -> String {
-    let PolicyRates { rates, .. } = policy;
-    let (name, solved) = (report.policy_name(policy), Solved::from(rates));
-    format!("\n{name}: {}, {solved}{}", solved.share(), errors(rates))
+fn failure(failure: &FailureReport) -> String {
+    let episode = failure.episode;
+    let episode = episode.map_or_else(String::new, |episode| format!(" episode {episode}"));
+    // The lines that follow, such as a traceback, were printed when it failed.
+    let reason = failure.reason.lines().next().unwrap_or_default();
+    format!("{}{episode}: {reason}", failure.job)
 }
 
 fn errors(rates: &Rates) -> String {
-    if rates.errors > 0 {
-        format!(", {}", counted(rates.errors, "error"))
-    } else {
-        String::new()
+    match rates.errors {
+        0 => String::new(),
+        errors => format!(", {}", counted(errors, "error")),
     }
 }
 
 /// Explains why a job has no rate.
 pub(super) fn no_episode(job: &JobReport) -> String {
-    match job.ended_before_an_episode() {
-        true => {
-            let steps = if job.costs.env_steps == 1 {
-                "1 step".to_owned()
-            } else {
-                format!("{} steps", job.costs.env_steps)
-            };
-            format!(
-                "ended before its first episode did, after {steps} in all; num_episodes counts whole episodes"
-            )
-        }
-        false => "no episode has ended".to_owned(),
+    if !job.ended_before_an_episode() {
+        return "no episode has ended".to_owned();
     }
+    format!(
+        "ended before its first episode did, after {} in all; num_episodes counts whole episodes",
+        counted(job.costs.env_steps, "step")
+    )
 }
 
 /// Describes how often memory ran out, and what helps.
 fn shortage(job: &JobReport) -> String {
-    let times = if job.costs.out_of_memory == 1 {
-        "once".to_owned()
-    } else {
-        format!("{} times", job.costs.out_of_memory)
-    };
     let knob = match job.costs.out_of_memory_batch {
-        Some(0) => format!("not even one row fitted into an inference; {}", fewer(job)),
-        Some(batch) => {
-            let rows = if batch == 1 {
-                "1 row was".to_owned()
-            } else {
-                format!("{batch} rows were")
-            };
-            format!(
-                "from then on at most {rows} inferred at a time; --max-batch {batch} does so from \
-                 the start, {}",
-                fewer(job)
-            )
-        }
-        None => format!("a later try succeeded; {}", fewer(job)),
-    };
-    format!("out of memory {times}: {knob}")
-}
-
-/// Returns the option and value that leave more memory to the policy.
-fn fewer(job: &JobReport) -> String {
-    match job.num_envs / 2 {
-        0 => "environments that use less leave more for the policy".to_owned(),
-        half => format!(
-            "fewer environments leave more for the policy, for example --num-envs \
-            {half}"
+        Some(0) => "not even one row fitted into an inference".to_owned(),
+        Some(batch) => format!(
+            "from then on an inference had at most {}; --max-batch {batch} does so from the start",
+            counted(batch, "row")
         ),
-    }
+        None => "a later try succeeded".to_owned(),
+    };
+    // What leaves more memory to the policy.
+    let fewer = match job.num_envs / 2 {
+        0 => "environments that use less leave more for the policy".to_owned(),
+        half => {
+            format!("fewer environments leave more for the policy, for example --num-envs {half}")
+        }
+    };
+    format!(
+        "out of memory {}: {knob}; {fewer}",
+        times(job.costs.out_of_memory)
+    )
 }
 
 #[cfg(test)]

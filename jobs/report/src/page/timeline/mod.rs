@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use jobs::count::times;
 use jobs::format;
 use maud::{Markup, html};
 
@@ -136,15 +137,6 @@ fn lane(rank: &RankReport, frame: &TimelineSettings) -> Markup {
                 }
             }
         }
-    }
-}
-
-/// Formats how often something happened.
-pub(crate) fn times(count: u64) -> String {
-    match count {
-        1 => "once".to_owned(),
-        2 => "twice".to_owned(),
-        _ => format!("{} times", format::count(count)),
     }
 }
 
