@@ -39,8 +39,6 @@ pub struct RankActivity {
     pub job: Option<JobIndex>,
     /// Environments of the job that ran last, by index.
     pub envs: BTreeMap<usize, EnvActivity>,
-    /// Whether the rank has written its last line.
-    pub is_over: bool,
     /// The environment of each episode that has begun and whose line is still to come.
     begun: BTreeMap<(JobIndex, u64), usize>,
 }
@@ -78,16 +76,6 @@ impl Activity {
         let ranks = self.ranks.iter();
         let of_launch = ranks.filter(|(_, rank)| rank.launch == self.launch);
         of_launch.map(|(rank, activity)| (*rank, activity))
-    }
-
-    /// Returns the id of the latest launch.
-    pub fn launch(&self) -> Option<&str> {
-        self.launch.as_deref()
-    }
-
-    /// Returns what happens in a rank.
-    pub fn rank(&self, rank: usize) -> Option<&RankActivity> {
-        self.ranks.get(&rank)
     }
 
     /// Returns the recent rate of episodes.
@@ -132,22 +120,14 @@ impl Activity {
         match line {
             Line::Rank(start) => self.rank_started(start),
             Line::EpisodeStart(start) => self.started(start),
-            Line::RankEnd(end) => {
-                let rank = self.ranks.entry(end.rank).or_default();
-                (rank.is_over, rank.job) = (true, None);
-                rank.rest();
-            }
+            Line::RankEnd(end) => self.ranks.entry(end.rank).or_default().rest(),
             Line::JobStart(start) => {
                 let rank = self.ranks.entry(start.rank).or_default();
                 rank.job = Some(start.job_index);
                 rank.envs.clear();
                 rank.begun.clear();
             }
-            Line::JobEnd(end) => {
-                let rank = self.ranks.entry(end.rank).or_default();
-                rank.job = None;
-                rank.rest();
-            }
+            Line::JobEnd(end) => self.ranks.entry(end.rank).or_default().rest(),
             Line::EnvLost(lost) => {
                 let rank = self.ranks.entry(lost.rank).or_default();
                 if let Some(env) = rank.envs.get_mut(&lost.env) {
@@ -185,8 +165,8 @@ impl RankActivity {
     }
 
     fn rest(&mut self) {
-        self.envs
-            .values_mut()
-            .for_each(|env| env.is_running = false);
+        self.job = None;
+        let envs = self.envs.values_mut();
+        envs.for_each(|env| env.is_running = false);
     }
 }
