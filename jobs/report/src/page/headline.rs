@@ -38,28 +38,27 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
 pub(super) fn rate(report: &Report) -> Markup {
     let policies: Vec<_> = report.tried().collect();
     let together = Solved::from(&report.controls);
+    let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
+    let varied = report
+        .overall
+        .episodes
+        .saturating_sub(report.controls.episodes);
     html! {
         div.rate {
             @if policies.len() > 1 {
                 @for policy in policies.iter().take(MOST_POLICIES) {
-                    @let name = report.policy_name(policy);
-                    div.each { (one(&policy.rates, Some(&name), policy.mean_task_success_rate, [policy.rated_jobs, policy.jobs])) }
+                    @let name = format!(" by {}", clip(&report.policy_name(policy), MOST_NAME));
+                    @let jobs = [policy.rated_jobs, policy.jobs];
+                    div.each { (one(&policy.rates, &name, policy.mean_task_success_rate, jobs)) }
                 }
-                @let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
                 @if more > 0 { p.cut { "and " (format::counted(more, "more policy", "more policies")) ", see below" } }
-                @if let (Some(rate), Some(wilson)) = (together.rate(), together.wilson95()) {
-                    p.together {
-                        "All " (format::count(policies.len() as u64)) " policies together: "
-                        b { (format::percent(rate)) } ", " (format::count(together.successes)) " of "
-                        (format::counted(together.episodes, "episode", "episodes")) ", " (format::interval(wilson))
-                        ". This is not the rate of any of them: it depends on how many episodes \
-                         each has."
-                    }
+                p.together {
+                    "All " (format::count(policies.len() as u64)) " policies together: " (told(together))
+                    ". This is not the rate of any of them: it depends on how many episodes each has."
                 }
             } @else {
-                (one(&report.controls, None, report.mean_task_success_rate, rated(report)))
+                (one(&report.controls, "", report.mean_task_success_rate, rated(report)))
             }
-            @let varied = report.overall.episodes.saturating_sub(report.controls.episodes);
             @if report.has_variants() && varied > 0 {
                 p {
                     "Without " (format::counted(varied, "episode of a variant", "episodes of variants"))
@@ -70,34 +69,40 @@ pub(super) fn rate(report: &Report) -> Markup {
     }
 }
 
-/// Shows the rate of one policy, with its name if there are several. `rated` and `jobs` are the number
-/// of jobs in the mean and of all.
-fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, [rated, jobs]: [u64; 2]) -> Markup {
-    let all = Solved::from(rates);
+/// Shows a rate in one line: `45.5 %, 10 of 22, 26.9 to 65.3 %`.
+fn told(solved: Solved) -> Markup {
     html! {
-        @match (all.rate(), all.wilson95()) {
-            (Some(rate), Some(wilson)) => {
-                p.big {
-                    b { (format::percent(rate)) } " solved"
-                    @if let Some(policy) = policy { " by " (clip(policy, MOST_NAME)) }
-                }
+        b { (solved.rate().map(format::percent).unwrap_or_default()) } ", "
+        (format::count(solved.successes)) " of " (format::count(solved.episodes))
+        ", " (solved.wilson95().map(format::interval).unwrap_or_default())
+    }
+}
+
+/// Shows the rate of one policy; `by` names it if there are several. `rated` and `jobs` are the
+/// number of jobs in the mean and of all.
+fn one(rates: &Rates, by: &str, mean: Option<f64>, [rated, jobs]: [u64; 2]) -> Markup {
+    let all = Solved::from(rates);
+    let at_end = rates.success_at_end.zip(rates.completion_only_rate);
+    let at_end = at_end.filter(|(at_end, once)| (at_end - once).abs() > 1e-9);
+    html! {
+        @match (all.rate(), all.wilson95(), Bar::rate(all)) {
+            (Some(rate), Some(wilson), Some(bar)) => {
+                p.big { b { (format::percent(rate)) } " solved" (by) }
                 p {
                     (format::count(all.successes)) " of " (format::counted(all.episodes, "episode", "episodes"))
                     ", 95" (format::THIN) "% interval " b { (format::interval(wilson)) } " (Wilson)"
                 }
-                @if let Some(bar) = Bar::rate(all) { div.strip { (bar.draw("all", "100%")) (axis(RATES)) } }
+                div.strip { (bar.draw("all", "100%")) (axis(RATES)) }
             }
             _ => { p.big { "No episode has ended yet" } }
         }
-        @let only = rates.without_errors().unwrap_or_default();
-        @if let Some((rate, wilson)) = only.rate().zip(only.wilson95()) {
+        @if let Some(only) = rates.without_errors() {
             p {
                 @match rates.errors {
                     1 => { "Without the episode that broke: " }
                     errors => { "Without the " (format::count(errors)) " episodes that broke: " }
                 }
-                b { (format::percent(rate)) } ", "
-                (format::count(only.successes)) " of " (format::count(only.episodes)) ", " (format::interval(wilson))
+                (told(only))
             }
         }
         @if let Some(mean) = mean.filter(|_| rated > 1) {
@@ -106,10 +111,8 @@ fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, [rated, jobs]: [u
                 (format::counted(jobs, "job", "jobs")) ": " b { (format::percent(mean)) }
             }
         }
-        @if let (Some(at_end), Some(once)) = (rates.success_at_end, rates.completion_only_rate) {
-            @if (at_end - once).abs() > 1e-9 {
-                p { "Still solved after the last step: " b { (format::percent(at_end)) } }
-            }
+        @if let Some((at_end, _)) = at_end {
+            p { "Still solved after the last step: " b { (format::percent(at_end)) } }
         }
     }
 }

@@ -5,7 +5,7 @@ use jobs::shell::quoted;
 use maud::{Markup, html};
 
 use crate::page::clock::{Zone, seconds_between};
-use crate::page::parts::first;
+use crate::page::parts::{fact, first};
 use crate::{LaunchReport, Report};
 use jobs::count::listed;
 
@@ -33,43 +33,37 @@ pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
 
 pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
     let (run, config) = (&report.run, &report.config);
+    let at = |at: &Option<String>| match at {
+        Some(at) => moment(at, zone),
+        None => html! { "unknown" },
+    };
+    let ranks = |count: usize| format::counted(count as u64, "rank", "ranks");
+    let launch = |launch: &LaunchReport| {
+        html! { (moment(&launch.started, zone)) ", " (ranks(launch.world_size)) }
+    };
     html! {
         dl.facts {
-            dt { "Command" }
-            dd { pre { code { (command(&run.argv)) } } }
-            dt { "Jobs file" }
-            dd { code { (config.jobs_file) } }
-            dt { "SHA-256 of the jobs file" }
-            dd { code.hash { (config.sha256) } }
-            dt { "Base seed" }
-            dd { (config.seed) }
-            @for (what, at) in [("Began", &run.started), ("Ended", &run.ended)] {
-                dt { (what) }
-                dd { @match at { Some(at) => { (moment(at, zone)) } None => { "unknown" } } }
-            }
-            @if run.launches.len() > 1 {
-                dt { "Launches" }
-                dd {
-                    (first(&run.launches, MOST, |LaunchReport { started, world_size }| html! {
-                        (moment(started, zone)) ", " (format::counted(*world_size as u64, "rank", "ranks"))
-                    }))
-                }
-            }
-            @if !run.written.is_empty() { dt { "Report made" } dd { (moment(&run.written, zone)) } }
-            dt { "Ranks" }
-            dd {
+            (fact("Command", html! { pre { code { (command(&run.argv)) } } }))
+            (fact("Jobs file", html! { code { (config.jobs_file) } }))
+            (fact("SHA-256 of the jobs file", html! { code.hash { (config.sha256) } }))
+            (fact("Base seed", config.seed))
+            (fact("Began", at(&run.started)))
+            (fact("Ended", at(&run.ended)))
+            @if run.launches.len() > 1 { (fact("Launches", first(&run.launches, MOST, launch))) }
+            @if !run.written.is_empty() { (fact("Report made", moment(&run.written, zone))) }
+            (fact("Ranks", html! {
                 (format::count(run.world_size as u64))
                 @if config.world_size_at_start != run.world_size {
                     " when it ended, " (format::count(config.world_size_at_start as u64)) " when it started"
                 }
-            }
-            dt { "Machines" }
-            dd { @if run.hosts.is_empty() { "unknown" } @else { (listed(&run.hosts, MOST)) } }
-            dt { "Results gathered through" }
-            dd { (gathered(&run.gathered_by)) }
-            dt { "Version" }
-            dd { "rrun " (run.rrun) ", " (report.schema) }
-            @if !run.id.is_empty() { dt { "Run" } dd { code.hash { (run.id) } } }
+            }))
+            (fact("Machines", match &run.hosts[..] {
+                [] => "unknown".to_owned(),
+                hosts => listed(hosts, MOST),
+            }))
+            (fact("Results gathered through", gathered(&run.gathered_by)))
+            (fact("Version", format!("rrun {}, {}", run.rrun, report.schema)))
+            @if !run.id.is_empty() { (fact("Run", html! { code.hash { (run.id) } })) }
         }
     }
 }
@@ -82,22 +76,20 @@ fn moment(at: &str, zone: &Zone) -> Markup {
 /// Maximum number of launches, and of hosts, shown one by one.
 const MOST: usize = 16;
 
-fn gathered(route: &str) -> String {
+fn gathered(route: &str) -> &str {
     match route {
-        "single" => "the only rank".to_owned(),
-        "store" => "the ranks’ store".to_owned(),
-        "nccl" => "NCCL".to_owned(),
-        "journals" => "the journals, without a gather".to_owned(),
-        other => other.to_owned(),
+        "single" => "the only rank",
+        "store" => "the ranks’ store",
+        "nccl" => "NCCL",
+        "journals" => "the journals, without a gather",
+        other => other,
     }
 }
 
 /// Formats a command line so that a shell parses it into the same words.
 fn command(argv: &[String]) -> String {
-    argv.iter()
-        .map(|word| quoted(word))
-        .collect::<Vec<_>>()
-        .join(" ")
+    let words: Vec<_> = argv.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
 }
 
 pub(super) fn footer(report: &Report, zone: &Zone) -> Markup {

@@ -1,7 +1,7 @@
 //! The parts of a page: tables, lists that are cut, names, links to files.
 
 use jobs::format;
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, Render, html};
 
 /// Maximum number of rows of a table; the rest is counted.
 pub(crate) const MOST_ROWS: usize = 500;
@@ -118,6 +118,11 @@ fn cells(row: &[Cell]) -> Markup {
 /// Returns the value of an attribute that is left out if it is empty.
 fn some(text: &'static str) -> Option<&'static str> {
     (!text.is_empty()).then_some(text)
+}
+
+/// Renders a fact of a list of facts.
+pub(crate) fn fact(name: &str, value: impl Render) -> Markup {
+    html! { dt { (name) } dd { (value) } }
 }
 
 /// Counts what is left out of a list.

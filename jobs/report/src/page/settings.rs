@@ -7,7 +7,7 @@ use jobs::format;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::page::parts::{MOST_ROWS, clip, cut, first, heads, number, table};
+use crate::page::parts::{MOST_ROWS, clip, cut, fact, first, heads, number, table};
 use crate::{PolicyReport, Report};
 
 /// Maximum number of values shown of a setting.
@@ -103,24 +103,23 @@ fn machines(report: &Report) -> Markup {
     for gpu in &report.run.gpus {
         *gpus.entry((&gpu.name, gpu.bytes)).or_default() += 1;
     }
+    let gpu = |((name, bytes), count): &((&str, u64), u64)| {
+        html! { (format::count(*count)) " × " (name) ", " (format::bytes(*bytes)) }
+    };
+    let gpus: Vec<_> = gpus.into_iter().collect();
     html! {
         @if !versions.is_empty() || !gpus.is_empty() || !rules.is_empty() {
             h3 { "Versions and devices" }
             dl.facts {
                 @for (name, found) in versions {
-                    dt { (name) }
-                    dd { (found.join(", ")) @if found.len() > 1 { " " span.bad { "ranks differ" } } }
+                    (fact(name, html! { (found.join(", ")) @if found.len() > 1 { " " span.bad { "ranks differ" } } }))
                 }
-                @if let Some(git) = &report.run.git { dt { "Commit" } dd { code.hash { (git.commit) } @if git.dirty { " and changes" } } }
-                @if !gpus.is_empty() {
-                    dt { "GPUs" }
-                    dd { @for ((name, bytes), count) in &gpus {
-                        span.place { (format::count(*count)) " × " (name) ", " (format::bytes(*bytes)) }
-                    } }
+                @if let Some(git) = &report.run.git {
+                    (fact("Commit", html! { code.hash { (git.commit) } @if git.dirty { " and changes" } }))
                 }
+                @if !gpus.is_empty() { (fact("GPUs", first(&gpus, gpus.len(), gpu))) }
                 @if !rules.is_empty() {
-                    dt { "Devices" }
-                    dd { (first(rules, MOST_VALUES, |rule| html! { (clip(rule, 200)) })) }
+                    (fact("Devices", first(rules, MOST_VALUES, |rule| html! { (clip(rule, 200)) })))
                 }
             }
         }
