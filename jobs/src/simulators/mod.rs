@@ -21,8 +21,6 @@ pub struct SimulatorRow {
     pub arguments: fn() -> &'static [SettingRow],
     /// Names of the cameras that every environment has.
     pub cameras: &'static [&'static str],
-    /// GPU memory of one environment that neither the job declares nor a probe has measured.
-    pub memory: SimulatorMemory,
 }
 
 /// What is known about an environment of a simulator.
@@ -76,44 +74,24 @@ impl EnvironmentRow {
     }
 }
 
-/// The GPU memory of one environment.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SimulatorMemory {
-    /// It depends on the scene and the size of its images, so it has to be measured.
-    Unknown,
-    /// About this many GiB.
-    Gib(f64),
-}
-
-/// Makes the enum of all simulators, each with its row.
-macro_rules! simulators {
-    ($($(#[$about:meta])* $simulator:ident => $row:path,)+) => {
-        /// A simulator of `rrun-rank`. A `match` on it has an arm for each.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Simulator {
-            $($(#[$about])* $simulator,)+
-        }
-
-        impl Simulator {
-            /// All simulators, in the order in which messages name their environments.
-            pub const ALL: &[Self] = &[$(Self::$simulator,)+];
-
-            /// Returns what is known about this simulator.
-            pub fn row(self) -> &'static SimulatorRow {
-                match self {
-                    $(Self::$simulator => &$row,)+
-                }
-            }
-        }
-    };
-}
-
-simulators! {
+/// A simulator of `rrun-rank`. A `match` on it has an arm for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simulator {
     /// The table-top tasks, on MuJoCo.
-    TableTop => table_top::ROW,
+    TableTop,
 }
 
 impl Simulator {
+    /// All simulators, in the order in which messages name their environments.
+    pub const ALL: &[Self] = &[Self::TableTop];
+
+    /// Returns what is known about this simulator.
+    pub fn row(self) -> &'static SimulatorRow {
+        match self {
+            Self::TableTop => &table_top::ROW,
+        }
+    }
+
     /// Returns the simulator of an environment; `None` for one in Python, or an unknown one.
     pub fn of(environment: &str) -> Option<Self> {
         Self::ALL

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings;
-use crate::simulators::{EnvironmentRow, SimulatorMemory, SimulatorRow};
+use crate::simulators::{EnvironmentRow, SimulatorRow};
 
 pub(super) static ROW: SimulatorRow = SimulatorRow {
     environments: &[
@@ -32,7 +32,6 @@ pub(super) static ROW: SimulatorRow = SimulatorRow {
     ],
     arguments: settings::rows::<TableTop>,
     cameras: &["front", "wrist"],
-    memory: SimulatorMemory::Unknown,
 };
 
 /// The arguments of a table-top task. What is not given is as the row of the task has it.

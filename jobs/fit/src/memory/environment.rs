@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::memory::amount::MemoryAmount;
 use crate::memory::measured::Measured;
-use jobs::simulators::{Simulator, SimulatorMemory};
 
 /// Simulators in Python with published memory needs: a part of the environment's name, and GiB per
 /// environment.
@@ -39,14 +38,9 @@ impl EnvironmentMemory {
         if let Some(found) = measured.environment(job) {
             return found;
         }
-        let memory = match Simulator::of(&job.environment) {
-            Some(simulator) => simulator.row().memory,
-            None => published(&job.environment),
-        };
-        let each = match memory {
-            SimulatorMemory::Gib(gib) => ByteSize::of_gib(gib),
-            SimulatorMemory::Unknown => None,
-        };
+        let name = job.environment.to_lowercase();
+        let published = PUBLISHED.iter().find(|(part, _)| name.contains(part));
+        let each = published.and_then(|(_, gib)| ByteSize::of_gib(*gib));
         Self {
             each: each.map_or(MemoryAmount::UNKNOWN, |ByteSize(each)| {
                 MemoryAmount::estimated(each)
@@ -63,15 +57,6 @@ impl EnvironmentMemory {
             ..all
         }
     }
-}
-
-/// Returns what is published about an environment in Python.
-fn published(environment: &str) -> SimulatorMemory {
-    let name = environment.to_lowercase();
-    let found = PUBLISHED.iter().find(|(part, _)| name.contains(part));
-    found.map_or(SimulatorMemory::Unknown, |(_, gib)| {
-        SimulatorMemory::Gib(*gib)
-    })
 }
 
 #[cfg(test)]
