@@ -31,6 +31,7 @@ pub use process::{DECLARED_MEMORY, Lerobot, PolicyProcess, Python};
 pub use rank::{
     Batching, Dtype, Exported, Gr00t, Gr00tWiring, OneAction, Replay, Scripted, Torchscript,
 };
+pub use rows::PolicyType;
 pub use server::{
     Agent, Gr00tRemote, Pi0, Pi0Adapter, Scheduler, Server, VlaEval, Websocket, Xpolicylab,
 };
@@ -115,60 +116,6 @@ pub enum Serving {
     Interface,
     /// It has no use for clients, for this reason.
     Refused(&'static str),
-}
-
-/// Makes the enum of all policies, each with its row.
-macro_rules! policy_types {
-    ($($(#[$about:meta])* $policy:ident => $row:path,)+) => {
-        /// A policy of `rrun-rank`. A `match` on it has an arm for each.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum PolicyType {
-            $($(#[$about])* $policy,)+
-        }
-
-        impl PolicyType {
-            /// All policies, in the order in which messages name them.
-            pub const ALL: &[Self] = &[$(Self::$policy,)+];
-
-            /// Returns what is known about this policy.
-            pub fn row(self) -> &'static PolicyDescription {
-                match self {
-                    $(Self::$policy => &$row,)+
-                }
-            }
-        }
-    };
-}
-
-policy_types! {
-    /// Takes the action closest to zero.
-    ZeroAction => rows::ZERO_ACTION,
-    /// Takes random actions.
-    RandomAction => rows::RANDOM_ACTION,
-    /// Replays recorded actions.
-    ReplayAction => rows::REPLAY_ACTION,
-    /// The expert for the built-in tasks.
-    Scripted => rows::SCRIPTED,
-    /// A GR00T checkpoint in the rank.
-    Gr00t => rows::GR00T,
-    /// A TorchScript module in the rank.
-    Torchscript => rows::TORCHSCRIPT,
-    /// A `.pt2` package in the rank.
-    Exported => rows::EXPORTED,
-    /// A Python object in a process of its own.
-    Python => rows::PYTHON,
-    /// A LeRobot checkpoint in a Python process.
-    Lerobot => rows::LEROBOT,
-    /// A GR00T server.
-    Gr00tRemote => rows::GR00T_REMOTE,
-    /// An openpi server.
-    Pi0Remote => rows::PI0_REMOTE,
-    /// A policy server of XPolicyLab.
-    XpolicylabRemote => rows::XPOLICYLAB_REMOTE,
-    /// A model server of vla-eval.
-    VlaEvalRemote => rows::VLA_EVAL_REMOTE,
-    /// A vision-language model behind a chat server.
-    OpenaiAgent => rows::OPENAI_AGENT,
 }
 
 impl PolicyType {
