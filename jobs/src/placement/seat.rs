@@ -7,9 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::MAX_TOTAL_ENVS;
 use crate::placement::{PlacedProcess, Placement};
-use crate::refusal::Refusal;
 
 /// The place of one environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,9 +20,9 @@ pub struct Seat {
     pub env: usize,
 }
 
-/// One rank's contiguous environments of a shared job: `first .. first + count` of `total`.
+/// One rank's contiguous environments of a shared job: `first .. first + count` of `total`. One in a
+/// journal may come from another user, with any numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
 pub struct Share {
     /// Global index of the first environment.
     pub first: usize,
@@ -32,38 +30,6 @@ pub struct Share {
     pub count: usize,
     /// Number of environments over all ranks.
     pub total: usize,
-}
-
-/// A share as written in a journal, which may come from another user.
-#[derive(Deserialize)]
-struct Written {
-    first: usize,
-    count: usize,
-    total: usize,
-}
-
-impl TryFrom<Written> for Share {
-    type Error = Refusal;
-
-    fn try_from(written: Written) -> Result<Self, Refusal> {
-        let Written {
-            first,
-            count,
-            total,
-        } = written;
-        let end = first.checked_add(count);
-        if end.is_none_or(|end| end > total || total as u64 > MAX_TOTAL_ENVS) {
-            return Err(Refusal::new(format_args!(
-                "environments {first} and {count} more of {total} are not a valid share; the \
-                 maximum is {MAX_TOTAL_ENVS}"
-            )));
-        }
-        Ok(Self {
-            first,
-            count,
-            total,
-        })
-    }
 }
 
 impl Share {
@@ -94,7 +60,7 @@ impl Share {
 
     /// Returns the global indices of its environments.
     pub fn envs(&self) -> std::ops::Range<usize> {
-        self.first..self.first + self.count
+        self.first..self.first.saturating_add(self.count)
     }
 }
 

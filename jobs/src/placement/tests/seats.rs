@@ -42,3 +42,13 @@ fn a_job_of_one_rank_sits_at_that_ranks_workers() {
     let found = numbers(&Placement::of_ranks([0, 1]).home(1, 2))[1];
     assert_eq!(found, (1, 1, 1));
 }
+
+#[test]
+fn a_share_in_a_journal_may_have_any_numbers() {
+    let share = Share {
+        first: usize::MAX,
+        count: usize::MAX,
+        total: 0,
+    };
+    assert_eq!((share.slot(3), share.envs().len()), (None, 0));
+}
