@@ -91,19 +91,12 @@ fn amount(number: &str, unit: u64) -> Option<u64> {
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.');
     let bytes = match number.parse::<u64>() {
-        Ok(whole) if is_plain => whole.checked_mul(unit),
-        _ if is_plain => number
-            .parse::<f64>()
-            .ok()
-            .map(|number| number * unit as f64)
-            .and_then(whole),
-        _ => None,
+        _ if !is_plain => None,
+        Ok(whole) => whole.checked_mul(unit),
+        // What is too large becomes the largest number.
+        Err(_) => Some((number.parse::<f64>().ok()? * unit as f64) as u64),
     };
     bytes.filter(|bytes| (1..1 << 63).contains(bytes))
-}
-
-fn whole(bytes: f64) -> Option<u64> {
-    (bytes < (1_u64 << 63) as f64).then_some(bytes as u64)
 }
 
 #[cfg(test)]

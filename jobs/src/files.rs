@@ -62,18 +62,18 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Returns the errors of [`open`], and `FileTooLarge` if the file is larger than `limit`.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
-    let bytes = file.metadata()?.len();
-    if bytes > limit {
-        return Err(too_large(bytes, limit));
-    }
+    let mut bytes = file.metadata()?.len();
     let mut text = Vec::new();
-    // The file may be growing.
-    file.take(limit.saturating_add(1)).read_to_end(&mut text)?;
-    if text.len() as u64 > limit {
-        Err(too_large(text.len() as u64, limit))
-    } else {
-        Ok(text)
+    if bytes <= limit {
+        // The file may be growing.
+        file.take(limit.saturating_add(1)).read_to_end(&mut text)?;
+        bytes = text.len() as u64;
     }
+    if bytes <= limit {
+        return Ok(text);
+    }
+    let reason = format!("the file has {bytes} bytes, expected at most {limit}");
+    Err(io::Error::new(ErrorKind::FileTooLarge, reason))
 }
 
 /// Reads a regular file of at most `limit` bytes as text.
@@ -105,13 +105,6 @@ pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
             locked => return locked,
         }
     }
-}
-
-fn too_large(bytes: u64, limit: u64) -> io::Error {
-    io::Error::new(
-        ErrorKind::FileTooLarge,
-        format!("the file has {bytes} bytes, expected at most {limit}"),
-    )
 }
 
 fn regular(metadata: &Metadata) -> io::Result<()> {

@@ -280,16 +280,13 @@ fn within(length: u64, start: u64, size: u64, part: &str) -> io::Result<()> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u16::from_le_bytes(*bytes))
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*bytes))
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(u64::from_le_bytes(*bytes))
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }

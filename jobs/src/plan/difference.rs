@@ -1,7 +1,6 @@
 //! Compares the jobs of two plans by name: which stay, start over, are new, or are removed.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::job::{Job, JobIndex, Length};
 use crate::plan::RunPlan;
@@ -71,13 +70,9 @@ pub struct Difference {
 impl Difference {
     /// Compares the jobs of the plan in the folder (`run`) with those that are asked for (`now`).
     pub fn between(run: &RunPlan, now: &RunPlan) -> Self {
-        let by_name: HashMap<&str, &Job> = now
-            .jobs
-            .iter()
-            .map(|job| (job.name.as_str(), job))
-            .collect();
-        let before: HashMap<&str, ()> =
-            run.jobs.iter().map(|job| (job.name.as_str(), ())).collect();
+        let jobs = now.jobs.iter();
+        let by_name: HashMap<&str, &Job> = jobs.map(|job| (job.name.as_str(), job)).collect();
+        let before: HashSet<&str> = run.jobs.iter().map(|job| job.name.as_str()).collect();
         let compare = |job: &Job| {
             let other = by_name.get(job.name.as_str());
             let fate = other.map_or(JobFate::Removed, |other| {
@@ -102,15 +97,13 @@ impl Difference {
                 fate,
             }
         };
-        let is_new = |job: &&Job| !before.contains_key(job.name.as_str());
+        let added = now
+            .jobs
+            .iter()
+            .filter(|job| !before.contains(job.name.as_str()));
         Self {
             jobs: run.jobs.iter().map(compare).collect(),
-            added: now
-                .jobs
-                .iter()
-                .filter(is_new)
-                .map(|job| job.name.clone())
-                .collect(),
+            added: added.map(|job| job.name.clone()).collect(),
         }
     }
 
@@ -135,33 +128,24 @@ impl Difference {
     pub fn lines(&self) -> Vec<String> {
         let mut groups: BTreeMap<&FieldChange, Vec<&str>> = BTreeMap::new();
         let mut order: Vec<&FieldChange> = Vec::new();
-        for (job, field) in self
-            .jobs
-            .iter()
-            .flat_map(|job| job.fields().iter().map(move |field| (job, field)))
-        {
-            let group = groups.entry(field).or_default();
-            if group.is_empty() {
-                order.push(field);
+        for job in &self.jobs {
+            for field in job.fields() {
+                let group = groups.entry(field).or_default();
+                if group.is_empty() {
+                    order.push(field);
+                }
+                group.push(&job.name);
             }
-            group.push(&job.name);
         }
-        let changed = order
-            .into_iter()
-            .map(|field| format!("{}: {}", names(&groups[field]), Shown(field)));
-        let removed: Vec<_> = self
-            .jobs
-            .iter()
-            .filter(|job| job.fate == JobFate::Removed)
-            .collect();
-        let removed: Vec<_> = removed.iter().map(|job| job.name.as_str()).collect();
+        let removed = self.jobs.iter().filter(|job| job.fate == JobFate::Removed);
+        let removed: Vec<_> = removed.map(|job| job.name.as_str()).collect();
         let added: Vec<_> = self.added.iter().map(String::as_str).collect();
-        let listed = |names_of: &[&str], what: &str| {
-            (!names_of.is_empty()).then(|| format!("{}: {what}", names(names_of)))
-        };
+        let changed = order.into_iter();
+        let changed = changed.map(|field| format!("{}: {}", names(&groups[field]), shown(field)));
         let mut lines: Vec<_> = changed.collect();
-        lines.extend(listed(&added, "new"));
-        lines.extend(listed(&removed, "removed"));
+        for (group, what) in [(added, "new"), (removed, "removed")] {
+            lines.extend((!group.is_empty()).then(|| format!("{}: {what}", names(&group))));
+        }
         let more = lines.len().saturating_sub(SHOWN);
         if more > 0 {
             lines.truncate(SHOWN);
@@ -173,45 +157,22 @@ impl Difference {
 
 /// Formats names as `a`, `3 jobs (a, b, c)` or `700 jobs (a, b, c, …)`.
 pub(super) fn names(of: &[&str]) -> String {
-    match of {
-        [name] => (*name).to_owned(),
-        [..] => {
-            let more = if of.len() > NAMED { ", …" } else { "" };
-            format!(
-                "{} jobs ({}{more})",
-                of.len(),
-                of[..NAMED.min(of.len())].join(", ")
-            )
-        }
+    if let [name] = of {
+        return (*name).to_owned();
     }
+    let more = if of.len() > NAMED { ", …" } else { "" };
+    let first = of[..NAMED.min(of.len())].join(", ");
+    format!("{} jobs ({first}{more})", of.len())
 }
 
-/// Displays a change as `field before → after`; long values are cut to the part that differs.
-struct Shown<'a>(&'a FieldChange);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FieldChange {
-            field,
-            before,
-            after,
-        } = self.0;
-        let (before, after) = (
-            before.as_deref().unwrap_or("not set"),
-            after.as_deref().unwrap_or("not set"),
-        );
-        let same = before
-            .chars()
-            .zip(after.chars())
-            .take_while(|(a, b)| a == b)
-            .count();
-        write!(
-            f,
-            "{field} {} → {}",
-            excerpt(before, same),
-            excerpt(after, same)
-        )
-    }
+/// Formats a change as `field before → after`; long values are cut to the part that differs.
+fn shown(change: &FieldChange) -> String {
+    let [before, after] =
+        [&change.before, &change.after].map(|text| text.as_deref().unwrap_or("not set"));
+    let pairs = before.chars().zip(after.chars());
+    let same = pairs.take_while(|(a, b)| a == b).count();
+    let [before, after] = [before, after].map(|text| excerpt(text, same));
+    format!("{} {before} → {after}", change.field)
 }
 
 /// Returns at most [`LETTERS`] characters of a text, including those from position `same` on.
@@ -220,18 +181,11 @@ fn excerpt(text: &str, same: usize) -> String {
     if letters.len() <= LETTERS {
         return text.to_owned();
     }
-    let start = same
-        .saturating_sub(LETTERS / 4)
-        .min(letters.len() - LETTERS);
-    let end = start + LETTERS;
-    let (before, after) = (
-        if start > 0 { "…" } else { "" },
-        if end < letters.len() { "…" } else { "" },
-    );
-    format!(
-        "{before}{}{after}",
-        letters[start..end].iter().collect::<String>()
-    )
+    let last = letters.len() - LETTERS;
+    let start = same.saturating_sub(LETTERS / 4).min(last);
+    let part: String = letters[start..start + LETTERS].iter().collect();
+    let [before, after] = [start > 0, start < last].map(|is_cut| if is_cut { "…" } else { "" });
+    format!("{before}{part}{after}")
 }
 
 #[cfg(test)]

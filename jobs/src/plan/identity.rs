@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::file;
 use crate::job::{Job, Length};
 use crate::policies::{canonical_policy, is_of_place};
+use crate::tree;
 
 /// Fields that set how many episodes run; they change no episode's result.
 const COVERAGE: &[&str] = &["num_episodes", "only", "status"];
@@ -33,10 +34,13 @@ impl Identity {
     /// Computes the identity of a job in a run with this base seed: the leaves of its entry, without
     /// those that no result depends on.
     pub fn of(job: &Job, base_seed: u64) -> Self {
-        let mut entry = file::entry(job);
+        let mut entry = Value::Object(file::entry(job));
         for place in NO_PART {
-            remove(&mut entry, place);
+            tree::take(&mut entry, &place.split('.').collect::<Vec<_>>());
         }
+        let Value::Object(mut entry) = entry else {
+            return Self(BTreeMap::new());
+        };
         let policy = canonical_policy(&job.policy_type);
         entry.insert("policy_type".to_owned(), policy.into());
         if let Some(Value::Object(config)) = entry.get_mut("policy_config_dict") {
@@ -124,18 +128,6 @@ impl Identity {
             })
         };
         names.into_iter().filter_map(change).collect()
-    }
-}
-
-/// Removes a field, or `outer.field`.
-fn remove(entry: &mut Map<String, Value>, place: &str) {
-    match place.split_once('.') {
-        None => drop(entry.shift_remove(place)),
-        Some((outer, field)) => {
-            if let Some(Value::Object(inner)) = entry.get_mut(outer) {
-                inner.shift_remove(field);
-            }
-        }
     }
 }
 

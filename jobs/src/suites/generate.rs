@@ -42,7 +42,9 @@ impl SuiteRow {
     }
 
     fn job(&self, task: usize, request: &Request, label: &Suite) -> Value {
-        let [episodes, steps, seed] = self.numbers(request).map(|number| number.given);
+        let [episodes, steps, seed] = self
+            .numbers(request)
+            .map(|(_, own, given)| given.unwrap_or(own));
         let mut values = self.values.clone();
         values.extend([
             ("{suite}".to_owned(), self.name.clone().into()),
@@ -71,21 +73,13 @@ impl SuiteRow {
         })
     }
 
-    /// Returns the numbers of the protocol, each with the one of the request or itself.
-    fn numbers(&self, request: &Request) -> [Number; 3] {
-        let number = |name, own, given: Option<u64>| Number {
-            name,
-            own,
-            given: given.unwrap_or(own),
-        };
+    /// Returns the numbers of the protocol by the fields of a job, each with that of the request.
+    fn numbers(&self, request: &Request) -> [(&'static str, u64, Option<u64>); 3] {
+        let steps = (self.max_episode_steps, request.max_episode_steps);
         [
-            number("num_episodes", self.num_episodes, request.episodes),
-            number(
-                "max_episode_steps",
-                self.max_episode_steps,
-                request.max_episode_steps,
-            ),
-            number("seed", self.seed, request.seed),
+            ("num_episodes", self.num_episodes, request.episodes),
+            ("max_episode_steps", steps.0, steps.1),
+            ("seed", self.seed, request.seed),
         ]
     }
 
@@ -93,21 +87,10 @@ impl SuiteRow {
     fn overrides(&self, request: &Request) -> Vec<String> {
         let tasks = (request.tasks != self.all_tasks()).then_some("tasks");
         let numbers = self.numbers(request).into_iter();
-        let numbers = numbers.filter(|number| number.given != number.own);
-        tasks
-            .into_iter()
-            .chain(numbers.map(|number| number.name))
-            .map(str::to_owned)
-            .collect()
+        let others = numbers.filter(|(_, own, given)| given.is_some_and(|given| given != *own));
+        let names = tasks.into_iter().chain(others.map(|(name, ..)| name));
+        names.map(str::to_owned).collect()
     }
-}
-
-/// A number of a protocol, which an option can replace.
-struct Number {
-    /// The field of the job that has it.
-    name: &'static str,
-    own: u64,
-    given: u64,
 }
 
 /// Replaces the names in braces: a text that is one name by its value of any kind, and names within
