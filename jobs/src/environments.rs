@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::settings::kinds::{MapOrFile, OneOrMany};
+use crate::settings::kinds::{MapOrFile, OneOrMany, number, yes};
 
 /// The argument that declares an environment's memory.
 pub const DECLARED_MEMORY: &str = "env_memory_gb";
@@ -18,7 +18,7 @@ pub struct EveryEnvironment {
     /// the environment
     pub environment: String,
     /// copies of the environment in a rank
-    #[serde(default = "one")]
+    #[serde(default = "number::<1, u64>")]
     #[schemars(range(min = 1, max = crate::job::MAX_ENVS))]
     pub num_envs: u64,
     /// whether there are images and videos
@@ -42,7 +42,7 @@ pub struct PythonEnvironment {
     #[schemars(extend("path" = "interpreter"))]
     pub python: Option<PathBuf>,
     /// copies in one process
-    #[serde(default = "one_process")]
+    #[serde(default = "number::<1, u32>")]
     #[schemars(range(min = 1))]
     pub envs_per_process: u32,
     /// forkserver: processes share their imports; spawn: each has an interpreter of its own
@@ -101,16 +101,4 @@ pub const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
 pub fn is_python_environment(name: &str) -> bool {
     let is_spec_file = name.ends_with(".yaml") || name.ends_with(".yml");
     !is_spec_file && !name.contains(char::is_whitespace) && name.contains([':', '.'])
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn one() -> u64 {
-    1
-}
-
-fn one_process() -> u32 {
-    1
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::settings::kinds::{Count, PyName, Seconds};
+use crate::settings::kinds::{Count, PyName, Seconds, number};
 
 /// The setting that declares GPU memory in GiB.
 pub const DECLARED_MEMORY: &str = "policy_memory_gb";
@@ -61,30 +61,18 @@ pub struct PolicyProcess {
     /// environment variables; null removes one [default: none]
     pub env: Option<Map<String, Value>>,
     /// time limit of a call of `act`
-    #[serde(default = "five_minutes")]
+    #[serde(default = "number::<300, Seconds>")]
     #[schemars(extend("place" = true))]
     pub act_timeout_s: Seconds,
     /// time limit from the start of the interpreter until the policy is made
-    #[serde(default = "ten_minutes")]
+    #[serde(default = "number::<600, Seconds>")]
     #[schemars(extend("place" = true))]
     pub startup_timeout_s: Seconds,
     /// how often a worker that died or hung is started again, for each rank and job
-    #[serde(default = "three")]
+    #[serde(default = "number::<3, u64>")]
     #[schemars(range(min = 0, max = 1000), extend("place" = true))]
     pub max_restarts: u64,
     /// GPU memory of the worker in GiB, for `rrun fit` [default: unknown]
     #[schemars(range(min = 0.0, max = 4096.0), extend("place" = true))]
     pub policy_memory_gb: Option<f64>,
-}
-
-pub(super) fn five_minutes() -> Seconds {
-    Seconds::whole(300)
-}
-
-fn ten_minutes() -> Seconds {
-    Seconds::whole(600)
-}
-
-fn three() -> u64 {
-    3
 }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::kinds::{Count, Ignored, OneOrMany};
+use crate::settings::kinds::{Count, Ignored, OneOrMany, number, yes};
 
 /// Of a policy whose chunks have one action.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct OneAction {
     /// number of actions to execute; a chunk has one
-    #[serde(default = "one")]
+    #[serde(default = "number::<1, usize>")]
     #[schemars(extend("minimum" = 1, "maximum" = 1, "wanted" = "1, because a chunk has one action"))]
     pub action_chunk_length: usize,
 }
@@ -35,7 +35,7 @@ pub struct Replay {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Scripted {
     /// number of steps that it plans ahead
-    #[serde(default = "eight")]
+    #[serde(default = "number::<8, Count>")]
     pub action_horizon: Count,
     /// number of actions to execute [default: 4]
     pub action_chunk_length: Option<Count>,
@@ -98,7 +98,7 @@ pub struct Gr00tWiring {
     pub action_joints_config_path: Option<PathBuf>,
     /// part of the seed of the initial noise
     // Arena's default.
-    #[serde(default = "ten")]
+    #[serde(default = "number::<10, u64>")]
     pub seed: u64,
     /// the checkpoint has its own modalities
     pub modality_config_path: Option<Ignored>,
@@ -142,7 +142,7 @@ pub struct Torchscript {
     #[schemars(extend("path" = "file"))]
     pub tokenizer_path: Option<PathBuf>,
     /// number of tokens of an instruction
-    #[serde(default = "sixty_four")]
+    #[serde(default = "number::<64, Count>")]
     pub max_tokens: Count,
     /// cameras of the environment, in order [default: all]
     pub cameras: Option<OneOrMany>,
@@ -175,24 +175,4 @@ pub struct Exported {
     /// whether each batch size is captured on a GPU and replayed
     #[serde(default = "yes")]
     pub cuda_graphs: bool,
-}
-
-pub(super) fn yes() -> bool {
-    true
-}
-
-fn one() -> usize {
-    1
-}
-
-fn ten() -> u64 {
-    10
-}
-
-fn eight() -> Count {
-    Count(8)
-}
-
-fn sixty_four() -> Count {
-    Count(64)
 }

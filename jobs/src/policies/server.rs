@@ -6,9 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::policies::process::five_minutes;
-use crate::policies::rank::{Gr00tWiring, yes};
-use crate::settings::kinds::{Count, Edges, Ignored, OneOrMany, Port, Seconds};
+use crate::policies::rank::Gr00tWiring;
+use crate::settings::kinds::{Count, Edges, Ignored, OneOrMany, Port, Seconds, number, yes};
 
 /// Where a server is, and how long it is waited for.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -32,7 +31,7 @@ pub struct Server {
     pub remote_timeout_s: Option<Seconds>,
     /// how long the server may be unavailable
     // Large models take minutes to load.
-    #[serde(default = "five_minutes")]
+    #[serde(default = "number::<300, Seconds>")]
     #[schemars(extend("place" = true))]
     pub remote_retry_s: Seconds,
 }
@@ -111,7 +110,7 @@ pub struct Pi0 {
     /// used if neither job nor environment has an instruction [default: none]
     pub language_instruction: Option<String>,
     /// maximum number of connections
-    #[serde(default = "sixteen")]
+    #[serde(default = "number::<16, Count>")]
     #[schemars(extend("place" = true))]
     pub remote_connections: Count,
     // A pong is sent whenever the connection is read, and the timeout detects what a ping would
@@ -218,26 +217,26 @@ pub struct Agent {
     pub max_completion_tokens: Option<usize>,
     /// failed actions or invalid answers after which an episode ends
     // `_max_invalid_actions` of EmbodiedBench's ALFRED and Habitat environments.
-    #[serde(default = "ten")]
+    #[serde(default = "number::<10, u64>")]
     #[schemars(range(min = 1, max = MOST))]
     pub max_invalid_actions: u64,
     /// requests of a rank at the same time
     // A server with one GPU batches as many well.
-    #[serde(default = "sixteen_requests")]
+    #[serde(default = "number::<16, usize>")]
     #[schemars(range(min = 1, max = MOST))]
     pub max_concurrent_requests: usize,
     /// for one request, from connecting to the last byte
     // Enough for a large model with a long answer on a busy server.
-    #[serde(default = "two_minutes")]
+    #[serde(default = "number::<120, f64>")]
     #[schemars(range(min = 0.1, max = 3600.0))]
     pub request_timeout_s: f64,
     /// requests after the first that fails
     // With waits of 1, 2, 4, 8 and 16 s a server may be unreachable for half a minute.
-    #[serde(default = "five")]
+    #[serde(default = "number::<5, u32>")]
     #[schemars(range(min = 0, max = MOST))]
     pub max_retries: u32,
     /// wait before the first retry, doubled each time
-    #[serde(default = "one_second")]
+    #[serde(default = "number::<1, f64>")]
     #[schemars(range(min = 0.0, max = 60.0))]
     pub retry_wait_s: f64,
 }
@@ -248,28 +247,4 @@ fn localhost() -> String {
 
 fn pi05() -> String {
     "pi05".to_owned()
-}
-
-fn sixteen() -> Count {
-    Count(16)
-}
-
-fn sixteen_requests() -> usize {
-    16
-}
-
-fn ten() -> u64 {
-    10
-}
-
-fn five() -> u32 {
-    5
-}
-
-fn two_minutes() -> f64 {
-    120.0
-}
-
-fn one_second() -> f64 {
-    1.0
 }

@@ -34,10 +34,26 @@ macro_rules! kind {
     };
 }
 
+/// Returns the default of a setting that is a number: `#[serde(default = "number::<8, Count>")]`.
+pub fn number<const N: u16, T: From<u16>>() -> T {
+    N.into()
+}
+
+/// Returns the default of a setting that is on unless it is switched off.
+pub fn yes() -> bool {
+    true
+}
+
 /// A number of actions, steps or tokens, from 1 to [`MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Count(pub usize);
+
+impl From<u16> for Count {
+    fn from(count: u16) -> Self {
+        Self(count.into())
+    }
+}
 
 impl From<Count> for usize {
     fn from(count: Count) -> Self {
@@ -62,10 +78,9 @@ pub struct Seconds(pub Duration);
 kind!(Seconds, {"type": "number", "minimum": 0, "maximum": MAX_SECONDS,
                 "wanted": format!("a number of seconds from 0 to {MAX_SECONDS}")});
 
-impl Seconds {
-    /// Returns a duration of whole seconds.
-    pub const fn whole(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
+impl From<u16> for Seconds {
+    fn from(seconds: u16) -> Self {
+        Self(Duration::from_secs(seconds.into()))
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```text
 //! /// number of actions to execute [default: all]     meaning and default in words: [`rows`]
 //! pub action_chunk_length: Option<Count>,            name and values: [`read`]
-//! #[serde(default = "five_minutes")]                 default as a value
+//! #[serde(default = "number::<300, Seconds>")]       default as a value
 //! #[schemars(range(min = 0.0, max = 60.0))]          bounds
 //! #[schemars(extend("place" = true))]                no result depends on it
 //! #[schemars(extend("path" = "file"))]               what the path leads to, see [`PathTo`]

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::settings::kinds::{Count, Edges, Ignored, MapOrFile, OneOrMany, Port, PyName, Seconds};
+use crate::settings::kinds::{
+    Count, Edges, Ignored, MapOrFile, OneOrMany, Port, PyName, Seconds, number,
+};
 
 /// The settings of a policy that does not exist.
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
@@ -68,7 +70,7 @@ struct Server {
     #[schemars(extend("place" = true))]
     remote_port: Option<Port>,
     /// how long the server may be unavailable
-    #[serde(default = "five_minutes")]
+    #[serde(default = "number::<300, Seconds>")]
     #[schemars(extend("place" = true))]
     remote_retry_s: Seconds,
 }
@@ -84,10 +86,6 @@ struct Open {
 
 fn yes() -> bool {
     true
-}
-
-fn five_minutes() -> Seconds {
-    Seconds::whole(300)
 }
 
 fn object(text: &str) -> Map<String, Value> {
@@ -131,7 +129,7 @@ fn what_is_given_is_what_the_struct_has() {
         video: None,
         server: Server {
             remote_port: Some(Port(80)),
-            remote_retry_s: five_minutes(),
+            remote_retry_s: 300.into(),
         },
         policy_device: None,
     };

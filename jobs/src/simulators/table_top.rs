@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings;
+use crate::settings::{self, kinds::number};
 use crate::simulators::{EnvironmentRow, SimulatorRow};
 
 pub(super) static ROW: SimulatorRow = SimulatorRow {
@@ -50,7 +50,7 @@ pub struct TableTop {
     pub episode_length_s: Option<f64>,
     /// steps for which the task must be solved
     // A quarter of a second.
-    #[serde(default = "five")]
+    #[serde(default = "number::<5, u32>")]
     #[schemars(range(min = 1, max = 1000))]
     pub success_hold_steps: u32,
     /// the instruction that the policy gets [default: that of the task]
@@ -64,7 +64,7 @@ pub struct TableTop {
     pub camera_width: Option<u32>,
     /// brightness of the lights
     // As in Arena's examples; 500 leaves the scene as designed.
-    #[serde(default = "as_designed")]
+    #[serde(default = "number::<500, f64>")]
     #[schemars(range(min = 0.0, max = 10_000.0))]
     pub light_intensity: f64,
     /// high: with shadows and antialiasing, seven times slower on a CPU
@@ -81,12 +81,4 @@ pub enum Quality {
     #[default]
     Fast,
     High,
-}
-
-fn five() -> u32 {
-    5
-}
-
-fn as_designed() -> f64 {
-    500.0
 }
