@@ -53,7 +53,8 @@ impl Division {
             format!(
                 "pipeline_stage_num is {stages}, but an environment worker has {of_worker} of \
                  {total} environments; total_num_envs {fitting} or pipeline_stage_num {} fit",
-                list(&nearest_divisors(of_worker, stages))
+                list(&nearest(stages, of_worker, |number| of_worker
+                    .is_multiple_of(*number)))
             )
         } else {
             return Ok(());
@@ -101,18 +102,14 @@ pub(super) fn list(numbers: &[usize]) -> String {
 /// Returns the multiples of `unit` equal or nearest to `value`, ascending, without 0.
 fn nearest_multiples(value: usize, unit: usize) -> Vec<usize> {
     let below = value / unit * unit;
-    let above = below.saturating_add(unit);
-    [below, above]
-        .into_iter()
-        .filter(|number| *number > 0)
-        .collect()
+    let both = [below, below.saturating_add(unit)];
+    both.into_iter().filter(|number| *number > 0).collect()
 }
 
-/// Returns the divisors of `value` nearest to `wanted`, ascending.
-fn nearest_divisors(value: usize, wanted: usize) -> Vec<usize> {
-    let divides = |number: &usize| value.is_multiple_of(*number);
-    let below = (1..wanted.min(value + 1)).rev().find(divides);
-    let above = (wanted + 1..=value).find(divides);
+/// Returns the numbers from 1 to `last` that fit and are nearest to `wanted`, ascending.
+pub(super) fn nearest(wanted: usize, last: usize, fits: impl Fn(&usize) -> bool) -> Vec<usize> {
+    let below = (1..wanted.min(last + 1)).rev().find(&fits);
+    let above = (wanted + 1..=last).find(&fits);
     below.into_iter().chain(above).collect()
 }
 

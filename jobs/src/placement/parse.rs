@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use crate::placement::check::list;
+use crate::placement::check::{list, nearest};
 use crate::placement::{PlacedProcess, Resources};
 use crate::refusal::Refusal;
 
@@ -96,10 +96,10 @@ impl Components {
                 )));
             }
         }
-        match groups.is_empty() {
-            true => Err(no_mapping("empty")),
-            false => Ok(components),
+        if groups.is_empty() {
+            return Err(no_mapping("empty"));
         }
+        Ok(components)
     }
 
     /// Returns these components merged over those of an earlier file.
@@ -111,10 +111,8 @@ impl Components {
 
     /// Returns the components without an effect, ordered by name.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
-        self.places
-            .keys()
-            .map(String::as_str)
-            .filter(|name| !PLACED.contains(name))
+        let names = self.places.keys().map(String::as_str);
+        names.filter(|name| !PLACED.contains(name))
     }
 
     /// Returns the processes of one component.
@@ -138,10 +136,8 @@ impl Components {
     fn add(&mut self, names: &[&str], place: &str) -> Result<(), Refusal> {
         for name in names {
             known(name)?;
-            let before = self
-                .places
-                .insert((*name).to_owned(), place.trim().to_owned());
-            if before.is_some() {
+            let place = place.trim().to_owned();
+            if self.places.insert((*name).to_owned(), place).is_some() {
                 return Err(refused(format_args!("`{name}` is placed twice")));
             }
         }
@@ -188,11 +184,8 @@ fn text(component: &str, place: &Value) -> Result<String, Refusal> {
     match place {
         Value::String(text) => Ok(text.clone()),
         Value::Array(items) => {
-            let texts: Vec<_> = items
-                .iter()
-                .map(|item| text(component, item))
-                .collect::<Result<_, _>>()?;
-            Ok(texts.join(","))
+            let texts = items.iter().map(|item| text(component, item));
+            Ok(texts.collect::<Result<Vec<_>, _>>()?.join(","))
         }
         Value::Null => Ok(String::new()),
         Value::Object(entries) => {
@@ -348,23 +341,16 @@ fn deal(
         return Ok(gpus.chunks(gpus.len() / count).map(process).collect());
     }
     if !count.is_multiple_of(gpus.len()) {
+        let all = gpus.len();
+        let fits = |number: &usize| all.is_multiple_of(*number) || number.is_multiple_of(all);
         return Err(Refusal::new(format_args!(
-            "{count} processes cannot be divided evenly among {} GPUs; {} can",
-            gpus.len(),
-            list(&nearest(count, gpus.len()))
+            "{count} processes cannot be divided evenly among {all} GPUs; {} can",
+            list(&nearest(count, count + all, fits))
         )));
     }
     let each = count / gpus.len();
     let of = |nth: usize| process(&gpus[nth / each..=nth / each]);
     Ok((0..count).map(of).collect())
-}
-
-/// Returns the numbers nearest to `count` that divide `gpus` or are multiples of it, ascending.
-fn nearest(count: usize, gpus: usize) -> Vec<usize> {
-    let fits = |number: &usize| gpus.is_multiple_of(*number) || number.is_multiple_of(gpus);
-    let below = (1..count).rev().find(fits);
-    let above = (count + 1..=count + gpus).find(fits);
-    below.into_iter().chain(above).collect()
 }
 
 fn stay_on_one_node(placed: &[PlacedProcess], resources: Resources) -> Result<(), Refusal> {

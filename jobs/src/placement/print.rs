@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::count::counted;
 use crate::placement::Placement;
 
 /// Number of environments up to which each is listed; beyond it, only the first and the last are
@@ -29,16 +30,14 @@ impl Placement {
     pub fn tenants(&self) -> BTreeMap<usize, Tenants> {
         let mut tenants: BTreeMap<usize, Tenants> = BTreeMap::new();
         for (worker, process) in self.env.iter().enumerate() {
-            process
-                .gpus
-                .iter()
-                .for_each(|gpu| tenants.entry(*gpu).or_default().env.push(worker));
+            for gpu in &process.gpus {
+                tenants.entry(*gpu).or_default().env.push(worker);
+            }
         }
         for (rank, process) in self.rollout.iter().enumerate() {
-            process
-                .gpus
-                .iter()
-                .for_each(|gpu| tenants.entry(*gpu).or_default().rollout.push(rank));
+            for gpu in &process.gpus {
+                tenants.entry(*gpu).or_default().rollout.push(rank);
+            }
         }
         tenants
     }
@@ -57,16 +56,14 @@ impl Placement {
                 .env
                 .iter()
                 .map(|worker| format!("EnvWorker {worker}"));
-            let policies = tenants
-                .rollout
-                .iter()
-                .map(|rank| format!("RolloutWorker {rank}"));
+            let policies = tenants.rollout.iter();
+            let policies = policies.map(|rank| format!("RolloutWorker {rank}"));
             let who: Vec<_> = envs.chain(policies).collect();
             let what = match (tenants.are_shared(), tenants.env.is_empty(), total) {
                 (true, ..) => " (shared)".to_owned(),
                 (false, true, _) => " (policy inference)".to_owned(),
                 (false, false, Some(total)) => {
-                    format!(" ({})", environments(self.envs_on(gpu, total)))
+                    format!(" ({})", counted(self.envs_on(gpu, total), "environment"))
                 }
                 (false, false, None) => " (environments)".to_owned(),
             };
@@ -81,14 +78,13 @@ impl Placement {
         let each = total / self.env.len().max(1);
         let line = |(worker, process): (usize, &crate::placement::PlacedProcess)| {
             let (first, last) = (process.gpu(), process.gpus.last().copied().unwrap_or(0));
-            let gpus = if first == last {
-                format!("GPU {first}")
-            } else {
-                format!("GPU {first}-{last}")
+            let gpus = match first == last {
+                true => format!("GPU {first}"),
+                false => format!("GPU {first}-{last}"),
             };
             format!(
                 "Worker {worker} ({gpus}): Manages {} ({})",
-                environments(each),
+                counted(each, "environment"),
                 listed(each)
             )
         };
@@ -96,24 +92,13 @@ impl Placement {
     }
 }
 
-fn environments(count: usize) -> String {
-    if count == 1 {
-        "1 environment".to_owned()
-    } else {
-        format!("{count} environments")
-    }
-}
-
 /// Formats environments as `env 0`, `env 0, env 1`, `env 0, 1, 2, 3` or `env 0 to 63`.
 fn listed(count: usize) -> String {
-    let numbers = || (0..count).map(|env| env.to_string());
+    let numbers: Vec<_> = (0..count.min(LISTED)).map(|env| env.to_string()).collect();
     match count {
         0 => "none".to_owned(),
-        1 | 2 => numbers()
-            .map(|env| format!("env {env}"))
-            .collect::<Vec<_>>()
-            .join(", "),
-        3..=LISTED => format!("env {}", numbers().collect::<Vec<_>>().join(", ")),
+        1 | 2 => format!("env {}", numbers.join(", env ")),
+        3..=LISTED => format!("env {}", numbers.join(", ")),
         _ => format!("env 0 to {}", count - 1),
     }
 }
