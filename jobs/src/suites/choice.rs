@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use crate::refusal::Refusal;
-use crate::similar::{NAME, most_similar};
 use crate::suites::SuiteRow;
 
 impl SuiteRow {
@@ -38,12 +37,13 @@ fn range(suite: &SuiteRow, word: &str) -> Result<RangeInclusive<usize>, Refusal>
     let name = &suite.name;
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     if !is_digits(first) || !is_digits(last) {
-        let hint = most_similar(word, suite.tasks.iter().map(String::as_str), NAME);
-        let hint = hint.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-        return Err(Refusal::new(format_args!(
-            "`{name}` has no task `{word}`{hint}; `rrun suite {name}` lists them, and numbers and \
-             ranges such as 0-4 are also accepted"
-        )));
+        let known: Vec<_> = suite.tasks.iter().map(String::as_str).collect();
+        return Err(Refusal::unknown(
+            format_args!("`{name}`"),
+            "task",
+            word,
+            &known,
+        ));
     }
     let number = |part: &str| part.parse().ok().filter(|task| *task < suite.tasks.len());
     match (number(first), number(last)) {
@@ -82,8 +82,7 @@ mod tests {
         assert_eq!(chosen("4-2").unwrap_err(), wanted);
         assert_eq!(
             chosen("puhs-v3").unwrap_err(),
-            "`metaworld_mt10` has no task `puhs-v3` (did you mean `push-v3`?); `rrun suite \
-             metaworld_mt10` lists them, and numbers and ranges such as 0-4 are also accepted"
+            "`metaworld_mt10`: unknown task `puhs-v3`; did you mean `push-v3`?"
         );
         for word in ["", "1,", "-1", "1-", "99999999999999999999999"] {
             assert!(chosen(word).is_err(), "{word}");
