@@ -114,21 +114,18 @@ fn found_in<'a>(suites: &Path, path: &'a str) -> Cow<'a, str> {
 /// Returns `rrun-rank` of the Python package.
 fn installed(executable: &Path) -> Option<PathBuf> {
     let prefix = executable.parent()?.parent()?;
+    let libraries = ["lib", "lib64"].map(|library| prefix.join(library));
+    let folders = libraries
+        .iter()
+        .filter_map(|library| library.read_dir().ok());
     let mut found: Vec<((u32, u32), PathBuf)> = Vec::new();
-    for library in ["lib", "lib64"] {
-        let Ok(folders) = prefix.join(library).read_dir() else {
+    for folder in folders.flatten().flatten() {
+        let Some(version) = python_version(&folder.file_name().to_string_lossy()) else {
             continue;
         };
-        for folder in folders.flatten() {
-            let Some(version) = python_version(&folder.file_name().to_string_lossy()) else {
-                continue;
-            };
-            for packages in ["site-packages", "dist-packages"] {
-                let binary = folder.path().join(packages).join("rrun").join(RANK_BINARY);
-                if binary.is_file() {
-                    found.push((version, binary));
-                }
-            }
+        for packages in ["site-packages", "dist-packages"] {
+            let binary = folder.path().join(packages).join("rrun").join(RANK_BINARY);
+            found.extend(binary.is_file().then_some((version, binary)));
         }
     }
     found.into_iter().max().map(|(_, binary)| binary)

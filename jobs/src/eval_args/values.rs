@@ -57,19 +57,18 @@ impl StopWhen {
 
 /// Parses percentage points, and returns them as a difference of rates.
 pub(super) fn points(text: &str) -> Result<f64, Refusal> {
-    let points = text.parse::<f64>().ok();
-    points
-        .filter(|points| *points > 0.0 && *points < 100.0)
-        .map(|points| points / 100.0)
-        .ok_or_else(|| Refusal::new("expected a number above 0 and below 100"))
+    match text.parse::<f64>() {
+        Ok(points) if points > 0.0 && points < 100.0 => Ok(points / 100.0),
+        _ => Err(Refusal::new("expected a number above 0 and below 100")),
+    }
 }
 
 /// Parses a probability of error.
 pub(super) fn level(text: &str) -> Result<f64, Refusal> {
-    let level = text.parse::<f64>().ok();
-    level
-        .filter(|level| *level > 0.0 && *level <= 0.5)
-        .ok_or_else(|| Refusal::new("expected a number above 0 and up to 0.5"))
+    match text.parse() {
+        Ok(level) if level > 0.0 && level <= 0.5 => Ok(level),
+        _ => Err(Refusal::new("expected a number above 0 and up to 0.5")),
+    }
 }
 
 /// Size of one camera's image in a video, written as `HEIGHTxWIDTH`.
@@ -142,19 +141,10 @@ pub(super) fn address(text: &str) -> Result<IpAddr, Refusal> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let found: Vec<_> = (text, 0)
-        .to_socket_addrs()
-        .map_err(|err| {
-            Refusal::new(format_args!(
-                "it is not an address and cannot be resolved: {err}"
-            ))
-        })?
-        .collect();
-    let chosen = found
-        .iter()
-        .find(|address| address.is_ipv4())
-        .or(found.first());
-    chosen
-        .map(SocketAddr::ip)
-        .ok_or_else(|| Refusal::new("it is not an address, and the name has none"))
+    let refused = |err| format!("it is not an address and cannot be resolved: {err}");
+    let found = (text, 0).to_socket_addrs();
+    let found: Vec<_> = found.map_err(|err| Refusal::new(refused(err)))?.collect();
+    let v4 = found.iter().find(|address| address.is_ipv4());
+    let chosen = v4.or(found.first()).map(SocketAddr::ip);
+    chosen.ok_or_else(|| Refusal::new("it is not an address, and the name has none"))
 }

@@ -38,10 +38,8 @@ pub(super) struct SearchPath {
 impl SearchPath {
     /// Creates the search path of these folders, in Python's order.
     pub(super) fn new(folders: Vec<PathBuf>) -> Self {
-        let installed = folders
-            .iter()
-            .map(|folder| (folder.clone(), packages(folder).into_keys().collect()))
-            .collect();
+        let names = |folder: &PathBuf| (folder.clone(), packages(folder).into_keys().collect());
+        let installed = folders.iter().map(names).collect();
         Self { folders, installed }
     }
 
@@ -108,12 +106,7 @@ impl SearchPath {
 pub(super) fn folders(name: &str, variables: Option<&Value>, variable: Lookup<'_>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     if let Some(PyName::InFile { file, .. }) = PyName::of(name) {
-        folders.push(
-            Path::new(&file)
-                .parent()
-                .unwrap_or(Path::new(""))
-                .to_owned(),
-        );
+        folders.extend(Path::new(&file).parent().map(Path::to_owned));
     }
     folders.push(PathBuf::new());
     let path = match variables.and_then(|variables| variables.get("PYTHONPATH")) {
@@ -128,31 +121,29 @@ pub(super) fn folders(name: &str, variables: Option<&Value>, variable: Lookup<'_
 fn resolve(folder: &Path, module: &[String], names: &[String]) -> Option<Vec<PathBuf>> {
     let mut folder = folder.to_owned();
     for part in module {
-        let (package, file) = (folder.join(part), folder.join(format!("{part}.py")));
-        if package.join("__init__.py").is_file() {
-            return Some(python_files(&package));
+        let path = folder.join(part);
+        if let Some(files) = package_or_module(&path) {
+            return Some(files);
         }
-        if file.is_file() {
-            return Some(vec![file]);
-        }
-        if !package.is_dir() {
+        if !path.is_dir() {
             return None;
         }
-        folder = package;
+        folder = path;
     }
     // A folder without `__init__.py`: its modules are imported one by one.
-    let of_name = |name: &String| resolve_last(&folder, name);
-    Some(names.iter().flat_map(of_name).collect())
+    let of_names = names
+        .iter()
+        .filter_map(|name| package_or_module(&folder.join(name)));
+    Some(of_names.flatten().collect())
 }
 
-fn resolve_last(folder: &Path, name: &str) -> Vec<PathBuf> {
-    match folder.join(name) {
-        package if package.join("__init__.py").is_file() => python_files(&package),
-        module => Some(module.with_extension("py"))
-            .filter(|file| file.is_file())
-            .into_iter()
-            .collect(),
+/// Returns the files of the package at a path, or the module beside it.
+fn package_or_module(path: &Path) -> Option<Vec<PathBuf>> {
+    if path.join("__init__.py").is_file() {
+        return Some(python_files(path));
     }
+    let file = path.with_extension("py");
+    file.is_file().then(|| vec![file])
 }
 
 /// Returns the Python files below a folder, without hidden ones.
@@ -190,11 +181,11 @@ fn imports(text: &str) -> BTreeSet<Import> {
         let is_open = |text: &str| text.contains('(') && !text.contains(')');
         while statement.starts_with("from ") && (is_open(&statement) || statement.ends_with('\\')) {
             let Some(next) = lines.next() else { break };
-            statement = format!(
-                "{} {}",
+            let (first, next) = (
                 statement.trim_end_matches('\\'),
-                without_comment(next).trim()
+                without_comment(next).trim(),
             );
+            statement = format!("{first} {next}");
         }
         for part in statement.split(';') {
             found.extend(import(part.trim()));
@@ -210,16 +201,17 @@ fn without_comment(line: &str) -> &str {
 /// Parses one statement.
 fn import(statement: &str) -> Vec<Import> {
     let name = |text: &str| text.split_whitespace().next().map(str::to_owned);
-    let dotted = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
+    let dotted = |text: &str| {
+        let parts = text.split('.').filter(|_| !text.is_empty());
+        parts.map(str::to_owned).collect::<Vec<_>>()
+    };
     if let Some(modules) = statement.strip_prefix("import ") {
-        let modules = modules.split(',').filter_map(name);
-        return modules
-            .map(|module| Import {
-                level: 0,
-                module: dotted(&module),
-                names: Vec::new(),
-            })
-            .collect();
+        let import = |module: String| Import {
+            level: 0,
+            module: dotted(&module),
+            names: Vec::new(),
+        };
+        return modules.split(',').filter_map(name).map(import).collect();
     }
     let Some((from, names)) = statement
         .strip_prefix("from ")
@@ -232,11 +224,7 @@ fn import(statement: &str) -> Vec<Import> {
     let names = names.trim().trim_matches(['(', ')']);
     vec![Import {
         level: from.len() - module.len(),
-        module: if module.is_empty() {
-            Vec::new()
-        } else {
-            dotted(module)
-        },
+        module: dotted(module),
         names: names.split(',').filter_map(name).collect(),
     }]
 }

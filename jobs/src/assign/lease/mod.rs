@@ -37,6 +37,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::job::JobIndex;
+use crate::refusal::Refusal;
 
 mod blocks;
 mod claimer;
@@ -77,18 +78,10 @@ impl fmt::Display for Hold {
     }
 }
 
-/// Why a text is no [`Hold`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a holder of a lease")]
-pub struct HoldError {
-    /// The text.
-    pub text: String,
-}
-
 impl FromStr for Hold {
-    type Err = HoldError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, HoldError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         let holder = |text: &str| {
             let (rank, rest) = text.split_once(':')?;
             let (life, mark) = rest.split_once(':')?;
@@ -102,9 +95,7 @@ impl FromStr for Hold {
             Some(by) => holder(by).map(Self::Done),
             None => holder(text).map(Self::By),
         };
-        hold.ok_or_else(|| HoldError {
-            text: text.to_owned(),
-        })
+        hold.ok_or_else(|| Refusal::new(format_args!("`{text}` is not a holder of a lease")))
     }
 }
 
