@@ -7,7 +7,7 @@ use jobs::episode::{End, VideoRef};
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::parts::{MOST_NAME, clip, cut, heads, href, number, table};
+use crate::page::parts::{clip, cut, href};
 use crate::{Report, Unsolved};
 
 /// Maximum number of episodes shown, of those with a video and of those without.
@@ -18,31 +18,23 @@ pub(super) fn section(report: &Report) -> Markup {
         .failures
         .iter()
         .any(|failure| failure.episode.is_some());
-    let is_filmed =
-        |episode: &&Unsolved| episode.video.is_some() || episode.episode_video.is_some();
-    let (filmed, unfilmed): (Vec<_>, Vec<_>) = report.unsolved.iter().partition(is_filmed);
-    let (films, others) = (fair(&filmed, MOST), fair(&unfilmed, MOST));
-    let all = report.unsolved_count;
+    let (filmed, unfilmed): (Vec<_>, Vec<_>) =
+        (report.unsolved.iter()).partition(|episode| source(episode).is_some());
     html! {
-        @if all == 0 {
-            p.lead {
-                @if has_broken { "Every episode that ran to its end was solved." }
-                @else { "None: every episode was solved." }
-            }
-        } @else {
-            p.lead {
-                (format::counted(all, "episode", "episodes")) " ran to the end without success; "
+        p.lead {
+            @if report.unsolved_count > 0 {
+                (format::counted(report.unsolved_count, "episode", "episodes")) " ran to the end without success; "
                 "here are a few of each job. The same seed reproduces the same episode."
             }
+            @else if has_broken { "Every episode that ran to its end was solved." }
+            @else { "None: every episode was solved." }
         }
-        @if !films.is_empty() {
-            div.films { @for film in &films { (self::film(film)) } }
-            (cut(filmed.len() - films.len()))
-        }
-        @if !others.is_empty() {
-            @if !films.is_empty() { h3 { "Without a film" } }
-            (listed(&others))
-            (cut(unfilmed.len() - others.len()))
+        @for (episodes, name) in [(&filmed, ""), (&unfilmed, "Without a film")] {
+            @if !name.is_empty() && !filmed.is_empty() && !unfilmed.is_empty() { h3 { (name) } }
+            @if !episodes.is_empty() {
+                div.films { @for episode in fair(episodes, MOST) { (film(episode)) } }
+            }
+            (cut(episodes.len().saturating_sub(MOST)))
         }
     }
 }
@@ -51,15 +43,12 @@ pub(super) fn section(report: &Report) -> Markup {
 /// order.
 fn fair<'a>(episodes: &[&'a Unsolved], most: usize) -> Vec<&'a Unsolved> {
     let mut of_job: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut turns: Vec<_> = episodes
-        .iter()
-        .enumerate()
-        .map(|(at, episode)| {
-            let turn = of_job.entry(&episode.job).or_default();
-            *turn += 1;
-            (*turn, at)
-        })
-        .collect();
+    let turn = |(at, episode): (usize, &&'a Unsolved)| {
+        let turn = of_job.entry(&episode.job).or_default();
+        *turn += 1;
+        (*turn, at)
+    };
+    let mut turns: Vec<_> = episodes.iter().enumerate().map(turn).collect();
     turns.sort_unstable();
     turns.truncate(most);
     turns.sort_unstable_by_key(|(_, at)| *at);
@@ -67,18 +56,19 @@ fn fair<'a>(episodes: &[&'a Unsolved], most: usize) -> Vec<&'a Unsolved> {
 }
 
 fn film(episode: &Unsolved) -> Markup {
-    let Some((source, file, from)) = source(episode) else {
-        return html! {};
-    };
+    let source = source(episode);
+    let label = format!("{}, episode {}", episode.job, episode.episode);
     html! {
         figure.film {
-            video controls muted playsinline preload="none" src=(source)
-                aria-label={ (episode.job) ", episode " (episode.episode) } {}
+            @if let Some((link, ..)) = &source {
+                video controls muted playsinline preload="none" src=(link) aria-label=(label) {}
+            }
             figcaption {
                 b { (clip(&episode.job, 60)) } " · episode " (episode.episode)
                 small { (story(episode)) }
                 small {
-                    "seed " (episode.seed) ", rank " (episode.rank) ", " a href=(href(file)) { "file" } (from)
+                    "seed " (episode.seed) ", rank " (episode.rank)
+                    @if let Some((_, file, from)) = source { ", " a href=(href(file)) { "file" } (from) }
                 }
             }
         }
@@ -124,21 +114,6 @@ fn story(episode: &Unsolved) -> String {
         "{end} after {steps}, return {}{most}",
         format::digits(episode.return_)
     )
-}
-
-fn listed(episodes: &[&Unsolved]) -> Markup {
-    let heads = heads(["Job", "Episode", "Seed", "Rank", "What happened"]);
-    let plain = |value: u64| number(Some(value as f64), |_| value.to_string());
-    let row = |episode: &&Unsolved| {
-        vec![
-            clip(&episode.job, MOST_NAME).into(),
-            plain(episode.episode),
-            plain(episode.seed),
-            plain(episode.rank as u64),
-            story(episode).into(),
-        ]
-    };
-    table(["Unsolved episodes", ""], &heads, episodes.iter(), row)
 }
 
 #[cfg(test)]
