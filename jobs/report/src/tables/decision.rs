@@ -1,18 +1,13 @@
 //! Describes the decision of a sequential test in one line.
 
 use jobs::count::counted;
+use jobs::format;
 use jobs::journal::{Decision, Verdict};
 
 /// Returns what a sequential test has decided, on how many rounds, and the difference.
 pub fn decision(decision: &Decision) -> String {
-    let Decision {
-        verdict,
-        rounds,
-        against,
-        ..
-    } = decision;
     let points = decision.margin * 100.0;
-    let meaning = match verdict {
+    let meaning = match decision.verdict {
         Verdict::Passed => format!("the run has not lost {points} points or more"),
         Verdict::Regression => format!(
             "the run has solved fewer episodes, and a loss of {points} points or more is not \
@@ -29,48 +24,35 @@ pub fn decision(decision: &Decision) -> String {
         }
         Verdict::Undecided => format!("{points} points are neither shown nor excluded"),
     };
-    let unit = match decision.claim {
-        Some(_) => "episode",
-        None => "pair",
+    let (unit, reference) = match decision.claim {
+        Some(claim) => ("episode", format!("the claimed {claim}")),
+        None => ("pair", format!("`{}`", decision.against)),
     };
-    let mut text = format!(
-        "{} after {}, {}: {meaning}",
-        verdict.as_str(),
-        counted(*rounds, "round"),
-        counted(pairs(decision), unit),
-    );
-    if decision.errors > 0 {
-        text += &format!(", {} left out for errors", counted(decision.errors, unit));
-    }
-    let reference = match decision.claim {
-        Some(claim) => format!("the claimed {claim}"),
-        None => format!("`{against}`"),
-    };
-    text + &format!("; difference from {reference}: {}", difference(decision))
-}
-
-/// Returns the number of pairs that count. The journal may come from another user.
-fn pairs(decision: &Decision) -> u64 {
-    [
+    // The journal may come from another user.
+    let found = [
         decision.both,
         decision.only_a,
         decision.only_b,
         decision.neither,
-    ]
-    .into_iter()
-    .fold(0, u64::saturating_add)
-}
-
-fn difference(decision: &Decision) -> String {
-    let (Some(difference), Some([low, high])) = (decision.difference, decision.interval) else {
-        return "unknown".to_owned();
+    ];
+    let pairs = counted(found.into_iter().fold(0, u64::saturating_add), unit);
+    let broken = match decision.errors {
+        0 => String::new(),
+        errors => format!(", {} left out for errors", counted(errors, unit)),
+    };
+    let difference = match (decision.difference, decision.interval) {
+        (Some(difference), Some(interval)) => format!(
+            "{} points ({} %, at any time: {})",
+            format::points(difference),
+            percent(1.0 - decision.level),
+            format::points_interval(interval)
+        ),
+        _ => "unknown".to_owned(),
     };
     format!(
-        "{:+.1} points ({} %, at any time: {:+.1} to {:+.1})",
-        difference * 100.0,
-        percent(1.0 - decision.level),
-        low * 100.0,
-        high * 100.0
+        "{} after {}, {pairs}: {meaning}{broken}; difference from {reference}: {difference}",
+        decision.verdict.as_str(),
+        counted(decision.rounds, "round"),
     )
 }
 
