@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use crate::curve::{Curve, Point, texts};
 use crate::page::chart::{Mark, curve};
 use crate::page::document::{Document, Fragment};
-use crate::page::parts::{Cell, MOST_ROWS, count, heads, table};
+use crate::page::parts::{Cell, MOST_ROWS, count, heads, href, table};
 use crate::stats::{Solved, SolvedRate};
 
 /// What a drawing has to the right, and upwards.
@@ -112,8 +112,8 @@ fn checkpoints(curve: &Curve) -> Markup {
 fn row(point: &Point) -> Vec<Cell> {
     let [_, _, _, solved, rate, interval] = texts(point);
     let name = html! {
-        @if point.overall.is_some() && is_plain(&point.run) {
-            a href={ "./" (point.run) "/report.html" } { (point.name) }
+        @if point.overall.is_some() {
+            a href=(href(&format!("{}/report.html", point.run))) { (point.name) }
         } @else { (point.name) }
     };
     let number = |text: String| Cell::from(text).class("n");
@@ -126,10 +126,4 @@ fn row(point: &Point) -> Vec<Cell> {
         number(interval),
         point.reason.as_deref().unwrap_or_default().into(),
     ]
-}
-
-/// Returns whether a name can stand in a link as it is.
-fn is_plain(name: &str) -> bool {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.=".contains(letter);
-    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
 }

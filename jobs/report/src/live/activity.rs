@@ -44,7 +44,7 @@ pub struct RankActivity {
 }
 
 /// What happens in an environment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvActivity {
     /// Job of the episode.
     pub job: JobIndex,
@@ -86,16 +86,9 @@ impl Activity {
     fn started(&mut self, start: &EpisodeStart) {
         let rank = self.ranks.entry(start.rank).or_default();
         let began = Moment::parse(&start.started);
-        let env = rank.envs.entry(start.env).or_insert(EnvActivity {
-            job: start.job_index,
-            episode: start.episode,
-            began,
-            is_running: true,
-            ended: 0,
-            solved: 0,
-        });
-        (env.job, env.episode, env.began) = (start.job_index, start.episode, began);
-        env.is_running = true;
+        let env = rank.envs.entry(start.env).or_default();
+        (env.job, env.episode) = (start.job_index, start.episode);
+        (env.began, env.is_running) = (began, true);
         rank.begun
             .insert((start.job_index, start.episode), start.env);
     }
