@@ -23,43 +23,35 @@ pub(crate) const RATES: [&str; 5] = ["0", "25", "50", "75", "100\u{202f}%"];
 /// Labels of differences of rates.
 pub(crate) const DIFFERENCES: [&str; 5] = ["−100", "−50", "0", "+50", "+100"];
 
-/// A bar with an interval on it, in percent of the width.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Bar {
-    ends: [f64; 2],
-    interval: [f64; 2],
+/// Draws a success rate with its interval; nothing without an episode.
+pub(crate) fn rate_bar(solved: Solved, kind: &str, width: &str) -> Markup {
+    let Some((rate, interval)) = solved.rate().zip(solved.wilson95()) else {
+        return html! {};
+    };
+    bar(
+        [0.0, rate * 100.0],
+        interval.map(|end| end * 100.0),
+        kind,
+        width,
+    )
 }
 
-impl Bar {
-    /// Returns the bar of a success rate; `None` without an episode.
-    pub(crate) fn rate(solved: Solved) -> Option<Self> {
-        let (rate, interval) = solved.rate().zip(solved.wilson95())?;
-        Some(Self {
-            ends: [0.0, rate * 100.0],
-            interval: interval.map(|end| end * 100.0),
-        })
-    }
+/// Draws a difference from −1 to 1 with its interval; it begins in the middle.
+pub(crate) fn difference_bar(difference: f64, interval: [f64; 2], kind: &str) -> Markup {
+    let at = |value: f64| 50.0 + value * 50.0;
+    let ends = [at(difference.min(0.0)), at(difference.max(0.0))];
+    bar(ends, interval.map(at), kind, "100%")
+}
 
-    /// Returns the bar of a difference from −1 to 1, which begins in the middle.
-    pub(crate) fn difference(difference: f64, interval: [f64; 2]) -> Self {
-        let at = |value: f64| 50.0 + value * 50.0;
-        Self {
-            ends: [at(difference.min(0.0)), at(difference.max(0.0))],
-            interval: interval.map(at),
-        }
-    }
-
-    /// Draws the bar between lines at the quarters.
-    pub(crate) fn draw(self, kind: &str, width: &str) -> Markup {
-        let [from, to] = self.ends;
-        let [low, high] = self.interval.map(place);
-        html! {
-            svg.bar width=(width) height="16" aria-hidden="true" {
-                @for at in ["0%", "25%", "50%", "75%", "100%"] { line.ruler x1=(at) x2=(at) y1="0" y2="16" {} }
-                rect class=(kind) x=(place(from)) width=(place(to - from)) y="3" height="10" {}
-                line.interval x1=(low) x2=(high) y1="8" y2="8" {}
-                @for at in [&low, &high] { line.end x1=(at) x2=(at) y1="4" y2="12" {} }
-            }
+/// Draws a bar between lines at the quarters, and an interval on it, in percent of the width.
+fn bar([from, to]: [f64; 2], interval: [f64; 2], kind: &str, width: &str) -> Markup {
+    let [low, high] = interval.map(place);
+    html! {
+        svg.bar width=(width) height="16" aria-hidden="true" {
+            @for at in ["0%", "25%", "50%", "75%", "100%"] { line.ruler x1=(at) x2=(at) y1="0" y2="16" {} }
+            rect class=(kind) x=(place(from)) width=(place(to - from)) y="3" height="10" {}
+            line.interval x1=(low) x2=(high) y1="8" y2="8" {}
+            @for at in [&low, &high] { line.end x1=(at) x2=(at) y1="4" y2="12" {} }
         }
     }
 }
@@ -174,29 +166,26 @@ mod tests {
     #[test]
     fn a_bar_stands_where_its_numbers_are() {
         // The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
-        let bar = Bar::rate(solved(81, 263)).unwrap();
-        let text = bar.draw("all", "100%").into_string();
+        let text = rate_bar(solved(81, 263), "all", "100%").into_string();
         let rect = r#"<rect class="all" x="0.00%" width="30.80%""#;
         let line = r#"<line class="interval" x1="25.53%" x2="36.62%""#;
         has(&text, &[rect, line]);
         assert_eq!(text.matches("class=\"end\"").count(), 2);
-        assert_eq!(Bar::rate(solved(0, 0)), None);
+        assert_eq!(rate_bar(solved(0, 0), "all", "100%").into_string(), "");
     }
 
     #[test]
     fn an_interval_never_leaves_the_axis() {
-        let drawn = |bar: Bar| bar.draw("all", "100%").into_string();
-        let [none, all] = [0, 10].map(|solves| drawn(Bar::rate(solved(solves, 10)).unwrap()));
+        let drawn = |solves| rate_bar(solved(solves, 10), "all", "100%").into_string();
+        let [none, all] = [0, 10].map(drawn);
         has(&none, &[r#"x1="0.00%" x2="27.75%""#, r#"width="0.00%""#]);
         has(&all, &[r#"x1="72.25%" x2="100.00%""#, r#"width="100.00%""#]);
     }
 
     #[test]
     fn a_difference_begins_in_the_middle() {
-        let drawn = |difference, interval| {
-            let bar = Bar::difference(difference, interval);
-            bar.draw("all", "100%").into_string()
-        };
+        let drawn =
+            |difference, interval| difference_bar(difference, interval, "all").into_string();
         let rect = r#"<rect class="all" x="32.50%" width="17.50%""#;
         let line = r#"<line class="interval" x1="22.45%" x2="44.00%""#;
         has(&drawn(-0.35, [-0.551, -0.12]), &[rect, line]);

@@ -61,7 +61,7 @@ pub(super) struct TaskGrid {
     /// Columns, in the order of the jobs file.
     pub(super) policies: Vec<GridLabel>,
     /// Cells with at least one job, by row and column.
-    cells: BTreeMap<(usize, usize), GridCell>,
+    pub(super) cells: BTreeMap<(usize, usize), GridCell>,
     /// Numbers of tasks and of policies that are added up in the last row and column.
     pub(super) others: [usize; 2],
 }
@@ -87,16 +87,6 @@ impl TaskGrid {
             cells,
             others: [other_tasks, other_policies],
         }
-    }
-
-    /// Returns the cells that have jobs.
-    pub(super) fn cells(&self) -> impl Iterator<Item = &GridCell> {
-        self.cells.values()
-    }
-
-    /// Returns a cell; `None` if it has no job.
-    pub(super) fn cell(&self, task: usize, policy: usize) -> Option<&GridCell> {
-        self.cells.get(&(task, policy))
     }
 }
 

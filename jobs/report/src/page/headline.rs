@@ -5,7 +5,7 @@ use jobs::format;
 use maud::{Markup, html};
 
 use crate::notes::notes;
-use crate::page::chart::{Bar, RATES, axis, place};
+use crate::page::chart::{RATES, axis, place, rate_bar};
 use crate::page::clock::Zone;
 use crate::page::origin;
 use crate::page::parts::{MOST_NAME, clip};
@@ -16,26 +16,35 @@ use crate::{Rates, Report};
 const MOST_POLICIES: usize = 8;
 
 pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
+    let badge = match (report.partial, report.complete()) {
+        (true, _) => html! { span.badge.bad { "Partial" } },
+        (_, true) => html! { span.badge.good { "Complete" } },
+        (_, false) => html! { span.badge.bad { "With errors" } },
+    };
     html! {
-        p.over { "rrun evaluation" }
-        div.title {
-            h1 { (title) }
-            @if report.partial { span.badge.bad { "Partial" } }
-            @else if report.complete() { span.badge.good { "Complete" } }
-            @else { span.badge.bad { "With errors" } }
-        }
-        p.when { (origin::when(report, zone)) }
-        div.headline {
-            (rate(report))
-            (coverage(report, "Missing"))
-        }
+        (top(report, ["rrun evaluation", title], badge, zone))
+        (results(report, "Missing"))
         (reasons(report))
     }
 }
 
+/// Shows what this is, and when and where it ran.
+pub(super) fn top(report: &Report, names: [&str; 2], badges: Markup, zone: &Zone) -> Markup {
+    html! {
+        p.over { (names[0]) }
+        div.title { h1 { (names[1]) } (badges) }
+        p.when { (origin::when(report, zone)) }
+    }
+}
+
+/// Shows rates and coverage; `missing` is the word for episodes that were not found.
+pub(super) fn results(report: &Report, missing: &str) -> Markup {
+    html! { div.headline { (rate(report)) (coverage(report, missing)) } }
+}
+
 /// Shows the rate of each policy, if there are several, then the rate of all together. Variants are
 /// not part of it: their rate is up to whoever chose them.
-pub(super) fn rate(report: &Report) -> Markup {
+fn rate(report: &Report) -> Markup {
     let policies: Vec<_> = report.tried().collect();
     let together = Solved::from(&report.controls);
     let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
@@ -85,14 +94,14 @@ fn one(rates: &Rates, by: &str, mean: Option<f64>, [rated, jobs]: [u64; 2]) -> M
     let at_end = rates.success_at_end.zip(rates.completion_only_rate);
     let at_end = at_end.filter(|(at_end, once)| (at_end - once).abs() > 1e-9);
     html! {
-        @match (all.rate(), all.wilson95(), Bar::rate(all)) {
-            (Some(rate), Some(wilson), Some(bar)) => {
+        @match (all.rate(), all.wilson95()) {
+            (Some(rate), Some(wilson)) => {
                 p.big { b { (format::percent(rate)) } " solved" (by) }
                 p {
                     (format::count(all.successes)) " of " (format::counted(all.episodes, "episode", "episodes"))
                     ", 95" (format::THIN) "% interval " b { (format::interval(wilson)) } " (Wilson)"
                 }
-                div.strip { (bar.draw("all", "100%")) (axis(RATES)) }
+                div.strip { (rate_bar(all, "all", "100%")) (axis(RATES)) }
             }
             _ => { p.big { "No episode has ended yet" } }
         }
@@ -127,7 +136,7 @@ fn rated(report: &Report) -> [u64; 2] {
 }
 
 /// Shows how many episodes were found; `missing` is the word for those that were not.
-pub(super) fn coverage(report: &Report, missing: &str) -> Markup {
+fn coverage(report: &Report, missing: &str) -> Markup {
     let all = &report.overall;
     let twice = report.duplicates_count;
     let total = all.expected.unwrap_or_default().max(all.episodes).max(1);

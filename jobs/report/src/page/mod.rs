@@ -75,50 +75,49 @@ pub fn render(report: &Report, zone: &Zone) -> String {
     document.render()
 }
 
-/// Renders the sections, in the order of the page.
+/// Renders the sections, in the order of the page, each with its anchor, its name in the
+/// navigation, and its heading.
 fn sections(report: &Report, zone: &Zone) -> Vec<Fragment> {
-    // Anchor, name in the navigation, heading, and content.
-    [
-        (
+    let part = Fragment::new;
+    vec![
+        part(
             ["success", "Success", "Success by task and policy"],
             success::section(report),
         ),
-        (
+        part(
             ["variations", "Variations", "What variations changed"],
             variations::section(report),
         ),
-        (
+        part(
             ["latency", "Latency", "Success by latency of the policy"],
             latency::section(report),
         ),
-        (
+        part(
             ["ranks", "Ranks", "Ranks over time"],
             timeline::section(report, zone),
         ),
-        (
+        part(
             ["failures", "Errors", "What broke"],
             failures::section(report),
         ),
-        (
+        part(
             ["films", "Unsolved", "Episodes that were not solved"],
             films::section(report),
         ),
-        (["jobs", "Jobs", "Jobs"], table::section(report)),
-        (
+        part(["jobs", "Jobs", "Jobs"], table::section(report)),
+        part(
             ["speed", "Speed", "Latency and throughput"],
             speed::section(report),
         ),
-        (
+        part(
             ["settings", "Settings", "Settings in effect"],
             settings::section(report),
         ),
-        (
+        part(
             ["origin", "Run", "How it was run"],
             origin::section(report, zone),
         ),
     ]
-    .map(|(names, body)| Fragment::new(names, body))
-    .into()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use jobs::format;
 use maud::{Markup, html};
 
 use crate::Report;
-use crate::page::chart::{Bar, RATES, axis};
+use crate::page::chart::{RATES, axis, rate_bar};
 use crate::page::grid::{GridCell, GridLabel, TaskGrid};
 use crate::page::parts::{Cell, clip, heads, table};
 use crate::stats::Solved;
@@ -12,16 +12,17 @@ use crate::stats::Solved;
 pub(super) fn section(report: &Report) -> Markup {
     let grid = TaskGrid::new(report);
     let mut heads = heads(["Task"]);
-    let head = |policy| Cell::from(html! { (self::policy(policy)) (axis(RATES)) });
+    let head = |policy| Cell::from(html! { (label(policy)) (axis(RATES)) });
     heads.extend(grid.policies.iter().map(head));
     let row = |(row, task): (usize, &GridLabel)| {
-        let mut cells = vec![Cell::from(self::task(task))];
-        cells.extend((0..grid.policies.len()).map(|column| cell(grid.cell(row, column))));
+        let mut cells = vec![Cell::from(label(task))];
+        cells.extend((0..grid.policies.len()).map(|column| cell(grid.cells.get(&(row, column)))));
         cells
     };
     let tasks = grid.tasks.iter().enumerate();
     let has_errors = grid
-        .cells()
+        .cells
+        .values()
         .any(|cell| cell.rates.without_errors().is_some());
     html! {
         p.lead {
@@ -41,19 +42,14 @@ pub(super) fn section(report: &Report) -> Markup {
     }
 }
 
-/// Shows the name of a task, with its instruction if that distinguishes it.
-fn task(task: &GridLabel) -> Markup {
+/// Shows what distinguishes a task or policy from others of its name, and the name.
+fn label(label: &GridLabel) -> Markup {
     html! {
-        @match &task.detail {
-            Some(instruction) => { (clip(instruction, 120)) small { (task.name) } }
-            None => { (task.name) }
+        @match &label.detail {
+            Some(detail) => { (clip(detail, 120)) small { (label.name) } }
+            None => { (label.name) }
         }
     }
-}
-
-/// Shows the name of a policy.
-fn policy(policy: &GridLabel) -> Markup {
-    html! { (policy.name) @if let Some(path) = &policy.detail { small { (clip(path, 60)) } } }
 }
 
 fn cell(cell: Option<&GridCell>) -> Cell {
@@ -71,15 +67,15 @@ fn cell(cell: Option<&GridCell>) -> Cell {
 }
 
 fn solved(solved: Solved, kind: &str) -> Markup {
-    let Some(bar) = Bar::rate(solved) else {
+    let (Some(rate), Some(interval)) = (solved.rate(), solved.wilson95()) else {
         return html! { "no episode" };
     };
     html! {
         div.numbers {
-            b { (solved.rate().map(format::percent).unwrap_or_default()) }
+            b { (format::percent(rate)) }
             small { (format::count(solved.successes)) " of " (format::count(solved.episodes)) }
-            small { (solved.wilson95().map(format::interval).unwrap_or_default()) }
+            small { (format::interval(interval)) }
         }
-        (bar.draw(kind, "100%"))
+        (rate_bar(solved, kind, "100%"))
     }
 }

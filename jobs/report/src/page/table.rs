@@ -5,7 +5,7 @@ use jobs::format;
 use jobs::job::Status;
 use maud::{Markup, html};
 
-use crate::page::chart::Bar;
+use crate::page::chart::rate_bar;
 use crate::page::grid::{GridLabel, LabelNames};
 use crate::page::parts::{
     Cell, MOST_ROWS, clip, count, cut, heads, href, name, number, table, title,
@@ -111,10 +111,10 @@ fn none_wanted(found: u64) -> Cell {
 }
 
 fn interval(solved: Solved) -> Cell {
-    let Some((bar, interval)) = Bar::rate(solved).zip(solved.wilson95()) else {
+    let Some(interval) = solved.wilson95() else {
         return Cell::from("").by(Some(-1.0));
     };
-    let drawn = html! { (bar.draw("all", "72")) span { (format::interval(interval)) } };
+    let drawn = html! { (rate_bar(solved, "all", "72")) span { (format::interval(interval)) } };
     Cell::from(drawn).by(Some(interval[0])).class("ci")
 }
 

@@ -178,7 +178,7 @@ fn instructions_tell_tasks_of_one_environment_apart() {
     let found = details(&others);
     assert_eq!(found, ["push", "pull"].map(|text| Some(text.to_owned())));
     assert_eq!(others.tasks[0].name, "libero_env.py:make");
-    assert_eq!(others.cell(0, 0).unwrap().rates.episodes, 4);
+    assert_eq!(others.cells[&(0, 0)].rates.episodes, 4);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn two_checkpoints_of_a_policy_are_never_added_up() {
         .iter()
         .map(|policy| policy.detail.as_deref().unwrap());
     assert_eq!(columns.collect::<Vec<_>>(), ["a", "b"]);
-    let jobs = |column| grid.cell(0, column).unwrap().jobs;
+    let jobs = |column| grid.cells[&(0, column)].jobs;
     assert_eq!((jobs(0), jobs(1)), (2, 1));
     let not_run = job(1, "reach", "gr00t", rates(0, 0, 0));
     let same = TaskGrid::new(&of_jobs(vec![of(0, "a"), not_run]));
@@ -222,7 +222,7 @@ fn what_is_beyond_the_limits_is_added_up_and_said() {
     let grid = TaskGrid::new(&report);
     assert_eq!((grid.tasks.len(), grid.policies.len()), (61, 9));
     assert_eq!(grid.others, [40, 12]);
-    let sum: u64 = grid.cells().map(|cell| cell.rates.episodes).sum();
+    let sum: u64 = grid.cells.values().map(|cell| cell.rates.episodes).sum();
     assert_eq!(sum, 2000, "nothing is lost");
     assert!(text(&report).contains("and 500 more, see report.json"));
 }

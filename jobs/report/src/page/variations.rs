@@ -8,7 +8,7 @@
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::chart::{Bar, DIFFERENCES, axis};
+use crate::page::chart::{DIFFERENCES, axis, difference_bar};
 use crate::page::parts::{Cell, MOST_NAME, clip, count, heads, number, table};
 use crate::tables::{VariationRow, by_group, by_job};
 use crate::{Report, VariationScope};
@@ -58,14 +58,14 @@ fn row((first, second, entry): &VariationRow) -> Vec<Cell> {
         "all"
     };
     let bar = entry.difference.zip(entry.interval95);
-    let bar = bar.map(|(difference, interval)| Bar::difference(difference, interval));
+    let bar = bar.map(|(difference, interval)| difference_bar(difference, interval, kind));
     let low = entry.interval95.map(|[low, _]| low);
     let interval = entry.interval95.map(format::points_interval);
     let interval = interval.unwrap_or_default().replace('-', "−");
     vec![
         clip(first, MOST_NAME).into(),
         clip(second, MOST_NAME).into(),
-        Cell::from(html! { @if let Some(bar) = bar { (bar.draw(kind, "100%")) } }).class("drawn"),
+        Cell::from(bar.unwrap_or_default()).class("drawn"),
         number(entry.difference, |points| {
             format::points(points).replace('-', "−")
         }),

@@ -6,32 +6,27 @@ use maud::{Markup, html};
 use crate::live::LiveView;
 use crate::page::chart::place;
 use crate::page::clock::Zone;
+use crate::page::headline;
 use crate::page::live::LiveExtras;
-use crate::page::{headline, origin};
 
 /// Most jobs that have a button.
 const MOST_BUTTONS: usize = 12;
 
 pub(super) fn section(view: &LiveView, extras: &LiveExtras, zone: &Zone) -> Markup {
-    let report = view.report;
-    html! {
-        p.over { "rrun evaluation, live" }
-        div.title {
-            h1 { (view.title()) }
-            @match (view.is_under_way, report.partial) {
-                (true, _) => { span.badge.good { "Running" } }
-                (false, true) => { span.badge.bad { "Ended early" } }
-                (false, false) => { span.badge.good { "Complete" } }
-            }
-            span.badge.bad #lost hidden { "No connection" }
+    let badges = html! {
+        @match (view.is_under_way, view.report.partial) {
+            (true, _) => { span.badge.good { "Running" } }
+            (false, true) => { span.badge.bad { "Ended early" } }
+            (false, false) => { span.badge.good { "Complete" } }
         }
-        p.when { (origin::when(report, zone)) }
+        span.badge.bad #lost hidden { "No connection" }
+    };
+    let names = ["rrun evaluation, live", &view.title()];
+    html! {
+        (headline::top(view.report, names, badges, zone))
         (pace(view))
         (buttons(view, extras))
-        div.headline {
-            (headline::rate(report))
-            (headline::coverage(report, "To come"))
-        }
+        (headline::results(view.report, "To come"))
     }
 }
 
