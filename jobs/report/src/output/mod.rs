@@ -51,20 +51,10 @@ pub fn write_merged(
     report: &Report,
     version: Option<FileVersion>,
 ) -> io::Result<bool> {
-    let lock = PlanLock::to_change(folder)?;
+    let _lock = PlanLock::to_change(folder)?;
     if version.is_some_and(|version| FileVersion::of(&folder.report()) != version) {
         return Ok(false);
     }
-    write_locked(folder, merged, report, &lock).map(|()| true)
-}
-
-/// Writes the files, `report.json` last.
-fn write_locked(
-    folder: &RunFolder,
-    merged: &Merged,
-    report: &Report,
-    _: &PlanLock,
-) -> io::Result<()> {
     // The file is as large as the journals and can be written again from them at any time, so it is
     // not synced to the disk.
     replace(&folder.episodes(), |file| merged.write_episodes(file))?;
@@ -90,10 +80,11 @@ fn write_locked(
         file.flush()
     };
     write_whole_with(&folder.final_benchmark_report(), json)?;
-    // Copying the file is faster than serializing the report again.
+    // Copying the file is faster than serializing the report again. It comes last.
     write_whole_with(&folder.report(), |file| {
         io::copy(&mut File::open(folder.final_benchmark_report())?, file).map(drop)
-    })
+    })?;
+    Ok(true)
 }
 
 /// Returns `{job: {metric: value}}` for the jobs that were run.

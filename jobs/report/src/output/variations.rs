@@ -8,7 +8,7 @@ use jobs::seed;
 use serde::Serialize;
 
 use crate::merged::Merged;
-use crate::merged::matches::{EpisodePair, VariantJob};
+use crate::merged::matches::EpisodePair;
 use crate::merged::record::EpisodeRecord;
 
 /// One line of the file. An episode that ended with an error has neither success, return nor
@@ -30,27 +30,6 @@ struct PairLine<'a> {
     variant_length: Option<u32>,
 }
 
-impl<'a> PairLine<'a> {
-    fn of(job: &VariantJob<'a>, pair: &EpisodePair, base_seed: u64) -> Self {
-        let EpisodePair { control, variant } = pair;
-        let success = |record: &EpisodeRecord| record.outcome.ok().map(|scored| scored.solved);
-        Self {
-            job: &job.control.name,
-            variant: &job.variant.name,
-            groups: &job.variant.groups,
-            policy_type: &job.job.policy_type,
-            episode: control.episode,
-            seed: seed::episode(base_seed, job.control, control.episode),
-            control_success: success(control),
-            control_return: control.is_scored().then_some(control.return_),
-            control_length: control.is_scored().then_some(control.length),
-            variant_success: success(variant),
-            variant_return: variant.is_scored().then_some(variant.return_),
-            variant_length: variant.is_scored().then_some(variant.length),
-        }
-    }
-}
-
 impl Merged<'_> {
     /// Returns whether the plan has variants, so that there are pairs to write.
     pub(super) fn has_variants(&self) -> bool {
@@ -63,9 +42,24 @@ impl Merged<'_> {
     /// Returns the errors of the file system.
     pub(super) fn write_variations(&self, to: &mut File) -> io::Result<()> {
         let mut to = BufWriter::new(to);
+        let success = |record: &EpisodeRecord| record.outcome.ok().map(|scored| scored.solved);
         for job in self.variant_jobs() {
-            for pair in self.pairs_of(&job) {
-                serde_json::to_writer(&mut to, &PairLine::of(&job, &pair, self.plan.seed))?;
+            for EpisodePair { control, variant } in self.pairs_of(&job) {
+                let line = PairLine {
+                    job: &job.control.name,
+                    variant: &job.variant.name,
+                    groups: &job.variant.groups,
+                    policy_type: &job.job.policy_type,
+                    episode: control.episode,
+                    seed: seed::episode(self.plan.seed, job.control, control.episode),
+                    control_success: success(control),
+                    control_return: control.is_scored().then_some(control.return_),
+                    control_length: control.is_scored().then_some(control.length),
+                    variant_success: success(variant),
+                    variant_return: variant.is_scored().then_some(variant.return_),
+                    variant_length: variant.is_scored().then_some(variant.length),
+                };
+                serde_json::to_writer(&mut to, &line)?;
                 to.write_all(b"\n")?;
             }
         }
