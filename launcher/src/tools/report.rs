@@ -144,24 +144,7 @@ pub(super) fn tell<'a>(
     mut damages: impl Iterator<Item = &'a Damage>,
     under_way: Option<String>,
 ) -> Result<(), ToolError> {
-    let rows = plan
-        .jobs
-        .iter()
-        .zip(&report.per_job)
-        .map(|(job, report)| (job, report.status.as_str()));
-    print(format_args!(
-        "{}\n{}",
-        tables::jobs(rows),
-        tables::metrics_summary(report)
-    ))?;
-    let results = tables::results(report);
-    if !results.is_empty() {
-        print(results)?;
-    }
-    if let Some(line) = under_way {
-        print(line)?;
-    }
-    print(tables::conclusion(report))?;
+    print(tables::summary(plan, report, under_way))?;
     let mut conflicts = report.duplicates.iter().filter(|twice| !twice.agree);
     for conflict in conflicts.by_ref().take(NAMED) {
         print(format_args!(

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use jobs::job::{Job, Length};
+use jobs::plan::RunPlan;
 use jobs::table::Table;
 
 use crate::Report;
@@ -12,21 +13,25 @@ mod conclusion;
 mod decision;
 mod variations;
 
-pub use comparison::comparison;
+use comparison::comparison;
 pub use conclusion::conclusion;
 pub use decision::decision;
 pub use variations::variations;
 pub(crate) use variations::{VariationRow, by_group, by_job};
 
-/// Returns the tables of results: jobs beside each other, and what variations changed. It is empty
-/// if they would add nothing to the [conclusion].
-pub fn results(report: &Report) -> String {
+/// Returns what is printed of a run at its end: the jobs, their metrics, jobs beside each other and
+/// what variations changed, and the conclusion. A `note` comes before the conclusion.
+pub fn summary(plan: &RunPlan, report: &Report, note: Option<String>) -> String {
+    let rows = plan.jobs.iter().zip(&report.per_job);
+    let mut parts = vec![
+        jobs(rows.map(|(job, report)| (job, report.status.as_str()))),
+        metrics_summary(report),
+    ];
     let tables = [comparison(report), variations(report)];
-    tables
-        .into_iter()
-        .filter(|table| !table.is_empty())
-        .collect::<Vec<_>>()
-        .join("\n")
+    parts.extend(tables.into_iter().filter(|table| !table.is_empty()));
+    parts.extend(note);
+    parts.push(conclusion(report));
+    parts.join("\n")
 }
 
 /// Returns Arena's job table: what is about to run, or how it went.
@@ -62,7 +67,7 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
 }
 
 /// Returns Arena's closing block: jobs by name, `  name(30 left)  value(10.4f)`.
-pub fn metrics_summary(report: &Report) -> String {
+pub(crate) fn metrics_summary(report: &Report) -> String {
     let rule = "=".repeat(70);
     let mut text = format!("{rule}\nMETRICS SUMMARY\n{rule}\n");
     let mut jobs: Vec<_> = report
@@ -90,7 +95,6 @@ pub fn metrics_summary(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jobs::plan::RunPlan;
     use serde_json::json;
 
     use crate::Context;

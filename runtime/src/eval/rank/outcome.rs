@@ -130,24 +130,10 @@ pub fn report(
         ..together.context
     };
     let report = report::write(folder, plan, &journals, context).map_err(failed)?;
-    let rows = plan
-        .jobs
-        .iter()
-        .zip(&report.per_job)
-        .map(|(job, report)| (job, report.status.as_str()));
     console::out(format_args!(
-        "\n{}\n{}",
-        tables::jobs(rows),
-        tables::metrics_summary(&report)
+        "\n{}",
+        tables::summary(plan, &report, reference)
     ));
-    let results = tables::results(&report);
-    if !results.is_empty() {
-        console::out(results);
-    }
-    if let Some(reference) = reference {
-        console::out(reference);
-    }
-    console::out(tables::conclusion(&report));
     console::out(format_args!("report: {}", folder.report().display()));
     console::out(format_args!("page:   {}", folder.page().display()));
     Ok(report)
