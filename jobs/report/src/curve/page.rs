@@ -3,11 +3,11 @@
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::curve::{Curve, Point, texts};
+use crate::curve::{Curve, JobScore, Point, texts};
 use crate::page::chart::{Mark, curve};
 use crate::page::document::{Document, Fragment};
 use crate::page::parts::{Cell, MOST_ROWS, count, heads, href, table};
-use crate::stats::{Solved, SolvedRate};
+use crate::stats::SolvedRate;
 
 /// What a drawing has to the right, and upwards.
 const ABOUT: &str = "training step; success rate in\u{202f}%";
@@ -53,42 +53,40 @@ fn headline(curve: &Curve, title: &str) -> Markup {
 }
 
 fn curves(of: &Curve) -> Markup {
-    html! {
-        p.lead { "A point is the share of solved episodes, its line the 95" (format::THIN) "% Wilson interval." }
-        figure.curve { (curve(&marks(of, |point| point.overall), ABOUT)) }
-        @for (index, name) in names(of).into_iter().enumerate() {
+    // Of a single job there is no drawing, because it would repeat the first one.
+    let mut jobs = of.points.iter().map(|point| &point.jobs[..]);
+    let jobs = jobs.find(|jobs| jobs.len() > 1).unwrap_or_default();
+    let drawn = |of_job: Option<(usize, &JobScore)>| {
+        let score = |point: &Point| match of_job {
+            None => point.overall,
+            Some((at, job)) => {
+                let found = point.jobs.get(at).filter(|found| found.name == job.name);
+                found.map(|found| found.score)
+            }
+        };
+        html! {
             figure.curve {
-                figcaption { b { (name) } }
-                (curve(&marks(of, |point| of_job(point, index, name)), ABOUT))
+                @if let Some((_, job)) = of_job { figcaption { b { (job.name) } } }
+                (curve(&marks(of, score), ABOUT))
             }
         }
+    };
+    html! {
+        p.lead { "A point is the share of solved episodes, its line the 95" (format::THIN) "% Wilson interval." }
+        (drawn(None))
+        @for job in jobs.iter().enumerate().take(MOST_JOBS) { (drawn(Some(job))) }
     }
-}
-
-/// Returns the names of the jobs that have plots of their own; of a single job there is none,
-/// because it would repeat the first one.
-fn names(curve: &Curve) -> Vec<&str> {
-    let jobs = curve.points.iter().map(|point| &point.jobs);
-    let jobs = jobs.filter(|jobs| jobs.len() > 1).take(1).flatten();
-    jobs.map(|job| job.name.as_str()).take(MOST_JOBS).collect()
-}
-
-fn of_job(point: &Point, index: usize, name: &str) -> Option<SolvedRate> {
-    let job = point.jobs.get(index).filter(|job| job.name == name)?;
-    Some(job.score)
 }
 
 /// Returns the marks of the checkpoints with episodes.
 fn marks(curve: &Curve, score: impl Fn(&Point) -> Option<SolvedRate>) -> Vec<Mark> {
-    let mark = |point: &Point| {
-        let solved = score(point).map(Solved::from)?;
-        solved.rate().map(|_| Mark {
-            at: point.step as f64,
-            solved,
-            name: format!("step {}", format::count(point.step)),
-        })
+    let mark = |point: &Point| Mark {
+        at: point.step as f64,
+        solved: score(point).unwrap_or_default().into(),
+        name: format!("step {}", format::count(point.step)),
     };
-    curve.points.iter().filter_map(mark).collect()
+    let marks = curve.points.iter().map(mark);
+    marks.filter(|mark| mark.solved.episodes > 0).collect()
 }
 
 /// Lists the last checkpoints.

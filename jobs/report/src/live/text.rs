@@ -44,7 +44,8 @@ pub fn frame(view: &LiveView, size: TextSize) -> String {
     let room = size.rows.saturating_sub(used);
     let ranks = ranks(view);
     let jobs = jobs(view.report);
-    let most_ranks = shares(room, ranks.len(), jobs.len());
+    // Half of it to each, and more to ranks or jobs if there are few of the others.
+    let most_ranks = room.saturating_sub(jobs.len()).max(room / 2);
     let most_jobs = room.saturating_sub(ranks.len().min(most_ranks));
     // The first lines are shown in however small a terminal.
     let least = head.len();
@@ -71,15 +72,6 @@ fn clipped(line: &str, columns: usize) -> String {
     }
     let kept = line.chars().take(columns.saturating_sub(1));
     kept.chain(['…']).collect()
-}
-
-/// Divides `room` lines between ranks and jobs: half to each, and more to one if the other has few.
-fn shares(room: usize, ranks: usize, jobs: usize) -> usize {
-    let half = room / 2;
-    match jobs <= half {
-        true => room - jobs,
-        false => half.min(ranks),
-    }
 }
 
 fn title(view: &LiveView) -> String {
@@ -167,7 +159,7 @@ fn jobs(report: &Report) -> Vec<[String; 6]> {
         Status::Pending => 2,
         _ => 3,
     };
-    let mut jobs: Vec<&JobReport> = report.per_job.iter().collect();
+    let mut jobs: Vec<_> = report.per_job.iter().collect();
     jobs.sort_by_key(|job| order(job.status));
     jobs.into_iter().map(job).collect()
 }
@@ -176,15 +168,14 @@ fn job(job: &JobReport) -> [String; 6] {
     let rates = &job.rates;
     let expected = rates
         .expected
-        .map_or("?".to_owned(), |expected| expected.to_string());
-    let interval = rates.wilson95.map(format::interval).unwrap_or_default();
+        .map_or("?".to_owned(), |count| count.to_string());
     [
         job.name.clone(),
         job.policy_type.clone(),
         job.status.as_str().to_owned(),
         format!("{} of {expected}", rates.episodes),
         rates.success_rate.map(format::percent).unwrap_or_default(),
-        interval,
+        rates.wilson95.map(format::interval).unwrap_or_default(),
     ]
 }
 

@@ -87,20 +87,20 @@ impl Zone {
             .find(fits)
             .unwrap_or(coarsest * (span / coarsest / most + 1));
         let shift = i64::from(self.offset.seconds()) * 1000;
-        let first =
-            (from_ms + shift).div_euclid(step) + i64::from((from_ms + shift).rem_euclid(step) > 0);
+        let first = (from_ms + shift + step - 1).div_euclid(step);
         let mut day = None;
         let label = |at: i64| {
             let civil = self.civil(at);
-            let time = civil.strftime(if step < 60_000 { "%H:%M:%S" } else { "%H:%M" });
-            let text = match day {
-                Some(day) if day == civil.date() => time.to_string(),
-                _ if step >= 86_400_000 => civil.strftime("%-d %b").to_string(),
-                None => time.to_string(),
-                Some(_) => civil.strftime("%-d %b").to_string(),
+            let is_next_day = day
+                .replace(civil.date())
+                .is_some_and(|day| day != civil.date());
+            let format = match step {
+                _ if is_next_day => "%-d %b",
+                ..60_000 => "%H:%M:%S",
+                ..86_400_000 => "%H:%M",
+                _ => "%-d %b",
             };
-            day = Some(civil.date());
-            (at, text)
+            (at, civil.strftime(format).to_string())
         };
         (first..)
             .map(|tick| tick * step - shift)

@@ -23,6 +23,7 @@ pub struct Fragment {
 }
 
 impl Fragment {
+    /// Creates a fragment from its id, its name in the navigation, and its heading.
     pub(crate) fn new([id, short, name]: [&'static str; 3], body: Markup) -> Self {
         Self {
             id,

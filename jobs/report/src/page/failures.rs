@@ -31,6 +31,8 @@ struct Failures<'a> {
     stderr: &'a [String],
 }
 
+pub(super) const NAMES: [&str; 3] = ["failures", "Errors", "What broke"];
+
 pub(super) fn section(report: &Report) -> Markup {
     let broken = grouped(broken(report));
     let lost = grouped(report.env_losses.iter().map(lost));

@@ -13,6 +13,8 @@ use crate::{Report, Unsolved};
 /// Maximum number of episodes shown, of those with a video and of those without.
 const MOST: usize = 12;
 
+pub(super) const NAMES: [&str; 3] = ["films", "Unsolved", "Episodes that were not solved"];
+
 pub(super) fn section(report: &Report) -> Markup {
     let has_broken = report
         .failures

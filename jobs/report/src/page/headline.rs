@@ -128,11 +128,9 @@ fn one(rates: &Rates, by: &str, mean: Option<f64>, [rated, jobs]: [u64; 2]) -> M
 
 /// Returns how many of the jobs under control have a rate, and how many there are.
 fn rated(report: &Report) -> [u64; 2] {
-    let jobs = report.jobs_under_control();
-    jobs.fold([0, 0], |[rated, all], job| {
-        let is_rated = job.rates.success_rate.is_some();
-        [rated + u64::from(is_rated), all + 1]
-    })
+    let jobs = || report.jobs_under_control();
+    let rated = jobs().filter(|job| job.rates.success_rate.is_some());
+    [rated.count(), jobs().count()].map(|count| count as u64)
 }
 
 /// Shows how many episodes were found; `missing` is the word for those that were not.

@@ -5,12 +5,14 @@ use jobs::format;
 use maud::{Markup, html};
 
 use crate::page::chart::{Mark, curve};
-use crate::page::parts::{Cell, MOST_NAME, clip, count, cut, heads, number, table, title};
+use crate::page::parts::{Cell, MOST_NAME, clip, count, cut, heads, known, number, table, title};
 use crate::stats::Solved;
 use crate::{JobReport, LatencyMode, LatencyReport, LatencySeries, LatencyUnit, Report};
 
 /// Maximum number of drawings.
 const MOST: usize = 100;
+
+pub(super) const NAMES: [&str; 3] = ["latency", "Latency", "Success by latency of the policy"];
 
 /// Returns the section, which is empty if no job has a latency.
 pub(super) fn section(report: &Report) -> Markup {
@@ -42,15 +44,19 @@ pub(super) fn section(report: &Report) -> Markup {
 }
 
 fn row(job: &JobReport, latency: &LatencyReport) -> Vec<Cell> {
-    let none = || Cell::from("–").class("n");
+    let steps = |steps: Option<u64>| {
+        known(steps.map(|steps| steps as f64), |steps| {
+            format::count(steps as u64)
+        })
+    };
     let solved = Solved::from(&job.rates);
     vec![
         title(&job.name).into(),
         given(latency).into(),
         number(Some(solved.successes as f64), |_| solved.to_string()),
-        latency.min_steps.map_or_else(none, count),
-        (latency.mean_steps).map_or_else(none, |mean| number(Some(mean), format::digits)),
-        latency.max_steps.map_or_else(none, count),
+        steps(latency.min_steps),
+        known(latency.mean_steps, format::digits),
+        steps(latency.max_steps),
         count(latency.held_actions),
     ]
 }

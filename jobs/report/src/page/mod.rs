@@ -75,48 +75,20 @@ pub fn render(report: &Report, zone: &Zone) -> String {
     document.render()
 }
 
-/// Renders the sections, in the order of the page, each with its anchor, its name in the
-/// navigation, and its heading.
+/// Renders the sections, in the order of the page.
 fn sections(report: &Report, zone: &Zone) -> Vec<Fragment> {
     let part = Fragment::new;
     vec![
-        part(
-            ["success", "Success", "Success by task and policy"],
-            success::section(report),
-        ),
-        part(
-            ["variations", "Variations", "What variations changed"],
-            variations::section(report),
-        ),
-        part(
-            ["latency", "Latency", "Success by latency of the policy"],
-            latency::section(report),
-        ),
-        part(
-            ["ranks", "Ranks", "Ranks over time"],
-            timeline::section(report, zone),
-        ),
-        part(
-            ["failures", "Errors", "What broke"],
-            failures::section(report),
-        ),
-        part(
-            ["films", "Unsolved", "Episodes that were not solved"],
-            films::section(report),
-        ),
-        part(["jobs", "Jobs", "Jobs"], table::section(report)),
-        part(
-            ["speed", "Speed", "Latency and throughput"],
-            speed::section(report),
-        ),
-        part(
-            ["settings", "Settings", "Settings in effect"],
-            settings::section(report),
-        ),
-        part(
-            ["origin", "Run", "How it was run"],
-            origin::section(report, zone),
-        ),
+        part(success::NAMES, success::section(report)),
+        part(variations::NAMES, variations::section(report)),
+        part(latency::NAMES, latency::section(report)),
+        part(timeline::NAMES, timeline::section(report, zone)),
+        part(failures::NAMES, failures::section(report)),
+        part(films::NAMES, films::section(report)),
+        part(table::NAMES, table::section(report)),
+        part(speed::NAMES, speed::section(report)),
+        part(settings::NAMES, settings::section(report)),
+        part(origin::NAMES, origin::section(report, zone)),
     ]
 }
 

@@ -31,6 +31,8 @@ pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
     }
 }
 
+pub(super) const NAMES: [&str; 3] = ["origin", "Run", "How it was run"];
+
 pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
     let (run, config) = (&report.run, &report.config);
     let at = |at: &Option<String>| match at {

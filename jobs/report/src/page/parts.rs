@@ -36,26 +36,14 @@ impl Cell {
     }
 }
 
-impl From<Markup> for Cell {
-    fn from(body: Markup) -> Self {
+impl<T: Render> From<T> for Cell {
+    fn from(value: T) -> Self {
         Self {
             key: None,
             class: "",
             about: "",
-            body,
+            body: html! { (value) },
         }
-    }
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        html! { (text) }.into()
-    }
-}
-
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::from(text.as_str())
     }
 }
 
@@ -80,6 +68,12 @@ pub(crate) fn count(value: u64) -> Cell {
 pub(crate) fn number(value: Option<f64>, text: impl Fn(f64) -> String) -> Cell {
     let text = value.map(text).unwrap_or_default();
     Cell::from(text).by(value).class("n")
+}
+
+/// Returns a number with its text, which is a dash if the number is not known.
+pub(crate) fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> Cell {
+    let none = || Cell::from("–").class("n");
+    value.map_or_else(none, |value| number(Some(value), text))
 }
 
 /// Renders a table that scrolls within the page. The first cell of a row is its heading. Of the
@@ -130,6 +124,15 @@ pub(crate) fn cut(rest: usize) -> Markup {
     html! {
         @if rest > 0 { p.cut { "and " (format::count(rest as u64)) " more, see report.json" } }
     }
+}
+
+/// Returns at most `most` items, in their order; those that need a look are chosen first.
+pub(crate) fn chosen<T>(items: &[T], most: usize, needs_a_look: impl Fn(&T) -> bool) -> Vec<&T> {
+    let items = items.iter().enumerate();
+    let (first, others): (Vec<_>, Vec<_>) = items.partition(|(_, item)| needs_a_look(item));
+    let mut chosen: Vec<_> = first.into_iter().chain(others).take(most).collect();
+    chosen.sort_by_key(|(at, _)| *at);
+    chosen.into_iter().map(|(_, item)| item).collect()
 }
 
 /// Shows the first items, each as a line, and counts the others.

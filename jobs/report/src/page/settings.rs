@@ -13,6 +13,8 @@ use crate::{PolicyReport, Report};
 /// Maximum number of values shown of a setting.
 const MOST_VALUES: usize = 12;
 
+pub(super) const NAMES: [&str; 3] = ["settings", "Settings", "Settings in effect"];
+
 pub(super) fn section(report: &Report) -> Markup {
     let settings = settings(report);
     let (same, different): (Vec<_>, Vec<_>) =

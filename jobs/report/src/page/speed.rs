@@ -3,9 +3,11 @@
 use jobs::format;
 use maud::{Markup, html};
 
-use crate::page::parts::{Cell, count, heads, number, title};
+use crate::page::parts::{Cell, count, heads, known, number, title};
 use crate::page::table::of_jobs;
 use crate::{JobReport, Report};
+
+pub(super) const NAMES: [&str; 3] = ["speed", "Speed", "Latency and throughput"];
 
 pub(super) fn section(report: &Report) -> Markup {
     let sum = |part: fn(&JobReport) -> u64| {
@@ -44,13 +46,9 @@ pub(super) fn section(report: &Report) -> Markup {
 fn row(job: &JobReport) -> Vec<Cell> {
     let of_wall = |value: f64| (job.wall_s > 0.0).then(|| value / job.wall_s);
     let share = |seconds: f64| number(of_wall(seconds), whole_percent);
-    let known = |value: Option<f64>, text: &dyn Fn(f64) -> String| match value {
-        None => Cell::from("–").class("n"),
-        Some(_) => number(value, text),
-    };
     let bytes = |bytes: Option<u64>, sign: &str| {
         let text = |value: f64| format!("{sign}{}", format::bytes(value as u64));
-        known(bytes.map(|bytes| bytes as f64), &text)
+        known(bytes.map(|bytes| bytes as f64), text)
     };
     let estimate = if job.costs.env_vram_is_estimate {
         "≈"
@@ -76,7 +74,7 @@ fn row(job: &JobReport) -> Vec<Cell> {
         bytes(job.costs.peak_vram_bytes, ""),
         bytes(job.costs.peak_env_bytes, ""),
         bytes(job.costs.peak_env_vram_bytes, estimate),
-        known(job.gpu_busy, &whole_percent),
+        known(job.gpu_busy, whole_percent),
     ]
 }
 

@@ -9,6 +9,8 @@ use crate::page::grid::{GridCell, GridLabel, TaskGrid};
 use crate::page::parts::{Cell, clip, heads, table};
 use crate::stats::Solved;
 
+pub(super) const NAMES: [&str; 3] = ["success", "Success", "Success by task and policy"];
+
 pub(super) fn section(report: &Report) -> Markup {
     let grid = TaskGrid::new(report);
     let mut heads = heads(["Task"]);

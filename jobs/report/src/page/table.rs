@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use crate::page::chart::rate_bar;
 use crate::page::grid::{GridLabel, LabelNames};
 use crate::page::parts::{
-    Cell, MOST_ROWS, clip, count, cut, heads, href, name, number, table, title,
+    Cell, MOST_ROWS, chosen, clip, count, cut, heads, href, name, number, table, title,
 };
 use crate::stats::Solved;
 use crate::{JobReport, Report};
@@ -16,6 +16,8 @@ use jobs::count::listed;
 
 /// Maximum number of files linked, and of ranks listed, for a job.
 const MOST: usize = 4;
+
+pub(super) const NAMES: [&str; 3] = ["jobs", "Jobs", "Jobs"];
 
 pub(super) fn section(report: &Report) -> Markup {
     let names = LabelNames::tasks(report);
@@ -62,13 +64,9 @@ pub(super) fn of_jobs(
 /// Returns the jobs to show, in file order. If there are too many, jobs that need attention are
 /// chosen first: those that failed, have not ended, or have errors or missing episodes.
 pub(super) fn shown(report: &Report) -> Vec<&JobReport> {
-    let needs_a_look = |job: &&JobReport| {
+    chosen(&report.per_job, MOST_ROWS, |job| {
         job.status != Status::Completed || job.rates.errors > 0 || job.rates.missing() > 0
-    };
-    let (first, others): (Vec<_>, Vec<_>) = report.per_job.iter().partition(needs_a_look);
-    let mut shown: Vec<_> = first.into_iter().chain(others).take(MOST_ROWS).collect();
-    shown.sort_by_key(|job| job.index);
-    shown
+    })
 }
 
 fn row(job: &JobReport, names: &LabelNames) -> Vec<Cell> {

@@ -13,6 +13,8 @@ use crate::page::parts::{Cell, MOST_NAME, clip, count, heads, number, table};
 use crate::tables::{VariationRow, by_group, by_job};
 use crate::{Report, VariationScope};
 
+pub(super) const NAMES: [&str; 3] = ["variations", "Variations", "What variations changed"];
+
 /// Returns the section, which is empty if no variant has a pair of episodes.
 pub(super) fn section(report: &Report) -> Markup {
     if report.variations.iter().all(|entry| entry.pairs == 0) {

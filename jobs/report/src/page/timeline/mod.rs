@@ -13,7 +13,7 @@ use maud::{Markup, html};
 
 use crate::page::chart::{place, ruler};
 use crate::page::clock::{Zone, millis};
-use crate::page::parts::{clip, cut, name};
+use crate::page::parts::{chosen, clip, cut, name};
 use crate::{HowEnded, RankReport, Report};
 
 mod lane;
@@ -43,11 +43,13 @@ struct TimelineSettings<'a> {
     zone: &'a Zone,
 }
 
+pub(super) const NAMES: [&str; 3] = ["ranks", "Ranks", "Ranks over time"];
+
 pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
     if report.per_rank.is_empty() {
         return html! { p.lead { "No rank has left a journal." } };
     }
-    let shown = shown(report);
+    let shown = chosen(&report.per_rank, MOST_RANKS, |rank| rank.deaths > 0);
     let mut seen = BTreeSet::new();
     let frame = TimelineSettings {
         window: TimeWindow::around(report.per_rank.iter().flat_map(moments)),
@@ -92,15 +94,6 @@ fn lead(report: &Report) -> Markup {
             " " (format::counted(deaths, "death", "deaths")) ", " (format::counted(restarts, "restart", "restarts")) "."
         }
     }
-}
-
-/// Returns the ranks to show, in their order: those that died are chosen first.
-fn shown(report: &Report) -> Vec<&RankReport> {
-    let ranks = report.per_rank.iter().enumerate();
-    let (died, others): (Vec<_>, Vec<_>) = ranks.partition(|(_, rank)| rank.deaths > 0);
-    let mut shown: Vec<_> = died.into_iter().chain(others).take(MOST_RANKS).collect();
-    shown.sort_by_key(|(at, _)| *at);
-    shown.into_iter().map(|(_, rank)| rank).collect()
 }
 
 /// Returns all times of a rank.
