@@ -50,13 +50,12 @@ pub(super) fn write(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
                 continue;
             }
             let rebuilds = rebuilds(merged, job, status)?;
-            write_files(folder, job, &rebuilds)?;
-            write!(
-                result,
-                "{separator}{}: {}",
-                json!(job.name),
-                run(job, status, rebuilds)
-            )?;
+            std::fs::create_dir_all(folder.job(&job.name))?;
+            for (rebuild, episodes) in &rebuilds {
+                write_file(&folder.arena_episodes(&job.name, *rebuild), episodes)?;
+            }
+            let (name, run) = (json!(job.name), run(job, status, rebuilds));
+            write!(result, "{separator}{name}: {run}")?;
             separator = ",\n";
         }
         if separator != ",\n" {
@@ -75,8 +74,7 @@ fn rebuilds(merged: &Merged, job: &Job, status: Status) -> io::Result<BTreeMap<u
     // Arena has one process, in which environments are numbered; here, each rank numbers its own.
     let numbers: BTreeMap<_, _> = places.into_iter().zip(0_u64..).collect();
     let started = started(job, status, &episodes);
-    let mut rebuilds: BTreeMap<u64, Vec<Value>> =
-        (0..started).map(|rebuild| (rebuild, Vec::new())).collect();
+    let mut rebuilds: BTreeMap<_, _> = (0..started).map(|number| (number, Vec::new())).collect();
     let mut counts: BTreeMap<_, u64> = BTreeMap::new();
     for episode in &episodes {
         let count = counts.entry((episode.rebuild, place(episode))).or_default();
@@ -114,43 +112,29 @@ fn place(episode: &Episode) -> (usize, usize) {
     (episode.rank, episode.env)
 }
 
-fn write_files(
-    folder: &RunFolder,
-    job: &Job,
-    rebuilds: &BTreeMap<u64, Vec<Value>>,
-) -> io::Result<()> {
-    for (rebuild, episodes) in rebuilds {
-        let path = folder.arena_episodes(&job.name, *rebuild);
-        std::fs::create_dir_all(folder.job(&job.name))?;
-        replace(&path, |file| {
-            let mut lines = BufWriter::new(file);
-            for episode in episodes {
-                writeln!(lines, "{episode}")?;
-            }
-            lines.flush()
-        })?;
-    }
-    Ok(())
+fn write_file(path: &Path, episodes: &[Value]) -> io::Result<()> {
+    replace(path, |file| {
+        let mut lines = BufWriter::new(file);
+        for episode in episodes {
+            writeln!(lines, "{episode}")?;
+        }
+        lines.flush()
+    })
 }
 
 /// Returns the entry of a run in the result.
 fn run(job: &Job, status: Status, rebuilds: BTreeMap<u64, Vec<Value>>) -> Value {
     // The factory that makes an environment of Arena gets the name that Arena knows.
-    let factory_type = job
-        .env_args
-        .get("env_kwargs")
-        .and_then(|args| args.get("type"));
-    let of_arena = factory_type.and_then(Value::as_str);
+    let factory = job.env_args.get("env_kwargs");
+    let of_arena = factory.and_then(|args| args.get("type")?.as_str());
     let definition = of_arena.unwrap_or(&job.environment);
-    let rebuilds: Vec<_> = rebuilds
-        .into_iter()
-        .map(|(index, episodes)| json!({"index": index, "episodes": episodes}))
-        .collect();
+    let rebuilds = rebuilds.into_iter();
+    let rebuilds = rebuilds.map(|(index, episodes)| json!({"index": index, "episodes": episodes}));
     json!({
         "environment": {"name": environment_name(definition), "definition": definition},
         "policy_variant": policy_variant(job),
         "status": status.as_str(),
-        "rebuilds": rebuilds,
+        "rebuilds": Value::from_iter(rebuilds),
     })
 }
 
@@ -162,25 +146,24 @@ fn environment_name(definition: &str) -> String {
         return definition.to_owned();
     }
     let graph = tree::read(path).and_then(|text| tree::parse(path, &text));
-    let name = graph.ok().and_then(|graph| {
-        let name = graph.get("env_name").and_then(Value::as_str);
-        name.map(str::to_owned)
-    });
-    let stem = || path.file_stem().unwrap_or_default().to_string_lossy();
-    name.unwrap_or_else(|| stem().into_owned())
+    match graph.as_ref().map(|graph| &graph["env_name"]) {
+        Ok(Value::String(name)) => name.clone(),
+        _ => path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+    }
 }
 
 /// Returns the variant of a policy: the one that the run names, otherwise Arena's default, otherwise
 /// the name under which Arena knows the policy.
 fn policy_variant(job: &Job) -> &str {
     let variant = job.policy_config.get("policy_variant");
-    match (
-        variant.and_then(Value::as_str),
-        PolicyType::of(&job.policy_type),
-    ) {
-        (Some(variant), _) => variant,
-        (None, Some(PolicyType::Pi0Remote)) => PI_VARIANT,
-        (None, Some(policy)) => policy.row().name_in_arena(),
-        (None, None) => &job.policy_type,
-    }
+    let default = || match PolicyType::of(&job.policy_type) {
+        Some(PolicyType::Pi0Remote) => PI_VARIANT,
+        Some(policy) => policy.row().name_in_arena(),
+        None => &job.policy_type,
+    };
+    variant.and_then(Value::as_str).unwrap_or_else(default)
 }
