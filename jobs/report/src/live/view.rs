@@ -42,25 +42,20 @@ impl<'a> LiveView<'a> {
         }
     }
 
-    /// Returns the number of episodes that are still to come, without those of jobs that a user has
-    /// skipped; `None` if it is not known.
-    pub fn left(&self) -> Option<u64> {
-        let overall = &self.report.overall;
-        let skipped = self.report.skipped_jobs().map(JobReport::skipped);
-        let left = overall.expected?.saturating_sub(overall.episodes);
-        Some(left.saturating_sub(skipped.sum()))
-    }
-
     /// Returns the number of episodes that end in a second, of late.
     pub fn per_second(&self) -> Option<f64> {
         let rate = self.activity.rate().per_second(self.now);
         rate.filter(|_| self.is_under_way)
     }
 
-    /// Returns the seconds until the last episode, at the recent rate.
+    /// Returns the seconds until the last episode, at the recent rate; those of jobs that a user has
+    /// skipped do not come.
     pub fn left_s(&self) -> Option<f64> {
-        let left = self.left().filter(|left| *left > 0)?;
-        let rate = self.per_second().filter(|rate| *rate > 0.0)?;
+        let overall = &self.report.overall;
+        let skipped = self.report.skipped_jobs().map(JobReport::skipped);
+        let left = overall.expected?.saturating_sub(overall.episodes);
+        let left = left.saturating_sub(skipped.sum());
+        let rate = self.per_second().filter(|rate| left > 0 && *rate > 0.0)?;
         Some(left as f64 / rate)
     }
 

@@ -14,9 +14,9 @@ pub(crate) struct Cell {
     /// What the column is sorted by, if it is not the text.
     key: Option<f64>,
     /// CSS classes: `n` for numbers.
-    class: &'static str,
+    class: Option<&'static str>,
     /// An explanation, which a heading may have.
-    about: &'static str,
+    about: Option<&'static str>,
     body: Markup,
 }
 
@@ -28,11 +28,15 @@ impl Cell {
 
     /// Sets the CSS classes.
     pub(crate) fn class(self, class: &'static str) -> Self {
-        Self { class, ..self }
+        Self {
+            class: Some(class),
+            ..self
+        }
     }
 
     fn is_number(&self) -> bool {
-        self.class.split(' ').any(|class| class == "n")
+        let classes = self.class.unwrap_or_default();
+        classes.split(' ').any(|class| class == "n")
     }
 }
 
@@ -40,8 +44,8 @@ impl<T: Render> From<T> for Cell {
     fn from(value: T) -> Self {
         Self {
             key: None,
-            class: "",
-            about: "",
+            class: None,
+            about: None,
             body: html! { (value) },
         }
     }
@@ -50,10 +54,11 @@ impl<T: Render> From<T> for Cell {
 /// Returns headings; what follows a colon explains a heading.
 pub(crate) fn heads<const N: usize>(names: [&'static str; N]) -> Vec<Cell> {
     let head = |name: &'static str| {
-        let (name, about) = name.split_once(": ").unwrap_or((name, ""));
+        let mut parts = name.splitn(2, ": ");
+        let head = Cell::from(parts.next().unwrap_or_default());
         Cell {
-            about,
-            ..Cell::from(name)
+            about: parts.next(),
+            ..head
         }
     };
     names.map(head).into()
@@ -91,7 +96,7 @@ pub(crate) fn table<T>(
         div.scroll role="region" aria-label=(name) tabindex="0" {
             table class=(class) {
                 thead { tr { @for (at, Cell { about, body, .. }) in heads.iter().enumerate() {
-                    th scope="col" class=[is_number(at).then_some("n")] title=[some(about)] { (body) }
+                    th scope="col" class=[is_number(at).then_some("n")] title=[about] { (body) }
                 } } }
                 tbody { @for row in &rows { (cells(row)) } }
             }
@@ -103,15 +108,10 @@ pub(crate) fn table<T>(
 fn cells(row: &[Cell]) -> Markup {
     html! {
         tr { @for (at, Cell { key, class, body, .. }) in row.iter().enumerate() {
-            @if at == 0 { th scope="row" class=[some(class)] { (body) } }
-            @else { td class=[some(class)] data-v=[key.map(|key| format!("{key:.6}"))] { (body) } }
+            @if at == 0 { th scope="row" class=[class] { (body) } }
+            @else { td class=[class] data-v=[key.map(|key| format!("{key:.6}"))] { (body) } }
         } }
     }
-}
-
-/// Returns the value of an attribute that is left out if it is empty.
-fn some(text: &'static str) -> Option<&'static str> {
-    (!text.is_empty()).then_some(text)
 }
 
 /// Renders a fact of a list of facts.

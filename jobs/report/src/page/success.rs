@@ -65,7 +65,10 @@ fn cell(cell: Option<&GridCell>) -> Cell {
         @if rates.errors > 0 { small.bad { (format::counted(rates.errors, "error", "errors")) } }
         @if rates.missing() > 0 { small.bad { (format::count(rates.missing())) " missing" } }
     });
-    cell.class(if rates.episodes == 0 { "none" } else { "" })
+    match rates.episodes {
+        0 => cell.class("none"),
+        _ => cell,
+    }
 }
 
 fn solved(solved: Solved, kind: &str) -> Markup {

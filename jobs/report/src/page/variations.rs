@@ -54,10 +54,9 @@ fn compared(name: &str, first: &'static str, rows: &[VariationRow]) -> Markup {
 }
 
 fn row((first, second, entry): &VariationRow) -> Vec<Cell> {
-    let kind = if entry.by == VariationScope::Group {
-        "solved"
-    } else {
-        "all"
+    let kind = match entry.by {
+        VariationScope::Group => "solved",
+        _ => "all",
     };
     let bar = entry.difference.zip(entry.interval95);
     let bar = bar.map(|(difference, interval)| difference_bar(difference, interval, kind));

@@ -35,7 +35,7 @@ pub fn summary(plan: &RunPlan, report: &Report, note: Option<String>) -> String 
 }
 
 /// Returns Arena's job table: what is about to run, or how it went.
-pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
+pub fn jobs<'a>(rows: impl ExactSizeIterator<Item = (&'a Job, &'a str)>) -> String {
     let head = [
         "Job Name",
         "Status",
@@ -51,19 +51,17 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
             Length::Steps(count) => (count.to_string(), "-".to_owned()),
             Length::Policy => ("-".to_owned(), "policy".to_owned()),
         };
-        let [envs, rebuilds] = [job.num_envs.to_string(), job.num_rebuilds.to_string()];
         [
             job.name.clone(),
             status.to_owned(),
             job.policy_type.clone(),
-            envs,
+            job.num_envs.to_string(),
             steps,
             episodes,
-            rebuilds,
+            job.num_rebuilds.to_string(),
         ]
     };
-    let rows: Vec<_> = rows.into_iter().collect();
-    Table::first(head, rows.into_iter().map(row), "job", "").grid()
+    Table::first(head, rows.map(row), "job", "").grid()
 }
 
 /// Returns Arena's closing block: jobs by name, `  name(30 left)  value(10.4f)`.
