@@ -135,11 +135,6 @@ impl Curve {
         write_whole(&folder.join("watch.html"), self.page().as_bytes())
     }
 
-    /// Returns the page.
-    pub fn page(&self) -> String {
-        page::render(self)
-    }
-
     /// Returns a table for the terminal: the last checkpoints, by step.
     pub fn table(&self) -> String {
         let first = self.points.len().saturating_sub(MAX_ROWS);

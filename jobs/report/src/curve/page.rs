@@ -15,27 +15,27 @@ const ABOUT: &str = "training step; success rate in\u{202f}%";
 /// Most plots of single jobs.
 const MOST_JOBS: usize = 24;
 
-/// Renders the page.
-pub(super) fn render(curve: &Curve) -> String {
-    let title = curve.jobs_file.rsplit('/').next().unwrap_or_default();
-    let document = Document {
-        title: &format!("{title} · rrun watch"),
-        loads: "form-action 'none'; img-src data:",
-        seen: None,
-        header: headline(curve, title),
-        footer: html! { "Written by rrun at " (curve.written) " (UTC). The numbers are in watch.json." },
-        sections: &[
-            Fragment::new(
-                ["curves", "Success", "Success by training step"],
-                curves(curve),
-            ),
-            Fragment::new(
-                ["checkpoints", "Checkpoints", "Checkpoints"],
-                checkpoints(curve),
-            ),
-        ],
-    };
-    document.render()
+const CURVES: [&str; 3] = ["curves", "Success", "Success by training step"];
+
+const CHECKPOINTS: [&str; 3] = ["checkpoints", "Checkpoints", "Checkpoints"];
+
+impl Curve {
+    /// Returns the page.
+    pub fn page(&self) -> String {
+        let title = self.jobs_file.rsplit('/').next().unwrap_or_default();
+        let document = Document {
+            title: &format!("{title} · rrun watch"),
+            loads: "form-action 'none'; img-src data:",
+            seen: None,
+            header: headline(self, title),
+            footer: html! { "Written by rrun at " (self.written) " (UTC). The numbers are in watch.json." },
+            sections: &[
+                Fragment::new(CURVES, curves(self)),
+                Fragment::new(CHECKPOINTS, checkpoints(self)),
+            ],
+        };
+        document.render()
+    }
 }
 
 fn headline(curve: &Curve, title: &str) -> Markup {

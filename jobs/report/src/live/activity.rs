@@ -20,7 +20,8 @@ use crate::merged::scan::{Found, PieceScan};
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
     ranks: BTreeMap<usize, RankActivity>,
-    rate: RecentRate,
+    /// The recent rate of episodes.
+    pub(crate) rate: RecentRate,
     /// The latest launch, and when a rank of it last started.
     launch: Option<String>,
     launched: Moment,
@@ -78,11 +79,6 @@ impl Activity {
         of_launch.map(|(rank, activity)| (*rank, activity))
     }
 
-    /// Returns the recent rate of episodes.
-    pub fn rate(&self) -> &RecentRate {
-        &self.rate
-    }
-
     fn started(&mut self, start: &EpisodeStart) {
         let rank = self.ranks.entry(start.rank).or_default();
         let began = Moment::parse(&start.started);
@@ -136,7 +132,7 @@ impl Activity {
         let started = Moment::parse(&start.started);
         if self.launch != start.launch && started > self.launched {
             self.launch.clone_from(&start.launch);
-            self.rate.clear();
+            self.rate = RecentRate::default();
         }
         if self.launch == start.launch {
             self.launched = self.launched.max(started);

@@ -30,11 +30,6 @@ impl RecentRate {
         }
     }
 
-    /// Forgets everything: another launch has begun.
-    pub(super) fn clear(&mut self) {
-        self.ends.clear();
-    }
-
     /// Returns the episodes per second until `now`; `None` as long as too few have ended.
     pub fn per_second(&self, now: Moment) -> Option<f64> {
         let from = now.minus(WINDOW_S);
@@ -75,7 +70,5 @@ mod tests {
         assert_eq!(rate.per_second(at(3)), None);
         rate.on(at(3));
         assert_eq!(rate.per_second(at(3)), Some(1.0));
-        rate.clear();
-        assert_eq!(rate.per_second(at(3)), None);
     }
 }

@@ -44,7 +44,7 @@ impl<'a> LiveView<'a> {
 
     /// Returns the number of episodes that end in a second, of late.
     pub fn per_second(&self) -> Option<f64> {
-        let rate = self.activity.rate().per_second(self.now);
+        let rate = self.activity.rate.per_second(self.now);
         rate.filter(|_| self.is_under_way)
     }
 

@@ -33,18 +33,10 @@ impl Fragment {
         }
     }
 
-    fn is_hidden(&self) -> bool {
-        self.html.is_empty()
-    }
-
-    fn link(&self) -> Markup {
-        html! { li hidden[self.is_hidden()] { a href={ "#" (self.id) "-part" } { (self.short) } } }
-    }
-
     fn render(&self) -> Markup {
         let Self { id, name, html, .. } = self;
         html! {
-            section id={ (id) "-part" } aria-labelledby={ (id) "-name" } hidden[self.is_hidden()] {
+            section id={ (id) "-part" } aria-labelledby={ (id) "-name" } hidden[html.is_empty()] {
                 h2 id={ (id) "-name" } { (name) }
                 div id=(id) { (PreEscaped(html)) }
             }
@@ -72,7 +64,11 @@ impl Document<'_> {
                     a.skip href={ "#" (first.id) "-part" } { "Skip to the results" }
                 }
                 header { (self.header) }
-                nav aria-label="Sections" { ul { @for section in self.sections { (section.link()) } } }
+                nav aria-label="Sections" { ul {
+                    @for Fragment { id, short, html, .. } in self.sections {
+                        li hidden[html.is_empty()] { a href={ "#" (id) "-part" } { (short) } }
+                    }
+                } }
                 main { @for section in self.sections { (section.render()) } }
                 footer { p { (self.footer) } }
                 script { (PreEscaped(SCRIPT)) }

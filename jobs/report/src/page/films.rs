@@ -16,10 +16,6 @@ const MOST: usize = 12;
 pub(super) const NAMES: [&str; 3] = ["films", "Unsolved", "Episodes that were not solved"];
 
 pub(super) fn section(report: &Report) -> Markup {
-    let has_broken = report
-        .failures
-        .iter()
-        .any(|failure| failure.episode.is_some());
     let (filmed, unfilmed): (Vec<_>, Vec<_>) =
         (report.unsolved.iter()).partition(|episode| source(episode).is_some());
     html! {
@@ -28,7 +24,7 @@ pub(super) fn section(report: &Report) -> Markup {
                 (format::counted(report.unsolved_count, "episode", "episodes")) " ran to the end without success; "
                 "here are a few of each job. The same seed reproduces the same episode."
             }
-            @else if has_broken { "Every episode that ran to its end was solved." }
+            @else if report.overall.errors > 0 { "Every episode that ran to its end was solved." }
             @else { "None: every episode was solved." }
         }
         @for (episodes, name) in [(&filmed, ""), (&unfilmed, "Without a film")] {
