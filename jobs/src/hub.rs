@@ -26,20 +26,15 @@ pub fn snapshot(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Opti
 /// Returns the cache folder: `HF_HUB_CACHE`, otherwise `HF_HOME/hub`, otherwise
 /// `~/.cache/huggingface/hub`.
 fn cache(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    let folder = |name: &str| {
-        variable(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
+    let below = |name: &str, rest: &str| {
+        let folder = variable(name).filter(|value| !value.is_empty())?;
+        Some(Path::new(&folder).join(rest))
     };
-    let home = || {
-        let of_user = || folder("HOME").map(|home| home.join(".cache"));
-        folder("XDG_CACHE_HOME")
-            .or_else(of_user)
-            .unwrap_or_default()
-    };
-    folder("HF_HUB_CACHE")
-        .or_else(|| folder("HF_HOME").map(|home| home.join("hub")))
-        .unwrap_or_else(|| home().join("huggingface/hub"))
+    below("HF_HUB_CACHE", "")
+        .or_else(|| below("HF_HOME", "hub"))
+        .or_else(|| below("XDG_CACHE_HOME", "huggingface/hub"))
+        .or_else(|| below("HOME", ".cache/huggingface/hub"))
+        .unwrap_or_else(|| PathBuf::from("huggingface/hub"))
 }
 
 #[cfg(test)]

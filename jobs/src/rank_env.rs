@@ -59,33 +59,23 @@ impl RankEnv {
     /// Refuses the first variable that is wrong.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, Refusal> {
         let get = |name: &str| get(name).filter(|value| !value.is_empty());
-        let number = |name: &'static str| -> Result<Option<usize>, Refusal> {
-            let Some(found) = get(name) else {
-                return Ok(None);
+        let number = |name: &str| -> Result<Option<usize>, Refusal> {
+            let parsed = |found: String| {
+                let number = found.trim().parse();
+                number.map_err(|_| not_a_number(name, &found))
             };
-            found
-                .trim()
-                .parse()
-                .map(Some)
-                .map_err(|_| not_a_number(name, &found))
+            get(name).map(parsed).transpose()
         };
         let world_size = number("WORLD_SIZE")?.unwrap_or(1).max(1);
         let local_world_size = number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size).max(1);
         let rank = match number("RANK")? {
             Some(rank) => below("RANK", rank, "WORLD_SIZE", world_size)?,
             None if world_size == 1 => 0,
-            None => {
-                return Err(missing("RANK", world_size));
-            }
+            None => return Err(missing("RANK", world_size)),
         };
         let local_rank = number("LOCAL_RANK")?;
-        if let Some(local_rank) = local_rank {
-            below(
-                "LOCAL_RANK",
-                local_rank,
-                "LOCAL_WORLD_SIZE",
-                local_world_size,
-            )?;
+        if let Some(found) = local_rank {
+            below("LOCAL_RANK", found, "LOCAL_WORLD_SIZE", local_world_size)?;
         }
         let restart_count = number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0) as u32;
         Ok(Self {
@@ -118,19 +108,13 @@ fn missing(name: &str, world_size: usize) -> Refusal {
     Refusal::new(reason)
 }
 
-fn below(
-    name: &'static str,
-    found: usize,
-    limit_name: &'static str,
-    limit: usize,
-) -> Result<usize, Refusal> {
+fn below(name: &str, found: usize, limit_name: &str, limit: usize) -> Result<usize, Refusal> {
     if found < limit {
-        Ok(found)
-    } else {
-        Err(Refusal::new(format_args!(
-            "{name} is {found}, expected a number below {limit_name} {limit}"
-        )))
+        return Ok(found);
     }
+    Err(Refusal::new(format_args!(
+        "{name} is {found}, expected a number below {limit_name} {limit}"
+    )))
 }
 
 fn master(

@@ -10,7 +10,7 @@
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use crate::eval_args::{EvalArgs, LogFormat};
 use crate::time::rfc3339;
@@ -89,23 +89,18 @@ impl Level {
 /// Returns `{"time": …, "level": …, "message": …}` with the current time, extended by `facts`,
 /// which is an object or `null`.
 pub fn object(level: &str, message: &str, facts: impl Into<Value>) -> Value {
-    let own = [
-        ("time", rfc3339(SystemTime::now())),
-        ("level", level.to_owned()),
-        ("message", message.to_owned()),
-    ];
-    let own = own
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), Value::from(value)));
-    let facts = match facts.into() {
-        Value::Object(facts) => facts,
-        _ => Map::new(),
-    };
-    Value::Object(own.chain(facts).collect())
+    let time = rfc3339(SystemTime::now());
+    let mut line = json!({"time": time, "level": level, "message": message});
+    if let (Value::Object(line), Value::Object(facts)) = (&mut line, facts.into()) {
+        line.extend(facts);
+    }
+    line
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
 
     fn shown(style: Style) -> [bool; 4] {

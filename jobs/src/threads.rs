@@ -18,16 +18,8 @@ pub fn in_order<W: Sync, T: Send, E: Send>(
     one: impl Fn(&W, &mut Vec<u8>) -> Result<T, E> + Sync,
     mut on: impl FnMut(&W, T),
 ) -> Result<(), E> {
-    let threads = std::thread::available_parallelism()
-        .map_or(1, NonZeroUsize::get)
-        .min(THREADS)
-        .min(work.len());
-    if threads <= 1 {
-        let mut buffer = Vec::new();
-        return work
-            .iter()
-            .try_for_each(|piece| one(piece, &mut buffer).map(|done| on(piece, done)));
-    }
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = cores.min(THREADS).min(work.len());
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let (done, found) = mpsc::sync_channel(threads);

@@ -63,24 +63,12 @@ pub fn uses(jobs: &[Job], server: Option<&ModelServer>) -> Vec<Use> {
 }
 
 fn of_server(server: &ModelServer) -> Use {
-    let ModelServer {
-        command,
-        env,
-        cwd,
-        health,
-        ..
-    } = server;
+    let (command, env) = (&server.command, &server.env);
     let is_here = command.first().is_some_and(|program| is_path(program));
     let here = || is_here.then(|| std::env::current_dir().unwrap_or_default());
-    let content = json!([
-        "model server",
-        command,
-        env,
-        cwd.clone().or_else(here),
-        health.to_string()
-    ]);
+    let (cwd, health) = (server.cwd.clone().or_else(here), server.health.to_string());
     let text = named("model server", &command.join(" "), &json!(env));
-    Use::new(text, &content)
+    Use::new(text, &json!(["model server", command, env, cwd, health]))
 }
 
 /// Returns what a job uses; `None` if nothing of it is more than `rrun` itself brings.
@@ -141,11 +129,10 @@ fn located(text: &str) -> String {
     if !(is_path(path) || path.ends_with(".py")) || file.is_absolute() || !file.exists() {
         return text.to_owned();
     }
-    let absolute = std::path::absolute(file);
-    absolute.map_or_else(
-        |_| text.to_owned(),
-        |path| format!("{}{factory}", path.display()),
-    )
+    match std::path::absolute(file) {
+        Ok(path) => format!("{}{factory}", path.display()),
+        Err(_) => text.to_owned(),
+    }
 }
 
 fn is_path(text: &str) -> bool {
@@ -156,9 +143,8 @@ fn is_path(text: &str) -> bool {
 /// remembered.
 fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -> Vec<&'a Use> {
     let known = list(variable).map(|path| read(&path)).unwrap_or_default();
-    uses.iter()
-        .filter(|item| !known.contains(&item.digest))
-        .collect()
+    let uses = uses.iter();
+    uses.filter(|item| !known.contains(&item.digest)).collect()
 }
 
 /// Describes what the jobs and the model server use and this user has not started a run with: the
@@ -190,10 +176,7 @@ pub fn remember(uses: &[Use], variable: &dyn Fn(&str) -> Option<String>) -> io::
         fs::create_dir_all(folder)?;
     }
     let is_full = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > MAX_BYTES);
-    let text: String = unknown
-        .iter()
-        .map(|item| format!("{}\n", item.digest))
-        .collect();
+    let lines = unknown.iter().map(|item| format!("{}\n", item.digest));
     let mut file = OpenOptions::new()
         .create(true)
         .write(true)
@@ -201,7 +184,7 @@ pub fn remember(uses: &[Use], variable: &dyn Fn(&str) -> Option<String>) -> io::
         .truncate(is_full)
         .open(path)?;
     // Written with a single call, because other launches write to the file, too.
-    file.write_all(text.as_bytes())
+    file.write_all(lines.collect::<String>().as_bytes())
 }
 
 /// Returns the path of this user's list; `None` without a home directory.
@@ -217,10 +200,8 @@ fn list(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
 
 fn read(path: &Path) -> BTreeSet<String> {
     let bytes = files::read(path, MAX_BYTES).unwrap_or_default();
-    String::from_utf8_lossy(&bytes)
-        .lines()
-        .map(str::to_owned)
-        .collect()
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

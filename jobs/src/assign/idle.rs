@@ -6,50 +6,38 @@ use crate::job::{Job, Length, Status};
 /// Returns how many of `world_size` ranks have nothing to run, no matter what is already done. With
 /// [`Assign::Dynamic`] these are the ranks beyond the number of episodes or jobs to take.
 pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
-    let (assign, world_size) = (assignment.assign, world_size.max(1));
-    let mut busy = Busy {
-        ranks: vec![false; world_size],
-        left: world_size,
+    let Assignment { assign, shard } = assignment;
+    let (world_size, count) = (world_size.max(1), jobs.len() as u64);
+    let pending = (0..)
+        .zip(jobs)
+        .filter(|(_, job)| job.status == Status::Pending);
+    if assign == Assign::Dynamic {
+        let all = pending
+            .map(|(_, job)| pieces(job, shard))
+            .fold(0, usize::saturating_add);
+        return world_size.saturating_sub(all);
+    }
+    let (mut busy, mut left) = (vec![false; world_size], world_size);
+    let mut give = |rank: usize| {
+        left -= usize::from(!std::mem::replace(&mut busy[rank], true));
+        left
     };
-    let pending = |(_, job): &(u64, &Job)| job.status == Status::Pending;
-    for (position, job) in (0..).zip(jobs).filter(pending) {
-        if assign == Assign::Dynamic {
-            busy.left = busy.left.saturating_sub(pieces(job, assignment.shard));
-            continue;
-        }
-        let is_empty = matches!(job.length, Length::Episodes(count) if job.selected(count) == 0);
-        match (job.sharing, assignment.shard, job.length) {
-            _ if is_empty => {}
+    for (position, job) in pending {
+        match (job.sharing, shard, job.length) {
+            (.., Length::Episodes(count)) if job.selected(count) == 0 => {}
             (Some(_), ..) => return 0,
             (None, Shard::Episodes, Length::Episodes(count)) => {
                 for episode in job.selection(count) {
                     let nth = part::owner(assign, episode, world_size, count);
-                    busy.add((nth + job.index.0) % world_size);
-                    if busy.left == 0 {
+                    if give((nth + job.index.0) % world_size) == 0 {
                         return 0;
                     }
                 }
             }
-            (None, ..) => {
-                let count = jobs.len() as u64;
-                busy.add(part::owner(assign, position, world_size, count));
-            }
+            (None, ..) => _ = give(part::owner(assign, position, world_size, count)),
         }
     }
-    busy.left
-}
-
-/// The ranks that have something to run.
-struct Busy {
-    ranks: Vec<bool>,
-    /// How many have nothing.
-    left: usize,
-}
-
-impl Busy {
-    fn add(&mut self, rank: usize) {
-        self.left -= usize::from(!std::mem::replace(&mut self.ranks[rank], true));
-    }
+    left
 }
 
 /// Returns how many units ranks may take of a job; of a shared one, one for each environment.

@@ -43,31 +43,23 @@ pub enum Assign {
 }
 
 /// Unit that is assigned to ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shard {
     /// Whole jobs.
+    #[default]
     Jobs,
     /// The episodes of each job.
     Episodes,
 }
 
 /// The rule, and the unit that it is applied to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
     /// How the units are dealt to ranks.
     pub assign: Assign,
     /// What is dealt: jobs or episodes.
     pub shard: Shard,
-}
-
-impl Default for Assignment {
-    fn default() -> Self {
-        Self {
-            assign: Assign::Modulo,
-            shard: Shard::Jobs,
-        }
-    }
 }
 
 /// The part of one job that one rank runs.

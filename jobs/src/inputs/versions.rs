@@ -68,9 +68,8 @@ pub fn others(
 }
 
 fn text(version: &Value) -> String {
-    version
-        .as_str()
-        .map_or_else(|| version.to_string(), str::to_owned)
+    let text = version.as_str();
+    text.map_or_else(|| version.to_string(), str::to_owned)
 }
 
 /// Returns the settings with which jobs began, as far as the beginnings of the journals have them:
@@ -134,11 +133,11 @@ fn places(job: &Job, version: &str, variable: Lookup<'_>) -> Vec<PathBuf> {
     let venv = python.parent().and_then(Path::parent).map(Path::to_owned);
     let config = venv.as_ref().map(|venv| venv.join("pyvenv.cfg"));
     let config = config.and_then(|config| files::read_text(&config, MOST_METADATA).ok());
-    let is_alone = config.as_ref().is_some_and(|config| {
-        !config
-            .replace(' ', "")
-            .contains("include-system-site-packages=true")
-    });
+    let config = config.map(|config| config.replace(' ', ""));
+    let with_system = "include-system-site-packages=true";
+    let is_alone = config
+        .as_ref()
+        .is_some_and(|config| !config.contains(with_system));
     let mut prefixes: Vec<_> = venv.filter(|_| config.is_some()).into_iter().collect();
     if !is_alone {
         let home = variable("HOME").map(|home| Path::new(&home).join(".local"));
@@ -167,23 +166,22 @@ fn interpreter(given: &str, variable: Lookup<'_>) -> Option<PathBuf> {
         return Some(path.to_owned());
     }
     let paths = variable("PATH")?;
-    std::env::split_paths(&paths)
-        .map(|folder| folder.join(given))
-        .find(|path| path.is_file())
+    let mut paths = std::env::split_paths(&paths).map(|folder| folder.join(given));
+    paths.find(|path| path.is_file())
 }
 
 /// Returns the metadata folders of the packages in a folder, by name.
 pub(super) fn packages(place: &Path) -> BTreeMap<String, Vec<PathBuf>> {
-    let place = match place.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => place,
-    };
     let mut packages: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+    // An empty path is the working directory.
+    for entry in fs::read_dir(Path::new(".").join(place))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let stem = name
-            .strip_suffix(".dist-info")
-            .or_else(|| name.strip_suffix(".egg-info"));
+        let ends = [".dist-info", ".egg-info"];
+        let stem = ends.iter().find_map(|end| name.strip_suffix(end));
         if let Some(package) = stem.and_then(|stem| stem.split('-').next()) {
             let known = packages.entry(normalized(package)).or_default();
             known.push(entry.path());

@@ -68,14 +68,8 @@ pub enum LockError {
     #[error(transparent)]
     Refused(Refusal),
     /// The lock file cannot be written.
-    #[error("cannot use run folder `{}`: {err}", folder.display())]
-    Io {
-        /// Path of the run folder.
-        folder: PathBuf,
-        /// The error of the file system.
-        #[source]
-        err: io::Error,
-    },
+    #[error(transparent)]
+    Failed(Refusal),
 }
 
 /// Refuses a run folder that another launch holds.
@@ -117,10 +111,8 @@ impl LaunchLock {
         launch: &str,
         say: impl FnMut(&str),
     ) -> Result<Self, LockError> {
-        let io = |err| LockError::Io {
-            folder: folder.root().to_owned(),
-            err,
-        };
+        let place = format!("cannot use run folder `{}`", folder.root().display());
+        let io = |err| LockError::Failed(Refusal::at(&place, err));
         if let Some(path) = link_in(folder.root(), 1).map_err(io)? {
             return Err(LockError::Refused(Refusal::new(format_args!(
                 "`{}` is a symbolic link, which a run folder must not contain: writing to it would \

@@ -31,7 +31,7 @@ impl From<LockError> for RankError {
     fn from(err: LockError) -> Self {
         match err {
             LockError::Refused(refusal) => Self::Refused(refusal),
-            LockError::Io { .. } => Self::Failed(err.to_string()),
+            LockError::Failed(reason) => Self::Failed(reason.to_string()),
         }
     }
 }
