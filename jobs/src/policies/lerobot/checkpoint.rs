@@ -41,24 +41,30 @@ pub struct LerobotCheckpoint {
 }
 
 /// An input of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(expecting = "an object")]
 pub struct CheckpointFeature {
     /// Its name, such as `observation.images.top`.
+    #[serde(skip)]
     pub name: String,
     /// What it is.
+    #[serde(rename = "type")]
     pub kind: FeatureKind,
     /// Its shape without the batch: `[3, height, width]` of a picture, `[n]` of a state.
     pub shape: Vec<usize>,
 }
 
 /// What an input is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum FeatureKind {
     /// Pictures of a camera.
+    #[serde(rename = "VISUAL")]
     Picture,
     /// A state vector, of the robot or of the environment.
+    #[serde(rename = "STATE", alias = "ENV")]
     State,
     /// Anything else: its processors make it.
+    #[serde(other)]
     Other,
 }
 
@@ -77,13 +83,6 @@ struct ConfigFile {
     n_obs_steps: Option<usize>,
     max_state_dim: Option<usize>,
     temporal_ensemble_coeff: Option<f64>,
-}
-
-/// One entry of `input_features`.
-#[derive(Deserialize)]
-struct FeatureEntry {
-    r#type: String,
-    shape: Vec<usize>,
 }
 
 impl LerobotCheckpoint {
@@ -124,11 +123,11 @@ impl LerobotCheckpoint {
     /// Refuses if chunks are shorter.
     pub fn check_chunk_length(&self, wanted: Option<usize>) -> Result<(), Refusal> {
         match (wanted, self.longest_chunk) {
-            (Some(wanted), Some(longest)) if wanted > longest => Err(argument(
-                "action_chunk_length",
-                &wanted.to_string(),
-                &format!("expected at most {longest}, the actions that this checkpoint can give"),
-            )),
+            (Some(found), Some(most)) if found > most => {
+                let wanted = "the actions that this checkpoint can give";
+                let wanted = format!("expected at most {most}, {wanted}");
+                Err(argument("action_chunk_length", &found.to_string(), &wanted))
+            }
             _ => Ok(()),
         }
     }
@@ -174,41 +173,28 @@ impl ConfigFile {
     }
 }
 
-/// Reads features; those with a name of a kind that is not known are [`FeatureKind::Other`].
+/// Reads features.
 fn features(entries: &serde_json::Map<String, Value>) -> Result<Vec<CheckpointFeature>, String> {
     let feature = |(name, entry): (&String, &Value)| {
-        let entry = FeatureEntry::deserialize(entry)
+        let mut feature = CheckpointFeature::deserialize(entry)
             .map_err(|err| format!("feature `{name}` has no type and shape: {err}"))?;
-        let kind = match entry.r#type.as_str() {
-            "VISUAL" => FeatureKind::Picture,
-            "STATE" | "ENV" => FeatureKind::State,
-            _ => FeatureKind::Other,
-        };
-        Ok(CheckpointFeature {
-            name: name.clone(),
-            kind,
-            shape: entry.shape,
-        })
+        feature.name.clone_from(name);
+        Ok(feature)
     };
     entries.iter().map(feature).collect()
 }
 
 /// Looks for the processors of a checkpoint.
 fn look_for_files(folder: &Path) -> Result<(), Refusal> {
-    let missing = PROCESSORS
-        .into_iter()
-        .map(|name| folder.join(name))
-        .find(|path| !path.is_file());
-    match missing {
-        None => Ok(()),
-        Some(path) => Err(of_file(
-            &path,
-            format_args!(
-                "there is no such file; for a checkpoint of LeRobot before 0.4, `python -m \
-                 lerobot.processor.migrate_policy_normalization --pretrained-path {}` writes one \
-                 that has it",
-                folder.display()
-            ),
-        )),
-    }
+    let mut paths = PROCESSORS.iter().map(|name| folder.join(name));
+    let Some(missing) = paths.find(|path| !path.is_file()) else {
+        return Ok(());
+    };
+    let reason = format!(
+        "there is no such file; for a checkpoint of LeRobot before 0.4, `python -m \
+         lerobot.processor.migrate_policy_normalization --pretrained-path {}` writes one that has \
+         it",
+        folder.display()
+    );
+    Err(of_file(&missing, reason))
 }
