@@ -51,14 +51,12 @@ mod tests {
         assert_eq!(seeds.len(), 100);
         assert_ne!(noise(10, 1, 2), noise(11, 1, 2));
     }
+    use crate::samples;
     use serde_json::json;
     use std::collections::HashSet;
 
     fn job(name: &str, seed: Option<u64>) -> Job {
-        let entry = json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "seed": seed});
-        crate::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+        samples::job(json!({"name": name, "seed": seed}))
     }
 
     #[test]

@@ -207,13 +207,11 @@ fn read(path: &Path) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
 
     fn job(environment: Value, policy: &str, config: Value) -> Job {
-        let entry = json!({"name": "a", "arena_env_args": environment, "policy_type": policy, "policy_config_dict": config,
-                           "num_episodes": 1});
-        crate::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+        samples::job(json!({"arena_env_args": environment, "policy_type": policy,
+                            "policy_config_dict": config}))
     }
 
     fn scripted() -> Job {

@@ -57,21 +57,19 @@ mod tests {
     use super::*;
     use crate::assign::{Work, work};
     use crate::placement::Placement;
+    use crate::samples;
+
+    fn jobs(lengths: &[(&str, u64)]) -> Vec<Job> {
+        let fields = |(index, (word, length)): (usize, &(&str, u64))| {
+            let mut fields = json!({"name": format!("j{index}"), "num_episodes": null});
+            fields[*word] = (*length).into();
+            fields
+        };
+        samples::jobs(lengths.iter().enumerate().map(fields))
+    }
 
     fn idle_of(lengths: &[(&str, u64)], world_size: usize, assign: Assign, shard: Shard) -> usize {
-        let entries: Vec<_> = lengths
-            .iter()
-            .enumerate()
-            .map(|(index, (word, length))| {
-                json!({"name": format!("j{index}"), "arena_env_args": {"environment": "reach"},
-                       "policy_type": "scripted", *word: length})
-            })
-            .collect();
-        idle(
-            &crate::file::parse(&json!({"jobs": entries})).unwrap(),
-            world_size,
-            Assignment { assign, shard },
-        )
+        idle(&jobs(lengths), world_size, Assignment { assign, shard })
     }
 
     #[test]
@@ -117,13 +115,7 @@ mod tests {
 
     #[test]
     fn the_ranks_that_are_counted_are_those_without_work() {
-        let jobs = [("num_episodes", 3), ("num_steps", 9), ("num_episodes", 2)];
-        let entries = (0..).zip(jobs).map(|(index, (word, length))| {
-            json!({"name": format!("j{index}"), "arena_env_args": {"environment": "reach"},
-                   "policy_type": "scripted", word: length})
-        });
-        let jobs = json!({"jobs": entries.collect::<Vec<_>>()});
-        let jobs = crate::file::parse(&jobs).unwrap();
+        let jobs = jobs(&[("num_episodes", 3), ("num_steps", 9), ("num_episodes", 2)]);
         for (assign, shard) in [
             (Assign::Modulo, Shard::Jobs),
             (Assign::Modulo, Shard::Episodes),

@@ -139,25 +139,20 @@ impl From<Only> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
     use serde_json::json;
 
     fn jobs() -> Vec<Job> {
-        let entry = |name: &str, length: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", length: 6});
-        let mut jobs = [
-            entry("reach", "num_episodes"),
-            entry("push", "num_episodes"),
-            entry("walk", "num_steps"),
-        ];
-        jobs[1]["status"] = "completed".into();
-        crate::file::parse(&json!({"jobs": jobs})).unwrap()
+        samples::jobs([
+            json!({"name": "reach", "num_episodes": 6}),
+            json!({"name": "push", "num_episodes": 6, "status": "completed"}),
+            json!({"name": "walk", "num_episodes": null, "num_steps": 6}),
+        ])
     }
 
     fn choose(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
-        let chosen = text
-            .parse::<Only>()
-            .map_err(|err| err.to_string())?
-            .choose(jobs())
-            .map_err(|err| err.to_string())?;
+        let only = text.parse::<Only>().map_err(|err| err.to_string())?;
+        let chosen = only.choose(jobs()).map_err(|err| err.to_string())?;
         Ok(chosen
             .into_iter()
             .map(|job| (job.name, job.only.map(String::from)))

@@ -92,14 +92,14 @@ mod tests {
     use super::*;
     use crate::assign::work;
     use crate::placement::Placement;
+    use crate::samples;
 
     fn jobs(lengths: &[u64]) -> Vec<Job> {
         let entry = |(index, length): (usize, &u64)| {
-            json!({"name": format!("j{index}"), "policy_type": "scripted", "num_episodes": length,
+            json!({"name": format!("j{index}"), "num_episodes": length,
                    "arena_env_args": {"environment": "reach", "num_envs": 2}})
         };
-        let entries: Vec<_> = lengths.iter().enumerate().map(entry).collect();
-        crate::file::parse(&json!({"jobs": entries})).unwrap()
+        samples::jobs(lengths.iter().enumerate().map(entry))
     }
 
     #[test]

@@ -206,18 +206,13 @@ fn version(folder: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
     use serde_json::json;
 
     fn job(args: &Value) -> Job {
-        let mut env = json!({"environment": "gym:Pusher-v5"});
-        env.as_object_mut()
-            .unwrap()
-            .extend(args.as_object().unwrap().clone());
-        let entry = json!({"name": "a", "arena_env_args": env, "policy_type": "zero_action",
-                           "num_episodes": 1});
-        crate::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+        let mut args = args.clone();
+        args["environment"] = "gym:Pusher-v5".into();
+        samples::job(json!({"arena_env_args": args, "policy_type": "zero_action"}))
     }
 
     fn settings(versions: &Value) -> BTreeMap<String, Value> {

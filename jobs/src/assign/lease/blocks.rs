@@ -31,15 +31,12 @@ pub fn blocks(job: &Job, count: u64, most: u64, world_size: usize) -> Vec<Range<
 mod tests {
     use super::*;
     use crate::episode_numbers::EpisodeNumbers;
+    use crate::samples;
     use proptest::prelude::*;
     use serde_json::json;
 
     fn job(rebuilds: u64) -> Job {
-        let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
-                           "num_episodes": 1000, "num_rebuilds": rebuilds});
-        crate::file::parse(&json!({"jobs": [entry]}))
-            .unwrap()
-            .remove(0)
+        samples::job(json!({"num_episodes": 1000, "num_rebuilds": rebuilds}))
     }
 
     fn sizes(count: u64, most: u64, world: usize) -> Vec<u64> {
