@@ -94,7 +94,7 @@ impl<F: Read + Seek> Archive<F> {
     /// damaged.
     pub fn open(mut file: F) -> io::Result<Self> {
         let length = file.seek(SeekFrom::End(0))?;
-        let Range { start, size } = directory(&mut file, length)?;
+        let (start, size) = directory(&mut file, length)?;
         if size > MOST_DIRECTORY {
             return Err(invalid(format!(
                 "its central directory has {size} bytes, expected at most {MOST_DIRECTORY}"
@@ -126,9 +126,8 @@ impl<F: Read + Seek> Archive<F> {
     pub fn read(&mut self, entry: &Entry, most: u64) -> io::Result<Vec<u8>> {
         let Entry { name, size, .. } = entry;
         if *size > most {
-            return Err(invalid(format!(
-                "`{name}` has {size} bytes, expected at most {most}"
-            )));
+            let reason = format!("`{name}` has {size} bytes, expected at most {most}");
+            return Err(invalid(reason));
         }
         let start = self.start(entry)?;
         read_at(&mut self.file, self.length, start, entry.size, "entry")
@@ -158,22 +157,14 @@ impl<F: Read + Seek> Archive<F> {
             let [name, extra] = [26, 28].map(|at| u16_at(&header, at).unwrap_or(0));
             u64::from(name) + u64::from(extra)
         });
-        let start = entry.header.checked_add(size);
-        start
-            .zip(lengths)
-            .and_then(|(start, lengths)| start.checked_add(lengths))
-            .ok_or_else(|| damaged("entry"))
+        let start = entry.header.checked_add(size).zip(lengths);
+        let start = start.and_then(|(start, lengths)| start.checked_add(lengths));
+        start.ok_or_else(|| damaged("entry"))
     }
 }
 
-/// A part of the file, in bytes from its start.
-struct Range {
-    start: u64,
-    size: u64,
-}
-
-/// Returns where the central directory is.
-fn directory<F: Read + Seek>(file: &mut F, length: u64) -> io::Result<Range> {
+/// Returns where the central directory begins, and its size.
+fn directory<F: Read + Seek>(file: &mut F, length: u64) -> io::Result<(u64, u64)> {
     let tail = length.min((END + MOST_COMMENT) as u64);
     let bytes = read_at(file, length, length - tail, tail, "end")?;
     let at = (0..bytes.len().saturating_sub(END - 1))
@@ -185,10 +176,7 @@ fn directory<F: Read + Seek>(file: &mut F, length: u64) -> io::Result<Range> {
     let size = u32_at(end, 12).ok_or_else(damaged)?;
     let start = u32_at(end, 16).ok_or_else(damaged)?;
     if size != IN_EXTRA && start != IN_EXTRA && u16_at(end, 10) != Some(u16::MAX) {
-        return Ok(Range {
-            start: start.into(),
-            size: size.into(),
-        });
+        return Ok((start.into(), size.into()));
     }
     let locator = at.checked_sub(20).map(|at| &bytes[at..]);
     let locator = locator.filter(|locator| locator.starts_with(LOCATOR_SIGNATURE));
@@ -198,10 +186,7 @@ fn directory<F: Read + Seek>(file: &mut F, length: u64) -> io::Result<Range> {
         return Err(damaged());
     }
     let [size, start] = [40, 48].map(|at| u64_at(&record, at).ok_or_else(damaged));
-    Ok(Range {
-        start: start?,
-        size: size?,
-    })
+    Ok((start?, size?))
 }
 
 /// Returns whether the record at the end begins here: its comment then reaches to the end.
