@@ -25,7 +25,6 @@ pub mod eval_args;
 pub mod exit;
 pub mod experiment;
 pub mod exported;
-pub mod fields;
 pub mod file;
 pub mod files;
 pub mod format;

@@ -1,11 +1,13 @@
 //! `environment` and `environment_builder` of a run, as the environment of a job.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::environments::{EveryEnvironment, PythonEnvironment, is_python_environment};
 use crate::experiment::run::{Unused, note, number};
-use crate::experiment::runs::{refusal, similar_to};
-use crate::fields::{FieldError, FileFields};
+use crate::experiment::runs::similar_to;
+use crate::refusal::Refusal;
 use crate::settings::names;
 use crate::similar::{MISSPELT, most_similar};
 use crate::simulators::Simulator;
@@ -47,15 +49,64 @@ const OF_SIMULATOR: &[&str] = &[
 /// A file with the variations of episodes that are to be repeated.
 const RECORDED_FILE: &str = "recorded_variation_samples_path";
 
-/// The Python factory that makes the environments of an Experiment; an addition to Arena's fields.
-/// It gets `type` and the other fields as arguments.
-const FACTORY: &str = "factory";
-
 /// The field of an environment that says whether it has cameras.
 const CAMERAS: &str = "enable_cameras";
 
 /// The field of a Python environment that says how many copies one process has.
 const PER_PROCESS: &str = "envs_per_process";
+
+/// The environment of a run, as it is written.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Environment {
+    r#type: String,
+    /// The Python factory that makes the environments of an Experiment; an addition to Arena's
+    /// fields. It gets `type` and the other fields as arguments.
+    #[schemars(extend("wanted" = "`file.py:factory` or `package.module:factory`"))]
+    factory: Option<String>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl Environment {
+    /// Returns the arguments of the job's environment.
+    pub(super) fn args(self, place: &str) -> Result<EnvironmentArgs, Refusal> {
+        let Self {
+            r#type: of_type,
+            factory,
+            mut rest,
+        } = self;
+        if let Some(factory) = factory
+            .as_deref()
+            .filter(|name| !is_python_environment(name))
+        {
+            let wanted = "expected `file.py:factory` or `package.module:factory`";
+            let field = format!("{place}.factory");
+            return Err(Refusal::found(field, &factory.into(), wanted));
+        }
+        let has_factory = factory.is_some();
+        let name = factory.unwrap_or_else(|| of_type.clone());
+        let mut environment = EnvironmentArgs {
+            is_python: is_python_environment(&name),
+            has_factory,
+            args: Map::from_iter([("environment".to_owned(), name.into())]),
+        };
+        rest.retain(|field, value| field != CAMERAS || !value.is_null());
+        if let Some(own) = rest.shift_remove("env_kwargs") {
+            environment.args.insert("env_kwargs".to_owned(), own);
+        }
+        if has_factory {
+            environment.add("type", of_type.into());
+            environment.add(CAMERAS, false.into());
+        }
+        for (field, value) in rest {
+            if has_factory && field == CAMERAS {
+                environment.add_argument(CAMERAS, value.clone());
+            }
+            environment.add(&field, value);
+        }
+        Ok(environment)
+    }
+}
 
 /// The arguments of a job's environment.
 pub(super) struct EnvironmentArgs {
@@ -106,100 +157,59 @@ impl EnvironmentArgs {
             is_own
         });
     }
-}
 
-pub(super) fn environment_args(
-    place: &str,
-    section: &Value,
-) -> Result<EnvironmentArgs, FieldError> {
-    let mut fields = FileFields::new(&format!("{place}.environment"), section)?;
-    fields.know(&["type"]);
-    let of_type = fields.string("type")?;
-    let factory = fields.optional_string(FACTORY)?;
-    if factory
-        .as_deref()
-        .is_some_and(|factory| !is_python_environment(factory))
-    {
-        let wanted = "expected `file.py:factory` or `package.module:factory`";
-        return Err(fields.wrong(FACTORY, section.get(FACTORY), wanted));
-    }
-    let name = factory.clone().unwrap_or_else(|| of_type.clone());
-    let mut environment = EnvironmentArgs {
-        is_python: is_python_environment(&name),
-        has_factory: factory.is_some(),
-        args: Map::from_iter([("environment".to_owned(), name.into())]),
-    };
-    let mut rest = fields.rest();
-    rest.retain(|field, value| field != CAMERAS || !value.is_null());
-    if let Some(own) = rest.get("env_kwargs") {
-        environment
-            .args
-            .insert("env_kwargs".to_owned(), own.clone());
-    }
-    if environment.has_factory {
-        environment.add("type", of_type.into());
-        // Arena has no cameras unless a run asks for them.
-        environment.add(CAMERAS, false.into());
-    }
-    for (field, value) in rest.into_iter().filter(|(field, _)| field != "env_kwargs") {
-        if environment.has_factory && field == CAMERAS {
-            environment.add_argument(CAMERAS, value.clone());
-        }
-        environment.add(&field, value);
-    }
-    Ok(environment)
-}
-
-/// Distributes the fields of `environment_builder`: some are the job's, the others arguments of the
-/// environment, as in Arena's old jobs files.
-pub(super) fn builder_args(
-    place: &str,
-    builder: Map<String, Value>,
-    job: &mut Map<String, Value>,
-    mut environment: EnvironmentArgs,
-    unused: Unused,
-) -> Result<(), FieldError> {
-    let file = format!("{place}.environment_builder.{RECORDED_FILE}");
-    refuse_recorded(&file, builder.get(RECORDED_FILE))?;
-    let known = [BUILDER, OF_SIMULATOR].concat();
-    for (field, value) in builder.into_iter().filter(|(_, value)| !value.is_null()) {
-        let is_read = !environment.is_python || environment.has_factory;
-        match field.as_str() {
-            "num_envs" => {
-                let value = number(&value);
-                // A process of Isaac Sim has all environments of a rank.
-                if environment.has_factory && !environment.args.contains_key(PER_PROCESS) {
-                    environment.add(PER_PROCESS, value.clone());
+    /// Distributes the fields of `environment_builder`: some are the job's, the others arguments of the
+    /// environment, as in Arena's old jobs files.
+    pub(super) fn build(
+        mut self,
+        place: &str,
+        builder: Map<String, Value>,
+        job: &mut Map<String, Value>,
+        unused: Unused,
+    ) -> Result<(), Refusal> {
+        let place = format!("{place}.environment_builder");
+        refuse_recorded(
+            &format!("{place}.{RECORDED_FILE}"),
+            builder.get(RECORDED_FILE),
+        )?;
+        let known = [BUILDER, OF_SIMULATOR].concat();
+        for (field, value) in builder.into_iter().filter(|(_, value)| !value.is_null()) {
+            let is_read = !self.is_python || self.has_factory;
+            match field.as_str() {
+                "num_envs" => {
+                    let value = number(&value);
+                    // A process of Isaac Sim has all environments of a rank.
+                    if self.has_factory && !self.args.contains_key(PER_PROCESS) {
+                        self.add(PER_PROCESS, value.clone());
+                    }
+                    self.add(&field, value);
                 }
-                environment.add(&field, value);
+                "seed" => drop(job.insert(field, number(&value))),
+                "language_instruction" => drop(job.insert(field, value)),
+                // Datasets have whole trajectories, unless there is an option against it.
+                "record_trajectories" if value == true => {}
+                other if OF_SIMULATOR.contains(&other) && is_read => self.add(&field, value),
+                other if !known.contains(&other) && similar_to(other, &known) => {
+                    return Err(Refusal::unknown(place, "field", other, &known));
+                }
+                _ => note(unused, format!("environment_builder.{field}")),
             }
-            "seed" => drop(job.insert(field, number(&value))),
-            "language_instruction" => drop(job.insert(field, value)),
-            // Datasets have whole trajectories, unless there is an option against it.
-            "record_trajectories" if value == true => {}
-            other if OF_SIMULATOR.contains(&other) && is_read => environment.add(&field, value),
-            other if !known.contains(&other) && similar_to(other, &known) => {
-                let section = Value::Object(Map::from_iter([(field.clone(), value)]));
-                let place = format!("{place}.environment_builder");
-                return Err(FileFields::new(&place, &section)?.unknown(&field, &known));
-            }
-            _ => note(unused, format!("environment_builder.{field}")),
         }
+        job.insert("arena_env_args".to_owned(), self.args.into());
+        Ok(())
     }
-    job.insert("arena_env_args".to_owned(), environment.args.into());
-    Ok(())
 }
 
 /// Refuses files with recorded samples. In Arena, their rows say how many episodes there are, and
 /// what each of them varies, so that no other length of the run would be right.
-pub(super) fn refuse_recorded(place: &str, files: Option<&Value>) -> Result<(), FieldError> {
+pub(super) fn refuse_recorded(place: &str, files: Option<&Value>) -> Result<(), Refusal> {
     let is_empty = |files: &Value| files.is_null() || files.as_array().is_some_and(Vec::is_empty);
     match files {
         Some(files) if !is_empty(files) => {
             let reason = "recorded samples of variations cannot be repeated here: only Arena reads \
                           these files, whose rows say how many episodes there are; remove it to \
                           run with new samples";
-            Err(refusal(place, reason.to_owned()))
+            Err(Refusal::at(place, reason))
         }
         _ => Ok(()),
     }

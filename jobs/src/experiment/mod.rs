@@ -15,7 +15,6 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::fields::FieldError;
 use crate::installed;
 use crate::refusal::Refusal;
 use crate::tree::{self, references};
@@ -81,8 +80,8 @@ impl Experiment {
         tree: Value,
         changes: &[Change],
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, FieldError> {
-        let mut parts = runs::split(tree)?;
+    ) -> Result<Self, Refusal> {
+        let mut parts = runs::split(&tree)?;
         for change in changes.iter().filter(|change| change.is_shared()) {
             change.apply(&mut parts.shared);
         }
@@ -97,8 +96,8 @@ impl Experiment {
         for (name, run) in &runs {
             let run = resolver.resolve(run);
             runs::refuse_unresolved(name, &run)?;
-            let job = run::job(name, &run, &mut unused)?;
-            jobs.push(job);
+            let fields = runs::object(&format!("runs.{name}"), &run)?;
+            jobs.push(run::job(name, fields, &mut unused)?);
         }
         let mut jobs = json!({ "jobs": jobs });
         installed::find_all(&mut jobs);

@@ -1,71 +1,95 @@
 //! One run of an Experiment, as a job.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::experiment::environment::{
-    EnvironmentArgs, builder_args, environment_args, refuse_recorded,
-};
-use crate::experiment::runs::{refusal, similar_to};
-use crate::fields::{FieldError, FileFields};
+use crate::experiment::environment::{Environment, refuse_recorded};
+use crate::experiment::runs::similar_to;
+use crate::refusal::Refusal;
+use crate::settings::{self, names};
 
-/// Fields of a run.
-pub(super) const FIELDS: &[&str] = &[
-    "environment",
-    "environment_builder",
-    "policy",
-    "rollout_limit",
-    "rollout",
-    "num_rebuilds",
-    "variations",
-    "labels",
-    RECORDED,
-];
+/// A run. Numbers may be written as texts, and the job checks them.
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Run {
+    /// `type`, and what it needs
+    environment: Environment,
+    environment_builder: Option<Map<String, Value>>,
+    /// `type`, and its settings
+    policy: Policy,
+    rollout_limit: Option<Map<String, Value>>,
+    rollout: Option<Map<String, Value>>,
+    num_rebuilds: Option<Value>,
+    variations: Option<Map<String, Value>>,
+    labels: Option<Value>,
+    /// Files with the variations of episodes that are to be repeated.
+    recorded_variation_samples_paths: Option<Value>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
 
-/// Files with the variations of episodes that are to be repeated, of a run.
-const RECORDED: &str = "recorded_variation_samples_paths";
+#[derive(Deserialize, JsonSchema)]
+struct Policy {
+    r#type: String,
+    #[serde(flatten)]
+    settings: Map<String, Value>,
+}
+
+/// How long a run is.
+#[derive(Deserialize, JsonSchema)]
+struct Limit {
+    #[schemars(range(min = 1))]
+    num_episodes: Option<u64>,
+    #[schemars(range(min = 1))]
+    num_steps: Option<u64>,
+}
 
 /// The names of settings without effect, each once.
 pub(super) type Unused<'a> = &'a mut Vec<String>;
 
 /// Converts a run, and adds the names of its settings without effect.
-pub(super) fn job(name: &str, run: &Value, unused: Unused) -> Result<Value, FieldError> {
+pub(super) fn job(name: &str, run: &Map<String, Value>, unused: Unused) -> Result<Value, Refusal> {
     let place = format!("runs.{name}");
-    let mut fields = FileFields::new(&place, run)?;
-    fields.know(FIELDS);
+    let run: Run = settings::read(&place, run)?;
+    let recorded = run.recorded_variation_samples_paths.as_ref();
+    refuse_recorded(
+        &format!("{place}.recorded_variation_samples_paths"),
+        recorded,
+    )?;
     let mut job = Map::new();
     job.insert("name".to_owned(), name.into());
-    let environment = fields.require("environment")?;
-    let builder = fields.object("environment_builder")?.unwrap_or_default();
-    refuse_recorded(&format!("{place}.{RECORDED}"), fields.take(RECORDED))?;
-    let policy = fields.require("policy")?;
-    let environment = environment_args(&place, environment)?;
-    let variations = variations(&mut fields, &environment, unused)?;
-    builder_args(&place, builder, &mut job, environment, unused)?;
-    policy_of(&place, policy, &mut job)?;
-    for section in ["rollout_limit", "rollout"] {
-        if let Some(limit) = fields.take(section).filter(|limit| !limit.is_null()) {
+    let environment = run.environment.args(&format!("{place}.environment"))?;
+    let mut variations = run.variations.unwrap_or_default();
+    environment.drop_foreign(&mut variations, unused);
+    let builder = run.environment_builder.unwrap_or_default();
+    environment.build(&place, builder, &mut job, unused)?;
+    job.insert("policy_type".to_owned(), run.policy.r#type.into());
+    job.insert("policy_config_dict".to_owned(), run.policy.settings.into());
+    for (section, limit) in [
+        ("rollout_limit", run.rollout_limit),
+        ("rollout", run.rollout),
+    ] {
+        if let Some(limit) = limit {
             length(&format!("{place}.{section}"), limit, &mut job)?;
         }
     }
-    if let Some(rebuilds) = fields.take("num_rebuilds").filter(|value| !value.is_null()) {
-        job.insert("num_rebuilds".to_owned(), number(rebuilds));
+    if let Some(rebuilds) = run.num_rebuilds {
+        job.insert("num_rebuilds".to_owned(), number(&rebuilds));
     }
     if !variations.is_empty() {
         job.insert("variations".to_owned(), variations.into());
     }
-    sort_out(&fields, "", FIELDS, unused)?;
+    if run.labels.is_some() {
+        note(unused, "labels".to_owned());
+    }
+    let known = names::<Run>();
+    for key in run.rest.keys() {
+        if similar_to(key, &known) {
+            return Err(Refusal::unknown(place, "field", key, &known));
+        }
+        note(unused, key.clone());
+    }
     Ok(Value::Object(job))
-}
-
-/// Returns the variations that the environment may have.
-fn variations(
-    fields: &mut FileFields,
-    environment: &EnvironmentArgs,
-    unused: Unused,
-) -> Result<Map<String, Value>, FieldError> {
-    let mut variations = fields.object("variations")?.unwrap_or_default();
-    environment.drop_foreign(&mut variations, unused);
-    Ok(variations)
 }
 
 /// Returns a number that is written as a text, which Hydra converts in the fields of a run that are
@@ -77,54 +101,37 @@ pub(super) fn number(value: &Value) -> Value {
     number.map_or_else(|| value.clone(), Value::from)
 }
 
-/// Adds fields that are not read to those without effect, unless they resemble one that is.
-fn sort_out(
-    fields: &FileFields,
-    section: &str,
-    known: &[&str],
-    unused: Unused,
-) -> Result<(), FieldError> {
-    for key in fields.left() {
-        if !known.contains(&key) && similar_to(key, known) {
-            return Err(fields.unknown(key, known));
-        }
-        note(unused, format!("{section}{key}"));
-    }
-    Ok(())
-}
-
 pub(super) fn note(unused: Unused, name: String) {
     if !unused.contains(&name) {
         unused.push(name);
     }
 }
 
-fn policy_of(place: &str, section: &Value, job: &mut Map<String, Value>) -> Result<(), FieldError> {
-    let mut fields = FileFields::new(&format!("{place}.policy"), section)?;
-    fields.know(&["type"]);
-    job.insert("policy_type".to_owned(), fields.string("type")?.into());
-    job.insert("policy_config_dict".to_owned(), fields.rest().into());
+fn length(
+    place: &str,
+    mut limit: Map<String, Value>,
+    job: &mut Map<String, Value>,
+) -> Result<(), Refusal> {
+    limit.values_mut().for_each(|value| *value = number(value));
+    let (field, length) = match settings::read(place, &limit)? {
+        Limit {
+            num_episodes: Some(_),
+            num_steps: Some(_),
+        } => {
+            let reason =
+                "num_episodes and num_steps are both given; only one of them can end a run";
+            return Err(Refusal::at(place, reason));
+        }
+        Limit {
+            num_episodes: Some(count),
+            ..
+        } => ("num_episodes", count),
+        Limit {
+            num_steps: Some(count),
+            ..
+        } => ("num_steps", count),
+        _ => return Ok(()),
+    };
+    job.insert(field.to_owned(), length.into());
     Ok(())
-}
-
-fn length(place: &str, limit: &Value, job: &mut Map<String, Value>) -> Result<(), FieldError> {
-    const LENGTHS: &[&str] = &["num_episodes", "num_steps"];
-    let mut numbers = limit.clone();
-    for field in LENGTHS {
-        if let Some(length) = numbers.get_mut(field) {
-            *length = number(length);
-        }
-    }
-    let mut fields = FileFields::new(place, &numbers)?;
-    let given = |field: &&&str| limit.get(**field).is_some_and(|value| !value.is_null());
-    if LENGTHS.iter().filter(given).count() > 1 {
-        let reason = "num_episodes and num_steps are both given; only one of them can end a run";
-        return Err(refusal(place, reason.to_owned()));
-    }
-    for field in LENGTHS {
-        if let Some(number) = fields.positive(field)? {
-            job.insert((*field).to_owned(), number.into());
-        }
-    }
-    fields.finish(LENGTHS)
 }

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::experiment::change::Change;
-use crate::experiment::{MAX_BYTES, dotted, run};
-use crate::fields::{FieldError, FileFields};
+use crate::experiment::run::Run;
+use crate::experiment::{MAX_BYTES, dotted};
+use crate::refusal::Refusal;
+use crate::settings::{self, names};
 use crate::similar::{self, most_similar};
 use crate::tree::{self, references};
 
@@ -18,104 +22,119 @@ pub(super) struct Parts {
     runs: Map<String, Value>,
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct Top {
+    runs: Option<Value>,
+    /// The name of `runs` in older files.
+    experiments: Option<Value>,
+    shared: Option<Map<String, Value>>,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
 /// Takes the two parts out of a file.
-pub(super) fn split(mut tree: Value) -> Result<Parts, FieldError> {
-    let mut top = FileFields::new("top level", &tree)?;
-    top.know(&["runs", "shared"]);
-    let name = if top.has("runs") || !top.has("experiments") {
-        "runs"
-    } else {
-        "experiments"
-    };
-    let is_missing = !top.has(name);
-    top.take(name);
-    top.take("shared");
-    if is_missing && !top.left().any(|key| similar_to(key, &["runs"])) {
+pub(super) fn split(tree: &Value) -> Result<Parts, Refusal> {
+    let top: Top = settings::read("", object("top level", tree)?)?;
+    let is_missing = top.runs.is_none() && top.experiments.is_none();
+    let mut others = top.rest.keys();
+    if is_missing && !others.clone().any(|key| similar_to(key, &["runs"])) {
         let reason = "it is missing, and every Experiment of Arena has it; for RLinf's YAML, use \
                       --config instead";
-        return Err(top.refuse(name, reason));
+        return Err(Refusal::at("runs", reason));
     }
-    top.finish(&["runs", "shared"])?;
-    let runs = tree::take(&mut tree, &[name]).unwrap_or_default();
-    let shared = tree::take(&mut tree, &["shared"]).unwrap_or_default();
+    let both = "experiments".to_owned();
+    let both = (top.runs.is_some() && top.experiments.is_some()).then_some(&both);
+    if let Some(other) = both.or(others.next()) {
+        return Err(Refusal::unknown(
+            "top level",
+            "field",
+            other,
+            &["runs", "shared"],
+        ));
+    }
     let parts = Parts {
-        shared: object("shared", shared)?,
-        runs: by_name(runs)?,
+        shared: top.shared.unwrap_or_default().into(),
+        runs: by_name(top.runs.or(top.experiments).unwrap_or_default())?,
     };
     match parts.runs.is_empty() {
-        true => Err(refusal(
-            "runs",
-            "there are none, expected at least one".to_owned(),
-        )),
+        true => Err(Refusal::at("runs", "there are none, expected at least one")),
         false => Ok(parts),
     }
 }
 
-fn object(place: &str, value: Value) -> Result<Value, FieldError> {
-    match value {
-        Value::Null => Ok(Value::Object(Map::new())),
-        value => FileFields::new(place, &value).map(|_| ()).map(|()| value),
-    }
+pub(super) fn object<'a>(place: &str, value: &'a Value) -> Result<&'a Map<String, Value>, Refusal> {
+    let object = value.as_object();
+    object.ok_or_else(|| Refusal::found(place, value, "expected an object"))
+}
+
+/// A run of the list of older files.
+#[derive(Deserialize, JsonSchema)]
+struct Named {
+    name: String,
+    #[serde(flatten)]
+    run: Map<String, Value>,
 }
 
 /// Returns the runs by name: a mapping, or the list of older files.
-fn by_name(runs: Value) -> Result<Map<String, Value>, FieldError> {
+fn by_name(runs: Value) -> Result<Map<String, Value>, Refusal> {
     let entries = match runs {
         Value::Object(runs) => return named(runs),
         Value::Array(entries) => entries,
         _ => {
             let reason = "expected a mapping from names to runs";
-            return Err(refusal("runs", reason.to_owned()));
+            return Err(Refusal::at("runs", reason));
         }
     };
     let mut runs = Map::new();
-    for (index, mut entry) in entries.into_iter().enumerate() {
+    for (index, entry) in entries.into_iter().enumerate() {
         let place = format!("runs[{index}]");
-        let name = FileFields::new(&place, &entry)?.string("name")?;
-        tree::take(&mut entry, &["name"]);
-        if runs.insert(name.clone(), entry).is_some() {
-            return Err(refusal(
-                &place,
-                format!("`{name}` is also the name of another run"),
-            ));
+        let Named { name, run } = settings::read(&place, object(&place, &entry)?)?;
+        if runs.contains_key(&name) {
+            let reason = format!("`{name}` is also the name of another run");
+            return Err(Refusal::at(place, reason));
         }
+        runs.insert(name, run.into());
     }
     Ok(runs)
 }
 
-fn named(runs: Map<String, Value>) -> Result<Map<String, Value>, FieldError> {
+fn named(runs: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
     let of_run = |(name, run): (String, Value)| {
         let place = format!("runs.{name}");
-        let run = object(&place, run)?;
+        let run = match run {
+            Value::Null => Map::new(),
+            run => object(&place, &run)?.clone(),
+        };
         for field in ["name", "shared"] {
-            if run.get(field).is_some() {
+            if run.contains_key(field) {
                 let reason = "the key in `runs` is the name of a run, and shared values are \
                               beside `runs`";
-                return Err(refusal(&format!("{place}.{field}"), reason.to_owned()));
+                return Err(Refusal::at(format_args!("{place}.{field}"), reason));
             }
         }
-        Ok((name, run))
+        Ok((name, run.into()))
     };
     runs.into_iter().map(of_run).collect()
 }
 
 /// Refuses shared values that no run has use for if they resemble one that runs have; returns the
 /// dotted names of the others. A value that a reference names may have any name.
-pub(super) fn unread(parts: &Parts) -> Result<Vec<String>, FieldError> {
+pub(super) fn unread(parts: &Parts) -> Result<Vec<String>, Refusal> {
     let mut named = BTreeSet::new();
     for tree in parts.runs.values().chain([&parts.shared]) {
         references::each(tree, &mut |reference| {
             named.insert(root(reference));
         });
     }
-    let fields = FileFields::new("shared", &parts.shared)?;
+    let known = names::<Run>();
     let mut unused = Vec::new();
-    for key in fields.left().filter(|key| !run::FIELDS.contains(key)) {
+    let shared = parts.shared.as_object().into_iter().flatten();
+    for (key, _) in shared.filter(|(key, _)| !known.contains(&key.as_str())) {
         if named.contains(key) {
             continue;
         }
-        if similar_to(key, run::FIELDS) {
-            return Err(fields.unknown(key, run::FIELDS));
+        if similar_to(key, &known) {
+            return Err(Refusal::unknown("shared", "field", key, &known));
         }
         unused.push(format!("shared.{key}"));
     }
@@ -130,17 +149,18 @@ fn root(reference: &str) -> String {
 }
 
 /// Returns the runs, each with the shared values that it does not set itself.
-pub(super) fn with_shared(parts: &Parts) -> Result<Map<String, Value>, FieldError> {
+pub(super) fn with_shared(parts: &Parts) -> Result<Map<String, Value>, Refusal> {
     let mut shared = parts.shared.clone();
     if let Value::Object(shared) = &mut shared {
-        shared.retain(|key, _| run::FIELDS.contains(&key.as_str()));
+        let known = names::<Run>();
+        shared.retain(|key, _| known.contains(&key.as_str()));
     }
     let size = shared.to_string().len();
     if size.saturating_mul(parts.runs.len()) > MAX_BYTES {
         let count = parts.runs.len();
         let reason =
             format!("its {size} bytes in {count} runs are more than {MAX_BYTES} bytes of jobs");
-        return Err(refusal("shared", reason));
+        return Err(Refusal::at("shared", reason));
     }
     let shared = with_nested_variations(shared);
     let of_run = |(name, run): (&String, &Value)| {
@@ -158,15 +178,13 @@ fn with_nested_variations(mut run: Value) -> Value {
 }
 
 /// Applies a change to the run that it names, or removes that run.
-pub(super) fn change(runs: &mut Map<String, Value>, change: &Change) -> Result<(), FieldError> {
+pub(super) fn change(runs: &mut Map<String, Value>, change: &Change) -> Result<(), Refusal> {
     let name = change.run().unwrap_or_default();
     let Some(run) = runs.get_mut(name) else {
         let known = most_similar(name, runs.keys().map(String::as_str), similar::NAME);
         let hint = known.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        return Err(refusal(
-            &change.name(),
-            format!("there is no run `{name}`{hint}"),
-        ));
+        let reason = format!("there is no run `{name}`{hint}");
+        return Err(Refusal::at(change.name(), reason));
     };
     if !change.removes_run() {
         change.apply(run);
@@ -175,16 +193,16 @@ pub(super) fn change(runs: &mut Map<String, Value>, change: &Change) -> Result<(
     }
     runs.shift_remove(name);
     match runs.is_empty() {
-        true => Err(refusal(
-            &change.name(),
-            "it removes the last run, expected at least one".to_owned(),
-        )),
+        true => {
+            let reason = "it removes the last run, expected at least one";
+            Err(Refusal::at(change.name(), reason))
+        }
         false => Ok(()),
     }
 }
 
 /// Refuses references that lead nowhere.
-pub(super) fn refuse_unresolved(name: &str, run: &Value) -> Result<(), FieldError> {
+pub(super) fn refuse_unresolved(name: &str, run: &Value) -> Result<(), Refusal> {
     let mut first = None;
     references::each(run, &mut |reference| {
         first.get_or_insert_with(|| reference.to_owned());
@@ -192,7 +210,7 @@ pub(super) fn refuse_unresolved(name: &str, run: &Value) -> Result<(), FieldErro
     match first {
         Some(reference) => {
             let reason = format!("`{reference}` cannot be resolved");
-            Err(refusal(&format!("runs.{name}"), reason))
+            Err(Refusal::at(format_args!("runs.{name}"), reason))
         }
         None => Ok(()),
     }
@@ -200,12 +218,4 @@ pub(super) fn refuse_unresolved(name: &str, run: &Value) -> Result<(), FieldErro
 
 pub(super) fn similar_to(key: &str, known: &[&str]) -> bool {
     most_similar(key, known.iter().copied(), similar::NAME).is_some()
-}
-
-pub(super) fn refusal(place: &str, reason: String) -> FieldError {
-    FieldError {
-        place: place.to_owned(),
-        unknown: None,
-        reason,
-    }
 }

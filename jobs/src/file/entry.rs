@@ -217,7 +217,7 @@ pub fn entry(job: &Job) -> Map<String, Value> {
 pub fn jobs_file(jobs: &[Job], server: Option<&ModelServer>) -> Value {
     let jobs: Vec<Value> = jobs.iter().map(|job| entry(job).into()).collect();
     match server {
-        Some(server) => json!({model_server::FIELD: server.entry(), "jobs": jobs}),
+        Some(server) => json!({model_server::FIELD: server, "jobs": jobs}),
         None => json!({"jobs": jobs}),
     }
 }

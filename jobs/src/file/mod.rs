@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::experiment::{Experiment, is_experiment};
-use crate::fields::FileFields;
 use crate::files;
 use crate::installed;
 use crate::job::{Job, JobIndex};
@@ -27,7 +28,6 @@ mod latency;
 pub mod rollout;
 mod suite;
 mod variations;
-pub(crate) mod video;
 
 pub(crate) use entry::Entry;
 pub use entry::{entry, jobs_file};
@@ -37,6 +37,10 @@ const MAX_BYTES: u64 = 64 << 20;
 
 /// The byte order mark that Windows editors write before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Names in `video_cfg` of RLinf that are accepted without effect: `rrun` does not draw the text that
+/// RLinf's videos show.
+pub(crate) const UNUSED_VIDEO: &[&str] = &["info_on_video", "extra_info_on_video", "record_every"];
 
 /// A jobs file that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,20 +147,26 @@ pub fn parse(file: &Value) -> Result<Vec<Job>, Refusal> {
     Ok(whole(file)?.0)
 }
 
+/// What is in a jobs file.
+#[derive(Deserialize, JsonSchema)]
+struct Top {
+    #[schemars(extend("wanted" = "a list of jobs"))]
+    jobs: Vec<Value>,
+    model_server: Option<Value>,
+}
+
 /// Converts everything in a jobs file: the jobs and the model server.
 fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
-    let mut top = FileFields::new("top level", file)?;
-    let entries = match top.take("jobs") {
-        Some(Value::Array(entries)) => entries,
-        other => return Err(top.wrong("jobs", other, "expected a list of jobs").into()),
+    let Value::Object(given) = file else {
+        return Err(Refusal::found("top level", file, "expected an object"));
     };
-    let model_server = model_server::take(&mut top)?;
-    top.finish(&["jobs", model_server::FIELD])?;
-    if entries.is_empty() {
+    let top: Top = settings::read("", given)?;
+    if top.jobs.is_empty() {
         let reason = "the list is empty, expected at least one job";
-        return Err(top.refuse("jobs", reason).into());
+        return Err(Refusal::at("jobs", reason));
     }
-    let jobs = self::jobs(entries)?;
+    let model_server = model_server::read(&top.model_server.unwrap_or_default())?;
+    let jobs = self::jobs(&top.jobs)?;
     if let Some(job) = jobs.iter().find(|job| job.only.is_some()) {
         let place = format!("{} field only", job.place());
         return Err(Refusal::at(place, "only plans have it; use --only"));
@@ -214,12 +224,12 @@ fn job(
     };
     let mut given = given.clone();
     if let Some(Value::Object(video)) = given.get_mut("video_cfg") {
-        video.retain(|name, _| !video::UNUSED.contains(&name.as_str()));
+        video.retain(|name, _| !UNUSED_VIDEO.contains(&name.as_str()));
     }
     let read: Entry = settings::read(&place, &given)?;
     let wrong = |(field, reason)| Refusal::at(format_args!("{place} field {field}"), reason);
     let job = read.job(index).map_err(wrong)?;
-    let variations = variations::take(&mut FileFields::new(&place, entry)?, bytes)?;
+    let variations = variations::read(&place, entry.get("variations"), bytes)?;
     Ok((job, variations))
 }
 

@@ -3,11 +3,16 @@
 use std::fmt::{Display, Formatter};
 use std::net::Ipv6Addr;
 
-use crate::fields::{FieldError, FileFields};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::refusal::Refusal;
+use crate::settings::kinds::Port;
 
 /// How to check that a server works.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Written", into = "Written")]
+#[schemars(with = "Written")]
 pub enum Health {
     /// The server answers a GET of this URL with a status of 200 to 299.
     Url(HealthUrl),
@@ -103,25 +108,47 @@ fn split(authority: &str) -> Result<(&str, u16), Refusal> {
         .ok_or_else(|| Refusal::new("its port is not a number from 1 to 65535"))
 }
 
-/// Reads one of the two fields.
-pub(super) fn read(fields: &mut FileFields) -> Result<Health, FieldError> {
-    let url = fields.optional_string("health_url")?;
-    let port = fields.at_most("health_port", u64::from(u16::MAX))?;
-    match (url, port) {
-        (Some(url), None) => HealthUrl::parse(&url).map(Health::Url).map_err(|reason| {
-            fields.refuse(
-                "health_url",
-                &format!("`{}` cannot be polled: {reason}", url.escape_debug()),
-            )
-        }),
-        (None, Some(port)) => Ok(Health::Port(u16::try_from(port).unwrap_or(u16::MAX))),
-        (Some(_), Some(_)) => {
-            Err(fields.refuse("health_port", "health_url is also given; keep one of them"))
+/// The fields of a model server.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub(super) struct Written {
+    /// a GET of this URL is answered with a status of 200 to 299
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health_url: Option<String>,
+    /// this port of the machine accepts connections
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health_port: Option<Port>,
+}
+
+impl TryFrom<Written> for Health {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match (written.health_url, written.health_port) {
+            (Some(url), None) => HealthUrl::parse(&url).map(Self::Url).map_err(|reason| {
+                let url = url.escape_debug();
+                format!("health_url `{url}` cannot be polled: {reason}")
+            }),
+            (None, Some(Port(port))) => Ok(Self::Port(port)),
+            (Some(_), Some(_)) => {
+                Err("health_url and health_port are both given; keep one of them".to_owned())
+            }
+            (None, None) => Err(
+                "health_url and health_port are both missing; one of them is required to see \
+                 when the server is ready"
+                    .to_owned(),
+            ),
         }
-        (None, None) => {
-            let reason = "it is missing, and so is health_port; one of them is required to see when the \
-                 server is ready";
-            Err(fields.refuse("health_url", reason))
+    }
+}
+
+impl From<Health> for Written {
+    fn from(health: Health) -> Self {
+        Self {
+            health_url: matches!(health, Health::Url(_)).then(|| health.to_string()),
+            health_port: match health {
+                Health::Url(_) => None,
+                Health::Port(port) => Some(Port(port)),
+            },
         }
     }
 }

@@ -7,14 +7,16 @@
 //!  "jobs": […]}
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Number, Value};
 
-use crate::fields::{FieldError, FileFields};
+use crate::refusal::Refusal;
+use crate::settings;
+use crate::settings::kinds::{OneOrMany, Seconds, number};
 
 mod health;
 
@@ -26,240 +28,127 @@ pub(crate) const FIELD: &str = "model_server";
 /// The variable that tells a process which GPUs it may use; `devices` sets it.
 pub const DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Default time until the server must answer. Weights of 70 GB take about that long from a network
-/// disk.
-const START_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-
-/// Maximum start timeout in seconds: a day.
-const LONGEST_START: u64 = 86_400;
-
-/// Default number of restarts of a server that has worked before.
-const MAX_RESTARTS: u32 = 3;
-
-/// Maximum number of restarts; a larger number is taken for a typo.
-const MOST_RESTARTS: u64 = 1000;
-
-/// Default time from SIGTERM to SIGKILL.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Maximum stop timeout in seconds.
-const LONGEST_STOP: u64 = 3600;
-
-/// A program that is started once per node, before its ranks, and stopped after them. In a plan it
-/// is written as in a jobs file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A program that is started once per node, before its ranks, and stopped after them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelServer {
-    /// Program and arguments, at least the program.
+    /// program and arguments; a text is a command line of the shell
+    #[serde(deserialize_with = "words")]
+    #[schemars(
+        with = "OneOrMany",
+        extend("wanted" = "a list of words, numbers in quotes, or a command line for /bin/sh")
+    )]
     pub command: Vec<String>,
     /// How to check that the server works.
+    #[serde(flatten)]
     pub health: Health,
     /// Indices among the GPUs that `rrun` sees; `None` means all of them.
+    #[schemars(extend("wanted" = "a list of GPU indices, for example [0, 1]"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<usize>>,
     /// Environment variables, in addition to those of `rrun`.
+    #[serde(
+        default,
+        deserialize_with = "texts",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    #[schemars(with = "Option<BTreeMap<String, Text>>")]
     pub env: BTreeMap<String, String>,
     /// Working directory; `None` means that of `rrun`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
-    /// Time from a start until the server must answer.
-    pub start_timeout: Duration,
-    /// How often a server that has worked is restarted.
+    /// Time from a start until the server must answer. Weights of 70 GB take about ten minutes from
+    /// a network disk.
+    #[serde(default = "number::<600, Seconds>")]
+    #[schemars(range(min = 1), extend("wanted" = "a number of seconds from 1 to 86400"))]
+    pub start_timeout: Seconds,
+    /// How often a server that has worked is restarted. A larger number is taken for a typo.
+    #[serde(default = "number::<3, u32>")]
+    #[schemars(range(min = 0, max = 1000))]
     pub max_restarts: u32,
     /// Time from SIGTERM to SIGKILL.
-    pub stop_timeout: Duration,
+    #[serde(default = "number::<30, Seconds>")]
+    pub stop_timeout: Seconds,
 }
 
-const FIELDS: &[&str] = &[
-    "command",
-    "health_url",
-    "health_port",
-    "devices",
-    "env",
-    "cwd",
-    "start_timeout",
-    "max_restarts",
-    "stop_timeout",
-];
+/// The value of a variable.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Text {
+    Text(String),
+    Number(Number),
+}
 
-/// Takes the `model_server` field of a file; returns `None` if it is missing or `null`.
+fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let values = BTreeMap::deserialize(from)?.into_iter();
+    let text = |(name, value)| match value {
+        Text::Text(text) => (name, text),
+        Text::Number(number) => (name, number.to_string()),
+    };
+    Ok(values.map(text).collect())
+}
+
+fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Line(String),
+        Words(Vec<String>),
+    }
+    Ok(match Form::deserialize(from)? {
+        Form::Line(line) if line.trim().is_empty() => Vec::new(),
+        Form::Line(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
+        Form::Words(words) => words,
+    })
+}
+
+/// Reads the field of a file; returns `None` if it is `null`.
 ///
 /// # Errors
-/// Returns [`FieldError`] for the first problem found.
-pub(crate) fn take(top: &mut FileFields) -> Result<Option<ModelServer>, FieldError> {
-    match top.take(FIELD) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => parse(value).map(Some),
-    }
-}
-
-impl Serialize for ModelServer {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.entry().serialize(to)
+/// Refuses the first problem found.
+pub(crate) fn read(value: &Value) -> Result<Option<ModelServer>, Refusal> {
+    let server: ModelServer = match value {
+        Value::Null => return Ok(None),
+        Value::Object(given) => settings::read(FIELD, given)?,
+        other => return Err(Refusal::found(FIELD, other, "expected an object")),
+    };
+    match server.wrong() {
+        Some((field, reason)) => Err(Refusal::at(format_args!("{FIELD}.{field}"), reason)),
+        None => Ok(Some(server)),
     }
 }
 
 impl ModelServer {
-    /// Returns the field of a jobs file from which [`take`] makes the same server.
-    pub(crate) fn entry(&self) -> Value {
-        let Self {
-            command,
-            health,
-            devices,
-            env,
-            cwd,
-            start_timeout,
-            max_restarts,
-            stop_timeout,
-        } = self;
-        let mut entry = json!({
-            "command": command,
-            "start_timeout": start_timeout.as_secs(),
-            "max_restarts": max_restarts,
-            "stop_timeout": stop_timeout.as_secs(),
-        });
-        match health {
-            Health::Url(_) => entry["health_url"] = health.to_string().into(),
-            Health::Port(port) => entry["health_port"] = (*port).into(),
+    /// Returns a field that no server can be started with, and why.
+    fn wrong(&self) -> Option<(&'static str, String)> {
+        let has_null = |text: &str| text.contains('\0');
+        let has_program = self
+            .command
+            .first()
+            .is_some_and(|program| !program.is_empty());
+        if !has_program || self.command.iter().any(|word| has_null(word)) {
+            let reason = "the program is empty, or a word has a null character";
+            return Some(("command", reason.to_owned()));
         }
-        if let Some(devices) = devices {
-            entry["devices"] = json!(devices);
+        let mut seen = BTreeSet::new();
+        let mut devices = self.devices.iter().flatten();
+        if let Some(device) = devices.find(|device| !seen.insert(**device)) {
+            return Some(("devices", format!("GPU {device} is listed twice")));
         }
-        if !env.is_empty() {
-            entry["env"] = json!(env);
-        }
-        if let Some(cwd) = cwd {
-            entry["cwd"] = cwd.to_string_lossy().into();
-        }
-        entry
-    }
-}
-
-/// Reads the field of a file.
-///
-/// # Errors
-/// Returns [`FieldError`] for the first problem found.
-pub(crate) fn parse(value: &Value) -> Result<ModelServer, FieldError> {
-    let mut fields = FileFields::new(FIELD, value)?;
-    let command = command(&mut fields)?;
-    let health = health::read(&mut fields)?;
-    let devices = devices(&mut fields)?;
-    let env = env(&mut fields, devices.is_some())?;
-    let cwd = fields.optional_string("cwd")?;
-    if cwd
-        .as_deref()
-        .is_some_and(|cwd| cwd.is_empty() || cwd.contains('\0'))
-    {
-        return Err(fields.refuse("cwd", "it is not a path"));
-    }
-    let seconds =
-        |fields: &mut FileFields, field, limit, default| -> Result<Duration, FieldError> {
-            Ok(fields
-                .at_most(field, limit)?
-                .map_or(default, Duration::from_secs))
-        };
-    let start_timeout = seconds(&mut fields, "start_timeout", LONGEST_START, START_TIMEOUT)?;
-    let stop_timeout = seconds(&mut fields, "stop_timeout", LONGEST_STOP, STOP_TIMEOUT)?;
-    let max_restarts = max_restarts(&mut fields)?;
-    fields.finish(FIELDS)?;
-    Ok(ModelServer {
-        command,
-        health,
-        devices,
-        env,
-        cwd: cwd.map(Into::into),
-        start_timeout,
-        max_restarts,
-        stop_timeout,
-    })
-}
-
-/// Returns the command: a list of words, or a text for the shell.
-fn command(fields: &mut FileFields) -> Result<Vec<String>, FieldError> {
-    let wanted = "expected a list of words or a command line for /bin/sh";
-    let command = match fields.require("command")? {
-        Value::String(line) if !line.trim().is_empty() => {
-            ["/bin/sh", "-c", line].map(str::to_owned).to_vec()
-        }
-        Value::Array(words) if !words.is_empty() => {
-            let word = |word: &Value| word.as_str().map(str::to_owned);
-            words
-                .iter()
-                .map(word)
-                .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| {
-                    fields.refuse(
-                        "command",
-                        "a word of the list is not a string; write numbers as \"8000\"",
-                    )
-                })?
-        }
-        other => return Err(fields.wrong("command", Some(other), wanted)),
-    };
-    if command[0].is_empty() || command.iter().any(|word| word.contains('\0')) {
-        return Err(fields.refuse(
-            "command",
-            "the program is empty, or a word has a null character",
-        ));
-    }
-    Ok(command)
-}
-
-fn devices(fields: &mut FileFields) -> Result<Option<Vec<usize>>, FieldError> {
-    let wanted = "expected a list of GPU indices, for example [0, 1]";
-    let items = match fields.take("devices") {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Array(items)) => items,
-        other => return Err(fields.wrong("devices", other, wanted)),
-    };
-    let mut devices = Vec::new();
-    for item in items {
-        let device = item.as_u64().and_then(|index| usize::try_from(index).ok());
-        let device = device.ok_or_else(|| fields.wrong("devices", Some(item), wanted))?;
-        if devices.contains(&device) {
-            return Err(fields.refuse("devices", &format!("GPU {device} is listed twice")));
-        }
-        devices.push(device);
-    }
-    Ok(Some(devices))
-}
-
-fn env(fields: &mut FileFields, has_devices: bool) -> Result<BTreeMap<String, String>, FieldError> {
-    let mut variables = BTreeMap::new();
-    for (name, value) in fields.object("env")?.unwrap_or_default() {
-        if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(fields.refuse(
-                "env",
-                &format!("`{}` is not the name of a variable", name.escape_debug()),
-            ));
-        }
-        if has_devices && name == DEVICES_VARIABLE {
-            return Err(fields.refuse(
-                "env",
-                &format!("{name} is also set by `devices`; keep one of them"),
-            ));
-        }
-        let text = match value {
-            Value::String(text) if !text.contains('\0') => text,
-            Value::Number(number) => number.to_string(),
-            other => {
-                let found = format!("{name}: found {other}, expected a string or a number");
-                return Err(fields.refuse("env", &found));
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) || has_null(value) {
+                let name = name.escape_debug();
+                let reason = format!("`{name}` cannot be a variable with this value");
+                return Some(("env", reason));
             }
-        };
-        variables.insert(name, text);
+            if self.devices.is_some() && name == DEVICES_VARIABLE {
+                let reason = format!("{name} is also set by `devices`; keep one of them");
+                return Some(("env", reason));
+            }
+        }
+        let cwd = self.cwd.as_ref().map(|cwd| cwd.to_string_lossy());
+        cwd.filter(|cwd| cwd.is_empty() || has_null(cwd))
+            .map(|_| ("cwd", "it is not a path".to_owned()))
     }
-    Ok(variables)
-}
-
-fn max_restarts(fields: &mut FileFields) -> Result<u32, FieldError> {
-    let Some(found) = fields.whole("max_restarts")? else {
-        return Ok(MAX_RESTARTS);
-    };
-    let restarts = u32::try_from(found).ok().filter(|_| found <= MOST_RESTARTS);
-    restarts.ok_or_else(|| {
-        fields.refuse(
-            "max_restarts",
-            &format!("found {found}, expected a whole number up to {MOST_RESTARTS}"),
-        )
-    })
 }
 
 #[cfg(test)]

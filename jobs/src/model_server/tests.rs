@@ -1,5 +1,7 @@
 use serde_json::json;
 
+use std::time::Duration;
+
 use super::*;
 use crate::file;
 use crate::rlinf::Config;
@@ -17,23 +19,25 @@ fn refused(given: &str) -> String {
 
 #[test]
 fn a_block_is_read_with_its_defaults() {
-    let server =
-        parse(&json!({"command": ["serve", "--port", "8000"], "health_port": 8000})).unwrap();
+    let server = read(&json!({"command": ["serve", "--port", "8000"], "health_port": 8000}))
+        .unwrap()
+        .unwrap();
     assert_eq!(server.command, ["serve", "--port", "8000"]);
     assert_eq!(server.health, Health::Port(8000));
     assert_eq!(server.devices, None);
     assert_eq!(server.cwd, None);
-    assert_eq!(server.start_timeout, Duration::from_secs(600));
-    assert_eq!(server.stop_timeout, Duration::from_secs(30));
+    assert_eq!(server.start_timeout.0, Duration::from_secs(600));
+    assert_eq!(server.stop_timeout.0, Duration::from_secs(30));
     assert_eq!((server.max_restarts, server.env.len()), (3, 0));
 }
 
 #[test]
 fn a_text_goes_to_the_shell_and_all_fields_count() {
-    let server = parse(&json!({
+    let server = read(&json!({
         "command": "exec serve --port $PORT", "health_url": "http://127.0.0.1:8000/health", "devices": [1, 0],
         "env": {"PORT": 8000, "HF_HOME": "/data"}, "cwd": "server", "start_timeout": 5, "max_restarts": 0, "stop_timeout": 7,
     }))
+    .unwrap()
     .unwrap();
     assert_eq!(server.command, ["/bin/sh", "-c", "exec serve --port $PORT"]);
     let wanted = ("http://127.0.0.1:8000/health", Some(vec![1, 0]));
@@ -42,8 +46,8 @@ fn a_text_goes_to_the_shell_and_all_fields_count() {
     assert_eq!(server.env["HF_HOME"].as_str(), "/data");
     assert_eq!(server.cwd, Some("server".into()));
     assert_eq!(server.max_restarts, 0);
-    assert_eq!(server.start_timeout, Duration::from_secs(5));
-    assert_eq!(server.stop_timeout, Duration::from_secs(7));
+    assert_eq!(server.start_timeout.0, Duration::from_secs(5));
+    assert_eq!(server.stop_timeout.0, Duration::from_secs(7));
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn a_configuration_has_it_too_and_its_refusals_name_the_file() {
     let config =
         read("model_server:\n  command: exec serve ${HOME}\n  health_port: ${oc.env:PORT}\n")
             .unwrap_err();
-    let told = "server.yaml`: model_server field health_port: found \"8001\"";
+    let told = "server.yaml`: model_server.health_port: found \"8001\"";
     assert!(config.to_string().contains(told), "{config}");
     let config = read(
         "model_server:\n  command: exec serve ${HOME}\n  health_url: http://h:${oc.env:PORT}/\n",

@@ -46,10 +46,7 @@ pub(super) fn complete(plan: &mut RunPlan, written: &Value) -> Result<(), Refusa
         Length::Steps(_) | Length::Policy => 0,
     });
     at_most("jobs: episodes in all", episodes.sum(), MAX_EPISODES_OF_ALL)?;
-    plan.model_server = match &written[model_server::FIELD] {
-        Value::Null => None,
-        server => Some(model_server::parse(server).map_err(Refusal::new)?),
-    };
+    plan.model_server = model_server::read(&written[model_server::FIELD])?;
     Ok(())
 }
 
@@ -136,7 +133,7 @@ mod tests {
         let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "num_envs": 1},
                            "policy_type": "scripted", "num_episodes": 3});
         let server = json!({"command": ["serve"], "health_port": 1, "max_restarts": 3,
-                            "start_timeout": 600, "stop_timeout": 30});
+                            "start_timeout": 600.0, "stop_timeout": 30.0});
         let file = json!({"model_server": server, "jobs": [entry]});
         let file = crate::file::JobFile::new("jobs.json".as_ref(), String::new(), &file).unwrap();
         let plan = RunPlan::new(&samples::eval_args(&[]), file, 1, String::new());

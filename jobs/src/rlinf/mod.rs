@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::experiment::Change;
-use crate::fields::FieldError;
 use crate::model_server::ModelServer;
 use crate::placement::Components;
 use crate::refusal::Refusal;
@@ -94,12 +93,15 @@ impl Config {
         let merged = trees.iter().fold(nothing, |merged, (_, tree)| {
             tree::merge(merged, tree.clone())
         });
-        let merged = references::resolve(&merged, variable);
-        let refuse = |refusal: FieldError| {
-            let place = tree::quoted(&culprit(&trees, &refusal));
-            Refusal::at(place, refusal)
-        };
-        let config = sections::read(&merged).map_err(refuse)?;
+        let read = |tree: &Value| sections::read(&references::resolve(tree, variable));
+        let config = read(&merged).map_err(|refusal| {
+            let alone = trees.iter().rev();
+            let same = alone
+                .clone()
+                .find(|(_, tree)| read(tree).as_ref() == Err(&refusal));
+            let path = same.or(trees.last()).map(|(path, _)| path.as_path());
+            refusal.inside(tree::quoted(path.unwrap_or(Path::new(""))))
+        })?;
         refuse_idle(sets, &config.unused)?;
         let of_file = trees.iter().filter(|(path, _)| path != Path::new(SET));
         let namesake = of_file
@@ -166,23 +168,6 @@ fn names_environment(tree: &Value) -> bool {
     ["environment", "env_type"]
         .iter()
         .any(|name| eval.and_then(|eval| eval.get(name)).is_some())
-}
-
-/// Returns the last file that has the refused field, otherwise the last file.
-fn culprit(trees: &[(PathBuf, Value)], refusal: &FieldError) -> PathBuf {
-    let path = refusal.place.replace(" field ", ".");
-    let parts = || path.split('.').chain(refusal.unknown.as_deref());
-    let has = |tree: &Value| {
-        parts()
-            .try_fold(tree, |tree, part| tree.get(part))
-            .is_some()
-    };
-    let found = trees
-        .iter()
-        .rev()
-        .find(|(_, tree)| has(tree))
-        .or(trees.last());
-    found.map_or_else(|| Path::new("").to_owned(), |(path, _)| path.clone())
 }
 
 #[cfg(test)]

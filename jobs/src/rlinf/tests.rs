@@ -5,7 +5,9 @@ use serde_json::json;
 use super::*;
 use crate::file::parse;
 use crate::placement::{Placement, Resources};
+use crate::rlinf::sections::{Cluster, Eval, Rollout};
 use crate::samples;
+use crate::settings::names;
 
 fn read(texts: &[&str], sets: &[&str]) -> Result<Config, Refusal> {
     let paths = ["dir/behavior.yaml", "b.yaml"].map(PathBuf::from);
@@ -131,7 +133,7 @@ fn any_tree() -> impl Strategy<Value = serde_json::Value> {
         let sections =
             ["cluster", "env", "eval", "rollout", "model", "runner", "logger", "component_placement", "jobs"];
         let known =
-            sections::EVAL.iter().chain(sections::ROLLOUT).chain(sections::CLUSTER).chain(&sections).copied().collect::<Vec<_>>();
+            [names::<Eval>(), names::<Rollout>(), names::<Cluster>(), sections.to_vec()].concat();
         let key = prop_oneof![9 => proptest::sample::select(known).prop_map(str::to_owned), 1 => "[a-z_]{1,9}"];
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..3).prop_map(serde_json::Value::from),

@@ -98,10 +98,10 @@ fn check_server(server: &ModelServer) -> Result<(), Refusal> {
     let mut env = server.env.iter();
     if let Some((name, _)) = env.find(|(name, value)| is_secret_variable(name) && !value.is_empty())
     {
-        let place = format!("model_server field env.{name}");
+        let place = format!("model_server.env.{name}");
         return Err(secret(&place, &inherited(name)));
     }
-    let place = "model_server field command";
+    let place = "model_server.command";
     // A command line for the shell is a single argument, so it is split.
     let words = server.command.iter();
     let words: Vec<&str> = words.flat_map(|word| word.split_whitespace()).collect();
@@ -125,7 +125,7 @@ fn check_server(server: &ModelServer) -> Result<(), Refusal> {
     match &server.health {
         Health::Url(url) => {
             let url = format!("http://h{}", url.path);
-            check_text("model_server field health_url", &url)
+            check_text("model_server.health_url", &url)
         }
         Health::Port(_) => Ok(()),
     }

@@ -61,9 +61,9 @@ impl<'a> SupervisedServer<'a> {
     pub fn new(plan: &'a ServerPlan) -> SupervisedServer<'a> {
         let server = &plan.server;
         let limits = ServerLimits {
-            start_timeout: server.start_timeout,
+            start_timeout: server.start_timeout.0,
             max_restarts: server.max_restarts,
-            stop_timeout: server.stop_timeout,
+            stop_timeout: server.stop_timeout.0,
         };
         let machine = ServerMachine::new(plan.role, limits);
         SupervisedServer {
@@ -248,7 +248,7 @@ impl<'a> SupervisedServer<'a> {
                 self.process = Some(process);
                 let (health, at_most) = (
                     &self.plan.server.health,
-                    self.plan.server.start_timeout.as_secs(),
+                    self.plan.server.start_timeout.0.as_secs(),
                 );
                 say::info(format_args!(
                     "model server started (pid {pid}), its output is in `{log}`; waiting for {health}, at most {at_most} s"
@@ -276,7 +276,7 @@ impl<'a> SupervisedServer<'a> {
         let Some(since) = self.machine.starting() else {
             return;
         };
-        let (time, limit) = (now() - since, self.plan.server.start_timeout);
+        let (time, limit) = (now() - since, self.plan.server.start_timeout.0);
         let (health, why) = (
             &self.plan.server.health,
             self.probe

@@ -2,8 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldError, FileFields};
 use crate::file::variations::{GRID, MAX_GROUP_BYTES, MAX_VARIANTS, Overrides, VariantBytes, name};
+use crate::refusal::show;
+
+/// A field that is refused, and why.
+type Wrong = (String, String);
 
 /// The values of an argument in a grid.
 struct Axis<'a> {
@@ -14,22 +17,18 @@ struct Axis<'a> {
 /// Returns the combinations of a grid, the last argument changing fastest. Their group is the given
 /// one, otherwise the argument; if there are several arguments, each value is a group.
 pub(super) fn combinations(
-    mut entry: FileFields,
+    grid: &Map<String, Value>,
     group: Option<String>,
     bytes: &mut VariantBytes,
-) -> Result<Vec<Overrides>, FieldError> {
-    let Some(Value::Object(grid)) = entry.take(GRID) else {
-        return Err(entry.refuse(GRID, "expected an object of lists"));
-    };
-    entry.finish(&[GRID, "group"])?;
-    let axes = axes(&entry, grid)?;
+) -> Result<Vec<Overrides>, Wrong> {
+    let axes = axes(grid)?;
     let count = axes.iter().map(|axis| axis.values.len()).product();
     for axis in &axes {
         let times = count / axis.values.len();
         let sizes = axis.values.iter().map(|value| value.to_string().len());
         bytes
             .add(axis.argument.len() + sizes.sum::<usize>(), times)
-            .map_err(|reason| entry.refuse(GRID, &reason))?;
+            .map_err(|reason| (GRID.to_owned(), reason))?;
     }
     let combination = |mut nth: usize| {
         let mut chosen = vec![0; axes.len()];
@@ -53,9 +52,10 @@ pub(super) fn combinations(
 }
 
 /// Checks the arguments of a grid, and that it does not have too many combinations.
-fn axes<'a>(entry: &FileFields, grid: &'a Map<String, Value>) -> Result<Vec<Axis<'a>>, FieldError> {
+fn axes(grid: &Map<String, Value>) -> Result<Vec<Axis<'_>>, Wrong> {
     if grid.is_empty() {
-        return Err(entry.refuse(GRID, "it is empty, expected an argument with its values"));
+        let reason = "it is empty, expected an argument with its values";
+        return Err((GRID.to_owned(), reason.to_owned()));
     }
     let mut axes = Vec::new();
     let mut count = 1_usize;
@@ -63,17 +63,21 @@ fn axes<'a>(entry: &FileFields, grid: &'a Map<String, Value>) -> Result<Vec<Axis
         let place = format!("{GRID}.{}", argument.escape_debug());
         let values = match values {
             Value::Array(values) if values.is_empty() => {
-                return Err(entry.refuse(&place, "the list is empty, expected at least one value"));
+                let reason = "the list is empty, expected at least one value";
+                return Err((place, reason.to_owned()));
             }
             Value::Array(values) => values,
-            other => return Err(entry.wrong(&place, Some(other), "expected a list of values")),
+            other => {
+                let reason = format!("found {}, expected a list of values", show(other));
+                return Err((place, reason));
+            }
         };
         count = count.saturating_mul(values.len());
         axes.push(Axis { argument, values });
     }
     if count > MAX_VARIANTS {
         let reason = format!("it has {count} combinations, expected at most {MAX_VARIANTS}");
-        return Err(entry.refuse(GRID, &reason));
+        return Err((GRID.to_owned(), reason));
     }
     Ok(axes)
 }

@@ -8,12 +8,16 @@
 //! A variant is the same job with overrides: its length, policy and environments are those of its
 //! control, and so are its seeds.
 
+use std::collections::HashSet;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::fields::{FieldError, FileFields};
 use crate::file::{MAX_BYTES, check_name};
 use crate::job::{Job, Variant};
 use crate::refusal::Refusal;
+use crate::settings;
 use crate::variation;
 
 mod grid;
@@ -70,95 +74,108 @@ impl VariantBytes {
     }
 }
 
-/// Takes `variations` out of the fields of a job.
-pub(super) fn take(
-    fields: &mut FileFields,
+/// A variant, or a grid of variants.
+#[derive(Deserialize, JsonSchema)]
+struct Written {
+    name: Option<String>,
+    group: Option<String>,
+    #[schemars(extend("wanted" = "an object of lists"))]
+    grid: Option<Map<String, Value>>,
+    #[serde(flatten)]
+    values: Map<String, Value>,
+}
+
+/// Reads `variations` of the job at `place`.
+pub(super) fn read(
+    place: &str,
+    variations: Option<&Value>,
     bytes: &mut VariantBytes,
-) -> Result<Variations, FieldError> {
-    let place = fields.place(FIELD);
-    let entries = match fields.take(FIELD) {
+) -> Result<Variations, Refusal> {
+    let place = format!("{place} field {FIELD}");
+    let mut variants = Vec::new();
+    match variations {
         None | Some(Value::Null) => return Ok(Variations::OfJob(Map::new())),
-        Some(Value::Array(entries)) => entries.as_slice(),
         Some(grid @ Value::Object(map)) if map.get(GRID).is_some_and(Value::is_object) => {
-            let variants = overrides(FileFields::new(&place, grid)?, bytes)?;
-            refuse_duplicates(fields, &variants)?;
-            return Ok(Variations::Beside(variants));
+            variants = overrides(&place, grid, bytes)?;
         }
         Some(Value::Object(map)) => return Ok(Variations::OfJob(map.clone())),
-        other => return Err(fields.wrong(FIELD, other, "expected an object or a list")),
-    };
-    if entries.is_empty() {
-        let reason = "the list is empty, expected at least one variant";
-        return Err(fields.refuse(FIELD, reason));
-    }
-    let mut variants = Vec::new();
-    for (nth, entry) in entries.iter().enumerate() {
-        let entry = FileFields::new(&format!("{place}[{nth}]"), entry)?;
-        variants.append(&mut overrides(entry, bytes)?);
-        if variants.len() > MAX_VARIANTS {
-            let reason = format!("found more than {MAX_VARIANTS} variants, which is the limit");
-            return Err(fields.refuse(FIELD, &reason));
+        Some(Value::Array(entries)) if entries.is_empty() => {
+            let reason = "the list is empty, expected at least one variant";
+            return Err(Refusal::at(place, reason));
         }
+        Some(Value::Array(entries)) => {
+            for (nth, entry) in entries.iter().enumerate() {
+                variants.append(&mut overrides(&format!("{place}[{nth}]"), entry, bytes)?);
+                if variants.len() > MAX_VARIANTS {
+                    let reason =
+                        format!("found more than {MAX_VARIANTS} variants, which is the limit");
+                    return Err(Refusal::at(place, reason));
+                }
+            }
+        }
+        Some(other) => return Err(Refusal::found(place, other, "expected an object or a list")),
     }
-    refuse_duplicates(fields, &variants)?;
+    // They would be two jobs with one name.
+    let mut names = HashSet::new();
+    let again = |variant: &&Overrides| !names.insert(variant.name.to_lowercase());
+    if let Some(variant) = variants.iter().find(again) {
+        let reason = format!(
+            "two variants have the name `{}`; names are file names and must differ",
+            variant.name.escape_debug()
+        );
+        return Err(Refusal::at(place, reason));
+    }
     Ok(Variations::Beside(variants))
 }
 
 /// Reads one entry of the list: a variant, or a grid of variants.
 fn overrides(
-    mut entry: FileFields,
+    place: &str,
+    entry: &Value,
     bytes: &mut VariantBytes,
-) -> Result<Vec<Overrides>, FieldError> {
-    let group = group(&mut entry)?;
-    if entry.has(GRID) {
-        return grid::combinations(entry, group, bytes);
+) -> Result<Vec<Overrides>, Refusal> {
+    let Value::Object(given) = entry else {
+        return Err(Refusal::found(place, entry, "expected an object"));
+    };
+    let wrong =
+        |field: &str, reason: String| Refusal::at(format_args!("{place} field {field}"), reason);
+    let Written {
+        name,
+        group,
+        grid,
+        values,
+    } = settings::read(place, given)?;
+    if group
+        .as_ref()
+        .is_some_and(|group| !(1..=MAX_GROUP_BYTES).contains(&group.len()))
+    {
+        let reason = format!("expected a name of 1 to {MAX_GROUP_BYTES} bytes");
+        return Err(wrong("group", reason));
     }
-    let name = entry.optional_string("name")?;
+    if let Some(grid) = grid {
+        let known = [GRID, "group"];
+        if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(Refusal::unknown(place, "field", name, &known));
+        }
+        return grid::combinations(&grid, group, bytes).map_err(|(field, err)| wrong(&field, err));
+    }
     if let Some(name) = &name {
-        check_name(name).map_err(|err| entry.refuse("name", &err.to_string()))?;
+        check_name(name).map_err(|err| wrong("name", err.to_string()))?;
     }
-    if entry.left().next().is_none() {
-        let reason = "it overrides nothing, expected at least one argument of the environment";
-        return Err(entry.refuse_all(reason));
-    }
-    let values = entry.rest();
-    let single = (values.len() == 1).then(|| values.keys().next().cloned());
+    let single = match (values.len(), values.keys().next()) {
+        (_, None) => {
+            let reason = "it overrides nothing, expected at least one argument of the environment";
+            return Err(Refusal::at(place, reason));
+        }
+        (1, argument) => argument.cloned(),
+        _ => None,
+    };
     Ok(vec![Overrides {
         name: name.unwrap_or_else(|| name::of(&values)),
-        groups: group.or(single.flatten()).into_iter().collect(),
+        groups: group.or(single).into_iter().collect(),
         values,
         is_of_grid: false,
     }])
-}
-
-fn is_group(name: &str) -> bool {
-    (1..=MAX_GROUP_BYTES).contains(&name.len())
-}
-
-fn group(entry: &mut FileFields) -> Result<Option<String>, FieldError> {
-    let group = entry.optional_string("group")?;
-    match &group {
-        Some(group) if !is_group(group) => {
-            let reason = format!("expected a name of 1 to {MAX_GROUP_BYTES} bytes");
-            Err(entry.refuse("group", &reason))
-        }
-        _ => Ok(group),
-    }
-}
-
-/// Refuses two variants of one job with the same name, which would be two jobs with one name.
-fn refuse_duplicates(fields: &FileFields, variants: &[Overrides]) -> Result<(), FieldError> {
-    let mut names = std::collections::HashSet::new();
-    for variant in variants {
-        if !names.insert(variant.name.to_lowercase()) {
-            let reason = format!(
-                "two variants have the name `{}`; names are file names and must differ",
-                variant.name.escape_debug()
-            );
-            return Err(fields.refuse(FIELD, &reason));
-        }
-    }
-    Ok(())
 }
 
 /// Returns a job and those of its variants.

@@ -66,7 +66,7 @@ impl ServerPlan {
 fn check_program(server: &ModelServer, env: &Environment) -> Result<(), Refusal> {
     if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
         return Err(Refusal::at(
-            "model_server field cwd",
+            "model_server.cwd",
             format_args!("there is no folder `{}`", cwd.display()),
         ));
     }
@@ -84,7 +84,7 @@ fn check_program(server: &ModelServer, env: &Environment) -> Result<(), Refusal>
     match find(place.as_os_str(), own_path.as_ref().unwrap_or(env)) {
         Some(_) => Ok(()),
         None => Err(Refusal::at(
-            "model_server field command",
+            "model_server.command",
             format_args!("there is no program `{}`", place.display()),
         )),
     }
@@ -96,7 +96,7 @@ fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String,
     if let Some(&device) = devices.iter().find(|device| gpus > 0 && **device >= gpus) {
         let seen = seen(gpus);
         let reason = format_args!("GPU {device} does not exist, {seen} visible");
-        return Err(Refusal::at("model_server field devices", reason));
+        return Err(Refusal::at("model_server.devices", reason));
     }
     let entries: Vec<&str> = list
         .map(|list| list.split(',').map(str::trim).collect())

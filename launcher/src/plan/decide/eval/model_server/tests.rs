@@ -31,7 +31,7 @@ fn seating(gpus: usize, placement: &str) -> SeatingPlan {
 
 #[test]
 fn devices_count_what_the_launcher_sees() {
-    let refused = |text: &str| Err(format!("model_server field devices: {text}"));
+    let refused = |text: &str| Err(format!("model_server.devices: {text}"));
     for (devices, gpus, shown, wanted) in [
         (&[1, 0][..], 4, None, Ok("1,0".to_owned())),
         (&[1], 2, Some("3, GPU-5f"), Ok("GPU-5f".to_owned())),
@@ -107,7 +107,7 @@ fn folder_and_program_are_looked_up_as_they_will_be() {
         check_program(&server, &Environment::from([("PATH", "/nowhere")]))
             .map_err(|err| err.to_string())
     };
-    let refused = |text: &str| Err(format!("model_server field {text}"));
+    let refused = |text: &str| Err(format!("model_server.{text}"));
     assert_eq!(check("./serve", Some(folder), None), Ok(()));
     assert_eq!(check("serve", None, Some(folder)), Ok(()));
     assert_eq!(
