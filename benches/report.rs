@@ -50,8 +50,7 @@ fn merge(folder: &str) -> io::Result<()> {
     let folder = RunFolder::new(Path::new(folder));
     let plan = RunPlan::read(&folder).map_err(io::Error::other)?;
     let begin = Instant::now();
-    let journals = Journals::of(&folder)?;
-    let merged = Merged::new(&plan, &journals)?;
+    let merged = Merged::new(plan, Journals::of(&folder)?)?;
     let read = begin.elapsed();
     let report = Report::of(&merged, Context::default())?;
     let made = begin.elapsed();

@@ -46,10 +46,9 @@ pub fn write(plan: &EvalPlan, lock: &FolderLock) {
 
 /// Writes the report; returns `None` if the existing one is as complete.
 fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
-    let journals = Journals::of(folder)?;
     // In a resumed run, the jobs may have another order than in the file.
     let run = RunPlan::read(folder).unwrap_or_else(|_| plan.run.clone());
-    let merged = Merged::new(&run, &journals)?;
+    let merged = Merged::new(run, Journals::of(folder)?)?;
     let context = Context {
         argv: std::env::args().collect(),
         world_size: plan.run.world_size,

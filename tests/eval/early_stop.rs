@@ -5,9 +5,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use jobs::journal::{Decision, Verdict};
-use jobs::plan::RunPlan;
+use report::Merged;
 use report::certificate::{self, canonical};
-use report::{Journals, Merged};
 use serde_json::{Value, json};
 
 use crate::eval::command::{Eval, job};
@@ -181,9 +180,7 @@ fn a_reference_of_other_jobs_or_seeds_is_refused_before_anything_starts() {
 /// Writes the certificate of a run as `mine.json`.
 fn certify(eval: &Eval, to: &Path) -> PathBuf {
     let folder = eval.folder();
-    let plan = RunPlan::read(&folder).unwrap();
-    let journals = Journals::of(&folder).unwrap();
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::open(&folder).unwrap();
     let certificate = certificate::make(&folder, &merged, Vec::new()).unwrap();
     let path = to.join("mine.json");
     std::fs::write(&path, serde_json::to_vec(&certificate).unwrap()).unwrap();

@@ -41,20 +41,11 @@ fn hostile_report() {
     let plan = plan();
     Target::new("report").run(|input| {
         let journals = Journals::default().and_delivered([(0, input.to_vec())]);
-        let merged = Merged::new(&plan, &journals).unwrap();
+        let merged = Merged::new(plan.clone(), journals).unwrap();
         let report = Report::of(&merged, Context::default()).unwrap();
         let wrong = verify::run(&merged).wrong.len();
-        let audits = plan
-            .jobs
-            .iter()
-            .map(|job| {
-                verify::job(&merged, &plan, job)
-                    .unwrap()
-                    .findings
-                    .wrong
-                    .len()
-            })
-            .sum::<usize>();
+        let wrong_of = |job| verify::job(&merged, job).unwrap().findings.wrong.len();
+        let audits = plan.jobs.iter().map(wrong_of).sum::<usize>();
         let counts = [
             report.missing_count,
             report.failures_count,
@@ -70,7 +61,7 @@ fn hostile_page() {
     let plan = plan();
     Target::new("page").one_in(20).run(|input| {
         let journals = Journals::default().and_delivered([(0, input.to_vec())]);
-        let merged = Merged::new(&plan, &journals).unwrap();
+        let merged = Merged::new(plan.clone(), journals).unwrap();
         let report = Report::of(&merged, Context::default()).unwrap();
         let page = page::render(&report, &page::Zone::utc());
         // The page's own script is the only one, and names cannot add elements to the page.

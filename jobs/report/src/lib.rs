@@ -82,9 +82,9 @@ impl Report {
     /// # Panics
     /// Never: reading lines in memory cannot fail.
     pub fn new(plan: &RunPlan, lines: &[Line], context: Context) -> Self {
-        let journals = Journals::of_lines(lines);
-        let merged = Merged::new(plan, &journals).expect("bytes in memory can be read");
-        Self::of(&merged, context).expect("bytes in memory can be read")
+        let merged = Merged::new(plan.clone(), Journals::of_lines(lines));
+        let report = merged.and_then(|merged| Self::of(&merged, context));
+        report.expect("bytes in memory can be read")
     }
 
     /// Builds the report of merged journals.
@@ -92,7 +92,7 @@ impl Report {
     /// # Errors
     /// Returns the errors of the file system, with the name of the journal.
     pub fn of(merged: &Merged, mut context: Context) -> io::Result<Self> {
-        let plan = merged.plan;
+        let plan = &merged.plan;
         let policies = Policies::of(merged);
         let tally = |(job, policy): (&Job, &usize)| {
             EpisodeTally::of(

@@ -45,9 +45,8 @@ fn run(folder: &Path, plan: RunPlan, launch: &str, episodes: std::ops::Range<u64
 /// Returns the numbers of the accepted episodes, the errors of `verify`, and its notes.
 fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
     let folder = RunFolder::new(folder);
-    let plan = RunPlan::read(&folder).unwrap();
-    let journals = Journals::of(&folder).unwrap();
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::open(&folder).unwrap();
+    let plan = merged.plan();
     let found = verify::run(&merged);
     let own = journal::read_all(&folder.journals(), &plan.accepted()).unwrap();
     let number = |line: &Line| match line {
@@ -153,17 +152,16 @@ fn merged_runs_take_the_lines_of_each_and_no_others() {
     let merge = Merge::of(&[one.clone(), two.clone()], &out).unwrap();
     merge.write(Context::default()).unwrap();
     let folder = RunFolder::new(&out);
-    let plan_of_both = RunPlan::read(&folder).unwrap();
-    let journals = Journals::of(&folder).unwrap();
-    let merged = Merged::new(&plan_of_both, &journals).unwrap();
-    let scored: Vec<_> = merged.scored_of(&plan_of_both.jobs[0]).collect();
+    let merged = Merged::open(&folder).unwrap();
+    let scored: Vec<_> = merged.scored_of(&merged.plan().jobs[0]).collect();
     assert_eq!(scored, [0, 1, 2, 3]);
     assert_eq!(verify::run(&merged).wrong, Vec::<String>::new());
     let stranger = RunPlan {
         id: "0".repeat(32),
         provenance: Provenance::default(),
-        ..plan_of_both.clone()
+        ..merged.plan().clone()
     };
-    let of_stranger = Merged::new(&stranger, &journals).unwrap();
-    assert_eq!(of_stranger.scored_of(&stranger.jobs[0]).count(), 0);
+    let of_stranger = Merged::new(stranger, Journals::of(&folder).unwrap()).unwrap();
+    let job = &of_stranger.plan().jobs[0];
+    assert_eq!(of_stranger.scored_of(job).count(), 0);
 }

@@ -124,7 +124,7 @@ fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Ref
     let at = SystemTime::now();
     let is_new = has_grown || has_ended || found.report.is_none();
     if is_new {
-        found.report = Some(shown(run.report(at)?));
+        found.report = Some(shown(run.report(at).map_err(Refusal::new)?));
     }
     let (pictures, versions) = pictures(shared);
     note_hangs(&mut found.hangs, shared);

@@ -53,7 +53,7 @@ pub(super) struct CertifyArgs {
 
 pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.folder)?;
-    let mut certificate = certified(args, &folder, &plan)?;
+    let mut certificate = certified(args, &folder, plan)?;
     let mut agrees = true;
     if args.sample > 0 {
         let (sample, does_agree) = run_sample(args, &folder, &certificate)?;
@@ -74,17 +74,16 @@ pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
 fn certified(
     args: &CertifyArgs,
     folder: &RunFolder,
-    plan: &RunPlan,
+    plan: RunPlan,
 ) -> Result<Certificate, ToolError> {
     let name = folder.root().display();
     let refused =
         |reason: &dyn Display| Refusal::at(format_args!("`{name}` cannot be certified"), reason);
-    let journals = under_way::journals(folder)?;
-    if let Some(who) = journals.writer() {
+    let merged = Merged::new(plan, under_way::journals(folder)?)?;
+    if let Some(who) = merged.writer() {
         return Err(refused(&format_args!("the run is under way: {who}")).into());
     }
-    let merged = Merged::new(plan, &journals)?;
-    let findings = verify::findings(folder, plan, &merged)?;
+    let findings = verify::findings(folder, &merged)?;
     let certificate = certificate::make(folder, &merged, findings).map_err(|err| refused(&err))?;
     if !certificate.contents.complete && !args.partial {
         let findings = certificate.contents.findings;
@@ -118,7 +117,7 @@ fn run_sample(
     let sample = Sample {
         ranks: again.ranks,
         environments: again.envs,
-        machines: certificate::machines(&again.merged()?),
+        machines: certificate::machines(&again.merged),
         episodes: sample::repeated(&chosen, &again.outcomes),
     };
     let before = sample::results(certificate, &chosen);

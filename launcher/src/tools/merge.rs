@@ -23,7 +23,7 @@ pub(super) fn merged(dirs: &[PathBuf], output: &Path) -> Result<PathBuf, ToolErr
         print(format_args!("{root}: {jobs}"))?;
         let journals = under_way::journals(input.folder())?;
         if let Some(writer) = journals.writer() {
-            let merged = Merged::new(input.plan(), &journals)?;
+            let merged = Merged::new(input.plan().clone(), journals)?;
             let so_far = Report::of(&merged, Context::default())?.overall;
             print(format_args!("  {}", under_way::line(&writer, &so_far)))?;
         }

@@ -96,9 +96,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
 fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool, ToolError> {
     let version = FileVersion::of(&folder.report());
     let there = written(folder);
-    let journals = under_way::journals(folder)?;
-    let merged = Merged::new(plan, &journals)?;
-    let writer = journals.writer();
+    let merged = Merged::new(plan.clone(), under_way::journals(folder)?)?;
+    let writer = merged.writer();
     let context = Context {
         commands: Commands::found(folder),
         is_over: writer.is_none(),

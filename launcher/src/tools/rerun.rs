@@ -22,7 +22,7 @@ use jobs::refusal::Refusal;
 use jobs::trust;
 use report::certificate::Machine;
 use report::verify::rerun::{self, Outcomes};
-use report::{EpisodeId, Journals, Merged};
+use report::{EpisodeId, Merged};
 
 use crate::tools::{alone, end_of};
 
@@ -86,8 +86,7 @@ pub(super) struct Rerun {
     pub(super) envs: usize,
     /// What came out of those episodes that were scored.
     pub(super) outcomes: Outcomes,
-    plan: RunPlan,
-    journals: Journals,
+    pub(super) merged: Merged,
 }
 
 impl RerunArgs {
@@ -109,21 +108,16 @@ impl RerunArgs {
         let status = self
             .launch(&folder, (ranks, envs), request.machine)
             .map_err(named)?;
-        let journals = Journals::of(&folder).map_err(named)?;
         // The launch has given the run an id, which its journal lines contain.
-        let plan = RunPlan::read(&folder).unwrap_or(plan);
-        let mut again = Rerun {
-            folder,
-            ranks: 0,
+        let merged = Merged::open(&folder)?;
+        let again = Rerun {
+            // A launch starts no more ranks than it has episodes.
+            ranks: merged.ranks(),
             envs,
-            outcomes: Outcomes::new(),
-            plan,
-            journals,
+            outcomes: rerun::outcomes(&merged, request.chosen).map_err(named)?,
+            merged,
+            folder,
         };
-        let merged = again.merged()?;
-        let outcomes = rerun::outcomes(&merged, request.chosen).map_err(|err| again.named(err))?;
-        // A launch starts no more ranks than it has episodes.
-        (again.ranks, again.outcomes) = (merged.ranks(), outcomes);
         if !status.success() && again.ranks == 0 {
             let log = log(&again.folder);
             let end = end_of(&log).map_err(|err| again.named(err))?;
@@ -206,11 +200,6 @@ impl RerunArgs {
 }
 
 impl Rerun {
-    /// Returns its results.
-    pub(super) fn merged(&self) -> Result<Merged<'_>, Refusal> {
-        Merged::new(&self.plan, &self.journals).map_err(|err| self.named(err))
-    }
-
     /// Formats by whom the episodes were run, as in `2 ranks with 4 environments`.
     pub(super) fn place(&self) -> String {
         let (ranks, envs) = (

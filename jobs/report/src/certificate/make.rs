@@ -102,7 +102,7 @@ pub fn machines(merged: &Merged) -> Vec<Machine> {
 }
 
 fn run(folder: &RunFolder, merged: &Merged) -> io::Result<CertifiedRun> {
-    let plan = merged.plan;
+    let plan = &merged.plan;
     let journal = |name: String| {
         let sum = sha256::of_reader(files::open(&folder.root().join(&name))?)?;
         io::Result::Ok(CertifiedJournal {

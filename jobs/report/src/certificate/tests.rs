@@ -56,9 +56,7 @@ fn try_of(file: &Value, has: impl Fn(u64) -> bool) -> Result<Certificate, Refusa
     std::fs::write(folder.plan(), serde_json::to_vec(&plan).unwrap()).unwrap();
     let text = lines.iter().map(|line| format!("{}\n", json!(line)));
     std::fs::write(folder.journal(0), text.collect::<String>()).unwrap();
-    let plan = RunPlan::read(&folder).unwrap();
-    let journals = Journals::of(&folder).unwrap();
-    make(&folder, &Merged::new(&plan, &journals).unwrap(), Vec::new())
+    make(&folder, &Merged::open(&folder).unwrap(), Vec::new())
 }
 
 /// Returns how a run with this file and these versions differs from a certificate of another one.
@@ -89,8 +87,7 @@ fn differences(sum: &str, versions: &Value) -> (Vec<String>, Vec<String>) {
         settings: [("env_versions".to_owned(), versions.clone())].into(),
         ..JobStart::default()
     });
-    let journals = Journals::of_lines(&[start]);
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::new(plan, Journals::of_lines(&[start])).unwrap();
     let found = crate::certificate::differences(&certificate.contents, &merged, |_| None);
     (found.wrong, found.notes)
 }

@@ -9,14 +9,14 @@ use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::Job;
 use jobs::journal::read_line;
 use jobs::layout::RunFolder;
-use jobs::plan::{Identity, RunPlan};
+use jobs::plan::Identity;
 use jobs::refusal::Refusal;
 use jobs::time::Moment;
 use serde_json::Value;
 
 use crate::certificate::{self, Certificate};
 use crate::compare::ComparedRun;
-use crate::{Journals, Merged, Report};
+use crate::{Merged, Report};
 
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,19 +141,17 @@ impl SideJob {
 }
 
 fn of_run(path: &Path, folder: &RunFolder) -> Result<SideJobs, Refusal> {
-    let io = |err| unreadable(path, err);
-    let plan = RunPlan::read(folder).map_err(Refusal::new)?;
-    let journals = Journals::of(folder).map_err(io)?;
-    let merged = Merged::new(&plan, &journals).map_err(io)?;
+    let merged = Merged::open(folder)?;
     let mut jobs = SideJobs::new();
-    for job in &plan.jobs {
-        let mut side = SideJob::of(job, plan.seed);
+    for job in &merged.plan.jobs {
+        let mut side = SideJob::of(job, merged.plan.seed);
         side.settings = merged.settings_of(job).last().cloned().unwrap_or_default();
         let mut add = |episode: Episode| {
             side.episodes
                 .insert(episode.episode, SideEpisode::of(&episode));
         };
-        merged.each_episode_of(job, &mut add).map_err(io)?;
+        let read = merged.each_episode_of(job, &mut add);
+        read.map_err(|err| unreadable(path, err))?;
         jobs.insert(job.name.clone(), side);
     }
     Ok(jobs)

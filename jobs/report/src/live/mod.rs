@@ -23,10 +23,8 @@ use jobs::refusal::Refusal;
 use jobs::time::{Moment, rfc3339};
 
 use crate::merged::Merged;
-use crate::merged::cache::EpisodeCache;
 use crate::merged::scan::EpisodeStarts;
-use crate::merged::state::MergedState;
-use crate::{Context, Journals, Report};
+use crate::{Context, Report};
 
 mod activity;
 mod rate;
@@ -43,11 +41,8 @@ pub use view::LiveView;
 /// A run that is watched.
 pub struct LiveRun {
     folder: RunFolder,
-    plan: RunPlan,
     plan_version: FileVersion,
-    journals: Journals,
-    state: MergedState,
-    cache: EpisodeCache,
+    merged: Merged,
     activity: Activity,
     pulse: Pulse,
     /// What a user has asked on the page of the run.
@@ -63,14 +58,10 @@ impl LiveRun {
     /// Returns a [`Refusal`] if the plan is missing, damaged, or of another version.
     pub fn open(folder: RunFolder) -> Result<Self, Refusal> {
         let plan_version = FileVersion::of(&folder.plan());
-        let plan = RunPlan::read(&folder)?;
         Ok(Self {
-            state: MergedState::of(&plan),
+            merged: Merged::unread(RunPlan::read(&folder)?),
             folder,
-            plan,
             plan_version,
-            journals: Journals::default(),
-            cache: EpisodeCache::default(),
             activity: Activity::default(),
             pulse: Pulse::default(),
             commands: None,
@@ -86,25 +77,24 @@ impl LiveRun {
     pub fn refresh(&mut self, now: Instant) -> Result<bool, Refusal> {
         let (was_under_way, known) = (self.is_under_way(), self.commands.take());
         let is_same = FileVersion::of(&self.folder.plan()) == self.plan_version;
-        let journals = &mut self.journals;
+        let journals = &mut self.merged.journals;
         let continues = is_same && journals.refresh(&self.folder).map_err(Refusal::new)?;
         if !continues {
             let (pulse, has_ended) = (std::mem::take(&mut self.pulse), self.has_ended);
             *self = Self::open(self.folder.clone())?;
             (self.pulse, self.has_ended) = (pulse, has_ended);
-            let journals = &mut self.journals;
+            let journals = &mut self.merged.journals;
             journals.refresh(&self.folder).map_err(Refusal::new)?;
         }
+        let (merged, starts) = (&mut self.merged, EpisodeStarts::Parsed);
         let living = self.pulse.look(&self.folder, now);
-        self.journals.note_launches(&living);
-        let activity = &mut self.activity;
-        let starts = EpisodeStarts::Parsed;
-        let on = |_, scan: &_| activity.on(scan);
-        let grown = self.state.grow(&self.plan, &self.journals, starts, on);
+        merged.journals.note_launches(&living);
+        let on = |_, scan: &_| self.activity.on(scan);
+        let grown = (merged.state).grow(&merged.plan, &merged.journals, starts, on);
         let has_grown = grown.map_err(Refusal::new)?;
         // A lock that is gone is as new as a line.
-        let sources = self.journals.sources().iter();
-        for (source, events) in sources.zip(&mut self.state.events) {
+        let sources = merged.journals.sources().iter();
+        for (source, events) in sources.zip(&mut merged.state.events) {
             events.is_held = source.is_held;
         }
         self.commands = Commands::found(&self.folder);
@@ -119,28 +109,25 @@ impl LiveRun {
     pub fn report(&mut self, now: SystemTime) -> Result<Report, Refusal> {
         let created = rfc3339(now);
         let moment = Moment::parse(&created);
-        let settled = (self.state).settle(&self.plan, &self.journals, Some(moment));
+        let merged = &mut self.merged;
+        let settled = (merged.state).settle(&merged.plan, &merged.journals, Some(moment));
         settled.map_err(Refusal::new)?;
-        let state = std::mem::take(&mut self.state);
-        let merged = Merged::with_state(&self.plan, &self.journals, state, &self.cache);
         let context = Context {
-            world_size: self.plan.world_size,
+            world_size: self.merged.plan.world_size,
             route: "journals".to_owned(),
             created,
             commands: self.commands.clone(),
             is_over: !self.is_under_way(),
             ..Context::default()
         };
-        let report = Report::of(&merged, context);
-        self.state = merged.state;
-        report.map_err(Refusal::new)
+        Report::of(&self.merged, context).map_err(Refusal::new)
     }
 
     /// Returns the run at a moment, with its report so far.
     pub fn view<'a>(&'a self, report: &'a Report, now: Moment) -> LiveView<'a> {
         LiveView {
             folder: &self.folder,
-            plan: &self.plan,
+            plan: &self.merged.plan,
             report,
             activity: &self.activity,
             is_under_way: self.is_under_way(),
@@ -150,7 +137,7 @@ impl LiveRun {
 
     /// Returns the plan of the run.
     pub fn plan(&self) -> &RunPlan {
-        &self.plan
+        &self.merged.plan
     }
 
     /// Returns the folder of the run.
@@ -170,6 +157,6 @@ impl LiveRun {
 
     /// Returns whether a launch holds the run folder, on any machine, or a rank writes its journal.
     pub fn is_under_way(&self) -> bool {
-        !self.has_ended && self.journals.writer().is_some()
+        !self.has_ended && self.merged.writer().is_some()
     }
 }

@@ -157,9 +157,8 @@ fn of_rank_1() -> Vec<u8> {
 
 /// Returns the report of the folder as `rrun report` makes it.
 fn at_once(folder: &RunFolder) -> Report {
-    let plan = RunPlan::read(folder).unwrap();
-    let journals = Journals::of(folder).unwrap();
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::open(folder).unwrap();
+    let plan = merged.plan();
     let context = Context {
         world_size: plan.world_size,
         route: "journals".to_owned(),

@@ -190,10 +190,8 @@ impl Merge {
         let fresh = journals::gather(&self.inputs, folder)?;
         write_whole(&folder.plan(), &serde_json::to_vec_pretty(&self.plan)?)?;
         fresh.replace(folder)?;
-        let journals = Journals::of(folder)?;
-        let merged = Merged::new(&self.plan, &journals)?;
-        let report = Report::of(&merged, context)?;
-        crate::write_merged(folder, &merged, &report, None)?;
+        let merged = Merged::new(self.plan.clone(), Journals::of(folder)?)?;
+        let report = crate::write(folder, &merged, context)?;
         Ok((report, merged.damage().cloned().collect()))
     }
 }

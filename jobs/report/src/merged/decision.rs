@@ -5,7 +5,7 @@ use jobs::time::Moment;
 
 use crate::merged::Merged;
 
-impl Merged<'_> {
+impl Merged {
     /// Returns the last decision, unless another launch has continued the run since then. A folder
     /// into which several runs were merged has none: each decision was about one of them.
     pub fn decision(&self) -> Option<&Decision> {

@@ -28,7 +28,7 @@ pub(crate) struct EpisodePair<'a> {
     pub(crate) variant: &'a EpisodeRecord,
 }
 
-impl Merged<'_> {
+impl Merged {
     /// Returns the variants whose control is in the plan, in the order of the plan. With `--only`,
     /// the control may be missing.
     pub(crate) fn variant_jobs(&self) -> Vec<VariantJob<'_>> {

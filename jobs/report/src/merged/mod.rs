@@ -15,8 +15,10 @@ use jobs::episode::Episode;
 use jobs::file::rollout::MAX_EPISODES;
 use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::{JobEnd, JobStart, PolicyFiles, RankStart};
+use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::progress;
+use jobs::refusal::Refusal;
 use jobs::time::Moment;
 use serde_json::Value;
 
@@ -41,13 +43,13 @@ pub(crate) mod state;
 /// Number of episodes of a job that memory is reserved for beforehand; it grows if more are found.
 const ROOM: u64 = 1000;
 
-/// The merged journals of a run.
-pub struct Merged<'a> {
-    pub(crate) plan: &'a RunPlan,
-    pub(crate) journals: &'a Journals,
+/// A run: its plan and its merged journals.
+pub struct Merged {
+    pub(crate) plan: RunPlan,
+    pub(crate) journals: Journals,
     pub(crate) state: MergedState,
     /// Lines that were looked up before; only of a run that is watched.
-    cache: Option<&'a EpisodeCache>,
+    cache: Option<EpisodeCache>,
 }
 
 /// Lines of one job.
@@ -141,15 +143,26 @@ fn numbered(lines: &[u64]) -> String {
     format!("line{plural} ({}{more})", first.join(", "))
 }
 
-impl<'a> Merged<'a> {
+impl Merged {
+    /// Reads the plan and the journals of a run folder as they are now.
+    ///
+    /// # Errors
+    /// Refuses what cannot be read.
+    pub fn open(folder: &RunFolder) -> Result<Self, Refusal> {
+        let plan = RunPlan::read(folder)?;
+        let merged = Journals::of(folder).and_then(|journals| Self::new(plan, journals));
+        let place = format_args!("cannot read `{}`", folder.root().display());
+        merged.map_err(|err| Refusal::at(place, err))
+    }
+
     /// Reads and merges all journals.
     ///
     /// # Errors
     /// Returns the errors of the file system, with the name of the journal.
-    pub fn new(plan: &'a RunPlan, journals: &'a Journals) -> io::Result<Self> {
-        let mut state = MergedState::of(plan);
-        state.grow(plan, journals, EpisodeStarts::Skipped, |_, _| ())?;
-        state.settle(plan, journals, None)?;
+    pub fn new(plan: RunPlan, journals: Journals) -> io::Result<Self> {
+        let mut state = MergedState::of(&plan);
+        state.grow(&plan, &journals, EpisodeStarts::Skipped, |_, _| ())?;
+        state.settle(&plan, &journals, None)?;
         Ok(Self {
             plan,
             journals,
@@ -158,19 +171,24 @@ impl<'a> Merged<'a> {
         })
     }
 
-    /// Returns what was read and settled before, together with what it refers to.
-    pub(crate) fn with_state(
-        plan: &'a RunPlan,
-        journals: &'a Journals,
-        state: MergedState,
-        cache: &'a EpisodeCache,
-    ) -> Self {
+    /// Creates a run of which nothing was read yet, to be watched.
+    pub(crate) fn unread(plan: RunPlan) -> Self {
         Self {
+            state: MergedState::of(&plan),
             plan,
-            journals,
-            state,
-            cache: Some(cache),
+            journals: Journals::default(),
+            cache: Some(EpisodeCache::default()),
         }
+    }
+
+    /// Returns the plan of the run.
+    pub fn plan(&self) -> &RunPlan {
+        &self.plan
+    }
+
+    /// Returns who writes into the run folder, if anybody does.
+    pub fn writer(&self) -> Option<String> {
+        self.journals.writer()
     }
 
     /// Returns the line of an episode.
@@ -182,7 +200,7 @@ impl<'a> Merged<'a> {
         reader: &mut LineReader,
         record: &EpisodeRecord,
     ) -> io::Result<Arc<Episode>> {
-        match self.cache {
+        match &self.cache {
             Some(cache) => cache.episode(reader, record.place),
             None => Ok(Arc::new(episode(reader.line(record.place)?)?)),
         }

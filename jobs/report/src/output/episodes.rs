@@ -12,7 +12,7 @@ use crate::merged::{Merged, episode};
 /// Episodes that a thread copies at once: about 1 MiB.
 const PART: usize = 1024;
 
-impl Merged<'_> {
+impl Merged {
     /// Writes the episodes that count.
     ///
     /// # Errors

@@ -6,12 +6,11 @@ use std::io::{self, BufWriter, Write as _};
 use jobs::files::FileVersion;
 use jobs::launch::PlanLock;
 use jobs::layout::{RunFolder, replace, write_whole, write_whole_with};
-use jobs::plan::RunPlan;
 use serde_json::Value;
 
 use crate::output::eval_info::EvalInfo;
 use crate::page;
-use crate::{Context, JobReport, Journals, Merged, Report};
+use crate::{Context, JobReport, Merged, Report};
 
 mod arena;
 mod episodes;
@@ -21,21 +20,15 @@ mod variations;
 /// Bytes of a report that are written at once.
 const BUFFER: usize = 256 * 1024;
 
-/// Merges the journals and writes `report.json`, `final_benchmark_report.json`, `report.html`,
+/// Builds the report and writes `report.json`, `final_benchmark_report.json`, `report.html`,
 /// `metrics.json`, `eval_info.json` and `episodes.jsonl`; `variations.jsonl` if jobs have variants;
 /// if the plan asks for them, Arena's files, too. Each file is replaced atomically.
 ///
 /// # Errors
 /// Returns the errors of the file system; earlier files stay intact then.
-pub fn write(
-    folder: &RunFolder,
-    plan: &RunPlan,
-    journals: &Journals,
-    context: Context,
-) -> io::Result<Report> {
-    let merged = Merged::new(plan, journals)?;
-    let report = Report::of(&merged, context)?;
-    write_merged(folder, &merged, &report, None)?;
+pub fn write(folder: &RunFolder, merged: &Merged, context: Context) -> io::Result<Report> {
+    let report = Report::of(merged, context)?;
+    write_merged(folder, merged, &report, None)?;
     Ok(report)
 }
 
@@ -66,7 +59,7 @@ pub fn write_merged(
         &serde_json::to_vec_pretty(&metrics_by_job(report))?,
     )?;
     page::write(folder, report)?;
-    if arena::is_wanted(merged.plan) {
+    if arena::is_wanted(&merged.plan) {
         arena::write(folder, merged, report)?;
     }
     write_whole_with(&folder.eval_info(), |file| {

@@ -30,7 +30,7 @@ struct PairLine<'a> {
     variant_length: Option<u32>,
 }
 
-impl Merged<'_> {
+impl Merged {
     /// Returns whether the plan has variants, so that there are pairs to write.
     pub(super) fn has_variants(&self) -> bool {
         self.plan.jobs.iter().any(|job| job.variant.is_some())

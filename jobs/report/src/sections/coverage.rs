@@ -17,7 +17,7 @@ use crate::schema::{
 /// Number of unsolved episodes that a report shows of one job.
 const UNSOLVED_OF_A_JOB: usize = 5;
 
-impl<'a> Merged<'a> {
+impl Merged {
     /// Returns the numbers of the expected episodes of a job that were not found, as ranges of first
     /// and last number. The episodes of a job in steps are not known beforehand. Time and memory
     /// depend on the episodes found, because a plan may ask for any number.
@@ -61,10 +61,7 @@ impl<'a> Merged<'a> {
     }
 
     /// Returns the episodes of a job that were scored by more than one line.
-    pub fn duplicates_of<'m>(
-        &'m self,
-        job: &'m Job,
-    ) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
+    pub fn duplicates_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = Duplicate> + use<'m> {
         let again = self
             .lines(job.index)
             .episodes
@@ -78,14 +75,11 @@ impl<'a> Merged<'a> {
     }
 
     /// Returns all episodes that count, with their jobs.
-    fn records(&self) -> impl Iterator<Item = (&'a Job, &EpisodeRecord)> {
-        let of = |job: &'a Job| {
-            self.lines(job.index)
-                .episodes
-                .iter()
-                .map(move |record| (job, record))
-        };
-        self.plan.jobs.iter().flat_map(of)
+    fn records(&self) -> impl Iterator<Item = (&Job, &EpisodeRecord)> {
+        self.plan.jobs.iter().flat_map(|job| {
+            let records = &self.lines(job.index).episodes;
+            records.iter().map(move |record| (job, record))
+        })
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn ranks(merged: &Merged) -> Vec<RankReport> {
     let mut ranks: Vec<_> = begun
         .map(|(index, events)| {
             rank(
-                merged.plan,
+                &merged.plan,
                 events,
                 episodes[index],
                 jobs[index].len() as u64,

@@ -115,7 +115,7 @@ pub(crate) fn versions<'a>(
 
 /// Returns what was asked for, and the settings in effect.
 pub(crate) fn config(merged: &Merged, jobs: &[JobReport]) -> ConfigReport {
-    let plan = merged.plan;
+    let plan = &merged.plan;
     let starts = merged.starts();
     ConfigReport {
         jobs_file: plan.jobs_file.clone(),

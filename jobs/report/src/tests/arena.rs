@@ -14,7 +14,12 @@ fn written(plan: &mut RunPlan, lines: &[Line]) -> tempfile::TempDir {
         .insert("arena-output".to_owned(), String::new());
     let dir = tempfile::tempdir().unwrap();
     let (folder, journals) = (RunFolder::new(dir.path()), Journals::of_lines(lines));
-    crate::write(&folder, plan, &journals, Context::default()).unwrap();
+    crate::write(
+        &folder,
+        &Merged::new(plan.clone(), journals).unwrap(),
+        Context::default(),
+    )
+    .unwrap();
     dir
 }
 
@@ -177,6 +182,11 @@ fn without_the_option_there_are_no_such_files() {
     let dir = tempfile::tempdir().unwrap();
     let journals = Journals::of_lines(&everything());
     let folder = RunFolder::new(dir.path());
-    crate::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
+    crate::write(
+        &folder,
+        &Merged::new(two_jobs(), journals).unwrap(),
+        Context::default(),
+    )
+    .unwrap();
     assert!(!folder.arena_experiment_result().exists() && !folder.job("a").exists());
 }

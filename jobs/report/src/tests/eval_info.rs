@@ -9,7 +9,12 @@ use jobs::layout::RunFolder;
 fn eval_info(lines: &[Line]) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let (folder, journals) = (RunFolder::new(dir.path()), Journals::of_lines(lines));
-    crate::write(&folder, &two_jobs(), &journals, Context::default()).unwrap();
+    crate::write(
+        &folder,
+        &Merged::new(two_jobs(), journals).unwrap(),
+        Context::default(),
+    )
+    .unwrap();
     serde_json::from_slice(&std::fs::read(folder.eval_info()).unwrap()).unwrap()
 }
 
@@ -26,7 +31,12 @@ fn every_file_of_a_report_moves_with_its_run() {
         name: "dark".to_owned(),
         groups: Vec::new(),
     });
-    crate::write(&folder, &plan, &journals, Context::default()).unwrap();
+    crate::write(
+        &folder,
+        &Merged::new(plan.clone(), journals).unwrap(),
+        Context::default(),
+    )
+    .unwrap();
     let files = std::fs::read_dir(dir.path()).unwrap();
     let files = files.map(|entry| entry.unwrap().path());
     let is_report = |path: &std::path::PathBuf| path.is_file() && *path != folder.plan_lock();

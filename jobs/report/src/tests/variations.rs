@@ -191,7 +191,12 @@ fn the_pairs_are_exported_as_lines() {
     let (dir, plan) = (tempfile::tempdir().unwrap(), varied());
     let folder = RunFolder::new(dir.path());
     let journals = Journals::of_lines(&lines(&plan));
-    crate::write(&folder, &plan, &journals, Context::default()).unwrap();
+    crate::write(
+        &folder,
+        &Merged::new(plan.clone(), journals).unwrap(),
+        Context::default(),
+    )
+    .unwrap();
     let text = fs::read_to_string(folder.variations()).unwrap();
     let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let rows: Vec<Value> = rows.collect();

@@ -182,14 +182,14 @@ pub fn run(merged: &Merged) -> Findings {
 ///
 /// # Errors
 /// Returns the errors of the file system, with the name of the journal.
-pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
+pub fn job(merged: &Merged, job: &Job) -> io::Result<JobAudit> {
     let mut audit = JobAudit {
         expected: merged.expected(job),
         ..JobAudit::default()
     };
     let mut seen = Irregularities::default();
     merged.each_episode_of(job, |episode| {
-        seen.episode(plan, job, &episode);
+        seen.episode(&merged.plan, job, &episode);
         audit.episode(episode);
     })?;
     let missing = merged.missing_of(job);

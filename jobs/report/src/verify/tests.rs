@@ -27,8 +27,8 @@ fn episode(number: u64) -> Episode {
 
 fn audit(lines: &[Line]) -> (Findings, JobAudit) {
     let (plan, journals) = (plan(), Journals::of_lines(lines));
-    let merged = Merged::new(&plan, &journals).unwrap();
-    (run(&merged), job(&merged, &plan, &plan.jobs[0]).unwrap())
+    let merged = Merged::new(plan.clone(), journals).unwrap();
+    (run(&merged), job(&merged, &plan.jobs[0]).unwrap())
 }
 
 fn lines(episodes: impl IntoIterator<Item = Episode>) -> Vec<Line> {
@@ -92,7 +92,7 @@ fn a_line_that_cannot_be_read_is_a_note_once_its_episode_is_there() {
             text.push(b'\n');
         }
         let journals = Journals::default().and_delivered([(0, text)]);
-        run(&Merged::new(&plan, &journals).unwrap())
+        run(&Merged::new(plan.clone(), journals).unwrap())
     };
     let is_told = |findings: &[String], others: &[String]| {
         let is_damage = |text: &String| text.contains("1 damaged line (1)");
@@ -186,7 +186,7 @@ fn chosen(merged: &Merged, count: usize, seed: &str) -> (Vec<EpisodeId>, rerun::
 fn the_seed_chooses_which_episodes_are_run_again() {
     let (plan, lines) = many();
     let journals = Journals::of_lines(&lines);
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::new(plan.clone(), journals).unwrap();
     assert_eq!(chosen(&merged, 99, "0").0.len(), 42);
     let (ten, outcomes) = chosen(&merged, 10, "0");
     assert_eq!((ten.len(), outcomes.len()), (10, 10));
@@ -203,7 +203,7 @@ fn the_seed_chooses_which_episodes_are_run_again() {
 fn what_comes_out_otherwise_is_told_to_the_last_bit() {
     let (plan, mut lines) = many();
     let journals = Journals::of_lines(&lines);
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::new(plan.clone(), journals).unwrap();
     let (all, before) = chosen(&merged, 99, "0");
     assert_eq!(rerun::differences(&before, &before), [""; 0]);
     lines.pop();
@@ -212,7 +212,7 @@ fn what_comes_out_otherwise_is_told_to_the_last_bit() {
     other_length.length = 11;
     (lines[0], lines[1]) = (other_return.into(), other_length.into());
     let journals = Journals::of_lines(&lines);
-    let again = Merged::new(&plan, &journals).unwrap();
+    let again = Merged::new(plan.clone(), journals).unwrap();
     let again = rerun::outcomes(&again, &all).unwrap();
     assert_eq!(
         rerun::differences(&before, &again),

@@ -34,10 +34,9 @@ impl Determinism {
         &self,
         args: &RerunArgs,
         of: &RunFolder,
-        plan: &RunPlan,
         merged: &Merged,
     ) -> Result<RerunResult, Refusal> {
-        let named = |err| named(of, err);
+        let (plan, named) = (merged.plan(), |err| named(of, err));
         let scored = rerun::repeatable(merged);
         let chosen = rerun::choose(scored, self.count, &self.seed.to_string());
         let start = journal::first_rank(&of.journals()).map_err(named)?;

@@ -111,16 +111,14 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
 
 fn verify_folder(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
     let (folder, plan) = open(&args.subject)?;
-    let journals = under_way::journals(&folder)?;
-    let merged = Merged::new(&plan, &journals)?;
-    let at_work = journals.writer();
+    let merged = Merged::new(plan, under_way::journals(&folder)?)?;
+    let at_work = merged.writer();
     if let Some(who) = &at_work {
         print_line(format_args!("the run is under way: {who}"))?;
     }
     let (is_over, values) = (at_work.is_none(), !args.no_values);
     let Audit { rows, mut findings } = audit(VerifiedRun {
         folder: &folder,
-        plan: &plan,
         merged: &merged,
         values,
         is_over,
@@ -129,7 +127,7 @@ fn verify_folder(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
     print(shown(&rows))?;
     if let Some(count) = args.determinism {
         let seed = args.seed;
-        let mut again = Determinism { count, seed }.run(&args.again, &folder, &plan, &merged)?;
+        let mut again = Determinism { count, seed }.run(&args.again, &folder, &merged)?;
         findings.notes.push(again.note);
         findings.wrong.append(&mut again.wrong);
     }
@@ -160,14 +158,9 @@ fn conclude(findings: &Findings, subject: &str, good: &str) -> Result<ExitCode, 
 }
 
 /// Returns the findings of a run that is over, as `rrun verify --no-values` has them.
-pub(super) fn findings(
-    folder: &RunFolder,
-    plan: &RunPlan,
-    merged: &Merged,
-) -> Result<Vec<String>, ToolError> {
+pub(super) fn findings(folder: &RunFolder, merged: &Merged) -> Result<Vec<String>, ToolError> {
     let audit = audit(VerifiedRun {
         folder,
-        plan,
         merged,
         values: false,
         is_over: true,
@@ -180,7 +173,13 @@ fn audit(site: VerifiedRun) -> Result<Audit, ToolError> {
     let report = Report::of(site.merged, Context::default())?;
     let mut findings = verify::run(site.merged);
     let mut rows = Vec::new();
-    let work: Vec<_> = site.plan.jobs.iter().zip(&report.per_job).collect();
+    let work: Vec<_> = site
+        .merged
+        .plan()
+        .jobs
+        .iter()
+        .zip(&report.per_job)
+        .collect();
     let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| site.row(job, report);
     threads::in_order(&work, one, |_, mut row| {
         findings.wrong.append(&mut row.audit.findings.wrong);
@@ -192,8 +191,7 @@ fn audit(site: VerifiedRun) -> Result<Audit, ToolError> {
 
 struct VerifiedRun<'a> {
     folder: &'a RunFolder,
-    plan: &'a RunPlan,
-    merged: &'a Merged<'a>,
+    merged: &'a Merged,
     values: bool,
     is_over: bool,
     named: NamedDemos<'a>,
@@ -201,7 +199,7 @@ struct VerifiedRun<'a> {
 
 impl VerifiedRun<'_> {
     fn row(&self, job: &Job, report: &JobReport) -> io::Result<VerifyRow> {
-        let mut audit = verify::job(self.merged, self.plan, job)?;
+        let mut audit = verify::job(self.merged, job)?;
         let mut findings = std::mem::take(&mut audit.findings);
         let unfinished = std::mem::take(&mut audit.unfinished);
         if self.is_over {
@@ -251,7 +249,7 @@ impl VerifiedRun<'_> {
         }
         findings
             .wrong
-            .extend(environments(self.plan, job, report, &audit));
+            .extend(environments(self.merged.plan(), job, report, &audit));
         let (datasets, videos) = (
             audit.datasets.len(),
             audit.videos.len() + audit.episode_videos.len(),

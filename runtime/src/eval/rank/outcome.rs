@@ -6,7 +6,7 @@ use jobs::live::Commands;
 use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
 use report::tables;
-use report::{Context, Journals, Report};
+use report::{Context, Journals, Merged, Report};
 
 use crate::console;
 use crate::eval::error::RankError;
@@ -125,11 +125,12 @@ pub fn report(
     };
     let on_disk = Journals::of(folder).map_err(failed)?;
     let journals = on_disk.and_delivered(together.delivered);
+    let merged = Merged::new(plan.clone(), journals).map_err(failed)?;
     let context = Context {
         commands: Commands::found(folder),
         ..together.context
     };
-    let report = report::write(folder, plan, &journals, context).map_err(failed)?;
+    let report = report::write(folder, &merged, context).map_err(failed)?;
     console::out(format_args!(
         "\n{}",
         tables::summary(plan, &report, reference)

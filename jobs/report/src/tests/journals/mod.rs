@@ -83,7 +83,12 @@ impl JournalFolder {
 
     fn report(&self) -> Report {
         let journals = Journals::of(&self.run()).unwrap();
-        crate::write(&self.run(), &two_jobs(), &journals, Context::default()).unwrap()
+        crate::write(
+            &self.run(),
+            &Merged::new(two_jobs(), journals).unwrap(),
+            Context::default(),
+        )
+        .unwrap()
     }
 }
 
@@ -162,7 +167,11 @@ fn a_journal_that_a_rank_delivered_and_the_shared_folder_has_is_one() {
     let report = |delivered: Vec<u8>| {
         let journals = Journals::of(&folder.run()).unwrap();
         let (plan, journals) = (two_jobs(), journals.and_delivered([(1, delivered)]));
-        Report::of(&Merged::new(&plan, &journals).unwrap(), Context::default()).unwrap()
+        Report::of(
+            &Merged::new(plan.clone(), journals).unwrap(),
+            Context::default(),
+        )
+        .unwrap()
     };
     for delivered in [bytes.clone(), bytes[..bytes.len() / 2].to_vec(), longer] {
         assert_eq!(report(delivered), folder.report());
@@ -203,7 +212,7 @@ fn lines_that_say_nothing_are_named_and_the_rest_counts() {
         b"nonsense\n{\"type\":\"episode\",\"job\":\"a\"}\n{\"type\":\"epis",
     );
     let (plan, journals) = (two_jobs(), Journals::of(&folder.run()).unwrap());
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::new(plan.clone(), journals).unwrap();
     let damage: Vec<_> = merged.damage().cloned().collect();
     let wanted = Damage {
         journal: "journal/journal_rank1.jsonl".to_owned(),
@@ -225,7 +234,7 @@ fn a_line_with_one_field_of_another_kind_counts_nowhere_and_ends_no_report() {
         folder.append(0, format!("{text},{field}}}\n").as_bytes());
         folder.append(0, format!("{text}}}\n").as_bytes());
         let (plan, journals) = (two_jobs(), Journals::of(&folder.run()).unwrap());
-        let merged = Merged::new(&plan, &journals).unwrap();
+        let merged = Merged::new(plan.clone(), journals).unwrap();
         let damage: Vec<_> = merged.damage().map(|damage| &*damage.lines).collect();
         assert_eq!(damage, [[1]], "{field}");
         let report = Report::of(&merged, Context::default()).unwrap();
@@ -295,7 +304,7 @@ proptest! {
                 let part = lines.iter().flat_map(|line| serde_json::to_vec(line).unwrap().into_iter().chain([b'\n']));
                 journals.and_delivered([(rank, part.collect())])
             });
-            let merged = Merged::new(&plan, &journals).unwrap();
+            let merged = Merged::new(plan.clone(), journals).unwrap();
             merged.write_episodes(&file).unwrap();
             let mut bytes = Vec::new();
             file.rewind().and_then(|()| file.read_to_end(&mut bytes)).unwrap();

@@ -22,7 +22,7 @@ fn a_line_that_is_nearly_an_episode_is_damage_and_no_end_of_the_report() {
 fn counts(line: &str) -> String {
     let journals = Journals::default().and_delivered([(0, format!("{line}\n").into_bytes())]);
     let plan = two_jobs();
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::new(plan.clone(), journals).unwrap();
     let report = Report::of(&merged, Context::default()).unwrap();
     let (episodes, damage) = (report.overall.episodes, merged.damage().count());
     format!("{episodes} episodes, {damage} damaged")
@@ -92,7 +92,7 @@ fn is_read(line: &Value) {
     let text = format!("{{\"type\":\"episode\",{}\n", &line.to_string()[1..]);
     let plan = two_jobs();
     let journals = Journals::default().and_delivered([(0, text.clone().into_bytes())]);
-    let merged = Merged::new(&plan, &journals).unwrap();
+    let merged = Merged::new(plan.clone(), journals).unwrap();
     let report = Report::of(&merged, Context::default());
     assert!(report.is_ok(), "{text}: {:?}", report.err());
     let read = plan

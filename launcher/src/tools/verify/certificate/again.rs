@@ -58,15 +58,14 @@ impl Again<'_> {
             world_size: certificate.contents.run.world_size,
             machine: &certificate.machine(),
         })?;
-        let merged = again.merged()?;
         findings
             .wrong
-            .extend(policies::differences(&certificate.contents, &merged));
+            .extend(policies::differences(&certificate.contents, &again.merged));
         let here = |path: &str| {
             let mut mappings = places.iter().chain(self.paths);
             mappings.find_map(|mapping| mapping.of(path))
         };
-        let found = certificate::differences(&certificate.contents, &merged, here);
+        let found = certificate::differences(&certificate.contents, &again.merged, here);
         let before = sample::results(certificate, &chosen);
         let is_same = |one: &EpisodeId| {
             let before = before.get(one);
