@@ -36,6 +36,10 @@ impl Checker<'_> {
                 Some(schema) => {
                     checked.insert(name.clone(), self.value(&field, schema, value)?);
                 }
+                // In a map with names of its own, `null` may be a value.
+                None if value.is_null() && others.is_some_and(may_be_null) => {
+                    checked.insert(name.clone(), Value::Null);
+                }
                 None => {
                     let value = self.value(&field, others.unwrap_or(&Value::Null), value)?;
                     checked.insert(name.clone(), value);
@@ -214,6 +218,11 @@ pub(super) fn types(schema: &Value) -> Vec<&str> {
         }
         _ => Vec::new(),
     }
+}
+
+fn may_be_null(schema: &Value) -> bool {
+    let names = schema.get("type").and_then(Value::as_array);
+    names.is_some_and(|names| names.iter().any(|name| name == "null"))
 }
 
 fn has_type(schema: &Value, value: &Value) -> bool {

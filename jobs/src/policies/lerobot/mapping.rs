@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::policies::argument;
 use crate::policies::lerobot::checkpoint::{CheckpointFeature, FeatureKind, LerobotCheckpoint};
+use crate::policies::{OBJECT, argument};
 use crate::refusal::Refusal;
+use crate::settings;
+use crate::settings::kinds::OneOrMany;
 
 /// Prefixes of inputs in lerobot, before the name that a camera or a state has elsewhere.
 const PREFIXES: [&str; 2] = ["observation.images.", "observation."];
@@ -23,13 +27,21 @@ const USUAL_NAMES: [(&str, &str); 2] = [
 ];
 
 /// The setting `mapping` of a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct FeatureMapping {
-    /// Camera of each input; `None` leaves the input out.
-    cameras: BTreeMap<String, Option<String>>,
+    /// Camera of each input.
+    #[serde(default)]
+    cameras: BTreeMap<String, GivenCamera>,
     /// States that are joined to each input.
-    states: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    states: BTreeMap<String, OneOrMany>,
 }
+
+/// The camera of an input; `None` leaves the input out.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(extend("wanted" = "the name of a camera, or null to leave the input out"))]
+struct GivenCamera(Option<String>);
 
 /// An input, and the camera that fills it; `None` if it is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,53 +67,14 @@ impl FeatureMapping {
     /// # Errors
     /// Refuses a field that has another name or kind.
     pub fn read(mapping: &Map<String, Value>) -> Result<Self, Refusal> {
-        let mut all = Self::default();
-        for (name, value) in mapping {
-            let field = format!("mapping.{name}");
-            let wanted = match name.as_str() {
-                "cameras" | "states" => "expected an object",
-                _ => "expected `cameras` or `states`",
-            };
-            let (true, Some(entries)) = (wanted == "expected an object", value.as_object()) else {
-                return Err(argument(&field, &value.to_string(), wanted));
-            };
-            for (feature, value) in entries {
-                let is_read = match name.as_str() {
-                    "cameras" => all.add_camera(feature, value),
-                    _ => all.add_states(feature, value),
-                };
-                is_read.map_err(|wanted| {
-                    let field = format!("{field}.{feature}");
-                    argument(&field, &value.to_string(), wanted)
-                })?;
+        let all: Self = settings::read(&format!("{OBJECT}.mapping"), mapping)?;
+        match all.states.iter().find(|(_, names)| names.0.is_empty()) {
+            Some((feature, _)) => {
+                let wanted = "expected the name of a state, or a list of names to be joined";
+                Err(argument(&format!("mapping.states.{feature}"), "[]", wanted))
             }
+            None => Ok(all),
         }
-        Ok(all)
-    }
-
-    fn add_camera(&mut self, feature: &str, value: &Value) -> Result<(), &'static str> {
-        let camera = match value {
-            Value::Null => None,
-            Value::String(camera) => Some(camera.clone()),
-            _ => return Err("expected the name of a camera, or null to leave the input out"),
-        };
-        self.cameras.insert(feature.to_owned(), camera);
-        Ok(())
-    }
-
-    fn add_states(&mut self, feature: &str, value: &Value) -> Result<(), &'static str> {
-        let names = match value {
-            Value::String(name) => Some(vec![name.clone()]),
-            Value::Array(names) => names
-                .iter()
-                .map(|name| name.as_str().map(str::to_owned))
-                .collect(),
-            _ => None,
-        };
-        let names = names.filter(|names: &Vec<String>| !names.is_empty());
-        let names = names.ok_or("expected the name of a state, or a list of names to be joined")?;
-        self.states.insert(feature.to_owned(), names);
-        Ok(())
     }
 
     /// Assigns a camera of the environment to each picture of the checkpoint.
@@ -118,7 +91,7 @@ impl FeatureMapping {
         let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::Picture).collect();
         check_inputs("cameras", self.cameras.keys(), &inputs)?;
         for (feature, camera) in &self.cameras {
-            if let Some(camera) = camera
+            if let Some(camera) = &camera.0
                 && !cameras.contains(&camera.as_str())
             {
                 return Err(unknown("cameras", feature, camera, environment, cameras));
@@ -131,7 +104,7 @@ impl FeatureMapping {
         let mut found: BTreeMap<&str, Option<&str>> = BTreeMap::new();
         for input in &inputs {
             if let Some(given) = self.cameras.get(&input.name) {
-                found.insert(&input.name, given.as_deref());
+                found.insert(&input.name, given.0.as_deref());
             } else if let Some(camera) = by_name(input) {
                 found.insert(&input.name, Some(camera));
             } else if short(&input.name).starts_with(EMPTY_CAMERA) {
@@ -219,7 +192,7 @@ impl FeatureMapping {
         states: &[(String, usize)],
     ) -> Option<Vec<String>> {
         if let Some(given) = self.states.get(&input.name) {
-            return Some(given.clone());
+            return Some(given.0.clone());
         }
         let usual = USUAL_NAMES.iter().find(|(name, _)| *name == input.name);
         let names = [Some(short(&input.name)), usual.map(|(_, name)| *name)];
