@@ -60,15 +60,15 @@ impl Package {
     /// Refuses a file that is not a package, or whose metadata is missing or wrong.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
         let archive = files::open(path).and_then(|file| Archive::open(BufReader::new(file)));
-        let read = archive
-            .map_err(unreadable)
-            .and_then(|mut archive| Self::of(path, &mut archive));
+        let archive = archive.map_err(unreadable);
+        let read = archive.and_then(|mut archive| Self::of(path, &mut archive));
         read.map_err(|refusal| refusal.inside(format_args!("`{}`", path.display())))
     }
 
     /// Reads the metadata of an open package.
     fn of<F: Read + Seek>(path: &Path, archive: &mut Archive<F>) -> Result<Self, Refusal> {
-        let libraries: Vec<&Entry> = compiled(archive.entries())
+        let libraries = compiled(archive.entries());
+        let libraries: Vec<_> = libraries
             .filter(|entry| entry.name.ends_with(".so"))
             .collect();
         let [library] = libraries[..] else {
@@ -92,10 +92,8 @@ impl Package {
                 weights.name
             )));
         }
-        files
-            .iter()
-            .try_for_each(Entry::check)
-            .map_err(unreadable)?;
+        let checked = files.iter().try_for_each(Entry::check);
+        checked.map_err(unreadable)?;
         let library = library_name.to_owned();
         let of_torch = |refusal: Refusal| refusal.inside("its metadata");
         let Some(metadata) = archive.entry(&metadata).cloned() else {

@@ -133,12 +133,9 @@ impl LaunchLock {
             .map_err(io)?;
         // Without file locks, the modification time shows that this process is alive.
         holder.is_locked = files::lock(&file).is_ok();
-        let written = serde_json::to_vec(&holder)
-            .map_err(io::Error::from)
-            .and_then(|text| {
-                file.write_all(&text)?;
-                file.sync_all()
-            });
+        let text = serde_json::to_vec(&holder).map_err(io::Error::from);
+        let written = text.and_then(|text| file.write_all(&text));
+        let written = written.and_then(|()| file.sync_all());
         let mut lock = Self {
             launch: launch.to_owned(),
             path,

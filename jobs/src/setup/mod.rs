@@ -51,12 +51,8 @@ impl Setup {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Refusal> {
         let config = Config::read(&args.config, &args.set, variable)?;
-        let line = args
-            .placement
-            .as_deref()
-            .map(Components::parse)
-            .transpose()
-            .map_err(|err| err.inside("--placement"))?;
+        let line = args.placement.as_deref().map(Components::parse);
+        let line = line.transpose().map_err(|err| err.inside("--placement"))?;
         let components = match (line, config.components.clone()) {
             (Some(line), Some(below)) => Some(line.over(below)),
             (line, below) => line.or(below),
