@@ -36,10 +36,12 @@ fn rank(lives: Vec<LifeReport>, spans: Vec<JobSpan>) -> RankReport {
     }
 }
 
-fn frame(zone: &Zone) -> TimelineSettings<'_> {
-    TimelineSettings {
-        window: TimeWindow::around([millis(&at(0)), millis(&at(100))].into_iter().flatten()),
-        least: LEAST,
+fn timeline(least: f64, zone: &Zone) -> Timeline<'_> {
+    let [from_ms, to_ms] = [0, 100].map(|second| millis(&at(second)).unwrap());
+    Timeline {
+        from_ms,
+        to_ms,
+        least,
         is_merged: false,
         zone,
     }
@@ -59,13 +61,14 @@ fn a_job_stands_where_its_moments_are() {
         vec![span("a", 10, 50), span("b", 61, 86)],
     );
     let zone = Zone::utc();
-    let bars = bars(&rank, &frame(&zone).window, LEAST);
+    let timeline = timeline(LEAST, &zone);
+    let bars = timeline.bars(&rank);
     let places: Vec<_> = bars
         .iter()
         .map(|bar| (bar.from, bar.to, bar.busy()))
         .collect();
     assert_eq!(places, [(10.0, 50.0, 1.0), (61.0, 86.0, 1.0)]);
-    let text = drawn(&rank, &frame(&zone)).into_string();
+    let text = drawn(&rank, &timeline).into_string();
     for part in [
         r#"<rect class="life" x="0.00%" y="4" width="50.00%""#,
         r#"<line class="death" x1="50.00%" x2="50.00%""#,
@@ -86,14 +89,13 @@ fn jobs_that_are_too_short_are_joined_and_as_dark_as_they_are_dense() {
         .collect();
     let rank = rank(vec![], spans);
     let zone = Zone::utc();
-    let window = frame(&zone).window;
-    let dense = bars(&rank, &window, 10.0);
+    let dense = timeline(10.0, &zone).bars(&rank);
     assert_eq!(dense.len(), 10, "{dense:?}");
     let is_dense = |bar: &JobBar| bar.jobs == 20 && (bar.busy() - 1.0).abs() < 1e-9;
     assert!(dense.iter().all(is_dense), "{dense:?}");
     let spans = vec![span("a", 0, 1), span("b", 3, 4), span("c", 50, 60)];
     let rank = self::rank(vec![], spans);
-    let sparse = bars(&rank, &window, 5.0);
+    let sparse = timeline(5.0, &zone).bars(&rank);
     let found: Vec<_> = sparse.iter().map(|bar| (bar.jobs, bar.busy())).collect();
     assert_eq!(found, [(2, 0.5), (1, 1.0)]);
 }
