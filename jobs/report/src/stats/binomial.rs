@@ -1,7 +1,6 @@
 //! The exact interval of a success rate.
 
-/// Number of halvings with which a bound is found: a bound is accurate to twelve digits.
-const HALVINGS: u32 = 40;
+use crate::stats::bound;
 
 /// Returns the interval of Clopper and Pearson (1934) for `solved` of `episodes`, which misses the
 /// rate with a probability of at most `level`. It also holds for the mean rate of episodes whose
@@ -19,19 +18,10 @@ pub fn clopper_pearson(solved: u64, episodes: u64, level: f64) -> [f64; 2] {
 /// Returns the largest rate at which `solved` or more of `episodes` have a probability of at most
 /// `level`.
 fn lower_bound(solved: u64, episodes: u64, level: f64) -> f64 {
-    let (mut excluded, mut possible) = (0.0, 1.0);
     if solved == 0 {
         return 0.0;
     }
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(excluded, possible);
-        if at_least(solved, episodes, middle) <= level {
-            excluded = middle;
-        } else {
-            possible = middle;
-        }
-    }
-    excluded
+    bound(0.0, |rate| at_least(solved, episodes, rate) <= level)
 }
 
 /// Returns the probability of `solved` or more of `episodes` at a rate between 0 and 1.
@@ -42,8 +32,8 @@ fn at_least(solved: u64, episodes: u64, rate: f64) -> f64 {
     1.0 - tail(episodes - solved + 1, episodes, 1.0 - rate)
 }
 
-/// Returns the probability of `from` or more, which must be more than the mean: its terms fall.
-fn tail(from: u64, episodes: u64, rate: f64) -> f64 {
+/// Returns the probability of `from` or more, which must be at least the mean: its terms fall.
+pub(super) fn tail(from: u64, episodes: u64, rate: f64) -> f64 {
     let (n, k) = (episodes as f64, from as f64);
     let mut logarithm = k * rate.ln() + (n - k) * (-rate).ln_1p();
     for nth in 1..=from.min(episodes - from) {

@@ -18,6 +18,9 @@ pub(crate) mod simulated;
 /// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;
 
+/// Number of halvings with which a bound is found: a bound is accurate to twelve digits.
+const HALVINGS: u32 = 40;
+
 /// How many episodes of a set were solved. One that ended with an error is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Solved {
@@ -123,6 +126,20 @@ fn wilson95_of(p: f64, n: f64) -> Option<[f64; 2]> {
     let low = if p <= 0.0 { 0.0 } else { bound(centre - half) };
     let high = if p >= 1.0 { 1.0 } else { bound(centre + half) };
     Some([low, high])
+}
+
+/// Returns the largest value from `low` to 1 that is excluded; all below it are, too.
+fn bound(low: f64, is_excluded: impl Fn(f64) -> bool) -> f64 {
+    let (mut excluded, mut possible) = (low, 1.0);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(excluded, possible);
+        if is_excluded(middle) {
+            excluded = middle;
+        } else {
+            possible = middle;
+        }
+    }
+    excluded
 }
 
 /// Returns the mean; `None` without values.

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::stats::binomial::tail;
 use crate::stats::normal::{erfc, student975};
 use crate::stats::{Solved, mean};
 
@@ -147,23 +148,11 @@ pub(super) fn square_and_add(
     [low.max(-1.0), high.min(1.0)]
 }
 
-/// Returns twice the probability of at most `k` heads in `n` throws of a fair coin, at most 1.
+/// Returns twice the probability of at most `k` heads in `n` throws of a fair coin, at most 1; `k`
+/// is at most half of `n`.
 fn coin(k: u64, n: u64) -> f64 {
-    // The largest term is computed as a sum of logarithms, because its factors alone overflow.
-    let factors = (1..=k)
-        .map(|i| ((n - k + i) as f64 / i as f64).ln())
-        .sum::<f64>();
-    let mut term = (factors - n as f64 * std::f64::consts::LN_2).exp();
-    let (mut sum, mut at) = (0.0, k);
-    while term > 0.0 {
-        sum += term;
-        if at == 0 || term < sum * f64::EPSILON {
-            break;
-        }
-        term *= at as f64 / (n - at + 1) as f64;
-        at -= 1;
-    }
-    (2.0 * sum).min(1.0)
+    // That many heads or fewer are as likely as that many tails or fewer.
+    (2.0 * tail(n - k, n, 0.5)).min(1.0)
 }
 
 /// Returns the p-value of chi-squared with one degree of freedom and a continuity correction of 1

@@ -29,6 +29,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::stats::bound;
+
 /// Number of bets in the mixture. More bets find a fitting one, and each has less of the capital.
 const BETS: i32 = 16;
 
@@ -36,9 +38,6 @@ const BETS: i32 = 16;
 /// win when outcomes differ rarely, small ones when they often do.
 const LARGEST: f64 = 0.97;
 const SMALLEST: f64 = 0.02;
-
-/// Number of halvings with which a bound is found: a bound is accurate to twelve digits.
-const HALVINGS: u32 = 40;
 
 /// The differences of complete rounds, as counts of cluster sums.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,16 +108,7 @@ impl PairedSums {
     /// Returns the largest mean, of the differences times `sign`, that is still rejected.
     fn bound(&self, sign: i32, level: f64) -> f64 {
         // The capital falls as `delta` grows, from any wealth at −1 to a loss at 1.
-        let (mut rejected, mut kept) = (-1.0, 1.0);
-        for _ in 0..HALVINGS {
-            let middle = f64::midpoint(rejected, kept);
-            if self.capital(middle, sign) >= -level.ln() {
-                rejected = middle;
-            } else {
-                kept = middle;
-            }
-        }
-        rejected
+        bound(-1.0, |mean| self.capital(mean, sign) >= -level.ln())
     }
 
     /// Returns the logarithm of the capital against a mean of at most `delta`, of the differences
