@@ -313,14 +313,9 @@ impl Irregularities {
     /// Returns the episodes that are missing from a dataset although others with the same outcome
     /// are in one: `--export-mode succeeded` leaves the failed ones out.
     fn undocumented(&self) -> Vec<u64> {
-        let class = |solved: usize| {
-            if self.documented[solved].is_empty() {
-                &[][..]
-            } else {
-                &self.undocumented[solved]
-            }
-        };
-        let mut numbers = [class(0), class(1)].concat();
+        let classes = self.documented.iter().zip(&self.undocumented);
+        let broken = classes.filter(|(documented, _)| !documented.is_empty());
+        let mut numbers: Vec<_> = broken.flat_map(|(_, missing)| missing).copied().collect();
         numbers.sort_unstable();
         numbers
     }
