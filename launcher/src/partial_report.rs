@@ -2,13 +2,10 @@
 //! could not write it.
 
 use std::io;
-use std::time::SystemTime;
 
-use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
-use jobs::time::rfc3339;
 use jobs::{journal, launch};
 use report::tables;
 use report::{Context, Journals, Merged, Report};
@@ -50,26 +47,16 @@ fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
     let run = RunPlan::read(folder).unwrap_or_else(|_| plan.run.clone());
     let merged = Merged::new(run, Journals::of(folder)?)?;
     let context = Context {
-        argv: std::env::args().collect(),
-        world_size: plan.run.world_size,
-        route: "journals".to_owned(),
-        missing_ranks: Vec::new(),
         stopped: Some("the launch ended early".to_owned()),
         commands: Commands::found(folder),
-        is_over: true,
-        created: rfc3339(SystemTime::now()),
+        ..Context::now(plan.run.world_size)
     };
     let report = Report::of(&merged, context)?;
-    if written(folder).is_some_and(|written| written.per_job == report.per_job) {
+    if Report::read(folder).is_some_and(|written| written.per_job == report.per_job) {
         return Ok(None);
     }
     report::write_merged(folder, &merged, &report, None)?;
     Ok(Some(report))
-}
-
-fn written(folder: &RunFolder) -> Option<Report> {
-    let text = files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?;
-    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]
@@ -84,6 +71,6 @@ mod tests {
             .arg(folder.report())
             .status();
         assert!(made.unwrap().success());
-        assert!(written(&folder).is_none());
+        assert!(Report::read(&folder).is_none());
     }
 }

@@ -4,7 +4,6 @@
 use std::process::ExitCode;
 
 use jobs::eval_args::with_dashes;
-use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::journal::Verdict;
 use jobs::layout::RunFolder;
 use report::Report;
@@ -93,7 +92,5 @@ fn verdict(eval: &EvalPlan) -> Option<Verdict> {
 }
 
 fn report(eval: &EvalPlan) -> Option<Report> {
-    let report = RunFolder::new(&eval.output).report();
-    let text = files::read(&report, MAX_DOCUMENT_BYTES).ok()?;
-    serde_json::from_slice(&text).ok()
+    Report::read(&RunFolder::new(&eval.output))
 }

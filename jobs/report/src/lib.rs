@@ -18,11 +18,15 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::time::SystemTime;
 
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::job::{Job, Status};
 use jobs::journal::Line;
+use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
+use jobs::time::rfc3339;
 
 use crate::sections::policies::Policies;
 use crate::sections::rates::EpisodeTally;
@@ -74,6 +78,20 @@ pub struct Context {
     pub is_over: bool,
     /// When the report is made, RFC 3339 in UTC.
     pub created: String,
+}
+
+impl Context {
+    /// Returns that of a report which this process makes now, of a run that is over.
+    pub fn now(world_size: usize) -> Self {
+        Self {
+            argv: std::env::args().collect(),
+            world_size,
+            route: "journals".to_owned(),
+            is_over: true,
+            created: rfc3339(SystemTime::now()),
+            ..Self::default()
+        }
+    }
 }
 
 impl Report {
@@ -162,6 +180,13 @@ impl Report {
             env_losses_count,
             per_job,
         })
+    }
+
+    /// Reads the report in a run folder; returns `None` if there is none, or if another program wrote
+    /// it.
+    pub fn read(folder: &RunFolder) -> Option<Self> {
+        let text = files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?;
+        serde_json::from_slice(&text).ok()
     }
 
     /// Returns whether every episode ran without an error.

@@ -1,10 +1,8 @@
 //! `rrun report DIR… --output DIR`: merges several run folders into one.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use jobs::count::counted;
-use jobs::time::rfc3339;
 use report::merge::Merge;
 use report::{Context, Merged, Report};
 
@@ -36,14 +34,8 @@ pub(super) fn merged(dirs: &[PathBuf], output: &Path) -> Result<PathBuf, ToolErr
         ))?;
     }
     let (report, damages) = merge.write(Context {
-        argv: std::env::args().collect(),
-        world_size: merge.plan().world_size,
         route: "merge".to_owned(),
-        missing_ranks: Vec::new(),
-        stopped: None,
-        commands: None,
-        is_over: true,
-        created: rfc3339(SystemTime::now()),
+        ..Context::now(merge.plan().world_size)
     })?;
     tell(merge.output(), merge.plan(), &report, damages.iter(), None)?;
     Ok(merge.output().page())

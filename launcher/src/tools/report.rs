@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
-use jobs::files::{self, FileVersion, MAX_DOCUMENT_BYTES};
+use jobs::files::FileVersion;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
@@ -95,7 +95,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
 /// replaced the existing report since this one began to read.
 fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool, ToolError> {
     let version = FileVersion::of(&folder.report());
-    let there = written(folder);
+    let there = Report::read(folder);
     let merged = Merged::new(plan.clone(), under_way::journals(folder)?)?;
     let writer = merged.writer();
     let context = Context {
@@ -160,12 +160,6 @@ pub(super) fn tell<'a>(
     Ok(())
 }
 
-/// Reads the existing report of the run; returns `None` if there is none, or if another program
-/// wrote it.
-fn written(folder: &RunFolder) -> Option<Report> {
-    serde_json::from_slice(&files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?).ok()
-}
-
 fn context(plan: &RunPlan, there: Option<&Report>) -> Context {
     Context {
         argv: there
@@ -173,7 +167,6 @@ fn context(plan: &RunPlan, there: Option<&Report>) -> Context {
             .unwrap_or_default(),
         world_size: there.map_or(plan.world_size, |report| report.run.world_size),
         route: "journals".to_owned(),
-        missing_ranks: Vec::new(),
         stopped: there.and_then(|report| report.run.stopped.clone()),
         created: rfc3339(SystemTime::now()),
         ..Context::default()

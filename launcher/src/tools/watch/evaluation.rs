@@ -13,7 +13,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
-use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::layout::{RunFolder, write_whole};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -72,12 +71,7 @@ impl EvaluationFiles {
 
     /// Returns the report, if every episode is in it.
     pub(super) fn complete_report(&self) -> Option<Report> {
-        self.report().filter(Report::complete)
-    }
-
-    fn report(&self) -> Option<Report> {
-        let text = files::read(&self.run.report(), MAX_DOCUMENT_BYTES).ok()?;
-        serde_json::from_slice(&text).ok()
+        Report::read(&self.run).filter(Report::complete)
     }
 
     /// Starts the evaluation of these jobs, or goes on with it.
@@ -113,9 +107,8 @@ impl EvaluationFiles {
             Err(err) => err.to_string(),
         };
         let log = end_of(&self.log).unwrap_or_default();
-        let told = self
-            .report()
-            .and_then(|report| report.failures.first().cloned());
+        let report = Report::read(&self.run);
+        let told = report.and_then(|report| report.failures.first().cloned());
         let mut errors = log.lines().filter(|line| line.contains("error:"));
         let line = told
             .map(|failure| failure.reason)

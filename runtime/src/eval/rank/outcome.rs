@@ -1,10 +1,9 @@
 //! The end of a run: the journals of all ranks are gathered, and rank 0 writes the report.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jobs::live::Commands;
 use jobs::rank_env::RankEnv;
-use jobs::time::rfc3339;
 use report::tables;
 use report::{Context, Journals, Merged, Report};
 
@@ -42,7 +41,7 @@ pub fn bring_together(setup: &RankSetup, peers: &RankPeers, lost: &[usize]) -> T
     let own_gpu_each = matches!(device, tch::Device::Cuda(_)) && !lost.contains(&0);
     // A lost rank never sends its journal, and the others need only seconds.
     let deadline = if lost.is_empty() { GATHER } else { GATHER / 6 };
-    let mut context = context(env);
+    let mut context = Context::now(env.world_size);
     match gather(peers.store(), who, device, own_gpu_each, &mine, deadline) {
         Ok(gathered) => {
             context.route = match gathered.route {
@@ -87,25 +86,12 @@ pub fn bring_together(setup: &RankSetup, peers: &RankPeers, lost: &[usize]) -> T
 pub fn from_disk(env: &RankEnv, stopped: String) -> Together {
     let context = Context {
         stopped: Some(stopped),
-        ..context(env)
+        ..Context::now(env.world_size)
     };
     Together {
         delivered: Vec::new(),
         context,
         note: None,
-    }
-}
-
-fn context(env: &RankEnv) -> Context {
-    Context {
-        argv: std::env::args().collect(),
-        world_size: env.world_size,
-        route: "journals".to_owned(),
-        missing_ranks: Vec::new(),
-        stopped: None,
-        commands: None,
-        is_over: true,
-        created: rfc3339(SystemTime::now()),
     }
 }
 
