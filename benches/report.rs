@@ -116,13 +116,12 @@ fn journal(folder: &RunFolder, rank: usize, plan: &RunPlan, episodes: usize) -> 
     })))?;
     let mut second = 0;
     for (index, job) in plan.jobs.iter().enumerate().skip(rank).step_by(world_size) {
-        let job_index = JobIndex(index);
         let (started, settings) = (
             moment(second),
             [("chunk_length".to_owned(), json!(16))].into(),
         );
         write(&Line::JobStart(JobStart {
-            job_index,
+            job: job.name.clone(),
             rank,
             started,
             settings,
@@ -131,7 +130,7 @@ fn journal(folder: &RunFolder, rank: usize, plan: &RunPlan, episodes: usize) -> 
         for number in 0..episodes {
             let (started, env) = (moment(second), number % 4);
             let start = EpisodeStart {
-                job_index,
+                job: job.name.clone(),
                 episode: number as u64,
                 rank,
                 env,
@@ -147,7 +146,7 @@ fn journal(folder: &RunFolder, rank: usize, plan: &RunPlan, episodes: usize) -> 
             ))))?;
         }
         write(&Line::JobEnd(Box::new(JobEnd {
-            job_index,
+            job: job.name.clone(),
             rank,
             wall_s: 100.0,
             ended: moment(second),

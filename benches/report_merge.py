@@ -29,13 +29,14 @@ def main(folder: pathlib.Path) -> None:
         with path.open() as file:
             for line in map(json.loads, file):
                 if line["type"] == "episode":
-                    kept = episodes[line["job_index"]].get(line["episode"])
+                    kept = episodes[line["job"]].get(line["episode"])
                     if kept is None or ("error" in kept, kept["ended"]) > ("error" in line, line["ended"]):
-                        episodes[line["job_index"]][line["episode"]] = line
+                        episodes[line["job"]][line["episode"]] = line
     read, per_job = time.perf_counter(), []
     with (folder / "python_episodes.jsonl").open("w") as file:
-        for index, job in enumerate(jobs):
-            found = [episodes[index][number] for number in sorted(episodes[index])]
+        for job in jobs:
+            of_job = episodes[job["name"]]
+            found = [of_job[number] for number in sorted(of_job)]
             successes = sum(1 for episode in found if episode["success"] and "error" not in episode)
             rate = {"success_rate": successes / len(found), "wilson95": wilson(successes, len(found))} if found else {}
             per_job.append({"name": job["name"], "episodes": len(found), "successes": successes, **rate})

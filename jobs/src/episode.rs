@@ -11,7 +11,9 @@ use crate::job::JobIndex;
 pub struct Episode {
     /// Name of the job.
     pub job: String,
-    /// Position of the job in its file.
+    /// Position of the job in the plan. No line has it: the reader knows it by the name, see
+    /// [`crate::journal::Accepted::judge`].
+    #[serde(skip)]
     pub job_index: JobIndex,
     /// Number within the job, from 0.
     pub episode: u64,

@@ -148,7 +148,7 @@ pub fn done_before(lines: &[Line], jobs: &[Job], launched: &str) -> Option<Strin
     }
     let mut about: BTreeMap<JobIndex, Vec<&Line>> = BTreeMap::new();
     for line in lines {
-        if let Some(job) = line.job() {
+        if let Some((_, job)) = line.job() {
             about.entry(job).or_default().push(line);
         }
     }

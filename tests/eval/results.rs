@@ -110,9 +110,9 @@ fn a_job_is_as_long_as_its_kind_says_and_a_latency_changes_results_unless_it_is_
 #[test]
 fn only_what_is_chosen_runs_and_is_what_it_was_in_the_whole() {
     let some = run(2, 2, &["--only", "push;long:0,7-8", "--assign", "dynamic"]);
-    let chosen = |episode: &Episode| match episode.job_index.0 {
-        0 => [0, 7, 8].contains(&episode.episode),
-        job => job == 1,
+    let chosen = |episode: &Episode| match &*episode.job {
+        "long" => [0, 7, 8].contains(&episode.episode),
+        job => job == "push",
     };
     let mut wanted = alone().episodes();
     wanted.retain(chosen);

@@ -60,7 +60,7 @@ def dies(lines):
     failed.update(error="no EGL display\n  eglInitialize: EGL_NOT_INITIALIZED", log="log/rank1.log")
     left = [*lines[:at], again, {**start, "started": again["started"]}, *lines[at:]]
     # A job that has all its episodes has not failed.
-    left.remove([line for line in lines if line["type"] == "episode" and line["job_index"] == failed["job_index"]][-1])
+    left.remove([line for line in lines if line["type"] == "episode" and line["job"] == failed["job"]][-1])
     return left
 
 

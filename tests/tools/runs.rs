@@ -139,10 +139,10 @@ impl Run {
         })));
         let mut last = None;
         for episode in episodes {
-            let job_index = episode.job_index;
-            if last.replace(job_index) != Some(job_index) {
+            if last.as_ref() != Some(&episode.job) {
+                last = Some(episode.job.clone());
                 write(Line::JobStart(JobStart {
-                    job_index,
+                    job: episode.job.clone(),
                     rank,
                     started: at(5),
                     ..JobStart::default()
@@ -150,9 +150,9 @@ impl Run {
             }
             write(Line::Episode(Box::new(episode)));
         }
-        if let Some(job_index) = last {
+        if let Some(job) = last {
             write(Line::JobEnd(Box::new(JobEnd {
-                job_index,
+                job,
                 rank,
                 wall_s: 5.0,
                 ended: at(90),

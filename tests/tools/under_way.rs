@@ -42,6 +42,7 @@ fn begin(run: &Run, host: &str) {
         ..RankStart::default()
     };
     let job = JobStart {
+        job: "a".to_owned(),
         started: at(2),
         ..JobStart::default()
     };

@@ -89,7 +89,7 @@ fn lines_of_another_run_are_a_finding_and_no_results() {
     std::fs::write(RunFolder::new(dir.path()).journal(0), mixed).unwrap();
     let (scored, wrong, _) = read(dir.path());
     assert_eq!(scored, [0, 1]);
-    let told = "`journal/journal_rank0.jsonl`: 2 foreign lines (3, 4): of another run, or of a job that has changed since";
+    let told = "`journal/journal_rank0.jsonl`: 2 foreign lines (3, 4): of another run, or of a job that has changed since or is not in the plan";
     assert_eq!(wrong, [told]);
 }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::files;
 use crate::inputs::Lookup;
 use crate::inputs::imports::{folders, normalized};
-use crate::job::{Job, JobIndex};
+use crate::job::Job;
 use crate::journal::{self, Line};
 
 /// Settings of a job in journals with versions by package.
@@ -74,7 +74,7 @@ fn text(version: &Value) -> String {
 
 /// Returns the settings with which jobs began, as far as the beginnings of the journals have them:
 /// a journal may have gigabytes.
-pub(crate) fn recorded(journals: &Path) -> BTreeMap<JobIndex, BTreeMap<String, Value>> {
+pub(crate) fn recorded(journals: &Path) -> BTreeMap<String, BTreeMap<String, Value>> {
     let mut recorded = BTreeMap::new();
     let paths = journal::files(journals).unwrap_or_default();
     for path in paths.into_iter().take(MOST_JOURNALS) {
@@ -84,7 +84,7 @@ pub(crate) fn recorded(journals: &Path) -> BTreeMap<JobIndex, BTreeMap<String, V
         let (mut file, mut line) = (BufReader::new(file.take(MOST_BYTES)), Vec::new());
         while journal::read_line(&mut file, &mut line).is_ok() && line.ends_with(b"\n") {
             if let Ok(Line::JobStart(start)) = serde_json::from_slice(&line) {
-                recorded.insert(start.job_index, start.settings);
+                recorded.insert(start.job, start.settings);
             }
         }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::costs::Costs;
 use crate::episode::Episode;
 use crate::job::JobIndex;
-use crate::journal::{Decision, Subject};
+use crate::journal::Decision;
 use crate::placement::Share;
 
 /// The beginning of the line of an episode, as it is written.
@@ -112,7 +112,10 @@ pub struct RankGpu {
 /// that.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeStart {
-    /// Job of the episode.
+    /// Name of the episode's job.
+    pub job: String,
+    /// See [`Episode::job_index`].
+    #[serde(skip)]
     pub job_index: JobIndex,
     /// Number of the episode within the job.
     pub episode: u64,
@@ -146,7 +149,10 @@ pub struct PolicyFiles {
 /// A job began in a rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobStart {
-    /// The job that began.
+    /// Name of the job that began.
+    pub job: String,
+    /// See [`Episode::job_index`].
+    #[serde(skip)]
     pub job_index: JobIndex,
     /// Rank that runs the job.
     pub rank: usize,
@@ -196,7 +202,10 @@ impl Blame {
 /// The process of an environment was lost, and its unfinished episode with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnvLost {
-    /// Job of the episode.
+    /// Name of the episode's job.
+    pub job: String,
+    /// See [`Episode::job_index`].
+    #[serde(skip)]
     pub job_index: JobIndex,
     /// Rank of the environment.
     pub rank: usize,
@@ -222,7 +231,10 @@ pub struct EnvLost {
 /// A job ended in a rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobEnd {
-    /// The job that ended.
+    /// Name of the job that ended.
+    pub job: String,
+    /// See [`Episode::job_index`].
+    #[serde(skip)]
     pub job_index: JobIndex,
     /// Rank that ran the job.
     pub rank: usize,
@@ -294,29 +306,37 @@ pub struct RankEnd {
 }
 
 impl Line {
-    /// Returns the job that the line is about, if any.
-    pub fn job(&self) -> Option<JobIndex> {
+    /// Returns name and position of the job that the line is about, if any.
+    pub fn job(&self) -> Option<(&str, JobIndex)> {
         match self {
             Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) | Line::Decision(_) => None,
-            Line::JobStart(start) => Some(start.job_index),
-            Line::EpisodeStart(start) => Some(start.job_index),
-            Line::Episode(episode) => Some(episode.job_index),
-            Line::EnvLost(lost) => Some(lost.job_index),
-            Line::JobEnd(end) => Some(end.job_index),
+            Line::JobStart(start) => Some((&start.job, start.job_index)),
+            Line::EpisodeStart(start) => Some((&start.job, start.job_index)),
+            Line::Episode(episode) => Some((&episode.job, episode.job_index)),
+            Line::EnvLost(lost) => Some((&lost.job, lost.job_index)),
+            Line::JobEnd(end) => Some((&end.job, end.job_index)),
         }
     }
 
-    /// The job and the episode that it is about, if it is about any.
-    pub fn subject(&self) -> Subject {
-        let episode = match self {
+    /// Sets the position of the job that the line is about.
+    pub fn set_job_index(&mut self, index: JobIndex) {
+        match self {
+            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) | Line::Decision(_) => {}
+            Line::JobStart(start) => start.job_index = index,
+            Line::EpisodeStart(start) => start.job_index = index,
+            Line::Episode(episode) => episode.job_index = index,
+            Line::EnvLost(lost) => lost.job_index = index,
+            Line::JobEnd(end) => end.job_index = index,
+        }
+    }
+
+    /// Returns the number of the episode that the line is about, if any.
+    pub fn episode(&self) -> Option<u64> {
+        match self {
             Line::EpisodeStart(start) => Some(start.episode),
             Line::Episode(episode) => Some(episode.episode),
             Line::EnvLost(lost) => Some(lost.episode),
             _ => None,
-        };
-        Subject {
-            job: self.job(),
-            episode,
         }
     }
 }

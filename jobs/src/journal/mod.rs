@@ -23,8 +23,8 @@ pub use line::{
     Blame, EPISODE, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles,
     ROUNDING_VARIABLES, RankEnd, RankGpu, RankStart,
 };
-pub(crate) use stamp::Planned;
-pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps, Subject};
+pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps};
+pub(crate) use stamp::{AcceptedJob, Planned};
 
 /// Maximum length of a line in bytes. The line of an episode has about 1 KB; the longest lines
 /// contain the last output of a simulator.
@@ -144,19 +144,18 @@ fn parsed(text: &[u8]) -> serde_json::Result<Line> {
     }
 }
 
-/// Calls `on` for every line of a journal that can be parsed, with the line's stamp.
+/// Calls `on` for every line of a journal that can be parsed, with its text. The positions of jobs
+/// are not set.
 ///
 /// # Errors
-/// Returns the errors of the file system and of `on`.
-pub(crate) fn each(
-    path: &Path,
-    mut on: impl FnMut(Line, Stamp) -> io::Result<()>,
-) -> io::Result<()> {
-    let lines = each_line(path, |_, text| match parsed(text) {
-        Ok(line) => on(line, Stamp::of(text)),
-        Err(_) => Ok(()),
-    });
-    lines.map(drop)
+/// Returns the errors of the file system.
+pub(crate) fn each(path: &Path, mut on: impl FnMut(Line, &[u8])) -> io::Result<()> {
+    each_line(path, |_, text| {
+        if let Ok(line) = parsed(text) {
+            on(line, text);
+        }
+        Ok(())
+    })
 }
 
 /// Returns the demonstrations that the journals of a folder name, also those of lines that do not
@@ -171,7 +170,6 @@ pub fn demos(folder: &Path) -> io::Result<BTreeSet<DemoRef>> {
             if let Line::Episode(episode) = line {
                 demos.extend(episode.dataset);
             }
-            Ok(())
         })?;
     }
     Ok(demos)

@@ -86,13 +86,13 @@ fn last_text(json: &[u8]) -> Option<(&[u8], &str)> {
 pub struct Stamps {
     /// Stamp of the lines that are not about a job.
     pub plain: Stamp<'static>,
-    /// Fingerprints of the jobs, for lines about a job.
-    pub jobs: HashMap<JobIndex, String>,
+    /// Fingerprints of the jobs by name, for lines about a job.
+    pub jobs: BTreeMap<String, String>,
 }
 
 impl Stamps {
     pub(super) fn of(&self, line: &Line) -> Stamp<'_> {
-        let fingerprint = line.job().and_then(|job| self.jobs.get(&job));
+        let fingerprint = line.job().and_then(|(name, _)| self.jobs.get(name));
         Stamp {
             fingerprint: fingerprint.map(|of_job| of_job.into()),
             ..self.plain.clone()
@@ -100,21 +100,13 @@ impl Stamps {
     }
 }
 
-/// What a line is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Subject {
-    /// The job; `None` if the line is about the rank.
-    pub job: Option<JobIndex>,
-    /// Number of the episode within the job; `None` if the line is about no episode.
-    pub episode: Option<u64>,
-}
-
 /// Whose a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineOrigin {
-    /// The line belongs to the run of the plan, and to the job that has its position there.
+    /// The line belongs to the run of the plan, and to one of its jobs.
     Own,
-    /// The line belongs to another run or says of none, or to a job that has changed since.
+    /// The line belongs to another run or says of none, or to a job that has changed since or is not
+    /// in the plan.
     Foreign,
     /// Of an episode that the plan does not have.
     Unplanned,
@@ -125,10 +117,19 @@ pub enum LineOrigin {
 pub struct Accepted {
     /// Ids of the accepted runs; if empty, every run is accepted.
     pub(crate) runs: HashSet<String>,
-    /// Accepted fingerprints of each job; a job without fingerprints accepts every one.
-    pub(crate) jobs: HashMap<JobIndex, Vec<String>>,
-    /// Episodes of each job that counts them; a job that is not here takes every one.
-    pub(crate) episodes: HashMap<JobIndex, Planned>,
+    /// The jobs by name; `None` accepts every job, and knows no position.
+    pub(crate) jobs: Option<HashMap<String, AcceptedJob>>,
+}
+
+/// A job of a plan, as far as it decides which lines count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AcceptedJob {
+    /// Position of the job in the plan.
+    pub(crate) index: JobIndex,
+    /// Accepted fingerprints; if empty, every one is accepted.
+    pub(crate) fingerprints: Vec<String>,
+    /// Its episodes; `None` for a job that does not count them, and takes every one.
+    pub(crate) planned: Option<Planned>,
 }
 
 /// The episodes that a job is to have.
@@ -156,43 +157,37 @@ impl Accepted {
         }
     }
 
-    /// Parses a line, and says whose it is.
+    /// Parses a line, sets the position of the job that it names, and says whose it is.
     ///
     /// # Errors
     /// Returns an error for what is no line of a journal.
     pub fn judge(&self, text: &[u8]) -> serde_json::Result<(Line, LineOrigin)> {
-        let line = parsed(text)?;
-        let origin = self.origin(line.subject(), &Stamp::of(text));
+        let mut line = parsed(text)?;
+        let origin = self.origin(&mut line, &Stamp::of(text));
         Ok((line, origin))
     }
 
-    fn origin(&self, Subject { job, episode }: Subject, stamp: &Stamp) -> LineOrigin {
-        let planned = job.and_then(|job| self.episodes.get(&job));
-        match self.owner(job, stamp) {
-            LineOrigin::Foreign => LineOrigin::Foreign,
-            _ if planned
-                .zip(episode)
-                .is_some_and(|(planned, episode)| !planned.has(episode)) =>
-            {
-                LineOrigin::Unplanned
-            }
-            owner => owner,
-        }
-    }
-
-    fn owner(&self, job: Option<JobIndex>, stamp: &Stamp) -> LineOrigin {
+    fn origin(&self, line: &mut Line, stamp: &Stamp) -> LineOrigin {
         let is_of_run = (stamp.run.as_ref()).is_some_and(|run| self.runs.contains(&**run));
         if !self.runs.is_empty() && !is_of_run {
             return LineOrigin::Foreign;
         }
-        let known = job
-            .and_then(|job| self.jobs.get(&job))
-            .filter(|known| !known.is_empty());
-        match (known, &stamp.fingerprint) {
-            (Some(known), Some(found)) if known.iter().all(|known| known != found) => {
+        let episode = line.episode();
+        let (Some((name, _)), Some(jobs)) = (line.job(), &self.jobs) else {
+            return LineOrigin::Own;
+        };
+        let Some(job) = jobs.get(name) else {
+            return LineOrigin::Foreign;
+        };
+        line.set_job_index(job.index);
+        match (&*job.fingerprints, &stamp.fingerprint) {
+            (known @ [_, ..], Some(found)) if !known.iter().any(|known| known == found) => {
                 LineOrigin::Foreign
             }
-            _ => LineOrigin::Own,
+            _ => match (&job.planned, episode) {
+                (Some(planned), Some(episode)) if !planned.has(episode) => LineOrigin::Unplanned,
+                _ => LineOrigin::Own,
+            },
         }
     }
 }

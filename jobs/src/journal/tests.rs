@@ -142,6 +142,7 @@ fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
 /// Returns one line of each kind that a rank writes.
 fn life() -> Vec<Line> {
     let lost = EnvLost {
+        job: "a".to_owned(),
         job_index: JobIndex(0),
         rank: 0,
         env: 1,

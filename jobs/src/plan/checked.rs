@@ -119,7 +119,7 @@ mod tests {
         let folder = RunFolder::new(dir.path());
         std::fs::write(folder.plan(), include_str!("older.json")).unwrap();
         let wanted = format!(
-            "run folder `{}` has a plan of schema `rrun/plan/1`, expected `rrun/plan/2`; choose \
+            "run folder `{}` has a plan of schema `rrun/plan/1`, expected `rrun/plan/3`; choose \
              another --output",
             dir.path().display()
         );

@@ -114,7 +114,7 @@ fn other_versions(run: &RunPlan, folder: &RunFolder) -> BTreeMap<String, Vec<Oth
     // Hundreds of jobs may have one simulator.
     let mut known: BTreeMap<String, Vec<OtherVersion>> = BTreeMap::new();
     let of_job = |job: &Job| {
-        let recorded = recorded.get(&job.index)?;
+        let recorded = recorded.get(&job.name)?;
         let arguments = ["python", "env"].map(|name| job.env_args.get(name));
         let versions = recorded.get(versions::OF_SIMULATOR);
         let key = json!([job.environment, arguments, versions]).to_string();

@@ -7,7 +7,7 @@
 //!        plan.json ─┴─────────────── difference ─┤ none: the run continues with the new settings
 //!                                    (identity)  │ one: refused with its lines
 //!                                                └ one, accepted or nothing lost:
-//!                                                  supersede ─ carry ─► superseded/<n>
+//!                                                  supersede ─► superseded/<n>
 //! ```
 //! A run is defined by what its results depend on: its jobs by name, each with its environment,
 //! policy, seed, length and rules, and the contents of the files that these name. The number of
@@ -32,7 +32,6 @@ use crate::model_server::ModelServer;
 use crate::refusal::Refusal;
 use crate::{policies, secrets, trust};
 
-mod carry;
 mod checked;
 mod difference;
 mod git;
@@ -56,7 +55,7 @@ pub use supersede::are_moves_of_ours;
 use supersede::CurrentPaths;
 
 /// The `schema` field of every `plan.json` that this version writes.
-const SCHEMA: &str = "rrun/plan/2";
+const SCHEMA: &str = "rrun/plan/3";
 
 fn is_nothing(provenance: &Provenance) -> bool {
     *provenance == Provenance::default()
@@ -65,7 +64,7 @@ fn is_nothing(provenance: &Provenance) -> bool {
 /// The plan of a run: its jobs, its seed and the command line that began it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
-    /// Schema of the file: `rrun/plan/2`.
+    /// Schema of the file: `rrun/plan/3`.
     pub schema: String,
     /// Unique id of the run: 128 random bits as hex digits; empty before the plan is written.
     pub id: String,

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
-use crate::job::{Job, JobIndex, Length};
-use crate::journal::{Accepted, Planned, Provenance, Stamp, Stamps};
+use crate::job::{Job, Length};
+use crate::journal::{Accepted, AcceptedJob, Planned, Provenance, Stamp, Stamps};
 use crate::plan::RunPlan;
 use crate::plan::identity::Identity;
 use crate::sha256;
@@ -46,23 +46,28 @@ impl RunPlan {
         if !self.id.is_empty() {
             runs.insert(self.id.clone());
         }
-        let jobs = self.jobs.iter().map(|job| {
-            (
-                job.index,
-                known.jobs.get(&job.name).cloned().unwrap_or_default(),
-            )
-        });
+        let accepted = |job: &Job| AcceptedJob {
+            index: job.index,
+            fingerprints: known.jobs.get(&job.name).cloned().unwrap_or_default(),
+            planned: planned(job),
+        };
+        let jobs = self.jobs.iter();
+        let jobs = jobs.map(|job| (job.name.clone(), accepted(job)));
         Accepted {
             runs,
-            jobs: jobs.collect(),
-            episodes: self.jobs.iter().filter_map(planned).collect(),
+            jobs: Some(jobs.collect()),
         }
     }
 
     /// Returns the stamps that a rank of `launch` puts on its lines.
     pub fn stamps(&self, launch: Option<&str>) -> Stamps {
         let known = self.known_by();
-        let first = |job: &Job| Some((job.index, known.jobs.get(&job.name)?.first()?.clone()));
+        let first = |job: &Job| {
+            Some((
+                job.name.clone(),
+                known.jobs.get(&job.name)?.first()?.clone(),
+            ))
+        };
         Stamps {
             plain: Stamp {
                 run: Some(self.id.clone().into()).filter(|id: &Cow<str>| !id.is_empty()),
@@ -96,17 +101,14 @@ impl RunPlan {
 }
 
 /// The episodes of a job that counts them.
-fn planned(job: &Job) -> Option<(JobIndex, Planned)> {
+fn planned(job: &Job) -> Option<Planned> {
     let Length::Episodes(count) = job.length else {
         return None;
     };
-    Some((
-        job.index,
-        Planned {
-            count,
-            only: job.only.clone(),
-        },
-    ))
+    Some(Planned {
+        count,
+        only: job.only.clone(),
+    })
 }
 
 /// Returns the provenance of several plans together.

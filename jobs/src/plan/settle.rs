@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::count::counted;
-use crate::job::{Job, JobIndex};
+use crate::job::Job;
 use crate::journal::{self, Line};
 use crate::launch;
 use crate::launch::PlanLock;
@@ -243,7 +243,7 @@ fn consequence(difference: &Difference, folder: &RunFolder, journals: &Path) -> 
     let none = BTreeSet::new();
     let (mut stay, mut left_out, mut moved, mut leaving) = (0, 0, 0, Vec::new());
     for job in &difference.jobs {
-        let done = done.get(&job.before).unwrap_or(&none);
+        let done = done.get(&job.name).unwrap_or(&none);
         if job.stays() {
             let within = job
                 .episodes
@@ -269,18 +269,15 @@ fn consequence(difference: &Difference, folder: &RunFolder, journals: &Path) -> 
 }
 
 /// Returns the finished episodes by job. Holds their numbers, not their lines.
-fn done(journals: &Path) -> io::Result<BTreeMap<JobIndex, BTreeSet<u64>>> {
+pub(super) fn done(journals: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>>> {
     let mut done: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for path in journal::files(journals)? {
         journal::each(&path, |line, _| {
             if let Line::Episode(episode) = line
                 && episode.error.is_none()
             {
-                done.entry(episode.job_index)
-                    .or_default()
-                    .insert(episode.episode);
+                done.entry(episode.job).or_default().insert(episode.episode);
             }
-            Ok(())
         })?;
     }
     Ok(done)

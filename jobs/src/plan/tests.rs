@@ -167,6 +167,6 @@ fn a_plan_of_another_version_is_refused() {
     std::fs::create_dir_all(folder.journals()).unwrap();
     begin(&folder);
     let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
-    let told = "has a plan of schema `rrun/plan/9`, expected `rrun/plan/2`";
+    let told = "has a plan of schema `rrun/plan/9`, expected `rrun/plan/3`";
     assert!(refusal.contains(told), "{refusal}");
 }

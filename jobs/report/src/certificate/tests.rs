@@ -84,6 +84,7 @@ fn differences(sum: &str, versions: &Value) -> (Vec<String>, Vec<String>) {
         .map(|(path, sum)| (path.to_owned(), file(sum)))
         .into();
     let start = Line::JobStart(JobStart {
+        job: plan.jobs[0].name.clone(),
         settings: [("env_versions".to_owned(), versions.clone())].into(),
         ..JobStart::default()
     });

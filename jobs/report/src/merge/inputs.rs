@@ -1,9 +1,8 @@
 //! Finds the run folders in the folders to merge.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use jobs::job::JobIndex;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 
@@ -17,8 +16,6 @@ const DEPTH: usize = 8;
 pub struct Input {
     folder: RunFolder,
     plan: RunPlan,
-    /// The new position of each of its jobs in the merged plan; empty if none changes.
-    pub(super) positions: HashMap<JobIndex, JobIndex>,
 }
 
 impl Input {
@@ -41,11 +38,7 @@ impl Input {
     fn read(root: &Path) -> Result<Self, MergeError> {
         let folder = RunFolder::new(root);
         let plan = RunPlan::read(&folder)?;
-        Ok(Self {
-            folder,
-            plan,
-            positions: HashMap::new(),
-        })
+        Ok(Self { folder, plan })
     }
 }
 

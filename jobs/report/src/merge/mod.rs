@@ -128,8 +128,8 @@ impl Merge {
                 output: output.root().to_owned(),
             });
         }
-        let mut inputs = inputs::find(dirs, output.root())?;
-        let plan = plans::join(&mut inputs)?;
+        let inputs = inputs::find(dirs, output.root())?;
+        let plan = plans::join(&inputs)?;
         Ok(Self {
             inputs,
             output,

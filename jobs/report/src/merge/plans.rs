@@ -12,22 +12,12 @@ use jobs::sha256;
 use crate::merge::inputs::Input;
 use crate::merge::{MergeError, journals};
 
-/// Returns the merged plan, and sets the new job positions in each input. The result depends on the
-/// set of inputs only: if they differ in something irrelevant, the smallest text is taken.
-pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
+/// Returns the merged plan. The result depends on the set of inputs only: if they differ in something
+/// irrelevant, the smallest text is taken.
+pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, MergeError> {
     let jobs = jobs(inputs)?;
     let files = input_files(inputs)?;
     let seed = seed(inputs)?;
-    let places: HashMap<String, JobIndex> = jobs
-        .iter()
-        .map(|job| (job.name.clone(), job.index))
-        .collect();
-    for input in inputs.iter_mut() {
-        let moved = |job: &Job| (job.index, places[&job.name]);
-        let positions: HashMap<_, _> = input.plan().jobs.iter().map(moved).collect();
-        let is_moved = positions.iter().any(|(before, after)| before != after);
-        input.positions = if is_moved { positions } else { HashMap::new() };
-    }
     let plans: Vec<_> = inputs.iter().map(Input::plan).collect();
     let jobs_file = same(plans.iter().map(|plan| plan.jobs_file.clone()))
         .unwrap_or_else(|| "several".to_owned());

@@ -1,14 +1,11 @@
-//! Rewrites the lines of a journal for the merged folder: job positions are renumbered, and file
-//! paths are made relative to it.
+//! Rewrites the lines of a journal for the merged folder: file paths are made relative to it.
 //!
 //! Lines of episodes, of which there may be a million, are changed as bytes if they have the form
 //! that [`jobs::journal`] writes. Inside a JSON string every quotation mark follows a backslash,
 //! so `"file":"` can only be a key.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use jobs::job::JobIndex;
 use jobs::journal::{EPISODE, Line, Stamp};
 
 use crate::merge::inputs::Input;
@@ -18,16 +15,12 @@ use crate::merged::scan::EPISODE_START;
 /// Keys of file paths in the line of an episode.
 const FILES: [&[u8]; 2] = [b"\"file\":\"", b"\"episode_video\":\""];
 
-/// Key of the job position.
-const JOB: &[u8] = b"\"job_index\":";
-
 /// How the lines of one run are changed.
 pub(super) struct Rewrite<'a> {
     root: &'a Path,
     output: &'a Path,
     /// Text to insert between the quotation mark and a file path, escaped for JSON.
     prefix: Vec<u8>,
-    positions: &'a HashMap<JobIndex, JobIndex>,
 }
 
 impl<'a> Rewrite<'a> {
@@ -39,30 +32,27 @@ impl<'a> Rewrite<'a> {
             root: input.root(),
             output,
             prefix,
-            positions: &input.positions,
         }
     }
 
-    /// Appends a rewritten line with its line end. A line that cannot be parsed is copied
-    /// unchanged.
+    /// Appends a rewritten line with its line end. A line that names no file or cannot be parsed is
+    /// copied unchanged.
     pub(super) fn line(&self, line: &[u8], to: &mut Vec<u8>) {
         let begin = to.len();
-        let is_episode = line.starts_with(EPISODE);
-        if !((is_episode || line.starts_with(EPISODE_START)) && self.bytes(line, to).is_some()) {
+        if line.starts_with(EPISODE_START) {
+            to.extend_from_slice(line);
+        } else if !(line.starts_with(EPISODE) && self.bytes(line, to).is_some()) {
             to.truncate(begin);
-            match serde_json::from_slice::<Line>(line) {
-                Ok(parsed) => self.parsed(parsed, line, to),
-                Err(_) => to.extend_from_slice(line),
+            match self.parsed(line) {
+                Some(text) => to.extend_from_slice(&text),
+                None => to.extend_from_slice(line),
             }
         }
         to.push(b'\n');
     }
 
-    /// Rewrites a line as bytes. Returns `None` if the line does not have the expected form, or a
-    /// file is outside the run folder.
-    fn bytes(&self, line: &[u8], to: &mut Vec<u8>) -> Option<()> {
-        let rest = self.job_bytes(line, to)?;
-        let mut rest = rest;
+    /// Rewrites a line as bytes. Returns `None` if a file is outside the run folder.
+    fn bytes(&self, mut rest: &[u8], to: &mut Vec<u8>) -> Option<()> {
         while let Some(at) = FILES
             .iter()
             .filter_map(|key| Some(find(rest, key)? + key.len()))
@@ -81,63 +71,19 @@ impl<'a> Rewrite<'a> {
         Some(())
     }
 
-    /// Copies the line up to and including the job position, and returns the rest.
-    fn job_bytes<'l>(&self, line: &'l [u8], to: &mut Vec<u8>) -> Option<&'l [u8]> {
-        if self.positions.is_empty() {
-            return Some(line);
+    /// Rewrites a line that was parsed. Returns `None` if it names no file or is no line.
+    fn parsed(&self, line: &[u8]) -> Option<Vec<u8>> {
+        let mut parsed: Line = serde_json::from_slice(line).ok()?;
+        let files = files(&mut parsed);
+        if files.is_empty() {
+            return None;
         }
-        let at = find(line, JOB)? + JOB.len();
-        let (before, number) = line.split_at(at);
-        let digits = number.iter().position(|byte| !byte.is_ascii_digit())?;
-        let index: usize = std::str::from_utf8(&number[..digits]).ok()?.parse().ok()?;
-        to.extend_from_slice(before);
-        to.extend_from_slice(
-            self.positions
-                .get(&JobIndex(index))?
-                .0
-                .to_string()
-                .as_bytes(),
-        );
-        Some(&number[digits..])
-    }
-
-    fn parsed(&self, mut parsed: Line, line: &[u8], to: &mut Vec<u8>) {
-        files(&mut parsed)
-            .into_iter()
-            .for_each(|file| self.file(file));
-        let known = match &mut parsed {
-            Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) | Line::Decision(_) => {
-                return to.extend_from_slice(line);
-            }
-            Line::JobStart(start) => self.job(&mut start.job_index),
-            Line::EpisodeStart(start) => self.job(&mut start.job_index),
-            Line::EnvLost(lost) => self.job(&mut lost.job_index),
-            Line::JobEnd(end) => self.job(&mut end.job_index),
-            Line::Episode(episode) => self.job(&mut episode.job_index),
-        };
-        match serde_json::to_vec(&parsed) {
-            Ok(mut text) if known => {
-                Stamp::of(line).seal(&mut text);
-                to.extend_from_slice(&text);
-            }
-            // The plan of the run has no such job: the line is as meaningless in the merged folder.
-            _ => to.extend_from_slice(line),
-        }
-    }
-
-    fn job(&self, index: &mut JobIndex) -> bool {
-        if self.positions.is_empty() {
-            return true;
-        }
-        let position = self.positions.get(index).copied();
-        *index = position.unwrap_or(*index);
-        position.is_some()
-    }
-
-    fn file(&self, file: &mut String) {
-        if !file.starts_with('/') {
+        for file in files.into_iter().filter(|file| !file.starts_with('/')) {
             *file = from_to(self.output, &normal(&self.root.join(&*file)));
         }
+        let mut text = serde_json::to_vec(&parsed).ok()?;
+        Stamp::of(line).seal(&mut text);
+        Some(text)
     }
 }
 

@@ -76,7 +76,8 @@ pub struct Damage {
     pub lines: Vec<u64>,
     /// Bytes of an incomplete last line.
     pub torn: u64,
-    /// Numbers of lines of another run, or of a job that has changed since, from 1.
+    /// Numbers of lines of another run, or of a job that has changed since or is not in the plan,
+    /// from 1.
     pub foreign: Vec<u64>,
     /// Numbers of lines of episodes that the plan does not have, from 1.
     pub unplanned: Vec<u64>,
@@ -119,7 +120,8 @@ impl std::fmt::Display for Damage {
         if !self.foreign.is_empty() {
             let (count, which) = (self.foreign.len(), numbered(&self.foreign));
             parts.push(format!(
-                "{count} foreign {which}: of another run, or of a job that has changed since"
+                "{count} foreign {which}: of another run, or of a job that has changed since or is \
+                 not in the plan"
             ));
         }
         if !self.unplanned.is_empty() {
@@ -242,11 +244,6 @@ impl Merged {
             .damage
             .iter()
             .filter(|damage| !damage.is_torn_only() || damage.torn > 0)
-    }
-
-    /// Returns the number of lines about jobs that are not in the plan; they do not count.
-    pub fn strangers(&self) -> u64 {
-        self.state.strangers
     }
 
     /// Returns the checksums of policy files, in order of time.

@@ -34,7 +34,6 @@ pub(crate) struct MergedState {
     pub(crate) span: Option<[Moment; 2]>,
     pub(super) names: InternedNames,
     pub(super) damage: Vec<Damage>,
-    pub(super) strangers: u64,
     /// For each journal, the number of bytes and of lines that were read.
     read: Vec<ReadSoFar>,
 }
@@ -143,14 +142,12 @@ impl MergedState {
                 Found::Episode(index, record) => {
                     let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
                     let instruction = numbers[record.instruction.index()];
-                    if let Some(job) = self.job_of_line(index) {
-                        job.episodes.push(EpisodeRecord {
-                            dataset,
-                            video,
-                            instruction,
-                            ..record
-                        });
-                    }
+                    self.job_of_line(index).episodes.push(EpisodeRecord {
+                        dataset,
+                        video,
+                        instruction,
+                        ..record
+                    });
                 }
                 Found::Other(other) => {
                     self.events[source].add(&other);
@@ -167,35 +164,25 @@ impl MergedState {
         }
     }
 
-    /// Returns the job that a line is about, which is not settled any more. Counts the line if the
-    /// plan has no such job.
-    fn job_of_line(&mut self, index: JobIndex) -> Option<&mut JobLines> {
-        let Some(job) = self.jobs.get_mut(index.0) else {
-            self.strangers += 1;
-            return None;
-        };
+    /// Returns the job that a line is about, which is not settled any more.
+    fn job_of_line(&mut self, index: JobIndex) -> &mut JobLines {
+        let job = &mut self.jobs[index.0];
         job.is_settled = false;
-        Some(job)
+        job
     }
 
     fn other(&mut self, Other { line, place, .. }: Other) {
-        let index = match &line {
-            Line::JobStart(start) => start.job_index,
-            Line::JobEnd(end) => end.job_index,
-            Line::EnvLost(lost) => lost.job_index,
-            Line::PolicyFiles(files) => return self.policies.push(files.clone()),
-            Line::Decision(decision) => return self.decisions.push((**decision).clone()),
-            _ => return,
-        };
-        let Some(job) = self.job_of_line(index) else {
-            return;
-        };
         match line {
-            Line::JobStart(start) => job.starts.push(start),
-            Line::JobEnd(end) => job.ends.push(*end),
+            Line::PolicyFiles(files) => self.policies.push(files),
+            Line::Decision(decision) => self.decisions.push(*decision),
+            Line::JobStart(start) => self.job_of_line(start.job_index).starts.push(start),
+            Line::JobEnd(end) => self.job_of_line(end.job_index).ends.push(*end),
             // The loss of a neighbour is told by the episode that is to blame.
             Line::EnvLost(lost) if lost.blame == Blame::Neighbour => {}
-            Line::EnvLost(lost) => job.losses.push((Moment::parse(&lost.at), place)),
+            Line::EnvLost(lost) => {
+                let losses = &mut self.job_of_line(lost.job_index).losses;
+                losses.push((Moment::parse(&lost.at), place));
+            }
             _ => {}
         }
     }

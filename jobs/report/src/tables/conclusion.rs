@@ -139,7 +139,6 @@ mod tests {
     use super::*;
     use jobs::costs::Costs;
     use jobs::episode::Episode;
-    use jobs::job::JobIndex;
     use jobs::journal::{JobEnd, JobStart, Line};
     use jobs::plan::RunPlan;
     use jobs::samples;
@@ -166,7 +165,7 @@ mod tests {
     fn start(job: usize, path: &str) -> Line {
         let settings = [("policy_path".to_owned(), json!(path))].into();
         Line::JobStart(JobStart {
-            job_index: JobIndex(job),
+            job: format!("j{job}"),
             settings,
             ..JobStart::default()
         })
@@ -208,6 +207,7 @@ mod tests {
     fn a_job_in_steps_that_ends_before_an_episode_says_so_and_has_no_rate() {
         let plan = lines::plan([json!({"name": "j0", "num_episodes": null, "num_steps": 9})]);
         let end = Line::JobEnd(Box::new(JobEnd {
+            job: "j0".to_owned(),
             costs: Costs {
                 env_steps: 9,
                 ..Costs::default()

@@ -9,7 +9,7 @@ fn delayed(name: &str, latency: serde_json::Value) -> serde_json::Value {
 }
 
 /// Returns an episode in which inferences took these steps.
-fn felt(job: usize, number: u64, success: bool, steps: &[u64], held: u64) -> Line {
+fn felt(name: &str, number: u64, success: bool, steps: &[u64], held: u64) -> Line {
     let mut latency = FeltLatency {
         held,
         ..FeltLatency::default()
@@ -18,7 +18,7 @@ fn felt(job: usize, number: u64, success: bool, steps: &[u64], held: u64) -> Lin
     line(Episode {
         latency: Some(latency),
         success: Some(success),
-        ..samples::episode(job, "x", number)
+        ..samples::episode(0, name, number)
     })
 }
 
@@ -34,9 +34,9 @@ fn what_was_felt_is_summed_over_the_episodes() {
     let measured = delayed("a", json!({"measured": true, "hold": "zero"}));
     let plan = plan([measured, job("b", 2)]);
     let lines = [
-        felt(0, 0, true, &[3, 5], 1),
-        felt(0, 1, false, &[2], 4),
-        felt(1, 0, true, &[], 0),
+        felt("a", 0, true, &[3, 5], 1),
+        felt("a", 1, false, &[2], 4),
+        felt("b", 0, true, &[], 0),
     ];
     let report = Report::new(&plan, &lines, Context::default());
     assert_eq!(report.per_job[1].latency, None);
@@ -59,9 +59,9 @@ fn jobs_that_are_equal_but_for_their_latency_are_one_series() {
         delayed("measured", json!("measured")),
     ]);
     let lines = [
-        felt(0, 0, false, &[4], 0),
-        felt(2, 0, true, &[], 0),
-        felt(3, 0, true, &[2, 3], 0),
+        felt("slow", 0, false, &[4], 0),
+        felt("a", 0, true, &[], 0),
+        felt("measured", 0, true, &[2, 3], 0),
     ];
     let series = Report::new(&plan, &lines, Context::default()).per_latency;
     assert_eq!(series.len(), 1, "a single job is no series");
@@ -74,7 +74,7 @@ fn jobs_that_are_equal_but_for_their_latency_are_one_series() {
 fn a_series_of_times_is_in_milliseconds() {
     let latencies = [("a", json!({"ms": 150})), ("b", json!({"steps": 0}))];
     let plan = plan(latencies.map(|(name, latency)| delayed(name, latency)));
-    let lines = [felt(0, 0, true, &[3], 0), felt(1, 0, true, &[], 0)];
+    let lines = [felt("a", 0, true, &[3], 0), felt("b", 0, true, &[], 0)];
     let series = Report::new(&plan, &lines, Context::default()).per_latency;
     assert_eq!(series[0].unit, LatencyUnit::Ms);
     assert_eq!(points(&series[0].points), [("b", 0.0, 1), ("a", 150.0, 1)]);

@@ -11,6 +11,9 @@ use jobs::plan::RunPlan;
 use jobs::samples;
 use serde_json::{Value, json};
 
+/// Names of the jobs.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
 /// Returns a moment of the run.
 pub(crate) fn at(second: u64) -> String {
     format!("2026-11-21T10:{:02}:{:02}.000Z", second / 60, second % 60)
@@ -19,7 +22,7 @@ pub(crate) fn at(second: u64) -> String {
 /// Returns a plan of jobs with these fields.
 pub(crate) fn plan(fields: impl IntoIterator<Item = Value>) -> RunPlan {
     RunPlan {
-        schema: "rrun/plan/2".to_owned(),
+        schema: "rrun/plan/3".to_owned(),
         jobs_file: "jobs.json".to_owned(),
         seed: 42,
         world_size: 2,
@@ -42,7 +45,7 @@ pub(crate) fn episode(job: usize, number: u64, is_solved: bool) -> Episode {
             true => End::Success,
             false => End::TimeLimit,
         },
-        ..samples::episode(job, ["a", "b"][job], number)
+        ..samples::episode(job, NAMES[job], number)
     }
 }
 
@@ -67,6 +70,7 @@ pub(crate) fn ended(job: usize, number: u64, second: u64) -> Line {
 
 pub(crate) fn began(job: usize, episode: u64, env: usize, second: u64) -> Line {
     Line::EpisodeStart(EpisodeStart {
+        job: NAMES[job].to_owned(),
         job_index: JobIndex(job),
         episode,
         rank: job,
@@ -90,6 +94,7 @@ pub(crate) fn rank_start(rank: usize, restart: u32, second: u64) -> RankStart {
 
 pub(crate) fn job_start(job: usize, rank: usize, second: u64) -> JobStart {
     JobStart {
+        job: NAMES[job].to_owned(),
         job_index: JobIndex(job),
         rank,
         started: at(second),
@@ -100,6 +105,7 @@ pub(crate) fn job_start(job: usize, rank: usize, second: u64) -> JobStart {
 /// Returns the end of a job on the rank of its number.
 pub(crate) fn job_end(job: usize, error: Option<&str>) -> JobEnd {
     JobEnd {
+        job: NAMES[job].to_owned(),
         job_index: JobIndex(job),
         rank: job,
         error: error.map(str::to_owned),
@@ -133,6 +139,7 @@ pub(crate) fn rank_end(rank: usize, second: u64) -> Line {
 /// Returns what a lost environment of job `b` leaves.
 pub(crate) fn env_lost(env: usize, blame: Blame) -> Line {
     Line::EnvLost(Box::new(EnvLost {
+        job: "b".to_owned(),
         job_index: JobIndex(1),
         rank: 1,
         env,

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use jobs::count::counted;
 use jobs::episode::{DemoRef, Episode, EpisodeOutcome};
 use jobs::job::{Job, Status};
 use jobs::plan::RunPlan;
@@ -147,12 +146,6 @@ pub fn run(merged: &Merged) -> Findings {
         };
         list.push(damage.to_string());
     }
-    if merged.strangers() > 0 {
-        findings.wrong.push(format!(
-            "{} of jobs that are not in the plan",
-            counted(merged.strangers(), "line")
-        ));
-    }
     if let Some(decision) = merged.decision() {
         findings.notes.push(tables::decision(decision));
     }
@@ -226,7 +219,6 @@ pub fn job(merged: &Merged, job: &Job) -> io::Result<JobAudit> {
             &seen.seeds,
             "not run from the seed that plan and number give",
         ),
-        (&seen.strange, "written under the name of another job"),
         (
             &seen.undocumented(),
             "not in a dataset, though others like it are",
@@ -275,7 +267,6 @@ impl JobAudit {
 struct Irregularities {
     errors: Vec<u64>,
     seeds: Vec<u64>,
-    strange: Vec<u64>,
     /// Scored episodes that are in a dataset, by whether they were solved; below, those that are
     /// not.
     documented: [Vec<u64>; 2],
@@ -304,9 +295,6 @@ impl Irregularities {
         }
         if episode.seed != seed::episode(plan.seed, job, number) {
             self.seeds.push(number);
-        }
-        if episode.job != job.name {
-            self.strange.push(number);
         }
     }
 

@@ -145,6 +145,7 @@ fn what_changed_between_starts_is_found() {
             ("device".to_owned(), json!(device)),
         ]);
         Line::JobStart(JobStart {
+            job: "a".to_owned(),
             settings,
             started: dtype.to_owned(),
             ..JobStart::default()
@@ -168,7 +169,7 @@ fn many() -> (RunPlan, Vec<Line>) {
     };
     let of = |job: usize, count: u64| {
         (0..count).map(move |number| Episode {
-            job_index: JobIndex(job),
+            job: ["a", "b", "c"][job].to_owned(),
             ..episode(number)
         })
     };

@@ -14,6 +14,7 @@
 //! it detects the moves that were already made. All of this happens under the lock of the plan,
 //! while nobody writes a journal.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
@@ -21,10 +22,9 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, MAX_DOCUMENT_BYTES};
-use crate::journal;
+use crate::journal::{self, Line};
 use crate::layout::{RunFolder, write_whole};
 use crate::plan::RunPlan;
-use crate::plan::carry::Carry;
 use crate::plan::difference::Difference;
 
 /// Suffix of a prepared folder, which nothing depends on yet.
@@ -176,25 +176,37 @@ fn prepare(folder: &RunFolder, next: &RunPlan, difference: &Difference) -> io::R
     Ok(decided)
 }
 
-/// Writes the lines of the jobs that stay; a journal that would be empty is left out.
+/// Copies the lines of the jobs that stay; a journal that would be empty is left out.
 fn carry(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<()> {
-    let carry = Carry::new(difference);
+    let jobs = difference.jobs.iter().filter(|job| job.stays());
+    let staying: HashMap<_, _> = jobs.map(|job| (&*job.name, job.episodes)).collect();
     for path in journal::files(&folder.journals())? {
         let mut text = Vec::new();
-        journal::each(&path, |line, stamp| {
-            if let Some(line) = carry.line(&line) {
-                let mut sealed = serde_json::to_vec(&line)?;
-                stamp.seal(&mut sealed);
-                text.extend(sealed);
+        journal::each(&path, |line, written| {
+            if stays(&line, &staying) {
+                text.extend(written);
                 text.push(b'\n');
             }
-            Ok(())
         })?;
         if let (Some(name), false) = (path.file_name(), text.is_empty()) {
             write_whole(&to.join(name), &text)?;
         }
     }
     Ok(())
+}
+
+/// Returns whether a line stays with these jobs, of which episodes from a number on do not stay.
+fn stays(line: &Line, jobs: &HashMap<&str, Option<u64>>) -> bool {
+    // They are about the jobs as they were. Files are hashed again at the next start.
+    if let Line::Decision(_) | Line::PolicyFiles(_) = line {
+        return false;
+    }
+    let Some((name, _)) = line.job() else {
+        return true;
+    };
+    let episode = line.episode();
+    let end = jobs.get(name);
+    end.is_some_and(|end| episode.zip(*end).is_none_or(|(episode, end)| episode < end))
 }
 
 /// Returns the moves: first those away, then those into place. The plan is replaced by one rename,

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::journal::{Accepted, Journal, Line, RankStart};
-use crate::progress;
+use crate::journal::{Journal, Line, RankStart};
+use crate::plan::settle;
 use crate::rank_env::RankEnv;
 use crate::refusal::Refusal;
 use crate::samples;
@@ -71,16 +71,13 @@ fn files(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-fn done(folder: &RunFolder) -> BTreeMap<usize, Vec<u64>> {
-    let journals = journal::read_all(&folder.journals(), &Accepted::default()).unwrap();
-    let done = progress::done(journals.iter().flat_map(|contents| &contents.lines));
-    let done = done.into_iter();
-    done.map(|(index, episodes)| (index.0, episodes)).collect()
+fn done(folder: &RunFolder) -> BTreeMap<String, BTreeSet<u64>> {
+    settle::done(&folder.journals()).unwrap()
 }
 
 /// The finished episodes that stay with the new plan.
-fn stays() -> BTreeMap<usize, Vec<u64>> {
-    BTreeMap::from([(1, vec![0, 1, 2, 3])])
+fn stays() -> BTreeMap<String, BTreeSet<u64>> {
+    BTreeMap::from([("b".to_owned(), (0..4).collect())])
 }
 
 #[test]
@@ -312,7 +309,10 @@ fn a_second_change_goes_to_a_folder_of_its_own_and_the_next_start_says_what_chan
     now().settle(&folder, true).unwrap();
     let shorter = || plan(&[("b", 2, "")]);
     let mut settled = shorter().settle(&folder, true).unwrap();
-    assert_eq!(done(&folder), BTreeMap::from([(0, vec![0, 1])]));
+    assert_eq!(
+        done(&folder),
+        BTreeMap::from([("b".to_owned(), [0, 1].into())])
+    );
     let second = folder.superseded().join("2");
     assert!(second.join("plan.json").exists() && !second.join("a").exists());
     let env = RankEnv::read(|_| None).unwrap();
@@ -393,16 +393,15 @@ proptest! {
         journal.append(&Line::Rank(Box::default())).unwrap();
         ran.iter().for_each(|(job, e)| journal.append(&episode((*job, before[*job].0), *e)).unwrap());
         drop(journal);
-        let settled = plan(&after).settle(&folder, true).unwrap();
+        plan(&after).settle(&folder, true).unwrap();
         let wanted: BTreeSet<_> = ran
             .iter()
             .map(|(job, e)| (before[*job], *e))
             .filter(|((name, _, words), e)| after.iter().any(|j| j.0 == *name && j.2 == *words && *e < j.1))
             .map(|((name, ..), e)| (name.to_owned(), e))
             .collect();
-        let name = |index: usize| settled.jobs[index].name.clone();
         let found: BTreeSet<_> =
-            done(&folder).into_iter().flat_map(|(j, es)| es.into_iter().map(move |e| (j, e))).map(|(j, e)| (name(j), e)).collect();
+            done(&folder).into_iter().flat_map(|(j, es)| es.into_iter().map(move |e| (j.clone(), e))).collect();
         prop_assert_eq!(found, wanted);
     }
 }

@@ -250,6 +250,7 @@ impl Evaluation<'_> {
         let libtorch = gpu::take_peak(self.setup.device.device);
         let envs = self.observers.meter.job();
         JobEnd {
+            job: work.job.name.clone(),
             job_index: work.job.index,
             rank: self.setup.env.rank,
             share: work.share,

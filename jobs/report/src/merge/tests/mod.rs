@@ -8,8 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use jobs::episode::Episode;
 use jobs::inputs::InputFile;
-use jobs::job::JobIndex;
-use jobs::journal::{EpisodeStart, JobEnd, Journal, Line};
+use jobs::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line};
 use jobs::samples;
 
 use crate::tests::lines::{self, at};
@@ -83,12 +82,7 @@ impl InputRun {
         fs::write(self.folder.plan(), serde_json::to_vec(&self.plan).unwrap()).unwrap();
     }
 
-    fn index(&self, job: &str) -> JobIndex {
-        let mut jobs = self.plan.jobs.iter();
-        jobs.find(|found| found.name == job).unwrap().index
-    }
-
-    fn episode(&self, job: &str, number: u64, length: u64) -> Line {
+    fn episode(job: &str, number: u64, length: u64) -> Line {
         let file = |end: &str| format!("{job}/{job}_{number}.{end}");
         let episode = Episode {
             seed: number,
@@ -100,32 +94,34 @@ impl InputRun {
             dataset: lines::demo(&file("hdf5"), "demo_0"),
             video: lines::video(&file("mp4"), 0),
             episode_video: Some(file("episode.mp4")),
-            ..samples::episode(self.index(job).0, job, number)
+            ..samples::episode(0, job, number)
         };
         episode.into()
     }
 
     /// Returns the lines that a rank writes for some episodes.
-    fn lines(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> Vec<Line> {
+    fn lines(rank: usize, episodes: &[(&str, u64, u64)]) -> Vec<Line> {
         let start = lines::rank_start(rank, 0, rank as u64);
         let mut written = vec![Line::Rank(Box::new(start))];
         for (job, number, length) in episodes {
-            let job_index = self.index(job);
             let start = EpisodeStart {
-                job_index,
+                job: (*job).to_owned(),
                 episode: *number,
                 ..EpisodeStart::default()
             };
             let end = JobEnd {
-                job_index,
+                job: (*job).to_owned(),
                 rank,
                 log: Some("logs/rank0.log".to_owned()),
                 ended: at(30),
                 ..JobEnd::default()
             };
-            written.push(Line::JobStart(lines::job_start(job_index.0, rank, 1)));
+            written.push(Line::JobStart(JobStart {
+                job: (*job).to_owned(),
+                ..lines::job_start(0, rank, 1)
+            }));
             written.push(Line::EpisodeStart(start));
-            written.push(self.episode(job, *number, *length));
+            written.push(Self::episode(job, *number, *length));
             written.push(Line::JobEnd(Box::new(end)));
         }
         written.push(lines::rank_end(rank, 40));
@@ -135,7 +131,7 @@ impl InputRun {
     fn rank(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> &Self {
         let journal = Journal::open(&self.folder.journal(rank)).unwrap();
         let mut journal = journal.stamped(self.plan.stamps(None));
-        for line in self.lines(rank, episodes) {
+        for line in Self::lines(rank, episodes) {
             journal.append(&line).unwrap();
         }
         self
@@ -317,14 +313,8 @@ fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
     place.run("y", &[job("c")]);
     let merge = Merge::of(&[place.path("deep"), place.path("y")], &place.path("out")).unwrap();
     let input = &merge.inputs()[0];
-    let wanted = [(JobIndex(0), JobIndex(1)), (JobIndex(1), JobIndex(0))].into();
-    assert_eq!(input.positions, wanted);
     let rewrite = rewrite::Rewrite::new(input, merge.output().root());
-    let run = InputRun {
-        folder: input.folder().clone(),
-        plan: input.plan().clone(),
-    };
-    for line in run.lines(0, &[("a", 3, 9), ("b", 4, 9)]) {
+    for line in InputRun::lines(0, &[("a", 3, 9), ("b", 4, 9)]) {
         let text = serde_json::to_vec(&line).unwrap();
         // The same line with its fields in another order is parsed and serialized again.
         let sorted: BTreeMap<String, Value> = serde_json::from_slice(&text).unwrap();

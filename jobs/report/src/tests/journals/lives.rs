@@ -31,6 +31,7 @@ fn a_rank_that_died_and_came_again_has_two_lives_and_the_job_was_cut_with_the_fi
 fn memory_of_policy_and_environments_is_apart_and_the_highest_counts() {
     let at_end = |rank: usize, envs, gpu_busy, env_vram_is_estimate| {
         Line::JobEnd(Box::new(JobEnd {
+            job: "a".to_owned(),
             rank,
             costs: Costs {
                 peak_env_bytes: Some(envs),

@@ -267,7 +267,7 @@ fn jobs_are_grouped_by_each_variation_and_by_their_set() {
     };
     let plan = plan([("a", 500), ("b", 500), ("c", 900)].map(varied));
     let last = Episode {
-        job_index: JobIndex(2),
+        job: "c".to_owned(),
         ..episode(0, 0, false)
     };
     let lines = [episode(0, 0, true), last].map(line);

@@ -142,7 +142,7 @@ impl JournalHistory {
         self.suspects.include(&suspects);
         self.began(began);
         for line in lines {
-            if let Some(job) = line.job() {
+            if let Some((_, job)) = line.job() {
                 self.by_job.entry(job).or_default().push(self.lines.len());
             }
             self.lines.push(line);

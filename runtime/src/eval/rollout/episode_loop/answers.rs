@@ -296,6 +296,7 @@ impl EpisodeLoop<'_, '_> {
             let company = self.envs.company(env).len();
             let ruling = self.retries.on_loss(live.episode, blame, company);
             let lost = EnvLost {
+                job: self.active.job().name.clone(),
                 job_index: self.active.job().index,
                 rank: self.active.context.env.rank,
                 env: env.0,

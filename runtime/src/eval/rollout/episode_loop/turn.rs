@@ -102,6 +102,7 @@ impl EpisodeLoop<'_, '_> {
     /// Notes that an episode begins, or may begin.
     fn note_start(&mut self, env: EnvIndex, episode: u64) -> Result<(), JobError> {
         self.recording.log.note(&Line::EpisodeStart(EpisodeStart {
+            job: self.job().name.clone(),
             job_index: self.job().index,
             episode,
             rank: self.active.context.env.rank,

@@ -134,6 +134,7 @@ fn start_line(
 ) -> Line {
     let context = active.context;
     Line::JobStart(JobStart {
+        job: active.job().name.clone(),
         job_index: active.job().index,
         rank: context.env.rank,
         episodes: num_episodes,

@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use jobs::job::JobIndex;
 use jobs::journal::{self, Line};
 use jobs::suspects::{Suspect, Suspects};
 use jobs::{files, launch};
@@ -100,7 +101,9 @@ impl ExtractWriter {
             lines: lines.len(),
         };
         self.line(&header)?;
-        lines.into_iter().try_for_each(|line| self.line(line))
+        // The other ranks have the same plan, and names are not kept.
+        let mut lines = lines.into_iter();
+        lines.try_for_each(|line| self.line(&(line.job().map(|(_, index)| index), line)))
     }
 
     fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
@@ -158,7 +161,9 @@ pub fn read(
         for _ in 0..header.lines {
             let text = lines.next()?.ok_or_else(|| damaged("its end"))?;
             if !is_own {
-                part.lines.push(serde_json::from_slice(text)?);
+                let (job, mut line): (JobIndex, Line) = serde_json::from_slice(text)?;
+                line.set_job_index(job);
+                part.lines.push(line);
             }
         }
         if !is_own {
