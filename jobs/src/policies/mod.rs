@@ -8,8 +8,8 @@
 //!                       ├─► jobs/fit/src/memory        GPU memory
 //!                       └─► runtime/src/policy         a constructor for each
 //! ```
-//! A new policy is a struct in `rank`, `process` or `server`, a row in `rows`, a line in
-//! [`PolicyType`], and a folder in `runtime/src/policy`. The compiler asks for the rest.
+//! A new policy is a struct in `rank`, `process` or `server`, a row in `rows`, and a folder in
+//! `runtime/src/policy`. The compiler asks for the rest.
 
 pub mod lerobot;
 mod process;

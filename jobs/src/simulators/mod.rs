@@ -1,7 +1,7 @@
 //! The simulators that run inside `rrun-rank`: one row each, which launcher, memory planner and
 //! ranks read, and `rrun list` prints.
 //!
-//! A new simulator is a file with its row here, a line in [`Simulator`], and a folder in
+//! A new simulator is a file with its row here, a variant of [`Simulator`], and a folder in
 //! `runtime/src/env`. The compiler asks for the rest. A simulator in Python needs none of this.
 
 mod table_top;
