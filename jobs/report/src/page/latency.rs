@@ -78,7 +78,7 @@ fn plot(series: &LatencySeries) -> Markup {
     };
     let points = series.points.iter().map(|point| Mark {
         at: point.latency,
-        solved: Solved::new(point.successes, point.episodes),
+        solved: Solved::new(point.rates.successes, point.rates.episodes),
         name: point.job.clone(),
     });
     html! {

@@ -3,6 +3,8 @@
 use jobs::latency::Hold;
 use serde::{Deserialize, Serialize};
 
+use crate::stats::SolvedRate;
+
 /// The latency of a job, and how much of it its episodes felt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencyReport {
@@ -66,12 +68,7 @@ pub struct LatencyPoint {
     pub job: String,
     /// Its latency in the unit of the series.
     pub latency: f64,
-    /// Number of distinct episodes found.
-    pub episodes: u64,
-    /// Number of solved episodes.
-    pub successes: u64,
-    /// `successes / episodes`.
-    pub success_rate: Option<f64>,
-    /// Wilson interval of `success_rate` at 95 %.
-    pub wilson95: Option<[f64; 2]>,
+    /// How many of its episodes were solved.
+    #[serde(flatten)]
+    pub rates: SolvedRate,
 }

@@ -13,6 +13,7 @@ use crate::merged::Merged;
 use crate::schema::{
     JobReport, LatencyMode, LatencyPoint, LatencyReport, LatencySeries, LatencyUnit,
 };
+use crate::stats::Solved;
 
 /// Returns the latency of a job; `None` if it has none.
 pub(crate) fn of_job(merged: &Merged, job: &Job) -> io::Result<Option<LatencyReport>> {
@@ -107,9 +108,6 @@ fn point(job: &JobReport, unit: LatencyUnit) -> Option<LatencyPoint> {
     Some(LatencyPoint {
         job: job.name.clone(),
         latency,
-        episodes: job.rates.episodes,
-        successes: job.rates.successes,
-        success_rate: job.rates.success_rate,
-        wilson95: job.rates.wilson95,
+        rates: Solved::from(&job.rates).into(),
     })
 }

@@ -25,7 +25,7 @@ fn felt(name: &str, number: u64, success: bool, steps: &[u64], held: u64) -> Lin
 fn points(series: &[LatencyPoint]) -> Vec<(&str, f64, u64)> {
     let points = series.iter();
     points
-        .map(|point| (point.job.as_str(), point.latency, point.successes))
+        .map(|point| (point.job.as_str(), point.latency, point.rates.successes))
         .collect()
 }
 
