@@ -45,18 +45,12 @@ pub fn make(
     if jobs.is_empty() {
         return Err(Refusal::new("no job of the plan was to run"));
     }
-    let policies = merged.policies().iter().map(|found| CertifiedFiles {
-        policy_type: found.policy_type.clone(),
-        path: found.path.clone(),
-        sha256: found.sha256.clone(),
-        bytes: found.bytes,
-    });
     let server = merged.plan.model_server.as_ref();
     let contents = Contents {
         complete: findings.is_empty(),
         findings,
         run: run(folder, merged).map_err(Refusal::new)?,
-        policies: distinct(policies),
+        policies: distinct(merged.policies().iter().map(CertifiedFiles::from)),
         inputs: inputs(folder, merged),
         machines: machines(merged),
         versions: versions(merged.starts()),

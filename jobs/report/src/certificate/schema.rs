@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jobs::episode::EpisodeOutcome;
 use jobs::episode_numbers::EpisodeNumbers;
-use jobs::journal::RankStart;
+use jobs::journal::{PolicyFiles, RankStart};
 use jobs::plan::Git;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -211,6 +211,17 @@ impl CertifiedJob {
             .get("name")
             .and_then(Value::as_str)
             .unwrap_or_default()
+    }
+}
+
+impl From<&PolicyFiles> for CertifiedFiles {
+    fn from(found: &PolicyFiles) -> Self {
+        Self {
+            policy_type: found.policy_type.clone(),
+            path: found.path.clone(),
+            sha256: found.sha256.clone(),
+            bytes: found.bytes,
+        }
     }
 }
 

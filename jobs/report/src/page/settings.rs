@@ -82,13 +82,13 @@ fn several(values: &BTreeMap<String, u64>) -> Markup {
 fn policies(report: &Report) -> Markup {
     let policies = &report.config.policies;
     let heads = heads(["Policy", "File or folder", "Size", "Numbers", "SHA-256"]);
-    let row = |policy: &PolicyReport| {
+    let row = |PolicyReport { files, dtypes }: &PolicyReport| {
         vec![
-            policy.policy_type.as_str().into(),
-            html! { code { (policy.path) } }.into(),
-            number(Some(policy.bytes as f64), |_| format::bytes(policy.bytes)),
-            policy.dtypes.join(", ").into(),
-            html! { code.hash { (policy.sha256) } }.into(),
+            files.policy_type.as_str().into(),
+            html! { code { (files.path) } }.into(),
+            number(Some(files.bytes as f64), |_| format::bytes(files.bytes)),
+            dtypes.join(", ").into(),
+            html! { code.hash { (files.sha256) } }.into(),
         ]
     };
     html! {

@@ -6,6 +6,8 @@ use jobs::plan::{Git, Resumed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::certificate::CertifiedFiles;
+
 /// When, where and with which versions the run took place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
@@ -109,16 +111,9 @@ impl ConfigReport {
 /// A file or folder that a policy was read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PolicyReport {
-    /// Policy type, as the jobs name it.
-    #[serde(rename = "type")]
-    pub policy_type: String,
-    /// File or folder, as the jobs name it.
-    pub path: String,
-    /// SHA-256 of the file, or of the list of the folder's files, see
-    /// [`jobs::journal::PolicyFiles`].
-    pub sha256: String,
-    /// Total size in bytes.
-    pub bytes: u64,
+    /// What it is, as in a certificate.
+    #[serde(flatten)]
+    pub files: CertifiedFiles,
     /// The dtypes that jobs with this path ran in.
     pub dtypes: Vec<String>,
 }

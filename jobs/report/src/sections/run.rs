@@ -139,10 +139,7 @@ fn policies(merged: &Merged, jobs: &[JobReport]) -> Vec<PolicyReport> {
     let dtype = |job: &JobReport| Some(job.settings.get("dtype")?.as_str()?.to_owned());
     distinct(merged.policies().iter().map(|files| {
         PolicyReport {
-            policy_type: files.policy_type.clone(),
-            path: files.path.clone(),
-            sha256: files.sha256.clone(),
-            bytes: files.bytes,
+            files: files.into(),
             dtypes: distinct(
                 jobs.iter()
                     .filter(|job| of(job, &files.path))
