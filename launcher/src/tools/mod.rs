@@ -43,7 +43,6 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use ::report::merge::MergeError;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
@@ -107,8 +106,6 @@ impl Tool {
 enum ToolError {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error(transparent)]
-    Merge(#[from] MergeError),
     #[error(transparent)]
     Report(#[from] report::ReportError),
     #[error(transparent)]

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
-
-use crate::merge::{MergeError, paths};
+use jobs::refusal::Refusal;
 
 /// Depth up to which runs are searched below a folder.
 const DEPTH: usize = 8;
@@ -35,7 +34,7 @@ impl Input {
     }
 
     /// Reads the run in a folder with a plan.
-    fn read(root: &Path) -> Result<Self, MergeError> {
+    fn read(root: &Path) -> Result<Self, Refusal> {
         let folder = RunFolder::new(root);
         let plan = RunPlan::read(&folder)?;
         Ok(Self { folder, plan })
@@ -43,26 +42,28 @@ impl Input {
 }
 
 /// Returns the runs in `dirs`, each once, ordered by path, without `output`.
-pub(super) fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, MergeError> {
+pub(super) fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, Refusal> {
     let mut roots = BTreeSet::new();
     for dir in dirs {
-        let missing = |err| MergeError::Missing {
-            dir: dir.clone(),
-            err,
-        };
+        let missing =
+            |err| Refusal::at(format_args!("cannot read folder `{}`", dir.display()), err);
         let root = dir.canonicalize().map_err(missing)?;
         let mut found = BTreeSet::new();
         look(&root, DEPTH, &mut found).map_err(missing)?;
         if found.is_empty() {
-            return Err(MergeError::NoRuns { dir: dir.clone() });
+            return Err(Refusal::new(format_args!(
+                "`{}` is not a run folder and contains none: there is no plan.json",
+                dir.display()
+            )));
         }
         roots.extend(found);
     }
-    roots.remove(&paths::resolved(output)?);
+    roots.remove(output);
     if roots.is_empty() {
-        return Err(MergeError::OnlyOutput {
-            output: output.to_owned(),
-        });
+        return Err(Refusal::new(format_args!(
+            "nothing to merge: `{}` is the output of this merge, which is not read",
+            output.display()
+        )));
     }
     roots.iter().map(|root| Input::read(root)).collect()
 }

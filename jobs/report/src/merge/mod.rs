@@ -38,67 +38,6 @@ pub use inputs::Input;
 /// The `schema` field of `merge.json`.
 const SCHEMA: &str = "rrun/merge/1";
 
-/// Why folders are not merged. Nothing has been written then, except with [`MergeError::Io`].
-#[derive(Debug, thiserror::Error)]
-pub enum MergeError {
-    /// A folder does not exist.
-    #[error("cannot read folder `{}`: {err}", dir.display())]
-    Missing {
-        /// Path of the folder.
-        dir: PathBuf,
-        /// The error of the file system.
-        #[source]
-        err: io::Error,
-    },
-    /// A folder has no runs.
-    #[error("`{}` is not a run folder and contains none: there is no plan.json", dir.display())]
-    NoRuns {
-        /// Path of the folder.
-        dir: PathBuf,
-    },
-    /// The only folder named is the output itself.
-    #[error("nothing to merge: `{}` is the output of this merge, which is not read", output.display())]
-    OnlyOutput {
-        /// Path of the output.
-        output: PathBuf,
-    },
-    /// The output is a run of its own.
-    #[error("`{}` contains another run: choose another --output", output.display())]
-    OutputIsRun {
-        /// Path of the output.
-        output: PathBuf,
-    },
-    /// A run folder cannot be used.
-    #[error(transparent)]
-    Folder(#[from] Refusal),
-    /// Two runs have different jobs of the same name.
-    #[error("`{}` and `{}` ran different jobs under the same names:\n  {}", a.display(), b.display(), lines.join("\n  "))]
-    Jobs {
-        /// Folder of one run.
-        a: PathBuf,
-        /// Folder of the other run.
-        b: PathBuf,
-        /// The differences, one line each.
-        lines: Vec<String>,
-    },
-    /// Jobs without a seed of their own ran with different base seeds.
-    #[error("the base seed of `{}` is {a_seed}, that of `{}` is {b_seed}: only jobs with a \
-        seed field of their own can be merged", a.display(), b.display())]
-    Seeds {
-        /// Folder of one run.
-        a: PathBuf,
-        /// Base seed of that run.
-        a_seed: u64,
-        /// Folder of the other run.
-        b: PathBuf,
-        /// Base seed of that run.
-        b_seed: u64,
-    },
-    /// A file cannot be read or written.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// Run folders that can be merged.
 #[derive(Debug)]
 pub struct Merge {
@@ -120,13 +59,14 @@ impl Merge {
     /// Finds the runs in `dirs` and checks that they are parts of one evaluation. Writes nothing.
     ///
     /// # Errors
-    /// Returns [`MergeError`] for the first problem found.
-    pub fn of(dirs: &[PathBuf], output: &Path) -> Result<Self, MergeError> {
-        let output = RunFolder::new(&paths::resolved(output)?);
-        if journals::is_run(&output)? {
-            return Err(MergeError::OutputIsRun {
-                output: output.root().to_owned(),
-            });
+    /// Refuses the first problem found.
+    pub fn of(dirs: &[PathBuf], output: &Path) -> Result<Self, Refusal> {
+        let output = RunFolder::new(&paths::resolved(output).map_err(Refusal::new)?);
+        if journals::is_run(&output).map_err(Refusal::new)? {
+            return Err(Refusal::new(format_args!(
+                "`{}` contains another run: choose another --output",
+                output.root().display()
+            )));
         }
         let inputs = inputs::find(dirs, output.root())?;
         let plan = plans::join(&inputs)?;

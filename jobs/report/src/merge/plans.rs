@@ -7,14 +7,15 @@ use jobs::episode_numbers::EpisodeNumbers;
 use jobs::inputs::InputFile;
 use jobs::job::{Job, JobIndex, Status};
 use jobs::plan::{Difference, RunPlan, joined_provenance};
+use jobs::refusal::Refusal;
 use jobs::sha256;
 
 use crate::merge::inputs::Input;
-use crate::merge::{MergeError, journals};
+use crate::merge::journals;
 
 /// Returns the merged plan. The result depends on the set of inputs only: if they differ in something
 /// irrelevant, the smallest text is taken.
-pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, MergeError> {
+pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, Refusal> {
     let jobs = jobs(inputs)?;
     let files = input_files(inputs)?;
     let seed = seed(inputs)?;
@@ -33,7 +34,8 @@ pub(super) fn join(inputs: &[Input]) -> Result<RunPlan, MergeError> {
     Ok(RunPlan {
         schema: plans[0].schema.clone(),
         id: sha256::of(
-            journals::runs(inputs)?
+            journals::runs(inputs)
+                .map_err(Refusal::new)?
                 .into_iter()
                 .collect::<Vec<_>>()
                 .join("\n"),
@@ -93,7 +95,7 @@ fn text(job: &Job) -> String {
 
 /// Returns the merged jobs, in the common order of the inputs if there is one, otherwise ordered by
 /// name.
-fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
+fn jobs(inputs: &[Input]) -> Result<Vec<Job>, Refusal> {
     let mut joined: HashMap<&str, (usize, Job)> = HashMap::new();
     let mut order: Vec<&str> = Vec::new();
     let names = |input: &'_ Input| {
@@ -142,7 +144,7 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
 
 /// Returns the files that decide the outcomes of the jobs. Runs that share a job must have had the
 /// same ones, as far as their sums are known.
-fn input_files(inputs: &[Input]) -> Result<BTreeMap<String, InputFile>, MergeError> {
+fn input_files(inputs: &[Input]) -> Result<BTreeMap<String, InputFile>, Refusal> {
     let mut files: BTreeMap<&str, Vec<(&Input, &InputFile)>> = BTreeMap::new();
     for input in inputs {
         for (path, file) in &input.plan().inputs {
@@ -152,11 +154,8 @@ fn input_files(inputs: &[Input]) -> Result<BTreeMap<String, InputFile>, MergeErr
                 is_known && !other.is_same(file) && share_a_job(owner.plan(), input.plan())
             });
             if let Some((owner, other)) = other {
-                return Err(MergeError::Jobs {
-                    a: owner.root().to_owned(),
-                    b: input.root().to_owned(),
-                    lines: vec![format!("`{path}`: {other} → {file}")],
-                });
+                let change = format!("`{path}`: {other} → {file}");
+                return Err(other_jobs(owner, input, &[change]));
             }
             known.push((input, file));
         }
@@ -206,15 +205,20 @@ fn is_same(plans: [&RunPlan; 2], jobs: [&Job; 2]) -> bool {
         || Difference::between(&of(a, jobs[0]), &of(b, jobs[1])).is_none()
 }
 
-fn refusal(a: &Input, b: &Input, names: &[&str]) -> MergeError {
+fn refusal(a: &Input, b: &Input, names: &[&str]) -> Refusal {
     let is_meant = |job: &Job| names.contains(&job.name.as_str());
     let difference =
         Difference::between(&reduced(a.plan(), is_meant), &reduced(b.plan(), is_meant));
-    MergeError::Jobs {
-        a: a.root().to_owned(),
-        b: b.root().to_owned(),
-        lines: difference.lines(),
-    }
+    other_jobs(a, b, &difference.lines())
+}
+
+fn other_jobs(a: &Input, b: &Input, changes: &[String]) -> Refusal {
+    Refusal::new(format_args!(
+        "`{}` and `{}` ran different jobs under the same names:\n  {}",
+        a.root().display(),
+        b.root().display(),
+        changes.join("\n  ")
+    ))
 }
 
 /// Merges two forms of one job: it is to be run if one of them is, its episodes are those of both,
@@ -241,7 +245,7 @@ fn either(a: &Job, b: &Job) -> Job {
 
 /// Returns the base seed, which all inputs must share; jobs with a seed of their own do not need
 /// it.
-fn seed(inputs: &[Input]) -> Result<u64, MergeError> {
+fn seed(inputs: &[Input]) -> Result<u64, Refusal> {
     let asks = |input: &&Input| input.plan().jobs.iter().any(|job| job.seed.is_none());
     let mut asking = inputs.iter().filter(asks);
     let Some(first) = asking.next() else {
@@ -253,11 +257,13 @@ fn seed(inputs: &[Input]) -> Result<u64, MergeError> {
     };
     let other = asking.find(|input| input.plan().seed != first.plan().seed);
     other.map_or(Ok(first.plan().seed), |other| {
-        Err(MergeError::Seeds {
-            a: first.root().to_owned(),
-            a_seed: first.plan().seed,
-            b: other.root().to_owned(),
-            b_seed: other.plan().seed,
-        })
+        Err(Refusal::new(format_args!(
+            "the base seed of `{}` is {}, that of `{}` is {}: only jobs with a seed field of their \
+             own can be merged",
+            first.root().display(),
+            first.plan().seed,
+            other.root().display(),
+            other.plan().seed
+        )))
     })
 }
