@@ -105,16 +105,7 @@ impl PairCounts {
         ];
         let product: f64 = margins.iter().product();
         let cross = of(self.both) * of(self.neither) - of(self.only_a) * of(self.only_b);
-        let corrected = if cross > 0.0 {
-            (cross - of(self.count()) / 2.0).max(0.0)
-        } else {
-            cross
-        };
-        if product > 0.0 {
-            corrected / product.sqrt()
-        } else {
-            0.0
-        }
+        correlation(cross, product.sqrt(), of(self.count()))
     }
 
     /// Returns McNemar's test; `None` if no pair is discordant.
@@ -131,6 +122,21 @@ impl PairCounts {
                 exact: false,
             }),
         }
+    }
+}
+
+/// Returns the correlation of `count` pairs from their cross product and spread, both times `count`
+/// squared, with Newcombe's continuity correction; 0 if one of the outcomes never changes.
+pub(super) fn correlation(cross: f64, spread: f64, count: f64) -> f64 {
+    let corrected = if cross > 0.0 {
+        (cross - count / 2.0).max(0.0)
+    } else {
+        cross
+    };
+    if spread > 1e-9 {
+        (corrected / spread).clamp(-1.0, 1.0)
+    } else {
+        0.0
     }
 }
 

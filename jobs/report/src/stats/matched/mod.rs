@@ -6,7 +6,7 @@
 //! interval and test are those of [`crate::stats::paired`].
 
 use crate::stats::normal::erfc;
-use crate::stats::paired::square_and_add;
+use crate::stats::paired::{self, square_and_add};
 use crate::stats::{mean, wilson95_of};
 
 /// Number of informative sets up to which the test is exact.
@@ -92,8 +92,7 @@ fn effective_trials(sets: &[MatchedSet], rate: f64) -> f64 {
     }
 }
 
-/// Returns the correlation of control and variants over the sets, with Newcombe's continuity
-/// correction; 0 if one of them never changes.
+/// Returns the correlation of control and variants over the sets.
 fn correlation(sets: &[MatchedSet], [control, variant]: [f64; 2]) -> f64 {
     let count = sets.len() as f64;
     let sum = |of: &dyn Fn(&MatchedSet) -> f64| sets.iter().map(of).sum::<f64>();
@@ -101,17 +100,8 @@ fn correlation(sets: &[MatchedSet], [control, variant]: [f64; 2]) -> f64 {
     let spread_control = sum(&|set| (set.control() - control).powi(2));
     let spread_variant = sum(&|set| (set.variant() - variant).powi(2));
     let cross = count * (product - count * control * variant);
-    let corrected = if cross > 0.0 {
-        (cross - count / 2.0).max(0.0)
-    } else {
-        cross
-    };
     let spread = count * (spread_control * spread_variant).sqrt();
-    if spread > 1e-9 {
-        (corrected / spread).clamp(-1.0, 1.0)
-    } else {
-        0.0
-    }
+    paired::correlation(cross, spread, count)
 }
 
 /// Returns the two-sided p-value of the hypothesis that an episode under control and its variants
