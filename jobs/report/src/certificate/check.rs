@@ -95,13 +95,8 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
 /// Returns why a certificate is not complete although it says so.
 fn completeness(contents: &Contents) -> Option<String> {
     let is_whole = |job: &CertifiedJob| {
-        let count = job
-            .entry
-            .get("num_episodes")
-            .and_then(serde_json::Value::as_u64);
-        let found = job.episodes.len() as u64;
-        count == Some(job.planned.count())
-            && count == Some(found)
+        job.is_planned_whole()
+            && job.planned.count() == job.episodes.len() as u64
             && job.episodes.iter().all(|one| one.success.is_some())
     };
     let lacking = contents.jobs.iter().find(|job| !is_whole(job));

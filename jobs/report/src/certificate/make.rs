@@ -17,7 +17,6 @@ use crate::certificate::{
     Contents, Machine, SCHEMA, canonical,
 };
 use crate::merged::Merged;
-use crate::merged::record::Repetition;
 use crate::sections::per_job::distinct;
 use crate::sections::run::versions;
 use crate::stats::{Solved, SolvedRate};
@@ -150,16 +149,11 @@ fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<Certifi
     }
     let mut entry = jobs::file::entry(job);
     entry.remove("video_cfg");
-    let lines = merged.lines(job.index);
     Ok(CertifiedJob {
         entry,
         settings: settings(merged, job),
         planned: job.selection(count).collect(),
-        scored_again: lines
-            .episodes
-            .iter()
-            .filter(|record| record.again != Repetition::Once)
-            .count() as u64,
+        scored_again: merged.duplicates_of(job).count() as u64,
         rates: solved(&episodes),
         episodes,
     })

@@ -23,17 +23,12 @@ pub fn jobs_file(certificate: &Certificate) -> Value {
 /// Returns the value of `--only` with which the same episodes are planned; `None` if all were.
 pub fn only(certificate: &Certificate) -> Option<Only> {
     let jobs = &certificate.contents.jobs;
-    if jobs.iter().all(is_whole) {
+    if jobs.iter().all(CertifiedJob::is_planned_whole) {
         return None;
     }
     let entry = |job: &CertifiedJob| format!("{}:{}", job.name(), job.planned);
     let entries: Vec<_> = jobs.iter().map(entry).collect();
     entries.join(";").parse().ok()
-}
-
-fn is_whole(job: &CertifiedJob) -> bool {
-    let count = job.entry.get("num_episodes").and_then(Value::as_u64);
-    count == Some(job.planned.count())
 }
 
 /// Returns the plan of a run of the certificate's jobs, which has not begun. The jobs are checked by
@@ -61,7 +56,7 @@ pub fn plan_of(certificate: &Certificate, jobs: &Value) -> Result<RunPlan, Refus
     let mut plan = RunPlan::new(&args, file, 1, run.created.clone());
     plan.id = certificate.sha256.chars().take(32).collect();
     for (job, certified) in plan.jobs.iter_mut().zip(&certificate.contents.jobs) {
-        job.only = (!is_whole(certified)).then(|| certified.planned.clone());
+        job.only = (!certified.is_planned_whole()).then(|| certified.planned.clone());
     }
     plan.only = only(certificate);
     Ok(plan)

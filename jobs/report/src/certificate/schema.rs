@@ -212,6 +212,12 @@ impl CertifiedJob {
             .and_then(Value::as_str)
             .unwrap_or_default()
     }
+
+    /// Returns whether all of its episodes were planned.
+    pub(super) fn is_planned_whole(&self) -> bool {
+        let count = self.entry.get("num_episodes").and_then(Value::as_u64);
+        count == Some(self.planned.count())
+    }
 }
 
 impl From<&PolicyFiles> for CertifiedFiles {
