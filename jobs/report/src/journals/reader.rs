@@ -8,7 +8,7 @@ use crate::journals::source::JournalSource;
 const WINDOW: u64 = 64 * 1024;
 
 /// Position of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LinePosition {
     pub(crate) source: u32,
     /// Length in bytes, without the line end.

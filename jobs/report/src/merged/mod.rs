@@ -7,9 +7,9 @@
 //! The result depends on the set of lines only: neither the order of journals nor duplicate lines
 //! change it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jobs::episode::Episode;
 use jobs::file::rollout::MAX_EPISODES;
@@ -24,14 +24,12 @@ use serde_json::Value;
 
 use crate::journals::Journals;
 use crate::journals::reader::{LinePosition, LineReader};
-use crate::merged::cache::EpisodeCache;
 use crate::merged::record::{EpisodeRecord, Name};
 use crate::merged::scan::EpisodeStarts;
 use crate::merged::state::MergedState;
 
 mod attempts;
 pub(crate) mod busy;
-pub(crate) mod cache;
 mod decision;
 pub(crate) mod lives;
 pub(crate) mod matches;
@@ -43,13 +41,19 @@ pub(crate) mod state;
 /// Number of episodes of a job that memory is reserved for beforehand; it grows if more are found.
 const ROOM: u64 = 1000;
 
+/// Maximum number of parsed lines of episodes that are kept of a run that is watched: about 16 MiB.
+/// Its report is made again and again, and looks up few of them: some of each job, those with errors,
+/// and all of jobs that have metrics or a latency. Those beyond are read for each report, so that
+/// whoever watches a long run needs no more memory than for a short one.
+const KEPT: usize = 16_384;
+
 /// A run: its plan and its merged journals.
 pub struct Merged {
     pub(crate) plan: RunPlan,
     pub(crate) journals: Journals,
     pub(crate) state: MergedState,
     /// Lines that were looked up before; only of a run that is watched.
-    cache: Option<EpisodeCache>,
+    cache: Option<Mutex<HashMap<LinePosition, Arc<Episode>>>>,
 }
 
 /// Lines of one job.
@@ -179,7 +183,7 @@ impl Merged {
             state: MergedState::of(&plan),
             plan,
             journals: Journals::default(),
-            cache: Some(EpisodeCache::default()),
+            cache: Some(Mutex::default()),
         }
     }
 
@@ -202,10 +206,16 @@ impl Merged {
         reader: &mut LineReader,
         record: &EpisodeRecord,
     ) -> io::Result<Arc<Episode>> {
-        match &self.cache {
-            Some(cache) => cache.episode(reader, record.place),
-            None => Ok(Arc::new(episode(reader.line(record.place)?)?)),
+        let lock = |cache| Mutex::lock(cache).unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.as_ref().map(lock);
+        if let Some(found) = cache.as_ref().and_then(|cache| cache.get(&record.place)) {
+            return Ok(Arc::clone(found));
         }
+        let found = Arc::new(episode(reader.line(record.place)?)?);
+        if let Some(cache) = cache.as_mut().filter(|cache| cache.len() < KEPT) {
+            cache.insert(record.place, Arc::clone(&found));
+        }
+        Ok(found)
     }
 
     pub(crate) fn lines(&self, job: JobIndex) -> &JobLines {
