@@ -36,7 +36,7 @@ pub enum Treatment {
 }
 
 /// An episode that may have killed its rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
     /// Job of the episode.
     pub job_index: JobIndex,
@@ -51,13 +51,7 @@ pub struct Suspect {
 /// The deaths that each episode is suspected of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspects {
-    deaths: BTreeMap<(JobIndex, u64), Deaths>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Deaths {
-    all: u32,
-    alone: u32,
+    suspects: BTreeMap<(JobIndex, u64), Suspect>,
 }
 
 impl Suspects {
@@ -73,9 +67,11 @@ impl Suspects {
                     if start.restart == 0 {
                         launch = Suspects::default();
                     } else if !has_ended {
-                        before
-                            .into_iter()
-                            .for_each(|(episode, alone)| launch.died(episode, alone));
+                        for ((job, episode), alone) in before {
+                            let suspect = launch.suspect(job, episode);
+                            suspect.deaths += 1;
+                            suspect.deaths_alone += u32::from(alone);
+                        }
                     }
                     has_ended = false;
                 }
@@ -98,44 +94,32 @@ impl Suspects {
 
     /// Adds the deaths of other journals.
     pub fn include(&mut self, others: &Self) {
-        for (episode, Deaths { all, alone }) in &others.deaths {
-            let known = self.deaths.entry(*episode).or_default();
-            known.all = known.all.saturating_add(*all);
-            known.alone = known.alone.saturating_add(*alone);
+        for other in others.suspects.values() {
+            let known = self.suspect(other.job_index, other.episode);
+            known.deaths = known.deaths.saturating_add(other.deaths);
+            known.deaths_alone = known.deaths_alone.saturating_add(other.deaths_alone);
         }
     }
 
     /// Returns the episodes with their deaths, to send them to another rank.
     pub fn list(&self) -> Vec<Suspect> {
-        let suspect = |(&(job_index, episode), deaths): (&(JobIndex, u64), &Deaths)| Suspect {
-            job_index,
-            episode,
-            deaths: deaths.all,
-            deaths_alone: deaths.alone,
-        };
-        self.deaths.iter().map(suspect).collect()
+        self.suspects.values().copied().collect()
     }
 
     /// Reads what [`Suspects::list`] has returned.
     pub fn from_list(suspects: &[Suspect]) -> Self {
-        let deaths = |suspect: &Suspect| {
-            let deaths = Deaths {
-                all: suspect.deaths,
-                alone: suspect.deaths_alone,
-            };
-            ((suspect.job_index, suspect.episode), deaths)
-        };
+        let entry = |suspect: &Suspect| ((suspect.job_index, suspect.episode), *suspect);
         Self {
-            deaths: suspects.iter().map(deaths).collect(),
+            suspects: suspects.iter().map(entry).collect(),
         }
     }
 
     /// Returns how an episode is to be run.
     pub fn standing(&self, job: JobIndex, episode: u64) -> Treatment {
-        match self.deaths.get(&(job, episode)) {
+        match self.suspects.get(&(job, episode)) {
             None => Treatment::Usual,
-            Some(deaths) if deaths.all >= DEATHS || deaths.alone >= DEATHS_ALONE => {
-                Treatment::GivenUp(deaths.all)
+            Some(one) if one.deaths >= DEATHS || one.deaths_alone >= DEATHS_ALONE => {
+                Treatment::GivenUp(one.deaths)
             }
             Some(_) => Treatment::Alone,
         }
@@ -143,17 +127,21 @@ impl Suspects {
 
     /// Returns the episodes of a job that are not to be run as usual.
     pub fn of(&self, job: JobIndex) -> BTreeSet<u64> {
-        self.deaths
+        self.suspects
             .keys()
             .filter(|(other, _)| *other == job)
             .map(|(_, episode)| *episode)
             .collect()
     }
 
-    fn died(&mut self, episode: (JobIndex, u64), alone: bool) {
-        let deaths = self.deaths.entry(episode).or_default();
-        deaths.all += 1;
-        deaths.alone += u32::from(alone);
+    /// Returns the suspect that an episode is, without deaths if it was none so far.
+    fn suspect(&mut self, job_index: JobIndex, episode: u64) -> &mut Suspect {
+        let none = Suspect {
+            job_index,
+            episode,
+            ..Suspect::default()
+        };
+        self.suspects.entry((job_index, episode)).or_insert(none)
     }
 }
 
