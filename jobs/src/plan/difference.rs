@@ -33,8 +33,6 @@ pub enum JobFate {
 pub struct ComparedJob {
     /// Name of the job.
     pub name: String,
-    /// Its position in the run so far.
-    pub before: JobIndex,
     /// Its position in the new plan; `None` if it was removed.
     pub after: Option<JobIndex>,
     /// Number of episodes in the new plan; `None` if the job was removed or is not counted in
@@ -91,7 +89,6 @@ impl Difference {
             });
             ComparedJob {
                 name: job.name.clone(),
-                before: job.index,
                 after: other.map(|job| job.index),
                 episodes,
                 fate,

@@ -58,18 +58,16 @@ impl DoneWork {
     ) -> Self {
         let mut by_job = progress::done(lines());
         let mut done = Self::default();
-        for job in Difference::between(found, now).jobs {
+        let compared = Difference::between(found, now).jobs;
+        for (before, job) in found.jobs.iter().zip(compared) {
             let Some(after) = job.after.filter(|_| job.stays()) else {
                 continue;
             };
-            if let Some(episodes) = by_job.remove(&job.before) {
+            if let Some(episodes) = by_job.remove(&before.index) {
                 done.episodes.insert(after, episodes);
             }
-            let before = found.jobs.iter().find(|one| one.index == job.before);
-            let is_finished = before.is_some_and(|one| {
-                !matches!(one.length, Length::Episodes(_)) && progress::finished(lines(), one, None)
-            });
-            if is_finished {
+            let is_counted = matches!(before.length, Length::Episodes(_));
+            if !is_counted && progress::finished(lines(), before, None) {
                 done.finished.insert(after);
             }
         }
