@@ -68,15 +68,6 @@ impl InferenceLatency {
 }
 
 impl Delay {
-    /// Returns whether a jobs file can say it.
-    pub fn is_in_range(self) -> bool {
-        match self {
-            Self::Steps(steps) => steps <= MAX_STEPS,
-            Self::Ms(ms) => (0.0..=MAX_MS).contains(&ms),
-            Self::Measured => true,
-        }
-    }
-
     /// Returns the number of steps, at `control_hz` steps per second; `None` if it is measured.
     pub fn steps(self, control_hz: u32) -> Option<u64> {
         match self {

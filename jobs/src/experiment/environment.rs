@@ -96,6 +96,7 @@ impl Environment {
         }
         if has_factory {
             environment.add("type", of_type.into());
+            // Arena has no cameras unless a run asks for them.
             environment.add(CAMERAS, false.into());
         }
         for (field, value) in rest {

@@ -67,6 +67,7 @@ pub struct ModelServer {
     pub max_restarts: u32,
     /// Time from SIGTERM to SIGKILL.
     #[serde(default = "number::<30, Seconds>")]
+    #[schemars(range(min = 1), extend("wanted" = "a number of seconds from 1 to 86400"))]
     pub stop_timeout: Seconds,
 }
 
