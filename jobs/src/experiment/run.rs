@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::experiment::environment::{Environment, refuse_recorded};
-use crate::experiment::runs::similar_to;
 use crate::refusal::Refusal;
-use crate::settings::{self, names};
+use crate::settings;
+use crate::similar;
 
 /// A run. Numbers may be written as texts, and the job checks them.
 #[derive(Deserialize, JsonSchema)]
@@ -24,8 +24,6 @@ pub(super) struct Run {
     labels: Option<Value>,
     /// Files with the variations of episodes that are to be repeated.
     recorded_variation_samples_paths: Option<Value>,
-    #[serde(flatten)]
-    rest: Map<String, Value>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -50,7 +48,7 @@ pub(super) type Unused<'a> = &'a mut Vec<String>;
 /// Converts a run, and adds the names of its settings without effect.
 pub(super) fn job(name: &str, run: &Map<String, Value>, unused: Unused) -> Result<Value, Refusal> {
     let place = format!("runs.{name}");
-    let run: Run = settings::read(&place, run)?;
+    let (run, foreign): (Run, _) = settings::read_among(&place, run, similar::NAME)?;
     let recorded = run.recorded_variation_samples_paths.as_ref();
     refuse_recorded(
         &format!("{place}.recorded_variation_samples_paths"),
@@ -82,13 +80,7 @@ pub(super) fn job(name: &str, run: &Map<String, Value>, unused: Unused) -> Resul
     if run.labels.is_some() {
         note(unused, "labels".to_owned());
     }
-    let known = names::<Run>();
-    for key in run.rest.keys() {
-        if similar_to(key, &known) {
-            return Err(Refusal::unknown(place, "field", key, &known));
-        }
-        note(unused, key.clone());
-    }
+    foreign.into_iter().for_each(|name| note(unused, name));
     Ok(Value::Object(job))
 }
 

@@ -66,49 +66,39 @@ impl Config {
         if let Some(policy) = self.under.get("policy_type") {
             job.entry("policy_type").or_insert(policy.clone());
         }
-        let is_of_config =
-            |own: Option<&Value>, ours: Option<&Value>| ours.is_none() || own == ours;
-        if let Some(Value::Object(ours)) = self.under.get("arena_env_args") {
-            let own = job
-                .entry("arena_env_args")
-                .or_insert_with(|| Value::Object(Map::new()));
-            let own_name = own.get("environment").filter(|name| !name.is_null());
-            if own_name.is_none() || is_of_config(own_name, ours.get("environment")) {
+        if let Some(ours) = self.under.get("arena_env_args") {
+            let own = job.entry("arena_env_args").or_insert_with(|| json!({}));
+            let name = own.get("environment").filter(|name| !name.is_null());
+            let named = self.environment();
+            if name.is_none() || named.is_none() || name == named {
                 fill(own, ours);
             }
         }
-        let policy = job.get("policy_type");
-        let has_checkpoint = policy
-            .and_then(Value::as_str)
-            .and_then(PolicyType::of)
-            .is_some_and(|policy| policy.row().has_checkpoint);
-        let named = self.under.get("policy_type");
-        let canonical = |name: &Value| name.as_str().map(canonical_policy).map(str::to_owned);
+        let Some(ours) = self.under.get("policy_config_dict") else {
+            return;
+        };
         // Either may use another name of the same policy.
-        let same =
-            is_of_config(policy, named) || policy.and_then(canonical) == named.and_then(canonical);
-        let names_policy = named.is_some();
-        if let Some(Value::Object(ours)) = self
-            .under
-            .get("policy_config_dict")
-            .filter(|_| same && (names_policy || has_checkpoint))
-        {
-            let name = if job.contains_key("policy_args") {
-                "policy_args"
-            } else {
-                "policy_config_dict"
-            };
-            fill(
-                job.entry(name).or_insert_with(|| Value::Object(Map::new())),
-                ours,
-            );
+        let canonical = |name: &Value| name.as_str().map(canonical_policy).map(str::to_owned);
+        let policy = job.get("policy_type").and_then(canonical);
+        let is_meant = match self.under.get("policy_type") {
+            Some(named) => policy == canonical(named),
+            None => policy
+                .and_then(|policy| PolicyType::of(&policy))
+                .is_some_and(|policy| policy.row().has_checkpoint),
+        };
+        if is_meant {
+            let is_old = job.contains_key("policy_args");
+            let name = ["policy_config_dict", "policy_args"][usize::from(is_old)];
+            fill(job.entry(name).or_insert_with(|| json!({})), ours);
         }
     }
 }
 
 /// Adds the missing fields.
-fn fill(own: &mut Value, ours: &Map<String, Value>) {
-    let Value::Object(own) = own else { return };
+fn fill(own: &mut Value, ours: &Value) {
+    let (Value::Object(own), Value::Object(ours)) = (own, ours) else {
+        return;
+    };
     for (key, value) in ours {
         own.entry(key).or_insert(value.clone());
     }

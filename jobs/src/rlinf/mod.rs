@@ -164,10 +164,8 @@ fn refuse_idle(sets: &[Change], unused: &[String]) -> Result<(), Refusal> {
 }
 
 fn names_environment(tree: &Value) -> bool {
-    let eval = tree.get("env").and_then(|env| env.get("eval"));
-    ["environment", "env_type"]
-        .iter()
-        .any(|name| eval.and_then(|eval| eval.get(name)).is_some())
+    let mut names = ["/env/eval/environment", "/env/eval/env_type"].into_iter();
+    names.any(|name| tree.pointer(name).is_some())
 }
 
 #[cfg(test)]

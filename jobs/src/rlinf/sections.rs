@@ -1,7 +1,7 @@
 //! The sections of a configuration, and the fields of a job that they mean.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::file::UNUSED_VIDEO;
@@ -17,24 +17,24 @@ use crate::tree::references;
 /// 0.88.
 const LIKE: f64 = 0.93;
 
-/// The names of a section that are not read: RLinf's own, or misspelt.
-type Rest = Map<String, Value>;
-
 /// A configuration. Settings that a job has, too, have any value here: the job checks them.
 #[derive(Deserialize, JsonSchema)]
 struct Top {
-    cluster: Option<Cluster>,
-    env: Option<Env>,
-    rollout: Option<Rollout>,
-    runner: Option<Runner>,
-    algorithm: Option<Algorithm>,
+    #[serde(default)]
+    cluster: Cluster,
+    #[serde(default)]
+    env: Env,
+    #[serde(default)]
+    rollout: Rollout,
+    #[serde(default)]
+    runner: Runner,
+    #[serde(default)]
+    algorithm: Algorithm,
     jobs: Option<Value>,
     model_server: Option<Value>,
-    #[serde(flatten)]
-    rest: Rest,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 pub(super) struct Cluster {
     #[schemars(range(min = 1))]
     num_nodes: Option<usize>,
@@ -46,17 +46,20 @@ pub(super) struct Cluster {
     node_groups: Option<Value>,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 struct Env {
-    eval: Option<Eval>,
-    #[serde(flatten)]
-    rest: Rest,
+    #[serde(default)]
+    eval: Eval,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 pub(super) struct Eval {
-    #[serde(flatten)]
-    same: OfJob,
+    total_num_envs: Option<Value>,
+    auto_reset: Option<Value>,
+    ignore_terminations: Option<Value>,
+    max_steps_per_rollout_epoch: Option<Value>,
+    rollout_epoch: Option<Value>,
+    seed: Option<Value>,
     #[schemars(range(min = 1))]
     max_episode_steps: Option<u64>,
     environment: Option<String>,
@@ -64,62 +67,41 @@ pub(super) struct Eval {
     env_args: Option<Map<String, Value>>,
     enable_cameras: Option<bool>,
     video_cfg: Option<Map<String, Value>>,
-    #[serde(flatten)]
-    rest: Rest,
 }
 
-/// Settings of `env.eval` with the same name in a job.
-#[derive(Deserialize, Serialize, JsonSchema)]
-struct OfJob {
-    total_num_envs: Option<Value>,
-    auto_reset: Option<Value>,
-    ignore_terminations: Option<Value>,
-    max_steps_per_rollout_epoch: Option<Value>,
-    rollout_epoch: Option<Value>,
-    seed: Option<Value>,
-}
-
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 pub(super) struct Rollout {
     pipeline_stage_num: Option<Value>,
     policy_type: Option<Value>,
     policy_config_dict: Option<Map<String, Value>>,
     policy_args: Option<Map<String, Value>>,
-    model: Option<Model>,
+    #[serde(default)]
+    model: Model,
     enable_offload: Option<bool>,
-    #[serde(flatten)]
-    rest: Rest,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 struct Model {
     model_path: Option<Value>,
     #[schemars(range(min = 1))]
     num_action_chunks: Option<u64>,
-    #[serde(flatten)]
-    rest: Rest,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 struct Runner {
-    logger: Option<Logger>,
-    #[serde(flatten)]
-    rest: Rest,
+    #[serde(default)]
+    logger: Logger,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 struct Logger {
     log_path: Option<String>,
-    #[serde(flatten)]
-    rest: Rest,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 struct Algorithm {
     #[schemars(range(min = 1))]
     eval_rollout_epoch: Option<u64>,
-    #[serde(flatten)]
-    rest: Rest,
 }
 
 /// Returns the setting that is read whose dotted name is most similar to this one, if any is
@@ -145,173 +127,131 @@ pub(super) fn nearest(name: &str) -> Option<String> {
 
 /// Reads all sections of a merged tree.
 pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
-    let Value::Object(tree) = tree else {
+    let Value::Object(given) = tree else {
         return Err(Refusal::found("top level", tree, "expected an object"));
     };
-    let top: Top = settings::read("", tree)?;
-    let server = top.model_server.unwrap_or_default();
-    let mut config = Config {
-        model_server: model_server::read(&server)?,
+    let (top, mut unused): (Top, _) = settings::read_among("", given, LIKE)?;
+    refuse_unresolved(tree)?;
+    if top.cluster.node_groups.is_some() {
+        let reason = "node groups are not supported; GPUs are numbered over all nodes";
+        return Err(Refusal::at("cluster field node_groups", reason));
+    }
+    if top.rollout.enable_offload == Some(true) {
+        unused.push("rollout.enable_offload".to_owned());
+    }
+    note_video(top.env.eval.video_cfg.as_ref(), &mut unused)?;
+    Ok(Config {
+        model_server: model_server::read(&top.model_server.unwrap_or_default())?,
         jobs: top.jobs,
+        num_nodes: top.cluster.num_nodes,
+        log_path: top.runner.logger.log_path.map(Into::into),
+        under: fields([
+            ("arena_env_args", environment(&top.env.eval)?),
+            ("policy_type", top.rollout.policy_type.clone()),
+            ("policy_config_dict", policy(&top.rollout)?),
+        ]),
+        over: over(top.env.eval, top.rollout, &top.algorithm),
+        unused,
         ..Config::default()
-    };
-    if let Some(cluster) = top.cluster {
-        if cluster.node_groups.is_some() {
-            let reason = "node groups are not supported; GPUs are numbered over all nodes";
-            return Err(Refusal::at("cluster field node_groups", reason));
-        }
-        config.num_nodes = cluster.num_nodes;
-    }
-    if let Some(env) = top.env {
-        env.eval.map_or(Ok(()), |eval| config.add_eval(eval))?;
-        config.leave_out::<Env>("env", &env.rest)?;
-    }
-    top.rollout
-        .map_or(Ok(()), |rollout| config.add_rollout(rollout))?;
-    if let Some(runner) = top.runner {
-        if let Some(Logger { log_path, rest }) = runner.logger {
-            if let Some(path) = &log_path {
-                check_reference("runner.logger", "log_path", path)?;
-            }
-            config.log_path = log_path.map(Into::into);
-            config.leave_out::<Logger>("runner.logger", &rest)?;
-        }
-        config.leave_out::<Runner>("runner", &runner.rest)?;
-    }
-    if let Some(algorithm) = top.algorithm {
-        if let Some(epochs) = algorithm.eval_rollout_epoch {
-            config.over.entry("rollout_epoch").or_insert(epochs.into());
-        }
-        config.leave_out::<Algorithm>("algorithm", &algorithm.rest)?;
-    }
-    config.leave_out::<Top>("", &top.rest)?;
-    Ok(config)
+    })
 }
 
-impl Config {
-    fn add_eval(&mut self, eval: Eval) -> Result<(), Refusal> {
-        let place = "env.eval";
-        if let Value::Object(same) = json!(eval.same) {
-            for (name, value) in same.into_iter().filter(|(_, value)| !value.is_null()) {
-                check_references(place, &name, &value)?;
-                self.over.insert(name, value);
-            }
-        }
-        if let Some(video) = eval.video_cfg {
-            self.add_video(video)?;
-        }
-        let mut env = eval.env_args.unwrap_or_default();
-        let environment = match (eval.environment, eval.env_type) {
-            (Some(ours), Some(theirs)) if ours != theirs => {
-                let reason = format!(
-                    "`{ours}` is given together with env_type `{theirs}`; they mean the same thing"
-                );
-                return Err(Refusal::at("env.eval field environment", reason));
-            }
-            (ours, theirs) => ours.or(theirs),
-        };
-        if let Some(environment) = environment {
-            check_reference(place, "environment", &environment)?;
-            env.insert("environment".to_owned(), environment.into());
-        }
-        if let Some(cameras) = eval.enable_cameras {
-            env.insert("enable_cameras".to_owned(), cameras.into());
-        }
-        if let Some(steps) = eval.max_episode_steps {
-            let limit = json!({"max_episode_steps": steps});
-            self.over.insert("arena_env_args".to_owned(), limit);
-        }
-        if !env.is_empty() {
-            self.under.insert("arena_env_args".to_owned(), env.into());
-        }
-        self.leave_out::<Eval>(place, &eval.rest)
-    }
-
-    fn add_video(&mut self, video: Map<String, Value>) -> Result<(), Refusal> {
-        let place = "env.eval.video_cfg";
-        let known = names::<VideoSettings>();
-        for (name, value) in &video {
-            if UNUSED_VIDEO.contains(&name.as_str()) {
-                self.unused.push(format!("{place}.{name}"));
-            } else if known.contains(&name.as_str()) {
-                check_references(place, name, value)?;
-            } else {
-                return Err(Refusal::unknown(place, "field", name, &known));
-            }
-        }
-        self.over.insert("video_cfg".to_owned(), video.into());
-        Ok(())
-    }
-
-    fn add_rollout(&mut self, rollout: Rollout) -> Result<(), Refusal> {
-        let place = "rollout";
-        if let Some(stages) = rollout.pipeline_stage_num {
-            check_references(place, "pipeline_stage_num", &stages)?;
-            self.over.insert("pipeline_stage_num".to_owned(), stages);
-        }
-        if let Some(policy) = rollout.policy_type {
-            check_references(place, "policy_type", &policy)?;
-            self.under.insert("policy_type".to_owned(), policy);
-        }
-        if rollout.enable_offload == Some(true) {
-            self.unused.push("rollout.enable_offload".to_owned());
-        }
-        let mut policy = match (rollout.policy_config_dict, rollout.policy_args) {
-            (Some(_), Some(_)) => {
-                let reason = "it is the old name of `policy_config_dict`, which is also given";
-                return Err(Refusal::at("rollout field policy_args", reason));
-            }
-            (new, old) => new.or(old).unwrap_or_default(),
-        };
-        if let Some(model) = rollout.model {
-            if let Some(path) = model.model_path {
-                check_references("rollout.model", "model_path", &path)?;
-                policy.insert("model_path".to_owned(), path);
-            }
-            if let Some(chunk) = model.num_action_chunks {
-                policy.entry("action_chunk_length").or_insert(chunk.into());
-            }
-            self.leave_out::<Model>("rollout.model", &model.rest)?;
-        }
-        if !policy.is_empty() {
-            let settings = policy.into();
-            self.under.insert("policy_config_dict".to_owned(), settings);
-        }
-        self.leave_out::<Rollout>(place, &rollout.rest)
-    }
-
-    /// Adds names that are not read to those without effect, and refuses one that resembles a name
-    /// that is.
-    fn leave_out<T: Settings>(&mut self, section: &str, rest: &Rest) -> Result<(), Refusal> {
-        for name in rest.keys() {
-            if most_similar(name, names::<T>(), LIKE).is_some() {
-                let place = if section.is_empty() {
-                    "top level"
-                } else {
-                    section
-                };
-                return Err(Refusal::unknown(place, "field", name, &names::<T>()));
-            }
-            let dotted = [section, name].join(".");
-            self.unused.push(dotted.trim_start_matches('.').to_owned());
-        }
-        Ok(())
-    }
+/// Returns the fields that have a value.
+fn fields<const N: usize>(all: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    let given = all.into_iter();
+    let given = given.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    given.collect()
 }
 
-/// Refuses a text with a reference that leads nowhere.
-fn check_references(section: &str, name: &str, value: &Value) -> Result<(), Refusal> {
-    value
-        .as_str()
-        .map_or(Ok(()), |text| check_reference(section, name, text))
+/// Returns the fields of a job that are replaced.
+fn over(eval: Eval, rollout: Rollout, algorithm: &Algorithm) -> Map<String, Value> {
+    let limit = |steps| json!({"max_episode_steps": steps});
+    let epochs = algorithm.eval_rollout_epoch.map(Value::from);
+    fields([
+        ("total_num_envs", eval.total_num_envs),
+        ("auto_reset", eval.auto_reset),
+        ("ignore_terminations", eval.ignore_terminations),
+        (
+            "max_steps_per_rollout_epoch",
+            eval.max_steps_per_rollout_epoch,
+        ),
+        ("rollout_epoch", eval.rollout_epoch.or(epochs)),
+        ("seed", eval.seed),
+        ("video_cfg", eval.video_cfg.map(Value::Object)),
+        ("arena_env_args", eval.max_episode_steps.map(limit)),
+        ("pipeline_stage_num", rollout.pipeline_stage_num),
+    ])
 }
 
-fn check_reference(section: &str, name: &str, text: &str) -> Result<(), Refusal> {
-    match references::unresolved(text) {
-        Some(reference) => Err(Refusal::at(
-            format_args!("{section} field {name}"),
-            format_args!("`{reference}` cannot be resolved"),
-        )),
-        None => Ok(()),
+/// Returns the environment with its arguments, if any is given.
+fn environment(eval: &Eval) -> Result<Option<Value>, Refusal> {
+    if let (Some(ours), Some(theirs)) = (&eval.environment, &eval.env_type)
+        && ours != theirs
+    {
+        let reason = format!(
+            "`{ours}` is given together with env_type `{theirs}`; they mean the same thing"
+        );
+        return Err(Refusal::at("env.eval field environment", reason));
     }
+    let name = eval.environment.as_ref().or(eval.env_type.as_ref());
+    let mut args = eval.env_args.clone().unwrap_or_default();
+    args.extend(fields([
+        ("environment", name.cloned().map(Value::from)),
+        ("enable_cameras", eval.enable_cameras.map(Value::from)),
+    ]));
+    Ok((!args.is_empty()).then(|| args.into()))
+}
+
+/// Returns the settings of the policy, if any is given.
+fn policy(rollout: &Rollout) -> Result<Option<Value>, Refusal> {
+    let (new, old) = (&rollout.policy_config_dict, &rollout.policy_args);
+    if new.is_some() && old.is_some() {
+        let reason = "it is the old name of `policy_config_dict`, which is also given";
+        return Err(Refusal::at("rollout field policy_args", reason));
+    }
+    let mut policy = new.as_ref().or(old.as_ref()).cloned().unwrap_or_default();
+    policy.extend(fields([("model_path", rollout.model.model_path.clone())]));
+    if let Some(chunk) = rollout.model.num_action_chunks {
+        policy.entry("action_chunk_length").or_insert(chunk.into());
+    }
+    Ok((!policy.is_empty()).then(|| policy.into()))
+}
+
+/// Notes the settings of videos without effect. All others must be known.
+fn note_video(video: Option<&Map<String, Value>>, unused: &mut Vec<String>) -> Result<(), Refusal> {
+    let (place, known) = ("env.eval.video_cfg", names::<VideoSettings>());
+    for name in video.into_iter().flat_map(Map::keys) {
+        if UNUSED_VIDEO.contains(&name.as_str()) {
+            unused.push(format!("{place}.{name}"));
+        } else if !known.contains(&name.as_str()) {
+            return Err(Refusal::unknown(place, "field", name, &known));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a setting that is read and has a reference that leads nowhere.
+fn refuse_unresolved(tree: &Value) -> Result<(), Refusal> {
+    let read = [
+        ("env.eval", names::<Eval>()),
+        ("env.eval.video_cfg", names::<VideoSettings>()),
+        ("rollout", names::<Rollout>()),
+        ("rollout.model", names::<Model>()),
+        ("runner.logger", names::<Logger>()),
+    ];
+    for (section, names) in read {
+        let mut parts = section.split('.');
+        let values = parts.try_fold(tree, |tree, part| tree.get(part));
+        for name in names {
+            let text = values.and_then(|values| values.get(name)?.as_str());
+            if let Some(reference) = text.and_then(references::unresolved) {
+                let place = format!("{section} field {name}");
+                return Err(Refusal::at(
+                    place,
+                    format_args!("`{reference}` cannot be resolved"),
+                ));
+            }
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Compares JSON with the schema of a struct: of JSON Schema, what derived schemas use.
 
+use std::cell::RefCell;
+
 use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
@@ -10,6 +12,9 @@ use crate::similar::{self, most_similar};
 pub(super) struct Checker<'a> {
     /// What errors call the object.
     pub(super) place: &'a str,
+    /// Where unknown names are noted by their paths, and how similar one must be to a known name to
+    /// be refused; otherwise all are refused.
+    pub(super) foreign: Option<(f64, &'a RefCell<Vec<String>>)>,
 }
 
 impl Checker<'_> {
@@ -23,13 +28,18 @@ impl Checker<'_> {
         let none = Map::new();
         let properties = properties(schema).unwrap_or(&none);
         let others = schema.get("additionalProperties");
-        if others.is_none()
-            && let Some(name) = given.keys().find(|name| !properties.contains_key(*name))
-        {
-            return Err(self.unknown(path, name, properties));
+        let is_unknown = |name: &&String| others.is_none() && !properties.contains_key(*name);
+        for name in given.keys().filter(is_unknown) {
+            let known = properties.keys().map(String::as_str);
+            match self.foreign {
+                Some((like, noted)) if most_similar(name, known, like).is_none() => {
+                    noted.borrow_mut().push(below(path, name));
+                }
+                _ => return Err(self.unknown(path, name, properties)),
+            }
         }
         let mut checked = Map::new();
-        for (name, value) in given {
+        for (name, value) in given.iter().filter(|(name, _)| !is_unknown(name)) {
             let field = below(path, name);
             match properties.get(name) {
                 Some(_) if value.is_null() => (),
@@ -140,6 +150,7 @@ impl Checker<'_> {
     /// Returns the place of a field: that of `policy_config_dict` is its path in a job.
     fn at(&self, path: &str) -> String {
         match (self.place, path) {
+            ("", "") => "top level".to_owned(),
             (place, "") => place.to_owned(),
             ("", path) => path.to_owned(),
             (place, path) if place.contains(['`', ' ']) => format!("{place} field {path}"),

@@ -21,6 +21,7 @@ pub mod kinds;
 mod rows;
 
 use std::any::TypeId;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -52,6 +53,22 @@ pub fn read<T: Settings>(place: &str, given: &Map<String, Value>) -> Result<T, R
     finish(place, given_of::<T>(place, given)?)
 }
 
+/// Reads settings that stand among those of other programs: returns the dotted names that are not
+/// known, too. One that is at least so similar to a known one is taken for a misspelt one.
+///
+/// # Errors
+/// Refuses a misspelt name, a wrong value, and a missing setting.
+pub fn read_among<T: Settings>(
+    place: &str,
+    given: &Map<String, Value>,
+    like: f64,
+) -> Result<(T, Vec<String>), Refusal> {
+    let noted = RefCell::default();
+    let foreign = Some((like, &noted));
+    let checked = Checker { place, foreign }.fields("", &schema::<T>().value, given)?;
+    Ok((finish(place, checked)?, noted.into_inner()))
+}
+
 /// Reads settings whose object stands over a YAML file with more of them. A path in the file is
 /// resolved against the working directory first, then against the file's directory.
 ///
@@ -75,7 +92,8 @@ fn given_of<T: Settings>(
     place: &str,
     given: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Refusal> {
-    Checker { place }.fields("", &schema::<T>().value, given)
+    let foreign = None;
+    Checker { place, foreign }.fields("", &schema::<T>().value, given)
 }
 
 /// Checks what is given, whether it is everything or not.
@@ -106,7 +124,8 @@ pub fn given_in<T: Settings>(
 }
 
 fn finish<T: Settings>(place: &str, checked: Map<String, Value>) -> Result<T, Refusal> {
-    Checker { place }.complete("", &schema::<T>().value, &checked)?;
+    let foreign = None;
+    Checker { place, foreign }.complete("", &schema::<T>().value, &checked)?;
     // The checker has accepted it, so this fails only for a type that says less than it wants.
     serde_json::from_value(Value::Object(checked)).map_err(|err| Refusal::at(place, err))
 }

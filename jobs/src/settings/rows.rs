@@ -140,7 +140,9 @@ impl SettingRow {
 
     /// Returns whether the setting may have a value.
     pub fn accepts(&self, value: &Value) -> bool {
-        Checker { place: "" }.value("", &self.schema, value).is_ok()
+        let (place, foreign) = ("", None);
+        let checker = Checker { place, foreign };
+        checker.value("", &self.schema, value).is_ok()
     }
 
     /// Returns whether the value is the name of a Python callable.
