@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::episode_numbers::EpisodeNumbers;
-use crate::file::latency::WrittenLatency;
+use crate::file::latency::{self, WrittenLatency};
 use crate::file::rollout::{self, MAX_EPISODES};
 use crate::file::variations::MAX_GROUP_BYTES;
 use crate::file::{check_name, suite};
@@ -16,7 +16,7 @@ use crate::job::{
 use crate::model_server::{self, ModelServer};
 
 /// The fields of a job as they are written.
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub(crate) struct Entry {
     name: String,
     arena_env_args: EnvArgs,
@@ -34,7 +34,6 @@ pub(crate) struct Entry {
     pub(super) total_num_envs: Option<usize>,
     /// Of RLinf: environments with the same task that stay together. Here, each has its own.
     #[schemars(range(min = 1), extend("unused" = true))]
-    #[serde(skip_serializing)]
     #[expect(dead_code, reason = "it has no effect here")]
     group_size: Option<u64>,
     pub(super) auto_reset: Option<bool>,
@@ -47,7 +46,7 @@ pub(crate) struct Entry {
     pipeline_stage_num: Option<usize>,
     language_instruction: Option<String>,
     /// Overrides of the job, or the variants of which it is the control.
-    variations: Option<Value>,
+    pub(super) variations: Option<Value>,
     variant: Option<Variant>,
     suite: Option<Suite>,
     latency: Option<WrittenLatency>,
@@ -60,13 +59,11 @@ pub(crate) struct Entry {
 }
 
 /// The environment with its arguments.
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 struct EnvArgs {
     environment: String,
     #[schemars(range(min = 1, max = MAX_ENVS))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     num_envs: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     enable_cameras: Option<bool>,
     /// Those of the environment alone.
     #[serde(flatten)]
@@ -160,57 +157,53 @@ fn check_variant(variant: &Variant) -> Result<(), Wrong> {
     }
 }
 
-impl From<&Job> for Entry {
-    fn from(job: &Job) -> Self {
-        let (num_episodes, num_steps) = match job.length {
-            Length::Episodes(count) => (Some(count), None),
-            Length::Steps(count) => (None, Some(count)),
-            Length::Policy => (None, None),
-        };
-        let filled = |map: &Map<String, Value>| (!map.is_empty()).then(|| map.clone());
-        Self {
-            name: job.name.clone(),
-            arena_env_args: EnvArgs {
-                environment: job.environment.clone(),
-                num_envs: job.sharing.is_none().then_some(job.num_envs),
-                enable_cameras: job.enable_cameras,
-                others: job.env_args.clone(),
-            },
-            policy_type: job.policy_type.clone(),
-            policy_config_dict: filled(&job.policy_config),
-            num_episodes,
-            num_steps,
-            num_rebuilds: Some(job.num_rebuilds).filter(|rebuilds| *rebuilds > 1),
-            total_num_envs: job.sharing.map(|sharing| sharing.total_num_envs),
-            auto_reset: job.rollout.auto_reset.then_some(true),
-            ignore_terminations: job.rollout.ignore_terminations.then_some(true),
-            max_steps_per_rollout_epoch: job.rollout.max_steps_per_rollout_epoch,
-            pipeline_stage_num: job.rollout.pipeline_stage_num,
-            language_instruction: job.language_instruction.clone(),
-            variations: filled(&job.variations).map(Value::Object),
-            variant: job.variant.clone(),
-            suite: job.suite.clone(),
-            latency: job.latency.map(WrittenLatency::from),
-            seed: job.seed,
-            status: Some(job.status).filter(|status| *status != Status::Pending),
-            video_cfg: Some(&job.video)
-                .filter(|video| **video != VideoSettings::default())
-                .cloned(),
-            ..Self::default()
-        }
-    }
-}
-
 /// Returns the entry of a job. Fields with their default values are left out, and epochs are written
 /// as the episodes or steps that they amount to. Selected episodes (`--only`) are no field of a jobs
 /// file.
 pub fn entry(job: &Job) -> Map<String, Value> {
-    let mut entry = match json!(Entry::from(job)) {
-        Value::Object(entry) => entry,
-        _ => Map::new(),
+    let (num_episodes, num_steps) = match job.length {
+        Length::Episodes(count) => (Some(count), None),
+        Length::Steps(count) => (None, Some(count)),
+        Length::Policy => (None, None),
     };
-    entry.retain(|_, value| !value.is_null());
-    entry
+    let mut env_args = given(json!({
+        "environment": job.environment,
+        "num_envs": job.sharing.is_none().then_some(job.num_envs),
+        "enable_cameras": job.enable_cameras,
+    }));
+    env_args.extend(job.env_args.clone());
+    let filled = |map: &Map<String, Value>| (!map.is_empty()).then(|| map.clone());
+    let video = Some(&job.video).filter(|video| **video != VideoSettings::default());
+    given(json!({
+        "name": job.name,
+        "arena_env_args": env_args,
+        "policy_type": job.policy_type,
+        "policy_config_dict": filled(&job.policy_config),
+        "num_episodes": num_episodes,
+        "num_steps": num_steps,
+        "num_rebuilds": Some(job.num_rebuilds).filter(|rebuilds| *rebuilds > 1),
+        "total_num_envs": job.sharing.map(|sharing| sharing.total_num_envs),
+        "auto_reset": job.rollout.auto_reset.then_some(true),
+        "ignore_terminations": job.rollout.ignore_terminations.then_some(true),
+        "max_steps_per_rollout_epoch": job.rollout.max_steps_per_rollout_epoch,
+        "pipeline_stage_num": job.rollout.pipeline_stage_num,
+        "language_instruction": job.language_instruction,
+        "variations": filled(&job.variations),
+        "variant": job.variant,
+        "suite": job.suite,
+        "latency": job.latency.map(latency::written),
+        "seed": job.seed,
+        "status": Some(job.status).filter(|status| *status != Status::Pending),
+        "video_cfg": video,
+    }))
+}
+
+/// Returns the fields that have a value.
+fn given(fields: Value) -> Map<String, Value> {
+    match fields {
+        Value::Object(fields) => fields.into_iter().filter(|(_, it)| !it.is_null()).collect(),
+        _ => Map::new(),
+    }
 }
 
 /// Returns a jobs file with these jobs.

@@ -1,38 +1,36 @@
 //! `latency` of a job as it is written.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::file::entry::Wrong;
 use crate::latency::{Delay, Hold, InferenceLatency, MAX_MS, MAX_STEPS};
 
 /// `"measured"`, or an object with one of `steps`, `ms` and `measured`, and perhaps `hold`.
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(super) enum WrittenLatency {
     Word(Word),
     Fields(Fields),
 }
 
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[schemars(extend("wanted" = "\"measured\""))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Word {
     Measured,
 }
 
-#[derive(Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct Fields {
     #[schemars(range(min = 0, max = MAX_STEPS))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     steps: Option<u64>,
     #[schemars(range(min = 0, max = MAX_MS))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     measured: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hold: Option<Hold>,
+    #[serde(default)]
+    hold: Hold,
 }
 
 impl WrittenLatency {
@@ -58,31 +56,20 @@ impl WrittenLatency {
                 return wrong("latency.steps", reason);
             }
         };
-        let hold = fields.hold.unwrap_or_default();
+        let hold = fields.hold;
         Ok(InferenceLatency { delay, hold })
     }
 }
 
-impl From<InferenceLatency> for WrittenLatency {
-    fn from(InferenceLatency { delay, hold }: InferenceLatency) -> Self {
-        let hold = Some(hold).filter(|hold| *hold != Hold::default());
-        let fields = Fields {
-            hold,
-            ..Fields::default()
-        };
-        Self::Fields(match delay {
-            Delay::Steps(steps) => Fields {
-                steps: Some(steps),
-                ..fields
-            },
-            Delay::Ms(ms) => Fields {
-                ms: Some(ms),
-                ..fields
-            },
-            Delay::Measured => Fields {
-                measured: Some(true),
-                ..fields
-            },
-        })
+/// Returns a latency as it is written.
+pub(super) fn written(InferenceLatency { delay, hold }: InferenceLatency) -> Value {
+    let mut written = match delay {
+        Delay::Steps(steps) => json!({ "steps": steps }),
+        Delay::Ms(ms) => json!({ "ms": ms }),
+        Delay::Measured => json!({"measured": true}),
+    };
+    if hold != Hold::default() {
+        written["hold"] = json!(hold);
     }
+    written
 }

@@ -21,7 +21,7 @@ use crate::model_server::{self, ModelServer};
 use crate::refusal::Refusal;
 use crate::settings;
 use crate::sha256;
-use variations::{VariantBytes, Variations};
+use variations::{Overrides, VariantBytes};
 
 mod entry;
 mod latency;
@@ -179,8 +179,8 @@ pub(crate) fn jobs(entries: &[Value]) -> Result<Vec<Job>, Refusal> {
     let mut jobs = Vec::new();
     let mut bytes = VariantBytes::default();
     for (index, entry) in entries.iter().enumerate() {
-        let (job, variations) = job(index, entry, &mut bytes)?;
-        jobs.append(&mut variations::expanded(job, variations, &mut bytes)?);
+        let (job, variants) = job(index, entry, &mut bytes)?;
+        jobs.append(&mut variations::expanded(job, variants, &mut bytes)?);
     }
     for (index, job) in jobs.iter_mut().enumerate() {
         job.index = JobIndex(index);
@@ -209,12 +209,12 @@ fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Reads one entry of the list; the job does not have its variations yet.
+/// Reads one entry of the list: the job, and its variants.
 fn job(
     index: usize,
     entry: &Value,
     bytes: &mut VariantBytes,
-) -> Result<(Job, Variations), Refusal> {
+) -> Result<(Job, Vec<Overrides>), Refusal> {
     let place = match entry["name"].as_str() {
         Some(name) => format!("job {index} ({})", name.escape_debug()),
         None => format!("job {index}"),
@@ -226,11 +226,13 @@ fn job(
     if let Some(Value::Object(video)) = given.get_mut("video_cfg") {
         video.retain(|name, _| !UNUSED_VIDEO.contains(&name.as_str()));
     }
-    let read: Entry = settings::read(&place, &given)?;
+    let mut read: Entry = settings::read(&place, &given)?;
     let wrong = |(field, reason)| Refusal::at(format_args!("{place} field {field}"), reason);
-    let job = read.job(index).map_err(wrong)?;
-    let variations = variations::read(&place, entry.get("variations"), bytes)?;
-    Ok((job, variations))
+    let variations = read.variations.take();
+    let mut job = read.job(index).map_err(wrong)?;
+    let variants;
+    (job.variations, variants) = variations::read(&place, variations.as_ref(), bytes)?;
+    Ok((job, variants))
 }
 
 /// Checks that a name can be a file name: no separator, not hidden, short enough for

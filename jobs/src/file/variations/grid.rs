@@ -2,11 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::file::variations::{GRID, MAX_GROUP_BYTES, MAX_VARIANTS, Overrides, VariantBytes, name};
-use crate::refusal::show;
-
-/// A field that is refused, and why.
-type Wrong = (String, String);
+use crate::file::variations::{MAX_GROUP_BYTES, MAX_VARIANTS, Overrides, VariantBytes, name};
+use crate::refusal::Refusal;
 
 /// The values of an argument in a grid.
 struct Axis<'a> {
@@ -17,18 +14,19 @@ struct Axis<'a> {
 /// Returns the combinations of a grid, the last argument changing fastest. Their group is the given
 /// one, otherwise the argument; if there are several arguments, each value is a group.
 pub(super) fn combinations(
+    place: &str,
     grid: &Map<String, Value>,
     group: Option<String>,
     bytes: &mut VariantBytes,
-) -> Result<Vec<Overrides>, Wrong> {
-    let axes = axes(grid)?;
+) -> Result<Vec<Overrides>, Refusal> {
+    let axes = axes(place, grid)?;
     let count = axes.iter().map(|axis| axis.values.len()).product();
     for axis in &axes {
         let times = count / axis.values.len();
         let sizes = axis.values.iter().map(|value| value.to_string().len());
         bytes
             .add(axis.argument.len() + sizes.sum::<usize>(), times)
-            .map_err(|reason| (GRID.to_owned(), reason))?;
+            .map_err(|reason| Refusal::at(place, reason))?;
     }
     let combination = |mut nth: usize| {
         let mut chosen = vec![0; axes.len()];
@@ -52,32 +50,29 @@ pub(super) fn combinations(
 }
 
 /// Checks the arguments of a grid, and that it does not have too many combinations.
-fn axes(grid: &Map<String, Value>) -> Result<Vec<Axis<'_>>, Wrong> {
+fn axes<'a>(place: &str, grid: &'a Map<String, Value>) -> Result<Vec<Axis<'a>>, Refusal> {
     if grid.is_empty() {
         let reason = "it is empty, expected an argument with its values";
-        return Err((GRID.to_owned(), reason.to_owned()));
+        return Err(Refusal::at(place, reason));
     }
     let mut axes = Vec::new();
     let mut count = 1_usize;
     for (argument, values) in grid {
-        let place = format!("{GRID}.{}", argument.escape_debug());
-        let values = match values {
-            Value::Array(values) if values.is_empty() => {
-                let reason = "the list is empty, expected at least one value";
-                return Err((place, reason.to_owned()));
-            }
-            Value::Array(values) => values,
-            other => {
-                let reason = format!("found {}, expected a list of values", show(other));
-                return Err((place, reason));
-            }
+        let of_argument = format!("{place}.{}", argument.escape_debug());
+        let Value::Array(values) = values else {
+            let wanted = "expected a list of values";
+            return Err(Refusal::found(of_argument, values, wanted));
         };
+        if values.is_empty() {
+            let reason = "the list is empty, expected at least one value";
+            return Err(Refusal::at(of_argument, reason));
+        }
         count = count.saturating_mul(values.len());
         axes.push(Axis { argument, values });
     }
     if count > MAX_VARIANTS {
         let reason = format!("it has {count} combinations, expected at most {MAX_VARIANTS}");
-        return Err((GRID.to_owned(), reason));
+        return Err(Refusal::at(place, reason));
     }
     Ok(axes)
 }

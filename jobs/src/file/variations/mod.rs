@@ -45,14 +45,6 @@ pub(super) struct Overrides {
     is_of_grid: bool,
 }
 
-/// What a job varies.
-pub(super) enum Variations {
-    /// Overrides of the job itself.
-    OfJob(Map<String, Value>),
-    /// Variants beside the job, at least one.
-    Beside(Vec<Overrides>),
-}
-
 /// The bytes that the variants of a file take as jobs of their own. Without a bound, a small file
 /// could fill the memory.
 #[derive(Default)]
@@ -85,25 +77,25 @@ struct Written {
     values: Map<String, Value>,
 }
 
-/// Reads `variations` of the job at `place`.
+/// Reads `variations` of the job at `place`: its own overrides, and its variants.
 pub(super) fn read(
     place: &str,
     variations: Option<&Value>,
     bytes: &mut VariantBytes,
-) -> Result<Variations, Refusal> {
+) -> Result<(Map<String, Value>, Vec<Overrides>), Refusal> {
     let place = format!("{place} field {FIELD}");
     let mut variants = Vec::new();
-    match variations {
-        None | Some(Value::Null) => return Ok(Variations::OfJob(Map::new())),
-        Some(grid @ Value::Object(map)) if map.get(GRID).is_some_and(Value::is_object) => {
+    match variations.unwrap_or(&Value::Null) {
+        Value::Null => {}
+        grid @ Value::Object(map) if map.get(GRID).is_some_and(Value::is_object) => {
             variants = overrides(&place, grid, bytes)?;
         }
-        Some(Value::Object(map)) => return Ok(Variations::OfJob(map.clone())),
-        Some(Value::Array(entries)) if entries.is_empty() => {
+        Value::Object(map) => return Ok((map.clone(), variants)),
+        Value::Array(entries) if entries.is_empty() => {
             let reason = "the list is empty, expected at least one variant";
             return Err(Refusal::at(place, reason));
         }
-        Some(Value::Array(entries)) => {
+        Value::Array(entries) => {
             for (nth, entry) in entries.iter().enumerate() {
                 variants.append(&mut overrides(&format!("{place}[{nth}]"), entry, bytes)?);
                 if variants.len() > MAX_VARIANTS {
@@ -113,7 +105,7 @@ pub(super) fn read(
                 }
             }
         }
-        Some(other) => return Err(Refusal::found(place, other, "expected an object or a list")),
+        other => return Err(Refusal::found(place, other, "expected an object or a list")),
     }
     // They would be two jobs with one name.
     let mut names = HashSet::new();
@@ -125,7 +117,7 @@ pub(super) fn read(
         );
         return Err(Refusal::at(place, reason));
     }
-    Ok(Variations::Beside(variants))
+    Ok((Map::new(), variants))
 }
 
 /// Reads one entry of the list: a variant, or a grid of variants.
@@ -157,7 +149,7 @@ fn overrides(
         if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(Refusal::unknown(place, "field", name, &known));
         }
-        return grid::combinations(&grid, group, bytes).map_err(|(field, err)| wrong(&field, err));
+        return grid::combinations(&format!("{place} field {GRID}"), &grid, group, bytes);
     }
     if let Some(name) = &name {
         check_name(name).map_err(|err| wrong("name", err.to_string()))?;
@@ -180,21 +172,17 @@ fn overrides(
 
 /// Returns a job and those of its variants.
 pub(super) fn expanded(
-    mut job: Job,
-    variations: Variations,
+    job: Job,
+    variants: Vec<Overrides>,
     bytes: &mut VariantBytes,
 ) -> Result<Vec<Job>, Refusal> {
-    let variants = match variations {
-        Variations::OfJob(values) => {
-            job.variations = values;
-            return Ok(vec![job]);
-        }
-        Variations::Beside(_) if job.variant.is_some() => {
-            let reason = "a variant cannot have variants of its own".to_owned();
-            return Err(refusal(&job, reason));
-        }
-        Variations::Beside(variants) => variants,
-    };
+    if variants.is_empty() {
+        return Ok(vec![job]);
+    }
+    if job.variant.is_some() {
+        let reason = "a variant cannot have variants of its own".to_owned();
+        return Err(refusal(&job, reason));
+    }
     let text = serde_json::to_string(&job).unwrap_or_default();
     bytes
         .add(text.len(), variants.len())
