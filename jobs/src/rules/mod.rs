@@ -157,11 +157,22 @@ pub fn check_to_run(jobs: &[Job], args: &EvalArgs) -> Result<(), Refusal> {
     let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
     let in_job = |job: &Job| run_check(job, args).map_err(|refusal| refusal.inside(job.place()));
     pending().try_for_each(in_job)?;
-    let filmed = || pending().filter(|job| is_filmed(job, args));
-    match &args.video_cameras {
-        Some(cameras) => check_option(&filmed().collect::<Vec<_>>(), cameras),
-        None => filmed().try_for_each(check_own),
-    }
+    let filmed: Vec<_> = pending().filter(|job| is_filmed(job, args)).collect();
+    let wrong = match &args.video_cameras {
+        // Some job must have each camera.
+        Some(cameras) => filmed.first().and_then(|job| {
+            let mut cameras = cameras.iter();
+            Some((
+                *job,
+                cameras.find(|name| filmed.iter().all(|job| lacks(job, name)))?,
+            ))
+        }),
+        None => filmed.iter().find_map(|job| {
+            let mut cameras = job.video.cameras.iter().flatten();
+            Some((*job, cameras.find(|name| lacks(job, name))?))
+        }),
+    };
+    wrong.map_or(Ok(()), |(job, camera)| Err(no_camera(job, camera)))
 }
 
 fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
@@ -266,28 +277,8 @@ pub fn is_filmed(job: &Job, args: &EvalArgs) -> bool {
     !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false)
 }
 
-/// Checks `--video-cameras`: some job must have each camera. What environments in Python have is
-/// known to the ranks alone.
-fn check_option(filmed: &[&Job], cameras: &[String]) -> Result<(), Refusal> {
-    let unknown = cameras
-        .iter()
-        .find(|camera| filmed.iter().all(|job| lacks(job, camera)));
-    match (filmed.first(), unknown) {
-        (Some(job), Some(camera)) => Err(no_camera(job, camera)),
-        _ => Ok(()),
-    }
-}
-
-/// Checks the cameras that a job names itself.
-fn check_own(job: &Job) -> Result<(), Refusal> {
-    let mut cameras = job.video.cameras.iter().flatten();
-    match cameras.find(|camera| lacks(job, camera)) {
-        Some(camera) => Err(no_camera(job, camera)),
-        None => Ok(()),
-    }
-}
-
-/// Returns whether the environment of a job certainly does not have a camera.
+/// Returns whether the environment of a job certainly does not have a camera. What environments in
+/// Python have is known to the ranks alone.
 fn lacks(job: &Job, camera: &str) -> bool {
     cameras(job).is_some_and(|known| !known.contains(&camera))
 }

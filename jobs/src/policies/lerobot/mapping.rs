@@ -97,40 +97,29 @@ impl FeatureMapping {
                 return Err(unknown("cameras", feature, camera, environment, cameras));
             }
         }
-        let by_name = |input: &CheckpointFeature| {
-            let name = short(&input.name);
-            cameras.iter().find(|camera| **camera == name).copied()
-        };
         let mut found: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+        let mut open = Vec::new();
         for input in &inputs {
-            if let Some(given) = self.cameras.get(&input.name) {
-                found.insert(&input.name, given.0.as_deref());
-            } else if let Some(camera) = by_name(input) {
-                found.insert(&input.name, Some(camera));
-            } else if short(&input.name).starts_with(EMPTY_CAMERA) {
-                found.insert(&input.name, None);
-            }
+            let name = short(&input.name);
+            let by_name = cameras.iter().find(|camera| **camera == name);
+            let camera = match (self.cameras.get(&input.name), by_name) {
+                (Some(given), _) => given.0.as_deref(),
+                (None, Some(camera)) => Some(*camera),
+                (None, None) if name.starts_with(EMPTY_CAMERA) => None,
+                (None, None) => {
+                    open.push(input.name.as_str());
+                    continue;
+                }
+            };
+            found.insert(&input.name, camera);
         }
-        let open: Vec<&str> = inputs
-            .iter()
-            .map(|input| input.name.as_str())
-            .filter(|name| !found.contains_key(name))
-            .collect();
         match (&open[..], cameras) {
             ([], _) => {}
             // One picture of the only camera: nothing else can be meant.
             ([feature], [camera]) if found.values().all(Option::is_none) => {
                 found.insert(feature, Some(camera));
             }
-            _ => {
-                return Err(open_inputs(
-                    "cameras",
-                    "camera",
-                    &open,
-                    environment,
-                    cameras,
-                ));
-            }
+            _ => return Err(open_inputs("cameras", &open, environment, cameras)),
         }
         let mapped = found.into_iter().map(|(feature, camera)| MappedCamera {
             feature: feature.to_owned(),
@@ -181,7 +170,7 @@ impl FeatureMapping {
         if open.is_empty() {
             return Ok(mapped);
         }
-        Err(open_inputs("states", "state", &open, environment, &listed))
+        Err(open_inputs("states", &open, environment, &listed))
     }
 
     /// Returns the states of an input: those of the job, or the one that has its name, or the only
@@ -238,16 +227,11 @@ fn unknown(part: &str, feature: &str, found: &str, environment: &str, known: &[&
     argument(&field, &format!("`{found}`"), &wanted)
 }
 
-fn open_inputs(
-    part: &str,
-    what: &str,
-    open: &[&str],
-    environment: &str,
-    known: &[&str],
-) -> Refusal {
+fn open_inputs(part: &str, open: &[&str], environment: &str, known: &[&str]) -> Refusal {
     let field = format!("mapping.{part}");
     let wanted = format!(
-        "expected the {what} for each; environment `{environment}` has {}",
+        "expected the {} for each; environment `{environment}` has {}",
+        part.trim_end_matches('s'),
         list(known)
     );
     let found = format!("without `{}`", open.join("`, `"));
