@@ -67,7 +67,7 @@ fn what_is_wrong_is_refused_before_anything_starts() {
         (
             EXPERIMENT,
             "runs.third.num_rebuilds=2",
-            "there is no run `third`",
+            "unknown run `third`",
         ),
         ("env: {eval: {}}", "", "for RLinf's YAML, use --config"),
     ] {

@@ -181,10 +181,8 @@ fn with_nested_variations(mut run: Value) -> Value {
 pub(super) fn change(runs: &mut Map<String, Value>, change: &Change) -> Result<(), Refusal> {
     let name = change.run().unwrap_or_default();
     let Some(run) = runs.get_mut(name) else {
-        let known = most_similar(name, runs.keys().map(String::as_str), similar::NAME);
-        let hint = known.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        let reason = format!("there is no run `{name}`{hint}");
-        return Err(Refusal::at(change.name(), reason));
+        let known: Vec<_> = runs.keys().map(String::as_str).collect();
+        return Err(Refusal::unknown(change.name(), "run", name, &known));
     };
     if !change.removes_run() {
         change.apply(run);
