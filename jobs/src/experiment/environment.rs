@@ -75,13 +75,12 @@ impl Environment {
             factory,
             mut rest,
         } = self;
-        if let Some(factory) = factory
-            .as_deref()
-            .filter(|name| !is_python_environment(name))
+        if let Some(factory) = &factory
+            && !is_python_environment(factory)
         {
             let wanted = "expected `file.py:factory` or `package.module:factory`";
             let field = format!("{place}.factory");
-            return Err(Refusal::found(field, &factory.into(), wanted));
+            return Err(Refusal::found(field, &factory.as_str().into(), wanted));
         }
         let has_factory = factory.is_some();
         let name = factory.unwrap_or_else(|| of_type.clone());

@@ -28,10 +28,6 @@ mod value;
 
 pub use change::Change;
 
-/// Maximum size of the jobs that an Experiment means, in bytes of JSON, as for a jobs file: a small
-/// file may repeat a large `shared` in many runs.
-const MAX_BYTES: usize = 64 << 20;
-
 /// An Experiment that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
@@ -91,7 +87,7 @@ impl Experiment {
             runs::change(&mut runs, change)?;
         }
         let shared = json!({ "shared": parts.shared });
-        let resolver = references::Resolver::with_mappings(&shared, variable, MAX_BYTES);
+        let resolver = references::Resolver::new(&shared, variable, true);
         let mut jobs = Vec::new();
         for (name, run) in &runs {
             let run = resolver.resolve(run);

@@ -105,25 +105,18 @@ fn length(
     job: &mut Map<String, Value>,
 ) -> Result<(), Refusal> {
     limit.values_mut().for_each(|value| *value = number(value));
-    let (field, length) = match settings::read(place, &limit)? {
-        Limit {
-            num_episodes: Some(_),
-            num_steps: Some(_),
-        } => {
-            let reason =
-                "num_episodes and num_steps are both given; only one of them can end a run";
-            return Err(Refusal::at(place, reason));
+    let limit: Limit = settings::read(place, &limit)?;
+    if limit.num_episodes.is_some() && limit.num_steps.is_some() {
+        let reason = "num_episodes and num_steps are both given; only one of them can end a run";
+        return Err(Refusal::at(place, reason));
+    }
+    for (field, length) in [
+        ("num_episodes", limit.num_episodes),
+        ("num_steps", limit.num_steps),
+    ] {
+        if let Some(length) = length {
+            job.insert(field.to_owned(), length.into());
         }
-        Limit {
-            num_episodes: Some(count),
-            ..
-        } => ("num_episodes", count),
-        Limit {
-            num_steps: Some(count),
-            ..
-        } => ("num_steps", count),
-        _ => return Ok(()),
-    };
-    job.insert(field.to_owned(), length.into());
+    }
     Ok(())
 }

@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::experiment::change::Change;
+use crate::experiment::dotted;
 use crate::experiment::run::Run;
-use crate::experiment::{MAX_BYTES, dotted};
 use crate::refusal::Refusal;
 use crate::settings::{self, names};
 use crate::similar::{self, most_similar};
-use crate::tree::{self, references};
+use crate::tree;
+use crate::tree::references::{self, MAX_BYTES};
 
 /// The two parts of an Experiment.
 pub(super) struct Parts {
@@ -26,31 +27,24 @@ pub(super) struct Parts {
 struct Top {
     runs: Option<Value>,
     /// The name of `runs` in older files.
+    #[schemars(extend("unused" = true))]
     experiments: Option<Value>,
     shared: Option<Map<String, Value>>,
-    #[serde(flatten)]
-    rest: Map<String, Value>,
 }
 
 /// Takes the two parts out of a file.
 pub(super) fn split(tree: &Value) -> Result<Parts, Refusal> {
-    let top: Top = settings::read("", object("top level", tree)?)?;
-    let is_missing = top.runs.is_none() && top.experiments.is_none();
-    let mut others = top.rest.keys();
-    if is_missing && !others.clone().any(|key| similar_to(key, &["runs"])) {
+    let given = object("top level", tree)?;
+    let mut names = given.iter().filter(|(_, value)| !value.is_null());
+    if !names.any(|(name, _)| name == "experiments" || similar_to(name, &["runs"])) {
         let reason = "it is missing, and every Experiment of Arena has it; for RLinf's YAML, use \
                       --config instead";
         return Err(Refusal::at("runs", reason));
     }
-    let both = "experiments".to_owned();
-    let both = (top.runs.is_some() && top.experiments.is_some()).then_some(&both);
-    if let Some(other) = both.or(others.next()) {
-        return Err(Refusal::unknown(
-            "top level",
-            "field",
-            other,
-            &["runs", "shared"],
-        ));
+    let top: Top = settings::read("", given)?;
+    if top.runs.is_some() && top.experiments.is_some() {
+        let reason = "it is the old name of `runs`, which is also given";
+        return Err(Refusal::at("experiments", reason));
     }
     let parts = Parts {
         shared: top.shared.unwrap_or_default().into(),

@@ -15,7 +15,7 @@ use crate::experiment::Change;
 use crate::model_server::ModelServer;
 use crate::placement::Components;
 use crate::refusal::Refusal;
-use crate::tree::{self, references};
+use crate::tree::{self, references::Resolver};
 
 mod apply;
 mod sections;
@@ -93,7 +93,8 @@ impl Config {
         let merged = trees.iter().fold(nothing, |merged, (_, tree)| {
             tree::merge(merged, tree.clone())
         });
-        let read = |tree: &Value| sections::read(&references::resolve(tree, variable));
+        let read =
+            |tree: &Value| sections::read(&Resolver::new(tree, variable, false).resolve(tree));
         let config = read(&merged).map_err(|refusal| {
             let alone = trees.iter().rev();
             let same = alone

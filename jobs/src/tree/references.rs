@@ -14,18 +14,7 @@ const DEPTH: usize = 8;
 
 /// Maximum size of all values that references are replaced by, in bytes of JSON: a short file may
 /// name a long text many times.
-const MAX_BYTES: usize = 64 << 20;
-
-/// Returns the tree with its references resolved.
-pub(crate) fn resolve(tree: &Value, variable: &dyn Fn(&str) -> Option<String>) -> Value {
-    let resolver = Resolver {
-        root: tree,
-        variable,
-        has_mappings: false,
-        left: Cell::new(MAX_BYTES),
-    };
-    resolver.value(tree, tree, 0)
-}
+pub(crate) const MAX_BYTES: usize = 64 << 20;
 
 /// Calls `found` for each unresolved reference.
 pub(crate) fn each(value: &Value, found: &mut dyn FnMut(&str)) {
@@ -51,25 +40,23 @@ pub(crate) struct Resolver<'a> {
     /// The tree that is looked into after the one that has the reference.
     root: &'a Value,
     variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether a reference may name a mapping or a list.
     has_mappings: bool,
     /// Bytes of JSON that references may still be replaced by.
     left: Cell<usize>,
 }
 
 impl<'a> Resolver<'a> {
-    /// Creates a resolver whose references may name mappings and lists, too, with at most `bytes`
-    /// of JSON in all.
-    pub(crate) fn with_mappings(
+    /// Creates a resolver. `has_mappings` says whether a reference may name a mapping or a list.
+    pub(crate) fn new(
         root: &'a Value,
         variable: &'a dyn Fn(&str) -> Option<String>,
-        bytes: usize,
+        has_mappings: bool,
     ) -> Self {
         Self {
             root,
             variable,
-            has_mappings: true,
-            left: Cell::new(bytes),
+            has_mappings,
+            left: Cell::new(MAX_BYTES),
         }
     }
 
