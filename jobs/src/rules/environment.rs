@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::settings::kinds::PyName;
 use crate::simulators::Simulator;
 
 /// An argument that is refused: its name, and what is wrong as a clause after its value.
@@ -47,22 +48,12 @@ fn wanted_name(name: &str) -> Option<&'static str> {
         let wanted = "expected an id, for example `gym:Pusher-v5`";
         return id.is_empty().then_some(wanted);
     }
-    if let Some((_, factory)) = name.rsplit_once(".py:") {
-        let wanted = "expected a factory, for example `file.py:make`";
-        return factory.is_empty().then_some(wanted);
-    }
-    let dotted = name.split_once(':').or_else(|| name.rsplit_once('.'));
-    let (module, factory) = dotted.unwrap_or(("", name));
-    let mut parts = module.split('.').chain(factory.split('.'));
+    let dotted = name.rsplit_once('.').filter(|_| !name.contains(':'));
+    let named = dotted.map(|(module, factory)| format!("{module}:{factory}"));
     let wanted = "expected `gym:<id>`, `package.module:factory` or `file.py:factory`";
-    (!parts.all(is_identifier)).then_some(wanted)
-}
-
-fn is_identifier(part: &str) -> bool {
-    let mut letters = part.chars();
-    let first = letters.next();
-    first.is_some_and(|first| first.is_alphabetic() || first == '_')
-        && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
+    PyName::of(named.as_deref().unwrap_or(name))
+        .is_none()
+        .then_some(wanted)
 }
 
 fn is_success_rule(rule: &str) -> bool {
