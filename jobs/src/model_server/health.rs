@@ -143,12 +143,13 @@ impl TryFrom<Written> for Health {
 
 impl From<Health> for Written {
     fn from(health: Health) -> Self {
+        let (health_url, health_port) = match &health {
+            Health::Url(_) => (Some(health.to_string()), None),
+            Health::Port(port) => (None, Some(Port(*port))),
+        };
         Self {
-            health_url: matches!(health, Health::Url(_)).then(|| health.to_string()),
-            health_port: match health {
-                Health::Url(_) => None,
-                Health::Port(port) => Some(Port(port)),
-            },
+            health_url,
+            health_port,
         }
     }
 }

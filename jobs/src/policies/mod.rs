@@ -227,7 +227,7 @@ pub fn read<T: Settings>(config: &Map<String, Value>) -> Result<T, Refusal> {
 fn check_as<T: Settings>(config: &Map<String, Value>) -> Result<(), Refusal> {
     // Who looks for files says that it is missing.
     if yaml::<T>(config).is_some_and(|file| !file.is_file()) {
-        return settings::check_given::<OfArena<T>>(OBJECT, config);
+        return settings::given_of::<OfArena<T>>(OBJECT, config).map(drop);
     }
     read::<T>(config).map(drop)
 }
@@ -248,9 +248,7 @@ pub fn given(policy: PolicyType, config: &Map<String, Value>) -> Map<String, Val
 fn given_as<T: Settings>(config: &Map<String, Value>) -> Map<String, Value> {
     let mut found = config.clone();
     if let Some(file) = yaml::<T>(config) {
-        for (name, value) in settings::given_in::<OfArena<T>>(&file, config).unwrap_or_default() {
-            found.insert(name, value);
-        }
+        found.extend(settings::given_in::<OfArena<T>>(&file, config).unwrap_or_default());
     }
     found.retain(|_, value| !value.is_null());
     found

@@ -232,7 +232,7 @@ pub(super) fn types(schema: &Value) -> Vec<&str> {
 }
 
 fn may_be_null(schema: &Value) -> bool {
-    let names = schema.get("type").and_then(Value::as_array);
+    let names = schema["type"].as_array();
     names.is_some_and(|names| names.iter().any(|name| name == "null"))
 }
 

@@ -246,17 +246,12 @@ impl From<PyName> for String {
 
 /// Returns whether a value has the format that its kind wants, if that is one of ours.
 pub(super) fn has_format(schema: &Value, value: &Value) -> bool {
-    !is_callable(schema)
-        || value
-            .as_str()
-            .is_some_and(|name| PyName::of(name).is_some())
+    !is_callable(schema) || value.as_str().and_then(PyName::of).is_some()
 }
 
 /// Returns whether a schema is that of a [`PyName`].
 pub(super) fn is_callable(schema: &Value) -> bool {
-    schema
-        .get("format")
-        .is_some_and(|format| format == "python-callable")
+    schema["format"] == "python-callable"
 }
 
 /// Joins the lines of a doc comment.

@@ -87,21 +87,16 @@ pub fn read_over<T: Settings>(
     finish(place, checked)
 }
 
-/// Returns the settings that an object gives, which are known and have values that they may have.
-fn given_of<T: Settings>(
+/// Returns the settings that an object gives, whether they are all or not.
+///
+/// # Errors
+/// Refuses an unknown name and a wrong value.
+pub fn given_of<T: Settings>(
     place: &str,
     given: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Refusal> {
     let foreign = None;
     Checker { place, foreign }.fields("", &schema::<T>().value, given)
-}
-
-/// Checks what is given, whether it is everything or not.
-///
-/// # Errors
-/// Refuses an unknown name and a wrong value.
-pub fn check_given<T: Settings>(place: &str, given: &Map<String, Value>) -> Result<(), Refusal> {
-    given_of::<T>(place, given).map(drop)
 }
 
 /// Returns the settings that a file gives in addition to `above`.

@@ -1,6 +1,7 @@
 //! The settings of a struct as rows, for everybody who says something about all of them: `rrun list`,
 //! the documentation, the identity of a job, the files that must exist.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::settings::check::{Checker, forms, is_unused, properties, types, wanted, word, words};
@@ -30,7 +31,8 @@ pub struct SettingRow {
 }
 
 /// What a path leads to, as far as the launcher looks before ranks start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PathTo {
     /// `file`: it must exist.
     File,
@@ -45,19 +47,6 @@ pub enum PathTo {
     Anything,
 }
 
-impl PathTo {
-    fn of(word: &str) -> Option<Self> {
-        Some(match word {
-            "file" => Self::File,
-            "package" => Self::Package,
-            "checkpoint" => Self::Checkpoint,
-            "interpreter" => Self::Interpreter,
-            "anything" => Self::Anything,
-            _ => return None,
-        })
-    }
-}
-
 /// Returns the settings of a schema in the order of its fields.
 pub(super) fn of(schema: &Value) -> Vec<SettingRow> {
     let required = schema.get("required").and_then(Value::as_array);
@@ -69,7 +58,7 @@ pub(super) fn of(schema: &Value) -> Vec<SettingRow> {
 }
 
 fn row(name: &str, schema: &Value, is_required: bool) -> SettingRow {
-    let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default();
+    let text = |key: &str| schema[key].as_str().unwrap_or_default();
     let about = kinds::one_line(text("description"));
     let (about, in_words) = match about.split_once(" [default: ") {
         Some((about, default)) => (about.to_owned(), Some(default.trim_end_matches(']'))),
@@ -85,9 +74,9 @@ fn row(name: &str, schema: &Value, is_required: bool) -> SettingRow {
             .unwrap_or_default(),
         about,
         is_required,
-        is_of_place: schema.get("place").is_some_and(|it| it == true),
+        is_of_place: schema["place"] == true,
         is_unused: is_unused(schema),
-        path: PathTo::of(text("path")),
+        path: PathTo::deserialize(&schema["path"]).ok(),
         schema: schema.clone(),
     }
 }
