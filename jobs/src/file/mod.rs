@@ -21,6 +21,7 @@ use crate::model_server::{self, ModelServer};
 use crate::refusal::Refusal;
 use crate::settings;
 use crate::sha256;
+use crate::tree::quoted;
 use variations::{Overrides, VariantBytes};
 
 mod entry;
@@ -97,14 +98,6 @@ pub fn value(path: &Path) -> Result<Value, Refusal> {
     json(path, &read(path)?)
 }
 
-/// Returns the jobs of a jobs file that was read with [`value`] and may have been changed.
-///
-/// # Errors
-/// Refuses the first problem found.
-pub fn checked(path: &Path, value: &Value) -> Result<Vec<Job>, Refusal> {
-    Ok(JobFile::new(path, String::new(), value)?.jobs)
-}
-
 /// Returns what identifies a run whose jobs are not the bytes of a file: SHA-256 of the jobs,
 /// without their placement.
 pub(crate) fn identity(file: &Value) -> String {
@@ -133,10 +126,6 @@ pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, Refusal> {
     })?;
     installed::find_all(&mut value);
     Ok(value)
-}
-
-fn quoted(path: &Path) -> String {
-    format!("`{}`", path.display())
 }
 
 /// Converts parsed JSON to jobs.

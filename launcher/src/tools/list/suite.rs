@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jobs::count::{counted, listed};
-use jobs::file::{self, JobFile};
+use jobs::file::JobFile;
 use jobs::installed;
 use jobs::job::{Job, Length};
 use jobs::refusal::Refusal;
@@ -81,7 +81,7 @@ impl Suite {
             _ => path.to_owned(),
         };
         let mut document = document(path)?;
-        let jobs = file::checked(path, &document)?;
+        let jobs = JobFile::new(path, String::new(), &document)?.jobs;
         if !is_source {
             installed::find_all_in(folder, &mut document);
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jobs::file;
+use jobs::file::{self, JobFile};
 use jobs::policies::PolicyType;
 use jobs::refusal::Refusal;
 use jobs::rules;
@@ -42,8 +42,8 @@ impl Template {
                 path.display()
             )));
         }
-        let jobs = file::checked(path, &example)?;
-        rules::check(&jobs, path)?;
+        let example = JobFile::new(path, String::new(), &example)?;
+        rules::check(&example.jobs, path)?;
         Ok(template)
     }
 
