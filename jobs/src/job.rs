@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::episode_numbers::EpisodeNumbers;
 use crate::latency::InferenceLatency;
+use crate::numbers::Numbers;
 
 /// Maximum number of copies of an environment in one rank; each has its own simulator and video.
 pub(crate) const MAX_ENVS: u64 = 4096;
@@ -56,7 +56,7 @@ pub struct Job {
     /// How often the environment is closed and built again, at least 1.
     pub num_rebuilds: u64,
     /// The episodes that are run (`--only`); `None` means all.
-    pub only: Option<EpisodeNumbers>,
+    pub only: Option<Numbers>,
     /// Instruction that replaces the one of the task.
     pub language_instruction: Option<String>,
     /// The benchmark suite that the job was generated from (`rrun suite`). It changes no result.
@@ -231,15 +231,15 @@ impl Job {
         self.only.as_ref().is_none_or(|only| only.has(episode))
     }
 
-    /// Returns those of the first `count` episodes that are to be run, ascending.
-    pub fn selection(&self, count: u64) -> impl Iterator<Item = u64> {
-        let all = 0..if self.only.is_none() { count } else { 0 };
-        all.chain(self.only.iter().flat_map(move |only| only.below(count)))
+    /// Returns those of the first `count` episodes that are to be run.
+    pub fn selection(&self, count: u64) -> Numbers {
+        let only = self.only.as_ref();
+        only.map_or_else(|| Numbers::between(0..count), |only| only.below(count))
     }
 
     /// Returns how many of `count` episodes are to be run.
     pub fn selected(&self, count: u64) -> u64 {
-        self.only.as_ref().map_or(count, EpisodeNumbers::count)
+        self.selection(count).count()
     }
 
     /// Returns the range of episodes of each build of the environment. They are as even as

@@ -84,7 +84,8 @@ pub fn finished<'a>(
     }
     let scored = episodes.values().filter(|scored| **scored).count() as u64;
     let all = |count: u64| {
-        let ours = job.selection(count).filter(|episode| is_ours(*episode));
+        let selection = job.selection(count);
+        let ours = selection.iter().filter(|episode| is_ours(*episode));
         scored >= ours.count() as u64
     };
     ends.sort_by(|a, b| a.ended.cmp(&b.ended));

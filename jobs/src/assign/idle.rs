@@ -27,7 +27,7 @@ pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
             (.., Length::Episodes(count)) if job.selected(count) == 0 => {}
             (Some(_), ..) => return 0,
             (None, Shard::Episodes, Length::Episodes(count)) => {
-                for episode in job.selection(count) {
+                for episode in job.selection(count).iter() {
                     let nth = part::owner(assign, episode, world_size, count);
                     if give((nth + job.index.0) % world_size) == 0 {
                         return 0;

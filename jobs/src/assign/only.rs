@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::episode_numbers::EpisodeNumbers;
 use crate::job::{Job, JobIndex, Length, Status};
+use crate::numbers::Numbers;
 use crate::refusal::Refusal;
 
 /// The selected jobs with their selected episodes; written as `push;reach:0,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Only(BTreeMap<String, Option<EpisodeNumbers>>);
+pub struct Only(BTreeMap<String, Option<Numbers>>);
 
 impl Only {
     /// Returns the selected jobs with their selected episodes, in the order of the file. They are
@@ -45,7 +45,7 @@ fn refused(reason: impl fmt::Display) -> Refusal {
     Refusal::at("--only", reason)
 }
 
-fn check(job: &Job, numbers: Option<&EpisodeNumbers>) -> Result<(), Refusal> {
+fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), Refusal> {
     let name = &job.name;
     if job.status != Status::Pending {
         let status = job.status.as_str();
@@ -53,7 +53,7 @@ fn check(job: &Job, numbers: Option<&EpisodeNumbers>) -> Result<(), Refusal> {
             "job `{name}` is {status}, only pending jobs run"
         )));
     }
-    match (numbers.map(EpisodeNumbers::last), job.length) {
+    match (numbers.map(Numbers::last), job.length) {
         (Some(found), Length::Episodes(count)) if found >= count => Err(refused(format_args!(
             "job `{name}` has no episode {found}: it has {count}, numbered from 0"
         ))),
@@ -71,7 +71,7 @@ impl FromStr for Only {
     /// A job that is named twice runs the episodes of both entries; an entry without numbers
     /// selects the whole job.
     fn from_str(text: &str) -> Result<Self, Refusal> {
-        let mut jobs: BTreeMap<String, Option<EpisodeNumbers>> = BTreeMap::new();
+        let mut jobs: BTreeMap<String, Option<Numbers>> = BTreeMap::new();
         for piece in text
             .split(';')
             .map(str::trim)
@@ -80,7 +80,7 @@ impl FromStr for Only {
             let (name, numbers) = entry(piece)?;
             let joined = match (jobs.remove(&name), numbers) {
                 (None, numbers) => numbers,
-                (Some(Some(before)), Some(numbers)) => Some(before.union(numbers)),
+                (Some(Some(before)), Some(numbers)) => Some(before.union(&numbers)),
                 (Some(_), _) => None,
             };
             jobs.insert(name, joined);
@@ -96,7 +96,7 @@ impl FromStr for Only {
 
 /// Parses one entry. A job name may contain colons; text after the last one that looks like numbers
 /// is taken as numbers.
-fn entry(piece: &str) -> Result<(String, Option<EpisodeNumbers>), Refusal> {
+fn entry(piece: &str) -> Result<(String, Option<Numbers>), Refusal> {
     let looks_like_numbers = |text: &str| {
         text.chars()
             .all(|letter| letter.is_ascii_digit() || ",- ".contains(letter))

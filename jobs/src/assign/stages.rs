@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use crate::assign::{Assign, Assignment, Shard, Work};
-use crate::episode_numbers::EpisodeNumbers;
 use crate::job::{Job, Length, Status};
+use crate::numbers::Numbers;
 
 /// Number of episodes of the first stage, at least: few enough to stop a hopeless policy at once.
 const FIRST: u64 = 5;
@@ -74,7 +74,7 @@ impl Work {
             return Some(self.clone());
         }
         let job = Job {
-            only: Some(EpisodeNumbers::between(episodes)),
+            only: Some(Numbers::between(episodes)),
             ..self.job.clone()
         };
         Some(Self {

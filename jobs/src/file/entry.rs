@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use crate::episode_numbers::EpisodeNumbers;
 use crate::file::latency::{self, WrittenLatency};
 use crate::file::rollout::{self, MAX_EPISODES};
 use crate::file::variations::MAX_GROUP_BYTES;
@@ -14,6 +13,7 @@ use crate::job::{
     VideoSettings,
 };
 use crate::model_server::{self, ModelServer};
+use crate::numbers::Numbers;
 
 /// The fields of a job as they are written.
 #[derive(Deserialize, JsonSchema)]
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
     video_cfg: Option<VideoSettings>,
     /// The selected episodes, which only a plan has.
     #[schemars(with = "Option<String>", extend("unused" = true))]
-    only: Option<EpisodeNumbers>,
+    only: Option<Numbers>,
 }
 
 /// The environment with its arguments.

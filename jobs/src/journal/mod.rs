@@ -23,8 +23,8 @@ pub use line::{
     Blame, EPISODE, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles,
     ROUNDING_VARIABLES, RankEnd, RankGpu, RankStart,
 };
+pub(crate) use stamp::AcceptedJob;
 pub use stamp::{Accepted, LineOrigin, Provenance, Stamp, Stamps};
-pub(crate) use stamp::{AcceptedJob, Planned};
 
 /// Maximum length of a line in bytes. The line of an episode has about 1 KB; the longest lines
 /// contain the last output of a simulator.

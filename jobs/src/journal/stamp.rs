@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::episode_numbers::EpisodeNumbers;
 use crate::job::JobIndex;
 use crate::journal::{Line, parsed};
+use crate::numbers::Numbers;
 
 /// The run, launch and job that a line belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -129,22 +129,7 @@ pub(crate) struct AcceptedJob {
     /// Accepted fingerprints; if empty, every one is accepted.
     pub(crate) fingerprints: Vec<String>,
     /// Its episodes; `None` for a job that does not count them, and takes every one.
-    pub(crate) planned: Option<Planned>,
-}
-
-/// The episodes that a job is to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Planned {
-    /// They are numbered from 0.
-    pub(crate) count: u64,
-    /// Of these the chosen ones; `None`: all.
-    pub(crate) only: Option<EpisodeNumbers>,
-}
-
-impl Planned {
-    fn has(&self, episode: u64) -> bool {
-        episode < self.count && self.only.as_ref().is_none_or(|only| only.has(episode))
-    }
+    pub(crate) planned: Option<Numbers>,
 }
 
 impl Accepted {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
 use crate::job::{Job, Length};
-use crate::journal::{Accepted, AcceptedJob, Planned, Provenance, Stamp, Stamps};
+use crate::journal::{Accepted, AcceptedJob, Provenance, Stamp, Stamps};
+use crate::numbers::Numbers;
 use crate::plan::RunPlan;
 use crate::plan::identity::Identity;
 use crate::sha256;
@@ -101,14 +102,11 @@ impl RunPlan {
 }
 
 /// The episodes of a job that counts them.
-fn planned(job: &Job) -> Option<Planned> {
-    let Length::Episodes(count) = job.length else {
-        return None;
-    };
-    Some(Planned {
-        count,
-        only: job.only.clone(),
-    })
+fn planned(job: &Job) -> Option<Numbers> {
+    match job.length {
+        Length::Episodes(count) => Some(job.selection(count)),
+        Length::Steps(_) | Length::Policy => None,
+    }
 }
 
 /// Returns the provenance of several plans together.

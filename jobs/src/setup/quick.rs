@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::episode_numbers::EpisodeNumbers;
 use crate::eval_args::EvalArgs;
 use crate::job::{Job, Length};
+use crate::numbers::Numbers;
 use crate::policies;
 
 /// The end of the name of a quick run's folder.
@@ -34,8 +34,8 @@ fn short(mut job: Job, args: &EvalArgs) -> Job {
     match job.length {
         Length::Episodes(count) => {
             // The episode is numbered as in the whole run, so that it is the same one.
-            let first = job.selection(count).next();
-            job.only = first.map(EpisodeNumbers::one);
+            let first = job.selection(count).iter().next();
+            job.only = first.map(|first| Numbers::between(first..first + 1));
         }
         Length::Steps(_) => job.length = Length::Episodes(1),
         Length::Policy if args.num_steps.is_some() && !policies::has_length(&job.policy_type) => {
@@ -82,11 +82,11 @@ mod tests {
         let short = shortened_by(episodes.clone(), &[]);
         assert_eq!((short.num_envs, short.num_rebuilds), (1, 1));
         assert_eq!(short.length, Length::Episodes(50));
-        assert_eq!(short.selection(50).collect::<Vec<_>>(), [0]);
+        assert_eq!(short.selection(50).iter().collect::<Vec<_>>(), [0]);
 
         let only = Some("7-9".parse().unwrap());
         let short = shortened_by(Job { only, ..episodes }, &[]);
-        assert_eq!(short.selection(50).collect::<Vec<_>>(), [7]);
+        assert_eq!(short.selection(50).iter().collect::<Vec<_>>(), [7]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jobs::ranges;
+use jobs::numbers::Numbers;
 use stacks::{Frame, Thread};
 
 use crate::hang::ProcessReport;
@@ -162,7 +162,7 @@ fn file_name(path: &str) -> &str {
 /// Shows ascending numbers as ranges: `0-2, 5`.
 pub fn shown(numbers: &[usize]) -> String {
     let numbers = numbers.iter().map(|number| *number as u64);
-    ranges::text(&ranges::of(numbers))
+    numbers.collect::<Numbers>().text()
 }
 
 /// Returns whether the function belongs to the standard library of Rust, which is in every binary.

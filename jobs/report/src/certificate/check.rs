@@ -8,7 +8,7 @@ use jobs::seed;
 
 use crate::certificate::{Certificate, CertifiedJob, Contents, Sample, plan, sample, solved};
 use crate::stats::SolvedRate;
-use crate::verify::ranges;
+use crate::verify::episodes;
 
 /// Largest difference of a rate that another program may round differently.
 const ROUNDING: f64 = 1e-9;
@@ -48,9 +48,8 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
             "its status is not `pending`, so that its episodes cannot be run again".to_owned(),
         );
     }
-    // A stranger's list may be as short as `0-4294967295`, so it is counted before it is followed.
-    let planned = certified.planned.count();
-    if planned > count || certified.planned.count_below(count) < planned {
+    // A stranger's list may be as short as `0-4294967295`, so it is not followed.
+    if certified.planned.below(count) != certified.planned {
         return vec![format!(
             "episodes {} were planned of a job that has {count}",
             certified.planned
@@ -83,7 +82,7 @@ fn check_job(plan: &RunPlan, job: &Job, certified: &CertifiedJob) -> Vec<String>
         (ends, "solved in one field and not in another"),
     ] {
         if !numbers.is_empty() {
-            wrong.push(format!("{} {what}", ranges::episodes(&numbers)));
+            wrong.push(format!("{} {what}", episodes(numbers)));
         }
     }
     if !agree(certified.rates, solved(&certified.episodes)) {

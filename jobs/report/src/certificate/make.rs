@@ -152,7 +152,7 @@ fn job(merged: &Merged, job: &Job, findings: &mut Vec<String>) -> Result<Certifi
     Ok(CertifiedJob {
         entry,
         settings: settings(merged, job),
-        planned: job.selection(count).collect(),
+        planned: job.selection(count),
         scored_again: merged.duplicates_of(job).count() as u64,
         rates: solved(&episodes),
         episodes,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use jobs::episode::EpisodeOutcome;
-use jobs::episode_numbers::EpisodeNumbers;
 use jobs::journal::{PolicyFiles, RankStart};
+use jobs::numbers::Numbers;
 use jobs::plan::Git;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -142,7 +142,7 @@ pub struct CertifiedJob {
     /// of the simulator's packages are `env_versions`, those of the policy's `policy_versions`.
     pub settings: BTreeMap<String, Value>,
     /// The episodes that were planned: all of the job, or those of `--only`.
-    pub planned: EpisodeNumbers,
+    pub planned: Numbers,
     /// Number of episodes that were scored more than once, because a rank died or was continued.
     pub scored_again: u64,
     /// Rates of the job.

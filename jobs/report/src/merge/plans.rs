@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use jobs::episode_numbers::EpisodeNumbers;
 use jobs::inputs::InputFile;
 use jobs::job::{Job, JobIndex, Status};
 use jobs::plan::{Difference, RunPlan, joined_provenance};
@@ -231,7 +230,7 @@ fn either(a: &Job, b: &Job) -> Job {
     let (a_text, b_text) = (text(&plain(a)), text(&plain(b)));
     let chosen = if a_text <= b_text { a } else { b };
     let both = a.only.as_ref().zip(b.only.as_ref());
-    let only = both.and_then(|(a, b)| format!("{a},{b}").parse::<EpisodeNumbers>().ok());
+    let only = both.map(|(a, b)| a.union(b));
     let status = match [a.status, b.status] {
         [a, b] if a == Status::Pending || b == Status::Pending => Status::Pending,
         [a, b] => std::cmp::max_by_key(a, b, |status| status.as_str()),

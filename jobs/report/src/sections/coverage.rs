@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 
 use jobs::job::{Job, Length, Status};
 use jobs::journal::Line;
+use jobs::numbers::Numbers;
 
 use crate::merged::Merged;
 use crate::merged::record::{EpisodeRecord, Repetition};
@@ -18,29 +18,13 @@ use crate::schema::{
 const UNSOLVED_OF_A_JOB: usize = 5;
 
 impl Merged {
-    /// Returns the numbers of the expected episodes of a job that were not found, as ranges of first
-    /// and last number. The episodes of a job in steps are not known beforehand. Time and memory
-    /// depend on the episodes found, because a plan may ask for any number.
-    pub fn missing_of(&self, job: &Job) -> Vec<[u64; 2]> {
-        let numbers = self.numbers(job);
-        let wanted = match &job.only {
-            Some(only) => only.ranges_below(numbers),
-            None => std::iter::once(0..numbers).collect(),
-        };
-        let found = &self.lines(job.index).episodes;
-        let mut missing = Vec::new();
-        for Range { start, end } in wanted {
-            let first = found.partition_point(|record| record.episode < start);
-            let mut next = start;
-            let found = found[first..].iter().map(|record| record.episode);
-            for episode in found.take_while(|episode| *episode < end).chain([end]) {
-                if next < episode {
-                    missing.push([next, episode - 1]);
-                }
-                next = episode.saturating_add(1);
-            }
-        }
-        missing
+    /// Returns the numbers of the expected episodes of a job that were not found. The episodes of a
+    /// job in steps are not known beforehand. Time and memory depend on the episodes found, because
+    /// a plan may ask for any number.
+    pub fn missing_of(&self, job: &Job) -> Numbers {
+        let found = self.lines(job.index).episodes.iter();
+        let wanted = job.selection(self.numbers(job));
+        wanted.without(found.map(|record| record.episode))
     }
 
     /// Returns whether a sequential test has decided, and the job has all episodes that it needed.
@@ -87,14 +71,13 @@ impl Merged {
 pub(crate) fn missing(merged: &Merged) -> (Vec<EpisodeId>, u64) {
     let (mut first, mut count) = (Vec::new(), 0);
     for job in &merged.plan.jobs {
-        for [from, to] in merged.missing_of(job) {
-            count += to - from + 1;
-            let id = |episode| EpisodeId {
-                job: job.name.clone(),
-                episode,
-            };
-            first.extend((from..=to).map(id).take(LISTED - first.len()));
-        }
+        let missing = merged.missing_of(job);
+        count += missing.count();
+        let id = |episode| EpisodeId {
+            job: job.name.clone(),
+            episode,
+        };
+        first.extend(missing.iter().map(id).take(LISTED - first.len()));
     }
     (first, count)
 }

@@ -7,16 +7,14 @@ use std::io;
 
 use jobs::episode::{DemoRef, Episode, EpisodeOutcome};
 use jobs::job::{Job, Status};
+use jobs::numbers::Numbers;
 use jobs::plan::RunPlan;
 use jobs::seed;
 use serde_json::Value;
 
 use crate::{Duplicate, Merged, tables};
 
-pub(crate) mod ranges;
 pub mod rerun;
-
-pub use ranges::episodes;
 
 /// Settings that affect how or where a job ran, but not its results.
 pub(crate) const HOW: [&str; 8] = [
@@ -128,6 +126,18 @@ impl EpisodeFrames {
     }
 }
 
+/// Formats episode numbers as `episode 3 is` or `episodes 3-5, 9 are`.
+pub fn episodes(numbers: impl IntoIterator<Item = u64>) -> String {
+    shown(&numbers.into_iter().collect())
+}
+
+fn shown(numbers: &Numbers) -> String {
+    match numbers.count() {
+        1 => format!("episode {} is", numbers.text()),
+        _ => format!("episodes {} are", numbers.text()),
+    }
+}
+
 /// Returns the errors and notes about the run as a whole.
 pub fn run(merged: &Merged) -> Findings {
     let mut findings = Findings::default();
@@ -195,7 +205,7 @@ pub fn job(merged: &Merged, job: &Job) -> io::Result<JobAudit> {
     };
     let (differing, agreeing) = (of(differing), of(agreeing));
     if !missing.is_empty() {
-        let missing = ranges::shown(&missing);
+        let missing = shown(&missing);
         audit
             .unfinished
             .push(format!("{}: {missing} missing", job.name));
@@ -203,11 +213,8 @@ pub fn job(merged: &Merged, job: &Job) -> io::Result<JobAudit> {
     let Findings { wrong, notes } = &mut audit.findings;
     let tell = |list: &mut Vec<String>, numbers: &[u64], what: &str| {
         if !numbers.is_empty() {
-            list.push(format!(
-                "{}: {} {what}",
-                job.name,
-                ranges::episodes(numbers)
-            ));
+            let which = episodes(numbers.iter().copied());
+            list.push(format!("{}: {which} {what}", job.name));
         }
     };
     let again = "scored more than once, with";
@@ -303,9 +310,7 @@ impl Irregularities {
     fn undocumented(&self) -> Vec<u64> {
         let classes = self.documented.iter().zip(&self.undocumented);
         let broken = classes.filter(|(documented, _)| !documented.is_empty());
-        let mut numbers: Vec<_> = broken.flat_map(|(_, missing)| missing).copied().collect();
-        numbers.sort_unstable();
-        numbers
+        broken.flat_map(|(_, missing)| missing).copied().collect()
     }
 
     fn unfilmed(&self) -> Vec<u64> {

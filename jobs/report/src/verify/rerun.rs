@@ -10,9 +10,9 @@ use std::io;
 
 use jobs::assign::Only;
 use jobs::episode::EpisodeOutcome;
-use jobs::episode_numbers::EpisodeNumbers;
 use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::Provenance;
+use jobs::numbers::Numbers;
 use jobs::plan::RunPlan;
 use jobs::sha256;
 
@@ -85,7 +85,7 @@ pub fn outcomes(merged: &Merged, chosen: &[EpisodeId]) -> io::Result<Outcomes> {
 /// Returns the plan of a run of these episodes only, which `rrun eval --resume` can continue;
 /// `None` if `--only` cannot express a job name.
 pub fn plan(whole: &RunPlan, chosen: &[EpisodeId]) -> Option<RunPlan> {
-    let numbers = |name: &str| -> EpisodeNumbers {
+    let numbers = |name: &str| -> Numbers {
         let of_job = chosen.iter().filter(|one| one.job == name);
         of_job.map(|one| one.episode).collect()
     };

@@ -224,3 +224,9 @@ fn what_comes_out_otherwise_is_told_to_the_last_bit() {
         ]
     );
 }
+
+#[test]
+fn one_episode_is_and_several_are() {
+    assert_eq!(episodes([3]), "episode 3 is");
+    assert_eq!(episodes([2, 1, 0, 5, 7, 8]), "episodes 0-2, 5, 7-8 are");
+}

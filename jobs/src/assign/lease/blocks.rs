@@ -30,7 +30,7 @@ pub fn blocks(job: &Job, count: u64, most: u64, world_size: usize) -> Vec<Range<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::episode_numbers::EpisodeNumbers;
+    use crate::numbers::Numbers;
     use crate::samples;
     use proptest::prelude::*;
     use serde_json::json;
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_block_of_chosen_episodes_may_have_gaps() {
-        let only: Option<EpisodeNumbers> = Some("0,5-7,900".parse().unwrap());
+        let only: Option<Numbers> = Some("0,5-7,900".parse().unwrap());
         let found = blocks(&Job { only, ..job(1) }, 1000, 2, 1);
         assert_eq!(found, [0..6, 6..8, 900..901]);
     }

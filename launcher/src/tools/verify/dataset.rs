@@ -90,11 +90,9 @@ fn look(
             .into_iter()
             .for_each(|reason| wrong.entry(reason).or_default().push(demo.outcome.episode));
     }
-    for (reason, mut numbers) in wrong {
-        numbers.sort_unstable();
-        findings
-            .wrong
-            .push(format!("{} {reason}", episodes(&numbers)));
+    for (reason, numbers) in wrong {
+        let told = format!("{} {reason}", episodes(numbers));
+        findings.wrong.push(told);
     }
     extra.extend(there.into_iter().map(|(name, group)| ExtraDemo {
         episode: episode_of(&group),

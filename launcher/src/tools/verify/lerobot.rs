@@ -97,9 +97,8 @@ fn of_episodes(
             wrong.entry(reason).or_default().push(demo.outcome.episode);
         }
     }
-    for (reason, mut numbers) in wrong {
-        numbers.sort_unstable();
-        let told = format!("{} {reason}", episodes(&numbers));
+    for (reason, numbers) in wrong {
+        let told = format!("{} {reason}", episodes(numbers));
         findings.wrong.push(told);
     }
     extra.extend(there.into_iter().map(|(number, facts)| ExtraDemo {

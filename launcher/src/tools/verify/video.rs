@@ -60,17 +60,16 @@ pub(super) fn check(path: &Path, spans: &[EpisodeFrames]) -> Findings {
         ));
     }
     let beyond = |span: &&EpisodeFrames| span.end() > film.frames;
-    let mut numbers: Vec<_> = spans
+    let numbers: Vec<_> = spans
         .iter()
         .filter(beyond)
         .map(|span| span.episode)
         .collect();
-    numbers.sort_unstable();
     if !numbers.is_empty() {
         findings.wrong.push(format!(
             "has {} pictures: {} beyond its end",
             film.frames,
-            episodes(&numbers)
+            episodes(numbers.iter().copied())
         ));
     }
     findings.wrong.extend(overlap(spans));
