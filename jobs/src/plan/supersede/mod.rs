@@ -42,9 +42,6 @@ const NEXT: &str = ".next";
 struct Move {
     from: PathBuf,
     to: PathBuf,
-    /// Whether the move replaces its target. If not, an existing target shows that the move was
-    /// already made.
-    replaces: bool,
 }
 
 impl Move {
@@ -58,24 +55,21 @@ impl Move {
             (parts.next(), parts.next()),
             (Some(Component::Normal(_)), None)
         );
-        match self.replaces {
-            true => next("plan.json"),
-            false => next("journal") || (is_name && self.to == decided.join(&self.from)),
-        }
+        next("plan.json") || next("journal") || (is_name && self.to == decided.join(&self.from))
     }
 
     fn away(name: &Path, to: &Path) -> Self {
         Self {
             from: name.to_owned(),
             to: to.join(name),
-            replaces: false,
         }
     }
 
     /// Makes the move, unless it was already made.
     fn make(&self, root: &Path) -> io::Result<()> {
         let (from, to) = (root.join(&self.from), root.join(&self.to));
-        if !self.replaces && to.symlink_metadata().is_ok() {
+        // The plan is the only file that is replaced. Any other one shows that it was moved already.
+        if self.to != Path::new("plan.json") && to.symlink_metadata().is_ok() {
             return Ok(());
         }
         match fs::rename(from, to) {
@@ -223,13 +217,10 @@ fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<V
         .collect();
     moves.retain(|step| folder.root().join(&step.from).symlink_metadata().is_ok());
     moves.push(Move::away(Path::new("journal"), to));
-    for (name, replaces) in [("journal", false), ("plan.json", true)] {
-        moves.push(Move {
-            from: to.join(NEXT).join(name),
-            to: name.into(),
-            replaces,
-        });
-    }
+    moves.extend(["journal", "plan.json"].map(|name| Move {
+        from: to.join(NEXT).join(name),
+        to: name.into(),
+    }));
     Ok(moves)
 }
 

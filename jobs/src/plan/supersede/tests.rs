@@ -236,19 +236,19 @@ fn moved(moves: &Value) -> (tempfile::TempDir, String) {
 
 #[test]
 fn a_move_that_no_run_of_ours_makes_is_refused_and_nothing_is_moved() {
-    for (from, to, replaces) in [
-        ("superseded/1/plan.json", "../EVIL", true),
-        ("superseded/1/plan.json", "/tmp/rrun-EVIL", true),
-        ("superseded/1/plan.json", "a/dataset", true),
-        ("../victim", "superseded/1/victim", false),
-        ("/etc/hostname", "superseded/1/hostname", false),
-        ("a/dataset", "superseded/1/a/dataset", false),
-        ("..", "superseded/1/..", false),
-        ("", "superseded/1/", false),
-        ("a", "superseded/2/a", false),
-        ("superseded/1/.next/journal", "plan.json", true),
+    for (from, to) in [
+        ("superseded/1/plan.json", "../EVIL"),
+        ("superseded/1/plan.json", "/tmp/rrun-EVIL"),
+        ("superseded/1/plan.json", "a/dataset"),
+        ("../victim", "superseded/1/victim"),
+        ("/etc/hostname", "superseded/1/hostname"),
+        ("a/dataset", "superseded/1/a/dataset"),
+        ("..", "superseded/1/.."),
+        ("", "superseded/1/"),
+        ("a", "superseded/2/a"),
+        ("superseded/1/.next/journal", "plan.json"),
     ] {
-        let (dir, told) = moved(&json!([{"from": from, "to": to, "replaces": replaces}]));
+        let (dir, told) = moved(&json!([{"from": from, "to": to}]));
         let wanted = "which rrun never does";
         assert!(told.contains(wanted), "{from} to {to}: {told}");
         assert!(dir.path().join("run/a/dataset").exists() && !dir.path().join("EVIL").exists());
