@@ -26,8 +26,7 @@ pub fn results(certificate: &Certificate, chosen: &[EpisodeId]) -> Outcomes {
 /// Returns what came out of the chosen episodes in another run, in their order.
 pub fn repeated(chosen: &[EpisodeId], again: &Outcomes) -> Vec<RepeatedEpisode> {
     let one = |one: &EpisodeId| RepeatedEpisode {
-        job: one.job.clone(),
-        episode: one.episode,
+        id: one.clone(),
         again: again.get(one).copied(),
     };
     chosen.iter().map(one).collect()

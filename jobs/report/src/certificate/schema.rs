@@ -9,6 +9,7 @@ use jobs::plan::Git;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::schema::EpisodeId;
 use crate::stats::SolvedRate;
 
 /// A certificate of a run.
@@ -167,10 +168,9 @@ pub struct Sample {
 /// An episode that was run again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RepeatedEpisode {
-    /// Name of the job.
-    pub job: String,
-    /// Number within the job.
-    pub episode: u64,
+    /// The episode.
+    #[serde(flatten)]
+    pub id: EpisodeId,
     /// What came out; `null` if the episode was not scored.
     pub again: Option<EpisodeOutcome>,
 }
@@ -195,7 +195,7 @@ impl Certificate {
     pub fn sample_agreement(&self) -> Option<(usize, usize)> {
         let episodes = &self.sample.as_ref()?.episodes;
         let agrees = |one: &&RepeatedEpisode| {
-            let before = self.episode(&one.job, one.episode);
+            let before = self.episode(&one.id.job, one.id.episode);
             before
                 .zip(one.again.as_ref())
                 .is_some_and(|(before, again)| before.difference(again).is_none())

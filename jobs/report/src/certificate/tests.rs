@@ -235,11 +235,7 @@ fn a_sample_of_other_episodes_than_the_hash_chooses_is_found() {
     let mut certificate = certificate();
     let all = |count: usize, certificate: &Certificate| {
         let chosen = sample::choose(&certificate.contents, count, &certificate.sha256);
-        let again = |one: EpisodeId| RepeatedEpisode {
-            job: one.job,
-            episode: one.episode,
-            again: None,
-        };
+        let again = |id: EpisodeId| RepeatedEpisode { id, again: None };
         chosen.into_iter().map(again).collect::<Vec<_>>()
     };
     let episodes = all(4, &certificate);
