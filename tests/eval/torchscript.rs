@@ -78,8 +78,7 @@ fn a_batch_that_does_not_fit_is_halved_and_no_episode_is_lost() {
         "first: out of memory with 4 rows in one inference: at most 2 from now on; --max-batch 2",
     );
     ended.stdout_has(
-        "first: out of memory once: from then on at most 2 rows were inferred at a \
-        time; --max-batch 2",
+        "first: out of memory once: from then on an inference had at most 2 rows; --max-batch 2",
     );
     let report = eval.report();
     assert_eq!((report.overall.episodes, report.overall.errors), (40, 0));
