@@ -4,16 +4,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use crate::file::check_name;
 use crate::file::latency::{self, WrittenLatency};
 use crate::file::rollout::{self, MAX_EPISODES};
 use crate::file::variations::MAX_GROUP_BYTES;
-use crate::file::{check_name, suite};
 use crate::job::{
     Job, JobIndex, Length, MAX_ENVS, MAX_TOTAL_ENVS, Rollout, Sharing, Status, Suite, Variant,
     VideoSettings,
 };
 use crate::model_server::{self, ModelServer};
 use crate::numbers::Numbers;
+use crate::printable::printable_line;
+
+/// Maximum length of a name of a suite in bytes.
+const MAX_NAME: usize = 100;
+
+/// Maximum number of fields that replace those of a suite; a job has fewer.
+const MAX_OVERRIDES: usize = 64;
 
 /// The fields of a job as they are written.
 #[derive(Deserialize, JsonSchema)]
@@ -98,7 +105,7 @@ impl Entry {
             .unwrap_or_default();
         rollout::check_chunks(self.max_steps_per_rollout_epoch, &policy_config)?;
         if let Some(suite) = &self.suite {
-            suite::check(suite).map_err(|reason| ("suite", reason))?;
+            check_suite(suite)?;
         }
         if let Some(variant) = &self.variant {
             check_variant(variant)?;
@@ -139,6 +146,24 @@ impl Entry {
             status: self.status.unwrap_or_default(),
         })
     }
+}
+
+/// Checks that the names of a suite can be shown in tables, and that there are few of them.
+fn check_suite(suite: &Suite) -> Result<(), Wrong> {
+    let names = [&suite.name, &suite.protocol].into_iter();
+    for name in names.chain(&suite.overrides) {
+        if name.is_empty() || name.len() > MAX_NAME || printable_line(name) != *name {
+            let name = name.escape_debug();
+            let reason = format!("found `{name}`, expected 1 to {MAX_NAME} printable bytes");
+            return Err(("suite", reason));
+        }
+    }
+    let count = suite.overrides.len();
+    if count > MAX_OVERRIDES {
+        let reason = format!("found {count} overrides, expected at most {MAX_OVERRIDES}");
+        return Err(("suite", reason));
+    }
+    Ok(())
 }
 
 /// Checks the names by which a job says that it is a variant of another one.

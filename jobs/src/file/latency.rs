@@ -28,6 +28,7 @@ pub(super) struct Fields {
     steps: Option<u64>,
     #[schemars(range(min = 0, max = MAX_MS))]
     ms: Option<f64>,
+    #[schemars(extend("const" = true, "wanted" = "true, or no latency"))]
     measured: Option<bool>,
     #[serde(default)]
     hold: Hold,
@@ -39,22 +40,13 @@ impl WrittenLatency {
             let (delay, hold) = (Delay::Measured, Hold::default());
             return Ok(InferenceLatency { delay, hold });
         };
-        let wrong = |field, reason: &str| Err((field, reason.to_owned()));
+        let wrong = |reason: &str| Err(("latency.steps", reason.to_owned()));
         let delay = match (fields.steps, fields.ms, fields.measured) {
             (Some(steps), None, None) => Delay::Steps(steps),
             (None, Some(ms), None) => Delay::Ms(ms),
-            (None, None, Some(true)) => Delay::Measured,
-            (None, None, Some(false)) => {
-                let reason = "found false, expected true, or no latency";
-                return wrong("latency.measured", reason);
-            }
-            (None, None, None) => {
-                return wrong("latency.steps", "it is missing, and ms and measured too");
-            }
-            _ => {
-                let reason = "only one of steps, ms and measured can be given";
-                return wrong("latency.steps", reason);
-            }
+            (None, None, Some(_)) => Delay::Measured,
+            (None, None, None) => return wrong("it is missing, and ms and measured too"),
+            _ => return wrong("only one of steps, ms and measured can be given"),
         };
         let hold = fields.hold;
         Ok(InferenceLatency { delay, hold })

@@ -27,7 +27,6 @@ use variations::{Overrides, VariantBytes};
 mod entry;
 mod latency;
 pub mod rollout;
-mod suite;
 mod variations;
 
 pub(crate) use entry::Entry;

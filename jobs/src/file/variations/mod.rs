@@ -154,14 +154,11 @@ fn overrides(
     if let Some(name) = &name {
         check_name(name).map_err(|err| wrong("name", err.to_string()))?;
     }
-    let single = match (values.len(), values.keys().next()) {
-        (_, None) => {
-            let reason = "it overrides nothing, expected at least one argument of the environment";
-            return Err(Refusal::at(place, reason));
-        }
-        (1, argument) => argument.cloned(),
-        _ => None,
-    };
+    if values.is_empty() {
+        let reason = "it overrides nothing, expected at least one argument of the environment";
+        return Err(Refusal::at(place, reason));
+    }
+    let single = values.keys().next().filter(|_| values.len() == 1).cloned();
     Ok(vec![Overrides {
         name: name.unwrap_or_else(|| name::of(&values)),
         groups: group.or(single).into_iter().collect(),
@@ -207,22 +204,18 @@ pub(super) fn expanded(
 }
 
 fn variant(control: &Job, overrides: Overrides) -> Result<Job, Refusal> {
-    let Overrides {
-        name,
-        groups,
-        values,
-        ..
-    } = overrides;
-    let job_name = format!("{}_{name}", control.name);
-    check_name(&job_name)
-        .map_err(|err| refusal(control, format!("variant `{}`: {err}", name.escape_debug())))?;
+    let name = format!("{}_{}", control.name, overrides.name);
+    check_name(&name).map_err(|err| {
+        let name = overrides.name.escape_debug();
+        refusal(control, format!("variant `{name}`: {err}"))
+    })?;
     Ok(Job {
-        name: job_name,
-        variations: values,
+        name,
+        variations: overrides.values,
         variant: Some(Variant {
             of: control.name.clone(),
-            name,
-            groups,
+            name: overrides.name,
+            groups: overrides.groups,
         }),
         ..control.clone()
     })
