@@ -12,7 +12,7 @@ use jobs::plan::RunPlan;
 use jobs::seed;
 use serde_json::Value;
 
-use crate::{Duplicate, Merged, tables};
+use crate::{Merged, tables};
 
 pub mod rerun;
 
@@ -196,14 +196,10 @@ pub fn job(merged: &Merged, job: &Job) -> io::Result<JobAudit> {
         audit.episode(episode);
     })?;
     let missing = merged.missing_of(job);
-    let (agreeing, differing): (Vec<_>, Vec<_>) =
-        merged.duplicates_of(job).partition(|twice| twice.agree);
-    let of = |list: Vec<Duplicate>| {
-        list.into_iter()
-            .map(|twice| twice.episode)
-            .collect::<Vec<_>>()
-    };
-    let (differing, agreeing) = (of(differing), of(agreeing));
+    let [agreeing, differing] = [true, false].map(|agree| {
+        let twice = merged.duplicates_of(job).filter(|one| one.agree == agree);
+        twice.map(|one| one.episode).collect::<Vec<_>>()
+    });
     if !missing.is_empty() {
         let missing = shown(&missing);
         audit
