@@ -115,11 +115,6 @@ impl Difference {
         !positions.is_sorted()
     }
 
-    /// Returns the jobs whose files and journal lines do not stay.
-    pub fn leaving(&self) -> impl Iterator<Item = &ComparedJob> {
-        self.jobs.iter().filter(|job| !job.stays())
-    }
-
     /// Describes the difference, one line for each change; the same change in several jobs is one
     /// line.
     pub fn lines(&self) -> Vec<String> {

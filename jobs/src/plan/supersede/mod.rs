@@ -206,7 +206,8 @@ fn stays(line: &Line, jobs: &HashMap<&str, Option<u64>>) -> bool {
 /// Returns the moves: first those away, then those into place. The plan is replaced by one rename,
 /// so that there always is one.
 fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<Vec<Move>> {
-    let leaving = difference.leaving().map(|job| PathBuf::from(&job.name));
+    let leaving = difference.jobs.iter().filter(|job| !job.stays());
+    let leaving = leaving.map(|job| PathBuf::from(&job.name));
     let reports = folder
         .reports()
         .into_iter()
