@@ -228,7 +228,8 @@ impl Job {
 
     /// Returns whether `episode` is to be run.
     pub fn selects(&self, episode: u64) -> bool {
-        self.only.as_ref().is_none_or(|only| only.has(episode))
+        let is_there = !matches!(self.length, Length::Episodes(count) if count <= episode);
+        is_there && self.only.as_ref().is_none_or(|only| only.has(episode))
     }
 
     /// Returns those of the first `count` episodes that are to be run.

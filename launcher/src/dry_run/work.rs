@@ -77,14 +77,8 @@ impl DoneWork {
     /// Returns the number of finished episodes of a job that it still counts.
     pub(super) fn of_job(&self, job: &Job) -> u64 {
         let episodes = self.episodes.get(&job.index);
-        let counted = episodes.into_iter().flatten().filter(|episode| {
-            let is_planned = match job.length {
-                Length::Episodes(count) => **episode < count,
-                Length::Steps(_) | Length::Policy => true,
-            };
-            is_planned && job.selects(**episode)
-        });
-        counted.count() as u64
+        let counted = episodes.into_iter().flatten();
+        counted.filter(|episode| job.selects(**episode)).count() as u64
     }
 
     /// Returns what is left of one rank's part of a job.
