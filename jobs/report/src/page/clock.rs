@@ -97,7 +97,7 @@ impl Zone {
             let format = match step {
                 _ if is_next_day => "%-d %b",
                 ..60_000 => "%H:%M:%S",
-                ..86_400_000 => "%H:%M",
+                60_000..86_400_000 => "%H:%M",
                 _ => "%-d %b",
             };
             (at, civil.strftime(format).to_string())

@@ -38,7 +38,7 @@ pub(crate) fn name(merged: &Merged, context: &mut Context, per_job: &mut [JobRep
 }
 
 /// Returns the launch of the rank that started last.
-fn last_launch<'m>(merged: &'m Merged) -> Option<&'m str> {
+fn last_launch(merged: &Merged) -> Option<&str> {
     let events = merged.state.events.iter();
     let lives = events.flat_map(|events| events.lives.iter().chain(&events.repeats));
     let starts = lives.map(|life| &life.start);

@@ -43,7 +43,7 @@ pub fn choose<'a>(
 
 /// Returns the scored episodes of a run that have the same results again, of jobs that count their
 /// episodes.
-pub fn repeatable<'m>(merged: &'m Merged) -> impl Iterator<Item = (&'m str, u64)> {
+pub fn repeatable(merged: &Merged) -> impl Iterator<Item = (&str, u64)> {
     let is_counted = |job: &&Job| {
         matches!(job.length, Length::Episodes(_))
             && job.status == Status::Pending
