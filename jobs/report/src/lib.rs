@@ -182,8 +182,8 @@ impl Report {
         })
     }
 
-    /// Reads the report in a run folder; returns `None` if there is none, or if another program wrote
-    /// it.
+    /// Reads the report in a run folder; returns `None` if there is none, or if another program
+    /// wrote it.
     pub fn read(folder: &RunFolder) -> Option<Self> {
         let text = files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?;
         serde_json::from_slice(&text).ok()

@@ -8,6 +8,7 @@ use crate::environments::{EveryEnvironment, PythonEnvironment, is_python_environ
 use crate::experiment::run::{Unused, note, number};
 use crate::experiment::runs::similar_to;
 use crate::refusal::Refusal;
+use crate::settings::kinds::PY_NAME;
 use crate::settings::names;
 use crate::similar::{MISSPELT, most_similar};
 use crate::simulators::Simulator;
@@ -61,7 +62,7 @@ pub(super) struct Environment {
     r#type: String,
     /// The Python factory that makes the environments of an Experiment; an addition to Arena's
     /// fields. It gets `type` and the other fields as arguments.
-    #[schemars(extend("wanted" = "`file.py:factory` or `package.module:factory`"))]
+    #[schemars(extend("wanted" = PY_NAME))]
     factory: Option<String>,
     #[serde(flatten)]
     rest: Map<String, Value>,
@@ -78,9 +79,12 @@ impl Environment {
         if let Some(factory) = &factory
             && !is_python_environment(factory)
         {
-            let wanted = "expected `file.py:factory` or `package.module:factory`";
-            let field = format!("{place}.factory");
-            return Err(Refusal::found(field, &factory.as_str().into(), wanted));
+            let (field, found) = (format!("{place}.factory"), factory.as_str().into());
+            return Err(Refusal::found(
+                field,
+                &found,
+                format_args!("expected {PY_NAME}"),
+            ));
         }
         let has_factory = factory.is_some();
         let name = factory.unwrap_or_else(|| of_type.clone());
@@ -158,8 +162,8 @@ impl EnvironmentArgs {
         });
     }
 
-    /// Distributes the fields of `environment_builder`: some are the job's, the others arguments of the
-    /// environment, as in Arena's old jobs files.
+    /// Distributes the fields of `environment_builder`: some are the job's, the others arguments of
+    /// the environment, as in Arena's old jobs files.
     pub(super) fn build(
         mut self,
         place: &str,

@@ -38,8 +38,8 @@ const MAX_BYTES: u64 = 64 << 20;
 /// The byte order mark that Windows editors write before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Names in `video_cfg` of RLinf that are accepted without effect: `rrun` does not draw the text that
-/// RLinf's videos show.
+/// Names in `video_cfg` of RLinf that are accepted without effect: `rrun` does not draw the text
+/// that RLinf's videos show.
 pub(crate) const UNUSED_VIDEO: &[&str] = &["info_on_video", "extra_info_on_video", "record_every"];
 
 /// A jobs file that was read and checked.

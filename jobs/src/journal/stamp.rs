@@ -105,8 +105,8 @@ impl Stamps {
 pub enum LineOrigin {
     /// The line belongs to the run of the plan, and to one of its jobs.
     Own,
-    /// The line belongs to another run or says of none, or to a job that has changed since or is not
-    /// in the plan.
+    /// The line belongs to another run or says of none, or to a job that has changed since or is
+    /// not in the plan.
     Foreign,
     /// Of an episode that the plan does not have.
     Unplanned,

@@ -183,7 +183,7 @@ pub enum PyName {
 }
 
 /// The two forms of a [`PyName`].
-const PY_NAME: &str = "`file.py:factory` or `package.module:factory`";
+pub const PY_NAME: &str = "`file.py:factory` or `package.module:factory`";
 
 kind!(PyName, {"type": "string", "format": "python-callable", "wanted": PY_NAME});
 

@@ -48,8 +48,8 @@ impl<'a> LiveView<'a> {
         rate.filter(|_| self.is_under_way)
     }
 
-    /// Returns the seconds until the last episode, at the recent rate; those of jobs that a user has
-    /// skipped do not come.
+    /// Returns the seconds until the last episode, at the recent rate; those of jobs that a user
+    /// has skipped do not come.
     pub fn left_s(&self) -> Option<f64> {
         let overall = &self.report.overall;
         let skipped = self.report.skipped_jobs().map(JobReport::skipped);
