@@ -2,7 +2,8 @@
 
 use crate::gpu::card::card;
 use c10d::cuda;
-use runtime::device::{DeviceRequest, VisibleDevices, resolve, visible};
+use runtime::device::gpu::visible;
+use runtime::device::{DeviceRequest, VisibleDevices, resolve};
 use tch::{Kind, Tensor};
 
 #[test]
@@ -15,7 +16,7 @@ fn gpu_devices_are_counted_where_cuda_can_be_loaded_and_elsewhere_its_reason_is_
             reason: none.to_string(),
         },
     };
-    assert_eq!(visible(), wanted);
+    assert_eq!(visible().unwrap(), wanted);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_without = matches!(wanted, VisibleDevices::None { .. });
     assert_eq!(maps.contains("libtorch_cuda"), !is_without);
@@ -30,7 +31,12 @@ fn gpu_facts_are_the_drivers() {
         local_world_size: 1,
         ..DeviceRequest::default()
     };
-    assert!(resolve(&request, &visible()).unwrap().device.is_cuda());
+    assert!(
+        resolve(&request, &visible().unwrap())
+            .unwrap()
+            .device
+            .is_cuda()
+    );
     let facts = card.cuda.device(card.index).unwrap();
     println!("{facts:?}");
     println!("{:?}", card.cuda.versions().unwrap());

@@ -2,26 +2,27 @@
 //! lost it.
 
 use jobs::journal::RankGpu;
+use jobs::refusal::Refusal;
 use tch::Device;
 
 use crate::device::{VisibleDevices, cards};
 use crate::env;
-use crate::policy::{InferenceError, PolicyError};
-use c10d::torch_error::{caught_of_libtorch, first_line, is_context_lost};
-use c10d::{DistError, cuda};
+use c10d::cuda;
+use c10d::torch_error::{first_line, is_context_lost};
 
-/// Returns the CUDA devices that this process can see.
+/// Returns the CUDA devices that this process can see. Loads CUDA, if there is a driver.
 ///
 /// # Errors
 /// Returns an error if the driver does not answer.
-pub fn visible() -> Result<VisibleDevices, DistError> {
-    match cuda::load() {
-        Ok(cuda) => Ok(VisibleDevices::Cuda {
-            count: cuda.device_count()?,
-        }),
-        Err(none) => Ok(VisibleDevices::None {
-            reason: none.to_string(),
-        }),
+pub fn visible() -> Result<VisibleDevices, Refusal> {
+    let counted = cuda::load().map(|cuda| cuda.device_count());
+    let none = |reason: String| Ok(VisibleDevices::None { reason });
+    match counted {
+        Ok(Ok(0)) => none("the driver shows no device".to_owned()),
+        Ok(counted) => counted
+            .map(|count| VisibleDevices::Cuda { count })
+            .map_err(Refusal::new),
+        Err(reason) => none(reason.to_string()),
     }
 }
 
@@ -91,30 +92,9 @@ pub fn reserved_bytes(device: Device) -> Option<u64> {
     cuda.reserved(index).ok()
 }
 
-/// Runs `work`, which uses `device` for the policy.
-///
-/// # Errors
-/// Returns the error of `work`, or the message of a libtorch panic, or [`PolicyError::DeviceLost`]
-/// if this process can no longer use the device.
-pub fn using<T>(
-    device: Device,
-    work: impl FnOnce() -> Result<T, PolicyError>,
-) -> Result<T, PolicyError> {
-    let done = caught_of_libtorch(work)
-        .unwrap_or_else(|message| Err(InferenceError::Torch { reason: message }.into()));
-    done.map_err(|err| loss(device, &err).unwrap_or(err))
-}
-
-/// Returns [`PolicyError::DeviceLost`] if `err` means that this process has lost `device`.
-pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
-    match err {
-        // What a worker says of CUDA is about its own context, not that of this process.
-        PolicyError::Worker { .. } => None,
-        _ => lost(device, &err.to_string()).map(PolicyError::DeviceLost),
-    }
-}
-
-fn lost(device: Device, error: &str) -> Option<String> {
+/// Returns a sentence if `error` means that this process has lost `device`: only another process
+/// can use it again.
+pub fn lost(device: Device, error: &str) -> Option<String> {
     let Device::Cuda(index) = device else {
         return None;
     };

@@ -161,7 +161,7 @@ fn described(
 }
 
 fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, Refusal> {
-    let visible = gpu::visible().map_err(Refusal::new)?;
+    let visible = gpu::visible()?;
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -170,7 +170,7 @@ fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Deci
         config_device: device::of_config(&choice.config),
         placed: None,
     };
-    let decision = resolve(&request, &visible).map_err(Refusal::new)?;
+    let decision = resolve(&request, &visible)?;
     if let (Ok(cuda), Device::Cuda(index)) = (cuda::load(), decision.device) {
         cuda.select(index).map_err(Refusal::new)?;
     }

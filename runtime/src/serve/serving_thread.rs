@@ -8,10 +8,9 @@ use jobs::serve_args::PolicyChoice;
 use tch::Device;
 
 use crate::clock::now;
-use crate::device::gpu;
 use crate::env::EnvSpec;
 use crate::policy::served::{self, Actions, ClientId, PolicyRequest, ServedSpec};
-use crate::policy::{Checkpoints, InferenceError, Lifeline, PolicyError};
+use crate::policy::{self, Checkpoints, InferenceError, Lifeline, PolicyError};
 use c10d::cuda;
 
 /// Stack size, the same as that of the policy thread in an evaluation.
@@ -85,7 +84,7 @@ impl ServingThread {
             }
             let (lifeline, words) = Lifeline::heard();
             let mut checkpoints = Checkpoints::heard_by(device, lifeline.clone());
-            let made = gpu::using(device, || {
+            let made = policy::using(device, || {
                 served::serve(&choice, interface.as_ref(), &mut checkpoints, &lifeline)
             });
             match made {
@@ -149,7 +148,7 @@ fn run(
             }
         };
         let started = now();
-        let answers = match gpu::using(device, || policy.answer(&requests, max_rows)) {
+        let answers = match policy::using(device, || policy.answer(&requests, max_rows)) {
             Ok(answers) => answers
                 .into_iter()
                 .map(|answer| checked(answer, &card))

@@ -23,7 +23,7 @@ pub fn decide(
     work: &[Work],
     placed: Option<Placed>,
 ) -> Result<Decision, Refusal> {
-    let (loaded, visible) = (cuda::load(), gpu::visible().map_err(Refusal::new)?);
+    let (loaded, visible) = (cuda::load(), gpu::visible()?);
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
@@ -32,7 +32,7 @@ pub fn decide(
         config_device: work.iter().find_map(|work| config_device(&work.job)),
         placed,
     };
-    let decision = resolve(&request, &visible).map_err(Refusal::new)?;
+    let decision = resolve(&request, &visible)?;
     if let (Ok(cuda), Device::Cuda(index)) = (loaded, decision.device) {
         cuda.select(index).map_err(Refusal::new)?;
     }

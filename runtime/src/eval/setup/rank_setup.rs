@@ -57,7 +57,7 @@ impl RankSetup {
         setup.check_jobs(args)?;
         let jobs_file = format!("`{}`", setup.file.path.display());
         let folder = RunFolder::new(&setup.output);
-        let visible = gpu::visible().map_err(Refusal::new)?;
+        let visible = gpu::visible()?;
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
         let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."))

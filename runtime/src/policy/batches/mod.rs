@@ -17,8 +17,7 @@ use std::rc::Rc;
 
 use tch::Device;
 
-use crate::device::gpu;
-use crate::policy::{InferenceError, Lifeline, PolicyError, RowError};
+use crate::policy::{InferenceError, Lifeline, PolicyError, RowError, loss};
 use c10d::cuda;
 use c10d::torch_error::{is_out_of_memory, shortage};
 
@@ -124,7 +123,7 @@ impl Batches {
 
     /// Returns the error of a batch as that of a row.
     fn of_row(&self, err: PolicyError) -> Result<RowError, PolicyError> {
-        match gpu::loss(self.device, &err) {
+        match loss(self.device, &err) {
             Some(loss) => Err(loss),
             None => err.of_row(),
         }

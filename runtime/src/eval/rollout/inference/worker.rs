@@ -8,7 +8,6 @@ use jobs::job::Job;
 use tch::Device;
 
 use crate::clock::now;
-use crate::device::gpu;
 use crate::env::EnvSpec;
 use crate::eval::rollout::inference::request::{
     InferenceReply, InferenceRequest, InferenceResult, PolicyInfo,
@@ -104,7 +103,7 @@ impl InferenceWorker {
         self.made = None;
         let (name, config) = (&job.policy_type, &job.policy_config);
         let (models, lifeline) = (&mut self.models, &self.lifeline);
-        let made = gpu::using(self.device, || {
+        let made = policy::using(self.device, || {
             policy::make(name, config, env, models, lifeline)
         });
         self.is_gpu_lost = matches!(made, Err(PolicyError::DeviceLost(_)));
@@ -153,7 +152,7 @@ impl InferenceWorker {
             planner.act_later(rows, Box::new(give));
             return;
         }
-        let answers = gpu::using(self.device, || act(made, &rows, max_batch));
+        let answers = policy::using(self.device, || act(made, &rows, max_batch));
         self.is_gpu_lost = matches!(answers, Err(PolicyError::DeviceLost(_)));
         let answers = answers.and_then(|answers| {
             let answers = face.checked(answers);

@@ -1,0 +1,30 @@
+//! What a device that fails means for a policy.
+
+use c10d::torch_error::caught_of_libtorch;
+use tch::Device;
+
+use crate::device::gpu;
+use crate::policy::{InferenceError, PolicyError};
+
+/// Runs `work`, which uses `device` for the policy.
+///
+/// # Errors
+/// Returns the error of `work`, or the message of a libtorch panic, or [`PolicyError::DeviceLost`]
+/// if this process can no longer use the device.
+pub fn using<T>(
+    device: Device,
+    work: impl FnOnce() -> Result<T, PolicyError>,
+) -> Result<T, PolicyError> {
+    let done = caught_of_libtorch(work)
+        .unwrap_or_else(|message| Err(InferenceError::Torch { reason: message }.into()));
+    done.map_err(|err| loss(device, &err).unwrap_or(err))
+}
+
+/// Returns [`PolicyError::DeviceLost`] if `err` means that this process has lost `device`.
+pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
+    match err {
+        // What a worker says of CUDA is about its own context, not that of this process.
+        PolicyError::Worker { .. } => None,
+        _ => gpu::lost(device, &err.to_string()).map(PolicyError::DeviceLost),
+    }
+}
