@@ -1,11 +1,11 @@
 //! Fuzz targets for input of a rank or a policy server, and for checkpoints.
 
 use std::io::{self, Read, Write};
-use std::mem::{Discriminant, discriminant};
+use std::mem::discriminant;
 
 use bytes::BytesMut;
 use rig::hostile::Target;
-use runtime::policy::xpolicylab::{self, AnswerError, FrameError, MessageType};
+use runtime::policy::xpolicylab::{self, MessageType};
 use runtime::serve::http;
 use tungstenite::WebSocket;
 use tungstenite::protocol::{Role, WebSocketConfig};
@@ -27,19 +27,18 @@ fn hostile_xpolicylab() {
     Target::new("xpolicylab").run(|input| {
         let message = input.to_vec().into();
         let payload = xpolicylab::payload(&message, MessageType::Infer, "a-1");
-        let payload = payload.map_err(|err| Refusal::Frame(discriminant(&err)))?;
+        let payload = payload.map_err(|err| kind(&err))?;
         let chunk = xpolicylab::read_chunk(&payload, &keys, 2, 8);
-        let chunk = chunk.map_err(|err| Refusal::Actions(discriminant(&err)))?;
+        let chunk = chunk.map_err(|err| kind(&err))?;
         assert!((1..=8).contains(&chunk.horizon()));
-        Ok::<_, Refusal>(chunk.horizon())
+        Ok::<_, String>(chunk.horizon())
     });
 }
 
-/// Why an answer of XPolicyLab is refused.
-#[derive(Hash)]
-enum Refusal {
-    Frame(Discriminant<FrameError>),
-    Actions(Discriminant<AnswerError>),
+/// Returns the words of a refusal without what the input has in it, to tell refusals apart.
+fn kind(refusal: &str) -> String {
+    let letters = |letter: &char| letter.is_ascii_alphabetic() || *letter == ' ';
+    refusal.chars().filter(letters).take(24).collect()
 }
 
 #[test]

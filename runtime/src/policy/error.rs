@@ -10,7 +10,6 @@ use jobs::refusal::Refusal;
 use tch::TchError;
 
 use crate::policy::agent::PlannerError;
-use crate::policy::gr00t::remote::ProtocolError;
 use crate::policy::python::WorkerError;
 
 /// The errors of a policy.
@@ -224,9 +223,6 @@ pub enum InferenceError {
         /// What libtorch says about the memory.
         shortage: String,
     },
-    /// The rows of a request to a GR00T server differ in size.
-    #[error(transparent)]
-    Request(#[from] ProtocolError),
     /// A policy server rejects a request, or its answer cannot be used.
     #[error("policy server {server}: {reason}")]
     Refused {

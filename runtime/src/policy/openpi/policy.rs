@@ -13,7 +13,7 @@ use crate::policy::remote::inputs::{self, InputSource};
 use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
-use wire::{Array, Dialect, Key, Value, WireError};
+use wire::{Array, Dialect, Key, Value};
 
 /// A server's policy that acts in one environment.
 #[derive(Debug)]
@@ -81,44 +81,28 @@ impl Openpi {
     }
 }
 
-/// What is wrong with an answer.
-#[derive(Debug, thiserror::Error)]
-enum AnswerError {
-    #[error("its answer cannot be read: {0}")]
-    Unreadable(#[from] WireError),
-    #[error("it answers with the error `{text}`")]
-    Reported { text: String },
-    #[error("its answer has no array `actions`")]
-    NoActions,
-    #[error("its actions are {found:?}, expected [{horizon} or more, {dim}]")]
-    Shape {
-        found: Vec<usize>,
-        horizon: usize,
-        dim: usize,
-    },
-}
-
 /// Returns the actions of an answer that are used.
-fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, AnswerError> {
-    let answer = wire::read(answer)?.value;
+///
+/// # Errors
+/// Says what is wrong with the answer.
+fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
+    let answer = wire::read(answer).map_err(|err| format!("its answer cannot be read: {err}"))?;
+    let answer = answer.value;
     if let Some(error) = answer.get("error") {
-        return Err(AnswerError::Reported {
-            text: error.as_text().unwrap_or_default().to_owned(),
-        });
+        let text = error.as_text().unwrap_or_default();
+        return Err(format!("it answers with the error `{text}`"));
     }
     let actions = answer
         .get("actions")
         .and_then(Value::as_array)
-        .ok_or(AnswerError::NoActions)?;
+        .ok_or("its answer has no array `actions`")?;
     match *actions.shape() {
         [steps, width] if steps >= horizon && width == dim => {
             Ok(Chunk::new(dim, actions.to_f32()[..horizon * dim].to_vec()))
         }
-        ref found => Err(AnswerError::Shape {
-            found: found.to_vec(),
-            horizon,
-            dim,
-        }),
+        ref found => Err(format!(
+            "its actions are {found:?}, expected [{horizon} or more, {dim}]"
+        )),
     }
 }
 
@@ -262,7 +246,7 @@ mod tests {
             (error, "it answers with the error `no such key`"),
             (Bytes::from_static(b"{}"), "its answer cannot be read: "),
         ] {
-            let text = chunk(&answer, 3, 2).unwrap_err().to_string();
+            let text = chunk(&answer, 3, 2).unwrap_err();
             assert!(text.starts_with(reason), "{text}");
         }
     }

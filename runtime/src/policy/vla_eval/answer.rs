@@ -4,22 +4,6 @@ use wire::Value;
 
 use crate::policy::Chunk;
 
-/// What is wrong with an answer.
-#[derive(Debug, PartialEq, thiserror::Error)]
-pub(super) enum AnswerError {
-    /// There are no actions.
-    #[error("its answer has no numbers as `actions`")]
-    NoActions,
-    /// A single action or a chunk has another shape.
-    #[error("its actions are {found:?}, expected [{dim}] or [{horizon} or more, {dim}]{hint}")]
-    Shape {
-        found: Vec<usize>,
-        horizon: usize,
-        dim: usize,
-        hint: &'static str,
-    },
-}
-
 /// What to do about a chunk of which nobody said how much is to be executed.
 const SAY_HOW_MANY: &str = "; with action_chunk_length, that many actions of a chunk are executed";
 
@@ -27,13 +11,17 @@ const SAY_HOW_MANY: &str = "; with action_chunk_length, that many actions of a c
 const ONE_AT_A_TIME: &str = "; a server that sends one action needs no action_chunk_length";
 
 /// Returns the actions of an answer that are executed: `chunk_length` of them, or the only one.
+///
+/// # Errors
+/// Says what is wrong with the answer.
 pub(super) fn chunk(
     payload: &Value,
     chunk_length: Option<usize>,
     dim: usize,
-) -> Result<Chunk, AnswerError> {
+) -> Result<Chunk, String> {
     let actions = payload.get("actions").or_else(|| payload.get("action"));
-    let (shape, numbers) = actions.and_then(numbers).ok_or(AnswerError::NoActions)?;
+    let actions = actions.and_then(numbers);
+    let (shape, numbers) = actions.ok_or("its answer has no numbers as `actions`")?;
     let horizon = chunk_length.unwrap_or(1);
     let fits = match shape[..] {
         [width] => width == dim && horizon == 1,
@@ -47,12 +35,9 @@ pub(super) fn chunk(
             [width] if width == dim => ONE_AT_A_TIME,
             _ => "",
         };
-        return Err(AnswerError::Shape {
-            found: shape,
-            horizon,
-            dim,
-            hint,
-        });
+        return Err(format!(
+            "its actions are {shape:?}, expected [{dim}] or [{horizon} or more, {dim}]{hint}"
+        ));
     }
     Ok(Chunk::new(dim, numbers[..horizon * dim].to_vec()))
 }

@@ -41,31 +41,26 @@ pub(super) struct VlaEvalHello {
     sends_wrist: bool,
 }
 
-/// The reason why a server cannot be spoken to.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HelloError {
-    /// The version of its protocol is another one.
-    #[error("it speaks version {found} of vla-eval's protocol, expected {VLA_EVAL_VERSION}")]
-    Version { found: u64 },
-    /// It does not say which version it speaks.
-    #[error(
-        "its hello has no protocol_version, expected version {VLA_EVAL_VERSION} of vla-eval's \
-         protocol"
-    )]
-    NoVersion,
-}
-
 impl VlaEvalHello {
     /// Reads the content of a server's `hello`. What is missing or malformed in its specifications
     /// counts as not said.
     ///
     /// # Errors
-    /// Returns an error if it does not speak this version of the protocol.
-    pub(super) fn read(payload: &Value) -> Result<Self, HelloError> {
+    /// Says why it cannot be spoken to, if it does not speak this version of the protocol.
+    pub(super) fn read(payload: &Value) -> Result<Self, String> {
         match payload.get("protocol_version").and_then(Value::as_u64) {
             Some(VLA_EVAL_VERSION) => {}
-            Some(found) => return Err(HelloError::Version { found }),
-            None => return Err(HelloError::NoVersion),
+            Some(found) => {
+                return Err(format!(
+                    "it speaks version {found} of vla-eval's protocol, expected {VLA_EVAL_VERSION}"
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "its hello has no protocol_version, expected version {VLA_EVAL_VERSION} of \
+                     vla-eval's protocol"
+                ));
+            }
         }
         let name = |key: &str| {
             let text = payload.get(key).and_then(Value::as_text);

@@ -264,8 +264,7 @@ impl VlaEvalSession {
             let reason = format!("it answers hello with {kind}{}", told(&answer.payload));
             return Err(CallError::Wrong(reason));
         }
-        let hello =
-            VlaEvalHello::read(&answer.payload).map_err(|err| CallError::Wrong(err.to_string()))?;
+        let hello = VlaEvalHello::read(&answer.payload).map_err(CallError::Wrong)?;
         match &self.hello {
             Some(first) if *first != hello => Err(CallError::Wrong(format!(
                 "another model server than before: {} of {}, it was {} of {}",

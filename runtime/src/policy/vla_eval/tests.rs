@@ -92,7 +92,7 @@ fn part(dims: u64, format: &str) -> Json {
 fn checked(given: &str) -> Result<Vec<String>, String> {
     let (more, given) = given.split_once('\n').unwrap();
     let read = |text: &str| serde_json::from_str(text).unwrap();
-    let hello = VlaEvalHello::read(&hello(read(more))).map_err(|err| err.to_string())?;
+    let hello = VlaEvalHello::read(&hello(read(more)))?;
     let mapping = mapping(read(given))?;
     hello.check(&env(), &mapping).map_err(|err| err.to_string())
 }
@@ -121,7 +121,7 @@ fn taken(given: &str) -> String {
     let shape: Vec<usize> = serde_json::from_str(shape).unwrap();
     match chunk(&actions(&shape), wanted.parse().ok(), 2) {
         Ok(chunk) => format!("{:?}", chunk.values()),
-        Err(err) => err.to_string(),
+        Err(reason) => reason,
     }
 }
 
@@ -135,7 +135,7 @@ fn an_answer_is_one_action_or_a_chunk_or_is_refused_with_both_sides() {
     let two = Chunk::new(2, vec![0.0, 1.0, 0.0, 1.0]);
     assert_eq!(chunk(&lists, Some(2), 2), Ok(two));
     let nothing = Value::map([("actions", Value::Nil)]);
-    let refusal = chunk(&nothing, None, 2).unwrap_err().to_string();
+    let refusal = chunk(&nothing, None, 2).unwrap_err();
     assert_eq!(refusal, "its answer has no numbers as `actions`");
 }
 

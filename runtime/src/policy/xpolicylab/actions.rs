@@ -11,62 +11,18 @@ use crate::policy::Chunk;
 /// Maximum number of actions of an answer that are used.
 pub(super) const MOST_ACTIONS: usize = 4096;
 
-/// The reason why an answer to `infer` has no usable actions. The texts follow the name of the
-/// server.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerError {
-    /// The answer has no list of actions, or an empty one.
-    #[error("its answer has no `actions`")]
-    NoActions,
-    /// An action lacks one of the keys.
-    #[error("its action {step} has no `{key}`; it has {found}")]
-    NoKey {
-        /// Index of the action.
-        step: usize,
-        /// The key.
-        key: String,
-        /// The keys that the action has.
-        found: String,
-    },
-    /// An action, or a part of it, is not a list of numbers.
-    #[error("its action {step} has {found} where a list of numbers is expected")]
-    NotNumbers {
-        /// Index of the action.
-        step: usize,
-        /// Python's name of the type.
-        found: &'static str,
-    },
-    /// An action has another number of values than the environment.
-    #[error("its action {step} has {found}, the environment takes {dim} numbers")]
-    Width {
-        /// Index of the action.
-        step: usize,
-        /// What the action has: `arm_joint_state [6] + ee_joint_state [1]`.
-        found: String,
-        /// Number of components of the environment's action.
-        dim: usize,
-    },
-    /// An array of actions has another shape.
-    #[error("its actions are {found:?}, expected [1 or more, {dim}]")]
-    Shape {
-        /// Shape of the array.
-        found: Vec<usize>,
-        /// Number of components of the environment's action.
-        dim: usize,
-    },
-}
-
 /// Returns the first `most` actions of the payload of an `infer_result`: the values of `keys`, one
 /// after the other.
 ///
 /// # Errors
-/// Returns an [`AnswerError`] for the first action that does not fit.
+/// Says what is wrong with the first action that does not fit; the text follows the name of the
+/// server.
 pub fn read_chunk(
     payload: &Value,
     keys: &[String],
     dim: usize,
     most: usize,
-) -> Result<Chunk, AnswerError> {
+) -> Result<Chunk, String> {
     let most = most.min(MOST_ACTIONS);
     let values = match payload.get("actions") {
         Some(Value::List(steps)) if !steps.is_empty() => {
@@ -84,13 +40,12 @@ pub fn read_chunk(
             }
             [width] if width == dim => array.to_f32(),
             ref found => {
-                return Err(AnswerError::Shape {
-                    found: found.to_vec(),
-                    dim,
-                });
+                return Err(format!(
+                    "its actions are {found:?}, expected [1 or more, {dim}]"
+                ));
             }
         },
-        _ => return Err(AnswerError::NoActions),
+        _ => return Err("its answer has no `actions`".to_owned()),
     };
     Ok(Chunk::new(dim, values))
 }
@@ -101,7 +56,7 @@ fn read_action(
     action: &Value,
     keys: &[String],
     dim: usize,
-) -> Result<Vec<f32>, AnswerError> {
+) -> Result<Vec<f32>, String> {
     let Value::Map(members) = action else {
         let values = numbers(step, action)?;
         let found = || format!("{} numbers", values.len());
@@ -109,10 +64,9 @@ fn read_action(
     };
     let (mut values, mut widths) = (Vec::new(), Vec::new());
     for key in keys {
-        let part = action.get(key).ok_or_else(|| AnswerError::NoKey {
-            step,
-            key: key.clone(),
-            found: shown(members.iter().map(|(key, _)| key.shown())),
+        let part = action.get(key).ok_or_else(|| {
+            let found = shown(members.iter().map(|(key, _)| key.shown()));
+            format!("its action {step} has no `{key}`; it has {found}")
         })?;
         let part = numbers(step, part)?;
         widths.push(part.len());
@@ -133,22 +87,21 @@ fn checked(
     dim: usize,
     found: impl FnOnce() -> String,
     values: &[f32],
-) -> Result<(), AnswerError> {
+) -> Result<(), String> {
     if values.len() == dim {
         return Ok(());
     }
-    Err(AnswerError::Width {
-        step,
-        found: found(),
-        dim,
-    })
+    let found = found();
+    Err(format!(
+        "its action {step} has {found}, the environment takes {dim} numbers"
+    ))
 }
 
 /// Reads a vector of numbers, or a single one.
-fn numbers(step: usize, value: &Value) -> Result<Vec<f32>, AnswerError> {
-    let wrong = |value: &Value| AnswerError::NotNumbers {
-        step,
-        found: value.type_name(),
+fn numbers(step: usize, value: &Value) -> Result<Vec<f32>, String> {
+    let wrong = |value: &Value| {
+        let found = value.type_name();
+        format!("its action {step} has {found} where a list of numbers is expected")
     };
     match value {
         Value::Array(array) if array.shape().len() <= 1 => Ok(array.to_f32()),
@@ -201,7 +154,7 @@ mod tests {
 
     fn chunk(actions: Value, most: usize) -> Result<Chunk, String> {
         let payload = Value::map([("actions", actions), ("latency_ms", 1.5.into())]);
-        read_chunk(&payload, &keys(), 3, most).map_err(|err| err.to_string())
+        read_chunk(&payload, &keys(), 3, most)
     }
 
     fn action(arm: Value, hand: Value) -> Value {

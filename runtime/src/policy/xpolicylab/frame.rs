@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use wire::{Dialect, Key, Value, WireError};
+use wire::{Dialect, Key, Value};
 
 /// The requests that are sent, each with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,94 +71,49 @@ impl RequestFrame<'_> {
     }
 }
 
-/// The reason why a message is no answer to a request. The texts follow the name of the server.
-#[derive(Debug, PartialEq, thiserror::Error)]
-pub enum FrameError {
-    /// The message is not msgpack.
-    #[error("its answer cannot be read: {0}")]
-    Unreadable(#[from] WireError),
-    /// The message lacks a field, or has it in another form.
-    #[error("its answer has no `{field}`")]
-    NoField {
-        /// Name of the field.
-        field: &'static str,
-    },
-    /// The message belongs to another request.
-    #[error("it answers message `{found}`, and was asked `{wanted}`")]
-    OtherRequest {
-        /// Identifier in the answer.
-        found: String,
-        /// Identifier of the request.
-        wanted: String,
-    },
-    /// The message has another type than the answer.
-    #[error("its answer is of type `{found}`, expected `{wanted}`")]
-    OtherType {
-        /// Type of the answer.
-        found: String,
-        /// Type that belongs to the request.
-        wanted: &'static str,
-    },
-    /// The server reports an error.
-    #[error("it answers with the error `{code}`: {text}")]
-    Reported {
-        /// XPolicyLab's code of the error.
-        code: String,
-        /// The server's message.
-        text: String,
-    },
-    /// The answer says that the request was not done.
-    #[error("its answer says `ok: false`")]
-    NotOk,
-}
-
 /// Returns the payload of the answer to a request.
 ///
 /// # Errors
-/// Returns a [`FrameError`] for an error that the server reports, and for any other message.
+/// Says which error the server reports, and why any other message is no answer; the text follows
+/// the name of the server.
 pub fn payload(
     answer: &Bytes,
     message_type: MessageType,
     message_id: &str,
-) -> Result<Value, FrameError> {
-    let answer = wire::read(answer)?.value;
+) -> Result<Value, String> {
+    let answer = wire::read(answer).map_err(|err| format!("its answer cannot be read: {err}"))?;
+    let answer = answer.value;
     let found = text(&answer, "message_id")?;
     if found != message_id {
-        return Err(FrameError::OtherRequest {
-            found: found.to_owned(),
-            wanted: message_id.to_owned(),
-        });
+        return Err(format!(
+            "it answers message `{found}`, and was asked `{message_id}`"
+        ));
     }
     let wanted = message_type.answer();
     let found = text(&answer, "message_type")?;
     let payload = answer
         .get("payload")
         .filter(|payload| matches!(payload, Value::Map(_)))
-        .ok_or(FrameError::NoField { field: "payload" })?;
+        .ok_or("its answer has no `payload`")?;
     if found == "error" {
         let of = |field| payload.get(field).and_then(Value::as_text).unwrap_or("");
-        return Err(FrameError::Reported {
-            code: of("code").to_owned(),
-            text: of("message").to_owned(),
-        });
+        let (code, text) = (of("code"), of("message"));
+        return Err(format!("it answers with the error `{code}`: {text}"));
     }
     if found != wanted {
-        return Err(FrameError::OtherType {
-            found: found.to_owned(),
-            wanted,
-        });
+        return Err(format!(
+            "its answer is of type `{found}`, expected `{wanted}`"
+        ));
     }
     if payload.get("ok") == Some(&Value::Bool(false)) {
-        return Err(FrameError::NotOk);
+        return Err("its answer says `ok: false`".to_owned());
     }
     Ok(payload.clone())
 }
 
-fn text<'a>(answer: &'a Value, field: &'static str) -> Result<&'a str, FrameError> {
-    answer
-        .get(field)
-        .and_then(Value::as_text)
-        .ok_or(FrameError::NoField { field })
+fn text<'a>(answer: &'a Value, field: &str) -> Result<&'a str, String> {
+    let found = answer.get(field).and_then(Value::as_text);
+    found.ok_or_else(|| format!("its answer has no `{field}`"))
 }
 
 #[cfg(test)]
@@ -233,7 +188,7 @@ mod tests {
             (Bytes::from_static(b"{}"), "its answer cannot be read: "),
         ] {
             let refused = payload(&answer, MessageType::Infer, "a-1");
-            let text = refused.unwrap_err().to_string();
+            let text = refused.unwrap_err();
             assert!(text.starts_with(reason), "{text}");
         }
     }

@@ -24,9 +24,9 @@ mod frame;
 mod policy;
 mod settings;
 
-pub use actions::{AnswerError, read_chunk};
+pub use actions::read_chunk;
 pub use adapter::Adapter;
 pub use connection::XpolicylabConnection;
-pub use frame::{FrameError, MessageType, payload};
+pub use frame::{MessageType, payload};
 pub use policy::Xpolicylab;
 pub use settings::XpolicylabSettings;

@@ -7,11 +7,9 @@
 //! chunk     get_action: one batch of all rows due ─► {key: [rows, horizon, width]} ─► Chunks
 //! ```
 
-mod error;
 mod policy;
 mod protocol;
 mod settings;
 
-pub use error::ProtocolError;
 pub use policy::Gr00tRemote;
 pub use settings::RemoteSettings;

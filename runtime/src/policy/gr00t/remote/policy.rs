@@ -11,7 +11,6 @@ use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::answers::each;
 use crate::policy::argument;
 use crate::policy::gr00t::history::ObservationHistory;
-use crate::policy::gr00t::remote::error::ProtocolError;
 use crate::policy::gr00t::remote::protocol::{self, RequestInputs, ServerModalities};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
@@ -55,7 +54,7 @@ impl Gr00tRemote {
         let token = settings.server.token.as_ref().map(|token| token.0.as_str());
         let request = wire::write(&protocol::request(what, None, token), wire::Dialect::Kind);
         let answer = caller.call(what, &request.into())?;
-        let wrong = |reason: ProtocolError| settings.server.error(format!("{what}: {reason}"));
+        let wrong = |reason: String| settings.server.error(format!("{what}: {reason}"));
         let modalities =
             ServerModalities::read(&protocol::answer(&answer).map_err(wrong)?).map_err(wrong)?;
         let wiring = Wiring::seeing(
@@ -100,7 +99,7 @@ impl Gr00tRemote {
         protocol::answer(&answer).map_err(|reason| self.refused(endpoint, &reason))
     }
 
-    fn refused(&self, endpoint: &str, reason: &ProtocolError) -> PolicyError {
+    fn refused(&self, endpoint: &str, reason: &str) -> PolicyError {
         self.settings
             .server
             .refusal(format!("{endpoint}: {reason}"))
@@ -151,7 +150,8 @@ impl Gr00tRemote {
             .collect();
         let language = self.modalities.language.keys.iter();
         seen.language = language.map(|key| (key.as_str(), words.clone())).collect();
-        Ok(seen.observation().map_err(InferenceError::from)?)
+        let reason = |reason| InferenceError::Row { reason };
+        Ok(seen.observation().map_err(reason)?)
     }
 
     fn frames<'a>(

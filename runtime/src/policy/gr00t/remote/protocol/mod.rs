@@ -4,9 +4,13 @@
 use bytes::Bytes;
 
 use crate::env::Frame;
-use crate::policy::gr00t::remote::error::{LONGEST_LOOK, ProtocolError};
 use gr00t::processor::KeyActions;
 use wire::{Array, Dialect, Key, Value};
+
+/// Maximum number of steps that a checkpoint may look back, and of steps at which it may use
+/// pictures and states. GR00T N1.7 uses two, fifteen steps apart. This many observations of each
+/// environment are kept, and sent with each request.
+const LONGEST_LOOK: i64 = 128;
 
 /// Prefix of a raw answer that is sent if not even an error could be packed.
 const RAW_ERROR: &[u8] = b"ERROR";
@@ -23,17 +27,18 @@ pub(super) fn request(endpoint: &str, data: Option<Value>, token: Option<&str>) 
 ///
 /// # Errors
 /// Returns the error that the server reports, or what is wrong with its answer.
-pub(super) fn answer(bytes: &Bytes) -> Result<Value, ProtocolError> {
+pub(super) fn answer(bytes: &Bytes) -> Result<Value, String> {
     if bytes.starts_with(RAW_ERROR) {
-        return Err(ProtocolError::Raw);
+        return Err("it answers ERROR".to_owned());
     }
-    let value = wire::read(bytes)?.value;
+    let value = wire::read(bytes).map_err(|err| format!("its answer cannot be read: {err}"))?;
+    let value = value.value;
     match value.get("error") {
         None => Ok(value),
         Some(Value::Text(text)) if !text.is_empty() => {
-            Err(ProtocolError::Reported { text: text.clone() })
+            Err(format!("it answers with the error `{text}`"))
         }
-        Some(_) => Err(ProtocolError::NoWords),
+        Some(_) => Err("it answers with an error without a message".to_owned()),
     }
 }
 
@@ -61,7 +66,7 @@ impl ServerModalities {
     ///
     /// # Errors
     /// Returns the name of what is missing.
-    pub fn read(answer: &Value) -> Result<Self, ProtocolError> {
+    pub fn read(answer: &Value) -> Result<Self, String> {
         let is_marked = |dialect: Dialect| {
             answer
                 .get("action")
@@ -74,7 +79,7 @@ impl ServerModalities {
         };
         let action = modality(answer, "action")?;
         if action.keys.is_empty() || action.deltas.is_empty() {
-            return Err(ProtocolError::NoActions);
+            return Err("its modality configuration has no actions".to_owned());
         }
         let optional = |name: &str| {
             if answer.get(name).is_some() {
@@ -99,27 +104,25 @@ impl ServerModalities {
 }
 
 /// Reads an input modality and checks that its number of steps is within the limit.
-fn seen(answer: &Value, name: &str) -> Result<ServerModality, ProtocolError> {
+fn seen(answer: &Value, name: &str) -> Result<ServerModality, String> {
     let seen = modality(answer, name)?;
     if seen.deltas.len() as i64 > LONGEST_LOOK
         || seen.deltas.iter().any(|delta| *delta < -LONGEST_LOOK)
     {
-        let name = name.to_owned();
-        return Err(ProtocolError::LooksBack { name });
+        return Err(format!(
+            "its modality configuration looks back more than {LONGEST_LOOK} steps in `{name}`"
+        ));
     }
     Ok(seen)
 }
 
-fn modality(answer: &Value, name: &str) -> Result<ServerModality, ProtocolError> {
-    let wrong = |field: &'static str| ProtocolError::NoField {
-        name: name.to_owned(),
-        field,
-    };
+fn modality(answer: &Value, name: &str) -> Result<ServerModality, String> {
+    let wrong = |field: &str| format!("its modality configuration has no `{name}.{field}`");
     let config = answer
         .get(name)
         .and_then(|config| config.get("as_json"))
         .ok_or_else(|| wrong("as_json"))?;
-    let list = |field: &'static str| {
+    let list = |field: &str| {
         config
             .get(field)
             .and_then(Value::as_list)
@@ -156,7 +159,7 @@ impl RequestInputs<'_> {
     ///
     /// # Errors
     /// Returns an error if rows differ in size.
-    pub fn observation(&self) -> Result<Value, ProtocolError> {
+    pub fn observation(&self) -> Result<Value, String> {
         let video = self
             .video
             .iter()
@@ -173,27 +176,22 @@ impl RequestInputs<'_> {
             (Key::from(*key), Value::from(texts))
         });
         Ok(Value::map([
-            (
-                "video",
-                Value::Map(video.collect::<Result<_, ProtocolError>>()?),
-            ),
-            (
-                "state",
-                Value::Map(state.collect::<Result<_, ProtocolError>>()?),
-            ),
+            ("video", Value::Map(video.collect::<Result<_, String>>()?)),
+            ("state", Value::Map(state.collect::<Result<_, String>>()?)),
             ("language", Value::Map(language.collect())),
         ]))
     }
 }
 
-fn pictures(key: &str, rows: &[Vec<&Frame>]) -> Result<Value, ProtocolError> {
+fn pictures(key: &str, rows: &[Vec<&Frame>]) -> Result<Value, String> {
     let all = || rows.iter().flatten();
     let (height, width) = all().next().map_or((0, 0), |frame| {
         (frame.height as usize, frame.width as usize)
     });
     if all().any(|frame| (frame.height as usize, frame.width as usize) != (height, width)) {
-        let key = key.to_owned();
-        return Err(ProtocolError::PictureSizes { key });
+        return Err(format!(
+            "pictures of {key} have different sizes, one request takes pictures of one size"
+        ));
     }
     let steps = rows.first().map_or(0, Vec::len);
     let mut bytes = Vec::with_capacity(rows.len() * steps * height * width * 3);
@@ -201,12 +199,11 @@ fn pictures(key: &str, rows: &[Vec<&Frame>]) -> Result<Value, ProtocolError> {
     Ok(Array::of_u8(&[rows.len(), steps, height, width, 3], bytes.into()).into())
 }
 
-fn vectors(key: &str, rows: &[Vec<Vec<f32>>]) -> Result<Value, ProtocolError> {
+fn vectors(key: &str, rows: &[Vec<Vec<f32>>]) -> Result<Value, String> {
     let all = || rows.iter().flatten();
     let width = all().next().map_or(0, Vec::len);
     if all().any(|vector| vector.len() != width) {
-        let key = key.to_owned();
-        return Err(ProtocolError::StateLengths { key });
+        return Err(format!("state {key} has different lengths"));
     }
     let numbers: Vec<f32> = all().flatten().copied().collect();
     Ok(Array::of_f32(
@@ -226,31 +223,29 @@ pub(super) fn actions(
     keys: &[String],
     rows: usize,
     horizon: usize,
-) -> Result<Vec<Vec<KeyActions>>, ProtocolError> {
+) -> Result<Vec<Vec<KeyActions>>, String> {
     let map = answer
         .as_list()
         .and_then(<[Value]>::first)
-        .ok_or(ProtocolError::NoList)?;
+        .ok_or("its answer is not a list of actions and info")?;
     let mut chunks: Vec<Vec<KeyActions>> =
         (0..rows).map(|_| Vec::with_capacity(keys.len())).collect();
     for key in keys {
         let array = map
             .get(key)
             .and_then(Value::as_array)
-            .ok_or_else(|| ProtocolError::NoKey { key: key.clone() })?;
+            .ok_or_else(|| format!("its answer has no actions {key}"))?;
         let &[found, steps, width] = array.shape() else {
-            return Err(ProtocolError::Axes {
-                key: key.clone(),
-                found: array.shape().to_vec(),
-            });
+            let found = array.shape();
+            return Err(format!(
+                "actions {key} are {found:?}, expected [rows, horizon, width]"
+            ));
         };
         if found != rows || steps < horizon || width == 0 {
-            return Err(ProtocolError::Shape {
-                key: key.clone(),
-                found: array.shape().to_vec(),
-                rows,
-                horizon,
-            });
+            let found = array.shape();
+            return Err(format!(
+                "actions {key} are {found:?}, expected [{rows}, {horizon} or more, 1 or more]"
+            ));
         }
         let numbers = array.to_f32();
         for (chunk, values) in chunks.iter_mut().zip(numbers.chunks_exact(steps * width)) {
