@@ -34,7 +34,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use launcher::process::files::FileLimit;
-use launcher::store::StoreServer;
+use tcpstore::StoreServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;

@@ -7,7 +7,7 @@
 //!   ├───► plan::decide ─► slurm  kubernetes           options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► dry_run                                     --dry-run: the plan as tables
-//!   ├───► agent ─┬─► rendezvous ─► store              the plan is carried out
+//!   ├───► agent ─┬─► rendezvous ─► tcpstore           the plan is carried out
 //!   │            ├─► model_server  front  page  logs  round
 //!   │            ├─► events  report ─► failure
 //!   │            └─► group (pure)
@@ -41,7 +41,6 @@ pub mod round;
 pub mod say;
 pub mod signals;
 pub mod slurm;
-pub mod store;
 pub mod supervision;
 pub mod tools;
 pub mod verdict;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use launcher::rendezvous::join::{JoinEvent, JoinSettings, Member};
 use launcher::rendezvous::state::{NodeFailure, NodeInfo, RendezvousState};
 use launcher::slurm::hostlist;
-use launcher::store::table::StoreTable;
-use launcher::store::waits::StoreClientId;
-use launcher::store::wire::{Parsed, parse};
 use rig::hostile::Target;
+use tcpstore::table::StoreTable;
+use tcpstore::waits::StoreClientId;
+use tcpstore::wire::{Parsed, parse};
 
 #[test]
 fn hostile_hostlist() {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use launcher::process::files::FileLimit;
-use launcher::store::StoreClient;
+use tcpstore::StoreClient;
 
 use rig::run::Given;
 use rig::wait;

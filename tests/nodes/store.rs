@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use launcher::store::{StoreClient, StoreServer};
+use tcpstore::{StoreClient, StoreServer};
 use tokio::runtime::Runtime;
 
 fn runtime() -> Runtime {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::front::FrontError;
 use crate::logs::LogError;
-use crate::store::StoreError;
+use tcpstore::StoreError;
 
 /// The reason why a launch, or an attempt of it, cannot begin.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use crate::rendezvous::Rendezvous;
 use crate::rendezvous::messages::{Notice, RendezvousCommand};
 use crate::rendezvous::place::{Assigned, Master, NodePlace, RoleInfo};
 use crate::rendezvous::ranks_store::AgentStore;
-use crate::store::{StoreClient, StoreError};
+use tcpstore::{StoreClient, StoreError};
 
 /// How long the ranks' store may take to answer when the loss of a rank is announced. Nothing waits
 /// for the answer, and a rank that misses the announcement still notices that the lost one is

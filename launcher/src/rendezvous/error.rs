@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::rendezvous::tries::Tries;
-use crate::store::StoreError;
+use tcpstore::StoreError;
 
 /// The reason why nodes cannot meet or cannot stay together.
 #[derive(Debug, thiserror::Error)]

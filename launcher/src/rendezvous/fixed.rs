@@ -29,7 +29,7 @@ use crate::rendezvous::place::{
     Assigned, MAX_LOCAL_WORLD_SIZE, Master, NodePlace, RoleInfo, assign,
 };
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-use crate::store::{StoreClient, StoreError};
+use tcpstore::{StoreClient, StoreError};
 
 /// Interval between two reports of the missing nodes.
 const LOOK: Duration = Duration::from_secs(5);

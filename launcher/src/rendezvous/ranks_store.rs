@@ -9,7 +9,7 @@ use std::net::{Ipv6Addr, TcpListener};
 
 use crate::plan::StorePlan;
 use crate::say;
-use crate::store::{PortOwner, ServerHandle, StoreError, StoreServer};
+use tcpstore::{PortOwner, ServerHandle, StoreError, StoreServer};
 
 /// The store in which the ranks meet.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl AgentStore {
     }
 
     fn host(plan: &StorePlan, port: Option<u16>) -> Result<AgentStore, StoreError> {
-        let server = StoreServer::bind(&plan.master_addr, port)?;
+        let server = StoreServer::bind(&plan.master_addr, port)?.warning(|text| say::warning(text));
         let port = server.port();
         Ok(AgentStore::Hosted {
             handle: server.spawn(),

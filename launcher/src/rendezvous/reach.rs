@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::tries::{HUNG_UP, Tries};
-use crate::store::{StoreClient, StoreError};
+use tcpstore::{StoreClient, StoreError};
 
 /// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
 /// usually start within seconds but may take minutes.

@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep};
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::reach;
-use crate::store::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
+use crate::say;
+use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
 
 /// Interval between two reads of a file into which the host has not written yet.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,7 +35,9 @@ impl StoreEndpoint {
     /// Hosts a store at this endpoint. It listens on all addresses: nodes on other machines may
     /// know this one under other names.
     pub fn hosted(host: &str, port: u16) -> Result<StoreEndpoint, StoreError> {
-        let server = StoreServer::bind_in(Scope::Everybody, host, Some(port))?.spawn();
+        let server = StoreServer::bind_in(Scope::Everybody, host, Some(port))?
+            .warning(|text| say::warning(text))
+            .spawn();
         let port = server.port();
         Ok(StoreEndpoint {
             server: Some(server),

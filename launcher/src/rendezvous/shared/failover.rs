@@ -31,7 +31,8 @@ use crate::rendezvous::messages::RendezvousCommand;
 use crate::rendezvous::reach;
 use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-use crate::store::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
+use crate::say;
+use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
 
 /// Interval at which a node looks into its mail, which is empty as long as no node is lost.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -76,6 +77,7 @@ impl Failover {
             None => Some(
                 StoreServer::bind_in(Scope::Everybody, addr, None)
                     .ok()?
+                    .warning(|text| say::warning(text))
                     .spawn(),
             ),
         };

@@ -39,7 +39,7 @@ use crate::rendezvous::shared::failover::{Failover, LOOK};
 use crate::rendezvous::shared::watch::watch;
 use crate::rendezvous::state::{NodeInfo, RendezvousState};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
-use crate::store::{StoreClient, StoreError};
+use tcpstore::{StoreClient, StoreError};
 
 /// How long the host of the store stays so that the others can read that the launch is over.
 const LINGER: Duration = Duration::from_secs(3);

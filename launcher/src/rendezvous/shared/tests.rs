@@ -5,7 +5,7 @@ use super::*;
 use crate::plan::rendezvous::Backend;
 use crate::rendezvous::attend;
 use crate::rendezvous::place::NodePlace;
-use crate::store::{ServerHandle, StoreServer};
+use tcpstore::{ServerHandle, StoreServer};
 
 const LONG: Duration = Duration::from_secs(60);
 

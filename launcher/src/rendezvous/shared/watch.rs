@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::rendezvous::envelope::{Content, open};
-use crate::store::{StoreClient, StoreError};
+use tcpstore::{StoreClient, StoreError};
 
 /// Pause after the bell rang although the state has not changed. Only unrelated clients cause that.
 pub const FALSE_BELL: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::process::files::FileLimit;
+use nix::sys::resource::{Resource, getrlimit};
 
 /// Longest key; a longer one closes the connection (torch: `MAX_STRING_LEN`).
 pub const MAX_KEY: usize = 8 * 1024;
@@ -94,9 +94,8 @@ pub struct StoreLimits {
 impl StoreLimits {
     /// Returns the limits of this process.
     pub fn of_process() -> StoreLimits {
-        let soft =
-            FileLimit::current().map(|limit| usize::try_from(limit.soft).unwrap_or(usize::MAX));
-        let files = soft.unwrap_or(USUAL_FILES);
+        let soft = getrlimit(Resource::RLIMIT_NOFILE).map(|(soft, _)| usize::try_from(soft));
+        let files = soft.map_or(USUAL_FILES, |soft| soft.unwrap_or(usize::MAX));
         let clients = files.saturating_sub(LEFT_OVER).max(files / 2).max(1);
         StoreLimits {
             clients,

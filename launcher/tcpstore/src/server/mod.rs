@@ -10,14 +10,13 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::say;
-use crate::store::connection::StoreConnection;
-use crate::store::error::{StoreError, authority};
-use crate::store::hub::Hub;
-use crate::store::limits::StoreLimits;
-use crate::store::port_owner::PortOwner;
-use crate::store::table::StoreRefusal;
-use crate::store::value::StoreValue;
+use crate::connection::StoreConnection;
+use crate::error::{StoreError, authority};
+use crate::hub::Hub;
+use crate::limits::StoreLimits;
+use crate::port_owner::PortOwner;
+use crate::table::StoreRefusal;
+use crate::value::StoreValue;
 
 /// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at
 /// `net.core.somaxconn`.
@@ -46,6 +45,7 @@ pub struct StoreServer {
     listeners: Vec<StdListener>,
     port: u16,
     limits: StoreLimits,
+    warn: fn(&str),
 }
 
 /// The machines from which a store can be reached.
@@ -101,7 +101,14 @@ impl StoreServer {
             listeners,
             port,
             limits: StoreLimits::of_process(),
+            warn: |text| tracing::warn!("{text}"),
         })
+    }
+
+    /// Has warnings for the user said by `warn`.
+    #[must_use]
+    pub fn warning(self, warn: fn(&str)) -> StoreServer {
+        StoreServer { warn, ..self }
     }
 
     /// Replaces the limits of this process by others.
@@ -119,11 +126,12 @@ impl StoreServer {
     /// I/O and time drivers.
     pub fn spawn(self) -> ServerHandle {
         let listeners = Arc::new(self.listeners);
-        let (hub, task) = start(&listeners, self.limits);
+        let (hub, task) = start(&listeners, self.limits, self.warn);
         ServerHandle {
             listeners,
             port: self.port,
             limits: self.limits,
+            warn: self.warn,
             hub,
             task,
         }
@@ -136,6 +144,7 @@ pub struct ServerHandle {
     listeners: Arc<Vec<StdListener>>,
     port: u16,
     limits: StoreLimits,
+    warn: fn(&str),
     hub: Hub,
     task: AbortHandle,
 }
@@ -161,7 +170,7 @@ impl ServerHandle {
     /// bound in between.
     pub fn renew(&mut self) {
         self.task.abort();
-        (self.hub, self.task) = start(&self.listeners, self.limits);
+        (self.hub, self.task) = start(&self.listeners, self.limits, self.warn);
     }
 }
 
@@ -229,15 +238,19 @@ fn listen_on(ip: IpAddr, port: u16) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-fn start(listeners: &Arc<Vec<StdListener>>, limits: StoreLimits) -> (Hub, AbortHandle) {
+fn start(
+    listeners: &Arc<Vec<StdListener>>,
+    limits: StoreLimits,
+    warn: fn(&str),
+) -> (Hub, AbortHandle) {
     let hub = Hub::new(limits);
-    let task = tokio::spawn(serve(Arc::clone(listeners), hub.clone(), limits)).abort_handle();
-    (hub, task)
+    let task = tokio::spawn(serve(Arc::clone(listeners), hub.clone(), limits, warn));
+    (hub, task.abort_handle())
 }
 
 /// Accepts connections until the task is aborted. The connections live in this task and end with
 /// it.
-async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits) {
+async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits, warn: fn(&str)) {
     let first = register(&listeners[0]).await;
     let second = match listeners.get(1) {
         Some(listener) => Some(register(listener).await),
@@ -248,7 +261,7 @@ async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: StoreLimits) 
     loop {
         let is_full = connections.len() >= limits.clients;
         if is_full && !is_told {
-            say::warning(format_args!(
+            warn(&format!(
                 "the store has {} clients, the most that the limit of open files allows (`ulimit \
                  -n`); idle ones are closed for others",
                 limits.clients

@@ -19,11 +19,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
-use crate::store::hub::{Evicted, StoreSession};
-use crate::store::limits::{HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES};
-use crate::store::outbox::Outbox;
-use crate::store::table::StoreRefusal;
-use crate::store::wire::{Parsed, StoreRequest, StoreWireError, parse};
+use crate::hub::{Evicted, StoreSession};
+use crate::limits::{HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES};
+use crate::outbox::Outbox;
+use crate::table::StoreRefusal;
+use crate::wire::{Parsed, StoreRequest, StoreWireError, parse};
 
 /// Bytes to reserve for one read.
 const READ: usize = 4096;

@@ -7,9 +7,9 @@ use std::future::Future;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::store::client::StoreClient;
-use crate::store::limits::{MAX_KEYS, MAX_VALUE, TURN};
-use crate::store::wire::StoreRequest;
+use crate::client::StoreClient;
+use crate::limits::{MAX_KEYS, MAX_VALUE, TURN};
+use crate::wire::StoreRequest;
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::store::limits::{ENTRY, WAIT_ENTRY};
+use crate::limits::{ENTRY, WAIT_ENTRY};
 
 /// Least number of stale entries that are worth a sweep.
 const SWEEP: usize = 1024;

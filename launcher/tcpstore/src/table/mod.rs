@@ -14,12 +14,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::store::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
-use crate::store::reply::StoreReply;
-use crate::store::retired::Retired;
-use crate::store::value::StoreValue;
-use crate::store::waits::{StoreClientId, StoreWaits};
-use crate::store::wire::StoreRequest;
+use crate::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
+use crate::reply::StoreReply;
+use crate::retired::Retired;
+use crate::value::StoreValue;
+use crate::waits::{StoreClientId, StoreWaits};
+use crate::wire::StoreRequest;
 
 /// An action for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

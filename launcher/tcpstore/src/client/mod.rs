@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::store::error::{StoreError, authority};
-use crate::store::port_owner::PortOwner;
-use crate::store::reply::READY;
-use crate::store::wire::StoreRequest;
+use crate::error::{StoreError, authority};
+use crate::port_owner::PortOwner;
+use crate::reply::READY;
+use crate::wire::StoreRequest;
 
 /// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
 /// usually start within seconds but may take minutes.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use crate::store::value::StoreValue;
+use crate::value::StoreValue;
 
 /// Texts of at least this many bytes are shared: copying shorter ones is cheaper than a piece of
 /// their own.

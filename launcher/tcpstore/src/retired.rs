@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::store::outbox::SHARE;
-use crate::store::value::StoreValue;
+use crate::outbox::SHARE;
+use crate::value::StoreValue;
 
 /// Least number of values that are worth a sweep.
 const SWEEP: usize = 256;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::store::outbox::Outbox;
-use crate::store::value::StoreValue;
+use crate::outbox::Outbox;
+use crate::value::StoreValue;
 
 /// One-byte reply (torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`).
 pub const READY: u8 = 0;

@@ -5,7 +5,7 @@
 //! either a request and its length, or the number of bytes needed before parsing is worth another
 //! attempt.
 
-use crate::store::limits::{MAX_KEY, MAX_KEYS, MAX_REQUEST, MAX_VALUE};
+use crate::limits::{MAX_KEY, MAX_KEYS, MAX_REQUEST, MAX_VALUE};
 
 /// First field of a connection, after `VALIDATE` (torch: `validationMagicNumber`).
 pub const MAGIC: u32 = 0x3C85_F7CE;

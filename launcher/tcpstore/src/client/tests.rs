@@ -1,13 +1,23 @@
 //! Tests against the real server, and against listeners that are not stores.
 
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::store::server::{ServerHandle, StoreServer};
-use crate::tests::held_port;
+use crate::server::{ServerHandle, StoreServer};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
+
+/// Returns a port on which nobody listens, as long as the socket lives.
+fn held_port() -> (Socket, u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).unwrap();
+    let addr = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, addr.port())
+}
 
 fn host() -> ServerHandle {
     StoreServer::bind("127.0.0.1", None).unwrap().spawn()

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The model. It has no barriers, whose waits are [`crate::store::waits::Waits`] like the others.
+/// The model. It has no barriers, whose waits are [`crate::waits::Waits`] like the others.
 #[derive(Debug, Default)]
 struct TableModel {
     values: Vec<(Vec<u8>, Vec<u8>)>,

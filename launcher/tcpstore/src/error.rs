@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::store::port_owner::PortOwner;
+use crate::port_owner::PortOwner;
 
 /// The reason why a store could not be hosted, reached or queried.
 #[derive(Debug, thiserror::Error)]

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::store::limits::{FREE_BUFFER, StoreLimits};
-use crate::store::outbox::Outbox;
-use crate::store::table::{StoreRefusal, StoreTable, TableAction};
-use crate::store::value::StoreValue;
-use crate::store::waits::StoreClientId;
-use crate::store::wire::StoreRequest;
+use crate::limits::{FREE_BUFFER, StoreLimits};
+use crate::outbox::Outbox;
+use crate::table::{StoreRefusal, StoreTable, TableAction};
+use crate::value::StoreValue;
+use crate::waits::StoreClientId;
+use crate::wire::StoreRequest;
 
 /// The state shared by all connections of one store. They all run on one thread, so the lock is
 /// never contended.

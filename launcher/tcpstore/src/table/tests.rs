@@ -1,7 +1,7 @@
 //! Conversations of clients with a table, and property tests against a model.
 
 use super::*;
-use crate::tests::cases;
+use std::path::Path;
 
 const A: StoreClientId = StoreClientId(1);
 const B: StoreClientId = StoreClientId(2);
@@ -76,13 +76,19 @@ fn shown(action: &TableAction) -> String {
     format!("{to} {what}")
 }
 
+/// Returns what a word of a conversation means: `''` is an empty word, `␣` a blank and `⇥` a
+/// tab.
+fn word(text: &str) -> String {
+    text.replace("''", "").replace('␣', " ").replace('⇥', "\t")
+}
+
 /// Holds a conversation: each line is a client and its request, `leaves`, or `begins` with a part
 /// of a wait. Says what comes of each line.
 fn answer(given: &str) -> String {
     let mut table = StoreTable::default();
     let mut said = Vec::new();
     for line in given.lines() {
-        let words: Vec<String> = line.split(' ').map(crate::tests::word).collect();
+        let words: Vec<String> = line.split(' ').map(word).collect();
         let client = match words[0].as_str() {
             "A" => A,
             "B" => B,
@@ -108,7 +114,8 @@ fn answer(given: &str) -> String {
 
 #[test]
 fn clients_are_answered_as_by_torch() {
-    rig::cases::check(cases("store/table/conversations.txt"), answer);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    rig::cases::check(folder.join("src/table/conversations.txt"), answer);
 }
 
 #[test]
