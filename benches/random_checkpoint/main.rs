@@ -6,20 +6,20 @@
 //!     [--dtype bf16] [--seed 0] [--embodiment libero_sim]
 //! ```
 //!
-//! Tensors are created one at a time, so that the 3.14 B parameters of `full` need 6.3 GB on disk
-//! but not in memory. The tokenizer is a small one with the released structure, made for the tests;
+//! Only one shard is in memory at a time. The tokenizer is a small one with the released structure, made for the tests;
 //! the token table has its released size.
 
+use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use gr00t::ModelConfig;
+use gr00t::layout::{self, Spec};
 use gr00t::weights::random_tensor;
-use gr00t::write::{MAX_SHARD_BYTES, write_config, write_tensors};
-use gr00t::{LoadError, ModelConfig, layout};
-use serde_json::{Value, json};
-use tch::{Device, Kind};
+use serde_json::{Map, Value, json};
+use tch::{Device, Kind, Tensor};
 
 use embodiment::Embodiment;
 use sizes::Size;
@@ -47,6 +47,9 @@ const FILES: [(&str, &str); 6] = [
     golden!("vlm/video_preprocessor_config.json"),
 ];
 
+/// Largest number of elements in a shard, except where one tensor has more.
+const SHARD: i64 = 1 << 30;
+
 /// Write a GR00T model directory with random weights.
 #[derive(Parser)]
 struct Arguments {
@@ -65,9 +68,6 @@ struct Arguments {
     /// Seed of the weights; the same seed gives the same weights.
     #[arg(long, default_value_t = 0)]
     seed: i64,
-    /// Maximum bytes of tensors per shard.
-    #[arg(long, default_value_t = MAX_SHARD_BYTES)]
-    max_shard_bytes: u64,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -89,41 +89,74 @@ fn main() -> ExitCode {
     }
 }
 
-fn write(arguments: &Arguments) -> Result<(), LoadError> {
+fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (out, kind) = (&arguments.out, arguments.dtype.kind());
     let (model, vlm) = arguments.size.configs();
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        |err| LoadError::Io { path, err }
-    };
-    fs::create_dir_all(out.join("vlm")).map_err(io(out))?;
-    write_config(&out.join("config.json"), &model.to_json())?;
-    write_config(&out.join("vlm/config.json"), &vlm.to_json())?;
-    write_config(
+    fs::create_dir_all(out.join("vlm"))?;
+    write_json(&out.join("config.json"), &model.to_json())?;
+    write_json(&out.join("vlm/config.json"), &vlm.to_json())?;
+    write_json(
         &out.join("processor_config.json"),
         &processor(arguments.embodiment, &model),
     )?;
-    write_config(
+    write_json(
         &out.join("statistics.json"),
         &arguments.embodiment.statistics(),
     )?;
     for (name, text) in FILES {
-        fs::write(out.join(name), text).map_err(io(&out.join(name)))?;
+        fs::write(out.join(name), text)?;
     }
     let specs = layout::tensors(&model, &vlm);
-    write_tensors(out, &specs, kind, arguments.max_shard_bytes, |at| {
-        let (name, shape) = &specs[at];
-        random_tensor(arguments.seed, name, shape, kind, Device::Cpu)
-    })?;
-    let parameters: i64 = specs
-        .iter()
-        .map(|(_, shape)| shape.iter().product::<i64>())
-        .sum();
+    write_tensors(out, &specs, kind, arguments.seed)?;
+    let parameters: i64 = specs.iter().map(elements).sum();
     println!(
         "{}: {} tensors, {parameters} parameters in {kind:?}",
         out.display(),
         specs.len()
     );
+    Ok(())
+}
+
+fn write_json(path: &Path, value: &Value) -> std::io::Result<()> {
+    fs::write(path, format!("{value:#}\n"))
+}
+
+fn elements((_, shape): &Spec) -> i64 {
+    shape.iter().product()
+}
+
+/// Writes random tensors: in one file, or in shards with an index.
+fn write_tensors(out: &Path, specs: &[Spec], kind: Kind, seed: i64) -> Result<(), Box<dyn Error>> {
+    let mut shards: Vec<(i64, &[Spec])> = Vec::new();
+    for (at, spec) in specs.iter().enumerate() {
+        match shards.last_mut() {
+            Some((size, shard)) if *size + elements(spec) <= SHARD => {
+                *size += elements(spec);
+                *shard = &specs[at - shard.len()..=at];
+            }
+            _ => shards.push((elements(spec), &specs[at..=at])),
+        }
+    }
+    let count = shards.len();
+    let mut weight_map = Map::new();
+    for (at, (_, shard)) in shards.iter().enumerate() {
+        let file = match count {
+            1 => "model.safetensors".to_owned(),
+            _ => format!("model-{:05}-of-{count:05}.safetensors", at + 1),
+        };
+        let tensor = |(name, shape): &Spec| {
+            let tensor = random_tensor(seed, name, shape, kind, Device::Cpu);
+            (name.clone(), tensor)
+        };
+        let named: Vec<_> = shard.iter().map(tensor).collect();
+        Tensor::write_safetensors(&named, out.join(&file))?;
+        let names = shard.iter().map(|(name, _)| name.clone());
+        weight_map.extend(names.map(|name| (name, Value::from(file.clone()))));
+    }
+    if count > 1 {
+        let index = json!({"metadata": {}, "weight_map": weight_map});
+        write_json(&out.join("model.safetensors.index.json"), &index)?;
+    }
     Ok(())
 }
 

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use gr00t::write::write_config;
-use gr00t::{ModelConfig, Named, VlmConfig, write_checkpoint};
+use gr00t::{ModelConfig, Named, VlmConfig};
 use serde_json::{Map, Value, json};
-use tch::Kind;
+use tch::Tensor;
 
 use crate::Outcome;
 use crate::network::{ACTION, CHUNK, EDGE, STATE};
@@ -33,16 +32,29 @@ pub fn write(
 ) -> Outcome<()> {
     let vlm_dir = dir.join("vlm");
     std::fs::create_dir_all(&vlm_dir)?;
-    write_checkpoint(dir, named, Kind::Float, model)?;
-    write_config(&dir.join("processor_config.json"), &processor())?;
-    write_config(&dir.join("statistics.json"), &statistics())?;
-    write_config(&dir.join("embodiment_id.json"), &json!({ TAG: 0 }))?;
-    write_config(&vlm_dir.join("config.json"), &vlm.to_json())?;
-    write_config(&vlm_dir.join("preprocessor_config.json"), &preprocessor())?;
+    write_network(dir, named, model)?;
+    write_json(&dir.join("processor_config.json"), &processor())?;
+    write_json(&dir.join("statistics.json"), &statistics())?;
+    write_json(&dir.join("embodiment_id.json"), &json!({ TAG: 0 }))?;
+    write_json(&vlm_dir.join("config.json"), &vlm.to_json())?;
+    write_json(&vlm_dir.join("preprocessor_config.json"), &preprocessor())?;
     for name in COPIED {
         std::fs::write(vlm_dir.join(name), std::fs::read(vlm_from.join(name))?)?;
     }
     Ok(())
+}
+
+/// Writes `config.json` and the tensors.
+pub fn write_network(dir: &Path, named: &Named, model: &ModelConfig) -> Outcome<()> {
+    write_json(&dir.join("config.json"), &model.to_json())?;
+    Ok(Tensor::write_safetensors(
+        named,
+        dir.join("model.safetensors"),
+    )?)
+}
+
+fn write_json(path: &Path, value: &Value) -> Outcome<()> {
+    Ok(std::fs::write(path, format!("{value:#}\n"))?)
 }
 
 fn processor() -> Value {

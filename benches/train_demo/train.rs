@@ -5,12 +5,12 @@
 //! (0.999 - b) / 0.999 with b from Beta(1.5, 1), as in the reference: early times are more
 //! frequent.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use gr00t::model::{Features, Gr00t, NoTap, Robot};
 use gr00t::processor::Prompts;
-use gr00t::{ModelConfig, Named, VlmConfig, Weights, write_checkpoint};
+use gr00t::{ModelConfig, Named, VlmConfig, Weights};
 use runtime::env::Lockstep;
 use runtime::env::mujoco::{self, MujocoConfig};
 use tch::{Device, Kind, Reduction, Tensor};
@@ -291,7 +291,7 @@ fn first(
         plan.seed.cast_signed(),
         &Tensor::cat(&patches, 0),
     );
-    write_checkpoint(Path::new(&dir), &weights, Kind::Float, model)?;
+    checkpoint::write_network(&dir, &weights, model)?;
     Ok(dir)
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use gr00t::{ModelConfig, ModelDir, Weights, layout, write_checkpoint};
+use gr00t::{ModelDir, Weights, layout};
 use tch::{Device, Kind, Tensor};
 
 use crate::gpu::card::{card, device};
@@ -69,7 +69,7 @@ fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
     let on = (Kind::Float, Device::Cpu);
     named.extend((0..500).map(|at| (format!("t{at:03}"), Tensor::arange(at, on))));
     named.push(("last".to_owned(), Tensor::randn([10_000_001], on)));
-    write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
+    Tensor::write_safetensors(&named, dir.path().join("model.safetensors")).unwrap();
     let specs: Vec<_> = named
         .iter()
         .map(|(name, tensor)| (name.clone(), tensor.size()))
@@ -101,7 +101,7 @@ fn gpu_weights_that_do_not_fit_are_an_error_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let big = Tensor::zeros([50_000_000], (Kind::Float, Device::Cpu));
     let named = vec![("big".to_owned(), big)];
-    write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
+    Tensor::write_safetensors(&named, dir.path().join("model.safetensors")).unwrap();
     let mut weights = Weights::open(dir.path(), card.device(), Kind::Float).unwrap();
     let text = weights
         .ahead(&[("big".to_owned(), vec![50_000_000])])

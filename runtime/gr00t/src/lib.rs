@@ -4,7 +4,6 @@
 //! model directory ─► directory ─► config   sizes of the network, checked
 //!                        │
 //!                        └──────► weights ─► tensors by name, on the device ─► model
-//!                                  write ◄─ the same tensors, to create such a directory
 //!
 //! observations ─► processor ─► inputs ─► model ─► processor ─► actions
 //!       ▲                                  └─ graphs: captured passes, on a GPU
@@ -21,7 +20,6 @@ pub mod layout;
 pub mod model;
 pub mod processor;
 pub mod weights;
-pub mod write;
 
 mod error;
 
@@ -31,7 +29,6 @@ pub use config::{
 pub use directory::ModelDir;
 pub use error::LoadError;
 pub use weights::{Named, Weights};
-pub use write::write_checkpoint;
 
 // Test helpers shared with the crate `runtime` refer to this crate by its name.
 #[cfg(test)]

@@ -9,9 +9,9 @@ use crate::weights::index;
 use crate::weights::shard::MappedShard;
 
 /// File name of a checkpoint in one file.
-pub(crate) const SINGLE: &str = "model.safetensors";
+pub(super) const SINGLE: &str = "model.safetensors";
 /// File name of the index of a sharded checkpoint.
-pub(crate) const INDEX: &str = "model.safetensors.index.json";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a checkpoint by name; none is read yet.
 #[derive(Debug)]

@@ -19,7 +19,6 @@ use crate::LoadError;
 use crate::layout::{self, Spec};
 use ahead::Ahead;
 use checkpoint::Checkpoint;
-pub(super) use checkpoint::{INDEX, SINGLE};
 use header::TensorEntry;
 use problems::{Problem, told};
 pub use random::random_tensor;

@@ -89,8 +89,7 @@ fn a_tensor_larger_than_all_buffers_and_tiny_ones_beside_it_arrive() {
         .into_iter()
         .chain((0..200).map(tiny))
         .collect();
-    let dir = tempfile::tempdir().unwrap();
-    write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
+    let dir = written(&named);
     let spec = |(name, tensor): &(String, Tensor)| (name.clone(), tensor.size());
     let specs: Vec<_> = named.iter().map(spec).collect();
     for kind in [Kind::Float, Kind::BFloat16] {
