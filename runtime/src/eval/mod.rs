@@ -17,7 +17,6 @@
 //!                    └─► monitor    the other ranks, the user, memory and GPU
 //! ```
 
-mod error;
 pub mod lease;
 mod monitor;
 mod numbered_list;
@@ -25,6 +24,7 @@ mod program;
 mod rank;
 mod rollout;
 mod setup;
+mod stop;
 
 #[cfg(test)]
 mod tests;

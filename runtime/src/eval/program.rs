@@ -7,7 +7,6 @@ use jobs::eval_args::EvalArgs;
 use jobs::exit::FINAL;
 use jobs::refusal::Refused;
 
-use crate::eval::error::RankError;
 use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::peers::RankPeers;
 use crate::eval::monitor::progress::Progress;
@@ -17,6 +16,7 @@ use crate::eval::rank::observers::Observers;
 use crate::eval::rollout::inference::InferenceThread;
 use crate::eval::setup::launch;
 use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::stop::Stop;
 use crate::{console, error_file};
 
 /// The program `eval`: parses `words`, its arguments, and runs this rank's share.
@@ -27,7 +27,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
             let _ = err.print();
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
-        Err(Refused::Input(refusal)) => Err(RankError::Refused(refusal)),
+        Err(Refused::Input(refusal)) => Err(Stop::Refused(refusal)),
         Ok(args) => run(&args),
     };
     let err = match done {
@@ -38,14 +38,14 @@ pub fn main(words: &[OsString]) -> ExitCode {
     console::error(&reason);
     error_file::write_error_file(&reason);
     match err {
-        RankError::Refused(_) => ExitCode::from(FINAL),
-        RankError::Failed(_) => ExitCode::FAILURE,
+        Stop::Refused(_) => ExitCode::from(FINAL),
+        _ => ExitCode::FAILURE,
     }
 }
 
-fn run(args: &EvalArgs) -> Result<ExitCode, RankError> {
+fn run(args: &EvalArgs) -> Result<ExitCode, Stop> {
     console::Style::of(args, |name| std::env::var(name).ok()).adopt();
-    let stop = StopRequest::on_signals().map_err(|err| RankError::Failed(err.to_string()))?;
+    let stop = StopRequest::on_signals().map_err(|err| Stop::Rank(err.to_string()))?;
     let mut setup = RankSetup::new(args)?;
     let peers = RankPeers::meet(&setup.env)?;
     let lock = launch::join(&mut setup, peers.store())?;
@@ -53,8 +53,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, RankError> {
     let progress = Progress::new(&setup.env);
     introduce(&setup, &progress);
     let device = setup.device.device;
-    let no_thread =
-        |owner| move |err| RankError::failed(format_args!("no thread for {owner}"), err);
+    let no_thread = |owner| move |err| Stop::rank(format_args!("no thread for {owner}"), err);
     let inference = InferenceThread::start(device).map_err(no_thread("the policy"))?;
     let meter = Meter::start(device).map_err(no_thread("the meter"))?;
     let observers = Observers::new(peers, progress, stop.clone(), lock, &meter);

@@ -243,17 +243,6 @@ pub enum InferenceError {
         #[source]
         err: WorkerError,
     },
-    /// The inference of an episode's first chunk failed in a job that counts steps.
-    #[error(
-        "{reason}; this job counts steps, and episode {episode} has taken none: num_episodes is \
-         one way"
-    )]
-    NoFirstChunk {
-        /// Why the inference failed.
-        reason: String,
-        /// Index of the episode.
-        episode: u64,
-    },
     /// The thread that runs the policy has ended.
     #[error("the policy's thread has ended")]
     ThreadEnded,
@@ -267,17 +256,6 @@ pub enum InferenceError {
     /// Chunks were asked for before a policy was made.
     #[error("no policy was made")]
     NoPolicy,
-    /// The policy ended an episode of a job that counts steps before its first step.
-    #[error(
-        "policy `{policy}` ended episode {episode} before its first step: num_steps would never be \
-         reached, use num_episodes"
-    )]
-    EndedEarly {
-        /// Type of the policy.
-        policy: String,
-        /// Index of the episode.
-        episode: u64,
-    },
     /// The policy gave another number of chunks than of rows, or actions of another length.
     #[error("policy `{policy}` gave {found} chunks for {rows} rows of {dim} actions")]
     Chunks {

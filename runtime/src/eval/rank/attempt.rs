@@ -10,18 +10,16 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::device::gpu;
-use crate::eval::error::RankError;
 use crate::eval::lease::Leases;
 use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::{Evaluation, datasets};
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::job::run as run_job;
 use crate::eval::rollout::recording::episode_log::EpisodeLog;
 use crate::eval::rollout::totals::Totals;
-use crate::policy::PolicyError;
+use crate::eval::stop::Stop;
 use crate::{error_file, host};
 
 /// One attempt at a job.
@@ -65,7 +63,7 @@ impl Evaluation<'_> {
     /// Runs the rest of a job, and retries it if it fails.
     ///
     /// # Errors
-    /// Returns a [`RankError`] if the journal cannot be written, the store of the leases fails, or
+    /// Returns a [`Stop`] if the journal cannot be written, the store of the leases fails, or
     /// the GPU is lost.
     pub(super) fn job(
         &mut self,
@@ -73,7 +71,7 @@ impl Evaluation<'_> {
         leases: Option<&Leases>,
         history: &mut JournalHistory,
         last: Heartbeat,
-    ) -> Result<Heartbeat, RankError> {
+    ) -> Result<Heartbeat, Stop> {
         let (job, mut beat) = (&work.job, last);
         if history.given_up.contains(&job.index) {
             self.failed.get_or_insert_with(|| {
@@ -114,7 +112,7 @@ impl Evaluation<'_> {
         attempt: &JobAttempt,
         history: &JournalHistory,
         last: &Heartbeat,
-    ) -> Result<AttemptEnd, RankError> {
+    ) -> Result<AttemptEnd, Stop> {
         let JobAttempt { work, leases, .. } = *attempt;
         let (index, suspects) = (work.job.index, &history.suspects);
         let earlier = Earlier::of(work, history.about(index), suspects, attempt.number - 1);
@@ -139,22 +137,16 @@ impl Evaluation<'_> {
         leave(result.is_ok());
         self.busy_s += started.elapsed().as_secs_f64();
         let error = match result {
-            Err(JobError::Stopped) => return Ok(AttemptEnd::without_error(beat)),
-            Err(JobError::TakenOver) => {
+            Err(Stop::Asked) => return Ok(AttemptEnd::without_error(beat)),
+            Err(Stop::TakenOver) => {
                 // This rank does not open the dataset of the job again.
                 datasets::clean_job(self.setup, history, &self.observers.progress, &work.job);
                 return Ok(AttemptEnd::without_error(beat));
             }
-            Err(JobError::Overtaken { .. }) => return Ok(AttemptEnd::overtaken(beat)),
-            Err(JobError::Leases(err)) => return Err(err.into()),
-            Err(JobError::Policy(PolicyError::DeviceLost(reason))) => {
-                return Err(self.lose(reason)?);
-            }
-            Err(JobError::Journal { path, err }) => {
-                let what = format_args!("cannot write `{}`", path.display());
-                return Err(RankError::failed(what, err));
-            }
-            Err(err) => Some(err.to_string()),
+            Err(Stop::Overtaken) => return Ok(AttemptEnd::overtaken(beat)),
+            Err(Stop::GpuLost(reason)) => return Err(self.lose(reason)?),
+            Err(err @ (Stop::Rank(_) | Stop::Refused(_))) => return Err(err),
+            Err(Stop::Job(reason)) => Some(reason),
             // A job in steps is over when it says so, so one that was cut short must not.
             Ok(()) if self.is_cut_short(work) => {
                 return Ok(AttemptEnd::without_error(beat));
@@ -182,7 +174,7 @@ impl Evaluation<'_> {
         earlier: &Earlier,
         totals: &mut Totals,
         beat: &mut Heartbeat,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Stop> {
         let (setup, work) = (self.setup, attempt.work);
         let (name, rank) = (&work.job.name, setup.env.rank);
         let _span = tracing::info_span!("job", %name, rank, attempt = attempt.number).entered();
@@ -220,7 +212,7 @@ impl Evaluation<'_> {
         totals: &Totals,
         error: Option<&str>,
         took: Duration,
-    ) -> Result<(), RankError> {
+    ) -> Result<(), Stop> {
         let is_retried = error.is_some() && attempt.number < self.args.job_attempts;
         if let Some(error) = error {
             let name = &attempt.work.job.name;

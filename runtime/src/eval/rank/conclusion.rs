@@ -12,12 +12,12 @@ use report::{Report, tables};
 use crate::clock::now;
 use crate::console;
 use crate::error_file;
-use crate::eval::error::RankError;
 use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::rank::early_stop::EarlyStop;
 use crate::eval::rank::observers::Observers;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::{Evaluation, outcome};
+use crate::eval::stop::Stop;
 use c10d::torch_error::is_hardware_failure;
 
 impl Evaluation<'_> {
@@ -26,8 +26,8 @@ impl Evaluation<'_> {
     /// the other ranks.
     ///
     /// # Errors
-    /// Returns a [`RankError`] if the journal or the report cannot be written.
-    pub(super) fn conclude(&mut self, last: Heartbeat) -> Result<ExitCode, RankError> {
+    /// Returns a [`Stop`] if the journal or the report cannot be written.
+    pub(super) fn conclude(&mut self, last: Heartbeat) -> Result<ExitCode, Stop> {
         if let Some(reason) = self.reason_not_to_wait() {
             self.end()?;
             return self.conclude_early(reason);
@@ -109,7 +109,7 @@ impl Evaluation<'_> {
         Some(reason)
     }
 
-    fn conclude_early(&mut self, reason: String) -> Result<ExitCode, RankError> {
+    fn conclude_early(&mut self, reason: String) -> Result<ExitCode, Stop> {
         self.observers.progress.finish();
         if self.setup.env.rank == 0 {
             let together = outcome::from_disk(&self.setup.env, reason);
@@ -125,7 +125,7 @@ impl Evaluation<'_> {
 
     /// Writes the journal line with the decision of the sequential test, unless the rank was stopped
     /// before there was one.
-    fn note_decision(&mut self) -> Result<(), RankError> {
+    fn note_decision(&mut self) -> Result<(), Stop> {
         self.observers.exchange_outcomes();
         let decision = self
             .observers
@@ -146,7 +146,7 @@ impl Evaluation<'_> {
     }
 
     /// Writes the last journal line. The other ranks have been waited for, or will not be.
-    fn end(&mut self) -> Result<(), RankError> {
+    fn end(&mut self) -> Result<(), Stop> {
         self.note_policy_files(match self.stop.asked() {
             true => PolicyHashing::take,
             false => PolicyHashing::finish,
@@ -160,7 +160,7 @@ impl Evaluation<'_> {
 
     /// Writes the last journal line of a rank that has lost its GPU; returns the error with which
     /// it ends.
-    pub(super) fn lose(&mut self, reason: String) -> Result<RankError, RankError> {
+    pub(super) fn lose(&mut self, reason: String) -> Result<Stop, Stop> {
         let line = RankEnd {
             is_hardware: is_hardware_failure(&reason),
             failure: Some(reason.clone()),
@@ -168,7 +168,7 @@ impl Evaluation<'_> {
         };
         self.append(&Line::RankEnd(line))?;
         let rank = self.setup.env.rank;
-        Ok(RankError::failed(format_args!("rank {rank} ends"), reason))
+        Ok(Stop::rank(format_args!("rank {rank} ends"), reason))
     }
 
     fn rank_end_line(&self) -> RankEnd {

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::eval::error::RankError;
 use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::observers::Observers;
 use crate::eval::rollout::recording::episode_log::JobObserver;
 use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::stop::Stop;
 
 /// A rank that waits for leases.
 pub struct IdleRank<'r, 'a> {
@@ -48,8 +48,8 @@ impl IdleRank<'_, '_> {
     /// Reads the journals again.
     ///
     /// # Errors
-    /// Returns a [`RankError`] if they cannot be read; the history is then empty.
-    pub fn refresh(&self, history: &mut JournalHistory) -> Result<(), RankError> {
+    /// Returns a [`Stop`] if they cannot be read; the history is then empty.
+    pub fn refresh(&self, history: &mut JournalHistory) -> Result<(), Stop> {
         history.refresh(self.setup, &self.observers.progress)
     }
 

@@ -19,10 +19,10 @@ use jobs::journal::Line;
 use jobs::progress;
 use jobs::rank_env::RankEnv;
 
-use crate::eval::error::RankError;
 use crate::eval::lease::{BlockCut, LeaseClient, LeaseConfig, LeaseError, Leases};
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::idle::IdleRank;
+use crate::eval::stop::Stop;
 use c10d::StoreAddr;
 
 /// The jobs of a rank, one after the other.
@@ -142,7 +142,7 @@ impl JobQueue {
         &mut self,
         history: &mut JournalHistory,
         idle: &mut IdleRank,
-    ) -> Result<Option<Work>, RankError> {
+    ) -> Result<Option<Work>, Stop> {
         loop {
             if idle.is_over() {
                 return Ok(None);
@@ -229,7 +229,7 @@ impl Leased {
         stage: usize,
         history: &mut JournalHistory,
         idle: &mut IdleRank,
-    ) -> Result<Option<Work>, RankError> {
+    ) -> Result<Option<Work>, Stop> {
         let mut gone = BTreeSet::new();
         loop {
             match self.leases.claim(std::mem::take(&mut gone))? {
@@ -258,7 +258,7 @@ impl Leased {
         claim: &Claim,
         history: &mut JournalHistory,
         idle: &mut IdleRank,
-    ) -> Result<Option<Work>, RankError> {
+    ) -> Result<Option<Work>, Stop> {
         let Some(work) = self.works.get(&claim.job) else {
             return Ok(None);
         };

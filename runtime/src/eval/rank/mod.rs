@@ -38,7 +38,6 @@ use report::tables;
 
 use crate::clock::now;
 use crate::device::gpu;
-use crate::eval::error::RankError;
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::monitor::orders::LiveOrders;
@@ -54,6 +53,7 @@ use crate::eval::rank::observers::Observers;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rollout::inference::InferenceThread;
 use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::stop::Stop;
 use crate::versions::versions;
 use crate::{console, host};
 
@@ -109,9 +109,9 @@ impl<'a> Evaluation<'a> {
     /// Runs all jobs of this rank, and ends with its exit code.
     ///
     /// # Errors
-    /// Returns a [`RankError`] if the store, the journal, the GPU or the report fails. The failure
+    /// Returns a [`Stop`] if the store, the journal, the GPU or the report fails. The failure
     /// of a job is no error.
-    pub fn run(&mut self) -> Result<ExitCode, RankError> {
+    pub fn run(&mut self) -> Result<ExitCode, Stop> {
         self.append(&Line::Rank(Box::new(self.start_line())))?;
         let setup = self.setup;
         let Observers {
@@ -164,10 +164,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Writes journal lines for the policy files that have been hashed.
-    fn note_policy_files(
-        &mut self,
-        take: fn(&mut PolicyHashing) -> Vec<Line>,
-    ) -> Result<(), RankError> {
+    fn note_policy_files(&mut self, take: fn(&mut PolicyHashing) -> Vec<Line>) -> Result<(), Stop> {
         let hashed = self.hashing.as_mut().map(take).unwrap_or_default();
         hashed.iter().try_for_each(|line| self.append(line))
     }
@@ -302,11 +299,9 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn append(&mut self, line: &Line) -> Result<(), RankError> {
-        self.journal.append(line).map_err(|err| {
-            let path = self.journal.path().display();
-            RankError::failed(format_args!("cannot write `{path}`"), err)
-        })
+    fn append(&mut self, line: &Line) -> Result<(), Stop> {
+        let appended = self.journal.append(line);
+        appended.map_err(|err| Stop::not_written(self.journal.path(), err))
     }
 }
 

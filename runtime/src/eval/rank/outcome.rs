@@ -8,9 +8,9 @@ use report::tables;
 use report::{Context, Journals, Merged, Report};
 
 use crate::console;
-use crate::eval::error::RankError;
 use crate::eval::monitor::peers::RankPeers;
 use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::stop::Stop;
 use c10d::{Participant, Route, gather};
 
 /// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.
@@ -98,16 +98,16 @@ pub fn from_disk(env: &RankEnv, stopped: String) -> Together {
 /// Writes the report and prints the tables, with that of a reference if there is one.
 ///
 /// # Errors
-/// Returns a [`RankError`] if a file cannot be read or written.
+/// Returns a [`Stop`] if a file cannot be read or written.
 pub fn report(
     setup: &RankSetup,
     together: Together,
     reference: Option<String>,
-) -> Result<Report, RankError> {
+) -> Result<Report, Stop> {
     let (folder, plan) = (&setup.folder, &setup.plan);
     let failed = |err: std::io::Error| {
         let what = format_args!("cannot write the report into `{}`", folder.root().display());
-        RankError::failed(what, err)
+        Stop::rank(what, err)
     };
     let on_disk = Journals::of(folder).map_err(failed)?;
     let journals = on_disk.and_delivered(together.delivered);

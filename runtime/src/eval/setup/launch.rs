@@ -7,8 +7,8 @@ use jobs::launch::{self, LaunchLock};
 use jobs::refusal::Refusal;
 
 use crate::console;
-use crate::eval::error::RankError;
 use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::stop::Stop;
 use c10d::Store;
 
 /// Time limit for rank 0, which may have to find out whether a launch on another machine still
@@ -22,8 +22,8 @@ const TAKEN: &str = "launch ";
 /// the lock.
 ///
 /// # Errors
-/// Returns a [`RankError`] if another launch holds the folder, or if the store does not answer.
-pub fn join(setup: &mut RankSetup, store: Option<&Store>) -> Result<Option<LaunchLock>, RankError> {
+/// Returns a [`Stop`] if another launch holds the folder, or if the store does not answer.
+pub fn join(setup: &mut RankSetup, store: Option<&Store>) -> Result<Option<LaunchLock>, Stop> {
     if setup.env.launch.is_some() {
         return Ok(None);
     }
@@ -44,9 +44,9 @@ pub fn join(setup: &mut RankSetup, store: Option<&Store>) -> Result<Option<Launc
     Ok(lock)
 }
 
-fn take(setup: &RankSetup) -> Result<LaunchLock, RankError> {
+fn take(setup: &RankSetup) -> Result<LaunchLock, Stop> {
     let launch = launch::fresh_id();
-    let launch = launch.map_err(|err| RankError::failed("cannot name this launch", err))?;
+    let launch = launch.map_err(|err| Stop::rank("cannot name this launch", err))?;
     let lock = LaunchLock::take(&setup.folder, &launch, |text| {
         console::say(
             console::Level::Info,
@@ -58,7 +58,7 @@ fn take(setup: &RankSetup) -> Result<LaunchLock, RankError> {
     Ok(lock)
 }
 
-fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, RankError>) -> Result<(), RankError> {
+fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, Stop>) -> Result<(), Stop> {
     let said = match lock {
         Ok(lock) => format!("{TAKEN}{}", lock.launch()),
         Err(err) => err.to_string(),
@@ -66,9 +66,9 @@ fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, RankError>) -> Resul
     Ok(store.set(key, said.as_bytes())?)
 }
 
-fn heard(store: &Store, key: &str) -> Result<String, RankError> {
+fn heard(store: &Store, key: &str) -> Result<String, Stop> {
     let said = store.get(key, VERDICT);
-    let not_told = |err| RankError::failed("rank 0 has not taken the run folder", err);
+    let not_told = |err| Stop::rank("rank 0 has not taken the run folder", err);
     let said = said.map_err(not_told)?;
     let said = String::from_utf8_lossy(&said).into_owned();
     said.strip_prefix(TAKEN)

@@ -17,7 +17,6 @@ use jobs::time::rfc3339;
 use report::compare::sequential::{self, SequentialComparison};
 
 use crate::device::{Decision, gpu};
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::setup::device;
 use crate::eval::setup::placement::RankPlacement;
 use crate::{env, policy};
@@ -124,11 +123,9 @@ fn asker(env: &RankEnv) -> Option<Asker> {
 /// later.
 fn check_jobs(jobs: &[Job]) -> Result<(), Refusal> {
     let mut pending = jobs.iter().filter(|job| job.status == Status::Pending);
-    pending.try_for_each(|job| check_job(job).map_err(|err| Refusal::at(job.place(), err)))
-}
-
-fn check_job(job: &Job) -> Result<(), JobError> {
-    env::check(job)?;
-    policy::check(&job.policy_type, &job.policy_config)?;
-    Ok(())
+    pending.try_for_each(|job| {
+        env::check(job).map_err(|err| Refusal::at(job.place(), err))?;
+        let policy = policy::check(&job.policy_type, &job.policy_config);
+        policy.map_err(|err| Refusal::at(job.place(), err))
+    })
 }

@@ -12,11 +12,11 @@ use jobs::job::JobIndex;
 use jobs::journal::{self, Contents, Line};
 use jobs::suspects::Suspects;
 
-use crate::eval::error::RankError;
 use crate::eval::monitor::progress::Progress;
 use crate::eval::rank::history::extract::ExtractWriter;
 use crate::eval::rank::history::part::{JournalPart, failed_for_good, started, this_launch};
 use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::stop::Stop;
 pub use start::{begin, is_first_life};
 
 /// The journal lines that earlier attempts of any rank wrote.
@@ -47,7 +47,7 @@ impl JournalHistory {
         setup: &RankSetup,
         progress: &Progress,
         mut extract: Option<&mut ExtractWriter>,
-    ) -> Result<Self, RankError> {
+    ) -> Result<Self, Stop> {
         let RankSetup {
             folder, plan, env, ..
         } = setup;
@@ -93,8 +93,8 @@ impl JournalHistory {
     /// read before is dropped first, so that a long history is never in memory twice.
     ///
     /// # Errors
-    /// Returns a [`RankError`] if the journals cannot be read; the history is then empty.
-    pub fn refresh(&mut self, setup: &RankSetup, progress: &Progress) -> Result<(), RankError> {
+    /// Returns a [`Stop`] if the journals cannot be read; the history is then empty.
+    pub fn refresh(&mut self, setup: &RankSetup, progress: &Progress) -> Result<(), Stop> {
         *self = Self::default();
         *self = Self::read(setup, progress, None)?;
         Ok(())
@@ -103,8 +103,8 @@ impl JournalHistory {
     /// Reads this rank's own journal again, because it has written more lines.
     ///
     /// # Errors
-    /// Returns a [`RankError`] if it cannot be read; its lines are then missing.
-    pub fn refresh_own(&mut self, setup: &RankSetup) -> Result<(), RankError> {
+    /// Returns a [`Stop`] if it cannot be read; its lines are then missing.
+    pub fn refresh_own(&mut self, setup: &RankSetup) -> Result<(), Stop> {
         self.drop_own();
         let RankSetup {
             folder, plan, env, ..
@@ -173,10 +173,10 @@ impl JournalHistory {
     }
 }
 
-fn journals_err(setup: &RankSetup, err: &io::Error) -> RankError {
+fn journals_err(setup: &RankSetup, err: &io::Error) -> Stop {
     let folder = setup.folder.journals();
     let what = format_args!("cannot read the journals in `{}`", folder.display());
-    RankError::failed(what, err)
+    Stop::rank(what, err)
 }
 
 fn name(path: &Path) -> String {

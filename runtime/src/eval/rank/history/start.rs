@@ -5,12 +5,12 @@ use std::time::Duration;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
 
-use crate::eval::error::RankError;
 use crate::eval::monitor::progress::Progress;
 use crate::eval::rank::history::extract::{self, Extract, ExtractWriter};
 use crate::eval::rank::history::part::starts_in;
 use crate::eval::rank::history::{JournalHistory, name};
 use crate::eval::setup::rank_setup::RankSetup;
+use crate::eval::stop::Stop;
 use c10d::Store;
 
 /// From this world size on, rank 0 reads the journals for all ranks when a round begins. With fewer
@@ -42,12 +42,12 @@ enum Source {
 /// the round. Rank 0 keeps the extract as long as it runs.
 ///
 /// # Errors
-/// Returns a [`RankError`] if the journals cannot be read.
+/// Returns a [`Stop`] if the journals cannot be read.
 pub fn begin(
     setup: &RankSetup,
     store: Option<&Store>,
     progress: &Progress,
-) -> Result<(JournalHistory, Option<Extract>), RankError> {
+) -> Result<(JournalHistory, Option<Extract>), Stop> {
     let RankSetup { plan, env, .. } = setup;
     let store = store.filter(|_| env.world_size >= SHARED_FROM);
     let begins = match store {
@@ -100,7 +100,7 @@ fn read_for_others(
     setup: &RankSetup,
     store: &Store,
     progress: &Progress,
-) -> Result<(JournalHistory, Option<Extract>), RankError> {
+) -> Result<(JournalHistory, Option<Extract>), Stop> {
     let failed = |err| tracing::warn!(%err, "cannot write an extract of the journals");
     let mut writer = ExtractWriter::create(&setup.folder.journals())
         .map_err(failed)
@@ -130,7 +130,7 @@ fn read_extract(setup: &RankSetup, store: &Store) -> Result<JournalHistory, Stri
     Ok(history)
 }
 
-fn read_own(setup: &RankSetup) -> Result<JournalHistory, RankError> {
+fn read_own(setup: &RankSetup) -> Result<JournalHistory, Stop> {
     let mut history = JournalHistory::default();
     history.refresh_own(setup)?;
     Ok(history)

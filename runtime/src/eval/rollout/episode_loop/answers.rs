@@ -16,8 +16,8 @@ use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::episode_loop::restart::{self, Restart};
 use crate::eval::rollout::inference::InferenceResult;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::env_group::AnswerKey;
+use crate::eval::stop::Stop;
 use crate::policy::{Account, EpisodeReset, InferenceError, PolicyError, RowAnswer, RowError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
@@ -28,7 +28,7 @@ impl EpisodeLoop<'_, '_> {
         index: usize,
         inference: InferenceResult,
         waited: Duration,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Stop> {
         let InferenceResult {
             answers,
             took,
@@ -68,7 +68,7 @@ impl EpisodeLoop<'_, '_> {
                 RowAnswer::Chunk(chunk) => {
                     if self.active.latency.fixed().is_some() {
                         let length = self.active.policy.chunk_length as u64;
-                        latency::check(delay, length, chunk.horizon() as u64)?;
+                        latency::check(delay, length, chunk.horizon() as u64).map_err(Stop::job)?;
                     }
                     let schedule = &mut self.groups[index].schedule;
                     schedule.add_chunk(env, chunk, delay as usize);
@@ -78,7 +78,7 @@ impl EpisodeLoop<'_, '_> {
         Ok(())
     }
 
-    fn check(&self, answers: &[RowAnswer], rows: usize) -> Result<(), JobError> {
+    fn check(&self, answers: &[RowAnswer], rows: usize) -> Result<(), Stop> {
         let dim = self.envs.spec().action.names.len();
         let mut chunks = answers.iter().filter_map(RowAnswer::chunk);
         if answers.len() == rows && chunks.all(|chunk| chunk.action_dim() == dim) {
@@ -99,7 +99,7 @@ impl EpisodeLoop<'_, '_> {
         index: usize,
         env: EnvIndex,
         RowError(reason): RowError,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Stop> {
         self.recording.forget(env)?;
         self.groups[index].schedule.end(env);
         let Some(live) = self.live.remove(&env) else {
@@ -108,21 +108,27 @@ impl EpisodeLoop<'_, '_> {
         if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
             // The steps of the job would never be taken.
             let episode = live.episode;
-            return Err(PolicyError::from(InferenceError::NoFirstChunk { reason, episode }).into());
+            return Err(Stop::job(format_args!(
+                "{reason}; this job counts steps, and episode {episode} has taken none: \
+                 num_episodes is one way"
+            )));
         }
         let errored = live.errored(self.job(), self.place(env), reason);
         self.recording.log.errored_episode(errored)
     }
 
     /// Ends an episode because the policy says so.
-    fn ended_by_policy(&mut self, index: usize, env: EnvIndex) -> Result<(), JobError> {
+    fn ended_by_policy(&mut self, index: usize, env: EnvIndex) -> Result<(), Stop> {
         self.groups[index].schedule.end(env);
         let Some(live) = self.live.remove(&env) else {
             return Ok(());
         };
         if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
             let (policy, episode) = (self.job().policy_type.clone(), live.episode);
-            return Err(PolicyError::from(InferenceError::EndedEarly { policy, episode }).into());
+            return Err(Stop::job(format_args!(
+                "policy `{policy}` ended episode {episode} before its first step: num_steps would \
+                 never be reached, use num_episodes"
+            )));
         }
         let outcome = EndedEpisode {
             end: match live.solved_once {
@@ -139,7 +145,7 @@ impl EpisodeLoop<'_, '_> {
     }
 
     /// Processes the answers of a group after all its environments have answered.
-    pub(super) fn on_answers(&mut self, index: usize) -> Result<(), JobError> {
+    pub(super) fn on_answers(&mut self, index: usize) -> Result<(), Stop> {
         let answers = std::mem::take(&mut self.groups[index].answers);
         let mut actions = std::mem::take(&mut self.groups[index].actions);
         for (AnswerKey { env, .. }, answer) in answers {
@@ -173,7 +179,7 @@ impl EpisodeLoop<'_, '_> {
         env: EnvIndex,
         action: &[f32],
         step: Step,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Stop> {
         if let Some(outcome) = self.on_step(env, action, step)?
             && let Some(live) = self.live.remove(&env)
         {
@@ -192,7 +198,7 @@ impl EpisodeLoop<'_, '_> {
         self.live.insert(env, LiveEpisode::new(episode, seed));
     }
 
-    fn on_reset(&mut self, env: EnvIndex, observation: Observation) -> Result<(), JobError> {
+    fn on_reset(&mut self, env: EnvIndex, observation: Observation) -> Result<(), Stop> {
         let Some(live) = self.live.get_mut(&env) else {
             return Ok(());
         };
@@ -223,7 +229,7 @@ impl EpisodeLoop<'_, '_> {
         env: EnvIndex,
         action: &[f32],
         step: Step,
-    ) -> Result<Option<EndedEpisode>, JobError> {
+    ) -> Result<Option<EndedEpisode>, Stop> {
         let ending = Ending::new(&self.job().rollout, self.envs.spec());
         let Some(live) = self.live.get_mut(&env) else {
             return Ok(None);
@@ -257,7 +263,7 @@ impl EpisodeLoop<'_, '_> {
         env: EnvIndex,
         live: LiveEpisode,
         outcome: EndedEpisode,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Stop> {
         let EndedEpisode { end, recorded } = outcome;
         let account = if self.active.policy.is_planner {
             let over = live.over(env, recorded.success);
@@ -277,7 +283,7 @@ impl EpisodeLoop<'_, '_> {
 
     /// Handles an error of one environment: its episode ends as an error, or starts again if the
     /// environment's process was lost.
-    fn on_failure(&mut self, index: usize, env: EnvIndex, err: EnvError) -> Result<(), JobError> {
+    fn on_failure(&mut self, index: usize, env: EnvIndex, err: EnvError) -> Result<(), Stop> {
         let (reason, loss) = match err {
             EnvError::Episode { reason, .. } => (reason, None),
             EnvError::Lost {

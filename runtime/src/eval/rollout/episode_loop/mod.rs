@@ -30,7 +30,6 @@ use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
 use crate::eval::rollout::episode_loop::restart::Restart;
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
 use crate::eval::rollout::job::context::ActiveJob;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
 use crate::eval::rollout::schedule::Schedule;
@@ -38,6 +37,7 @@ use crate::eval::rollout::schedule::company::Retries;
 use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::source::EpisodeSource;
 use crate::eval::rollout::totals::Totals;
+use crate::eval::stop::Stop;
 
 /// How often a waiting loop checks whether it has to stop.
 const TICK: Duration = Duration::from_millis(200);
@@ -114,8 +114,8 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     /// Runs the episodes of a source to their end.
     ///
     /// # Errors
-    /// Returns the first [`JobError`]; it ends the job.
-    pub fn run(&mut self, source: &EpisodeSource<'l>) -> Result<(), JobError> {
+    /// Returns the first [`Stop`]; it ends the job.
+    pub fn run(&mut self, source: &EpisodeSource<'l>) -> Result<(), Stop> {
         self.groups = self.groups(source);
         self.retries = Retries::new(self.active.env_restarts());
         self.announced.clear();
@@ -131,7 +131,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     ///
     /// # Errors
     /// Returns an error if the journal cannot be written.
-    pub fn give_up(&mut self, episode: u64, deaths: u32) -> Result<(), JobError> {
+    pub fn give_up(&mut self, episode: u64, deaths: u32) -> Result<(), Stop> {
         let reason = format!("its rank died {deaths} times while it was under way");
         let errored = LiveEpisode::new(episode, self.active.seed(episode)).errored(
             self.job(),
@@ -145,7 +145,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     ///
     /// # Errors
     /// Returns an error if an episode or a file is not complete.
-    pub fn finish(self) -> Result<(), JobError> {
+    pub fn finish(self) -> Result<(), Stop> {
         let Self {
             active,
             envs,
@@ -187,7 +187,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     }
 
     /// Waits for events until no group waits for anything.
-    fn turns(&mut self) -> Result<(), JobError> {
+    fn turns(&mut self) -> Result<(), Stop> {
         (0..self.groups.len()).try_for_each(|group| self.start_turn(group))?;
         let before = BusyBefore {
             sim_s: self.recording.log.beat.sim_s - self.totals.sim_busy.total().as_secs_f64(),
@@ -204,14 +204,10 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         result
     }
 
-    fn wait_for_all(
-        &mut self,
-        before: &BusyBefore,
-        watch: &mut StallWatch,
-    ) -> Result<(), JobError> {
+    fn wait_for_all(&mut self, before: &BusyBefore, watch: &mut StallWatch) -> Result<(), Stop> {
         while self.groups.iter().any(EnvGroup::is_waiting) {
             if self.active.context.stop.asked() {
-                return Err(JobError::Stopped);
+                return Err(Stop::Asked);
             }
             self.wait(watch)?;
             for text in self.active.context.inference.said() {
@@ -224,7 +220,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     }
 
     /// Waits for one event for at most a tick, and processes it.
-    fn wait(&mut self, watch: &mut StallWatch) -> Result<(), JobError> {
+    fn wait(&mut self, watch: &mut StallWatch) -> Result<(), Stop> {
         let patience = self.recording.log.patience(TICK);
         match self.envs.inbox.recv_timeout(patience) {
             Ok(event) => {
@@ -250,7 +246,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         Ok(())
     }
 
-    fn on(&mut self, event: LoopEvent) -> Result<(), JobError> {
+    fn on(&mut self, event: LoopEvent) -> Result<(), Stop> {
         match event {
             LoopEvent::Inference {
                 group,
@@ -267,7 +263,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     }
 
     /// Takes an answer, and starts the next turn of its group if it is the last of this one.
-    fn on_answer(&mut self, env: EnvIndex, answer: Answer) -> Result<(), JobError> {
+    fn on_answer(&mut self, env: EnvIndex, answer: Answer) -> Result<(), Stop> {
         if !matches!(answer, Answer::Last { .. }) {
             self.totals.sim_busy.end(now());
         }
@@ -286,7 +282,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Starts the next turn of a group, and those of idle groups whose episodes may have waited for
     /// it: environments of several groups may share a process.
-    fn next_turn(&mut self, index: usize) -> Result<(), JobError> {
+    fn next_turn(&mut self, index: usize) -> Result<(), Stop> {
         let is_restricting = self.retries.is_restricting();
         self.start_turn(index)?;
         for other in 0..self.groups.len() {

@@ -11,8 +11,8 @@ use crate::env::{Command, EnvIndex, NextEpisode, Render};
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
+use crate::eval::stop::Stop;
 use crate::policy::{Continuation, PolicyRow, RowNoise};
 
 /// Commands for the environments of a group.
@@ -20,7 +20,7 @@ type Commands = Vec<(EnvIndex, Command)>;
 
 impl EpisodeLoop<'_, '_> {
     /// Starts the next turn of a group.
-    pub(super) fn start_turn(&mut self, index: usize) -> Result<(), JobError> {
+    pub(super) fn start_turn(&mut self, index: usize) -> Result<(), Stop> {
         let starts = match self.is_decided() {
             true => Vec::new(),
             false => {
@@ -84,7 +84,7 @@ impl EpisodeLoop<'_, '_> {
     }
 
     /// Notes the start of an episode, and returns the command for it.
-    fn reset(&mut self, env: EnvIndex, episode: u64) -> Result<Command, JobError> {
+    fn reset(&mut self, env: EnvIndex, episode: u64) -> Result<Command, Stop> {
         let seed = self.active.seed(episode);
         self.live.insert(env, LiveEpisode::new(episode, seed));
         tracing::debug!(episode, env = env.0, seed, "reset");
@@ -100,7 +100,7 @@ impl EpisodeLoop<'_, '_> {
     }
 
     /// Notes that an episode begins, or may begin.
-    fn note_start(&mut self, env: EnvIndex, episode: u64) -> Result<(), JobError> {
+    fn note_start(&mut self, env: EnvIndex, episode: u64) -> Result<(), Stop> {
         self.recording.log.note(&Line::EpisodeStart(EpisodeStart {
             job: self.job().name.clone(),
             job_index: self.job().index,
@@ -117,7 +117,7 @@ impl EpisodeLoop<'_, '_> {
     ///
     /// Nothing is offered where the first observation has images, which cost more than a command,
     /// and as long as an episode waits for its neighbours to end.
-    fn offer(&mut self, index: usize, due: &mut [DueStep]) -> Result<(), JobError> {
+    fn offer(&mut self, index: usize, due: &mut [DueStep]) -> Result<(), Stop> {
         let has_images = self.recording.every_frame || self.active.policy.spec.needs_video;
         let ignores_ends = self.job().rollout.ignore_terminations;
         let takes_offers = self.envs.env().takes_offers();

@@ -10,9 +10,9 @@ use crate::eval::lease::Leases;
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::schedule;
 use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
+use crate::eval::stop::Stop;
 
 /// An event that the episode loop waits for.
 pub enum LoopEvent {
@@ -44,8 +44,8 @@ impl EnvBuild {
     /// Makes the environments of a job, if its inputs are those of the run.
     ///
     /// # Errors
-    /// Returns [`JobError::Inputs`], and [`JobError::Env`] if the simulator cannot be started.
-    pub fn make(context: &JobContext) -> Result<Self, JobError> {
+    /// Fails if an input was changed or the simulator cannot be started.
+    pub fn make(context: &JobContext) -> Result<Self, Stop> {
         context.check_inputs()?;
         let (events, inbox) = channel();
         let outbox = events.clone();

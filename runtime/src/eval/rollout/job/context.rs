@@ -17,9 +17,9 @@ use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rollout::inference::{InferenceThread, PolicyInfo};
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::job::latency::StepLatency;
 use crate::eval::rollout::pictures::LivePictures;
+use crate::eval::stop::Stop;
 
 /// The context of a job: what the rank provides to it.
 pub struct JobContext<'a> {
@@ -58,11 +58,14 @@ impl JobContext<'_> {
     /// Checks that what is about to be read decides the outcomes as it did when the run was begun.
     ///
     /// # Errors
-    /// Returns [`JobError::Inputs`] for the first file that was changed.
-    pub fn check_inputs(&self) -> Result<(), JobError> {
+    /// Fails for the first file that was changed.
+    pub fn check_inputs(&self) -> Result<(), Stop> {
         let variable = |name: &str| std::env::var(name).ok();
         match inputs::changed(self.job(), self.inputs, self.folder, &variable) {
-            Some(change) => Err(JobError::Inputs(change)),
+            Some(change) => Err(Stop::job(format_args!(
+                "{change}, was changed since the run was begun; put it back and repeat the command, \
+                 or start its jobs over with --accept-changed-jobs"
+            ))),
             None => Ok(()),
         }
     }
@@ -105,14 +108,16 @@ impl ActiveJob<'_> {
     /// Returns the number of episodes; `None` if the job ends after a number of steps.
     ///
     /// # Errors
-    /// Returns [`JobError::NoLength`] if neither job nor policy has a length.
-    pub fn num_episodes(&self) -> Result<Option<u64>, JobError> {
+    /// Fails if neither job nor policy has a length.
+    pub fn num_episodes(&self) -> Result<Option<u64>, Stop> {
         match (self.job().length, self.policy.spec.num_episodes) {
             (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Ok(Some(count)),
             (Length::Steps(_), _) => Ok(None),
-            (Length::Policy, None) => Err(JobError::NoLength {
-                policy: self.job().policy_type.clone(),
-            }),
+            (Length::Policy, None) => Err(Stop::job(format_args!(
+                "neither num_episodes nor num_steps is given, and policy `{}` has no length of its \
+                 own; use --num-steps",
+                self.job().policy_type
+            ))),
         }
     }
 

@@ -7,7 +7,6 @@
 pub mod builds;
 pub mod context;
 pub mod earlier;
-pub mod error;
 pub mod latency;
 mod settings;
 
@@ -26,31 +25,31 @@ use crate::eval::rollout::inference::PolicyInfo;
 use crate::eval::rollout::job::builds::{BuildQueue, EnvBuild};
 use crate::eval::rollout::job::context::{ActiveJob, JobContext};
 use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::job::latency::StepLatency;
 use crate::eval::rollout::recording::Recording;
 use crate::eval::rollout::recording::episode_log::EpisodeLog;
 use crate::eval::rollout::schedule::source::EpisodeSource;
 use crate::eval::rollout::totals::Totals;
+use crate::eval::stop::Stop;
 use crate::record::Amount;
 
 /// Runs the rest of a job, and counts in `totals` what it did.
 ///
 /// # Errors
-/// Returns a [`JobError`] if the job did not run to its end.
+/// Returns a [`Stop`] if the job did not run to its end.
 pub fn run(
     context: &JobContext,
     earlier: &Earlier,
     log: &mut EpisodeLog,
     totals: &mut Totals,
-) -> Result<(), JobError> {
+) -> Result<(), Stop> {
     let job = context.job();
     let mut envs = EnvBuild::make(context)?;
     for note in envs.notes(context) {
         log.say_about(&job.name, &note);
     }
     let policy = make_policy(context, envs.spec(), log)?;
-    let latency = StepLatency::new(job, envs.spec(), &policy)?;
+    let latency = StepLatency::new(job, envs.spec(), &policy).map_err(Stop::job)?;
     let active = &ActiveJob {
         context,
         policy,
@@ -63,7 +62,11 @@ pub fn run(
     let settings = settings::effective(active, envs.versions());
     let others = earlier.other_versions(&settings);
     if !others.is_empty() {
-        return Err(JobError::Versions(others.join(", ")));
+        return Err(Stop::job(format_args!(
+            "packages have other versions than when the run was begun ({}); install those again, or \
+             choose another --output",
+            others.join(", ")
+        )));
     }
     log.write(&start_line(active, num_episodes, earlier, settings))?;
     let own: Vec<u64> = context
@@ -107,7 +110,7 @@ fn make_policy(
     context: &JobContext,
     spec: &EnvSpec,
     log: &mut EpisodeLog,
-) -> Result<PolicyInfo, JobError> {
+) -> Result<PolicyInfo, Stop> {
     let job = context.job();
     let folder = context.folder.planner(&job.name);
     let made = context.inference.make(job, spec, &folder, |texts| {
@@ -117,7 +120,7 @@ fn make_policy(
         !context.stop.asked()
     });
     if made.is_err() && context.stop.asked() {
-        return Err(JobError::Stopped);
+        return Err(Stop::Asked);
     }
     let policy = made?;
     for note in &policy.notes {
@@ -178,7 +181,7 @@ fn run_build<'l>(
     episodes: &mut EpisodeLoop<'_, 'l>,
     source: EpisodeSource<'l>,
     suspects: &Suspects,
-) -> Result<(), JobError> {
+) -> Result<(), Stop> {
     let job = episodes.job().index;
     let apart = suspects.of(job);
     let suspected = match source {

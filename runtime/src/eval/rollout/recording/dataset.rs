@@ -8,21 +8,21 @@ use jobs::record_format::RecordFormat;
 use crate::env::EnvSpec;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::recording::episode_log::EpisodeLog;
 use crate::eval::rollout::recording::leftovers;
+use crate::eval::stop::Stop;
 use crate::record::{DatasetPlan, EarlierDemos, Export, Format};
 
 /// Returns the plan for the dataset of a job; `None` if none is recorded.
 ///
 /// # Errors
-/// Returns [`JobError::Journals`] if the journals cannot be read.
+/// Fails if the journals cannot be read.
 pub fn plan(
     context: &JobContext,
     spec: &EnvSpec,
     earlier: &Earlier,
     log: &mut EpisodeLog,
-) -> Result<Option<DatasetPlan>, JobError> {
+) -> Result<Option<DatasetPlan>, Stop> {
     let (folder, args, job) = (context.folder, context.args, context.job());
     let export = match args.export_mode {
         _ if args.no_dataset => return Ok(None),
@@ -60,13 +60,16 @@ fn demos(
     earlier: &Earlier,
     path: &Path,
     log: &mut EpisodeLog,
-) -> Result<EarlierDemos, JobError> {
+) -> Result<EarlierDemos, Stop> {
     let folder = context.folder;
     let file = folder.relative(path);
     let [named, runs_again] = earlier.demos(context.work, &file);
-    let journals = |err| JobError::Journals {
-        folder: folder.journals(),
-        err,
+    let journals = |err| {
+        let folder = folder.journals();
+        Stop::job(format_args!(
+            "cannot read the journals in `{}`: {err}",
+            folder.display()
+        ))
     };
     let mut left_out = leftovers::of(folder, path, &named).map_err(journals)?;
     if !left_out.is_empty() {

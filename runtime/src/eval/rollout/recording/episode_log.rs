@@ -15,8 +15,8 @@ use jobs::journal::{Journal, Line};
 use crate::clock::now;
 use crate::eval::lease::Leases;
 use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::recording::sync_pace::SyncPace;
+use crate::eval::stop::Stop;
 
 /// Observer of a running job.
 pub trait JobObserver {
@@ -70,8 +70,8 @@ impl<'a> EpisodeLog<'a> {
     /// Appends a line to the journal and syncs the file.
     ///
     /// # Errors
-    /// Returns [`JobError::Journal`] if the file cannot be written.
-    pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
+    /// Fails if the file cannot be written.
+    pub fn write(&mut self, line: &Line) -> Result<(), Stop> {
         self.note(line)?;
         self.sync()
     }
@@ -79,21 +79,19 @@ impl<'a> EpisodeLog<'a> {
     /// Appends a line that only has to survive this process: the file is not synced.
     ///
     /// # Errors
-    /// Returns [`JobError::Journal`] if the file cannot be written.
-    pub fn note(&mut self, line: &Line) -> Result<(), JobError> {
-        self.journal.note(line).map_err(|err| JobError::Journal {
-            path: self.journal.path().to_owned(),
-            err,
-        })
+    /// Fails if the file cannot be written.
+    pub fn note(&mut self, line: &Line) -> Result<(), Stop> {
+        let noted = self.journal.note(line);
+        noted.map_err(|err| Stop::not_written(self.journal.path(), err))
     }
 
     /// Returns whether an episode may be written to the journal: false if another rank has taken
     /// over its lease.
     ///
     /// # Errors
-    /// Returns [`JobError::Leases`] if the store does not answer, and [`JobError::TakenOver`] if
+    /// Fails if the store does not answer, and with [`Stop::TakenOver`] if
     /// the whole job was one lease.
-    pub fn may_write(&mut self, episode: &Episode) -> Result<bool, JobError> {
+    pub fn may_write(&mut self, episode: &Episode) -> Result<bool, Stop> {
         let Some(leases) = self.leases else {
             return Ok(true);
         };
@@ -106,7 +104,7 @@ impl<'a> EpisodeLog<'a> {
             ));
             // Such a job is a single lease, so nothing of it is left to run.
             if !leases.is_in_blocks() {
-                return Err(JobError::TakenOver);
+                return Err(Stop::TakenOver);
             }
         }
         Ok(may)
@@ -117,7 +115,7 @@ impl<'a> EpisodeLog<'a> {
     ///
     /// # Errors
     /// Returns the errors of [`EpisodeLog::may_write`] and [`EpisodeLog::write`].
-    pub fn episode(&mut self, episode: Episode) -> Result<(), JobError> {
+    pub fn episode(&mut self, episode: Episode) -> Result<(), Stop> {
         match self.may_write(&episode)? {
             true => self.write_episode(episode),
             false => Ok(()),
@@ -127,8 +125,8 @@ impl<'a> EpisodeLog<'a> {
     /// Works like [`EpisodeLog::episode`], after [`EpisodeLog::may_write`].
     ///
     /// # Errors
-    /// Returns [`JobError::Journal`] if the file cannot be written.
-    pub fn write_episode(&mut self, episode: Episode) -> Result<(), JobError> {
+    /// Fails if the file cannot be written.
+    pub fn write_episode(&mut self, episode: Episode) -> Result<(), Stop> {
         let line = Line::Episode(Box::new(episode));
         self.note(&line)?;
         if let Line::Episode(episode) = line {
@@ -142,7 +140,7 @@ impl<'a> EpisodeLog<'a> {
     ///
     /// # Errors
     /// Returns the errors of [`EpisodeLog::sync`].
-    pub fn settle(&mut self) -> Result<(), JobError> {
+    pub fn settle(&mut self) -> Result<(), Stop> {
         match self.pace.due() {
             Some(due) if due <= now() => self.sync(),
             _ => Ok(()),
@@ -161,15 +159,13 @@ impl<'a> EpisodeLog<'a> {
     /// Syncs the journal, and reports the episodes that it has now on the disk.
     ///
     /// # Errors
-    /// Returns [`JobError::Journal`] if the file cannot be synced. The episodes are then not in the
+    /// Fails if the file cannot be synced. The episodes are then not in the
     /// journal, and are not reported.
-    pub fn sync(&mut self) -> Result<(), JobError> {
+    pub fn sync(&mut self) -> Result<(), Stop> {
         let began = now();
         let episodes = std::mem::take(&mut self.unsynced);
-        self.journal.sync().map_err(|err| JobError::Journal {
-            path: self.journal.path().to_owned(),
-            err,
-        })?;
+        let synced = self.journal.sync();
+        synced.map_err(|err| Stop::not_written(self.journal.path(), err))?;
         self.pace.on_sync(began, now());
         episodes.iter().for_each(|episode| self.on_synced(episode));
         if !episodes.is_empty() {
@@ -198,7 +194,7 @@ impl<'a> EpisodeLog<'a> {
     ///
     /// # Errors
     /// Returns the errors of [`EpisodeLog::episode`].
-    pub fn errored_episode(&mut self, episode: Episode) -> Result<(), JobError> {
+    pub fn errored_episode(&mut self, episode: Episode) -> Result<(), Stop> {
         if let Some(reason) = &episode.error {
             let text = format!("{} episode {}: {reason}", episode.job, episode.episode);
             self.observer.say(&text);

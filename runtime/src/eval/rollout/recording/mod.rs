@@ -17,9 +17,9 @@ use jobs::layout::RunFolder;
 use crate::env::{EnvIndex, EnvSpec};
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::job::error::JobError;
 use crate::eval::rollout::recording::episode_log::EpisodeLog;
 use crate::eval::rollout::totals::Totals;
+use crate::eval::stop::Stop;
 use crate::record::{Amount, EpisodeEnd, Estimate, RecordPlan, Recorded, Recorder};
 
 /// Time between two looks at what the recorder has finished.
@@ -51,7 +51,7 @@ impl<'a, 'l> Recording<'a, 'l> {
         earlier: &Earlier,
         amount: Amount,
         log: &'a mut EpisodeLog<'l>,
-    ) -> Result<Self, JobError> {
+    ) -> Result<Self, Stop> {
         let (folder, job) = (context.folder, context.job());
         let plan = RecordPlan {
             dataset: dataset::plan(context, spec, earlier, log)?,
@@ -84,7 +84,7 @@ impl<'a, 'l> Recording<'a, 'l> {
     ///
     /// # Errors
     /// Returns an error if the recorder has failed.
-    pub fn forget(&mut self, env: EnvIndex) -> Result<(), JobError> {
+    pub fn forget(&mut self, env: EnvIndex) -> Result<(), Stop> {
         if let Some(recorder) = &mut self.recorder {
             recorder.forget(env)?;
         }
@@ -96,12 +96,7 @@ impl<'a, 'l> Recording<'a, 'l> {
     ///
     /// # Errors
     /// Returns an error if a file cannot be written or the store of the leases fails.
-    pub fn end(
-        &mut self,
-        env: EnvIndex,
-        episode: Episode,
-        end: EpisodeEnd,
-    ) -> Result<(), JobError> {
+    pub fn end(&mut self, env: EnvIndex, episode: Episode, end: EpisodeEnd) -> Result<(), Stop> {
         let Some(recorder) = &mut self.recorder else {
             return self.log.episode(episode);
         };
@@ -118,7 +113,7 @@ impl<'a, 'l> Recording<'a, 'l> {
     ///
     /// # Errors
     /// Returns an error if the recorder lost an episode or the journal cannot be written.
-    pub fn settle(&mut self) -> Result<(), JobError> {
+    pub fn settle(&mut self) -> Result<(), Stop> {
         let recorded = self
             .recorder
             .as_mut()
@@ -132,7 +127,7 @@ impl<'a, 'l> Recording<'a, 'l> {
     ///
     /// # Errors
     /// Returns the errors of [`Recording::settle`].
-    pub fn catch_up(&mut self) -> Result<(), JobError> {
+    pub fn catch_up(&mut self) -> Result<(), Stop> {
         while !self.waiting.is_empty() {
             // If the threads of the recorder have ended, its next use returns the reason.
             let Some(recorded) = self
@@ -152,7 +147,7 @@ impl<'a, 'l> Recording<'a, 'l> {
     ///
     /// # Errors
     /// Returns the errors of [`Recording::settle`], or the reason why a file is not complete.
-    pub fn finish(mut self, totals: &mut Totals) -> Result<(), JobError> {
+    pub fn finish(mut self, totals: &mut Totals) -> Result<(), Stop> {
         let Some(mut recorder) = self.recorder.take() else {
             return self.log.sync();
         };
@@ -175,7 +170,7 @@ impl<'a, 'l> Recording<'a, 'l> {
     fn on_all_recorded(
         &mut self,
         recorded: impl IntoIterator<Item = Recorded>,
-    ) -> Result<(), JobError> {
+    ) -> Result<(), Stop> {
         let mut result = Ok(());
         for recorded in recorded {
             result = result.and(self.on_recorded(recorded));
@@ -183,7 +178,7 @@ impl<'a, 'l> Recording<'a, 'l> {
         result
     }
 
-    fn on_recorded(&mut self, recorded: Recorded) -> Result<(), JobError> {
+    fn on_recorded(&mut self, recorded: Recorded) -> Result<(), Stop> {
         let Some(episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else {
             return Ok(());
         };
@@ -196,12 +191,12 @@ impl<'a, 'l> Recording<'a, 'l> {
         written
     }
 
-    fn write(&mut self, mut episode: Episode, recorded: Recorded) -> Result<(), JobError> {
+    fn write(&mut self, mut episode: Episode, recorded: Recorded) -> Result<(), Stop> {
         if let Some(reason) = recorded.error {
-            return Err(JobError::Unrecorded {
-                episode: recorded.episode,
-                reason,
-            });
+            let episode = recorded.episode;
+            return Err(Stop::job(format_args!(
+                "episode {episode} is not recorded: {reason}"
+            )));
         }
         if let Some(warning) = recorded.warning {
             self.log.observer.say(&format!("warning: {warning}"));
@@ -209,9 +204,7 @@ impl<'a, 'l> Recording<'a, 'l> {
         if !self.log.may_write(&episode)? {
             return match recorded.demo {
                 None => Ok(()),
-                Some(_) => Err(JobError::Overtaken {
-                    episode: recorded.episode,
-                }),
+                Some(_) => Err(Stop::Overtaken),
             };
         }
         let file = recorded.dataset.map(|path| self.folder.relative(&path));
@@ -237,11 +230,11 @@ fn open(
     plan: RecordPlan,
     amount: Amount,
     log: &mut EpisodeLog,
-) -> Result<Recorder, JobError> {
+) -> Result<Recorder, Stop> {
     let folder = context.folder.job(&context.job().name);
     let videos = plan.video.as_ref().map(|video| video.dir.clone());
     for dir in std::iter::once(folder.clone()).chain(videos) {
-        std::fs::create_dir_all(&dir).map_err(|err| JobError::Journal { path: dir, err })?;
+        std::fs::create_dir_all(&dir).map_err(|err| Stop::not_written(&dir, err))?;
     }
     if let Some(warning) = Estimate::of(&plan, amount).check(&folder)? {
         log.observer.say(&format!("warning: {warning}"));

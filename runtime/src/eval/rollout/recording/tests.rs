@@ -38,7 +38,7 @@ fn recorded(env: usize, demo: Option<&str>) -> Recorded {
 
 /// Has these episodes written, one of each environment and job, and returns the result with the
 /// environments of those that are in the journal.
-fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), JobError>, Vec<usize>) {
+fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), Stop>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
     let (mut deaf, folder) = (Deaf, RunFolder::new("out".as_ref()));
@@ -90,10 +90,7 @@ fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
         recorded(2, None),
     ];
     let (result, envs) = written(Some(&leases), all);
-    assert!(
-        matches!(result, Err(JobError::Overtaken { episode: 0 })),
-        "{result:?}"
-    );
+    assert!(matches!(result, Err(Stop::Overtaken)), "{result:?}");
     assert_eq!(envs, [2]);
 }
 
