@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -26,43 +26,6 @@ const STOP_LIMIT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// The reason why there is no display.
-#[derive(Debug, thiserror::Error)]
-pub enum DisplayError {
-    /// There is no file for the output of the server.
-    #[error(transparent)]
-    Log(#[from] io::Error),
-    /// The server is not installed.
-    #[error("Xvfb is not installed, no display can be started: apt install xvfb")]
-    NoProgram,
-    /// The server cannot be started.
-    #[error("cannot start {}: {reason}", program.display())]
-    Start {
-        /// Path of the server.
-        program: PathBuf,
-        /// The error of the system.
-        reason: io::Error,
-    },
-    /// The output of the server is not connected.
-    #[error("Xvfb has no output")]
-    NoOutput,
-    /// The server did not report its display in time.
-    #[error("Xvfb reported no display within {} s", limit.as_secs())]
-    Silent {
-        /// The time limit.
-        limit: Duration,
-    },
-    /// The server reported something that is not a number.
-    #[error("Xvfb reported no display")]
-    NoNumber,
-    /// The server ended.
-    #[error("Xvfb ended: {line}")]
-    Ended {
-        /// The last line of its output.
-        line: String,
-    },
-}
-
 /// A running Xvfb. It is stopped when this value is dropped, and when the thread that started it
 /// ends.
 #[derive(Debug)]
@@ -78,7 +41,7 @@ impl VirtualDisplay {
     ///
     /// # Errors
     /// Returns the reason why there is no display, and what to do about it.
-    pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, DisplayError> {
+    pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args([
             "-displayfd",
@@ -90,9 +53,9 @@ impl VirtualDisplay {
             "tcp",
             "-noreset",
         ]);
-        let stderr = memfd_create("xvfb", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+        let stderr = memfd_create("xvfb", MemfdFlags::CLOEXEC).map_err(|err| err.to_string())?;
         let stderr = File::from(stderr);
-        let log = stderr.try_clone()?;
+        let log = stderr.try_clone().map_err(|err| err.to_string())?;
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -100,11 +63,10 @@ impl VirtualDisplay {
         // On SIGTERM Xvfb removes its socket and its lock file.
         pre_exec::guard(&mut command, Signal::TERM, &[]);
         let server = command.spawn().map_err(|err| match err.kind() {
-            io::ErrorKind::NotFound => DisplayError::NoProgram,
-            _ => DisplayError::Start {
-                program: program.to_owned(),
-                reason: err,
-            },
+            io::ErrorKind::NotFound => {
+                "Xvfb is not installed, no display can be started: apt install xvfb".to_owned()
+            }
+            _ => format!("cannot start {}: {err}", program.display()),
         })?;
         let mut display = Self {
             server,
@@ -121,9 +83,9 @@ impl VirtualDisplay {
     }
 
     /// Reads the display number, which Xvfb reports when it listens.
-    fn number(&mut self, limit: Duration) -> Result<u32, DisplayError> {
+    fn number(&mut self, limit: Duration) -> Result<u32, String> {
         let Some(mut said) = self.server.stdout.take() else {
-            return Err(DisplayError::NoOutput);
+            return Err("Xvfb has no output".to_owned());
         };
         let deadline = now() + limit;
         let mut text = Vec::new();
@@ -134,7 +96,8 @@ impl VirtualDisplay {
                 tv_nsec: left.subsec_nanos().into(),
             };
             if poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&left)) == Ok(0) {
-                return Err(DisplayError::Silent { limit });
+                let seconds = limit.as_secs();
+                return Err(format!("Xvfb reported no display within {seconds} s"));
             }
             let mut piece = [0; 32];
             match said.read(&mut piece) {
@@ -146,10 +109,10 @@ impl VirtualDisplay {
         String::from_utf8_lossy(&text)
             .trim()
             .parse()
-            .map_err(|_| DisplayError::NoNumber)
+            .map_err(|_| "Xvfb reported no display".to_owned())
     }
 
-    fn last_words(&mut self) -> DisplayError {
+    fn last_words(&mut self) -> String {
         self.kill();
         let mut text = Vec::new();
         // If the log cannot be read, there is no message.
@@ -163,9 +126,7 @@ impl VirtualDisplay {
             .rev()
             .find(|line| !line.trim().is_empty())
             .unwrap_or("it printed nothing");
-        DisplayError::Ended {
-            line: line.trim().to_owned(),
-        }
+        format!("Xvfb ended: {}", line.trim())
     }
 
     fn kill(&mut self) {
@@ -210,7 +171,7 @@ mod tests {
         (folder, path)
     }
 
-    fn start(script: &str, limit: Duration) -> Result<VirtualDisplay, DisplayError> {
+    fn start(script: &str, limit: Duration) -> Result<VirtualDisplay, String> {
         let (_folder, path) = server(script);
         VirtualDisplay::start(&path, SCREEN, limit)
     }
@@ -246,7 +207,7 @@ mod tests {
             ),
             (no_server, hint),
         ] {
-            assert_eq!(started.unwrap_err().to_string(), reason);
+            assert_eq!(started.unwrap_err(), reason);
         }
     }
 }

@@ -200,27 +200,9 @@ pub enum Render {
 /// An error of a simulator.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
-    /// The environment name is not known.
-    #[error("unknown environment `{name}`: expected one of {known}")]
-    Unknown {
-        /// The requested name.
-        name: String,
-        /// The known names, comma-separated.
-        known: String,
-    },
-    /// An environment argument has a wrong name, type or value, as its declaration tells.
+    /// The name of the environment or one of its arguments is refused.
     #[error(transparent)]
-    Setting(#[from] Refusal),
-    /// An environment argument cannot be.
-    #[error("`arena_env_args.{field}` is {found}, {wanted}")]
-    Argument {
-        /// Name of the argument.
-        field: String,
-        /// Its value as JSON.
-        found: String,
-        /// What is accepted, as a clause: "expected a number above 0".
-        wanted: String,
-    },
+    Refused(#[from] Refusal),
     /// This episode cannot continue; the environment can be reset.
     #[error("environment {}: {reason}", env.0)]
     Episode {

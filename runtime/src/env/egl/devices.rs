@@ -19,29 +19,19 @@ pub struct Devices {
     pub handles: Vec<Device>,
 }
 
-/// EGL is not installed, or too old to list devices.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct EglUnavailable {
-    /// The message of the library.
-    pub reason: String,
-}
-
 /// Returns the EGL devices of this process. The first call loads EGL and its drivers, which takes
 /// some milliseconds and megabytes; later calls return the cached result.
 ///
 /// # Errors
-/// Returns an error if EGL is not installed, or too old to list devices.
-pub fn devices() -> Result<&'static Devices, EglUnavailable> {
-    static DEVICES: OnceLock<Result<Devices, EglUnavailable>> = OnceLock::new();
-    DEVICES.get_or_init(query).as_ref().map_err(Clone::clone)
+/// Returns the message of the library if EGL is not installed, or too old to list devices.
+pub fn devices() -> Result<&'static Devices, &'static str> {
+    static DEVICES: OnceLock<Result<Devices, String>> = OnceLock::new();
+    DEVICES.get_or_init(query).as_ref().map_err(String::as_str)
 }
 
-fn query() -> Result<Devices, EglUnavailable> {
+fn query() -> Result<Devices, String> {
     let handles: Vec<Device> = Device::query_devices()
-        .map_err(|error| EglUnavailable {
-            reason: error.to_string(),
-        })?
+        .map_err(|error| error.to_string())?
         .collect();
     let known = handles.iter().map(describe).collect();
     tracing::debug!(devices = ?known, "EGL lists");

@@ -21,13 +21,15 @@
 
 use std::fmt;
 
+use jobs::refusal::Refusal;
+
 mod devices;
 mod ffi;
 
 #[cfg(test)]
 mod tests;
 
-pub use devices::{EglUnavailable, devices};
+pub use devices::devices;
 
 /// How to make NVIDIA's EGL driver available in a container; without it EGL lists only Mesa.
 const CONTAINER_HELP: &str = "a container gets that of the GPU with NVIDIA_DRIVER_CAPABILITIES=all \
@@ -110,16 +112,16 @@ enum Suitability {
 ///
 /// # Errors
 /// Returns an error with the available devices if the requested index does not exist.
-pub fn candidates(devices: &[EglDevice], wanted: &EglRequest) -> Result<Vec<usize>, NoSuchDevice> {
+pub fn candidates(devices: &[EglDevice], wanted: &EglRequest) -> Result<Vec<usize>, Refusal> {
     if let Some(device) = wanted.device {
         let index = device as usize;
-        return devices
-            .get(index)
-            .map(|_| vec![index])
-            .ok_or_else(|| NoSuchDevice {
-                device,
-                devices: devices.to_vec(),
-            });
+        if index >= devices.len() {
+            return Err(Refusal::at(
+                format_args!("--egl-device {device}"),
+                there_are(devices),
+            ));
+        }
+        return Ok(vec![index]);
     }
     let mut order: Vec<usize> = (0..devices.len()).collect();
     if let Some(gpu) = &wanted.gpu {
@@ -167,16 +169,6 @@ fn list(devices: &[EglDevice]) -> String {
         .enumerate()
         .map(|(index, device)| format!("{index}: {device}"));
     each.collect::<Vec<_>>().join("; ")
-}
-
-/// The user names an EGL device that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--egl-device {device}: {}", there_are(devices))]
-pub struct NoSuchDevice {
-    /// The index that the user names.
-    pub device: u32,
-    /// The devices that exist.
-    pub devices: Vec<EglDevice>,
 }
 
 fn there_are(devices: &[EglDevice]) -> String {

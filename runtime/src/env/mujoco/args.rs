@@ -1,11 +1,11 @@
 //! Parses the `arena_env_args` of a job, and checks them before anything is built.
 
 use jobs::environments::EveryEnvironment;
+use jobs::refusal::Refusal;
 use jobs::settings::{self, names};
 use jobs::simulators::{Quality, Simulator, TableTop};
 use serde_json::{Map, Value};
 
-use crate::env::EnvError;
 use crate::env::mujoco::MujocoConfig;
 use crate::env::mujoco::task::{MujocoTask, TASKS, TaskObject, find};
 
@@ -36,11 +36,8 @@ pub(super) struct MujocoSettings {
 impl MujocoSettings {
     /// Reads the arguments. A value in `config` wins over the same one in `args`, but `args` is
     /// checked anyway.
-    pub(super) fn new(config: &MujocoConfig, args: &Map<String, Value>) -> Result<Self, EnvError> {
-        let unknown = || EnvError::Unknown {
-            name: config.task.clone(),
-            known: TASKS.join(", "),
-        };
+    pub(super) fn new(config: &MujocoConfig, args: &Map<String, Value>) -> Result<Self, Refusal> {
+        let unknown = || Refusal::unknown("", "environment", &config.task, &TASKS);
         let task = find(&config.task).ok_or_else(unknown)?;
         let mut rows = Simulator::TableTop.row().environments.iter();
         let row = rows.find(|row| row.name == task.name).ok_or_else(unknown)?;
@@ -87,13 +84,13 @@ fn object(task: &'static MujocoTask, given: Option<&str>) -> Option<&'static Tas
     objects.find(|object| given.is_none_or(|given| object.name == given))
 }
 
-fn at_least_one(field: &'static str, found: u32) -> Result<u32, EnvError> {
+fn at_least_one(field: &'static str, found: u32) -> Result<u32, Refusal> {
     match found {
-        0 => Err(EnvError::Argument {
-            field: field.to_owned(),
-            found: found.to_string(),
-            wanted: "expected at least 1".to_owned(),
-        }),
+        0 => Err(Refusal::found(
+            format_args!("arena_env_args.{field}"),
+            &0.into(),
+            "expected at least 1",
+        )),
         found => Ok(found),
     }
 }
@@ -104,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn settings(task: &str, args: Value) -> Result<MujocoSettings, EnvError> {
+    fn settings(task: &str, args: Value) -> Result<MujocoSettings, Refusal> {
         MujocoSettings::new(&MujocoConfig::new(task), args.as_object().unwrap())
     }
 
@@ -170,7 +167,7 @@ mod tests {
             (
                 "stack",
                 json!({}),
-                "unknown environment `stack`: expected one of reach, push, pick_and_place",
+                "unknown environment `stack`; expected one of reach, push, pick_and_place",
             ),
         ] {
             let refusal = settings(task, args).err().unwrap().to_string();

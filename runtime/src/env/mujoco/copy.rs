@@ -40,38 +40,6 @@ struct CopyEpisode {
     held: u32,
 }
 
-/// The reason why an episode cannot continue.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub(super) enum StepError {
-    /// There is no episode to step in.
-    #[error("it was stepped before a reset, or after its episode's last step")]
-    NoEpisode,
-    /// The action has another number of values.
-    #[error("its action has {found} values, expected {ACTION_DIM}")]
-    ActionLength {
-        /// Number of its values.
-        found: usize,
-    },
-    /// A value of the action is not finite.
-    #[error("value {index} of its action is {value}")]
-    ActionValue {
-        /// Position of the value.
-        index: usize,
-        /// The value.
-        value: f32,
-    },
-    /// MuJoCo warned about a value of its state.
-    #[error("the simulation diverged: {what} {index} is not finite or too large in step {step}")]
-    Diverged {
-        /// `position`, `velocity` or `acceleration`.
-        what: &'static str,
-        /// Index of the value.
-        index: i32,
-        /// Number of the step.
-        step: u32,
-    },
-}
-
 /// The result of a step without the observation.
 pub(super) struct StepOutcome {
     /// The action that was taken, clamped to its range.
@@ -143,8 +111,11 @@ impl EnvCopy {
         scratch: &mut MjData<Arc<MjModel>>,
         settings: &MujocoSettings,
         action: &[f32],
-    ) -> Result<StepOutcome, StepError> {
-        let mut episode = self.episode.take().ok_or(StepError::NoEpisode)?;
+    ) -> Result<StepOutcome, String> {
+        let mut episode = self
+            .episode
+            .take()
+            .ok_or("it was stepped before a reset, or after its episode's last step")?;
         episode.step += 1;
         let action = checked(action)?;
         let measured = HandPose::of_hand(model, &self.data);
@@ -171,7 +142,7 @@ impl EnvCopy {
     }
 
     /// Checks for divergence. MuJoCo resets diverged data by itself and only counts it.
-    fn check(&self, step: u32) -> Result<(), StepError> {
+    fn check(&self, step: u32) -> Result<(), String> {
         let bad = [
             (MjtWarning::mjWARN_BADQPOS, "position"),
             (MjtWarning::mjWARN_BADQVEL, "velocity"),
@@ -180,11 +151,10 @@ impl EnvCopy {
         for (warning, what) in bad {
             let found = &self.data.warning()[warning as usize];
             if found.number > 0 {
-                return Err(StepError::Diverged {
-                    what,
-                    index: found.lastinfo,
-                    step,
-                });
+                let which = format!("{what} {}", found.lastinfo);
+                return Err(format!(
+                    "the simulation diverged: {which} is not finite or too large in step {step}"
+                ));
             }
         }
         Ok(())
@@ -332,15 +302,13 @@ fn named<const N: usize>(parts: [(&str, &[f64]); N]) -> BTreeMap<String, Vec<f32
         .collect()
 }
 
-fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], StepError> {
-    let action: [f32; ACTION_DIM] = action.try_into().map_err(|_| StepError::ActionLength {
-        found: action.len(),
+fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {
+    let action: [f32; ACTION_DIM] = action.try_into().map_err(|_| {
+        let found = action.len();
+        format!("its action has {found} values, expected {ACTION_DIM}")
     })?;
     match action.iter().position(|value| !value.is_finite()) {
-        Some(index) => Err(StepError::ActionValue {
-            index,
-            value: action[index],
-        }),
+        Some(index) => Err(format!("value {index} of its action is {}", action[index])),
         None => Ok(action.map(|value| value.clamp(-1.0, 1.0))),
     }
 }

@@ -5,9 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::transmute;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Once;
 
 use glutin::api::egl::context::PossiblyCurrentContext;
 use glutin::api::egl::device::Device;
@@ -20,7 +18,9 @@ use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
 use mujoco_rs::logging::set_log_handler;
 use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
 
-use crate::env::egl::{EglDevice, EglRequest, NoSuchDevice, candidates, devices, note};
+use crate::env::EnvError;
+use crate::env::egl::{EglDevice, EglRequest, candidates, devices, note};
+use crate::error_file::write_error_file;
 
 /// Makes Mesa render in the calling thread instead of its own threads.
 ///
@@ -73,7 +73,7 @@ impl Drop for Current {
 
 impl Gl {
     /// Opens an off-screen context on the most suitable EGL device that opens.
-    pub(super) fn new(model: &MjModel, wanted: &EglRequest) -> Result<Self, NoGl> {
+    pub(super) fn new(model: &MjModel, wanted: &EglRequest) -> Result<Self, EnvError> {
         let OpenedContext {
             current,
             device,
@@ -94,23 +94,6 @@ impl Gl {
     }
 }
 
-/// The reason why nothing can be rendered.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoGl {
-    /// The requested device index does not exist.
-    #[error(transparent)]
-    Refused(#[from] NoSuchDevice),
-    /// No device opens.
-    #[error(
-        "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 \
-         libgl1-mesa-dri (or a GPU driver with EGL), or switch pictures off with --no-video"
-    )]
-    Absent {
-        /// What EGL says, or each device and why it does not open.
-        reason: String,
-    },
-}
-
 /// A context with its device, and the message for the user about it.
 struct OpenedContext {
     current: Current,
@@ -118,10 +101,8 @@ struct OpenedContext {
     note: Option<String>,
 }
 
-fn open(wanted: &EglRequest) -> Result<OpenedContext, NoGl> {
-    let devices = devices().map_err(|none| NoGl::Absent {
-        reason: none.reason,
-    })?;
+fn open(wanted: &EglRequest) -> Result<OpenedContext, EnvError> {
+    let devices = devices().map_err(absent)?;
     let mut reasons = Vec::new();
     for index in candidates(&devices.known, wanted)? {
         match on_device(&devices.handles[index]) {
@@ -145,7 +126,16 @@ fn open(wanted: &EglRequest) -> Result<OpenedContext, NoGl> {
     } else {
         reasons.join("; ")
     };
-    Err(NoGl::Absent { reason })
+    Err(absent(&reason))
+}
+
+/// Returns the error for a machine that renders nothing, by what EGL says, or by each device and
+/// why it does not open.
+fn absent(reason: &str) -> EnvError {
+    EnvError::Setup(format!(
+        "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 \
+         libgl1-mesa-dri (or a GPU driver with EGL), or switch pictures off with --no-video"
+    ))
 }
 
 /// Opens a compatibility context, which MuJoCo's renderer needs. The surface has one pixel, because
@@ -224,18 +214,13 @@ pub(super) fn set_doing(doing: CurrentWork) {
     DOING.set(Some(doing));
 }
 
-/// Path of torchelastic's error file.
-static ERROR_FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
-
 /// Installs the handler that reports MuJoCo's fatal errors before the process ends. Every use of
 /// MuJoCo in this crate comes after a call of this function.
 pub(super) fn install_log_handler() {
-    ERROR_FILE.get_or_init(|| {
-        // SAFETY: `make` calls this before it loads a model, and nothing else in the process uses
-        // MuJoCo; a second caller waits here until the first is done.
-        unsafe { set_log_handler(on_message) };
-        std::env::var_os("TORCHELASTIC_ERROR_FILE").map(PathBuf::from)
-    });
+    static ONCE: Once = Once::new();
+    // SAFETY: `make` calls this before it loads a model, and nothing else in the process uses
+    // MuJoCo; a second caller waits here until the first is done.
+    ONCE.call_once(|| unsafe { set_log_handler(on_message) });
 }
 
 /// Handles MuJoCo's messages; an error ends the process. Returning would run C code on broken
@@ -265,20 +250,4 @@ fn describe(reason: &str, doing: Option<CurrentWork>) -> String {
     };
     let seed = seed.map_or(String::new(), |seed| format!(" of seed {seed}"));
     format!("MuJoCo stopped in task `{task}`, environment {env}, step {step}{seed}: {reason}")
-}
-
-/// Writes torchelastic's error file. Source: `ErrorHandler.record_exception` in
-/// torch/distributed/elastic/multiprocessing/errors/error_handler.py, torch 2.11.
-fn write_error_file(text: &str) {
-    let Some(Some(path)) = ERROR_FILE.get() else {
-        return;
-    };
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let extra = serde_json::json!({"py_callstack": text, "timestamp": now.to_string()});
-    let json = serde_json::json!({"message": {"message": text, "extraInfo": extra}});
-    if let Err(error) = std::fs::write(path, json.to_string()) {
-        eprintln!("rrun-rank: cannot write {}: {error}", path.display());
-    }
 }

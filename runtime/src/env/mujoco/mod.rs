@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use jobs::refusal::Refusal;
 use serde_json::{Map, Value};
 
 use crate::env::egl::EglRequest;
@@ -87,8 +88,8 @@ impl MujocoConfig {
 /// Checks a job's `arena_env_args` for a task without building anything.
 ///
 /// # Errors
-/// Returns [`EnvError::Unknown`] for the task, or [`EnvError::Argument`] for an argument.
-pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), EnvError> {
+/// Returns a [`Refusal`] for the task or an argument.
+pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), Refusal> {
     MujocoSettings::new(&MujocoConfig::new(task), args).map(drop)
 }
 
@@ -109,12 +110,7 @@ pub fn make(
 ) -> Result<MujocoEnv, EnvError> {
     let settings = MujocoSettings::new(&config, args)?;
     if config.num_envs == 0 {
-        let wanted = "expected at least 1".to_owned();
-        return Err(EnvError::Argument {
-            field: "num_envs".to_owned(),
-            found: "0".to_owned(),
-            wanted,
-        });
+        return Err(Refusal::found("num_envs", &0.into(), "expected at least 1").into());
     }
     ffi::install_log_handler();
     let model = SceneModel::new(&settings)?;

@@ -18,31 +18,6 @@ pub(super) const ROBOT_JOINTS: usize = 9;
 /// Names of the cameras, from left to right in a video.
 pub(super) const CAMERAS: [&str; 2] = ["front", "wrist"];
 
-/// The reason why the scene of a task cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SceneError {
-    /// MuJoCo refuses a file or the whole scene.
-    #[error("the scene of task `{task}` does not compile: {reason}")]
-    Refused {
-        /// Name of the task.
-        task: &'static str,
-        /// MuJoCo's message.
-        reason: String,
-    },
-    /// The scene lacks a part that every task needs.
-    #[error("the scene of task `{task}` lacks a part of the arm or a camera")]
-    LacksPart {
-        /// Name of the task.
-        task: &'static str,
-    },
-}
-
-impl From<SceneError> for EnvError {
-    fn from(err: SceneError) -> Self {
-        Self::Setup(err.to_string())
-    }
-}
-
 /// A model and the indices that every step needs.
 #[derive(Clone)]
 pub(super) struct SceneModel {
@@ -57,11 +32,14 @@ pub(super) struct SceneModel {
 
 impl SceneModel {
     /// Compiles the scene of a task.
-    pub(super) fn new(settings: &MujocoSettings) -> Result<Self, SceneError> {
+    pub(super) fn new(settings: &MujocoSettings) -> Result<Self, EnvError> {
         let task = settings.task.name;
         let mut mj = compile(settings)?;
         look(&mut mj, settings);
-        Self::with_indices(mj).ok_or(SceneError::LacksPart { task })
+        Self::with_indices(mj).ok_or_else(|| {
+            let what = "lacks a part of the arm or a camera";
+            EnvError::Setup(format!("the scene of task `{task}` {what}"))
+        })
     }
 
     fn with_indices(mj: MjModel) -> Option<Self> {
@@ -83,10 +61,12 @@ impl SceneModel {
     }
 }
 
-fn compile(settings: &MujocoSettings) -> Result<MjModel, SceneError> {
-    let refused = |reason: String| SceneError::Refused {
-        task: settings.task.name,
-        reason,
+fn compile(settings: &MujocoSettings) -> Result<MjModel, EnvError> {
+    let refused = |reason: String| {
+        let task = settings.task.name;
+        EnvError::Setup(format!(
+            "the scene of task `{task}` does not compile: {reason}"
+        ))
     };
     let mut files = MjVfs::new();
     let mut add = |name: &str, text: &str| {

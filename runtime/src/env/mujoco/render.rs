@@ -8,40 +8,12 @@ use mujoco_rs::prelude::{
 };
 
 use crate::env::egl::{EglDevice, EglRequest};
-use crate::env::mujoco::ffi::{Gl, NoGl};
+use crate::env::mujoco::ffi::Gl;
 use crate::env::mujoco::model::{CAMERAS, SceneModel};
 use crate::env::{EnvError, Frame};
 
 /// Maximum number of geoms in a scene; the largest task has 35.
 const MAX_GEOMS: usize = 200;
-
-/// The reason why there is no image.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RenderError {
-    /// There is no OpenGL context.
-    #[error(transparent)]
-    NoGl(#[from] NoGl),
-    /// The off-screen buffer has another size than the images.
-    #[error("pictures of {height} x {width} do not fit the OpenGL driver")]
-    Size {
-        /// Height in pixels.
-        height: i32,
-        /// Width in pixels.
-        width: i32,
-    },
-    /// The image cannot be read from the buffer.
-    #[error("{reason}")]
-    Read {
-        /// MuJoCo's message.
-        reason: String,
-    },
-}
-
-impl From<RenderError> for EnvError {
-    fn from(err: RenderError) -> Self {
-        Self::Setup(err.to_string())
-    }
-}
 
 /// Renders the copies of one thread.
 pub(super) struct Renderer {
@@ -57,15 +29,16 @@ impl Renderer {
     ///
     /// # Errors
     /// Returns what is missing, and what the user can do.
-    pub(super) fn new(model: &SceneModel, wanted: &EglRequest) -> Result<Self, RenderError> {
+    pub(super) fn new(model: &SceneModel, wanted: &EglRequest) -> Result<Self, EnvError> {
         let gl = Gl::new(&model.mj, wanted)?;
         let global = &model.mj.vis().global;
         let viewport = MjrRectangle::new(0, 0, global.offwidth, global.offheight);
         if (gl.context.off_width(), gl.context.off_height()) != (viewport.width, viewport.height) {
-            return Err(RenderError::Size {
-                height: viewport.height,
-                width: viewport.width,
-            });
+            let (height, width) = (viewport.height, viewport.width);
+            let reason = "do not fit the OpenGL driver";
+            return Err(EnvError::Setup(format!(
+                "pictures of {height} x {width} {reason}"
+            )));
         }
         Ok(Self {
             gl,
@@ -90,7 +63,7 @@ impl Renderer {
     pub(super) fn draw(
         &mut self,
         data: &mut MjData<Arc<MjModel>>,
-    ) -> Result<BTreeMap<String, Frame>, RenderError> {
+    ) -> Result<BTreeMap<String, Frame>, EnvError> {
         let mut video = BTreeMap::new();
         for (name, camera) in CAMERAS.iter().zip(&mut self.cameras) {
             self.scene
@@ -103,14 +76,12 @@ impl Renderer {
 }
 
 /// Reads the rendered image. OpenGL's first row is the bottom, an image's first row the top.
-fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, RenderError> {
+fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, EnvError> {
     let (height, width) = (viewport.height as usize, viewport.width as usize);
     let mut pixels = vec![0_u8; height * width * 3];
     gl.context
         .read_pixels(Some(&mut pixels), None, &viewport)
-        .map_err(|error| RenderError::Read {
-            reason: error.to_string(),
-        })?;
+        .map_err(|error| EnvError::Setup(error.to_string()))?;
     let mut rgb = Vec::with_capacity(pixels.len());
     pixels
         .chunks_exact(width * 3)

@@ -227,10 +227,7 @@ impl SimulationThread {
             &self.shared.settings,
             action,
         );
-        let outcome = outcome.map_err(|reason| EnvError::Episode {
-            env,
-            reason: reason.to_string(),
-        })?;
+        let outcome = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
         let observation = self.observe(env, render)?;
         let StepOutcome {
             action: taken,

@@ -210,7 +210,7 @@ impl Bridge {
             (DisplayChoice::Own | DisplayChoice::Inherited, screen) => screen.unwrap_or(SCREEN),
         };
         let started = VirtualDisplay::start(Path::new("Xvfb"), wanted, START_LIMIT)
-            .map_err(|err| EnvError::Setup(err.to_string()))?;
+            .map_err(EnvError::Setup)?;
         Ok(Some(self.display.insert(started).name().to_owned()))
     }
 

@@ -83,123 +83,43 @@ fn action<'de, D: Deserializer<'de>>(from: D) -> Result<ActionSpec, D::Error> {
     })
 }
 
-/// What is wrong with the description of an environment, as a clause.
-#[derive(Debug, thiserror::Error)]
-pub enum HelloError {
-    /// It does not have the form of a description.
-    #[error("its description is broken: {0}")]
-    Form(#[from] serde_json::Error),
-    /// The action has no dimensions, too many, or not both ends for each.
-    #[error("its action has {dim} dimensions, expected 1 to {LONGEST_VECTOR} with both bounds")]
-    ActionBounds {
-        /// Number of dimensions.
-        dim: usize,
-    },
-    /// The steps between neighbouring actions are not numbers from 0 on.
-    #[error("the grid of its {dim} actions is {grid:?}, expected a finite number from 0 for each")]
-    ActionGrid {
-        /// Number of dimensions.
-        dim: usize,
-        /// The steps.
-        grid: Vec<f32>,
-    },
-    /// The control frequency is too high.
-    #[error("it has {control_hz} steps per second, expected at most {FASTEST}")]
-    Fast {
-        /// Steps per second.
-        control_hz: u32,
-    },
-    /// Control frequency or episode length is zero.
-    #[error("it has 0 steps per second or per episode")]
-    NoSteps,
-    /// A state vector is empty or too long.
-    #[error("state `{name}` has {length} numbers, expected 1 to {LONGEST_VECTOR}")]
-    StateLength {
-        /// Name of the state vector.
-        name: String,
-        /// Its length.
-        length: usize,
-    },
-    /// The discrete action space does not fit the action vector or its own names.
-    #[error("it has {names} names for {count} actions in {dim} dimensions")]
-    Discrete {
-        /// Number of names.
-        names: usize,
-        /// Number of actions.
-        count: usize,
-        /// Number of dimensions of the action vector.
-        dim: usize,
-    },
-    /// A camera is empty or too large.
-    #[error("camera `{name}` is {height}x{width}, expected sides of 1 to {LARGEST_SIDE}")]
-    CameraSize {
-        /// Name of the camera.
-        name: String,
-        /// Its height in pixels.
-        height: u32,
-        /// Its width in pixels.
-        width: u32,
-    },
-    /// A name is empty, too long or not printable.
-    #[error("one of its {what} is called `{start}`, expected 1 to {LONGEST_NAME} printable bytes")]
-    Name {
-        /// `state vectors` or `cameras`.
-        what: &'static str,
-        /// The beginning of the name, escaped.
-        start: String,
-    },
-    /// A name occurs twice.
-    #[error("two of its {what} are called `{name}`")]
-    Twice {
-        /// `state vectors` or `cameras`.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// There are too many names.
-    #[error("it has {count} {what}, expected at most {MOST_NAMES}")]
-    Many {
-        /// `state vectors` or `cameras`.
-        what: &'static str,
-        /// Their number.
-        count: usize,
-    },
-}
-
 impl Hello {
     /// Parses and validates a child's description.
     ///
     /// # Errors
     /// Returns what is wrong with it.
-    pub fn new(value: Value) -> Result<Self, HelloError> {
-        let hello: Self = serde_json::from_value(value)?;
+    pub fn new(value: Value) -> Result<Self, String> {
+        let broken = |err| format!("its description is broken: {err}");
+        let hello: Self = serde_json::from_value(value).map_err(broken)?;
         hello.check()?;
         Ok(hello)
     }
 
-    fn check(&self) -> Result<(), HelloError> {
+    fn check(&self) -> Result<(), String> {
         let dim = self.action.names.len();
         if dim == 0
             || dim > LONGEST_VECTOR
             || self.action.low.len() != dim
             || self.action.high.len() != dim
         {
-            return Err(HelloError::ActionBounds { dim });
+            let wanted = format!("1 to {LONGEST_VECTOR} with both bounds");
+            return Err(format!(
+                "its action has {dim} dimensions, expected {wanted}"
+            ));
         }
         let grid = &self.action.grid;
         if grid.len() > dim || !grid.iter().all(|step| step.is_finite() && *step >= 0.0) {
-            return Err(HelloError::ActionGrid {
-                dim,
-                grid: grid.clone(),
-            });
+            let wanted = "expected a finite number from 0 for each";
+            return Err(format!(
+                "the grid of its {dim} actions is {grid:?}, {wanted}"
+            ));
         }
         if self.control_hz > FASTEST {
-            return Err(HelloError::Fast {
-                control_hz: self.control_hz,
-            });
+            let found = format!("it has {} steps per second", self.control_hz);
+            return Err(format!("{found}, expected at most {FASTEST}"));
         }
         if self.control_hz == 0 || self.max_episode_steps == 0 {
-            return Err(HelloError::NoSteps);
+            return Err("it has 0 steps per second or per episode".to_owned());
         }
         unique("state vectors", self.state.iter().map(|(name, _)| name))?;
         unique("cameras", self.cameras.iter().map(|(name, _, _)| name))?;
@@ -208,19 +128,14 @@ impl Hello {
             .iter()
             .find(|(_, length)| !(1..=LONGEST_VECTOR).contains(length))
         {
-            return Err(HelloError::StateLength {
-                name: name.clone(),
-                length: *length,
-            });
+            let found = format!("state `{name}` has {length} numbers");
+            return Err(format!("{found}, expected 1 to {LONGEST_VECTOR}"));
         }
         if let Some(Discrete { count, names, .. }) = &self.discrete
             && (*count == 0 || names.len() > *count || dim != 1)
         {
-            return Err(HelloError::Discrete {
-                names: names.len(),
-                count: *count,
-                dim,
-            });
+            let found = format!("{} names for {count} actions", names.len());
+            return Err(format!("it has {found} in {dim} dimensions"));
         }
         let side = 1..=LARGEST_SIDE;
         match self
@@ -228,11 +143,9 @@ impl Hello {
             .iter()
             .find(|(_, height, width)| !side.contains(height) || !side.contains(width))
         {
-            Some((name, height, width)) => Err(HelloError::CameraSize {
-                name: name.clone(),
-                height: *height,
-                width: *width,
-            }),
+            Some((name, height, width)) => Err(format!(
+                "camera `{name}` is {height}x{width}, expected sides of 1 to {LARGEST_SIDE}"
+            )),
             None => Ok(()),
         }
     }
@@ -296,28 +209,23 @@ impl Hello {
     }
 }
 
-fn unique<'a>(
-    what: &'static str,
-    names: impl Iterator<Item = &'a String>,
-) -> Result<(), HelloError> {
+fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || name.len() > LONGEST_NAME || name.contains(char::is_control) {
             let start: String = name.escape_debug().take(LONGEST_NAME).collect();
-            return Err(HelloError::Name { what, start });
+            let wanted = format!("expected 1 to {LONGEST_NAME} printable bytes");
+            return Err(format!("one of its {what} is called `{start}`, {wanted}"));
         }
         if !seen.insert(name) {
-            return Err(HelloError::Twice {
-                what,
-                name: name.clone(),
-            });
+            return Err(format!("two of its {what} are called `{name}`"));
         }
     }
     if seen.len() > MOST_NAMES {
-        return Err(HelloError::Many {
-            what,
-            count: seen.len(),
-        });
+        let count = seen.len();
+        return Err(format!(
+            "it has {count} {what}, expected at most {MOST_NAMES}"
+        ));
     }
     Ok(())
 }
@@ -339,7 +247,7 @@ pub(super) mod tests {
     fn refusal(pointer: &str, value: Value) -> String {
         let mut broken = hello();
         *broken.pointer_mut(pointer).unwrap() = value;
-        Hello::new(broken).unwrap_err().to_string()
+        Hello::new(broken).unwrap_err()
     }
 
     #[test]

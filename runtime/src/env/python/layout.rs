@@ -23,27 +23,6 @@ pub const CALL_NOW: Range<usize> = 0..8;
 
 const LINE: usize = 64;
 
-/// The reason why a child gets no memory, as a clause about it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
-    /// One observation is too large.
-    #[error("shows {bytes} bytes at once, expected at most {LARGEST_OBSERVATION}")]
-    Observation {
-        /// Bytes of one copy.
-        bytes: usize,
-    },
-    /// All copies together are too large.
-    #[error(
-        "needs {needed} bytes of shared memory for {copies} copies, expected at most {MOST_BYTES}"
-    )]
-    Memory {
-        /// Bytes of all copies.
-        needed: u128,
-        /// Number of copies.
-        copies: usize,
-    },
-}
-
 /// Byte ranges in the memory of one child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLayout {
@@ -64,8 +43,8 @@ impl MemoryLayout {
     /// Computes the layout of `copies` copies.
     ///
     /// # Errors
-    /// Returns the required size if it exceeds a limit.
-    pub fn new(hello: &Hello, copies: usize) -> Result<Self, LayoutError> {
+    /// Returns the required size, as a clause about the child, if it exceeds a limit.
+    pub fn new(hello: &Hello, copies: usize) -> Result<Self, String> {
         let mut free = Cursor(0);
         let pixels = |height: u32, width: u32| height as usize * width as usize * 3;
         let action = free.take(hello.action.names.len() * 4);
@@ -82,11 +61,14 @@ impl MemoryLayout {
             .collect();
         let copy = free.0;
         if copy > LARGEST_OBSERVATION {
-            return Err(LayoutError::Observation { bytes: copy });
+            return Err(format!(
+                "shows {copy} bytes at once, expected at most {LARGEST_OBSERVATION}"
+            ));
         }
         let needed = copy as u128 * copies as u128 + LINE as u128;
         if needed > MOST_BYTES as u128 {
-            return Err(LayoutError::Memory { needed, copies });
+            let found = format!("needs {needed} bytes of shared memory for {copies} copies");
+            return Err(format!("{found}, expected at most {MOST_BYTES}"));
         }
         Ok(Self {
             bytes: LINE + copy * copies,
@@ -211,16 +193,12 @@ mod tests {
 
     #[test]
     fn what_no_machine_has_is_refused() {
-        let reason = MemoryLayout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096)
-            .unwrap_err()
-            .to_string();
+        let reason = MemoryLayout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096).unwrap_err();
         assert!(
             reason.contains("for 4096 copies, expected at most"),
             "{reason}"
         );
-        let reason = MemoryLayout::new(&shows(&[(8192, 8192); 6], &[], 1), 1)
-            .unwrap_err()
-            .to_string();
+        let reason = MemoryLayout::new(&shows(&[(8192, 8192); 6], &[], 1), 1).unwrap_err();
         assert_eq!(
             reason,
             "shows 1207959616 bytes at once, expected at most 1073741824"

@@ -2,7 +2,7 @@
 //! documents the format.
 //!
 //! Received packets come from a process that may be broken. Every length and code is checked, and a
-//! packet that does not fit is [`Malformed`].
+//! packet that does not fit is refused.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -95,14 +95,6 @@ pub enum Packet {
     },
 }
 
-/// An invalid packet.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a packet of {bytes} bytes is malformed: {reason}")]
-pub struct Malformed {
-    bytes: usize,
-    reason: &'static str,
-}
-
 const HEAD: usize = 8;
 const REPLY: usize = 12;
 const SUCCESS: u8 = 1;
@@ -158,12 +150,9 @@ impl Packet {
     /// Parses a packet.
     ///
     /// # Errors
-    /// Returns [`Malformed`] if the packet is invalid.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let refuse = |reason| Malformed {
-            bytes: bytes.len(),
-            reason,
-        };
+    /// Returns what is wrong with the packet, as a sentence.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let refuse = |reason| format!("a packet of {} bytes is malformed: {reason}", bytes.len());
         let (kind, rest) = bytes.split_first().ok_or_else(|| refuse("it is empty"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match kind {
@@ -366,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_is_no_packet_says_why() {
-        let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err().to_string();
+        let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err();
         for (bytes, why) in [
             (&b""[..], "it is empty"),
             (b"Z", "its kind is not known"),

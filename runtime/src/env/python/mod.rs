@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use jobs::eval_args::Screen;
 use jobs::job::Job;
+use jobs::refusal::Refusal;
 
 use crate::env::{Answers, Command, EnvError, EnvIndex, EnvSpec, VectorEnv};
 use args::PythonSettings;
@@ -43,7 +44,6 @@ mod message;
 mod observation;
 pub(super) mod pre_exec;
 pub(crate) mod process;
-mod refusal;
 mod rounds;
 pub(crate) mod shm;
 pub(crate) mod variables;
@@ -95,8 +95,8 @@ impl PythonConfig {
 /// Checks a job's arguments without starting anything.
 ///
 /// # Errors
-/// Returns [`EnvError::Argument`] for the first argument that is wrong or unknown.
-pub fn check(job: &Job) -> Result<(), EnvError> {
+/// Returns a [`Refusal`] for the first argument that is wrong or unknown.
+pub fn check(job: &Job) -> Result<(), Refusal> {
     PythonSettings::new(job).map(drop)
 }
 
@@ -109,12 +109,7 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     let settings = PythonSettings::new(job)?;
     let shares = shares(&config.gpus, settings.envs_per_process);
     if shares.is_empty() {
-        let wanted = "expected at least 1".to_owned();
-        return Err(EnvError::Argument {
-            field: "num_envs".to_owned(),
-            found: "0".to_owned(),
-            wanted,
-        });
+        return Err(args::refuse("num_envs", &0.into(), "expected at least 1").into());
     }
     let recycle_after = settings.recycle_after.or(config.recycle_after);
     let terms = HostSettings {

@@ -28,30 +28,6 @@ impl CallNow {
     pub const CALLS: RangeInclusive<u32> = 1..=4;
 }
 
-/// The reason why an answer holds no observation: the environment's values are invalid.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum InvalidValue {
-    /// The process found an invalid value.
-    #[error("{0}")]
-    Reported(String),
-    /// A state vector has a number that is not finite.
-    #[error("{number} as number {at} of state `{name}`, expected a finite number")]
-    State {
-        /// Name of the state vector.
-        name: String,
-        /// Position of the number.
-        at: usize,
-        /// The number.
-        number: f32,
-    },
-    /// The reward is not finite.
-    #[error("the reward {reward}, expected a finite number")]
-    Reward {
-        /// The reward.
-        reward: f32,
-    },
-}
-
 /// The shared memory of one process.
 pub struct ProcessMemory {
     /// The mapped memory.
@@ -111,9 +87,9 @@ impl ProcessMemory {
         reply: &Reply,
         copy: &mut CopyState,
         follows: bool,
-    ) -> Result<Observation, InvalidValue> {
+    ) -> Result<Observation, String> {
         if let Some(reason) = &reply.told.wrong {
-            return Err(InvalidValue::Reported(reason.clone()));
+            return Err(reason.clone());
         }
         let mut state = BTreeMap::new();
         let ranges = match follows {
@@ -123,18 +99,14 @@ impl ProcessMemory {
         for ((name, _), range) in hello.state.iter().zip(ranges) {
             let numbers = numbers(&bytes[range.clone()]);
             if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
-                return Err(InvalidValue::State {
-                    name: name.clone(),
-                    at,
-                    number: numbers[at],
-                });
+                let found = format!("{} as number {at} of state `{name}`", numbers[at]);
+                return Err(format!("{found}, expected a finite number"));
             }
             state.insert(name.clone(), numbers);
         }
         if !reply.reward.is_finite() {
-            return Err(InvalidValue::Reward {
-                reward: reply.reward,
-            });
+            let reward = reply.reward;
+            return Err(format!("the reward {reward}, expected a finite number"));
         }
         if let Some(language) = &reply.told.language {
             copy.language = Arc::from(language.as_str());

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 use crate::env::python::end::ProcessEnd;
 use crate::env::python::last_lines::LastLines;
-use crate::env::python::message::{Malformed, Packet};
+use crate::env::python::message::Packet;
 use crate::env::python::pre_exec;
 use crate::env::python::shm;
 use crate::env::python::variables::Variable;
@@ -85,7 +85,7 @@ impl Descriptors {
 #[derive(Debug)]
 pub enum ReceivedPacket {
     /// One packet, valid or not.
-    Packet(Result<Packet, Malformed>),
+    Packet(Result<Packet, String>),
     /// No packet is available now.
     Nothing,
     /// The socket is closed.

@@ -40,31 +40,20 @@ pub struct ProcessPlace {
 /// A variable to set, or to remove if it has no value.
 pub type Variable = (String, Option<String>);
 
-/// Why a value cannot be that of an environment variable, as a clause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VariableError {
-    /// The value is no text, no number and not null.
-    #[error("expected a string, a number or null")]
-    Kind,
-    /// Name or text has a character that it must not have.
-    #[error("which cannot be an environment variable")]
-    Letters,
-}
-
 /// Reads a variable from JSON: a text, a number, or null to remove it.
 ///
 /// # Errors
-/// Returns [`VariableError`] for anything else.
-pub fn read_variable(name: &str, value: &Value) -> Result<Variable, VariableError> {
+/// Returns what is wrong with anything else, as a clause.
+pub fn read_variable(name: &str, value: &Value) -> Result<Variable, &'static str> {
     let text = match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
-        _ => return Err(VariableError::Kind),
+        _ => return Err("expected a string, a number or null"),
     };
     let has_nul = text.as_ref().is_some_and(|text| text.contains('\0'));
     if name.is_empty() || name.contains(['=', '\0']) || has_nul {
-        return Err(VariableError::Letters);
+        return Err("which cannot be an environment variable");
     }
     Ok((name.to_owned(), text))
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use jobs::environments::is_python_environment;
 use jobs::eval_args::Screen;
 use jobs::job::Job;
+use jobs::refusal::Refusal;
 use jobs::simulators::Simulator;
 use jobs::variation;
 
-use crate::env::egl::{self, EglDevice, EglRequest, Gpu, NoSuchDevice};
+use crate::env::egl::{self, EglDevice, EglRequest, Gpu};
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{Answers, EnvError, VectorEnv};
@@ -34,13 +35,13 @@ pub struct NewEnv {
 /// Checks the arguments of a job's environment without building anything.
 ///
 /// # Errors
-/// Returns an [`EnvError`] for an unknown name or a wrong argument.
-pub fn check(job: &Job) -> Result<(), EnvError> {
+/// Returns a [`Refusal`] for an unknown name or a wrong argument.
+pub fn check(job: &Job) -> Result<(), Refusal> {
     let job = variation::applied(job);
     match Simulator::of(&job.environment) {
         Some(Simulator::TableTop) => mujoco::check_args(&job.environment, &job.env_args),
         None if is_python_environment(&job.environment) => python::check(&job),
-        None => Err(unknown(&job)),
+        None => Err(unknown(&job.environment)),
     }
 }
 
@@ -100,7 +101,7 @@ pub fn make(
         None if is_python_environment(&job.environment) => {
             return make_python(&varied, first_seed, place, answers);
         }
-        None => return Err(unknown(job)),
+        None => return Err(unknown(&job.environment).into()),
     };
     for name in made
         .ignored
@@ -112,11 +113,8 @@ pub fn make(
     Ok(made)
 }
 
-fn unknown(job: &Job) -> EnvError {
-    EnvError::Unknown {
-        name: job.environment.clone(),
-        known: Simulator::environments().join(", "),
-    }
+fn unknown(name: &str) -> Refusal {
+    Refusal::unknown("", "environment", name, &Simulator::environments())
 }
 
 fn make_python(
@@ -125,7 +123,7 @@ fn make_python(
     place: &EnvPlacement,
     answers: Answers,
 ) -> Result<NewEnv, EnvError> {
-    let egl = tell_egl_devices(place).map_err(|err| EnvError::Setup(err.to_string()))?;
+    let egl = tell_egl_devices(place)?;
     let config = PythonConfig {
         gpus: place.numbers(),
         egl_devices: egl.devices,
@@ -159,7 +157,7 @@ struct EglAdvice {
 
 /// Queries EGL only if a copy has a GPU or the user names a device; otherwise simulators find a
 /// device themselves.
-fn tell_egl_devices(place: &EnvPlacement) -> Result<EglAdvice, NoSuchDevice> {
+fn tell_egl_devices(place: &EnvPlacement) -> Result<EglAdvice, Refusal> {
     let asks = place.egl_device.is_some() || place.numbers().iter().any(Option::is_some);
     let devices = if asks { egl::devices().ok() } else { None };
     told(place, devices.map(|devices| devices.known.as_slice()))
@@ -168,7 +166,7 @@ fn tell_egl_devices(place: &EnvPlacement) -> Result<EglAdvice, NoSuchDevice> {
 /// Chooses devices like those of in-process rendering. But a simulator opens its device itself, and
 /// reports an error if that fails. If EGL cannot be queried, only a device that the user names is
 /// passed on.
-fn told(place: &EnvPlacement, devices: Option<&[EglDevice]>) -> Result<EglAdvice, NoSuchDevice> {
+fn told(place: &EnvPlacement, devices: Option<&[EglDevice]>) -> Result<EglAdvice, Refusal> {
     let mut told = EglAdvice::default();
     for (wanted, number) in place.egl().iter().zip(place.numbers()) {
         if number.is_none() && wanted.device.is_none() {

@@ -77,16 +77,14 @@ impl PythonPolicySettings {
         let python = python.unwrap_or_else(|| "python3".to_owned());
         let variables = given.env.unwrap_or_default();
         let variables = variables.iter().map(|(name, value)| {
-            read_variable(name, value).map_err(|err| {
-                refusal(&format!("env.{name}"), &value.to_string(), &err.to_string())
-            })
+            read_variable(name, value)
+                .map_err(|err| refusal(&format!("env.{name}"), &value.to_string(), err))
         });
         Ok(Self {
             name: policy.to_string(),
             policy,
             module: None,
-            python: find_interpreter(&python)
-                .map_err(|err| refusal("python", &python, &err.to_string()))?,
+            python: find_interpreter(&python).map_err(|err| refusal("python", &python, err))?,
             variables: variables.collect::<Result<_, _>>()?,
             kwargs: Map::new(),
             notes: Vec::new(),

@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 use jobs::environments::{ARENAS, DECLARED_MEMORY, PythonEnvironment, StartMethod};
 use jobs::job::Job;
+use jobs::refusal::Refusal;
 use jobs::rules;
 use jobs::settings;
 use jobs::settings::kinds::{OneOrMany, PyName};
 use serde_json::{Map, Value};
 
-use crate::env::EnvError;
 use crate::env::python::mapping;
-use crate::env::python::refusal::refuse;
 use crate::env::python::variables::{Variable, read_variable};
 
 /// Maximum bytes of `env_kwargs` and the mapping, which are sent in one packet of at most some 200
@@ -75,8 +74,8 @@ impl PythonSettings {
     /// Reads the fields of a job.
     ///
     /// # Errors
-    /// Returns [`EnvError::Argument`] for the first field that is wrong or unknown.
-    pub fn new(job: &Job) -> Result<Self, EnvError> {
+    /// Returns a [`Refusal`] for the first field that is wrong or unknown.
+    pub fn new(job: &Job) -> Result<Self, Refusal> {
         rules::check_arguments(job)?;
         let given: PythonEnvironment = settings::read("arena_env_args", &own(job))?;
         check_file(&job.environment)?;
@@ -112,7 +111,7 @@ impl PythonSettings {
         Ok(settings)
     }
 
-    fn refuse_too_long(&self) -> Result<(), EnvError> {
+    fn refuse_too_long(&self) -> Result<(), Refusal> {
         let bytes =
             |map: &Map<String, Value>| serde_json::to_string(map).map_or(0, |text| text.len());
         for (field, bytes) in [
@@ -120,12 +119,10 @@ impl PythonSettings {
             ("mapping", bytes(&self.mapping)),
         ] {
             if bytes > LONGEST_CONFIG {
-                let wanted = format!("expected at most {LONGEST_CONFIG} bytes");
-                return Err(EnvError::Argument {
-                    field: field.to_owned(),
-                    found: format!("{bytes} bytes"),
-                    wanted,
-                });
+                return Err(Refusal::at(
+                    format_args!("arena_env_args.{field}"),
+                    format_args!("found {bytes} bytes, expected at most {LONGEST_CONFIG}"),
+                ));
             }
         }
         Ok(())
@@ -143,7 +140,7 @@ impl PythonSettings {
 }
 
 /// Checks that the file exists, if the name is that of a factory in one.
-fn check_file(name: &str) -> Result<(), EnvError> {
+fn check_file(name: &str) -> Result<(), Refusal> {
     let wanted = "and there is no such file; it is looked for from the working directory";
     match PyName::of(name) {
         Some(PyName::InFile { file, .. }) if !file.is_file() => {
@@ -153,28 +150,22 @@ fn check_file(name: &str) -> Result<(), EnvError> {
     }
 }
 
-/// Finds the interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
-fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
-    let name = given.unwrap_or("python3");
-    find_interpreter(name).map_err(|reason| refuse("python", &name.into(), &reason.to_string()))
+/// Refuses the value of a field; `wanted` says what is accepted, as a clause.
+pub(super) fn refuse(field: &str, found: &Value, wanted: &str) -> Refusal {
+    Refusal::found(format_args!("arena_env_args.{field}"), found, wanted)
 }
 
-/// Why a name means no interpreter, as a clause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InterpreterError {
-    /// No folder in `PATH` has a program of this name.
-    #[error("and PATH has no such program")]
-    NotInPath,
-    /// The path is no program, and no folder that has one.
-    #[error("expected an interpreter or the folder of a venv")]
-    NotAProgram,
+/// Finds the interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
+fn interpreter(given: Option<&str>) -> Result<PathBuf, Refusal> {
+    let name = given.unwrap_or("python3");
+    find_interpreter(name).map_err(|reason| refuse("python", &name.into(), reason))
 }
 
 /// Finds an interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
 ///
 /// # Errors
-/// Returns [`InterpreterError`] if there is none.
-pub(crate) fn find_interpreter(name: &str) -> Result<PathBuf, InterpreterError> {
+/// Returns why there is none, as a clause.
+pub(crate) fn find_interpreter(name: &str) -> Result<PathBuf, &'static str> {
     let path = Path::new(name);
     if !name.contains('/') && !path.is_dir() {
         let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -182,7 +173,7 @@ pub(crate) fn find_interpreter(name: &str) -> Result<PathBuf, InterpreterError> 
         return if there {
             Ok(path.to_owned())
         } else {
-            Err(InterpreterError::NotInPath)
+            Err("and PATH has no such program")
         };
     }
     let path = if path.is_dir() {
@@ -193,7 +184,7 @@ pub(crate) fn find_interpreter(name: &str) -> Result<PathBuf, InterpreterError> 
     if is_program(&path) {
         Ok(path)
     } else {
-        Err(InterpreterError::NotAProgram)
+        Err("expected an interpreter or the folder of a venv")
     }
 }
 
@@ -211,10 +202,9 @@ fn own(job: &Job) -> Map<String, Value> {
     own
 }
 
-fn variables(given: &Map<String, Value>) -> Result<Vec<Variable>, EnvError> {
+fn variables(given: &Map<String, Value>) -> Result<Vec<Variable>, Refusal> {
     let read = given.iter().map(|(name, value)| {
-        read_variable(name, value)
-            .map_err(|reason| refuse(&format!("env.{name}"), value, &reason.to_string()))
+        read_variable(name, value).map_err(|reason| refuse(&format!("env.{name}"), value, reason))
     });
     read.collect()
 }

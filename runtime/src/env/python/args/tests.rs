@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn settings(args: Value) -> Result<PythonSettings, EnvError> {
+fn settings(args: Value) -> Result<PythonSettings, Refusal> {
     let entry = json!({"jobs": [{"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1}]});
     PythonSettings::new(&jobs::file::parse(&entry).unwrap()[0])
 }
@@ -88,7 +88,7 @@ fn what_is_wrong_is_refused_by_its_place() {
         refusal(args)
     });
     let long = json!({"environment": "gym:a", "env_kwargs": {"a": "x".repeat(70_000)}});
-    let wanted = "`arena_env_args.env_kwargs` is 70008 bytes, expected at most 65536 bytes";
+    let wanted = "arena_env_args.env_kwargs: found 70008 bytes, expected at most 65536";
     assert_eq!(refusal(long), wanted);
 }
 

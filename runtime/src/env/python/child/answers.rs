@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use crate::env::python::child::Child;
-use crate::env::python::child::error::ChildError;
 use crate::env::python::copy::{CopyState, RunningEpisode};
 use crate::env::python::hello::Hello;
 use crate::env::python::host::{Host, HostSettings};
 use crate::env::python::layout::MemoryLayout;
 use crate::env::python::message::{CommandEntry, CommandKind, Reply};
-use crate::env::python::observation::{InvalidValue, ProcessMemory};
+use crate::env::python::observation::ProcessMemory;
 use crate::env::python::shm::SharedMemory;
 use crate::env::{Answer, Observation, Step};
 
@@ -17,7 +16,7 @@ use crate::env::{Answer, Observation, Step};
 struct ReadReply<'a> {
     local: usize,
     reply: &'a Reply,
-    observation: Result<Observation, InvalidValue>,
+    observation: Result<Observation, String>,
     processed_action: Vec<f32>,
     /// The reset that follows without a command.
     follows: Option<CommandEntry>,
@@ -29,11 +28,11 @@ impl Child {
         &mut self,
         value: serde_json::Value,
         host: &mut Host,
-    ) -> Result<(), ChildError> {
+    ) -> Result<(), String> {
         let hello = Hello::new(value)?;
         let hello = match &host.hello {
             Some(first) if !first.same(&hello) => {
-                return Err(ChildError::OtherEnvironment(Box::new(hello)));
+                return Err(format!("shows something else than the first: {hello:?}"));
             }
             Some(first) => Arc::clone(first),
             None => Arc::clone(host.hello.insert(Arc::new(hello))),
@@ -43,12 +42,12 @@ impl Child {
         };
         let layout = MemoryLayout::new(&hello, self.copies.len())?;
         let shared = SharedMemory::with_size(&process.memfd, layout.bytes, 2 * self.copies.len())
-            .map_err(|reason| ChildError::Memory {
-            bytes: layout.bytes,
-            reason,
+            .map_err(|err| {
+            let bytes = layout.bytes;
+            format!("cannot be given {bytes} bytes of shared memory: {err}")
         })?;
         let sent = process.send(layout.to_json().to_string().as_bytes());
-        sent.map_err(ChildError::DeafAtStart)?;
+        sent.map_err(|err| format!("does not read where its memory is: {err}"))?;
         let language = host.terms.language.as_ref().unwrap_or(&hello.language);
         self.copies
             .iter_mut()
@@ -64,13 +63,13 @@ impl Child {
         sequence: u32,
         replies: &[Reply],
         host: &mut Host,
-    ) -> Result<(), ChildError> {
+    ) -> Result<(), String> {
         let front = self
             .batches
             .front_mut()
             .filter(|batch| batch.sequence == sequence);
         let (Some(batch), Some(memory), Some(hello)) = (front, &self.memory, &host.hello) else {
-            return Err(ChildError::UnknownBatch { sequence });
+            return Err(format!("answered work {sequence}, which it was not given"));
         };
         let fits = |(entry, reply): (&CommandEntry, &Reply)| {
             let is_rendered = entry.render == reply.rendered || reply.told.wrong.is_some();
@@ -78,14 +77,15 @@ impl Child {
         };
         let is_answered = !replies.is_empty() && replies.len() <= batch.entries.len();
         if !is_answered || !batch.entries.iter().zip(replies).all(fits) {
-            return Err(ChildError::OtherAnswer);
+            return Err("answered a different request".to_owned());
         }
         let mut read = Vec::with_capacity(replies.len());
         let entries: Vec<_> = batch.entries.drain(..replies.len()).collect();
         for (entry, reply) in entries.iter().zip(replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
-            let bytes = memory.read(local, reply).map_err(ChildError::Unreadable)?;
+            let unreadable = |err| format!("has shared memory that cannot be read: {err}");
+            let bytes = memory.read(local, reply).map_err(unreadable)?;
             let mut seen = memory.observe(hello, &bytes, reply, copy, batch.follows);
             if let (Ok(observation), Some(language)) = (&mut seen, &host.terms.language) {
                 copy.language = Arc::from(language.as_str());
@@ -141,7 +141,7 @@ impl CopyState {
             let is_solved = success && terms.settings.end_on_success;
             episode.is_over = terminated || truncated || is_solved;
         }
-        let observation = observation.map_err(|reason| self.fault(&reason.to_string(), terms));
+        let observation = observation.map_err(|reason| self.fault(&reason, terms));
         let step = |observation| Step {
             observation,
             processed_action,

@@ -24,7 +24,6 @@ use crate::env::python::process::{PythonProcess, ReceivedPacket};
 use crate::env::{Command, EnvIndex};
 
 mod answers;
-mod error;
 mod loss;
 mod work;
 
@@ -247,7 +246,7 @@ impl Child {
             }
             (ChildState::Starting { .. }, Packet::Hello(value)) if self.memory.is_none() => {
                 if let Err(reason) = self.attach(value, host) {
-                    self.lose(&reason.to_string(), host);
+                    self.lose(&reason, host);
                 }
             }
             (ChildState::Starting { .. }, Packet::Ready) if self.memory.is_some() => {
@@ -263,7 +262,7 @@ impl Child {
                         self.since = now;
                         self.flush(host, now);
                     }
-                    Err(reason) => self.lose(&reason.to_string(), host),
+                    Err(reason) => self.lose(&reason, host),
                 }
             }
             (_, Packet::Error { local, reason }) => {

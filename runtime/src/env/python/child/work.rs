@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::env::python::child::error::ChildError;
 use crate::env::python::child::{Child, ChildState, HeldCommand, SentBatch};
 use crate::env::python::copy::{CopyState, RunningEpisode};
 use crate::env::python::hello::Hello;
@@ -111,7 +110,7 @@ impl Child {
                     // The entries that were prepared already wait for an answer; the others have to
                     // be held again.
                     self.held.extend(work.into_iter().skip(entries.len()));
-                    return self.lose(&reason.to_string(), host);
+                    return self.lose(&reason, host);
                 }
             }
         }
@@ -137,12 +136,9 @@ impl Child {
     ///
     /// # Errors
     /// Returns the reason why the process cannot be used any more, as a clause.
-    fn prepare(
-        &mut self,
-        held: &HeldCommand,
-        takes_offers: bool,
-    ) -> Result<CommandEntry, ChildError> {
-        let local = u16::try_from(held.local).map_err(|_| ChildError::Copies)?;
+    fn prepare(&mut self, held: &HeldCommand, takes_offers: bool) -> Result<CommandEntry, String> {
+        let local =
+            u16::try_from(held.local).map_err(|_| format!("has more than {} copies", u16::MAX))?;
         let mut entry = CommandEntry {
             local,
             op: CommandKind::Reset,
@@ -168,8 +164,10 @@ impl Child {
             } => {
                 (entry.op, entry.render) = (CommandKind::Step, *render == Render::Yes);
                 entry.episode = next.filter(|_| takes_offers);
-                let memory = self.memory.as_ref().ok_or(ChildError::NoMemory)?;
-                memory.act(held.local, action).map_err(ChildError::Action)?;
+                let memory = self.memory.as_ref().ok_or("has no shared memory")?;
+                memory
+                    .act(held.local, action)
+                    .map_err(|err| format!("cannot be given its action: {err}"))?;
                 if let Some(episode) = &mut copy.episode {
                     episode.steps += 1;
                 }

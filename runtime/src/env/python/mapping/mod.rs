@@ -4,18 +4,18 @@
 //! The child checks whether keys and shapes exist, because it has a real observation
 //! (`rrun_mapping.py`).
 
+use jobs::refusal::Refusal;
 use jobs::settings::kinds::MapOrFile;
 use jobs::settings::read_yaml;
 use serde_json::{Map, Value};
 
-use crate::env::EnvError;
-use crate::env::python::refusal::{refuse, unknown};
+use crate::env::python::args::refuse;
 
 /// Reads a mapping: an object, or the path of a YAML or JSON file with one.
 ///
 /// # Errors
-/// Returns [`EnvError::Argument`] for the first problem.
-pub fn read(given: MapOrFile) -> Result<Map<String, Value>, EnvError> {
+/// Returns a [`Refusal`] for the first problem.
+pub fn read(given: MapOrFile) -> Result<Map<String, Value>, Refusal> {
     let map = match given {
         MapOrFile::Map(map) => map,
         MapOrFile::File(path) => {
@@ -27,7 +27,7 @@ pub fn read(given: MapOrFile) -> Result<Map<String, Value>, EnvError> {
     Ok(map)
 }
 
-fn check(map: &Map<String, Value>) -> Result<(), EnvError> {
+fn check(map: &Map<String, Value>) -> Result<(), Refusal> {
     fields("mapping", map, &["video", "state", "language", "action"])?;
     for (name, entry) in section(map, "video")? {
         camera(&format!("mapping.video.{name}"), entry)?;
@@ -48,7 +48,7 @@ fn check(map: &Map<String, Value>) -> Result<(), EnvError> {
 fn section<'a>(
     map: &'a Map<String, Value>,
     name: &str,
-) -> Result<impl Iterator<Item = (&'a String, &'a Value)>, EnvError> {
+) -> Result<impl Iterator<Item = (&'a String, &'a Value)>, Refusal> {
     let entries = match map.get(name) {
         None | Some(Value::Null) => None,
         Some(Value::Object(entries)) => Some(entries),
@@ -63,7 +63,7 @@ fn section<'a>(
     Ok(entries.into_iter().flatten())
 }
 
-fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
+fn camera(place: &str, entry: &Value) -> Result<(), Refusal> {
     let Some(map) = entry.as_object() else {
         return text(place, entry, "a key, or an object with `from` or `render`");
     };
@@ -108,7 +108,7 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
 }
 
 /// Checks how images that are not three channels of bytes are converted.
-fn conversions(convert: &MappingField<'_>, range: &MappingField<'_>) -> Result<(), EnvError> {
+fn conversions(convert: &MappingField<'_>, range: &MappingField<'_>) -> Result<(), Refusal> {
     let (place, convert) = (&convert.place, convert.value);
     let (range_place, range) = (&range.place, range.value);
     let words = convert.map_or(&[][..], |convert| {
@@ -151,7 +151,7 @@ fn conversions(convert: &MappingField<'_>, range: &MappingField<'_>) -> Result<(
     }
 }
 
-fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
+fn state(place: &str, entry: &Value) -> Result<(), Refusal> {
     let Some(map) = entry.as_object() else {
         return text(place, entry, "a key, or an object with `from`");
     };
@@ -198,7 +198,7 @@ fn is_index(index: &Value) -> bool {
     }
 }
 
-fn language(place: &str, entry: &Value) -> Result<(), EnvError> {
+fn language(place: &str, entry: &Value) -> Result<(), Refusal> {
     let Some(map) = entry.as_object() else {
         return text(
             place,
@@ -219,7 +219,7 @@ fn language(place: &str, entry: &Value) -> Result<(), EnvError> {
     }
 }
 
-fn action(place: &str, map: &Map<String, Value>) -> Result<(), EnvError> {
+fn action(place: &str, map: &Map<String, Value>) -> Result<(), Refusal> {
     fields(place, map, &["names", "transforms", "low", "high"])?;
     if let Some(names) = map.get("names") {
         let texts = names
@@ -265,7 +265,7 @@ fn action(place: &str, map: &Map<String, Value>) -> Result<(), EnvError> {
     }
 }
 
-fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
+fn transform(place: &str, entry: &Value) -> Result<(), Refusal> {
     let Some(map) = entry.as_object() else {
         return Err(refuse(place, entry, "expected an object"));
     };
@@ -339,18 +339,17 @@ impl<'a> MappingField<'a> {
     }
 }
 
-fn fields(place: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), EnvError> {
-    match map.iter().find(|(key, _)| !known.contains(&key.as_str())) {
-        Some((key, value)) => Err(refuse(
-            &format!("{place}.{key}"),
-            value,
-            &unknown(key, known),
-        )),
+fn fields(place: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), Refusal> {
+    match map.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => {
+            let place = format_args!("arena_env_args.{place}");
+            Err(Refusal::unknown(place, "field", key, known))
+        }
         None => Ok(()),
     }
 }
 
-fn text(place: &str, value: &Value, wanted: &str) -> Result<(), EnvError> {
+fn text(place: &str, value: &Value, wanted: &str) -> Result<(), Refusal> {
     if value.is_string() {
         Ok(())
     } else {
@@ -358,14 +357,14 @@ fn text(place: &str, value: &Value, wanted: &str) -> Result<(), EnvError> {
     }
 }
 
-fn number(field: &MappingField<'_>) -> Result<(), EnvError> {
+fn number(field: &MappingField<'_>) -> Result<(), Refusal> {
     match field.value {
         Some(value) if !value.is_number() => Err(refuse(&field.place, value, "expected a number")),
         _ => Ok(()),
     }
 }
 
-fn one_of(field: &MappingField<'_>, words: &[&str]) -> Result<(), EnvError> {
+fn one_of(field: &MappingField<'_>, words: &[&str]) -> Result<(), Refusal> {
     match field.value {
         Some(value) if !value.as_str().is_some_and(|word| words.contains(&word)) => Err(refuse(
             &field.place,

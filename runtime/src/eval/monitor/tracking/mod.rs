@@ -10,7 +10,6 @@
 
 mod config;
 mod ending;
-mod error;
 mod mailbox;
 mod notes;
 mod point;

@@ -4,8 +4,6 @@ use std::sync::mpsc::Sender;
 
 use jobs::tracking::Tracker;
 
-use crate::eval::monitor::tracking::error::TrackerError;
-
 /// The voice of a tracker.
 #[derive(Clone, Debug)]
 pub struct Notes {
@@ -33,7 +31,7 @@ impl Notes {
     }
 
     /// Tells the user why the tracker ends before its run.
-    pub fn give_up(&self, err: &TrackerError) {
-        self.warn(&format!("{err}; the run goes on without it"));
+    pub fn give_up(&self, why: &str) {
+        self.warn(&format!("{why}; the run goes on without it"));
     }
 }

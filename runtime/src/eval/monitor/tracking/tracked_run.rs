@@ -1,5 +1,6 @@
 //! The run that is tracked, and the threads of its trackers.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +13,6 @@ use serde_json::{Map, Value};
 use crate::env::python::args::find_interpreter;
 use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::tracking::config::config;
-use crate::eval::monitor::tracking::error::TrackerError;
 use crate::eval::monitor::tracking::mailbox::Mailbox;
 use crate::eval::monitor::tracking::notes::Notes;
 use crate::eval::monitor::tracking::python::PythonTracker;
@@ -71,21 +71,21 @@ impl TrackedRun<'_> {
     /// Starts the thread of a tracker; returns its mailbox.
     ///
     /// # Errors
-    /// Returns a [`TrackerError`] if there is no thread or no interpreter.
+    /// Returns why there is no thread or no interpreter.
     pub fn start(
         &self,
         tracker: Tracker,
         run: &Arc<RunIntroduction>,
         notes: Notes,
-    ) -> Result<Arc<Mailbox>, TrackerError> {
-        let mailbox = Arc::new(Mailbox::new()?);
+    ) -> Result<Arc<Mailbox>, String> {
+        let mailbox = Arc::new(Mailbox::new().map_err(text)?);
         let (run, theirs) = (Arc::clone(run), Arc::clone(&mailbox));
-        let work: Box<dyn FnOnce() -> Result<(), TrackerError> + Send> = match tracker {
+        let work: Box<dyn FnOnce() -> Result<(), String> + Send> = match tracker {
             Tracker::Tensorboard => {
                 let given = self.args.track_dir.clone();
                 let events = given.unwrap_or_else(|| self.folder.tensorboard());
                 notes.say(&format!("`tensorboard --logdir {}`", events.display()));
-                Box::new(move || Ok(tensorboard::run(&events, &run.config, &theirs)?))
+                Box::new(move || tensorboard::run(&events, &run.config, &theirs).map_err(text))
             }
             Tracker::Wandb | Tracker::Trackio | Tracker::Mlflow => {
                 let python = PythonTracker {
@@ -106,15 +106,18 @@ impl TrackedRun<'_> {
         };
         thread::Builder::new()
             .name(tracker.name().to_owned())
-            .spawn(work)?;
+            .spawn(work)
+            .map_err(text)?;
         Ok(mailbox)
     }
 }
 
-fn interpreter(given: Option<&Path>) -> Result<PathBuf, TrackerError> {
+fn text(err: io::Error) -> String {
+    err.to_string()
+}
+
+fn interpreter(given: Option<&Path>) -> Result<PathBuf, String> {
     let python = given.unwrap_or(PYTHON.as_ref());
-    find_interpreter(&python.to_string_lossy()).map_err(|err| TrackerError::Interpreter {
-        python: python.to_owned(),
-        err,
-    })
+    find_interpreter(&python.to_string_lossy())
+        .map_err(|reason| format!("`{}`: {reason}", python.display()))
 }

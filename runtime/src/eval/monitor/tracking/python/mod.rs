@@ -21,7 +21,6 @@ use rustix::io::Errno;
 use crate::clock::timespec;
 use crate::env::python::process::PythonProcess;
 use crate::eval::monitor::meter::OtherProcesses;
-use crate::eval::monitor::tracking::error::TrackerError;
 use crate::eval::monitor::tracking::mailbox::{Mailbox, Message};
 use crate::eval::monitor::tracking::notes::Notes;
 use crate::eval::monitor::tracking::python::log::OutputLog;
@@ -79,19 +78,17 @@ impl PythonTracker {
     /// Starts the process and logs what comes into the mailbox, until the end of the run.
     ///
     /// # Errors
-    /// Returns a [`TrackerError`] if the process cannot be started, gives up or dies.
+    /// Returns why the process cannot be started, gives up or dies.
     pub fn run(
         &self,
         run: &RunIntroduction,
         mailbox: &Mailbox,
         notes: &Notes,
-    ) -> Result<(), TrackerError> {
+    ) -> Result<(), String> {
         let label = format!("rrun-track tracker={}", self.tracker.name());
         let process = PythonProcess::start(0, &self.python, &label, &[]);
-        let process = process.map_err(|err| TrackerError::Start {
-            python: self.python.clone(),
-            err,
-        })?;
+        let process =
+            process.map_err(|err| format!("cannot start `{}`: {err}", self.python.display()))?;
         self.others.add(process.pid());
         let redaction = Redaction::new(environment());
         let mut link = Link {
@@ -146,22 +143,22 @@ impl Link<'_> {
     }
 
     /// Sends a packet and waits for the answer.
-    fn call(&mut self, packet: &[u8]) -> Result<(), TrackerError> {
+    fn call(&mut self, packet: &[u8]) -> Result<(), String> {
         match self.process.send(packet) {
             // The process has ended; the wait for its answer finds out how.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
-            Err(err) => return Err(TrackerError::Packet(err.into())),
+            Err(err) => return Err(format!("it takes no message: {err}")),
         }
         loop {
             match self.answer() {
                 Some(Answer::Ready) => return Ok(()),
-                Some(Answer::Failed(reason)) => return Err(TrackerError::Failed(reason)),
+                Some(Answer::Failed(reason)) => return Err(reason),
                 Some(Answer::Gone) => return Err(self.ended()),
                 None => {}
             }
             self.mailbox.silence();
             if self.mailbox.is_closed() {
-                return Err(TrackerError::Late);
+                return Err("it has not taken everything in time".to_owned());
             }
             self.wait(Awaited::Answer);
         }
@@ -228,13 +225,14 @@ impl Link<'_> {
         poll(&mut ready, Some(&timespec(limit))).is_ok_and(|count| count > 0)
     }
 
-    fn ended(&mut self) -> TrackerError {
+    fn ended(&mut self) -> String {
         self.is_over(END_LIMIT);
         self.listen();
         let last = self.process.lines.all().pop().unwrap_or_default();
-        TrackerError::Ended {
-            ending: self.process.ending(),
-            last: printable_line(&self.redaction.apply(&last)).into_owned(),
+        let ending = self.process.ending();
+        match &*printable_line(&self.redaction.apply(&last)) {
+            "" => format!("its process {ending}"),
+            last => format!("its process {ending}; its last line: {last}"),
         }
     }
 }
