@@ -1,7 +1,6 @@
 //! Fuzz targets for input of a rank or a policy server, and for checkpoints.
 
 use std::io::{self, Read, Write};
-use std::mem::discriminant;
 
 use bytes::BytesMut;
 use rig::hostile::Target;
@@ -9,15 +8,20 @@ use runtime::policy::xpolicylab::{self, MessageType};
 use runtime::serve::http;
 use tungstenite::WebSocket;
 use tungstenite::protocol::{Role, WebSocketConfig};
-use wire::zmtp::{Heard, Reader, Socket, Violation};
+use wire::WireError;
+use wire::zmtp::{Heard, Reader, Socket};
+
+/// Returns which kind of refusal this is: the beginning of its text, without numbers.
+fn reason(err: WireError) -> String {
+    let text = err.to_string();
+    text.chars().filter(|c| !c.is_numeric()).take(30).collect()
+}
 
 #[test]
 fn hostile_msgpack() {
     Target::new("msgpack").run(|input| {
         let message = wire::read(&input.to_vec().into());
-        message
-            .map(|_| ())
-            .map_err(|err| (discriminant(&err), err.in_python().len().min(99)))
+        message.map(|_| ()).map_err(reason)
     });
 }
 
@@ -45,9 +49,7 @@ fn kind(refusal: &str) -> String {
 fn hostile_vla_eval() {
     Target::new("vla_eval").run(|input| {
         let message = wire::VlaEvalMessage::read(&input.to_vec().into());
-        message
-            .map(|message| message.kind.name())
-            .map_err(|err| discriminant(&err))
+        message.map(|message| message.kind.name()).map_err(reason)
     });
 }
 
@@ -62,7 +64,7 @@ fn hostile_npy() {
         let message = wire::Value::Map(message.into_iter().chain(file).collect());
         let read = wire::read(&wire::write(&message, wire::Dialect::Kind).into());
         read.map(|message| message.value.as_array().map(|array| array.shape().len()))
-            .map_err(|err| discriminant(&err))
+            .map_err(reason)
     });
 }
 
@@ -90,13 +92,11 @@ fn hostile_zmtp() {
         let step = 1 + usize::from(input.last().copied().unwrap_or(0));
         let (whole, pieces) = (heard(input, input.len().max(1)), heard(input, step));
         assert_eq!(whole, pieces);
-        whole
-            .map(|heard| heard.len())
-            .map_err(|violation| discriminant(&violation))
+        whole.map(|heard| heard.len()).map_err(reason)
     });
 }
 
-fn heard(input: &[u8], step: usize) -> Result<Vec<Heard>, Violation> {
+fn heard(input: &[u8], step: usize) -> Result<Vec<Heard>, WireError> {
     let (mut reader, mut buffer, mut heard) = (Reader::new(2048), BytesMut::new(), Vec::new());
     for piece in input.chunks(step) {
         buffer.extend_from_slice(piece);

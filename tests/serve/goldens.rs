@@ -47,7 +47,6 @@ fn recorded_requests_get_the_recorded_answers() {
         "unknown_endpoint",
         "bad_dtype",
         "bad_argument",
-        "garbage",
         "object_array",
     ];
     for name in exact {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use wire::zmtp::Violation;
+use wire::WireError;
 
 /// Interval at which a waiting client that has sent more data is checked for disconnection.
 const LOOK: Duration = Duration::from_millis(200);
@@ -19,7 +19,7 @@ pub enum CloseReason {
     Io(#[from] io::Error),
     /// The client violated ZMTP.
     #[error(transparent)]
-    Zmtp(#[from] Violation),
+    Zmtp(#[from] WireError),
     /// The client violated HTTP.
     #[error("not an HTTP request: {0}")]
     Http(&'static str),

@@ -13,7 +13,7 @@ use crate::serve::limits::{RequestLimits, shortened};
 use crate::serve::observation::{ValidatedRequest, asked, object};
 use crate::serve::server::{AfterAnswer, ServerState};
 use gr00t::client::{PyObject, validate_flat};
-use wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
+use wire::{Array, Dialect, Key, Value, peek_text, read, write};
 
 /// The state of one client while it is connected.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> DecodedReq
     let message = match read(body) {
         Ok(message) => message,
         Err(err) => {
-            let reason = WireError::in_python(&err);
+            let reason = err.to_string();
             let request = Err(RequestError::Unreadable { reason });
             return DecodedRequest {
                 dialect: None,

@@ -71,7 +71,7 @@ fn needed(observation: &PyObject, modalities: &Modalities) -> PyObject {
 /// Converts a value to Python's types; arrays share the memory of the message.
 pub fn object(value: &Value) -> PyObject {
     match value {
-        Value::Nil | Value::Ext(..) => PyObject::None,
+        Value::Nil => PyObject::None,
         Value::Bool(flag) => PyObject::Bool(*flag),
         Value::Int(number) => PyObject::Int(*number),
         Value::Large(number) => PyObject::Int(i64::try_from(*number).unwrap_or(i64::MAX)),
@@ -85,7 +85,7 @@ pub fn object(value: &Value) -> PyObject {
                 .map(|(key, value)| (key.shown(), object(value)))
                 .collect(),
         ),
-        Value::Array(array) | Value::Scalar(array) => self::array(array, array.shape()),
+        Value::Array(array) => self::array(array, array.shape()),
     }
 }
 

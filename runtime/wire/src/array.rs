@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::WireError;
+use crate::{Value, WireError};
 
 /// A numpy array in row-major order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,14 +24,10 @@ pub struct Dtype {
 
 /// The kind of a numeric type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sort {
-    /// Boolean, one byte.
+enum Sort {
     Bool,
-    /// Signed integer.
     Int,
-    /// Unsigned integer.
     Uint,
-    /// Floating-point number.
     Float,
 }
 
@@ -39,18 +35,14 @@ impl Dtype {
     /// Parses numpy's type descriptor.
     ///
     /// # Errors
-    /// Returns [`WireError::Object`] for object types and [`WireError::Dtype`] for types that are
-    /// not numeric.
+    /// Returns a [`WireError`] for types that are not numeric.
     pub fn new(descr: &str) -> Result<Self, WireError> {
-        let unknown = || WireError::Dtype {
-            found: descr.to_owned(),
-        };
         let (order, rest) = match descr.as_bytes().first() {
             Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &descr[1..]),
             _ => (b'=', descr),
         };
         let (sort, size) = match rest {
-            _ if rest.starts_with('O') => return Err(WireError::Object),
+            _ if rest.starts_with('O') => return Err(Self::objects()),
             "b1" => (Sort::Bool, 1),
             "i1" => (Sort::Int, 1),
             "i2" => (Sort::Int, 2),
@@ -63,7 +55,11 @@ impl Dtype {
             "f2" => (Sort::Float, 2),
             "f4" => (Sort::Float, 4),
             "f8" => (Sort::Float, 8),
-            _ => return Err(unknown()),
+            _ => {
+                return Err(WireError::new(format!(
+                    "data type '{descr}' not understood"
+                )));
+            }
         };
         Ok(Self {
             descr: descr.to_owned(),
@@ -73,14 +69,17 @@ impl Dtype {
         })
     }
 
+    /// Returns the refusal of object types, with the reference's text.
+    pub(super) fn objects() -> WireError {
+        WireError::new(
+            "Refusing to decode object-dtype ndarray payload (pickle-bearing); the \
+             allow_pickle=False contract is enforced by MsgSerializer.",
+        )
+    }
+
     /// Returns the type descriptor as it was written.
     pub fn descr(&self) -> &str {
         &self.descr
-    }
-
-    /// Returns the kind of the type.
-    pub fn sort(&self) -> Sort {
-        self.sort
     }
 
     /// Returns the size of one element in bytes.
@@ -106,7 +105,7 @@ impl Array {
     /// Creates an array over bytes; bytes after its last element are ignored, as numpy does.
     ///
     /// # Errors
-    /// Returns [`WireError::Small`] if there are too few bytes.
+    /// Returns a [`WireError`] if there are too few bytes.
     pub fn new(dtype: Dtype, shape: Vec<usize>, data: Bytes) -> Result<Self, WireError> {
         // Dimensions of size 0 count as 1 here, so that no later product of dimensions can
         // overflow.
@@ -120,10 +119,11 @@ impl Array {
                 shape,
                 data: data.slice(..wanted),
             }),
-            _ => Err(WireError::Small {
-                found: data.len(),
-                shape,
-            }),
+            _ => {
+                let found = data.len();
+                let reason = format!("an array has {found} bytes, its shape {shape:?} needs more");
+                Err(WireError::new(reason))
+            }
         }
     }
 
@@ -132,26 +132,8 @@ impl Array {
     /// # Panics
     /// Panics if shape and values contradict each other.
     pub fn of_f32(shape: &[usize], numbers: &[f32]) -> Self {
-        assert_eq!(
-            shape.iter().product::<usize>(),
-            numbers.len(),
-            "shape {shape:?}"
-        );
-        let mut data = Vec::with_capacity(numbers.len() * 4);
-        numbers
-            .iter()
-            .for_each(|number| data.extend_from_slice(&number.to_le_bytes()));
-        let dtype = Dtype {
-            descr: "<f4".to_owned(),
-            sort: Sort::Float,
-            size: 4,
-            is_big_endian: false,
-        };
-        Self {
-            dtype,
-            shape: shape.to_vec(),
-            data: data.into(),
-        }
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+        Self::exact("<f4", shape, bytes.collect())
     }
 
     /// Creates an array of `uint8` that shares the memory of `data`.
@@ -159,17 +141,13 @@ impl Array {
     /// # Panics
     /// Panics if shape and data contradict each other.
     pub fn of_u8(shape: &[usize], data: Bytes) -> Self {
-        assert_eq!(
-            shape.iter().product::<usize>(),
-            data.len(),
-            "shape {shape:?}"
-        );
-        let dtype = Dtype {
-            descr: "|u1".to_owned(),
-            sort: Sort::Uint,
-            size: 1,
-            is_big_endian: false,
-        };
+        Self::exact("|u1", shape, data)
+    }
+
+    fn exact(descr: &str, shape: &[usize], data: Bytes) -> Self {
+        let dtype = Dtype::new(descr).expect("the type is numeric");
+        let elements: usize = shape.iter().product();
+        assert_eq!(elements * dtype.size, data.len(), "shape {shape:?}");
         Self {
             dtype,
             shape: shape.to_vec(),
@@ -200,20 +178,10 @@ impl Array {
             .collect()
     }
 
-    /// Returns the first element if it is an integer that is not negative.
-    pub(super) fn first_u64(&self) -> Option<u64> {
-        let bytes = self.data.get(..self.dtype.size)?;
-        match self.dtype.sort {
-            Sort::Uint => Some(self.whole(bytes)),
-            Sort::Int => u64::try_from(self.signed(bytes)).ok(),
-            Sort::Bool | Sort::Float => None,
-        }
-    }
-
-    /// A number of numpy's as one of msgpack's.
-    pub(super) fn item(&self) -> crate::Value {
+    /// Returns the first element, or nil if there is none.
+    pub(super) fn first(&self) -> Value {
         let Some(bytes) = self.data.get(..self.dtype.size) else {
-            return crate::Value::Nil;
+            return Value::Nil;
         };
         match self.dtype.sort {
             Sort::Bool => (bytes[0] != 0).into(),

@@ -11,7 +11,6 @@
 
 use bytes::Bytes;
 
-use crate::write::MsgpackEncoder;
 use crate::{Array, Dtype, Key, Value, WireError, npy};
 
 /// The representation of arrays in messages.
@@ -37,38 +36,40 @@ impl Dialect {
     }
 }
 
-/// Returns the array that these map entries represent, if they represent one.
+/// Returns the array or the number that these map entries represent, if they represent one.
 pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Value)>, WireError> {
-    let map = Members {
+    let [bytes, text] = [false, true].map(|has_text_keys| Members {
         members,
-        has_text_keys: false,
-    };
-    let found = if let Some(nd) = map.bytes("nd") {
-        let is_array = *nd == Value::Bool(true);
-        (
-            Dialect::Kind,
-            if is_array {
-                map.kind()?
-            } else {
-                map.kind_scalar()?
-            },
-        )
-    } else if map.bytes("__ndarray__").is_some() {
-        (Dialect::Openpi, map.array()?)
-    } else if map.bytes("__npgeneric__").is_some() {
-        (Dialect::Openpi, map.openpi_scalar()?)
-    } else if map.text("__ndarray__").is_some() {
-        let map = Members {
-            has_text_keys: true,
-            ..map
+        has_text_keys,
+    });
+    let found = if let Some(nd) = bytes.get("nd") {
+        let value = match nd {
+            Value::Bool(true) => bytes.kind()?,
+            _ => Array::new(bytes.dtype("type")?, Vec::new(), bytes.data()?)?.first(),
         };
-        (Dialect::VlaEval, map.array()?)
-    } else if map.text("__ndarray_class__").is_some() {
-        (Dialect::Npy, map.npy()?)
+        (Dialect::Kind, value)
+    } else if bytes.get("__ndarray__").is_some() {
+        (Dialect::Openpi, bytes.array("dtype")?)
+    } else if bytes.get("__npgeneric__").is_some() {
+        (Dialect::Openpi, bytes.openpi_scalar()?)
+    } else if text.get("__ndarray__").is_some() {
+        (Dialect::VlaEval, text.array("dtype")?)
+    } else if text.get("__ndarray_class__").is_some() {
+        let Some(Value::Bytes(file)) = text.get("as_npy") else {
+            return Err(wrong("as_npy"));
+        };
+        (Dialect::Npy, Value::Array(npy::read(file)?))
     } else {
         return Ok(None);
     };
     Ok(Some(found))
+}
+
+/// The reason why the map of an array cannot be read.
+fn wrong(field: &str) -> WireError {
+    WireError::new(format!(
+        "an array's `{field}` is missing or of a wrong type"
+    ))
 }
 
 struct Members<'a> {
@@ -78,188 +79,95 @@ struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    fn bytes(&self, name: &str) -> Option<&'a Value> {
-        let is_it = |key: &Key| matches!(key, Key::Bytes(bytes) if bytes == name.as_bytes());
-        self.members
-            .iter()
-            .rev()
-            .find(|(key, _)| is_it(key))
-            .map(|(_, value)| value)
-    }
-
-    fn text(&self, name: &str) -> Option<&'a Value> {
-        self.members
-            .iter()
-            .rev()
-            .find(|(key, _)| key.is(name))
-            .map(|(_, value)| value)
-    }
-
-    /// Returns a property of the array.
-    fn property(&self, name: &str) -> Option<&'a Value> {
-        if self.has_text_keys {
-            self.text(name)
-        } else {
-            self.bytes(name)
-        }
+    fn get(&self, name: &str) -> Option<&'a Value> {
+        let is_it = |key: &Key| match key {
+            Key::Text(text) => self.has_text_keys && text == name,
+            Key::Bytes(bytes) => !self.has_text_keys && bytes == name.as_bytes(),
+        };
+        let mut members = self.members.iter().rev();
+        members.find(|(key, _)| is_it(key)).map(|(_, value)| value)
     }
 
     fn kind(&self) -> Result<Value, WireError> {
-        match self.bytes("kind") {
-            Some(Value::Bytes(kind)) if kind == "O" => return Err(WireError::Object),
-            Some(Value::Bytes(_)) => {}
-            _ => return Err(WireError::Field { field: "kind" }),
+        match self.get("kind") {
+            Some(Value::Bytes(kind)) if kind == "O" => Err(Dtype::objects()),
+            Some(Value::Bytes(_)) => self.array("type"),
+            _ => Err(wrong("kind")),
         }
-        let array = Array::new(self.dtype("type")?, self.shape()?, self.data()?)?;
+    }
+
+    fn array(&self, dtype: &str) -> Result<Value, WireError> {
+        let array = Array::new(self.dtype(dtype)?, self.shape()?, self.data()?)?;
         Ok(Value::Array(array))
-    }
-
-    fn kind_scalar(&self) -> Result<Value, WireError> {
-        Ok(Value::Scalar(Array::new(
-            self.dtype("type")?,
-            Vec::new(),
-            self.data()?,
-        )?))
-    }
-
-    fn array(&self) -> Result<Value, WireError> {
-        Ok(Value::Array(Array::new(
-            self.dtype("dtype")?,
-            self.shape()?,
-            self.data()?,
-        )?))
     }
 
     /// Reads a single number. Its type is checked but not kept, because it is not needed.
     fn openpi_scalar(&self) -> Result<Value, WireError> {
         self.dtype("dtype")?;
-        match self.bytes("data") {
+        match self.get("data") {
             Some(number @ (Value::Bool(_) | Value::Int(_) | Value::Large(_) | Value::Float(_))) => {
                 Ok(number.clone())
             }
-            _ => Err(WireError::Field { field: "data" }),
+            _ => Err(wrong("data")),
         }
     }
 
-    fn npy(&self) -> Result<Value, WireError> {
-        match self.text("as_npy") {
-            Some(Value::Bytes(file)) => Ok(Value::Array(npy::read(file)?)),
-            _ => Err(WireError::Field { field: "as_npy" }),
-        }
-    }
-
-    fn dtype(&self, field: &'static str) -> Result<Dtype, WireError> {
-        match self.property(field) {
+    fn dtype(&self, field: &str) -> Result<Dtype, WireError> {
+        match self.get(field) {
             Some(Value::Text(descr)) => Dtype::new(descr),
             Some(Value::Bytes(descr)) => Dtype::new(&String::from_utf8_lossy(descr)),
-            _ => Err(WireError::Field { field }),
+            _ => Err(wrong(field)),
         }
     }
 
     fn shape(&self) -> Result<Vec<usize>, WireError> {
-        let wrong = || WireError::Field { field: "shape" };
-        let Some(Value::List(edges)) = self.property("shape") else {
-            return Err(wrong());
+        let Some(Value::List(edges)) = self.get("shape") else {
+            return Err(wrong("shape"));
         };
-        if edges.len() > npy::MOST_EDGES {
-            return Err(wrong());
-        }
-        let edge = |value: &Value| {
-            value
-                .as_u64()
-                .and_then(|edge| usize::try_from(edge).ok())
-                .ok_or_else(wrong)
-        };
-        edges.iter().map(edge).collect()
+        let edge = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        let shape: Option<Vec<usize>> = edges.iter().map(edge).collect();
+        shape
+            .filter(|shape| shape.len() <= npy::MOST_EDGES)
+            .ok_or_else(|| wrong("shape"))
     }
 
     fn data(&self) -> Result<Bytes, WireError> {
-        match self.property("data") {
+        match self.get("data") {
             Some(Value::Bytes(data)) => Ok(data.clone()),
-            _ => Err(WireError::Field { field: "data" }),
+            _ => Err(wrong("data")),
         }
     }
 }
 
-pub(super) fn write_array(to: &mut MsgpackEncoder, dialect: Dialect, array: &Array) {
-    let shape = Value::List(
-        array
-            .shape()
-            .iter()
-            .map(|edge| Value::from(*edge as u64))
-            .collect(),
-    );
-    match dialect {
-        Dialect::Npy => {
-            to.map(2);
-            to.text("__ndarray_class__");
-            to.value(&Value::Bool(true));
-            to.text("as_npy");
-            let head = npy::head(array);
-            to.bytes_head(head.len() + array.data().len());
-            to.raw(&head);
-            to.raw(array.data());
-        }
-        Dialect::Kind => {
-            to.map(5);
-            to.bytes(b"nd");
-            to.value(&Value::Bool(true));
-            to.bytes(b"type");
-            to.text(array.dtype().descr());
-            to.bytes(b"kind");
-            to.bytes(b"");
-            to.bytes(b"shape");
-            to.value(&shape);
-            to.bytes(b"data");
-            to.bytes(array.data());
-        }
-        Dialect::Openpi => {
-            to.map(4);
-            to.bytes(b"__ndarray__");
-            to.value(&Value::Bool(true));
-            to.bytes(b"data");
-            to.bytes(array.data());
-            to.bytes(b"dtype");
-            to.text(array.dtype().descr());
-            to.bytes(b"shape");
-            to.value(&shape);
-        }
-        Dialect::VlaEval => {
-            to.map(4);
-            to.text("__ndarray__");
-            to.value(&Value::Bool(true));
-            to.text("data");
-            to.bytes(array.data());
-            to.text("dtype");
-            to.text(array.dtype().descr());
-            to.text("shape");
-            to.value(&shape);
-        }
-    }
-}
-
-pub(super) fn write_scalar(to: &mut MsgpackEncoder, dialect: Dialect, scalar: &Array) {
-    match dialect {
-        Dialect::Npy => write_array(to, dialect, scalar),
-        Dialect::Kind => {
-            to.map(3);
-            to.bytes(b"nd");
-            to.value(&Value::Bool(false));
-            to.bytes(b"type");
-            to.text(scalar.dtype().descr());
-            to.bytes(b"data");
-            to.bytes(scalar.data());
-        }
-        Dialect::Openpi => {
-            to.map(3);
-            to.bytes(b"__npgeneric__");
-            to.value(&Value::Bool(true));
-            to.bytes(b"data");
-            to.value(&scalar.item());
-            to.bytes(b"dtype");
-            to.text(scalar.dtype().descr());
-        }
-        // The reference sends a plain number.
-        Dialect::VlaEval => to.value(&scalar.item()),
-    }
+/// Returns the map that represents an array.
+pub(super) fn map_of(array: &Array, dialect: Dialect) -> Value {
+    let edges = array.shape().iter().map(|edge| Value::from(*edge as u64));
+    let shape = Value::List(edges.collect());
+    let descr = Value::from(array.dtype().descr());
+    let data = Value::Bytes(array.data().clone());
+    let members = match dialect {
+        Dialect::Npy => vec![
+            ("__ndarray_class__", true.into()),
+            ("as_npy", Value::Bytes(npy::write(array))),
+        ],
+        Dialect::Kind => vec![
+            ("nd", true.into()),
+            ("type", descr),
+            ("kind", Value::Bytes(Bytes::new())),
+            ("shape", shape),
+            ("data", data),
+        ],
+        Dialect::Openpi | Dialect::VlaEval => vec![
+            ("__ndarray__", true.into()),
+            ("data", data),
+            ("dtype", descr),
+            ("shape", shape),
+        ],
+    };
+    let key = |name: &'static str| match dialect {
+        Dialect::Npy | Dialect::VlaEval => Key::from(name),
+        Dialect::Kind | Dialect::Openpi => Key::Bytes(Bytes::from_static(name.as_bytes())),
+    };
+    let members = members.into_iter();
+    Value::Map(members.map(|(name, value)| (key(name), value)).collect())
 }

@@ -2,21 +2,20 @@
 //! dialects.
 //!
 //! ```text
-//! Bytes ─► read ─► Value ◄─ dialect: a map with certain keys is an array   (npy: a file in a map)
+//! Bytes ─► tokens ─► read ─► Value ◄─ dialect: a map with certain keys is an array
+//!            └─────► peek_text: one string                (npy: a file in a map)
 //! Value ─► write (Dialect) ─► bytes
 //! ```
 //! The bytes come from untrusted peers. Memory is never reserved for a length that the message
 //! merely claims, nesting and the number of values are limited, objects that would have to be
-//! unpickled are refused, and arrays are slices of the message. These four requirements, and errors
-//! with the same text as the reference's ([`WireError::in_python`]), are the reasons for our own
-//! reader: existing msgpack crates copy the data and have their own error messages.
+//! unpickled are refused, and arrays are slices of the message. These four requirements are the
+//! reasons for our own reader: existing msgpack crates copy the data.
 
 mod array;
 mod dialect;
-mod error;
 mod npy;
-mod peek;
 mod read;
+mod tokens;
 mod value;
 mod vla_eval;
 mod write;
@@ -25,11 +24,20 @@ pub mod zmtp;
 #[cfg(test)]
 mod tests;
 
-pub use array::{Array, Dtype, Sort};
+pub use array::{Array, Dtype};
 pub use dialect::Dialect;
-pub use error::WireError;
-pub use peek::peek_text;
-pub use read::{DecodedMessage, read};
+pub use read::{DecodedMessage, peek_text, read};
 pub use value::{Key, Value};
-pub use vla_eval::{VLA_EVAL_VERSION, VlaEvalError, VlaEvalKind, VlaEvalMessage};
+pub use vla_eval::{VLA_EVAL_VERSION, VlaEvalKind, VlaEvalMessage};
 pub use write::write;
+
+/// The reason why bytes of a peer cannot be read, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WireError(String);
+
+impl WireError {
+    fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}

@@ -1,15 +1,12 @@
-//! Decodes msgpack. <https://github.com/msgpack/msgpack/blob/master/spec.md>
+//! Decodes msgpack.
 
 use bytes::Bytes;
 
+use crate::tokens::{Token, Tokens};
 use crate::{Dialect, Key, Value, WireError, dialect};
 
 /// Maximum nesting depth of lists and maps; an observation has 4.
 const DEEPEST: usize = 64;
-
-/// Maximum number of values in a message. An observation has some dozens. A value takes up to 50
-/// times the memory of its shortest encoding.
-pub(super) const MOST_VALUES: usize = 1 << 16;
 
 /// A decoded message with the dialect of its arrays.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,206 +24,144 @@ pub struct DecodedMessage {
 pub fn read(bytes: &Bytes) -> Result<DecodedMessage, WireError> {
     let mut decoder = MsgpackDecoder {
         bytes,
-        at: 0,
-        values_left: MOST_VALUES,
+        tokens: Tokens::new(bytes),
         dialect: None,
     };
     let value = decoder.value(0)?;
-    match bytes.len() - decoder.at {
+    match decoder.tokens.bytes_left() {
         0 => Ok(DecodedMessage {
             value,
             dialect: decoder.dialect,
         }),
-        more => Err(WireError::Trailing { bytes: more }),
+        more => Err(WireError::new(format!("{more} bytes follow the message"))),
     }
 }
 
 struct MsgpackDecoder<'a> {
     bytes: &'a Bytes,
-    at: usize,
-    values_left: usize,
+    tokens: Tokens<'a>,
     dialect: Option<Dialect>,
 }
 
 impl MsgpackDecoder<'_> {
     fn value(&mut self, depth: usize) -> Result<Value, WireError> {
-        self.values_left = self
-            .values_left
-            .checked_sub(1)
-            .ok_or(WireError::Values { most: MOST_VALUES })?;
-        let marker = self.byte()?;
-        Ok(match marker {
-            0x00..=0x7f => Value::Int(i64::from(marker)),
-            0x80..=0x8f => self.map(u32::from(marker & 0x0f), depth)?,
-            0x90..=0x9f => self.list(u32::from(marker & 0x0f), depth)?,
-            0xa0..=0xbf => self.text(usize::from(marker & 0x1f))?,
-            0xc0 => Value::Nil,
-            0xc1 => return Err(WireError::Format { at: self.at - 1 }),
-            0xc2 => Value::Bool(false),
-            0xc3 => Value::Bool(true),
-            0xc4..=0xc6 => {
-                let length = self.length(marker - 0xc4)?;
-                Value::Bytes(self.take(length as usize)?)
+        let token = self.tokens.next()?;
+        if depth >= DEEPEST && matches!(token, Token::List(_) | Token::Map(_)) {
+            let reason = format!("values are nested deeper than {DEEPEST}");
+            return Err(WireError::new(reason));
+        }
+        Ok(match token {
+            Token::Nil | Token::Extension => Value::Nil,
+            Token::Bool(flag) => Value::Bool(flag),
+            Token::Int(number) => Value::Int(number),
+            Token::Large(number) => Value::Large(number),
+            Token::Float(number) => Value::Float(number),
+            Token::Text(bytes) => match str::from_utf8(bytes) {
+                Ok(text) => Value::Text(text.to_owned()),
+                Err(err) => return Err(WireError::new(format!("a string is not UTF-8: {err}"))),
+            },
+            // A slice shares the memory of the message.
+            Token::Bytes(bytes) => Value::Bytes(self.bytes.slice_ref(bytes)),
+            Token::List(items) => {
+                let items = (0..items).map(|_| self.value(depth + 1));
+                Value::List(items.collect::<Result<_, _>>()?)
             }
-            0xc7..=0xc9 => {
-                let length = self.length(marker - 0xc7)?;
-                self.extension(length as usize)?
+            Token::Map(members) => {
+                let members: Result<Vec<_>, _> =
+                    (0..members).map(|_| self.member(depth + 1)).collect();
+                let members = members?;
+                match dialect::recognise(&members)? {
+                    None => Value::Map(members),
+                    Some((dialect, array)) => {
+                        self.dialect.get_or_insert(dialect);
+                        array
+                    }
+                }
             }
-            0xca => Value::Float(f64::from(f32::from_be_bytes(self.number()?))),
-            0xcb => Value::Float(f64::from_be_bytes(self.number()?)),
-            0xcc => Value::Int(i64::from(self.byte()?)),
-            0xcd => Value::Int(i64::from(u16::from_be_bytes(self.number()?))),
-            0xce => Value::Int(i64::from(u32::from_be_bytes(self.number()?))),
-            0xcf => Value::from(u64::from_be_bytes(self.number()?)),
-            0xd0 => Value::Int(i64::from(i8::from_be_bytes(self.number()?))),
-            0xd1 => Value::Int(i64::from(i16::from_be_bytes(self.number()?))),
-            0xd2 => Value::Int(i64::from(i32::from_be_bytes(self.number()?))),
-            0xd3 => Value::Int(i64::from_be_bytes(self.number()?)),
-            0xd4..=0xd8 => self.extension(1 << (marker - 0xd4))?,
-            0xd9..=0xdb => {
-                let length = self.length(marker - 0xd9)?;
-                self.text(length as usize)?
-            }
-            0xdc | 0xdd => {
-                let length = self.length(marker - 0xdc + 1)?;
-                self.list(length, depth)?
-            }
-            0xde | 0xdf => {
-                let length = self.length(marker - 0xde + 1)?;
-                self.map(length, depth)?
-            }
-            0xe0..=0xff => Value::Int(i64::from(marker.cast_signed())),
         })
     }
 
-    fn list(&mut self, length: u32, depth: usize) -> Result<Value, WireError> {
-        let count = self.count("max_array_len", length, self.bytes.len(), depth)?;
-        let mut items = Vec::with_capacity(count);
-        for _ in 0..count {
-            items.push(self.value(depth + 1)?);
-        }
-        Ok(Value::List(items))
-    }
-
-    fn map(&mut self, length: u32, depth: usize) -> Result<Value, WireError> {
-        let count = self.count("max_map_len", length, self.bytes.len() / 2, depth)?;
-        let mut members = Vec::with_capacity(count);
-        for _ in 0..count {
-            let key = self.value(depth + 1)?;
-            let value = self.value(depth + 1)?;
-            members.push((key_of(key)?, value));
-        }
-        let Some((dialect, array)) = dialect::recognise(&members)? else {
-            return Ok(Value::Map(members));
+    fn member(&mut self, depth: usize) -> Result<(Key, Value), WireError> {
+        let key = match self.value(depth)? {
+            Value::Text(text) => Key::Text(text),
+            Value::Bytes(bytes) => Key::Bytes(bytes),
+            other => {
+                let reason = format!(
+                    "a key of a map is {}, expected str or bytes",
+                    other.type_name()
+                );
+                return Err(WireError::new(reason));
+            }
         };
-        self.dialect.get_or_insert(dialect);
-        Ok(array)
-    }
-
-    /// Checks a length and returns for how many items to reserve memory; each item takes at least
-    /// one byte.
-    fn count(
-        &self,
-        limit: &'static str,
-        length: u32,
-        most: usize,
-        depth: usize,
-    ) -> Result<usize, WireError> {
-        let count = length as usize;
-        if count > most {
-            return Err(WireError::Length {
-                limit,
-                found: length,
-                most,
-            });
-        }
-        if depth >= DEEPEST {
-            return Err(WireError::Depth { most: DEEPEST });
-        }
-        if count > self.bytes.len() - self.at {
-            return Err(self.incomplete());
-        }
-        if count > self.values_left {
-            return Err(WireError::Values { most: MOST_VALUES });
-        }
-        Ok(count)
-    }
-
-    fn text(&mut self, length: usize) -> Result<Value, WireError> {
-        let bytes = self.slice(length)?;
-        std::str::from_utf8(bytes)
-            .map(|text| Value::Text(text.to_owned()))
-            .map_err(|err| WireError::Text(undecodable(bytes, err)))
-    }
-
-    fn extension(&mut self, length: usize) -> Result<Value, WireError> {
-        let kind = i8::from_be_bytes(self.number()?);
-        Ok(Value::Ext(kind, self.take(length)?))
-    }
-
-    /// Reads a length of 1, 2 or 4 bytes.
-    fn length(&mut self, width: u8) -> Result<u32, WireError> {
-        Ok(match width {
-            0 => u32::from(self.byte()?),
-            1 => u32::from(u16::from_be_bytes(self.number()?)),
-            _ => u32::from_be_bytes(self.number()?),
-        })
-    }
-
-    fn byte(&mut self) -> Result<u8, WireError> {
-        let [byte] = self.number()?;
-        Ok(byte)
-    }
-
-    fn number<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let incomplete = self.incomplete();
-        self.slice(N)?.try_into().map_err(|_| incomplete)
-    }
-
-    fn slice(&mut self, length: usize) -> Result<&[u8], WireError> {
-        let end = self
-            .at
-            .checked_add(length)
-            .filter(|end| *end <= self.bytes.len())
-            .ok_or_else(|| self.incomplete())?;
-        let from = std::mem::replace(&mut self.at, end);
-        Ok(&self.bytes[from..end])
-    }
-
-    /// Takes bytes as a slice that shares the memory of the message.
-    fn take(&mut self, length: usize) -> Result<Bytes, WireError> {
-        let from = self.at;
-        self.slice(length)?;
-        Ok(self.bytes.slice(from..from + length))
-    }
-
-    fn incomplete(&self) -> WireError {
-        WireError::Incomplete {
-            bytes: self.bytes.len(),
-        }
+        Ok((key, self.value(depth)?))
     }
 }
 
-fn key_of(value: Value) -> Result<Key, WireError> {
-    match value {
-        Value::Text(text) => Ok(Key::Text(text)),
-        Value::Bytes(bytes) => Ok(Key::Bytes(bytes)),
-        other => Err(WireError::MapKey {
-            kind: other.type_name(),
-        }),
-    }
-}
-
-/// Returns the end of Python's error message about bytes that are not UTF-8.
-fn undecodable(bytes: &[u8], err: std::str::Utf8Error) -> String {
-    let at = err.valid_up_to();
-    let (count, reason) = match err.error_len() {
-        None => (bytes.len() - at, "unexpected end of data"),
-        Some(count) if matches!(bytes[at], 0xc2..=0xf4) => (count, "invalid continuation byte"),
-        Some(count) => (count, "invalid start byte"),
+/// Returns the string at `key` of the map that the message encodes, as far as the message can be
+/// read, so that a server can check it first. Of several entries with that key the last one counts,
+/// as for [`Value::get`]. Builds no values, copies nothing, and reads at most as many values as
+/// [`read`]; the contents of arrays and strings are skipped.
+pub fn peek_text<'a>(message: &'a [u8], key: &str) -> Option<&'a str> {
+    let mut tokens = Tokens::new(message);
+    let Ok(Token::Map(members)) = tokens.next() else {
+        return None;
     };
-    match count {
-        1 => format!("byte 0x{:02x} in position {at}: {reason}", bytes[at]),
-        _ => format!("bytes in position {at}-{}: {reason}", at + count - 1),
+    let mut found = None;
+    for _ in 0..members {
+        let Some((name, value)) = whole(&mut tokens).zip(whole(&mut tokens)) else {
+            break;
+        };
+        if matches!(name, Token::Text(name) if name == key.as_bytes()) {
+            found = match value {
+                Token::Text(text) => str::from_utf8(text).ok(),
+                _ => None,
+            };
+        }
+    }
+    found
+}
+
+/// Reads a value and skips what is in it.
+fn whole<'a>(tokens: &mut Tokens<'a>) -> Option<Token<'a>> {
+    let token = tokens.next().ok()?;
+    let mut left = token.children();
+    while left > 0 {
+        left = left - 1 + tokens.next().ok()?.children();
+    }
+    Some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_the_outermost_map_is_found_wherever_it_stands() {
+        // {"data": {"token": "no", "x": [1, 2]}, "token": "yes"}
+        let message = b"\x82\xa4data\x82\xa5token\xa2no\xa1x\x92\x01\x02\xa5token\xa3yes";
+        assert_eq!(peek_text(message, "token"), Some("yes"));
+        assert_eq!(peek_text(message, "data"), None, "a map is no text");
+        assert_eq!(peek_text(message, "x"), None);
+    }
+
+    #[test]
+    fn what_stands_before_damage_is_found_and_what_stands_behind_it_is_not() {
+        assert_eq!(peek_text(b"\x82\xa1t\xa1a\xa1x\xc1", "t"), Some("a"));
+        assert_eq!(peek_text(b"\x82\xa1x\xc1\xa1t\xa1a", "t"), None);
+        assert_eq!(peek_text(b"\x81\xa1t\xdb\xff\xff\xff\xff", "t"), None);
+        assert_eq!(peek_text(b"", "t"), None);
+        assert_eq!(peek_text(b"\x91\xa1t", "t"), None);
+    }
+
+    #[test]
+    fn a_message_that_promises_billions_of_values_is_given_up() {
+        assert_eq!(peek_text(b"\xdf\xff\xff\xff\xff\xa1t\xa1a", "t"), None);
+        let lists = [
+            &b"\x82\xa1x"[..],
+            &b"\xdd\xff\xff\xff\xff".repeat(100_000),
+            b"\xa1t\xa1a",
+        ]
+        .concat();
+        assert_eq!(peek_text(&lists, "t"), None);
     }
 }

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use crate::Array;
 
-/// A msgpack value or a numpy array.
+/// A msgpack value or a numpy array. A numpy scalar is a number, and a value of an extension type is
+/// nil.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Nil: Python's `None`.
@@ -25,12 +26,8 @@ pub enum Value {
     List(Vec<Value>),
     /// A map, in order; of two equal keys, the later one counts. Python's `dict`.
     Map(Vec<(Key, Value)>),
-    /// An extension type of msgpack: type number and data.
-    Ext(i8, Bytes),
     /// A numpy array: `numpy.ndarray`.
     Array(Array),
-    /// A numpy scalar: an array without dimensions.
-    Scalar(Array),
 }
 
 /// A key of a map; msgpack-python accepts no other types.
@@ -81,12 +78,11 @@ impl Value {
         }
     }
 
-    /// Returns the integer, if the value is one that is not negative, also as a numpy scalar.
+    /// Returns the integer, if the value is one that is not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Self::Int(number) => u64::try_from(*number).ok(),
             Self::Large(number) => Some(*number),
-            Self::Scalar(scalar) => scalar.first_u64(),
             _ => None,
         }
     }
@@ -120,8 +116,7 @@ impl Value {
             Self::Bytes(_) => "bytes",
             Self::List(_) => "list",
             Self::Map(_) => "dict",
-            Self::Ext(..) => "msgpack.ext.ExtType",
-            Self::Array(_) | Self::Scalar(_) => "numpy.ndarray",
+            Self::Array(_) => "numpy.ndarray",
         }
     }
 }

@@ -46,28 +46,6 @@ pub struct VlaEvalMessage {
     pub seq: u64,
 }
 
-/// The reason why bytes are not a message.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VlaEvalError {
-    /// It is not msgpack.
-    #[error(transparent)]
-    Wire(#[from] WireError),
-    /// It is not a map with the members of a message.
-    #[error("a message needs `{field}`, {wanted}")]
-    Field {
-        /// The missing or wrong member.
-        field: &'static str,
-        /// What it must be.
-        wanted: &'static str,
-    },
-    /// Its type is unknown; the text is shortened.
-    #[error("unknown message type `{found}`")]
-    Kind {
-        /// The type in the message.
-        found: String,
-    },
-}
-
 /// Characters of an unknown type that are shown.
 const SHOWN: usize = 40;
 
@@ -102,24 +80,22 @@ impl VlaEvalMessage {
     /// Decodes a message.
     ///
     /// # Errors
-    /// Returns a [`VlaEvalError`] for the first problem.
-    pub fn read(bytes: &Bytes) -> Result<Self, VlaEvalError> {
+    /// Returns a [`WireError`] for the first problem.
+    pub fn read(bytes: &Bytes) -> Result<Self, WireError> {
         let message = read(bytes)?.value;
-        let field = |field, wanted| VlaEvalError::Field { field, wanted };
+        let needs = |member: &str| WireError::new(format!("a message needs {member}"));
         let name = message.get("type").and_then(Value::as_text);
-        let name = name.ok_or(field("type", "a string"))?;
-        let kind = VlaEvalKind::of(name).ok_or_else(|| VlaEvalError::Kind {
-            found: name.chars().take(SHOWN).collect(),
+        let name = name.ok_or_else(|| needs("`type`, a string"))?;
+        let kind = VlaEvalKind::of(name).ok_or_else(|| {
+            let found: String = name.chars().take(SHOWN).collect();
+            WireError::new(format!("unknown message type `{found}`"))
         })?;
         let seq = message.get("seq").and_then(Value::as_u64);
-        let seq = seq.ok_or(field("seq", "a whole number from 0"))?;
+        let seq = seq.ok_or_else(|| needs("`seq`, a whole number from 0"))?;
         let payload = message.get("payload");
         let payload = payload.filter(|payload| matches!(payload, Value::Map(_)));
-        Ok(Self {
-            kind,
-            payload: payload.ok_or(field("payload", "a map"))?.clone(),
-            seq,
-        })
+        let payload = payload.ok_or_else(|| needs("`payload`, a map"))?.clone();
+        Ok(Self { kind, payload, seq })
     }
 
     /// Returns the message as a value; `timestamp` is in seconds since 1970.

@@ -1,6 +1,6 @@
 //! Encodes values as msgpack, each in its shortest form, as msgpack-python does.
 
-use crate::{Array, Dialect, Key, Value, dialect};
+use crate::{Dialect, Key, Value, dialect};
 
 /// Returns the bytes of a message, with arrays in the form of `dialect`.
 ///
@@ -15,13 +15,13 @@ pub fn write(value: &Value, dialect: Dialect) -> Vec<u8> {
     encoder.out
 }
 
-pub(super) struct MsgpackEncoder {
+struct MsgpackEncoder {
     out: Vec<u8>,
     dialect: Dialect,
 }
 
 impl MsgpackEncoder {
-    pub(super) fn value(&mut self, value: &Value) {
+    fn value(&mut self, value: &Value) {
         match value {
             Value::Nil => self.out.push(0xc0),
             Value::Bool(flag) => self.out.push(0xc2 + u8::from(*flag)),
@@ -31,11 +31,11 @@ impl MsgpackEncoder {
             Value::Text(text) => self.text(text),
             Value::Bytes(bytes) => self.bytes(bytes),
             Value::List(items) => {
-                self.head([0x90, 0x0f], [None, Some(0xdc), Some(0xdd)], items.len());
+                self.head(0x90, 16, [0, 0xdc, 0xdd], items.len());
                 items.iter().for_each(|item| self.value(item));
             }
             Value::Map(members) => {
-                self.map(members.len());
+                self.head(0x80, 16, [0, 0xde, 0xdf], members.len());
                 for (key, value) in members {
                     match key {
                         Key::Text(text) => self.text(text),
@@ -44,41 +44,17 @@ impl MsgpackEncoder {
                     self.value(value);
                 }
             }
-            Value::Ext(kind, data) => self.extension(*kind, data),
-            Value::Array(array) => self.array(array),
-            Value::Scalar(scalar) => dialect::write_scalar(self, self.dialect, scalar),
+            Value::Array(array) => self.value(&dialect::map_of(array, self.dialect)),
         }
     }
 
-    fn array(&mut self, array: &Array) {
-        dialect::write_array(self, self.dialect, array);
-    }
-
-    pub(super) fn map(&mut self, members: usize) {
-        self.head([0x80, 0x0f], [None, Some(0xde), Some(0xdf)], members);
-    }
-
-    pub(super) fn text(&mut self, text: &str) {
-        self.head(
-            [0xa0, 0x1f],
-            [Some(0xd9), Some(0xda), Some(0xdb)],
-            text.len(),
-        );
+    fn text(&mut self, text: &str) {
+        self.head(0xa0, 32, [0xd9, 0xda, 0xdb], text.len());
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        self.bytes_head(bytes.len());
-        self.out.extend_from_slice(bytes);
-    }
-
-    /// Writes the header of a byte string; [`MsgpackEncoder::raw`] must write the bytes themselves
-    /// afterwards.
-    pub(super) fn bytes_head(&mut self, length: usize) {
-        self.head([0, 0], [Some(0xc4), Some(0xc5), Some(0xc6)], length);
-    }
-
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.head(0, 0, [0xc4, 0xc5, 0xc6], bytes.len());
         self.out.extend_from_slice(bytes);
     }
 
@@ -97,25 +73,16 @@ impl MsgpackEncoder {
         }
     }
 
-    fn extension(&mut self, kind: i8, data: &[u8]) {
-        match data.len() {
-            1 | 2 | 4 | 8 | 16 => self.out.push(0xd4 + data.len().trailing_zeros() as u8),
-            length => self.head([0, 0], [Some(0xc7), Some(0xc8), Some(0xc9)], length),
-        }
-        self.out.push(kind.cast_unsigned());
-        self.out.extend_from_slice(data);
-    }
-
-    /// Writes a length into the marker itself, or after a marker for lengths of 1, 2 and 4 bytes.
-    fn head(&mut self, [fixed, mask]: [u8; 2], markers: [Option<u8>; 3], length: usize) {
-        let [one, two, four] = markers;
+    /// Writes a length into the marker itself if it is less than `below`, or after a marker for
+    /// lengths of 1, 2 and 4 bytes; 0 is none.
+    fn head(&mut self, fixed: u8, below: usize, [one, two, four]: [u8; 3], length: usize) {
         match length {
-            _ if mask > 0 && length <= usize::from(mask) => self.out.push(fixed | length as u8),
-            0..=0xff if one.is_some() => self.marked(one.unwrap_or_default(), &[length as u8]),
-            0..=0xffff => self.marked(two.unwrap_or_default(), &(length as u16).to_be_bytes()),
+            _ if length < below => self.out.push(fixed | length as u8),
+            0..=0xff if one > 0 => self.marked(one, &[length as u8]),
+            0..=0xffff => self.marked(two, &(length as u16).to_be_bytes()),
             _ => {
                 let length = u32::try_from(length).expect("a message is shorter than 4 GiB");
-                self.marked(four.unwrap_or_default(), &length.to_be_bytes());
+                self.marked(four, &length.to_be_bytes());
             }
         }
     }

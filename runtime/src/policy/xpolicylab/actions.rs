@@ -120,7 +120,7 @@ fn number(value: &Value) -> Option<f32> {
         Value::Int(number) => Some(*number as f32),
         Value::Large(number) => Some(*number as f32),
         Value::Float(number) => Some(*number as f32),
-        Value::Scalar(scalar) => scalar.to_f32().first().copied(),
+        Value::Bool(flag) => Some(f32::from(u8::from(*flag))),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Frames: flags, a length of one byte or of eight, and the body.
 
-use crate::zmtp::violation::Violation;
+use crate::WireError;
 
 /// Flag: another frame of the message follows.
 pub(super) const MORE: u8 = 1;
@@ -18,28 +18,25 @@ pub(super) struct FrameHead {
 }
 
 impl FrameHead {
-    pub(super) fn read(buffer: &[u8]) -> Result<Option<Self>, Violation> {
+    pub(super) fn read(buffer: &[u8]) -> Result<Option<Self>, WireError> {
         let Some(flags) = buffer.first().copied() else {
             return Ok(None);
         };
         if flags > 7 || (flags & COMMAND > 0 && flags & MORE > 0) {
-            return Err(Violation::Flags(flags));
+            return Err(WireError::new(format!("frame flags {flags:#04x}")));
         }
-        Ok(match flags & LONG {
-            0 => buffer.get(1).map(|length| Self {
-                flags,
-                width: 2,
-                length: u64::from(*length),
-            }),
-            _ => buffer
-                .get(1..9)
-                .and_then(|bytes| bytes.try_into().ok())
-                .map(|bytes| Self {
-                    flags,
-                    width: 9,
-                    length: u64::from_be_bytes(bytes),
-                }),
-        })
+        let (width, length) = match flags & LONG {
+            0 => (2, buffer.get(1).copied().map(u64::from)),
+            _ => {
+                let length = buffer.get(1..).and_then(<[u8]>::first_chunk);
+                (9, length.copied().map(u64::from_be_bytes))
+            }
+        };
+        Ok(length.map(|length| Self {
+            flags,
+            width,
+            length,
+        }))
     }
 }
 

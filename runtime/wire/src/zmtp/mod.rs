@@ -11,13 +11,14 @@ use bytes::{Buf, Bytes, BytesMut};
 
 mod frame;
 mod socket;
-mod violation;
 
 pub use crate::zmtp::socket::Socket;
-pub use crate::zmtp::violation::Violation;
 
+use crate::WireError;
 use crate::zmtp::frame::{COMMAND, FrameHead, MORE, frame, frame_head};
-use crate::zmtp::violation::MOST_FRAMES;
+
+/// Maximum number of frames in one message: an envelope of a few hops, the delimiter, the body.
+const MOST_FRAMES: usize = 16;
 
 /// Size of the greeting in bytes: signature, version, mechanism, role, filler.
 pub const GREETING_BYTES: usize = 64;
@@ -85,8 +86,8 @@ impl Reader {
     /// Parses the next greeting, command or message from `buffer`, if it is complete.
     ///
     /// # Errors
-    /// Returns a [`Violation`], after which the connection must be closed.
-    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, Violation> {
+    /// Returns a [`WireError`], after which the connection must be closed.
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, WireError> {
         if !self.is_greeted {
             return self.greeting(buffer);
         }
@@ -123,14 +124,15 @@ impl Reader {
         }
     }
 
-    fn greeting(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, Violation> {
+    fn greeting(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, WireError> {
         if buffer.first().is_some_and(|byte| *byte != 0xff)
             || buffer.get(9).is_some_and(|byte| byte & 1 == 0)
         {
-            return Err(Violation::Signature);
+            return Err(WireError::new("no ZMTP greeting"));
         }
         if let Some(major) = buffer.get(10).filter(|major| **major < 3) {
-            return Err(Violation::Version(*major));
+            let reason = format!("ZMTP version {major}, expected 3");
+            return Err(WireError::new(reason));
         }
         if buffer.len() < GREETING_BYTES {
             return Ok(None);
@@ -142,45 +144,44 @@ impl Reader {
             .next()
             .unwrap_or_default();
         if name != b"NULL" {
-            return Err(Violation::Mechanism(
-                String::from_utf8_lossy(name).into_owned(),
-            ));
+            let name = String::from_utf8_lossy(name);
+            let reason = format!("security mechanism {name:?}, expected NULL");
+            return Err(WireError::new(reason));
         }
         self.is_greeted = true;
         Ok(Some(Heard::Greeting))
     }
 
-    fn check(&self, head: &FrameHead) -> Result<(), Violation> {
-        if head.flags & COMMAND > 0 && !self.frames.is_empty() {
-            return Err(Violation::Interleaved);
-        }
-        if head.flags & COMMAND > 0 {
-            let is_long = head.length > LONGEST_COMMAND as u64;
-            return if is_long {
-                Err(Violation::LongCommand(head.length))
-            } else {
-                Ok(())
-            };
-        }
+    fn check(&self, head: &FrameHead) -> Result<(), WireError> {
         let found = head.length.saturating_add(self.bytes as u64);
-        if found > self.most_bytes as u64 {
-            return Err(Violation::Long {
-                found,
-                most: self.most_bytes,
-            });
-        }
-        if self.frames.len() >= MOST_FRAMES {
-            Err(Violation::Parts)
+        let is_command = head.flags & COMMAND > 0;
+        let reason = if is_command && !self.frames.is_empty() {
+            "a command between the parts of a message".to_owned()
+        } else if is_command && head.length > LONGEST_COMMAND as u64 {
+            format!("a command of {} bytes", head.length)
+        } else if is_command {
+            return Ok(());
+        } else if found > self.most_bytes as u64 {
+            let most = self.most_bytes;
+            format!("a message of {found} bytes or more, expected at most {most}")
+        } else if self.frames.len() >= MOST_FRAMES {
+            format!("a message of more than {MOST_FRAMES} parts")
         } else {
-            Ok(())
-        }
+            return Ok(());
+        };
+        Err(WireError::new(reason))
     }
 }
 
-fn command(frame: &Bytes) -> Result<Heard, Violation> {
-    let length = usize::from(*frame.first().ok_or(Violation::Ready)?);
+/// The reason for a peer that sends something other than READY, or a malformed READY.
+fn not_ready() -> WireError {
+    WireError::new("no READY command after the greeting")
+}
+
+fn command(frame: &Bytes) -> Result<Heard, WireError> {
+    let length = usize::from(*frame.first().ok_or_else(not_ready)?);
     if frame.len() <= length {
-        return Err(Violation::Ready);
+        return Err(not_ready());
     }
     Ok(Heard::Command(
         frame.slice(1..=length),

@@ -1,7 +1,8 @@
 //! The socket types of this side, and their READY commands.
 
+use crate::WireError;
 use crate::zmtp::frame::{COMMAND, frame};
-use crate::zmtp::violation::Violation;
+use crate::zmtp::not_ready;
 
 /// The socket type of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,28 +44,26 @@ impl Socket {
     /// Checks the socket type in the peer's READY command.
     ///
     /// # Errors
-    /// Returns [`Violation::Socket`] for an incompatible socket type and [`Violation::Ready`] for
-    /// malformed properties.
-    pub fn check_ready(self, name: &[u8], mut properties: &[u8]) -> Result<(), Violation> {
+    /// Returns a [`WireError`] for an incompatible socket type and for malformed properties.
+    pub fn check_ready(self, name: &[u8], mut properties: &[u8]) -> Result<(), WireError> {
         if name != b"READY" {
-            return Err(Violation::Ready);
+            return Err(not_ready());
         }
         while !properties.is_empty() {
-            let (key, rest) = split(properties, 1).ok_or(Violation::Ready)?;
-            let (value, rest) = split(rest, 4).ok_or(Violation::Ready)?;
+            let (key, rest) = split(properties, 1).ok_or_else(not_ready)?;
+            let (value, rest) = split(rest, 4).ok_or_else(not_ready)?;
             if key.eq_ignore_ascii_case(b"Socket-Type") {
                 let wanted = self.peers();
                 if wanted.iter().any(|peer| peer.as_bytes() == value) {
                     return Ok(());
                 }
-                return Err(Violation::Socket {
-                    found: String::from_utf8_lossy(value).into_owned(),
-                    wanted,
-                });
+                let (found, wanted) = (String::from_utf8_lossy(value), wanted.join(" or "));
+                let reason = format!("a {found} socket, expected {wanted}");
+                return Err(WireError::new(reason));
             }
             properties = rest;
         }
-        Err(Violation::Ready)
+        Err(not_ready())
     }
 }
 

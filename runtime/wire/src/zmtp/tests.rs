@@ -10,7 +10,7 @@ fn libzmq() -> Vec<u8> {
     bytes
 }
 
-fn hear(bytes: &[u8], step: usize) -> Result<Vec<Heard>, Violation> {
+fn hear(bytes: &[u8], step: usize) -> Result<Vec<Heard>, WireError> {
     let (mut reader, mut buffer, mut heard) = (Reader::new(1000), BytesMut::new(), Vec::new());
     for part in bytes.chunks(step) {
         buffer.extend_from_slice(part);
@@ -19,6 +19,10 @@ fn hear(bytes: &[u8], step: usize) -> Result<Vec<Heard>, Violation> {
         }
     }
     Ok(heard)
+}
+
+fn refused(bytes: &[u8], step: usize) -> String {
+    hear(bytes, step).unwrap_err().to_string()
 }
 
 #[test]
@@ -68,27 +72,24 @@ fn an_answer_has_the_envelope_of_its_request() {
 
 #[test]
 fn other_protocols_and_sockets_are_refused() {
-    assert_eq!(hear(b"GET / HTTP/1.1", 99), Err(Violation::Signature));
+    assert_eq!(refused(b"GET / HTTP/1.1", 99), "no ZMTP greeting");
     let mut old = greeting();
     old[10] = 2;
-    assert_eq!(hear(&old[..11], 99), Err(Violation::Version(2)));
+    assert_eq!(refused(&old[..11], 99), "ZMTP version 2, expected 3");
     let mut curve = greeting();
     curve[12..17].copy_from_slice(b"CURVE");
     assert_eq!(
-        hear(&curve, 99),
-        Err(Violation::Mechanism("CURVE".to_owned()))
+        refused(&curve, 99),
+        "security mechanism \"CURVE\", expected NULL"
     );
     let socket = b"\x0bSocket-Type\0\0\0\x03SUB";
     let refused = Socket::Rep.check_ready(b"READY", socket).unwrap_err();
     assert_eq!(refused.to_string(), "a SUB socket, expected REQ or DEALER");
     assert_eq!(
         Socket::Rep.check_ready(b"READY", &socket[..10]),
-        Err(Violation::Ready)
+        Err(not_ready())
     );
-    assert_eq!(
-        Socket::Rep.check_ready(b"READY", b""),
-        Err(Violation::Ready)
-    );
+    assert_eq!(Socket::Rep.check_ready(b"READY", b""), Err(not_ready()));
 }
 
 /// If commands were allowed within a message, a peer could keep it open forever, a few seconds
@@ -96,7 +97,10 @@ fn other_protocols_and_sockets_are_refused() {
 #[test]
 fn a_command_does_not_come_between_the_parts_of_a_message() {
     let bytes = [&libzmq()[..104], b"\x01\x01a\x04\x05\x04PING"].concat();
-    assert_eq!(hear(&bytes, 1000), Err(Violation::Interleaved));
+    assert_eq!(
+        refused(&bytes, 1000),
+        "a command between the parts of a message"
+    );
 }
 
 #[test]
@@ -104,14 +108,11 @@ fn a_huge_length_is_refused_when_it_is_promised() {
     let mut bytes = libzmq()[..104].to_vec();
     bytes.extend(b"\x02\x7f\xff\xff\xff\xff\xff\xff\xff");
     assert_eq!(
-        hear(&bytes, 500),
-        Err(Violation::Long {
-            found: i64::MAX as u64,
-            most: 1000
-        })
+        refused(&bytes, 500),
+        "a message of 9223372036854775807 bytes or more, expected at most 1000"
     );
     let many = [&libzmq()[..104], &b"\x01\x01x".repeat(99)].concat();
-    assert_eq!(hear(&many, 500), Err(Violation::Parts));
+    assert_eq!(refused(&many, 500), "a message of more than 16 parts");
     let several = [
         &libzmq()[..104],
         b"\x03\0\0\0\0\0\0\x03\0",
@@ -120,10 +121,7 @@ fn a_huge_length_is_refused_when_it_is_promised() {
     ]
     .concat();
     assert_eq!(
-        hear(&several, 5000),
-        Err(Violation::Long {
-            found: 1536,
-            most: 1000
-        })
+        refused(&several, 5000),
+        "a message of 1536 bytes or more, expected at most 1000"
     );
 }
