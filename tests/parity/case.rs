@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gr00t::inputs::{BatchInputs, InputError};
+use gr00t::inputs::BatchInputs;
 use gr00t::model::{
     ConstantsKey, Features, Gr00t, NoTap, PassConstants, PassInputs, Robot, Rtc, SamplerOptions,
     Tap,
 };
 use gr00t::{ModelConfig, VlmConfig, Weights};
+use jobs::refusal::Refusal;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
@@ -88,7 +89,7 @@ impl Case {
         network
     }
 
-    pub fn features(&self, network: &Gr00t, tap: &mut dyn Tap) -> Result<Features, InputError> {
+    pub fn features(&self, network: &Gr00t, tap: &mut dyn Tap) -> Result<Features, Refusal> {
         network.features(&self.inputs(), tap)
     }
 

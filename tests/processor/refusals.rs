@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use gr00t::processor::{Processor, ProcessorError, RgbPicture, RowInputs, StateSteps};
+use gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps};
+use jobs::refusal::Refusal;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -32,7 +33,7 @@ fn model() -> TempDir {
     dir
 }
 
-fn open(dir: &Path) -> Result<Processor, ProcessorError> {
+fn open(dir: &Path) -> Result<Processor, Refusal> {
     Processor::open(dir, None, TAG)
 }
 

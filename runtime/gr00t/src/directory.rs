@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{LoadError, ModelConfig, VlmConfig};
+use jobs::refusal::Refusal;
+
+use crate::error::lacks;
+use crate::{ModelConfig, VlmConfig};
 
 /// A model directory and the files of its backbone.
 #[derive(Clone, Debug)]
@@ -16,9 +19,9 @@ impl ModelDir {
     /// else nowhere.
     ///
     /// # Errors
-    /// Returns [`LoadError::NoFile`] if `root` has no `config.json`, or if `vlm` is given and has
+    /// Returns [`Refusal`] if `root` has no `config.json`, or if `vlm` is given and has
     /// none.
-    pub fn open(root: &Path, vlm: Option<&Path>) -> Result<Self, LoadError> {
+    pub fn open(root: &Path, vlm: Option<&Path>) -> Result<Self, Refusal> {
         need(root, "config.json")?;
         if let Some(given) = vlm {
             need(given, "config.json")?;
@@ -48,8 +51,8 @@ impl ModelDir {
     /// Without a backbone directory, the released sizes are used.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names the file and the field.
-    pub fn configs(&self) -> Result<(ModelConfig, VlmConfig), LoadError> {
+    /// Returns a [`Refusal`] that names the file and the field.
+    pub fn configs(&self) -> Result<(ModelConfig, VlmConfig), Refusal> {
         let path = self.root.join("config.json");
         let model = ModelConfig::read(&path)?;
         let vlm = match self
@@ -80,31 +83,25 @@ impl ModelDir {
     /// Returns the path of a backbone file that has no built-in value, such as the tokenizer.
     ///
     /// # Errors
-    /// Returns [`LoadError::NoFile`] with the place where the file is expected.
-    pub fn vlm_file(&self, name: &str) -> Result<PathBuf, LoadError> {
+    /// Returns [`Refusal`] with the place where the file is expected.
+    pub fn vlm_file(&self, name: &str) -> Result<PathBuf, Refusal> {
         let Some(dir) = &self.vlm else {
-            let wanted = format!(
+            let wanted = format_args!(
                 "`vlm/{name}`, and no other directory of the backbone was given: copy the tokenizer of the \
                  repository that `model_name` names there, or point to it"
             );
-            return Err(LoadError::NoFile {
-                dir: self.root.clone(),
-                wanted,
-            });
+            return Err(lacks(&self.root, wanted));
         };
         need(dir, name)
     }
 }
 
-fn need(dir: &Path, name: &str) -> Result<PathBuf, LoadError> {
+fn need(dir: &Path, name: &str) -> Result<PathBuf, Refusal> {
     let path = dir.join(name);
     if path.is_file() {
         return Ok(path);
     }
-    Err(LoadError::NoFile {
-        dir: dir.to_owned(),
-        wanted: format!("`{name}`"),
-    })
+    Err(lacks(dir, format_args!("`{name}`")))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The inputs of the network: one batch of samples after images, text and state have been prepared.
 
+use jobs::refusal::Refusal;
 use tch::{Kind, Tensor};
 
 /// One batch on the CPU; the model moves it to its own device and dtype.
@@ -21,66 +22,15 @@ pub struct BatchInputs {
     pub embodiment_id: Tensor,
 }
 
-/// The reason why inputs are refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InputError {
-    /// The image placeholders of a prompt do not match the tokens of its images.
-    #[error("sample {sample}: {found} image tokens in its prompt, its images have {wanted}")]
-    ImageTokens {
-        /// Row of the batch.
-        sample: usize,
-        /// Number of placeholders in the prompt.
-        found: i64,
-        /// Number of tokens of the images that these placeholders start.
-        wanted: i64,
-    },
-    /// There are more images than placeholders for them.
-    #[error("the prompts have placeholders for {found} images, the batch has {wanted}")]
-    Images {
-        /// Number of images that the prompts contain.
-        found: usize,
-        /// Number of images given.
-        wanted: usize,
-    },
-    /// A tensor does not have the shape that the model's configuration and the batch require.
-    #[error("`{name}` has shape {found:?}, expected {wanted:?}")]
-    Shape {
-        /// Name of the tensor.
-        name: &'static str,
-        /// Shape of the tensor.
-        found: Vec<i64>,
-        /// The required shape.
-        wanted: Vec<i64>,
-    },
-    /// The checkpoint has no weights for this embodiment.
-    #[error("embodiment id is {found}, expected 0 to {last}")]
-    Embodiment {
-        /// The requested embodiment id.
-        found: i64,
-        /// The highest valid id.
-        last: i64,
-    },
-    /// The options for real-time chunking contradict each other or the model's horizon.
-    #[error("real-time chunking: {0}")]
-    Rtc(String),
-}
-
 /// Returns an error if the tensor does not have the shape `wanted`.
-pub(crate) fn check_shape(
-    name: &'static str,
-    tensor: &Tensor,
-    wanted: &[i64],
-) -> Result<(), InputError> {
+pub(crate) fn check_shape(name: &str, tensor: &Tensor, wanted: &[i64]) -> Result<(), Refusal> {
     let found = tensor.size();
     if found == wanted {
-        Ok(())
-    } else {
-        Err(InputError::Shape {
-            name,
-            found,
-            wanted: wanted.to_vec(),
-        })
+        return Ok(());
     }
+    Err(Refusal::new(format_args!(
+        "`{name}` has shape {found:?}, expected {wanted:?}"
+    )))
 }
 
 /// Returns the integers of a tensor, row-major.

@@ -27,7 +27,7 @@ pub use config::{
     DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
 };
 pub use directory::ModelDir;
-pub use error::LoadError;
+pub use error::no_room;
 pub use weights::{Named, Weights};
 
 // Test helpers shared with the crate `runtime` refer to this crate by its name.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use gr00t::LoadError;
+use jobs::refusal::Refusal;
 use tch::{Device, Kind};
 
 use crate::policy::Lifeline;
@@ -49,13 +49,13 @@ impl Checkpoints {
     /// Another network is dropped first, so that the memory never has to hold two.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names the file, field or tensors.
+    /// Returns a [`Refusal`] that names the file, field or tensors.
     pub fn gr00t(
         &mut self,
         root: &Path,
         vlm: Option<&Path>,
         kind: Option<Kind>,
-    ) -> Result<Rc<LoadedModel>, LoadError> {
+    ) -> Result<Rc<LoadedModel>, Refusal> {
         let kind = kind.unwrap_or(self.usual_kind());
         if let Some(last) = &self.last
             && last.is_of(root, vlm, kind)

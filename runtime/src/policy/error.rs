@@ -3,9 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use gr00t::client::InvalidObservation;
-use gr00t::inputs::InputError;
-use gr00t::processor::ProcessorError;
 use jobs::refusal::Refusal;
 use tch::TchError;
 
@@ -189,15 +186,9 @@ pub enum InferenceError {
     /// The network gave no result for a row.
     #[error("the row was not inferred")]
     NotInferred,
-    /// An observation of a client does not fit the checkpoint.
+    /// An observation, the inputs of the network or its output do not fit the checkpoint.
     #[error(transparent)]
-    Observation(#[from] InvalidObservation),
-    /// The processor refuses an observation, or the output of the network.
-    #[error(transparent)]
-    Processor(#[from] ProcessorError),
-    /// The network refuses its inputs.
-    #[error(transparent)]
-    Inputs(#[from] InputError),
+    Input(#[from] Refusal),
     /// libtorch refuses a tensor.
     #[error(transparent)]
     Tensor(#[from] TchError),

@@ -1,13 +1,12 @@
 //! The reasons why a request is answered with an error.
 
-use gr00t::client::InvalidObservation;
-
 use crate::policy::PolicyError;
 use crate::serve::batcher::QueueRefusal;
 use crate::serve::decoder::NotDecoded;
 use crate::serve::limits::LimitExceeded;
 use crate::serve::stats::Stats;
 use crate::serve::vla_eval::error::ObservationError;
+use jobs::refusal::Refusal;
 
 /// The reason why a request is answered with an error. The text goes to the client, and is that of
 /// the reference where it has one.
@@ -73,7 +72,7 @@ pub enum RequestError {
     NoObservation,
     /// The observation does not fit the checkpoint.
     #[error(transparent)]
-    Observation(#[from] InvalidObservation),
+    Observation(#[from] Refusal),
     /// An observation of vla-eval does not fit the checkpoint.
     #[error(transparent)]
     VlaEval(#[from] ObservationError),

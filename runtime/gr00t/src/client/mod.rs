@@ -5,10 +5,8 @@
 //! message ─► PyObject ─► validate ─► ClientObservations ─► RowInputs, one for each row
 //! ```
 
-mod error;
 mod observation;
 mod value;
 
-pub use error::InvalidObservation;
 pub use observation::{ClientObservations, validate, validate_flat};
 pub use value::{PyArray, PyObject};

@@ -3,17 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::client::error::InvalidObservation;
+use jobs::refusal::Refusal;
+
 use crate::client::value::{PyArray, PyObject, tuple};
-use crate::processor::{
-    Modalities, ModalityConfig, ProcessorError, RgbPicture, RowInputs, StateSteps,
-};
+use crate::processor::{Modalities, ModalityConfig, RgbPicture, RowInputs, StateSteps};
 
 /// Checks `{"video": {…}, "state": {…}, "language": {…}}`.
 ///
 /// # Errors
-/// Returns [`InvalidObservation`] with the reference's message for the first error.
-pub fn validate(observation: &PyObject, modalities: &Modalities) -> Result<(), InvalidObservation> {
+/// Returns [`Refusal`] with the reference's message for the first error.
+pub fn validate(observation: &PyObject, modalities: &Modalities) -> Result<(), Refusal> {
     let parts = ["video", "state", "language"];
     for name in parts {
         let Some(part) = observation.get(name) else {
@@ -50,11 +49,8 @@ pub fn validate(observation: &PyObject, modalities: &Modalities) -> Result<(), I
 /// compared here.
 ///
 /// # Errors
-/// Returns [`InvalidObservation`] with the reference's message for the first error.
-pub fn validate_flat(
-    observation: &PyObject,
-    modalities: &Modalities,
-) -> Result<PyObject, InvalidObservation> {
+/// Returns [`Refusal`] with the reference's message for the first error.
+pub fn validate_flat(observation: &PyObject, modalities: &Modalities) -> Result<PyObject, Refusal> {
     let mut videos = Vec::new();
     for key in &modalities.video.keys {
         let flat = format!("video.{key}");
@@ -97,18 +93,16 @@ pub fn validate_flat(
     ))
 }
 
-fn refuse<T>(text: String) -> Result<T, InvalidObservation> {
-    Err(InvalidObservation::new(text))
+fn refuse<T>(text: String) -> Result<T, Refusal> {
+    Err(Refusal::new(text))
 }
 
 fn present<'a>(
     kind: &str,
     key: &str,
     value: Option<&'a PyObject>,
-) -> Result<&'a PyObject, InvalidObservation> {
-    value.ok_or_else(|| {
-        InvalidObservation::new(format!("{kind} key '{key}' must be in observation"))
-    })
+) -> Result<&'a PyObject, Refusal> {
+    value.ok_or_else(|| Refusal::new(format!("{kind} key '{key}' must be in observation")))
 }
 
 /// Checks that a key has the same batch size as the first key.
@@ -117,7 +111,7 @@ fn same_batch(
     key: &str,
     value: &PyObject,
     batch: &mut Option<usize>,
-) -> Result<(), InvalidObservation> {
+) -> Result<(), Refusal> {
     let found = value.len()?;
     let wanted = *batch.get_or_insert(found);
     if found == wanted {
@@ -134,7 +128,7 @@ fn array<'a>(
     value: &'a PyObject,
     dtype: &str,
     shape: &str,
-) -> Result<&'a PyArray, InvalidObservation> {
+) -> Result<&'a PyArray, Refusal> {
     let PyObject::Array(array) = value else {
         return refuse(format!(
             "{kind} key '{key}' must be a numpy array. Got {}",
@@ -156,12 +150,7 @@ fn array<'a>(
     Ok(array)
 }
 
-fn horizon(
-    kind: &str,
-    key: &str,
-    found: usize,
-    modality: &ModalityConfig,
-) -> Result<(), InvalidObservation> {
+fn horizon(kind: &str, key: &str, found: usize, modality: &ModalityConfig) -> Result<(), Refusal> {
     let wanted = modality.horizon();
     if found == wanted {
         return Ok(());
@@ -171,7 +160,7 @@ fn horizon(
     ))
 }
 
-fn video(key: &str, value: &PyObject, modality: &ModalityConfig) -> Result<(), InvalidObservation> {
+fn video(key: &str, value: &PyObject, modality: &ModalityConfig) -> Result<(), Refusal> {
     let array = array("Video", key, value, "uint8", "(B, T, H, W, C)")?;
     horizon("Video", key, array.shape()[1], modality)?;
     match array.shape()[4] {
@@ -182,12 +171,12 @@ fn video(key: &str, value: &PyObject, modality: &ModalityConfig) -> Result<(), I
     }
 }
 
-fn state(key: &str, value: &PyObject, modality: &ModalityConfig) -> Result<(), InvalidObservation> {
+fn state(key: &str, value: &PyObject, modality: &ModalityConfig) -> Result<(), Refusal> {
     let array = array("State", key, value, "float32", "(B, T, D)")?;
     horizon("State", key, array.shape()[1], modality)
 }
 
-fn language(key: &str, value: &PyObject, horizon: usize) -> Result<(), InvalidObservation> {
+fn language(key: &str, value: &PyObject, horizon: usize) -> Result<(), Refusal> {
     let PyObject::List(batch) = value else {
         return refuse(format!(
             "Language key '{key}' must be a list. Got {}",
@@ -219,7 +208,7 @@ fn language(key: &str, value: &PyObject, horizon: usize) -> Result<(), InvalidOb
     Ok(())
 }
 
-fn text_item(item: &PyObject) -> Result<(), InvalidObservation> {
+fn text_item(item: &PyObject) -> Result<(), Refusal> {
     match item {
         PyObject::Text(_) => Ok(()),
         other => refuse(format!(
@@ -243,11 +232,8 @@ impl<'a> ClientObservations<'a> {
     /// Checks an observation with [`validate`] and extracts the parts that the checkpoint uses.
     ///
     /// # Errors
-    /// Returns [`InvalidObservation`] with the reference's message for the first error.
-    pub fn read(
-        observation: &'a PyObject,
-        modalities: &'a Modalities,
-    ) -> Result<Self, InvalidObservation> {
+    /// Returns [`Refusal`] with the reference's message for the first error.
+    pub fn read(observation: &'a PyObject, modalities: &'a Modalities) -> Result<Self, Refusal> {
         validate(observation, modalities)?;
         let arrays = |part: &str, keys: &'a [String]| -> Vec<(&'a str, &'a PyArray)> {
             let member = |key: &'a String| match observation.get(part)?.get(key)? {
@@ -292,12 +278,12 @@ impl<'a> ClientObservations<'a> {
     /// Returns the inputs of each row.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] if a picture or a state is empty.
-    pub fn rows(&self) -> Result<Vec<RowInputs<'_>>, ProcessorError> {
+    /// Returns [`Refusal`] if a picture or a state is empty.
+    pub fn rows(&self) -> Result<Vec<RowInputs<'_>>, Refusal> {
         (0..self.size).map(|index| self.row(index)).collect()
     }
 
-    fn row(&self, index: usize) -> Result<RowInputs<'_>, ProcessorError> {
+    fn row(&self, index: usize) -> Result<RowInputs<'_>, Refusal> {
         let mut video = BTreeMap::new();
         for (key, array) in &self.video {
             let (steps, height, width) = (array.shape()[1], array.shape()[2], array.shape()[3]);

@@ -4,9 +4,9 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use jobs::refusal::Refusal;
 
-use crate::client::error::InvalidObservation;
-use crate::processor::ProcessorError;
+use crate::error::input;
 
 /// Maximum number of bytes of a value in an error message; a client decides how long the value is.
 const LONGEST_REPR: usize = 1000;
@@ -49,13 +49,13 @@ impl PyArray {
     /// element.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] if shape and bytes contradict each other.
+    /// Returns [`Refusal`] if shape and bytes contradict each other.
     pub fn new(
         dtype: &str,
         item_size: usize,
         shape: &[usize],
         bytes: Bytes,
-    ) -> Result<Self, ProcessorError> {
+    ) -> Result<Self, Refusal> {
         let wanted = shape
             .iter()
             .try_fold(item_size, |size, edge| size.checked_mul(*edge));
@@ -65,11 +65,7 @@ impl PyArray {
                 "expected {item_size} bytes per number for the shape {}",
                 tuple(shape)
             );
-            return Err(ProcessorError::input(
-                format!("an array of {dtype}"),
-                found,
-                wanted,
-            ));
+            return Err(input(format!("an array of {dtype}"), found, wanted));
         }
         Ok(Self {
             dtype: dtype.to_owned(),
@@ -154,7 +150,7 @@ impl PyObject {
     }
 
     /// Returns `len(value)`, or Python's `TypeError`.
-    pub(super) fn len(&self) -> Result<usize, InvalidObservation> {
+    pub(super) fn len(&self) -> Result<usize, Refusal> {
         match self {
             Self::Text(text) => Ok(text.chars().count()),
             Self::Bytes(bytes) => Ok(bytes.len()),
@@ -164,8 +160,8 @@ impl PyObject {
                 .shape
                 .first()
                 .copied()
-                .ok_or_else(|| InvalidObservation::new("len() of unsized object")),
-            _ => Err(InvalidObservation::new(format!(
+                .ok_or_else(|| Refusal::new("len() of unsized object")),
+            _ => Err(Refusal::new(format!(
                 "object of type '{}' has no len()",
                 self.type_name()
             ))),

@@ -4,9 +4,10 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use jobs::refusal::Refusal;
 use serde_json::{Map, Value};
 
-use crate::LoadError;
+use crate::error::in_file;
 
 /// Upper limit of sizes, so that the product of three fits into 64 bits.
 const MAX_SIZE: i64 = 1 << 20;
@@ -22,12 +23,9 @@ pub(super) struct ConfigFields<'a> {
 }
 
 /// Reads a file that must contain a JSON object.
-pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, LoadError> {
-    let text = fs::read(path).map_err(LoadError::io(path))?;
-    serde_json::from_slice(&text).map_err(|err| LoadError::Json {
-        path: path.to_owned(),
-        err,
-    })
+pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, Refusal> {
+    let text = fs::read(path).map_err(in_file(path))?;
+    serde_json::from_slice(&text).map_err(in_file(path))
 }
 
 impl<'a> ConfigFields<'a> {
@@ -41,7 +39,7 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// Returns a nested object; `None` if it is absent or null.
-    pub(super) fn object(&self, name: &str) -> Result<Option<ConfigFields<'a>>, LoadError> {
+    pub(super) fn object(&self, name: &str) -> Result<Option<ConfigFields<'a>>, Refusal> {
         match self.map.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(map)) => Ok(Some(ConfigFields {
@@ -54,17 +52,13 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// As [`ConfigFields::object`], but the object is required.
-    pub(super) fn need_object(&self, name: &str) -> Result<ConfigFields<'a>, LoadError> {
+    pub(super) fn need_object(&self, name: &str) -> Result<ConfigFields<'a>, Refusal> {
         self.object(name)?
             .ok_or_else(|| self.wrong(name, "expected an object"))
     }
 
     /// Reads a size of at least 1.
-    pub(super) fn size(
-        &self,
-        name: &str,
-        default: impl Into<Option<i64>>,
-    ) -> Result<i64, LoadError> {
+    pub(super) fn size(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, Refusal> {
         self.integer(name, default.into(), 1..=MAX_SIZE)
     }
 
@@ -73,7 +67,7 @@ impl<'a> ConfigFields<'a> {
         &self,
         name: &str,
         default: impl Into<Option<i64>>,
-    ) -> Result<i64, LoadError> {
+    ) -> Result<i64, Refusal> {
         self.integer(name, default.into(), 1..=MAX_LAYERS)
     }
 
@@ -82,7 +76,7 @@ impl<'a> ConfigFields<'a> {
         &self,
         name: &str,
         default: impl Into<Option<i64>>,
-    ) -> Result<i64, LoadError> {
+    ) -> Result<i64, Refusal> {
         self.integer(name, default.into(), 0..=MAX_SIZE)
     }
 
@@ -91,7 +85,7 @@ impl<'a> ConfigFields<'a> {
         name: &str,
         default: Option<i64>,
         range: RangeInclusive<i64>,
-    ) -> Result<i64, LoadError> {
+    ) -> Result<i64, Refusal> {
         match (self.map.get(name), default) {
             (None, Some(default)) => Ok(default),
             (value, _) => value
@@ -111,7 +105,7 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// Reads a list of counts.
-    pub(super) fn counts(&self, name: &str) -> Result<Vec<i64>, LoadError> {
+    pub(super) fn counts(&self, name: &str) -> Result<Vec<i64>, Refusal> {
         let valid = |value: &Value| {
             value
                 .as_i64()
@@ -128,7 +122,7 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// Reads a number above 0.
-    pub(super) fn positive(&self, name: &str) -> Result<f64, LoadError> {
+    pub(super) fn positive(&self, name: &str) -> Result<f64, Refusal> {
         let number = self.map.get(name).and_then(Value::as_f64);
         number
             .filter(|number| *number > 0.0)
@@ -140,7 +134,7 @@ impl<'a> ConfigFields<'a> {
         &self,
         name: &str,
         default: impl Into<Option<bool>>,
-    ) -> Result<bool, LoadError> {
+    ) -> Result<bool, Refusal> {
         match (self.map.get(name), default.into()) {
             (None, Some(default)) => Ok(default),
             (value, _) => value
@@ -150,7 +144,7 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// Reads a string.
-    pub(super) fn text(&self, name: &str, default: &str) -> Result<String, LoadError> {
+    pub(super) fn text(&self, name: &str, default: &str) -> Result<String, Refusal> {
         match self.map.get(name) {
             None => Ok(default.to_owned()),
             Some(value) => value
@@ -161,7 +155,7 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// Returns an error if the field has another value than the only one that is implemented.
-    pub(super) fn only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
+    pub(super) fn only(&self, name: &str, wanted: &Value) -> Result<(), Refusal> {
         match self.map.get(name) {
             None => Ok(()),
             Some(found) if found == wanted => Ok(()),
@@ -170,7 +164,7 @@ impl<'a> ConfigFields<'a> {
     }
 
     /// As [`ConfigFields::only`], but the field is required, because its default is another value.
-    pub(super) fn need_only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
+    pub(super) fn need_only(&self, name: &str, wanted: &Value) -> Result<(), Refusal> {
         if self.map.get(name) == Some(wanted) {
             Ok(())
         } else {
@@ -184,7 +178,7 @@ impl<'a> ConfigFields<'a> {
         holds: bool,
         name: &str,
         wanted: impl Into<String>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), Refusal> {
         if holds {
             Ok(())
         } else {
@@ -192,18 +186,13 @@ impl<'a> ConfigFields<'a> {
         }
     }
 
-    fn wrong(&self, name: &str, wanted: impl Into<String>) -> LoadError {
+    fn wrong(&self, name: &str, wanted: impl Into<String>) -> Refusal {
         let field = format!("{}{name}", self.prefix);
         let found = self
             .map
             .get(name)
             .map_or_else(|| "missing".to_owned(), shown);
-        LoadError::Field {
-            path: self.path.to_owned(),
-            field,
-            found,
-            wanted: wanted.into(),
-        }
+        crate::error::field(self.path, &field, found, wanted.into())
     }
 }
 

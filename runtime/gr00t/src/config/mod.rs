@@ -5,10 +5,12 @@
 
 use std::path::Path;
 
+use jobs::refusal::Refusal;
 use serde_json::{Map, Value, json};
 
-use crate::LoadError;
 use fields::ConfigFields;
+
+use crate::error::field;
 pub(crate) use fields::read_object;
 pub use transformer::{DiffusionConfig, VlSelfAttention};
 pub use vlm::{TextConfig, VisionConfig, VlmConfig};
@@ -94,8 +96,8 @@ impl ModelConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names the field.
-    pub fn read(path: &Path) -> Result<Self, LoadError> {
+    /// Returns a [`Refusal`] that names the field.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
         Self::parse(path, &read_object(path)?)
     }
 
@@ -144,7 +146,7 @@ impl ModelConfig {
         })
     }
 
-    fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, LoadError> {
+    fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, Refusal> {
         let fields = ConfigFields::new(path, map);
         fields.need_only("model_type", &json!(MODEL_TYPE))?;
         let class = Self::default();
@@ -182,7 +184,7 @@ impl ModelConfig {
     }
 
     /// Checks the relations between the fields.
-    fn check(&self, fields: &ConfigFields) -> Result<(), LoadError> {
+    fn check(&self, fields: &ConfigFields) -> Result<(), Refusal> {
         let dit = &self.diffusion_model_cfg;
         let width = dit.num_attention_heads * dit.attention_head_dim;
         let embedding = self.input_embedding_dim;
@@ -223,14 +225,9 @@ impl ModelConfig {
     /// Checks the relations between this configuration and the backbone's.
     ///
     /// # Errors
-    /// Returns [`LoadError::Field`] for the configuration at `path`.
-    pub fn check_backbone(&self, path: &Path, vlm: &VlmConfig) -> Result<(), LoadError> {
-        let field = |field: &str, found: i64, wanted: String| LoadError::Field {
-            path: path.to_owned(),
-            field: field.to_owned(),
-            found: found.to_string(),
-            wanted,
-        };
+    /// Returns [`Refusal`] for the configuration at `path`.
+    pub fn check_backbone(&self, path: &Path, vlm: &VlmConfig) -> Result<(), Refusal> {
+        let field = |name: &str, found: i64, wanted: String| field(path, name, found, wanted);
         let (width, layers) = (vlm.text.hidden_size, vlm.text.num_hidden_layers);
         if self.backbone_embedding_dim != width {
             let wanted = format!("expected the backbone's hidden_size {width}");

@@ -4,11 +4,11 @@ use super::*;
 
 const PATH: &str = "model/config.json";
 
-fn model(value: &Value) -> Result<ModelConfig, LoadError> {
+fn model(value: &Value) -> Result<ModelConfig, Refusal> {
     ModelConfig::parse(Path::new(PATH), value.as_object().unwrap())
 }
 
-fn vlm(value: &Value) -> Result<VlmConfig, LoadError> {
+fn vlm(value: &Value) -> Result<VlmConfig, Refusal> {
     VlmConfig::parse(Path::new(PATH), value.as_object().unwrap())
 }
 

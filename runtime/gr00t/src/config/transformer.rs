@@ -1,8 +1,8 @@
 //! Configurations of the two transformers of the action head.
 
+use jobs::refusal::Refusal;
 use serde_json::{Value, json};
 
-use crate::LoadError;
 use crate::config::fields::ConfigFields;
 
 /// Configuration of the action transformer (DiT).
@@ -44,7 +44,7 @@ impl Default for DiffusionConfig {
 }
 
 impl DiffusionConfig {
-    pub(super) fn parse(model: &ConfigFields) -> Result<Self, LoadError> {
+    pub(super) fn parse(model: &ConfigFields) -> Result<Self, Refusal> {
         let Some(fields) = model.object("diffusion_model_cfg")? else {
             return Ok(Self::default());
         };
@@ -77,7 +77,7 @@ impl DiffusionConfig {
 }
 
 impl VlSelfAttention {
-    pub(super) fn parse(model: &ConfigFields) -> Result<Option<Self>, LoadError> {
+    pub(super) fn parse(model: &ConfigFields) -> Result<Option<Self>, Refusal> {
         let Some(fields) = model.object("vl_self_attention_cfg")? else {
             return Ok(None);
         };

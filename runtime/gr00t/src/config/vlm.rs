@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use jobs::refusal::Refusal;
 use serde_json::{Map, Value, json};
 
-use crate::LoadError;
 use crate::config::fields::{ConfigFields, read_object};
 
 /// Sizes of the backbone, from the `config.json` of the repository that `model_name` names.
@@ -82,8 +82,8 @@ impl VlmConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names the field.
-    pub fn read(path: &Path) -> Result<Self, LoadError> {
+    /// Returns a [`Refusal`] that names the field.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
         Self::parse(path, &read_object(path)?)
     }
 
@@ -137,7 +137,7 @@ impl VlmConfig {
         })
     }
 
-    pub(super) fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, LoadError> {
+    pub(super) fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, Refusal> {
         let fields = ConfigFields::new(path, map);
         let text = TextConfig::parse(&fields.need_object("text_config")?)?;
         let vision = VisionConfig::parse(&fields.need_object("vision_config")?)?;
@@ -168,7 +168,7 @@ impl VlmConfig {
 }
 
 impl TextConfig {
-    fn parse(fields: &ConfigFields) -> Result<Self, LoadError> {
+    fn parse(fields: &ConfigFields) -> Result<Self, Refusal> {
         fields.only("attention_bias", &json!(false))?;
         fields.only("hidden_act", &json!("silu"))?;
         let rope = fields.need_object("rope_scaling")?;
@@ -236,7 +236,7 @@ impl TextConfig {
 }
 
 impl VisionConfig {
-    fn parse(fields: &ConfigFields) -> Result<Self, LoadError> {
+    fn parse(fields: &ConfigFields) -> Result<Self, Refusal> {
         fields.only("hidden_act", &json!("gelu_pytorch_tanh"))?;
         let config = Self {
             depth: fields.layers("depth", None)?,

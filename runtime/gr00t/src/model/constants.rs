@@ -12,9 +12,10 @@
 
 use std::rc::Rc;
 
+use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::inputs::{BatchInputs, InputError, check_shape, integers};
+use crate::inputs::{BatchInputs, check_shape, integers};
 use crate::model::head::HeadConstants;
 use crate::model::prompt::PromptConstants;
 use crate::model::vision::PatchTables;
@@ -215,7 +216,7 @@ impl Gr00t {
     /// are bytes.
     ///
     /// # Errors
-    /// Returns an [`InputError`] if prompts, images, state, embodiments or noise do not fit the
+    /// Returns a [`Refusal`] if prompts, images, state, embodiments or noise do not fit the
     /// model or each other.
     pub fn constants(
         &self,
@@ -223,7 +224,7 @@ impl Gr00t {
         noise: &Tensor,
         steps: i64,
         normalise: Option<&Rc<Normalise>>,
-    ) -> Result<PassConstants, InputError> {
+    ) -> Result<PassConstants, Refusal> {
         let prompt = self.prompt(inputs)?;
         let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
         let width = self.vision.patch_width() / if has_bytes { FRAMES } else { 1 };

@@ -31,10 +31,11 @@ mod vision;
 
 use std::rc::Rc;
 
+use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
 use crate::config::{ModelConfig, VlmConfig};
-use crate::inputs::{BatchInputs, InputError, check_shape, integers};
+use crate::inputs::{BatchInputs, check_shape, integers};
 use crate::weights::Weights;
 use c10d::operators::InferenceMode;
 use memo::Memo;
@@ -141,12 +142,8 @@ impl Gr00t {
     /// Runs the vision tower and the language model.
     ///
     /// # Errors
-    /// Returns an [`InputError`] if prompts and images do not belong together.
-    pub fn features(
-        &self,
-        inputs: &BatchInputs,
-        tap: &mut dyn Tap,
-    ) -> Result<Features, InputError> {
+    /// Returns a [`Refusal`] if prompts and images do not belong together.
+    pub fn features(&self, inputs: &BatchInputs, tap: &mut dyn Tap) -> Result<Features, Refusal> {
         let prompt = self.prompt(inputs)?;
         let pixels = inputs
             .pixel_values
@@ -176,7 +173,7 @@ impl Gr00t {
     /// shape.
     ///
     /// # Errors
-    /// Returns an [`InputError`] if state, embodiments or options do not fit the model.
+    /// Returns a [`Refusal`] if state, embodiments or options do not fit the model.
     pub fn actions(
         &self,
         features: &Features,
@@ -184,7 +181,7 @@ impl Gr00t {
         noise: &Tensor,
         options: &SamplerOptions<'_>,
         tap: &mut dyn Tap,
-    ) -> Result<Tensor, InputError> {
+    ) -> Result<Tensor, Refusal> {
         self.head.actions(features, robot, noise, options, tap)
     }
 
@@ -204,7 +201,7 @@ impl Gr00t {
         }
     }
 
-    fn prompt(&self, inputs: &BatchInputs) -> Result<Rc<PromptConstants>, InputError> {
+    fn prompt(&self, inputs: &BatchInputs) -> Result<Rc<PromptConstants>, Refusal> {
         let (ids, mask) = (
             integers(&inputs.input_ids),
             integers(&inputs.attention_mask),

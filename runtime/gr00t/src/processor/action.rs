@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::processor::ProcessorError;
+use jobs::refusal::Refusal;
+
+use crate::error::input;
 use crate::processor::config::Scaling;
 use crate::processor::modality::{ActionConfig, Modalities, PoseFormat, Representation};
 use crate::processor::pose::RigidPose;
@@ -40,7 +42,7 @@ impl ActionDecoder {
         statistics: &TagStatistics,
         scaling: Scaling,
         max_action_dim: usize,
-    ) -> Result<Self, ProcessorError> {
+    ) -> Result<Self, Refusal> {
         let action = &modalities.action;
         let mut keys: Vec<DecodedKey> = Vec::new();
         for (index, name) in action.keys.iter().enumerate() {
@@ -116,11 +118,11 @@ impl ActionDecoder {
         &self,
         predicted: &[f32],
         state: &BTreeMap<&str, StateSteps>,
-    ) -> Result<Vec<KeyActions>, ProcessorError> {
+    ) -> Result<Vec<KeyActions>, Refusal> {
         let width = self.max_action_dim;
         if !predicted.len().is_multiple_of(width) || predicted.len() / width < self.horizon {
             let wanted = format!("expected {} steps of {width}", self.horizon);
-            return Err(ProcessorError::input(
+            return Err(input(
                 "the network's action",
                 format!("{} values", predicted.len()),
                 wanted,
@@ -139,7 +141,7 @@ impl DecodedKey {
         rows: &[f32],
         stride: usize,
         state: &BTreeMap<&str, StateSteps>,
-    ) -> Result<KeyActions, ProcessorError> {
+    ) -> Result<KeyActions, Refusal> {
         let width = self.scale.width();
         let mut values = Vec::with_capacity(rows.len() / stride * width);
         for (step, row) in rows.chunks_exact(stride).enumerate() {
@@ -164,7 +166,7 @@ impl Reference {
         name: &str,
         width: usize,
         modalities: &Modalities,
-    ) -> Result<Self, ProcessorError> {
+    ) -> Result<Self, Refusal> {
         let state_key = config.state_key.clone().unwrap_or_else(|| name.to_owned());
         if !modalities.state.keys.contains(&state_key) {
             let wanted = format!(
@@ -172,15 +174,11 @@ impl Reference {
                 modalities.state.keys.join(", ")
             );
             let what = format!("the state that action `{name}` is relative to");
-            return Err(ProcessorError::input(
-                what,
-                format!("`{state_key}`"),
-                wanted,
-            ));
+            return Err(input(what, format!("`{state_key}`"), wanted));
         }
         if let Some(format) = config.pose.filter(|format| format.width() != width) {
             let wanted = format!("a pose written as {format:?} has {}", format.width());
-            return Err(ProcessorError::input(
+            return Err(input(
                 format!("action `{name}`"),
                 format!("{width} values wide"),
                 wanted,
@@ -198,7 +196,7 @@ impl Reference {
         width: usize,
         values: &[f64],
         state: &BTreeMap<&str, StateSteps>,
-    ) -> Result<Vec<f64>, ProcessorError> {
+    ) -> Result<Vec<f64>, Refusal> {
         let what = || {
             format!(
                 "state `{}`, which action `{name}` is relative to,",
@@ -206,15 +204,11 @@ impl Reference {
             )
         };
         let Some(rows) = state.get(self.state_key.as_str()) else {
-            return Err(ProcessorError::input(what(), "missing", "it is required"));
+            return Err(input(what(), "missing", "it is required"));
         };
         if rows.width() != width {
             let found = format!("{} values wide", rows.width());
-            return Err(ProcessorError::input(
-                what(),
-                found,
-                format!("expected {width}"),
-            ));
+            return Err(input(what(), found, format!("expected {width}")));
         }
         let origin: Vec<f64> = rows.last().iter().copied().map(f64::from).collect();
         let Some(format) = self.pose else {

@@ -1,30 +1,27 @@
 //! Collates samples into one batch.
 
+use jobs::refusal::Refusal;
 use tch::{Kind, Tensor};
 
+use crate::error::input;
 use crate::inputs::BatchInputs;
-use crate::processor::ProcessorError;
 use crate::processor::row::PreparedRow;
 
 /// Collates samples into one batch; prompts are padded on the left to the longest one with
 /// `padding_id`.
 ///
 /// # Errors
-/// Returns [`ProcessorError::Input`] if there is no sample or if the states differ in shape.
-pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs, ProcessorError> {
+/// Returns [`Refusal`] if there is no sample or if the states differ in shape.
+pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs, Refusal> {
     let Some(first) = samples.first() else {
-        return Err(ProcessorError::input(
-            "a batch",
-            "empty",
-            "expected at least one sample",
-        ));
+        return Err(input("a batch", "empty", "expected at least one sample"));
     };
     if let Some(other) = samples.iter().find(|other| shape(other) != shape(first)) {
         let (found, wanted) = (
             format!("{:?}", shape(other)),
             format!("expected {:?} as in the first sample", shape(first)),
         );
-        return Err(ProcessorError::input(
+        return Err(input(
             "the state of a sample, (steps, values),",
             found,
             wanted,

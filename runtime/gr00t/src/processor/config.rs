@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use crate::LoadError;
+use jobs::refusal::Refusal;
+
 use crate::processor::field::{Field, Json};
 use crate::processor::modality::Modalities;
 
@@ -69,12 +70,12 @@ impl ProcessorConfig {
     /// Reads and checks a `processor_config.json`.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names file and field.
-    pub fn read(path: &Path) -> Result<Self, LoadError> {
+    /// Returns a [`Refusal`] that names file and field.
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
         Self::from_json(&Json::read(path)?)
     }
 
-    fn from_json(file: &Json) -> Result<Self, LoadError> {
+    fn from_json(file: &Json) -> Result<Self, Refusal> {
         let kwargs = file.root().get("processor_kwargs")?;
         let mut embodiments = Vec::new();
         for (tag, modalities) in kwargs.get("modality_configs")?.members()? {
@@ -114,7 +115,7 @@ impl ProcessorConfig {
 }
 
 impl Geometry {
-    fn read(kwargs: &Field) -> Result<Self, LoadError> {
+    fn read(kwargs: &Field) -> Result<Self, Refusal> {
         let crop = kwargs.get("image_crop_size")?;
         let target = kwargs.get("image_target_size")?;
         if !flag(kwargs, "use_albumentations", false)? {
@@ -151,7 +152,7 @@ impl Geometry {
     }
 }
 
-fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, LoadError> {
+fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, Refusal> {
     let field = kwargs.get(name)?;
     if field.is_missing() {
         Ok(default)
@@ -160,7 +161,7 @@ fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, LoadError> {
     }
 }
 
-fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, LoadError> {
+fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, Refusal> {
     let field = kwargs.get(name)?;
     if field.is_missing() {
         Ok(default)
@@ -169,7 +170,7 @@ fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, LoadError> 
     }
 }
 
-fn edges(field: &Field) -> Result<[usize; 2], LoadError> {
+fn edges(field: &Field) -> Result<[usize; 2], Refusal> {
     let sizes = match field.is_list() {
         true => field
             .items()?
@@ -187,7 +188,7 @@ fn edges(field: &Field) -> Result<[usize; 2], LoadError> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<ProcessorConfig, LoadError> {
+    fn parse(text: &str) -> Result<ProcessorConfig, Refusal> {
         ProcessorConfig::from_json(&Json::parse(
             Path::new("processor_config.json"),
             text.as_bytes(),

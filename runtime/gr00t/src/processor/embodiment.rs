@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::processor::ProcessorError;
+use jobs::refusal::Refusal;
+
+use crate::error::input;
 use crate::processor::field::Json;
 
 /// An embodiment tag that ships with GR00T.
@@ -103,8 +105,8 @@ const KNOWN: [Known; 16] = [
 /// case.
 ///
 /// # Errors
-/// Returns [`ProcessorError::Tag`] with a list of the checkpoint's tags if it has no such tag.
-pub fn resolve<'a>(asked: &str, checkpoint: &[&'a str]) -> Result<&'a str, ProcessorError> {
+/// Returns [`Refusal`] with a list of the checkpoint's tags if it has no such tag.
+pub fn resolve<'a>(asked: &str, checkpoint: &[&'a str]) -> Result<&'a str, Refusal> {
     let known = KNOWN
         .iter()
         .find(|known| known.name.eq_ignore_ascii_case(asked.trim()));
@@ -112,26 +114,31 @@ pub fn resolve<'a>(asked: &str, checkpoint: &[&'a str]) -> Result<&'a str, Proce
     let found = checkpoint
         .iter()
         .find(|tag| tag.eq_ignore_ascii_case(wanted));
-    found.copied().ok_or_else(|| ProcessorError::Tag {
-        tag: asked.to_owned(),
-        known: checkpoint.join(", "),
-    })
+    found.copied().ok_or_else(|| unknown(asked, checkpoint))
+}
+
+/// Refuses a tag that is none of the checkpoint's.
+pub(super) fn unknown(tag: &str, known: &[&str]) -> Refusal {
+    Refusal::new(format_args!(
+        "unknown embodiment tag `{tag}`: this checkpoint has {}",
+        known.join(", ")
+    ))
 }
 
 /// Returns the id of a tag: from `embodiment_id.json`, which takes precedence, or from the built-in
 /// table.
 ///
 /// # Errors
-/// Returns a [`ProcessorError`] if the file is not a map of numbers, or if neither source knows the
+/// Returns a [`Refusal`] if the file is not a map of numbers, or if neither source knows the
 /// tag.
-pub fn id(path: &Path, tag: &str) -> Result<i64, ProcessorError> {
+pub fn id(path: &Path, tag: &str) -> Result<i64, Refusal> {
     let built_in = KNOWN
         .iter()
         .find(|known| known.tag == tag)
         .map(|known| known.id);
     if !path.is_file() {
         return built_in.ok_or_else(|| {
-            ProcessorError::input(
+            input(
                 "embodiment id",
                 "unknown",
                 format!("expected `{}` with `{tag}`", path.display()),

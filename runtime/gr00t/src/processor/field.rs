@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use jobs::refusal::Refusal;
 use serde_json::Value;
 
-use crate::LoadError;
+use crate::error::{in_file, not_json};
 
 /// Maximum length of a value that an error repeats, in characters.
 const SHOWN: usize = 60;
@@ -18,19 +19,13 @@ pub(super) struct Json {
 }
 
 impl Json {
-    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
-        let bytes = fs::read(path).map_err(|err| LoadError::Io {
-            path: path.to_owned(),
-            err,
-        })?;
+    pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
+        let bytes = fs::read(path).map_err(in_file(path))?;
         Self::parse(path, &bytes)
     }
 
-    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
-        let value = serde_json::from_slice(bytes).map_err(|err| LoadError::NotJson {
-            path: path.to_owned(),
-            err,
-        })?;
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Refusal> {
+        let value = serde_json::from_slice(bytes).map_err(not_json(path))?;
         Ok(Self {
             path: path.to_owned(),
             value,
@@ -56,7 +51,7 @@ pub(super) struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// Returns the member `key` of this value, which must be an object.
-    pub(super) fn get(&self, key: &str) -> Result<Self, LoadError> {
+    pub(super) fn get(&self, key: &str) -> Result<Self, Refusal> {
         match self.value {
             Some(Value::Object(members)) => Ok(self.child(key, members.get(key))),
             _ => Err(self.refuse("expected an object")),
@@ -64,7 +59,7 @@ impl<'a> Field<'a> {
     }
 
     /// Returns the members of this object, in the file's order.
-    pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, LoadError> {
+    pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, Refusal> {
         let Some(Value::Object(members)) = self.value else {
             return Err(self.refuse("expected an object"));
         };
@@ -75,7 +70,7 @@ impl<'a> Field<'a> {
     }
 
     /// Returns the items of this list.
-    pub(super) fn items(&self) -> Result<Vec<Self>, LoadError> {
+    pub(super) fn items(&self) -> Result<Vec<Self>, Refusal> {
         let Some(Value::Array(items)) = self.value else {
             return Err(self.refuse("expected a list"));
         };
@@ -113,33 +108,33 @@ impl<'a> Field<'a> {
         matches!(self.value, Some(Value::String(_)))
     }
 
-    pub(super) fn bool(&self) -> Result<bool, LoadError> {
+    pub(super) fn bool(&self) -> Result<bool, Refusal> {
         self.value
             .and_then(Value::as_bool)
             .ok_or_else(|| self.refuse("expected true or false"))
     }
 
-    pub(super) fn text(&self) -> Result<&'a str, LoadError> {
+    pub(super) fn text(&self) -> Result<&'a str, Refusal> {
         self.value
             .and_then(Value::as_str)
             .ok_or_else(|| self.refuse("expected a string"))
     }
 
-    pub(super) fn texts(&self) -> Result<Vec<String>, LoadError> {
+    pub(super) fn texts(&self) -> Result<Vec<String>, Refusal> {
         self.items()?
             .iter()
             .map(|item| item.text().map(str::to_owned))
             .collect()
     }
 
-    pub(super) fn integer(&self) -> Result<i64, LoadError> {
+    pub(super) fn integer(&self) -> Result<i64, Refusal> {
         self.value
             .and_then(Value::as_i64)
             .ok_or_else(|| self.refuse("expected an integer"))
     }
 
     /// Reads an integer from `low` to `high`.
-    pub(super) fn size(&self, low: usize, high: usize) -> Result<usize, LoadError> {
+    pub(super) fn size(&self, low: usize, high: usize) -> Result<usize, Refusal> {
         let number = self
             .value
             .and_then(Value::as_u64)
@@ -149,7 +144,7 @@ impl<'a> Field<'a> {
             .ok_or_else(|| self.refuse(&format!("expected a whole number from {low} to {high}")))
     }
 
-    pub(super) fn number(&self) -> Result<f64, LoadError> {
+    pub(super) fn number(&self) -> Result<f64, Refusal> {
         let number = self
             .value
             .and_then(Value::as_f64)
@@ -157,11 +152,11 @@ impl<'a> Field<'a> {
         number.ok_or_else(|| self.refuse("expected a number"))
     }
 
-    pub(super) fn numbers(&self) -> Result<Vec<f64>, LoadError> {
+    pub(super) fn numbers(&self) -> Result<Vec<f64>, Refusal> {
         self.items()?.iter().map(Self::number).collect()
     }
 
-    pub(super) fn refuse(&self, wanted: &str) -> LoadError {
+    pub(super) fn refuse(&self, wanted: &str) -> Refusal {
         let found = match self.value {
             None => "missing".to_owned(),
             Some(value) => shorten(&value.to_string()),
@@ -171,12 +166,7 @@ impl<'a> Field<'a> {
         } else {
             &self.place
         };
-        LoadError::Field {
-            path: self.path.to_owned(),
-            field: field.to_owned(),
-            found,
-            wanted: wanted.to_owned(),
-        }
+        crate::error::field(self.path, field, found, wanted)
     }
 
     fn child(&self, key: &str, value: Option<&'a Value>) -> Self {

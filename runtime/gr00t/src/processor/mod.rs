@@ -18,7 +18,6 @@ mod action;
 mod batch;
 mod config;
 mod embodiment;
-mod error;
 mod field;
 mod formalize;
 mod image;
@@ -36,12 +35,13 @@ mod template;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use jobs::refusal::Refusal;
 use rayon::prelude::*;
 
-use crate::LoadError;
+use crate::error::{input, lacks};
+
 pub use batch::collate;
 pub use config::{Geometry, ProcessorConfig, Scaling};
-pub use error::ProcessorError;
 pub use image::{Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
 pub use modality::{ActionConfig, Modalities, ModalityConfig, PoseFormat, Representation};
 pub use numbers::StateActionCodec;
@@ -74,22 +74,15 @@ impl Processor {
     /// embodiment tag or its enum name, in any case.
     ///
     /// # Errors
-    /// Returns a [`ProcessorError`] that names file, field, the value found and the values
+    /// Returns a [`Refusal`] that names file, field, the value found and the values
     /// accepted.
-    pub fn open(
-        model_dir: &Path,
-        vlm_dir: Option<&Path>,
-        tag: &str,
-    ) -> Result<Self, ProcessorError> {
+    pub fn open(model_dir: &Path, vlm_dir: Option<&Path>, tag: &str) -> Result<Self, Refusal> {
         let dir = processor_dir(model_dir)?;
         let vlm = vlm_dir.map_or_else(|| model_dir.join("vlm"), Path::to_owned);
         let config = ProcessorConfig::read(&dir.join("processor_config.json"))?;
         let tag = embodiment::resolve(tag, &config.tags())?;
         let Some(modalities) = config.modalities(tag) else {
-            return Err(ProcessorError::Tag {
-                tag: tag.to_owned(),
-                known: config.tags().join(", "),
-            });
+            return Err(embodiment::unknown(tag, &config.tags()));
         };
         Ok(Self {
             tag: tag.to_owned(),
@@ -151,18 +144,18 @@ impl Processor {
     /// Prepares observations, all pictures at the same time, and returns one sample each, in order.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] with the part of an observation that is missing or has a
+    /// Returns [`Refusal`] with the part of an observation that is missing or has a
     /// wrong shape.
-    pub fn prepare(&self, raws: &[RowInputs]) -> Result<Vec<PreparedRow>, ProcessorError> {
+    pub fn prepare(&self, raws: &[RowInputs]) -> Result<Vec<PreparedRow>, Refusal> {
         self.prepare_each(raws).into_iter().collect()
     }
 
     /// As [`Processor::prepare`], but an invalid observation does not affect the others.
-    pub fn prepare_each(&self, raws: &[RowInputs]) -> Vec<Result<PreparedRow, ProcessorError>> {
+    pub fn prepare_each(&self, raws: &[RowInputs]) -> Vec<Result<PreparedRow, Refusal>> {
         raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
     }
 
-    fn prepare_one(&self, raw: &RowInputs) -> Result<PreparedRow, ProcessorError> {
+    fn prepare_one(&self, raw: &RowInputs) -> Result<PreparedRow, Refusal> {
         let state = self.numbers.encode(&raw.state)?;
         let prepared = self.pictures.prepare(&self.in_prompt_order(raw)?)?;
         Ok(PreparedRow {
@@ -176,16 +169,13 @@ impl Processor {
     }
 
     /// Returns all views of the oldest step, then those of the next one, and so on.
-    fn in_prompt_order<'a>(
-        &self,
-        raw: &RowInputs<'a>,
-    ) -> Result<Vec<RgbPicture<'a>>, ProcessorError> {
+    fn in_prompt_order<'a>(&self, raw: &RowInputs<'a>) -> Result<Vec<RgbPicture<'a>>, Refusal> {
         let video = &self.modalities.video;
         let mut views = Vec::with_capacity(video.keys.len());
         for key in &video.keys {
             let what = format!("video `{key}`");
             let Some(frames) = raw.video.get(key.as_str()) else {
-                return Err(ProcessorError::input(
+                return Err(input(
                     what,
                     "missing",
                     "expected every view of the checkpoint",
@@ -193,11 +183,7 @@ impl Processor {
             };
             if frames.len() != video.horizon() {
                 let wanted = format!("expected {}", video.horizon());
-                return Err(ProcessorError::input(
-                    what,
-                    format!("{} steps long", frames.len()),
-                    wanted,
-                ));
+                return Err(input(what, format!("{} steps long", frames.len()), wanted));
             }
             views.push(frames);
         }
@@ -207,13 +193,15 @@ impl Processor {
     }
 }
 
-fn processor_dir(model_dir: &Path) -> Result<PathBuf, LoadError> {
+fn processor_dir(model_dir: &Path) -> Result<PathBuf, Refusal> {
     let inside = model_dir.join("processor");
     let found = [model_dir, &inside]
         .into_iter()
         .find(|dir| dir.join("processor_config.json").is_file());
-    found.map(Path::to_owned).ok_or_else(|| LoadError::NoFile {
-        dir: model_dir.to_owned(),
-        wanted: "`processor_config.json`, nor has `processor/` in it".to_owned(),
+    found.map(Path::to_owned).ok_or_else(|| {
+        lacks(
+            model_dir,
+            "`processor_config.json`, nor has `processor/` in it",
+        )
     })
 }

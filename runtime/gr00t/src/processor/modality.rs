@@ -1,9 +1,9 @@
 //! The modalities of a checkpoint: which parts of an observation it uses, and what its actions
 //! mean.
 
+use jobs::refusal::Refusal;
 use serde_json::{Value, json};
 
-use crate::LoadError;
 use crate::processor::field::Field;
 
 /// Maximum number of steps of one modality; the longest released action chunk has 50.
@@ -74,7 +74,7 @@ pub struct Modalities {
 }
 
 impl Modalities {
-    pub(super) fn read(field: &Field) -> Result<Self, LoadError> {
+    pub(super) fn read(field: &Field) -> Result<Self, Refusal> {
         let part = |name: &str| ModalityConfig::read(&field.get(name)?);
         let language = field.get("language")?;
         let modalities = Self {
@@ -108,7 +108,7 @@ impl Modalities {
 }
 
 impl ModalityConfig {
-    fn read(field: &Field) -> Result<Self, LoadError> {
+    fn read(field: &Field) -> Result<Self, Refusal> {
         let keys_field = field.get("modality_keys")?;
         let keys = keys_field.texts()?;
         if keys.is_empty() || (1..keys.len()).any(|index| keys[..index].contains(&keys[index])) {
@@ -174,7 +174,7 @@ impl ModalityConfig {
     }
 }
 
-fn read_actions(field: &Field, keys: usize) -> Result<Option<Vec<ActionConfig>>, LoadError> {
+fn read_actions(field: &Field, keys: usize) -> Result<Option<Vec<ActionConfig>>, Refusal> {
     let Some(list) = field.clone().given() else {
         return Ok(None);
     };
@@ -194,7 +194,7 @@ fn read_actions(field: &Field, keys: usize) -> Result<Option<Vec<ActionConfig>>,
 }
 
 impl ActionConfig {
-    fn read(field: &Field) -> Result<Self, LoadError> {
+    fn read(field: &Field) -> Result<Self, Refusal> {
         let rep = field.get("rep")?;
         let rep = match rep.text()? {
             "RELATIVE" => Representation::Relative,

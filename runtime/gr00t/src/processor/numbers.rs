@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use jobs::refusal::Refusal;
+
+use crate::processor::ProcessorConfig;
 use crate::processor::action::ActionDecoder;
+use crate::processor::embodiment;
 use crate::processor::row::{KeyActions, StateSteps};
 use crate::processor::state::StateEncoder;
 use crate::processor::statistics::Statistics;
-use crate::processor::{ProcessorConfig, ProcessorError};
 
 /// The state encoder and action decoder of one embodiment.
 #[derive(Clone, Debug)]
@@ -20,26 +23,15 @@ impl StateActionCodec {
     /// Reads the statistics of `tag` from a `statistics.json`.
     ///
     /// # Errors
-    /// Returns a [`ProcessorError`] that names file and statistic if one is missing or does not fit
+    /// Returns a [`Refusal`] that names file and statistic if one is missing or does not fit
     /// the configuration.
-    pub fn read(
-        statistics: &Path,
-        config: &ProcessorConfig,
-        tag: &str,
-    ) -> Result<Self, ProcessorError> {
+    pub fn read(statistics: &Path, config: &ProcessorConfig, tag: &str) -> Result<Self, Refusal> {
         Self::new(&Statistics::read(statistics)?, config, tag)
     }
 
-    fn new(
-        statistics: &Statistics,
-        config: &ProcessorConfig,
-        tag: &str,
-    ) -> Result<Self, ProcessorError> {
+    fn new(statistics: &Statistics, config: &ProcessorConfig, tag: &str) -> Result<Self, Refusal> {
         let Some(modalities) = config.modalities(tag) else {
-            return Err(ProcessorError::Tag {
-                tag: tag.to_owned(),
-                known: config.tags().join(", "),
-            });
+            return Err(embodiment::unknown(tag, &config.tags()));
         };
         let known = statistics.of(tag)?;
         Ok(Self {
@@ -82,8 +74,8 @@ impl StateActionCodec {
     /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] with the key that is missing or has a wrong shape.
-    pub fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, ProcessorError> {
+    /// Returns [`Refusal`] with the key that is missing or has a wrong shape.
+    pub fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, Refusal> {
         self.state.encode(state)
     }
 
@@ -91,13 +83,13 @@ impl StateActionCodec {
     /// horizon, max_action_dim]`, and from the raw state on which it is based.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] if the output has a wrong size, or if a state that an
+    /// Returns [`Refusal`] if the output has a wrong size, or if a state that an
     /// action is relative to is missing.
     pub fn decode(
         &self,
         predicted: &[f32],
         state: &BTreeMap<&str, StateSteps>,
-    ) -> Result<Vec<KeyActions>, ProcessorError> {
+    ) -> Result<Vec<KeyActions>, Refusal> {
         self.action.decode(predicted, state)
     }
 }

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, fs};
 
+use jobs::refusal::Refusal;
 use serde::de::IgnoredAny;
 use tokenizers::Tokenizer;
 
-use crate::LoadError;
-use crate::processor::ProcessorError;
+use crate::error::{in_file, input, lacks, not_json, refuse};
 use crate::processor::field::Json;
 use crate::processor::formalize::formalize;
 use crate::processor::template::ChatTemplate;
@@ -83,20 +83,16 @@ impl Prompts {
     /// directory.
     ///
     /// # Errors
-    /// Returns a [`ProcessorError`] that names the file that is missing or cannot be used.
-    pub fn read(dir: &Path, formalize: bool) -> Result<Self, ProcessorError> {
+    /// Returns a [`Refusal`] that names the file that is missing or cannot be used.
+    pub fn read(dir: &Path, formalize: bool) -> Result<Self, Refusal> {
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
-            return Err(LoadError::NoFile {
-                dir: dir.to_owned(),
-                wanted: "`tokenizer.json`".to_owned(),
-            }
-            .into());
+            return Err(lacks(dir, "`tokenizer.json`"));
         }
         let tokenizer = read_tokenizer(&path)?;
         let id = |token: &str| match tokenizer.token_to_id(token) {
             Some(id) => Ok(i64::from(id)),
-            None => Err(LoadError::text(&path, format!("it has no token `{token}`"))),
+            None => Err(refuse(&path, format!("it has no token `{token}`"))),
         };
         let (image_id, padding_id) = (
             id(IMAGE_PAD)?,
@@ -131,17 +127,17 @@ impl Prompts {
     /// Returns the token ids of `text` without a template; added tokens are recognised.
     ///
     /// # Errors
-    /// Returns [`LoadError::Text`] if the tokenizer fails.
-    pub fn encode(&self, text: &str) -> Result<Vec<i64>, LoadError> {
+    /// Returns [`Refusal`] if the tokenizer fails.
+    pub fn encode(&self, text: &str) -> Result<Vec<i64>, Refusal> {
         encode(&self.tokenizer, &self.path, text)
     }
 
     /// Returns the prompt as text, with one placeholder per picture.
     ///
     /// # Errors
-    /// Returns a [`ProcessorError`] if the template fails, or if the instruction itself contains a
+    /// Returns a [`Refusal`] if the template fails, or if the instruction itself contains a
     /// placeholder.
-    pub fn render(&self, instruction: &str, images: usize) -> Result<String, ProcessorError> {
+    pub fn render(&self, instruction: &str, images: usize) -> Result<String, Refusal> {
         let instruction = if self.formalize {
             formalize(instruction)
         } else {
@@ -154,27 +150,19 @@ impl Prompts {
         }
         if instruction.contains(IMAGE_PAD) {
             let wanted = format!("expected text without `{IMAGE_PAD}`");
-            return Err(ProcessorError::input(
-                "the instruction",
-                format!("`{instruction}`"),
-                wanted,
-            ));
+            return Err(input("the instruction", format!("`{instruction}`"), wanted));
         }
         let reason = format!("it writes `{IMAGE_PAD}` {found} times for {images} pictures");
-        Err(LoadError::text(self.template.path(), reason).into())
+        Err(refuse(self.template.path(), reason).into())
     }
 
     /// Returns the token ids of the prompt for an instruction and for pictures of `image_tokens`
     /// tokens each.
     ///
     /// # Errors
-    /// Returns a [`ProcessorError`] if the template or the tokenizer fails, or if the instruction
+    /// Returns a [`Refusal`] if the template or the tokenizer fails, or if the instruction
     /// itself contains a placeholder.
-    pub fn tokens(
-        &self,
-        instruction: &str,
-        image_tokens: &[usize],
-    ) -> Result<Arc<[i64]>, ProcessorError> {
+    pub fn tokens(&self, instruction: &str, image_tokens: &[usize]) -> Result<Arc<[i64]>, Refusal> {
         let key = (instruction.to_owned(), image_tokens.to_vec());
         // The map is consistent whenever the lock is free, so a lock poisoned by a panic elsewhere
         // does no harm.
@@ -195,7 +183,7 @@ impl Prompts {
         if found != wanted {
             let reason =
                 format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
-            return Err(LoadError::text(&self.path, reason).into());
+            return Err(refuse(&self.path, reason).into());
         }
         self.made
             .lock()
@@ -204,7 +192,7 @@ impl Prompts {
         Ok(ids)
     }
 
-    fn expand(&self, instruction: &str, image_tokens: &[usize]) -> Result<String, ProcessorError> {
+    fn expand(&self, instruction: &str, image_tokens: &[usize]) -> Result<String, Refusal> {
         let rendered = self.render(instruction, image_tokens.len())?;
         let mut parts = rendered.split(IMAGE_PAD);
         let mut text = parts.next().unwrap_or_default().to_owned();
@@ -218,36 +206,29 @@ impl Prompts {
 
 /// Reads a tokenizer. The crate panics on some files that are not tokenizers, especially on those
 /// that are not even JSON.
-fn read_tokenizer(path: &Path) -> Result<Tokenizer, LoadError> {
-    let bytes = fs::read(path).map_err(|err| LoadError::Io {
-        path: path.to_owned(),
-        err,
-    })?;
+fn read_tokenizer(path: &Path) -> Result<Tokenizer, Refusal> {
+    let bytes = fs::read(path).map_err(in_file(path))?;
     parse_tokenizer(path, &bytes)
 }
 
-fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, LoadError> {
+fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, Refusal> {
     let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| {
         tokenizer.encode_fast(text, true)
     }));
-    let encoding =
-        encoding.map_err(|_| LoadError::text(path, "its tokenizer panics at a prompt"))?;
-    let encoding = encoding.map_err(|err| LoadError::text(path, err))?;
+    let encoding = encoding.map_err(|_| refuse(path, "its tokenizer panics at a prompt"))?;
+    let encoding = encoding.map_err(|err| refuse(path, err))?;
     Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
 }
 
-fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, LoadError> {
-    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|err| LoadError::NotJson {
-        path: path.to_owned(),
-        err,
-    })?;
+fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, Refusal> {
+    serde_json::from_slice::<IgnoredAny>(bytes).map_err(not_json(path))?;
     let made = panic::catch_unwind(|| Tokenizer::from_bytes(bytes));
-    let made = made.map_err(|_| LoadError::text(path, "it is not a tokenizer that can be read"))?;
-    made.map_err(|err| LoadError::text(path, err))
+    let made = made.map_err(|_| refuse(path, "it is not a tokenizer that can be read"))?;
+    made.map_err(|err| refuse(path, err))
 }
 
 /// Reads the `pad_token` of a tokenizer configuration: a string, or an object with its `content`.
-fn padding(path: &Path) -> Result<String, LoadError> {
+fn padding(path: &Path) -> Result<String, Refusal> {
     if !path.is_file() {
         return Ok(PADDING.to_owned());
     }
@@ -265,7 +246,7 @@ fn padding(path: &Path) -> Result<String, LoadError> {
 
 /// Checks the image placeholder's id: the network replaces the tokens with this id by pictures, so
 /// it must be the tokenizer's.
-fn check_image_id(path: &Path, image_id: i64) -> Result<(), LoadError> {
+fn check_image_id(path: &Path, image_id: i64) -> Result<(), Refusal> {
     if !path.is_file() {
         return Ok(());
     }

@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jobs::refusal::Refusal;
 use tch::Tensor;
 
-use crate::processor::ProcessorError;
+use crate::error::input;
 use crate::processor::image::RgbPicture;
 
 /// The inputs of one row under the keys of the checkpoint: an observation, as it was seen.
@@ -35,12 +36,12 @@ impl<'a> StateSteps<'a> {
     /// Creates steps of `width` values each.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] if `values` does not consist of whole steps, at least one.
-    pub fn new(width: usize, values: impl Into<Cow<'a, [f32]>>) -> Result<Self, ProcessorError> {
+    /// Returns [`Refusal`] if `values` does not consist of whole steps, at least one.
+    pub fn new(width: usize, values: impl Into<Cow<'a, [f32]>>) -> Result<Self, Refusal> {
         let values = values.into();
         if width == 0 || values.is_empty() || !values.len().is_multiple_of(width) {
             let found = format!("{} values", values.len());
-            return Err(ProcessorError::input(
+            return Err(input(
                 "a state",
                 found,
                 format!("expected whole rows of {width}"),

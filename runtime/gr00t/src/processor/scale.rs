@@ -2,7 +2,8 @@
 //!
 //! Statistics are `f64`, values are `f32`, and each step rounds where the reference's numpy does.
 
-use crate::LoadError;
+use jobs::refusal::Refusal;
+
 use crate::processor::config::Scaling;
 use crate::processor::statistics::{KeyStatistics, StatisticsTable};
 
@@ -22,13 +23,13 @@ pub(super) enum ValueScale {
 }
 
 impl ValueScale {
-    pub(super) fn spread(statistics: &KeyStatistics) -> Result<Self, LoadError> {
+    pub(super) fn spread(statistics: &KeyStatistics) -> Result<Self, Refusal> {
         let [mean, std] = statistics.tables(["mean", "std"])?;
         Ok(Self::Spread { mean, std })
     }
 
     /// Returns the range with which the processor was trained.
-    pub(super) fn range(statistics: &KeyStatistics, scaling: &Scaling) -> Result<Self, LoadError> {
+    pub(super) fn range(statistics: &KeyStatistics, scaling: &Scaling) -> Result<Self, Refusal> {
         let names = if scaling.use_percentiles {
             ["q01", "q99"]
         } else {
@@ -40,7 +41,7 @@ impl ValueScale {
 
     /// Returns the range from minimum to maximum, which relative actions use with or without
     /// percentiles.
-    pub(super) fn extremes(statistics: &KeyStatistics) -> Result<Self, LoadError> {
+    pub(super) fn extremes(statistics: &KeyStatistics) -> Result<Self, Refusal> {
         let [low, high] = statistics.tables(["min", "max"])?;
         Ok(Self::Range { low, high })
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::processor::ProcessorError;
+use jobs::refusal::Refusal;
+
+use crate::error::input;
 use crate::processor::config::Scaling;
 use crate::processor::modality::ModalityConfig;
 use crate::processor::row::StateSteps;
@@ -32,7 +34,7 @@ impl StateEncoder {
         statistics: &TagStatistics,
         scaling: Scaling,
         max_state_dim: usize,
-    ) -> Result<Self, ProcessorError> {
+    ) -> Result<Self, Refusal> {
         let mut keys = Vec::new();
         for key in &modality.keys {
             let encoding = if scaling.sin_cos_states && modality.has_sin_cos(key) {
@@ -80,10 +82,7 @@ impl StateEncoder {
     }
 
     /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
-    pub(super) fn encode(
-        &self,
-        state: &BTreeMap<&str, StateSteps>,
-    ) -> Result<Vec<f32>, ProcessorError> {
+    pub(super) fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, Refusal> {
         let mut out = vec![0.0; self.steps * self.max_state_dim];
         let mut column = 0;
         for (key, encoding) in &self.keys {
@@ -95,7 +94,7 @@ impl StateEncoder {
             };
             if column + width > self.max_state_dim {
                 let found = format!("wider than the network's {}", self.max_state_dim);
-                return Err(ProcessorError::input(
+                return Err(input(
                     format!("the state up to `{key}`"),
                     found,
                     "expected a narrower state",
@@ -120,10 +119,10 @@ impl StateEncoder {
         key: &str,
         encoding: &Encoding,
         state: &'a BTreeMap<&str, StateSteps<'a>>,
-    ) -> Result<&'a StateSteps<'a>, ProcessorError> {
+    ) -> Result<&'a StateSteps<'a>, Refusal> {
         let what = || format!("state `{key}`");
         let Some(steps) = state.get(key) else {
-            return Err(ProcessorError::input(
+            return Err(input(
                 what(),
                 "missing",
                 "expected every state of the checkpoint",
@@ -131,7 +130,7 @@ impl StateEncoder {
         };
         if steps.steps() != self.steps {
             let wanted = format!("expected {}", self.steps);
-            return Err(ProcessorError::input(
+            return Err(input(
                 what(),
                 format!("{} steps long", steps.steps()),
                 wanted,
@@ -140,7 +139,7 @@ impl StateEncoder {
         match encoding {
             Encoding::Scale(scale) if scale.width() != steps.width() => {
                 let wanted = format!("expected {}", scale.width());
-                Err(ProcessorError::input(
+                Err(input(
                     what(),
                     format!("{} values wide", steps.width()),
                     wanted,

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::LoadError;
+use jobs::refusal::Refusal;
+
 use crate::processor::field::{Field, Json};
 
 /// Maximum number of values in one statistic: steps times width.
@@ -37,19 +38,19 @@ pub(super) struct StatisticsTable {
 pub(super) struct KeyStatistics<'a>(Field<'a>);
 
 impl Statistics {
-    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
+    pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
         Ok(Self(Json::read(path)?))
     }
 
     #[cfg(test)]
-    pub(super) fn parse(text: &str) -> Result<Self, LoadError> {
+    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
         Ok(Self(Json::parse(
             Path::new("statistics.json"),
             text.as_bytes(),
         )?))
     }
 
-    pub(super) fn of(&self, tag: &str) -> Result<TagStatistics<'_>, LoadError> {
+    pub(super) fn of(&self, tag: &str) -> Result<TagStatistics<'_>, Refusal> {
         Ok(TagStatistics(self.0.root().get(tag)?))
     }
 }
@@ -60,7 +61,7 @@ impl<'a> TagStatistics<'a> {
         &self,
         group: StatisticsGroup,
         key: &str,
-    ) -> Result<KeyStatistics<'a>, LoadError> {
+    ) -> Result<KeyStatistics<'a>, Refusal> {
         let group = match group {
             StatisticsGroup::State => "state",
             StatisticsGroup::Action => "action",
@@ -79,7 +80,7 @@ impl<'a> TagStatistics<'a> {
 impl KeyStatistics<'_> {
     /// Reads one of `min`, `max`, `mean`, `std`, `q01`, `q99`: a list, or a list of rows of the
     /// same length.
-    pub(super) fn table(&self, name: &str) -> Result<StatisticsTable, LoadError> {
+    pub(super) fn table(&self, name: &str) -> Result<StatisticsTable, Refusal> {
         let field = self.0.get(name)?;
         let items = field.items()?;
         let rows = match items.first() {
@@ -103,7 +104,7 @@ impl KeyStatistics<'_> {
     }
 
     /// Reads two statistics of the same shape.
-    pub(super) fn tables(&self, names: [&str; 2]) -> Result<[StatisticsTable; 2], LoadError> {
+    pub(super) fn tables(&self, names: [&str; 2]) -> Result<[StatisticsTable; 2], Refusal> {
         let tables = [self.table(names[0])?, self.table(names[1])?];
         if tables[0].width != tables[1].width || tables[0].values.len() != tables[1].values.len() {
             return Err(self.refuse(&format!(
@@ -114,7 +115,7 @@ impl KeyStatistics<'_> {
         Ok(tables)
     }
 
-    pub(super) fn refuse(&self, wanted: &str) -> LoadError {
+    pub(super) fn refuse(&self, wanted: &str) -> Refusal {
         self.0.refuse(wanted)
     }
 }
@@ -129,7 +130,7 @@ impl StatisticsTable {
 mod tests {
     use super::*;
 
-    fn table(json: &str) -> Result<StatisticsTable, LoadError> {
+    fn table(json: &str) -> Result<StatisticsTable, Refusal> {
         let file = Statistics::parse(&format!(
             r#"{{"robot": {{"state": {{"arm": {{"min": {json}}}}}}}}}"#
         ))

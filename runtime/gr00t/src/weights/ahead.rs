@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::LoadError;
+use crate::error::{no_room, refuse};
 use crate::weights::checkpoint::Checkpoint;
 use crate::weights::layout::Spec;
 use crate::weights::upload::{
@@ -33,13 +34,13 @@ impl Ahead {
     /// Starts loading; returns `None`, with a log message, if the GPU cannot be fed in this way.
     ///
     /// # Errors
-    /// Returns [`LoadError::Device`] if there is no memory for the tensors.
+    /// Returns [`Refusal`] if there is no memory for the tensors.
     pub(super) fn to_card(
         checkpoint: &Checkpoint,
         specs: &[Spec],
         kind: Kind,
         device: Device,
-    ) -> Result<Option<Self>, LoadError> {
+    ) -> Result<Option<Self>, Refusal> {
         let sizes = UploadSizes::usual();
         Self::begin(
             checkpoint,
@@ -57,7 +58,7 @@ impl Ahead {
         target: LoadTarget,
         sizes: UploadSizes,
         carrier: impl FnOnce() -> Result<C, CarrierError>,
-    ) -> Result<Option<Self>, LoadError> {
+    ) -> Result<Option<Self>, Refusal> {
         let place =
             |(name, shape): &'_ Spec| Some((name.clone(), locate(checkpoint, name, shape).ok()?));
         let (names, places): (Vec<_>, Vec<_>) = specs.iter().filter_map(place).unzip();
@@ -84,10 +85,10 @@ impl Ahead {
 
     /// Waits for a tensor; returns `None` if it is not being loaded, or if the GPU cannot be fed in
     /// this way.
-    pub(super) fn take(&self, name: &str) -> Option<Result<Tensor, LoadError>> {
+    pub(super) fn take(&self, name: &str) -> Option<Result<Tensor, Refusal>> {
         match self.upload.take(*self.numbers.get(name)?) {
             Ok(tensor) => Some(Ok(tensor)),
-            Err(UploadError::File { path, err }) => Some(Err(LoadError::Io { path, err })),
+            Err(UploadError::File { path, err }) => Some(Err(refuse(&path, err))),
             Err(failure) => {
                 tracing::warn!("`{name}` is copied piece by piece: {failure}");
                 None
@@ -114,7 +115,7 @@ fn room(
     checkpoint: &Checkpoint,
     places: &[TensorPlace<'_>],
     LoadTarget { kind, device }: LoadTarget,
-) -> Result<Vec<UploadTarget>, LoadError> {
+) -> Result<Vec<UploadTarget>, Refusal> {
     let bytes = |place: &TensorPlace<'_>| {
         place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64
     };
@@ -125,12 +126,12 @@ fn room(
     drop(Tensor::f_empty([total], (Kind::Uint8, device)));
     let wanted = |place: &TensorPlace<'_>| {
         let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| {
-            LoadError::Device {
-                dir: checkpoint.dir().to_owned(),
-                bytes: total.unsigned_abs(),
+            no_room(
+                checkpoint.dir(),
+                total.unsigned_abs(),
                 device,
-                reason: shortage(&err.to_string()).to_owned(),
-            }
+                shortage(&err.to_string()),
+            )
         })?;
         let bytes = place.entry.bytes.start.unsigned_abs()..place.entry.bytes.end.unsigned_abs();
         Ok(UploadTarget {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::LoadError;
+use jobs::refusal::Refusal;
+
+use crate::error::{lacks, refuse};
 use crate::weights::header::TensorEntry;
 use crate::weights::index;
 use crate::weights::shard::MappedShard;
@@ -25,7 +27,7 @@ pub(super) struct Checkpoint {
 impl Checkpoint {
     /// Maps `model.safetensors`, or the shards of its index. Checks the headers and reads no
     /// tensor.
-    pub(super) fn open(dir: &Path) -> Result<Self, LoadError> {
+    pub(super) fn open(dir: &Path) -> Result<Self, Refusal> {
         let mut checkpoint = Self {
             dir: dir.to_owned(),
             shards: Vec::new(),
@@ -37,10 +39,7 @@ impl Checkpoint {
         } else if index.is_file() {
             checkpoint.add_all(&index)?;
         } else {
-            return Err(LoadError::NoFile {
-                dir: dir.to_owned(),
-                wanted: format!("`{SINGLE}` or `{INDEX}`"),
-            });
+            return Err(lacks(dir, format!("`{SINGLE}` or `{INDEX}`")));
         }
         Ok(checkpoint)
     }
@@ -66,7 +65,7 @@ impl Checkpoint {
     }
 
     /// Adds the shards that an index names.
-    fn add_all(&mut self, index: &Path) -> Result<(), LoadError> {
+    fn add_all(&mut self, index: &Path) -> Result<(), Refusal> {
         let mut wanted = BTreeMap::<String, BTreeSet<String>>::new();
         for (name, file) in index::read(index)? {
             wanted.entry(file).or_default().insert(name);
@@ -74,11 +73,8 @@ impl Checkpoint {
         for (file, names) in &wanted {
             let path = self.dir.join(file);
             if !path.is_file() {
-                let wanted = format!("`{file}`, a shard of `{INDEX}`");
-                return Err(LoadError::NoFile {
-                    dir: self.dir.clone(),
-                    wanted,
-                });
+                let wanted = format_args!("`{file}`, a shard of `{INDEX}`");
+                return Err(lacks(&self.dir, wanted));
             }
             self.add(&path, Some((index, names)))?;
         }
@@ -91,16 +87,11 @@ impl Checkpoint {
         &mut self,
         path: &Path,
         index: Option<(&Path, &BTreeSet<String>)>,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), Refusal> {
         let (shard, entries) = MappedShard::open(path)?;
         if let Some((index, wanted)) = index {
             let found: BTreeSet<_> = entries.iter().map(|(name, _)| name.clone()).collect();
-            let bad = |reason| {
-                Err(LoadError::Index {
-                    path: index.to_owned(),
-                    reason,
-                })
-            };
+            let bad = |reason: String| Err(refuse(index, reason));
             if let Some(name) = wanted.difference(&found).next() {
                 return bad(format!("tensor `{name}` is not in `{}`", path.display()));
             }

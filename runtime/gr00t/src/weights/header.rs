@@ -9,11 +9,12 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
+use jobs::refusal::Refusal;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde::de::IgnoredAny;
 
-use crate::LoadError;
+use crate::error::{in_file, refuse};
 use crate::weights::pairs::JsonPairs;
 
 /// Size of the length field before the header, in bytes.
@@ -57,14 +58,10 @@ enum HeaderError {
 
 impl HeaderError {
     /// Returns the error with the name of its file.
-    fn at(self, path: &Path) -> LoadError {
-        let path = path.to_owned();
+    fn at(self, path: &Path) -> Refusal {
         match self {
-            Self::Io(err) => LoadError::Io { path, err },
-            other => LoadError::Safetensors {
-                path,
-                reason: other.to_string(),
-            },
+            Self::Io(err) => refuse(path, err),
+            other => refuse(path, format_args!("not a safetensors file: {other}")),
         }
     }
 }
@@ -73,9 +70,9 @@ impl HeaderError {
 /// the file without gap or overlap.
 ///
 /// # Errors
-/// Returns a [`LoadError`] that names the file.
-pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, TensorEntry)>, LoadError> {
-    let size = file.metadata().map_err(LoadError::io(path))?.len();
+/// Returns a [`Refusal`] that names the file.
+pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, TensorEntry)>, Refusal> {
+    let size = file.metadata().map_err(in_file(path))?.len();
     let json = header(file, size).map_err(|err| err.at(path))?;
     entries(&json, size).map_err(|err| err.at(path))
 }

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use jobs::refusal::Refusal;
 use serde::Deserialize;
 
-use crate::LoadError;
+use crate::error::{in_file, refuse};
 use crate::weights::pairs::JsonPairs;
 
 /// The tensors with the names of their files, in the order of the index.
@@ -17,27 +18,24 @@ struct Index {
 /// Reads an index: the names of tensors, each with the name of a file in the same directory.
 ///
 /// # Errors
-/// Returns a [`LoadError`] for a duplicate name, and for a file outside the directory of the index.
-pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, LoadError> {
-    parse(path, &fs::read(path).map_err(LoadError::io(path))?)
+/// Returns a [`Refusal`] for a duplicate name, and for a file outside the directory of the index.
+pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, Refusal> {
+    parse(path, &fs::read(path).map_err(in_file(path))?)
 }
 
-fn parse(path: &Path, text: &[u8]) -> Result<Vec<(String, String)>, LoadError> {
-    let index: Index = serde_json::from_slice(text).map_err(|err| LoadError::Json {
-        path: path.to_owned(),
-        err,
-    })?;
-    let bad = |reason| LoadError::Index {
-        path: path.to_owned(),
-        reason,
-    };
+fn parse(path: &Path, text: &[u8]) -> Result<Vec<(String, String)>, Refusal> {
+    let index: Index = serde_json::from_slice(text).map_err(in_file(path))?;
     if let Some(name) = index.weight_map.duplicate() {
-        return Err(bad(format!("tensor `{name}` is listed twice")));
+        let reason = format_args!("tensor `{name}` is listed twice");
+        return Err(refuse(path, reason));
     }
     match index.weight_map.0.iter().find(|(_, file)| !is_plain(file)) {
-        Some((name, file)) => Err(bad(format!(
-            "tensor `{name}` is in {file:?}, expected a .safetensors file beside the index"
-        ))),
+        Some((name, file)) => {
+            let reason = format_args!(
+                "tensor `{name}` is in {file:?}, expected a .safetensors file beside the index"
+            );
+            Err(refuse(path, reason))
+        }
         None => Ok(index.weight_map.0),
     }
 }

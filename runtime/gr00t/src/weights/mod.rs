@@ -13,9 +13,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::LoadError;
 use crate::layout::{self, Spec};
 use ahead::Ahead;
 use checkpoint::Checkpoint;
@@ -47,7 +47,7 @@ pub struct Weights {
     taken: Named,
     problems: Vec<Problem>,
     /// The first error that occurred while reading tensors.
-    failure: Option<LoadError>,
+    failure: Option<Refusal>,
 }
 
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl Weights {
     /// Maps the checkpoint in `dir` and checks its headers; no tensor is read yet.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names the missing or broken file.
-    pub fn open(dir: &Path, device: Device, kind: Kind) -> Result<Self, LoadError> {
+    /// Returns a [`Refusal`] that names the missing or broken file.
+    pub fn open(dir: &Path, device: Device, kind: Kind) -> Result<Self, Refusal> {
         Ok(Self::new(
             WeightSource::Checkpoint(Checkpoint::open(dir)?),
             device,
@@ -88,8 +88,8 @@ impl Weights {
     /// Compares the headers with the tensors that a network will take, before the network is built.
     ///
     /// # Errors
-    /// Returns the same [`LoadError::Tensors`] as [`Weights::finish`] would.
-    pub fn check(&self, specs: &[Spec]) -> Result<(), LoadError> {
+    /// Returns the same [`Refusal`] as [`Weights::finish`] would.
+    pub fn check(&self, specs: &[Spec]) -> Result<(), Refusal> {
         let WeightSource::Checkpoint(checkpoint) = &self.source else {
             return Ok(());
         };
@@ -108,8 +108,8 @@ impl Weights {
     /// waits for its own tensor. On a CPU, where tensors are views of files, it does nothing.
     ///
     /// # Errors
-    /// Returns [`LoadError::Device`] if the tensors do not fit into the GPU's memory.
-    pub fn ahead(&mut self, specs: &[Spec]) -> Result<(), LoadError> {
+    /// Returns [`Refusal`] if the tensors do not fit into the GPU's memory.
+    pub fn ahead(&mut self, specs: &[Spec]) -> Result<(), Refusal> {
         let WeightSource::Checkpoint(checkpoint) = &self.source else {
             return Ok(());
         };
@@ -171,9 +171,9 @@ impl Weights {
     /// Returns all tensors that were taken.
     ///
     /// # Errors
-    /// Returns [`LoadError::Tensors`] with a list of the tensors that are missing, wrong, or
-    /// present but not taken, and [`LoadError::Io`] if a file could not be read to its end.
-    pub fn finish(self) -> Result<Named, LoadError> {
+    /// Returns [`Refusal`] with a list of the tensors that are missing, wrong, or
+    /// present but not taken, and [`Refusal`] if a file could not be read to its end.
+    pub fn finish(self) -> Result<Named, Refusal> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
@@ -265,7 +265,7 @@ fn refuse<'a>(
     checkpoint: &Checkpoint,
     used: impl Iterator<Item = &'a str>,
     mut problems: Vec<Problem>,
-) -> Result<(), LoadError> {
+) -> Result<(), Refusal> {
     let used: BTreeSet<_> = used.collect();
     let is_known =
         |name: &str| used.contains(name) || problems.iter().any(|problem| problem.name() == name);
@@ -281,10 +281,7 @@ fn refuse<'a>(
     if problems.is_empty() {
         return Ok(());
     }
-    Err(LoadError::Tensors {
-        dir: checkpoint.dir().to_owned(),
-        problems: told(&problems),
-    })
+    Err(crate::error::refuse(checkpoint.dir(), told(&problems)))
 }
 
 #[cfg(test)]

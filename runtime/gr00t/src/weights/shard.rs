@@ -12,10 +12,11 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use jobs::refusal::Refusal;
 use safetensors::Dtype;
 use tch::{Device, Kind, Tensor};
 
-use crate::LoadError;
+use crate::error::{in_file, refuse};
 use crate::weights::header::{self, TensorEntry};
 use crate::weights::upload::ShardFile;
 use c10d::torch_error::message;
@@ -36,8 +37,8 @@ pub(super) struct MappedShard {
 
 impl MappedShard {
     /// Maps the file and reads its header.
-    pub(super) fn open(path: &Path) -> Result<(Self, Vec<(String, TensorEntry)>), LoadError> {
-        let mut file = File::open(path).map_err(LoadError::io(path))?;
+    pub(super) fn open(path: &Path) -> Result<(Self, Vec<(String, TensorEntry)>), Refusal> {
+        let mut file = File::open(path).map_err(in_file(path))?;
         let entries = header::read(path, &mut file)?;
         let map = map(path, &file)?;
         let source = ShardFile {
@@ -113,12 +114,9 @@ fn advise(tensor: &Tensor, advice: libc::c_int) {
 }
 
 /// Maps the whole file as a private mapping.
-fn map(path: &Path, file: &File) -> Result<Tensor, LoadError> {
-    let bad = |reason: String| LoadError::Safetensors {
-        path: path.to_owned(),
-        reason,
-    };
-    let size = file.metadata().map_err(LoadError::io(path))?.len();
+fn map(path: &Path, file: &File) -> Result<Tensor, Refusal> {
+    let bad = |reason: String| refuse(path, format_args!("not a safetensors file: {reason}"));
+    let size = file.metadata().map_err(in_file(path))?.len();
     let size = i64::try_from(size).map_err(|_| bad(format!("{size} bytes long")))?;
     // Opened by its descriptor, so that it is the file whose header was read, even if it has been
     // renamed or replaced.

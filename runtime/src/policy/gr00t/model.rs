@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use jobs::refusal::Refusal;
 use tch::{Device, Kind};
 
 use c10d::cuda;
@@ -11,7 +12,7 @@ use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, shortage};
 use gr00t::graphs::{CudaEngine, Graphs};
 use gr00t::model::Gr00t;
-use gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
+use gr00t::{ModelConfig, ModelDir, Weights, layout, no_room};
 
 /// A network on its device, with the directory from which it was loaded.
 #[derive(Debug)]
@@ -39,13 +40,13 @@ impl LoadedModel {
     /// Loads the network of a model directory to `device`.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names the file, field or tensors.
+    /// Returns a [`Refusal`] that names the file, field or tensors.
     pub fn load(
         root: &Path,
         vlm: Option<&Path>,
         kind: Kind,
         device: Device,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, Refusal> {
         let of = CheckpointOrigin {
             root: root.to_owned(),
             vlm: vlm.map(Path::to_owned),
@@ -68,12 +69,7 @@ impl LoadedModel {
         };
         let network = Rc::new(caught(fused).unwrap_or_else(|reason| {
             let bytes = specs.iter().map(|(_, shape)| bytes(shape, of.kind)).sum();
-            Err(LoadError::Device {
-                dir: dir.root().to_owned(),
-                bytes,
-                device,
-                reason: shortage(&reason).to_owned(),
-            })
+            Err(no_room(dir.root(), bytes, device, shortage(&reason)))
         })?);
         release(device);
         Ok(Self {

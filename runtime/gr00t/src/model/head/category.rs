@@ -1,8 +1,9 @@
 //! Layers with one set of weights for each embodiment.
 
+use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::inputs::{InputError, integers};
+use crate::inputs::integers;
 use crate::weights::Weights;
 use c10d::operators;
 
@@ -17,13 +18,13 @@ pub(super) struct Embodiments {
 
 impl Embodiments {
     /// Checks `ids`, `[B]`: each must be below `count`.
-    pub fn new(ids: &Tensor, count: i64, device: Device) -> Result<Self, InputError> {
+    pub fn new(ids: &Tensor, count: i64, device: Device) -> Result<Self, Refusal> {
         let list = integers(ids);
         if let Some(&found) = list.iter().find(|id| !(0..count).contains(*id)) {
-            return Err(InputError::Embodiment {
-                found,
-                last: count - 1,
-            });
+            return Err(Refusal::new(format_args!(
+                "embodiment id is {found}, expected 0 to {}",
+                count - 1
+            )));
         }
         let only = list
             .first()

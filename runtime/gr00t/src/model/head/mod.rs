@@ -8,10 +8,11 @@
 
 use std::rc::Rc;
 
+use jobs::refusal::Refusal;
 use tch::{Device, Tensor};
 
 use crate::config::ModelConfig;
-use crate::inputs::{InputError, check_shape};
+use crate::inputs::check_shape;
 use crate::model::attention::Heads;
 use crate::model::memo::Memo;
 use crate::model::tap::{NoTap, Tap, note};
@@ -150,13 +151,13 @@ impl ActionHead {
     /// Computes everything that does not depend on the actions.
     ///
     /// # Errors
-    /// Returns an [`InputError`] if state or embodiments do not fit the model.
+    /// Returns a [`Refusal`] if state or embodiments do not fit the model.
     pub fn conditions(
         &self,
         features: &Features,
         robot: &Robot<'_>,
         tap: &mut dyn Tap,
-    ) -> Result<Conditions, InputError> {
+    ) -> Result<Conditions, Refusal> {
         let device = features.features.device();
         let embodiments = self.embodiments(features.prompt.rows, robot, device)?;
         Ok(self.conditions_of(features, &robot.state.to_device(device), embodiments, tap))
@@ -168,7 +169,7 @@ impl ActionHead {
         rows: i64,
         robot: &Robot<'_>,
         device: Device,
-    ) -> Result<Rc<Embodiments>, InputError> {
+    ) -> Result<Rc<Embodiments>, Refusal> {
         check_shape(
             "state",
             robot.state,
@@ -265,7 +266,7 @@ impl ActionHead {
         noise: &Tensor,
         options: &SamplerOptions<'_>,
         tap: &mut dyn Tap,
-    ) -> Result<Tensor, InputError> {
+    ) -> Result<Tensor, Refusal> {
         self.check_noise(noise, features.prompt.rows)?;
         let noise = noise
             .to_device(features.features.device())
@@ -287,7 +288,7 @@ impl ActionHead {
         robot: &Robot<'_>,
         noise: &Tensor,
         (steps, device): (i64, Device),
-    ) -> Result<HeadConstants, InputError> {
+    ) -> Result<HeadConstants, Refusal> {
         self.check_noise(noise, rows)?;
         let embodiments = self.embodiments(rows, robot, device)?;
         Ok(HeadConstants {
@@ -323,7 +324,7 @@ impl ActionHead {
         }
     }
 
-    fn check_noise(&self, noise: &Tensor, rows: i64) -> Result<(), InputError> {
+    fn check_noise(&self, noise: &Tensor, rows: i64) -> Result<(), Refusal> {
         check_shape(
             "noise",
             noise,

@@ -1,9 +1,10 @@
 //! Real-time chunking: predicts a new chunk that continues one that is being executed
 //! (in-painting).
 
+use jobs::refusal::Refusal;
 use tch::Tensor;
 
-use crate::inputs::InputError;
+use std::fmt::Display;
 
 /// The previous chunk, and how much of it to keep.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +43,8 @@ impl SamplerStart {
     /// Starts from noise, `[B, T, max_action_dim]`, and from the previous chunk if one is given.
     ///
     /// # Errors
-    /// Returns [`InputError::Rtc`] if the two chunks cannot overlap like that.
-    pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, InputError> {
+    /// Returns [`Refusal`] if the two chunks cannot overlap like that.
+    pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, Refusal> {
         let Some(rtc) = rtc else {
             return Ok(Self::at(noise));
         };
@@ -64,11 +65,15 @@ impl SamplerStart {
     }
 }
 
+fn rtc(reason: impl Display) -> Refusal {
+    Refusal::at("real-time chunking", reason)
+}
+
 impl Rtc<'_> {
-    fn check(&self, noise: &Tensor) -> Result<(), InputError> {
+    fn check(&self, noise: &Tensor) -> Result<(), Refusal> {
         let (found, wanted) = (self.previous.size(), noise.size());
         let [rows, steps, width] = found[..] else {
-            return Err(InputError::Rtc(format!(
+            return Err(rtc(format_args!(
                 "the old chunk has shape {found:?}, expected [B, T, width]"
             )));
         };
@@ -81,14 +86,14 @@ impl Rtc<'_> {
         ]
         .is_sorted();
         if rows != wanted[0] || width != wanted[2] {
-            return Err(InputError::Rtc(format!(
+            return Err(rtc(format_args!(
                 "the old chunk has shape {found:?}, the new one {wanted:?}"
             )));
         }
         if ordered && self.overlap_steps <= wanted[1] {
             return Ok(());
         }
-        Err(InputError::Rtc(format!(
+        Err(rtc(format_args!(
             "expected frozen {} ≤ overlap {} ≤ horizon {} ≤ steps of the old chunk {steps} and \
              overlap ≤ steps of the new one {}",
             self.frozen_steps, self.overlap_steps, self.action_horizon, wanted[1]

@@ -1,9 +1,9 @@
 //! Computes everything that depends only on the positions of the tokens and images of a batch, not
 //! on its words: positions, rotary tables and masks.
 
+use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::inputs::InputError;
 use crate::model::rope::{RopeTable, TextRope};
 
 mod positions;
@@ -79,7 +79,7 @@ impl PromptConstants {
         merge: i64,
         rope: &TextRope,
         device: Device,
-    ) -> Result<Self, InputError> {
+    ) -> Result<Self, Refusal> {
         let positions = positions::positions(text, merge)?;
         let length = text.ids.len() as i64 / text.rows;
         let shape = [text.rows, length];

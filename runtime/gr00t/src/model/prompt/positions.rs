@@ -1,7 +1,8 @@
 //! Positions of text and image tokens along time, height and width (transformers: `get_rope_index`
 //! of Qwen3-VL).
 
-use crate::inputs::InputError;
+use jobs::refusal::Refusal;
+
 use crate::model::prompt::Text;
 
 /// The position that padding gets.
@@ -9,7 +10,7 @@ const PADDED: i64 = 1;
 
 /// Returns the positions, `[3, rows, S]`, row-major. A text token advances all axes by one. An
 /// image counts its rows and columns from its start, and the text continues after its longest side.
-pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, InputError> {
+pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, Refusal> {
     let mut axes = [(); 3].map(|()| vec![PADDED; text.ids.len()]);
     let length = text.ids.len() / text.rows.max(1) as usize;
     let mut grids = text.grids.iter();
@@ -31,20 +32,12 @@ pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, InputEr
                 .take_while(|&&at| text.ids[at] == text.image_token_id)
                 .count();
             let Some([_, height, width]) = grids.next() else {
-                return Err(InputError::ImageTokens {
-                    sample,
-                    found: found as i64,
-                    wanted: 0,
-                });
+                return Err(image_tokens(sample, found, 0));
             };
             let (height, width) = (height / merge, width / merge);
             let wanted = height * width;
             if wanted == 0 || wanted > found as i64 {
-                return Err(InputError::ImageTokens {
-                    sample,
-                    found: found as i64,
-                    wanted,
-                });
+                return Err(image_tokens(sample, found, wanted));
             }
             let (image, after) = rest.split_at(wanted as usize);
             for (token, &at) in (0..).zip(image) {
@@ -59,12 +52,18 @@ pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, InputEr
     }
     let left = grids.count();
     if left > 0 {
-        return Err(InputError::Images {
-            found: text.grids.len() - left,
-            wanted: text.grids.len(),
-        });
+        let (found, wanted) = (text.grids.len() - left, text.grids.len());
+        return Err(Refusal::new(format_args!(
+            "the prompts have placeholders for {found} images, the batch has {wanted}"
+        )));
     }
     Ok(axes.concat())
+}
+
+fn image_tokens(sample: usize, found: usize, wanted: i64) -> Refusal {
+    Refusal::new(format_args!(
+        "sample {sample}: {found} image tokens in its prompt, its images have {wanted}"
+    ))
 }
 
 #[cfg(test)]
@@ -73,12 +72,7 @@ mod tests {
 
     const IMAGE: i64 = 9;
 
-    fn of(
-        ids: &[i64],
-        mask: &[i64],
-        grids: &[[i64; 3]],
-        rows: i64,
-    ) -> Result<Vec<i64>, InputError> {
+    fn of(ids: &[i64], mask: &[i64], grids: &[[i64; 3]], rows: i64) -> Result<Vec<i64>, Refusal> {
         positions(
             &Text {
                 ids,

@@ -21,10 +21,10 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use tch::Tensor;
 
-use crate::LoadError;
-use crate::processor::ProcessorError;
+use crate::error::input;
 use crate::processor::config::Geometry;
 use area::Area;
+use jobs::refusal::Refusal;
 use patches::Patches;
 pub use patches::PixelScale;
 use resample::Filter;
@@ -44,12 +44,12 @@ impl<'a> RgbPicture<'a> {
     /// Creates a picture from `height * width * 3` bytes.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] if it has no pixels or another number of bytes.
-    pub fn new(height: usize, width: usize, rgb: &'a [u8]) -> Result<Self, ProcessorError> {
+    /// Returns [`Refusal`] if it has no pixels or another number of bytes.
+    pub fn new(height: usize, width: usize, rgb: &'a [u8]) -> Result<Self, Refusal> {
         let sane = (1..=LONGEST_EDGE).contains(&height) && (1..=LONGEST_EDGE).contains(&width);
         if !sane || rgb.len() != height * width * 3 {
             let found = format!("{height} x {width} pixels in {} bytes", rgb.len());
-            return Err(ProcessorError::input(
+            return Err(input(
                 "a picture",
                 found,
                 "expected 3 bytes a pixel and at least one pixel",
@@ -120,8 +120,8 @@ impl PictureProcessor {
     /// Reads the `preprocessor_config.json` of the backbone.
     ///
     /// # Errors
-    /// Returns a [`LoadError`] that names file and field.
-    pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, LoadError> {
+    /// Returns a [`Refusal`] that names file and field.
+    pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, Refusal> {
         let geometry = match geometry {
             Geometry::Area {
                 edge,
@@ -153,8 +153,8 @@ impl PictureProcessor {
     /// Applies all steps to all pictures of a sample at the same time.
     ///
     /// # Errors
-    /// Returns [`ProcessorError::Input`] if a picture is too long and narrow for the backbone.
-    pub fn prepare(&self, pictures: &[RgbPicture]) -> Result<Prepared, ProcessorError> {
+    /// Returns [`Refusal`] if a picture is too long and narrow for the backbone.
+    pub fn prepare(&self, pictures: &[RgbPicture]) -> Result<Prepared, Refusal> {
         let images: Vec<Image> = pictures
             .par_iter()
             .map(|picture| self.sized(*picture))
@@ -192,7 +192,7 @@ impl PictureProcessor {
     }
 
     /// Returns the picture in the size that the backbone needs, not yet cut into patches.
-    fn sized(&self, picture: RgbPicture) -> Result<Image, ProcessorError> {
+    fn sized(&self, picture: RgbPicture) -> Result<Image, Refusal> {
         let image = self.transform(picture);
         let size = self.patches.size([image.height, image.width])?;
         Ok(resample::resize(image, size, Filter::Bicubic))

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use tch::Tensor;
 
-use crate::LoadError;
-use crate::processor::ProcessorError;
+use crate::error::input;
 use crate::processor::field::{Field, Json};
 use crate::processor::image::Image;
+use jobs::refusal::Refusal;
 
 /// Maximum ratio of the longest to the shortest edge that the backbone accepts.
 const MOST_ELONGATED: f64 = 200.0;
@@ -44,11 +44,11 @@ pub struct PixelScale {
 }
 
 impl Patches {
-    pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
+    pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
         Self::from_json(&Json::read(path)?)
     }
 
-    fn from_json(file: &Json) -> Result<Self, LoadError> {
+    fn from_json(file: &Json) -> Result<Self, Refusal> {
         let root = file.root();
         for (name, wanted) in [
             ("patch_size", PATCH),
@@ -81,12 +81,12 @@ impl Patches {
     }
 
     /// Returns the height and width, multiples of a token's edge, to which a picture is resized.
-    pub(super) fn size(&self, [height, width]: [usize; 2]) -> Result<[usize; 2], ProcessorError> {
+    pub(super) fn size(&self, [height, width]: [usize; 2]) -> Result<[usize; 2], Refusal> {
         let factor = (PATCH * MERGE) as f64;
         let (h, w) = (height as f64, width as f64);
         if h.max(w) / h.min(w) > MOST_ELONGATED {
             let found = format!("{height} x {width} pixels");
-            return Err(ProcessorError::input(
+            return Err(input(
                 "a picture",
                 found,
                 "expected edges of a ratio up to 200",
@@ -206,7 +206,7 @@ pub(super) fn tensor_of_bytes(bytes: &[u8]) -> Tensor {
 }
 
 /// Computes (byte − mean / rescale) / (std / rescale) in `f32`, as torch does.
-fn scale(root: &Field) -> Result<PixelScale, LoadError> {
+fn scale(root: &Field) -> Result<PixelScale, Refusal> {
     let field = root.get("rescale_factor")?;
     let rescale = if field.is_missing() {
         1.0 / 255.0
@@ -216,7 +216,7 @@ fn scale(root: &Field) -> Result<PixelScale, LoadError> {
     if rescale <= 0.0 {
         return Err(field.refuse("expected a number above 0"));
     }
-    let channels = |name: &str| -> Result<[f32; 3], LoadError> {
+    let channels = |name: &str| -> Result<[f32; 3], Refusal> {
         let field = root.get(name)?;
         let numbers: Result<[f64; 3], _> = field.numbers()?.try_into();
         let numbers = numbers.map_err(|_| field.refuse("expected one number a channel"))?;

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, thread};
 
+use jobs::refusal::Refusal;
 use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions, Token};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, Value, context};
 
-use crate::LoadError;
+use crate::error::{in_file, lacks};
 use crate::processor::field::{Field, Json};
 use budget::{RenderBudget, refuse};
 
@@ -45,13 +46,10 @@ pub(super) struct ChatTemplate {
 impl ChatTemplate {
     /// Reads the template from the files in which transformers looks for it: `chat_template.jinja`,
     /// `chat_template.json`, `tokenizer_config.json`.
-    pub(super) fn read(dir: &Path) -> Result<Self, LoadError> {
+    pub(super) fn read(dir: &Path) -> Result<Self, Refusal> {
         let plain = dir.join("chat_template.jinja");
         if plain.is_file() {
-            let source = fs::read_to_string(&plain).map_err(|err| LoadError::Io {
-                path: plain.clone(),
-                err,
-            })?;
+            let source = fs::read_to_string(&plain).map_err(in_file(&plain))?;
             return Self::compile(&plain, source);
         }
         for name in ["chat_template.json", "tokenizer_config.json"] {
@@ -65,13 +63,10 @@ impl ChatTemplate {
             }
         }
         let wanted = "chat template (`chat_template.jinja`, `chat_template.json` or in `tokenizer_config.json`)";
-        Err(LoadError::NoFile {
-            dir: dir.to_owned(),
-            wanted: wanted.to_owned(),
-        })
+        Err(lacks(dir, wanted))
     }
 
-    fn compile(path: &Path, source: String) -> Result<Self, LoadError> {
+    fn compile(path: &Path, source: String) -> Result<Self, Refusal> {
         let template = Self {
             source,
             path: path.to_owned(),
@@ -81,7 +76,7 @@ impl ChatTemplate {
     }
 
     /// Renders the prompt of one user turn: `images` placeholders, then `text`.
-    pub(super) fn render(&self, images: usize, text: &str) -> Result<String, LoadError> {
+    pub(super) fn render(&self, images: usize, text: &str) -> Result<String, Refusal> {
         let image = context! { type => "image", image => "" };
         let mut content = vec![image; images];
         content.push(context! { type => "text", text => text });
@@ -91,11 +86,8 @@ impl ChatTemplate {
     }
 
     /// Runs `work` in a thread whose stack is large enough for any template.
-    fn apart<T: Send>(
-        &self,
-        work: impl FnOnce() -> Result<T, Error> + Send,
-    ) -> Result<T, LoadError> {
-        let told = |reason: String| LoadError::text(&self.path, reason);
+    fn apart<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Refusal> {
+        let told = |reason: String| crate::error::refuse(&self.path, reason);
         thread::scope(|scope| {
             let thread = thread::Builder::new()
                 .name("template".to_owned())
@@ -202,7 +194,7 @@ fn longest_literal(instructions: &Instructions<'_>) -> u64 {
 }
 
 /// Returns the template, or the one named `default` in a list of named ones.
-fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, LoadError> {
+fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, Refusal> {
     if field.is_text() {
         return field.text();
     }
@@ -224,7 +216,7 @@ mod tests {
     /// that it does not take.
     const PUBLIC: &str = include_str!("../tests/chat_template.jinja");
 
-    fn compile(source: &str) -> Result<ChatTemplate, LoadError> {
+    fn compile(source: &str) -> Result<ChatTemplate, Refusal> {
         ChatTemplate::compile(Path::new("chat_template.jinja"), source.to_owned())
     }
 

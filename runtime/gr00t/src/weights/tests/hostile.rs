@@ -30,7 +30,7 @@ fn described(lines: &str) -> TempDir {
 }
 
 /// Opens any checkpoint and takes all tensors that it claims to have.
-fn open_and_take(dir: &TempDir) -> Result<(), LoadError> {
+fn open_and_take(dir: &TempDir) -> Result<(), Refusal> {
     let mut weights = open(dir, Kind::Float)?;
     let WeightSource::Checkpoint(checkpoint) = &weights.source else {
         return Ok(());

@@ -73,7 +73,7 @@ fn written<S: AsRef<str>, T: AsRef<Tensor>>(named: &[(S, T)]) -> TempDir {
     dir
 }
 
-fn open(dir: &TempDir, kind: Kind) -> Result<Weights, LoadError> {
+fn open(dir: &TempDir, kind: Kind) -> Result<Weights, Refusal> {
     Weights::open(dir.path(), Device::Cpu, kind)
 }
 

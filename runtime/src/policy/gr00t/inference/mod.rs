@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jobs::error_chain::chain;
+use jobs::refusal::Refusal;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -25,7 +26,6 @@ use c10d::operators::{self, InferenceMode};
 use c10d::torch_error::{caught, is_out_of_memory};
 use gr00t::ModelDir;
 use gr00t::graphs::{PassFn, bucket};
-use gr00t::inputs::InputError;
 use gr00t::model::{Normalise, PassInputs};
 use gr00t::processor::{
     KeyActions, PixelScale, PreparedRow, Processor, ProcessorConfig, RowInputs, collate,
@@ -278,7 +278,7 @@ impl Gr00tInference {
             Some(graphs) => {
                 let key = network.constants_key(&inputs, self.steps);
                 let key = key.with_strength(has_strength);
-                let pass = || -> Result<PassFn, InputError> {
+                let pass = || -> Result<PassFn, Refusal> {
                     let (network, constants) = (Rc::clone(&network), constants()?);
                     Ok(Rc::new(move |batch: &PassInputs| {
                         network.pass(&constants, batch)
