@@ -23,6 +23,7 @@ use serde_json::{Map, json};
 use tch::Device;
 
 use crate::{Outcome, now, pause};
+use jobs::interface::Interface;
 
 /// Rounds or calls before those that are measured.
 const WARM: usize = 30;
@@ -126,7 +127,7 @@ pub fn env(cameras: &[&str], [height, width]: [u32; 2], states: &[(&str, usize)]
         width,
     };
     let state = |(name, width): &(&str, usize)| ((*name).to_owned(), *width);
-    EnvSpec {
+    let interface = Interface {
         name: "push".to_owned(),
         state: states.iter().map(state).collect(),
         cameras: cameras.iter().map(camera).collect(),
@@ -136,14 +137,13 @@ pub fn env(cameras: &[&str], [height, width]: [u32; 2], states: &[(&str, usize)]
             high: vec![1.0; 7],
             grid: Vec::new(),
         },
-        discrete: None,
         control_hz: 20,
-        is_control_hz_assumed: false,
         max_episode_steps: 300,
         language: "put the cube onto the plate".to_owned(),
+    };
+    EnvSpec {
         ends_on_success: true,
-        decimation: 1,
-        sim_dt: 0.05,
+        ..EnvSpec::seen(interface)
     }
 }
 

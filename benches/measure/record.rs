@@ -175,15 +175,13 @@ impl Scene {
 
     fn env(&self) -> EnvSpec {
         let cameras: &[&str] = if self.height > 0 { &["front"] } else { &[] };
-        EnvSpec {
-            control_hz: 30,
-            sim_dt: 1.0 / 30.0,
-            ..bridge::env(
-                cameras,
-                [self.height, self.width],
-                &STATES.map(|name| (name, JOINTS)),
-            )
-        }
+        let mut env = bridge::env(
+            cameras,
+            [self.height, self.width],
+            &STATES.map(|name| (name, JOINTS)),
+        );
+        (env.control_hz, env.sim_dt) = (30, 1.0 / 30.0);
+        env
     }
 
     fn plan(

@@ -31,6 +31,7 @@ pub mod host;
 pub mod hub;
 pub mod inputs;
 pub mod installed;
+pub mod interface;
 pub mod job;
 pub mod journal;
 pub mod latency;

@@ -3,15 +3,15 @@
 
 use jobs::exported::TorchKeys;
 use jobs::exported::testing::{DESCRIPTION, keys, package};
-use runtime::env::{ActionSpec, EnvSpec};
+use jobs::interface::{ActionSpec, Interface};
+use runtime::env::EnvSpec;
 use runtime::policy::{Checkpoints, Lifeline, make};
 use serde_json::json;
 
 use crate::gpu::card::{Card, card};
 
 fn env() -> EnvSpec {
-    EnvSpec {
-        is_control_hz_assumed: false,
+    EnvSpec::seen(Interface {
         name: "reach".to_owned(),
         state: vec![("eef_position".to_owned(), 3)],
         cameras: Vec::new(),
@@ -21,14 +21,10 @@ fn env() -> EnvSpec {
             high: vec![1.0; 7],
             grid: Vec::new(),
         },
-        discrete: None,
         control_hz: 20,
         max_episode_steps: 200,
         language: String::new(),
-        ends_on_success: true,
-        decimation: 25,
-        sim_dt: 0.002,
-    }
+    })
 }
 
 /// Returns why a package with these keys is refused on the card.

@@ -2,7 +2,6 @@
 //! run it.
 
 mod choice;
-mod interface;
 mod setup;
 
 use std::ffi::OsString;
@@ -17,7 +16,6 @@ use crate::refusal::Refusal;
 use crate::usage::{Examples, plain, with_examples, with_negative_values};
 
 pub use choice::PolicyChoice;
-pub use interface::{RobotCamera, RobotInterface};
 pub use setup::{InterfaceSource, ServeSetup};
 
 /// Examples of `serve`.

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::count::listed;
 use crate::environments::is_python_environment;
 use crate::file::{self, JobFile};
+use crate::interface::Interface;
 use crate::job::Job;
 use crate::policies::{self, PolicyType, Serving};
 use crate::refusal::Refusal;
 use crate::rules;
 use crate::secrets;
 use crate::serve_args::choice::json_option;
-use crate::serve_args::interface::RobotInterface;
 use crate::serve_args::{PolicyChoice, ServeArgs};
 use crate::simulators::Simulator;
 
@@ -38,7 +38,7 @@ pub struct ServeSetup {
 #[derive(Clone, Debug, PartialEq)]
 pub enum InterfaceSource {
     /// A file describes them.
-    File(RobotInterface),
+    File(Interface),
     /// They are those of the environment of this job.
     Environment(Box<Job>),
 }
@@ -65,7 +65,7 @@ impl ServeSetup {
         let policy = named
             .map(|policy| policy.with(args.policy_config.as_deref()))
             .transpose()?;
-        let file = args.interface.as_deref().map(RobotInterface::read);
+        let file = args.interface.as_deref().map(Interface::read);
         let interface = match (file.transpose()?, job, &args.environment) {
             (Some(interface), _, _) => Some(InterfaceSource::File(interface)),
             (None, Some(job), _) => Some(environment(job)?),

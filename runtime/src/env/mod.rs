@@ -12,10 +12,11 @@
 use jobs::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jobs::interface::Interface;
 use jobs::journal::Blame;
 
 mod display;
@@ -28,6 +29,7 @@ mod registry;
 
 pub use egl::Gpu;
 pub use feedback::{Discrete, Feedback};
+pub use jobs::interface::{ActionSpec, CameraSpec};
 pub use lockstep::Lockstep;
 pub use registry::{EnvPlacement, NewEnv, check, make};
 
@@ -107,59 +109,15 @@ impl Observation {
     }
 }
 
-/// Name and image size of one camera.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CameraSpec {
-    /// Camera name: the key in [`Observation::video`].
-    pub name: String,
-    /// Height in pixels.
-    pub height: u32,
-    /// Width in pixels.
-    pub width: u32,
-}
-
-/// The action vector: one name and one range per dimension.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ActionSpec {
-    /// Dimension names, in order.
-    pub names: Vec<String>,
-    /// Lowest accepted value of each dimension.
-    pub low: Vec<f32>,
-    /// Highest accepted value of each dimension.
-    pub high: Vec<f32>,
-    /// Step between neighbouring values of each dimension, counted from the lowest; 0 for a
-    /// continuous dimension. An empty list means that all are continuous.
-    pub grid: Vec<f32>,
-}
-
-impl ActionSpec {
-    /// Returns the step between neighbouring values of a dimension; see [`ActionSpec::grid`].
-    pub fn grid_of(&self, dimension: usize) -> f32 {
-        self.grid.get(dimension).copied().unwrap_or(0.0)
-    }
-}
-
 /// The properties of a [`VectorEnv`] that do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvSpec {
-    /// Name under which the environment was created.
-    pub name: String,
-    /// Keys and lengths of [`Observation::state`].
-    pub state: Vec<(String, usize)>,
-    /// Cameras, in the order in which a video shows them from left to right.
-    pub cameras: Vec<CameraSpec>,
-    /// The action vector.
-    pub action: ActionSpec,
+    /// What policies see of it.
+    pub interface: Interface,
     /// The discrete action space, if there is one; then the action vector has one number.
     pub discrete: Option<Discrete>,
-    /// Control frequency in steps per second, also the frame rate of videos.
-    pub control_hz: u32,
     /// True if the control frequency is a default, because the environment does not say it.
     pub is_control_hz_assumed: bool,
-    /// Maximum number of steps, after which an episode is truncated.
-    pub max_episode_steps: u32,
-    /// Task instruction, unless the job sets another.
-    pub language: String,
     /// True if a success ends the episode, whether or not the environment terminates it. Otherwise
     /// the episode goes on until the environment ends it, and the success is remembered.
     pub ends_on_success: bool,
@@ -167,6 +125,36 @@ pub struct EnvSpec {
     pub decimation: u32,
     /// Duration of one physics step in seconds.
     pub sim_dt: f64,
+}
+
+impl EnvSpec {
+    /// Returns the spec of an environment of which nothing else is known. One control step counts as
+    /// one physics step, because nothing else is visible from outside.
+    pub fn seen(interface: Interface) -> Self {
+        Self {
+            discrete: None,
+            is_control_hz_assumed: false,
+            ends_on_success: false,
+            decimation: 1,
+            sim_dt: 1.0 / f64::from(interface.control_hz),
+            interface,
+        }
+    }
+}
+
+/// An environment is an interface, and what only its simulation has beside it.
+impl Deref for EnvSpec {
+    type Target = Interface;
+
+    fn deref(&self) -> &Interface {
+        &self.interface
+    }
+}
+
+impl DerefMut for EnvSpec {
+    fn deref_mut(&mut self) -> &mut Interface {
+        &mut self.interface
+    }
 }
 
 /// The result of one step.

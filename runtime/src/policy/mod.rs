@@ -228,6 +228,7 @@ mod graphs_testing;
 pub(crate) mod tests {
     use super::*;
     use crate::env::{ActionSpec, CameraSpec, Frame};
+    use jobs::interface::Interface;
 
     /// Returns the table-top of [`env_spec`] with cameras of this height and width.
     pub(crate) fn env_with(cameras: &[&str], [height, width]: [u32; 2]) -> EnvSpec {
@@ -236,10 +237,9 @@ pub(crate) mod tests {
             height,
             width,
         };
-        EnvSpec {
-            cameras: cameras.iter().map(camera).collect(),
-            ..env_spec()
-        }
+        let mut env = env_spec();
+        env.cameras = cameras.iter().map(camera).collect();
+        env
     }
 
     /// Returns a picture of one grey.
@@ -285,7 +285,7 @@ pub(crate) mod tests {
             ("object_quaternion", 4),
             ("goal_position", 3),
         ];
-        EnvSpec {
+        let interface = Interface {
             name: "push".to_owned(),
             state: state
                 .map(|(name, length)| (name.to_owned(), length))
@@ -297,14 +297,13 @@ pub(crate) mod tests {
                 high: vec![1.0; 7],
                 grid: Vec::new(),
             },
-            discrete: None,
             control_hz: 20,
-            is_control_hz_assumed: false,
             max_episode_steps: 200,
             language: String::new(),
+        };
+        EnvSpec {
             ends_on_success: true,
-            decimation: 25,
-            sim_dt: 0.002,
+            ..EnvSpec::seen(interface)
         }
     }
 

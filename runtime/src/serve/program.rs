@@ -136,7 +136,7 @@ struct ServeTarget {
 /// Prints the interface of an environment, as `--interface` reads it.
 fn print_interface(source: Option<InterfaceSource>, env: &RankEnv) -> Result<ExitCode, Refusal> {
     if let Some(spec) = described(source, env, Device::Cpu)? {
-        let text = serde_json::to_string_pretty(&served::to_robot(&spec).to_json());
+        let text = serde_json::to_string_pretty(&spec.interface.to_json());
         let text = text.map_err(Refusal::new)?;
         writeln!(std::io::stdout(), "{text}").map_err(Refusal::new)?;
     }
@@ -151,7 +151,7 @@ fn described(
 ) -> Result<Option<EnvSpec>, Refusal> {
     match source {
         None => Ok(None),
-        Some(InterfaceSource::File(robot)) => Ok(Some(served::of_robot(&robot))),
+        Some(InterfaceSource::File(robot)) => Ok(Some(EnvSpec::seen(robot))),
         Some(InterfaceSource::Environment(job)) => {
             let spec = served::of_environment(&job, env, device);
             let refuse = |err| Refusal::at("environment of the clients", err);

@@ -26,6 +26,7 @@ use crate::env::{
 };
 use args::{CONTROL_HZ, MujocoSettings};
 use copy::DECIMATION;
+use jobs::interface::Interface;
 use model::{CAMERAS, SceneModel};
 use worker::{Charge, SharedSetup, WorkerHandle, WorkerMessage};
 
@@ -191,7 +192,7 @@ fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
         height: settings.camera_height,
         width: settings.camera_width,
     };
-    EnvSpec {
+    let interface = Interface {
         name: settings.task.name.to_owned(),
         state: copy::state_spec(settings),
         cameras: CAMERAS.iter().map(|name| camera(name)).collect(),
@@ -201,11 +202,14 @@ fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
             high: vec![1.0; names.len()],
             grid: Vec::new(),
         },
-        discrete: None,
         control_hz: CONTROL_HZ,
-        is_control_hz_assumed: false,
         max_episode_steps: settings.max_episode_steps,
         language: settings.language.clone(),
+    };
+    EnvSpec {
+        interface,
+        discrete: None,
+        is_control_hz_assumed: false,
         ends_on_success: true,
         decimation: DECIMATION,
         sim_dt: model.mj.opt().timestep,

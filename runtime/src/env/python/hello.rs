@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::env::{ActionSpec, CameraSpec, Discrete, EnvSpec};
+use jobs::interface::Interface;
 
 /// Maximum height and width of an image in pixels.
 const LARGEST_SIDE: u32 = 8192;
@@ -184,27 +185,27 @@ impl Hello {
             .collect()
     }
 
-    /// Converts the description to an [`EnvSpec`]. One control step counts as one physics step,
-    /// because nothing else is visible from outside.
+    /// Converts the description to an [`EnvSpec`].
     pub fn spec(&self, name: &str, language: Option<&str>, ends_on_success: bool) -> EnvSpec {
         let camera = |(name, height, width): &(String, u32, u32)| CameraSpec {
             name: name.clone(),
             height: *height,
             width: *width,
         };
-        EnvSpec {
+        let interface = Interface {
             name: name.to_owned(),
             state: self.state.clone(),
             cameras: self.cameras.iter().map(camera).collect(),
             action: self.action.clone(),
-            discrete: self.discrete.clone(),
             control_hz: self.control_hz,
-            is_control_hz_assumed: self.is_control_hz_assumed,
             max_episode_steps: self.max_episode_steps,
             language: language.unwrap_or(&self.language).to_owned(),
+        };
+        EnvSpec {
+            discrete: self.discrete.clone(),
+            is_control_hz_assumed: self.is_control_hz_assumed,
             ends_on_success,
-            decimation: 1,
-            sim_dt: 1.0 / f64::from(self.control_hz),
+            ..EnvSpec::seen(interface)
         }
     }
 }
@@ -256,8 +257,8 @@ pub(super) mod tests {
             .unwrap()
             .spec("gym:x", Some("stop"), false);
         assert_eq!(
-            (spec.action.low, spec.action.high),
-            (vec![-1.0, f32::NEG_INFINITY], vec![1.0, f32::INFINITY])
+            (&spec.action.low, &spec.action.high),
+            (&vec![-1.0, f32::NEG_INFINITY], &vec![1.0, f32::INFINITY])
         );
         assert_eq!((spec.language.as_str(), spec.sim_dt), ("stop", 0.05));
         assert_eq!(

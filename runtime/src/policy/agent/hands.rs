@@ -213,15 +213,14 @@ mod tests {
 
     fn world(names: &[&str]) -> EnvSpec {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        EnvSpec {
-            name: "gym:x".to_owned(),
-            discrete: Some(Discrete {
-                start: 2,
-                count: 3,
-                names,
-            }),
-            ..env_spec()
-        }
+        let mut env = env_spec();
+        env.name = "gym:x".to_owned();
+        env.discrete = Some(Discrete {
+            start: 2,
+            count: 3,
+            names,
+        });
+        env
     }
 
     fn refusal(env: &EnvSpec, given: Option<&[&str]>) -> String {
@@ -280,10 +279,8 @@ mod tests {
 
     #[test]
     fn actions_without_names_and_names_without_actions_are_refused() {
-        let arm = EnvSpec {
-            name: "gym:arm".to_owned(),
-            ..env_spec()
-        };
+        let mut arm = env_spec();
+        arm.name = "gym:arm".to_owned();
         let four = Some(&["a", "b", "c", "d"][..]);
         for (env, given, reason) in [
             (

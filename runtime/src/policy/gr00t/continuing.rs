@@ -144,11 +144,11 @@ mod tests {
 
     fn row(level: u8, continues: Option<Continuation>) -> PolicyRow {
         let mut seen = Observation::empty();
-        for (key, width) in env().state {
+        for (key, width) in env().interface.state {
             seen.state
                 .insert(key, vec![f32::from(level) / 500.0; width]);
         }
-        for camera in env().cameras {
+        for camera in env().interface.cameras {
             seen.video.insert(camera.name, frame(SIZE, level));
         }
         seen.language = "reach".into();

@@ -13,10 +13,9 @@ use crate::policy::{EpisodeReset, Lifeline, PolicyRow, RowAnswer, RowNoise};
 
 /// Returns an environment with two cameras of 4 × 6 pixels.
 fn env() -> EnvSpec {
-    EnvSpec {
-        language: "go".to_owned(),
-        ..env_with(&["front", "wrist"], [4, 6])
-    }
+    let mut env = env_with(&["front", "wrist"], [4, 6]);
+    env.language = "go".to_owned();
+    env
 }
 
 /// Writes a checkpoint for the cameras `front` and `wrist` and a state of 4 numbers.
@@ -79,7 +78,7 @@ fn observation(level: u8, x: f32) -> Observation {
     observation.video = ["front", "wrist"]
         .map(|name| (name.to_owned(), frame([4, 6], level)))
         .into();
-    let states = env_spec().state.into_iter();
+    let states = env_spec().interface.state.into_iter();
     observation.state = states
         .map(|(name, length)| (name, vec![x; length]))
         .collect();

@@ -207,24 +207,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::env::{ActionSpec, Observation};
+    use crate::env::Observation;
     use crate::policy::tests::env_with;
 
     fn env(cameras: &[&str], states: &[(&str, usize)], action_dim: usize) -> EnvSpec {
-        let names = (0..action_dim).map(|index| format!("a{index}")).collect();
-        EnvSpec {
-            state: states
-                .iter()
-                .map(|(name, length)| ((*name).to_owned(), *length))
-                .collect(),
-            action: ActionSpec {
-                names,
-                low: vec![-1.0; action_dim],
-                high: vec![1.0; action_dim],
-                grid: Vec::new(),
-            },
-            ..env_with(cameras, [8, 8])
-        }
+        let state = |(name, length): &(&str, usize)| ((*name).to_owned(), *length);
+        let mut env = env_with(cameras, [8, 8]);
+        env.state = states.iter().map(state).collect();
+        env.action.names = (0..action_dim).map(|index| format!("a{index}")).collect();
+        env
     }
 
     fn adapter(
@@ -301,10 +292,8 @@ mod tests {
     fn what_does_not_fit_is_refused_with_both_sides() {
         let both = ["wrist_camera_rgb", "external_camera_rgb"];
         let short = env(&both, &[("joint_pos", 6)], 8);
-        let other_action = EnvSpec {
-            action: env(&[], &[], 7).action,
-            ..arena()
-        };
+        let mut other_action = arena();
+        other_action.action.names.pop();
         for (env, mapping, reason) in [
             (
                 env(&["front"], &[], 8),

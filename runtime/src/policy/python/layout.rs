@@ -148,10 +148,9 @@ mod tests {
             height: size.0,
             width: size.1,
         };
-        EnvSpec {
-            cameras: sizes.iter().enumerate().map(camera).collect(),
-            ..env_spec()
-        }
+        let mut env = env_spec();
+        env.cameras = sizes.iter().enumerate().map(camera).collect();
+        env
     }
 
     #[test]

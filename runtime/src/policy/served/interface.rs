@@ -1,14 +1,13 @@
-//! The interface for which a policy acts: that of an environment, or of a robot from a file.
+//! The interface of an environment, for which a policy acts.
 
 use std::time::Duration;
 
 use jobs::job::Job;
 use jobs::rank_env::RankEnv;
-use jobs::serve_args::{RobotCamera, RobotInterface};
 use tch::Device;
 
 use crate::device::gpu;
-use crate::env::{self, ActionSpec, Answers, CameraSpec, EnvError, EnvPlacement, EnvSpec};
+use crate::env::{self, Answers, EnvError, EnvPlacement, EnvSpec};
 
 /// Time limit for a simulator that says nothing while it is made.
 const STALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -35,75 +34,4 @@ pub fn of_environment(job: &Job, rank: &RankEnv, device: Device) -> Result<EnvSp
         spec.language.clone_from(instruction);
     }
     Ok(spec)
-}
-
-/// Returns the interface of a robot.
-pub fn of_robot(robot: &RobotInterface) -> EnvSpec {
-    let camera = |camera: &RobotCamera| CameraSpec {
-        name: camera.name.clone(),
-        height: camera.height,
-        width: camera.width,
-    };
-    EnvSpec {
-        name: robot.name.clone(),
-        state: robot.states.clone(),
-        cameras: robot.cameras.iter().map(camera).collect(),
-        action: ActionSpec {
-            names: robot.action_names.clone(),
-            low: robot.low.clone(),
-            high: robot.high.clone(),
-            grid: robot.grid.clone(),
-        },
-        discrete: None,
-        control_hz: robot.control_hz,
-        is_control_hz_assumed: false,
-        max_episode_steps: robot.max_episode_steps,
-        language: robot.language.clone(),
-        ends_on_success: false,
-        decimation: 1,
-        sim_dt: 1.0 / f64::from(robot.control_hz),
-    }
-}
-
-/// Returns the file of `--interface` that describes an environment.
-pub fn to_robot(env: &EnvSpec) -> RobotInterface {
-    let camera = |camera: &CameraSpec| RobotCamera {
-        name: camera.name.clone(),
-        height: camera.height,
-        width: camera.width,
-    };
-    RobotInterface {
-        name: env.name.clone(),
-        cameras: env.cameras.iter().map(camera).collect(),
-        states: env.state.clone(),
-        action_names: env.action.names.clone(),
-        low: env.action.low.clone(),
-        high: env.action.high.clone(),
-        grid: env.action.grid.clone(),
-        control_hz: env.control_hz,
-        max_episode_steps: env.max_episode_steps,
-        language: env.language.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_of_an_environment_describes_it() {
-        let mut env = crate::policy::tests::env_spec();
-        env.cameras = vec![CameraSpec {
-            name: "front".to_owned(),
-            height: 2,
-            width: 3,
-        }];
-        let file = to_robot(&env).to_json();
-        let read = of_robot(&RobotInterface::parse(&file).unwrap());
-        assert_eq!(
-            (&read.state, &read.cameras, &read.action),
-            (&env.state, &env.cameras, &env.action)
-        );
-        assert_eq!(read.max_episode_steps, env.max_episode_steps);
-    }
 }

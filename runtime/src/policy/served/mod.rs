@@ -21,7 +21,7 @@ use crate::policy::gr00t::{Gr00tServed, Gr00tSettings};
 use crate::policy::served::policy::ServedPolicy;
 use crate::policy::{Checkpoints, Lifeline, PolicyError};
 
-pub use interface::{of_environment, of_robot, to_robot};
+pub use interface::of_environment;
 pub use request::{Actions, ClientEpisodeRow, ClientId, Noise, PolicyRequest, Served, ServedSpec};
 
 /// Creates the policy of a type and a `policy_config_dict` for clients; with `interface`, for

@@ -17,10 +17,9 @@ use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::{Chunk, EpisodeReset};
 
 fn env() -> EnvSpec {
-    EnvSpec {
-        state: vec![("joints".to_owned(), 2), ("gripper".to_owned(), 1)],
-        ..env_with(&["front", "wrist"], [1, 2])
-    }
+    let mut env = env_with(&["front", "wrist"], [1, 2]);
+    env.state = vec![("joints".to_owned(), 2), ("gripper".to_owned(), 1)];
+    env
 }
 
 fn mapping(given: Json) -> Result<ObservationMapping, String> {

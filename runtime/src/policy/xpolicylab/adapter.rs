@@ -153,10 +153,9 @@ mod tests {
 
     fn env(cameras: &[&str], states: &[(&str, usize)]) -> EnvSpec {
         let state = |(name, length): &(&str, usize)| ((*name).to_owned(), *length);
-        EnvSpec {
-            state: states.iter().map(state).collect(),
-            ..env_with(cameras, [8, 8])
-        }
+        let mut env = env_with(cameras, [8, 8]);
+        env.state = states.iter().map(state).collect();
+        env
     }
 
     fn adapter(env: &EnvSpec, mapping: &Value) -> Result<Adapter, String> {

@@ -25,12 +25,10 @@ const SUCCESS: EpisodeEnd = EpisodeEnd {
 /// Returns an environment with cameras of 32×32 and 32×30, two action dimensions and 10 steps per
 /// second.
 fn env() -> EnvSpec {
-    let mut env = EnvSpec {
-        name: "Lift".to_owned(),
-        state: vec![("joint_position".to_owned(), 3)],
-        control_hz: 10,
-        ..env_with(&["front", "wrist"], [32, 32])
-    };
+    let mut env = env_with(&["front", "wrist"], [32, 32]);
+    env.name = "Lift".to_owned();
+    env.state = vec![("joint_position".to_owned(), 3)];
+    env.control_hz = 10;
     env.cameras[1].width = 30;
     env.action.names = vec!["x".to_owned(), "grip".to_owned()];
     env

@@ -20,8 +20,8 @@ fn an_environment_without_a_mapping_shows_what_it_has() {
     );
     assert_eq!(spec.action.names, ["action_0", "action_1"]);
     assert_eq!(
-        (spec.action.low, spec.action.high),
-        (vec![-1.0, -2.0], vec![1.0, 2.0])
+        (&spec.action.low, &spec.action.high),
+        (&vec![-1.0, -2.0], &vec![1.0, 2.0])
     );
     assert_eq!((spec.control_hz, spec.max_episode_steps), (10, 50));
     let first = reset(&mut env, 1, 7).unwrap();
@@ -160,7 +160,7 @@ fn an_id_of_gymnasium_is_made_with_its_arguments() {
     let mut env = start(args, 1);
     let spec = env.spec().clone();
     assert_eq!((spec.control_hz, spec.max_episode_steps), (50, 500));
-    assert_eq!((spec.cameras.len(), spec.action.high), (0, vec![1.0]));
+    assert_eq!((spec.cameras.len(), &spec.action.high), (0, &vec![1.0]));
     assert_eq!(spec.state, [("observation".to_owned(), 4)]);
     reset(&mut env, 0, 1).unwrap();
     let stepped = env.step(&[(EnvIndex(0), vec![1.0])], Render::No).remove(0);

@@ -68,7 +68,7 @@ fn refusal(factory: &str, more: Value) -> String {
 fn seen(env: usize, level: u8, x: f32, text: &str) -> PolicyRow {
     let mut observation = Observation::empty();
     observation.video = [("front".to_owned(), frame([4, 6], level))].into();
-    let states = env_spec().state.into_iter();
+    let states = env_spec().interface.state.into_iter();
     observation.state = states
         .map(|(name, length)| (name, vec![x; length]))
         .collect();

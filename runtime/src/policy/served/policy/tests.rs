@@ -113,7 +113,7 @@ fn evaluated(policy_type: &str, seed: u64, values: &[f32]) -> Vec<f32> {
     let mut actions = Vec::new();
     for value in values {
         let mut observation = Observation::empty();
-        let states = interface().state.into_iter();
+        let states = interface().interface.state.into_iter();
         observation.state = states
             .map(|(name, length)| (name, vec![*value; length]))
             .collect();
@@ -348,11 +348,8 @@ fn assert_alike(found: &[f32], wanted: &[f32]) {
 #[test]
 fn an_instruction_that_a_checkpoint_refuses_shifts_the_noise_of_no_client() {
     let folder = tempfile::tempdir().unwrap();
-    let cameras = env_with(&["front", "wrist"], [96, 96]).cameras;
-    let env = EnvSpec {
-        cameras,
-        ..interface()
-    };
+    let mut env = interface();
+    env.cameras = env_with(&["front", "wrist"], [96, 96]).interface.cameras;
     let config = json!({"model_path": verbatim(folder.path())});
     let mut server = served("gr00t", config, &env);
     let nth = |client: u64, inference: u64| {

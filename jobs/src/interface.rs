@@ -1,4 +1,5 @@
-//! What a robot shows to a policy, and what it takes: the file of `--interface`.
+//! What an environment or a robot shows to a policy, and what it takes; also as the file of
+//! `--interface`.
 //!
 //! ```text
 //! {"cameras": {"front": [224, 224]},               height, width
@@ -47,7 +48,7 @@ struct Written {
     #[serde(default)]
     #[schemars(extend("additionalProperties" = length()))]
     states: Map<String, Value>,
-    actions: Actions,
+    actions: WrittenActions,
     #[schemars(range(min = 1, max = u32::MAX))]
     control_hz: Option<u32>,
     #[schemars(range(min = 1, max = u32::MAX))]
@@ -57,7 +58,7 @@ struct Written {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Actions {
+struct WrittenActions {
     #[schemars(length(min = 1, max = LONGEST_VECTOR))]
     #[schemars(extend("wanted" = format!("a list of 1 to {LONGEST_VECTOR} names")))]
     names: Vec<String>,
@@ -82,44 +83,58 @@ fn length() -> Value {
     json!({"type": "integer", "minimum": 1, "maximum": LONGEST_VECTOR})
 }
 
-/// A camera of a robot.
+/// A camera, and the size of its images in pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RobotCamera {
-    /// Name of the camera.
+pub struct CameraSpec {
+    /// Its name, the key of its image in an observation.
     pub name: String,
-    /// Height of its images in pixels.
+    /// Height of its images.
     pub height: u32,
-    /// Width of its images in pixels.
+    /// Width of its images.
     pub width: u32,
 }
 
-/// What a robot shows to a policy, and what it takes.
+/// The action vector: one name and one range for each number.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RobotInterface {
-    /// Name of the robot or environment, for messages.
-    pub name: String,
-    /// The cameras, in the order in which policies see them.
-    pub cameras: Vec<RobotCamera>,
-    /// State vectors and their lengths.
-    pub states: Vec<(String, usize)>,
-    /// Name of each number of the action vector.
-    pub action_names: Vec<String>,
-    /// Lowest value of each number; negative infinity without a bound.
+pub struct ActionSpec {
+    /// Name of each number.
+    pub names: Vec<String>,
+    /// Lowest accepted value of each number; negative infinity without a bound.
     pub low: Vec<f32>,
-    /// Highest value of each number; infinity without a bound.
+    /// Highest accepted value of each number; infinity without a bound.
     pub high: Vec<f32>,
-    /// Step between neighbouring values of each number, 0 for a continuous one; empty if all are
-    /// continuous.
+    /// Step between neighbouring values of each number, counted from the lowest, 0 for a continuous
+    /// one; empty if all are continuous.
     pub grid: Vec<f32>,
-    /// Control steps per second.
+}
+
+impl ActionSpec {
+    /// Returns the step between neighbouring values of a number; see [`ActionSpec::grid`].
+    pub fn grid_of(&self, number: usize) -> f32 {
+        self.grid.get(number).copied().unwrap_or(0.0)
+    }
+}
+
+/// What an environment or a robot shows to a policy, and what it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interface {
+    /// Name under which the environment was created, or that of the robot.
+    pub name: String,
+    /// Keys and lengths of the state vectors in an observation.
+    pub state: Vec<(String, usize)>,
+    /// The cameras, in the order in which a video shows them from left to right.
+    pub cameras: Vec<CameraSpec>,
+    /// The action vector.
+    pub action: ActionSpec,
+    /// Control frequency in steps per second, also the frame rate of videos.
     pub control_hz: u32,
-    /// Maximum number of steps of an episode.
+    /// Maximum number of steps, after which an episode is truncated.
     pub max_episode_steps: u32,
-    /// The instruction for clients that send none.
+    /// Task instruction, unless the job or the client sets another.
     pub language: String,
 }
 
-impl RobotInterface {
+impl Interface {
     /// Reads a file of `--interface`.
     ///
     /// # Errors
@@ -158,7 +173,7 @@ impl RobotInterface {
             Some(grid) => bounds("grid", Some(grid), size, 0.0)?,
             None => Vec::new(),
         };
-        let camera = |(name, Size([height, width])): (String, Size)| RobotCamera {
+        let camera = |(name, Size([height, width])): (String, Size)| CameraSpec {
             name,
             height,
             width,
@@ -166,18 +181,20 @@ impl RobotInterface {
         Ok(Self {
             name: given.name.unwrap_or(NAME.to_owned()),
             cameras: each(given.cameras).map(camera).collect(),
-            states: each(given.states).collect(),
-            action_names: actions.names,
-            low,
-            high,
-            grid,
+            state: each(given.states).collect(),
+            action: ActionSpec {
+                names: actions.names,
+                low,
+                high,
+                grid,
+            },
             control_hz: given.control_hz.unwrap_or(CONTROL_HZ),
             max_episode_steps: given.max_episode_steps.unwrap_or(MAX_EPISODE_STEPS),
             language: given.language,
         })
     }
 
-    /// Returns the contents of the file, from which [`RobotInterface::parse`] makes the same
+    /// Returns the contents of the file, from which [`Interface::parse`] makes the same
     /// interface.
     pub fn to_json(&self) -> Value {
         let cameras = self
@@ -185,16 +202,16 @@ impl RobotInterface {
             .iter()
             .map(|camera| (camera.name.clone(), json!([camera.height, camera.width])));
         let states = self
-            .states
+            .state
             .iter()
             .map(|(name, length)| (name.clone(), json!(length)));
         let mut actions = json!({
-            "names": self.action_names,
-            "low": finite(&self.low),
-            "high": finite(&self.high),
+            "names": self.action.names,
+            "low": finite(&self.action.low),
+            "high": finite(&self.action.high),
         });
-        if !self.grid.is_empty() {
-            actions["grid"] = finite(&self.grid);
+        if !self.action.grid.is_empty() {
+            actions["grid"] = finite(&self.action.grid);
         }
         json!({
             "name": self.name,
@@ -205,6 +222,17 @@ impl RobotInterface {
             "max_episode_steps": self.max_episode_steps,
             "language": self.language,
         })
+    }
+
+    /// Returns the camera of this name, if there is one.
+    pub fn camera(&self, name: &str) -> Option<&CameraSpec> {
+        self.cameras.iter().find(|camera| camera.name == name)
+    }
+
+    /// Returns the number of values of a state, if there is one of this name.
+    pub fn length(&self, state: &str) -> Option<usize> {
+        let found = self.state.iter().find(|(name, _)| name == state);
+        found.map(|(_, length)| *length)
     }
 }
 
@@ -251,7 +279,7 @@ mod tests {
     use super::*;
 
     fn refusal(value: &Value) -> String {
-        RobotInterface::parse(value).unwrap_err().to_string()
+        Interface::parse(value).unwrap_err().to_string()
     }
 
     fn arm() -> Value {
@@ -268,18 +296,18 @@ mod tests {
 
     #[test]
     fn an_interface_is_written_as_it_was_read() {
-        let interface = RobotInterface::parse(&arm()).unwrap();
-        assert_eq!(interface.low, [-0.1, f32::NEG_INFINITY]);
+        let interface = Interface::parse(&arm()).unwrap();
+        assert_eq!(interface.action.low, [-0.1, f32::NEG_INFINITY]);
         assert_eq!(interface.cameras[0].height, 480);
         assert_eq!(interface.to_json(), arm());
     }
 
     #[test]
     fn actions_alone_are_an_interface() {
-        let interface = RobotInterface::parse(&json!({"actions": {"names": ["x"]}})).unwrap();
+        let interface = Interface::parse(&json!({"actions": {"names": ["x"]}})).unwrap();
         assert_eq!(interface.name.as_str(), "robot");
         assert_eq!(interface.control_hz, 20);
-        assert_eq!(interface.high, [f32::INFINITY]);
+        assert_eq!(interface.action.high, [f32::INFINITY]);
     }
 
     #[test]
