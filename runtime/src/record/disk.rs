@@ -4,12 +4,13 @@ use std::io;
 use std::path::Path;
 
 use crate::env::EnvSpec;
-use crate::record::{DatasetPlan, Export, Format, RecordError, RecordPlan, VideoPlan};
+use crate::record::{DatasetPlan, Export, RecordError, RecordPlan, VideoPlan};
 
-/// Bytes of metadata for an image in an mp4 file: 16 in its fragment, and its part of the
-/// fragment's boxes.
+/// Bytes of metadata for an image in an mp4 file: 8 in its fragment, 8 in the index, and its part of
+/// the fragment's boxes.
 const FRAME_OVERHEAD: u64 = 24;
-/// Bytes of the groups, attributes and headers of an episode in HDF5.
+/// Bytes of the groups, attributes and headers of an episode in HDF5; the rows of LeRobot's tables
+/// are far smaller.
 const EPISODE_OVERHEAD: u64 = 64 << 10;
 /// Best factor of lossless compression for a rendered image. The flat backgrounds of the built-in
 /// scenes give 14; noise, which is not realistic, gives 1.
@@ -70,8 +71,7 @@ impl Estimate {
         }))
     }
 
-    /// The bit rate bounds a video whatever its size. While a video is rewritten, it exists twice.
-    /// Each thread rewrites one at a time, so in the worst case all of them exist twice.
+    /// The bit rate bounds a video whatever its size.
     fn of_video(plan: &VideoPlan, env: &EnvSpec, amount: Amount) -> Self {
         let fps = u64::from(if plan.fps == 0 {
             env.control_hz.max(1)
@@ -86,11 +86,11 @@ impl Estimate {
             .sure_steps
             .saturating_mul(u64::from(plan.bitrate) / 8)
             / fps;
-        let once = coded
+        let most = coded
             .saturating_add(frames.saturating_mul(FRAME_OVERHEAD))
             .saturating_mul(streams);
         Self {
-            most: once.saturating_mul(2),
+            most,
             least: sure / VIDEO_AT_BEST,
         }
     }
@@ -110,7 +110,7 @@ impl Estimate {
         let most = amount
             .steps
             .saturating_mul(numbers.saturating_add(pictures));
-        let most = most.saturating_add(amount.episodes.saturating_mul(overhead(plan.format)));
+        let most = most.saturating_add(amount.episodes.saturating_mul(EPISODE_OVERHEAD));
         let sure = amount
             .sure_steps
             .saturating_mul(numbers / NUMBERS_AT_BEST + pictures / LOSSLESS_AT_BEST);
@@ -129,14 +129,6 @@ impl Estimate {
             most: self.most.saturating_add(other.most),
             least: self.least.saturating_add(other.least),
         }
-    }
-}
-
-/// Returns the largest number of bytes of an episode besides its values.
-fn overhead(format: Format) -> u64 {
-    match format {
-        // The rows of LeRobot's tables are far smaller.
-        Format::Hdf5 | Format::LeRobot => EPISODE_OVERHEAD,
     }
 }
 

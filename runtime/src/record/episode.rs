@@ -4,10 +4,46 @@
 //! simulator state.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::env::{EnvIndex, Frame};
-use crate::record::snapshot::StepSnapshot;
-use crate::record::{EpisodeMeta, ImageError, RowError};
+use crate::env::{EnvIndex, Frame, Observation};
+use crate::record::EpisodeMeta;
+use crate::record::error::{check_bytes, check_size};
+
+/// Selects the parts of an observation that the plan needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selection {
+    /// State vectors and simulator state, for the dataset.
+    pub(super) state: bool,
+    /// Images, for the dataset or a video.
+    pub(super) pictures: bool,
+}
+
+/// The selected parts of one observation. Images are shared, not copied.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepSnapshot {
+    /// State vectors by name.
+    pub(super) state: BTreeMap<String, Vec<f32>>,
+    /// Simulator state by recorder path.
+    pub(super) sim_state: BTreeMap<String, Vec<f32>>,
+    /// Images by camera.
+    pub(super) video: Arc<BTreeMap<String, Frame>>,
+}
+
+impl StepSnapshot {
+    /// Copies the selected parts.
+    pub(super) fn of(observation: &Observation, wanted: Selection) -> Self {
+        let mut snapshot = Self::default();
+        if wanted.state {
+            snapshot.state.clone_from(&observation.state);
+            snapshot.sim_state.clone_from(&observation.sim_state);
+        }
+        if wanted.pictures {
+            snapshot.video = Arc::new(observation.video.clone());
+        }
+        snapshot
+    }
+}
 
 /// Values of one name: `[rows, width]`, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,7 +124,7 @@ impl EpisodeRows {
     }
 
     /// Adds a step. After an error the episode cannot become a demo.
-    pub(super) fn push(&mut self, row: StepRow) -> Result<(), RowError> {
+    pub(super) fn push(&mut self, row: StepRow) -> Result<(), String> {
         let before = std::mem::replace(&mut self.before, row.after);
         for (name, values) in &before.state {
             add(&mut self.columns, format!("obs/{name}"), values)?;
@@ -117,7 +153,7 @@ impl EpisodeRows {
     }
 
     /// Checks that every name has a value in every row.
-    pub(super) fn complete(&self) -> Result<(), RowError> {
+    pub(super) fn complete(&self) -> Result<(), String> {
         let rows = self.rows();
         let short = self
             .columns
@@ -125,22 +161,16 @@ impl EpisodeRows {
             .find(|(_, column)| column.values.len() != rows * column.width);
         if let Some((name, column)) = short {
             let found = column.values.len() / column.width.max(1);
-            return Err(RowError::Rows {
-                name: name.clone(),
-                found,
-                rows,
-            });
+            return Err(format!("`{name}` has {found} rows, the episode has {rows}"));
         }
-        match self
-            .pictures
-            .iter()
-            .find(|(_, pictures)| pictures.frames.len() != rows)
-        {
-            Some((name, pictures)) => Err(RowError::Images {
-                camera: name.clone(),
-                found: pictures.frames.len(),
-                rows,
-            }),
+        let mut pictures = self.pictures.iter();
+        match pictures.find(|(_, pictures)| pictures.frames.len() != rows) {
+            Some((camera, CameraImages { frames })) => {
+                let found = frames.len();
+                Err(format!(
+                    "camera `{camera}` has {found} pictures, the episode has {rows} rows"
+                ))
+            }
             None => Ok(()),
         }
     }
@@ -161,12 +191,12 @@ impl EpisodeRows {
         (columns + pictures + self.rows() * 5) as u64
     }
 
-    fn push_pictures(&mut self, video: &BTreeMap<String, Frame>) -> Result<(), RowError> {
+    fn push_pictures(&mut self, video: &BTreeMap<String, Frame>) -> Result<(), String> {
         for (name, frame) in video {
-            ImageError::check_bytes(name, frame)?;
+            check_bytes(name, frame)?;
             let frames = &mut self.pictures.entry(name.clone()).or_default().frames;
             if let Some(first) = frames.first() {
-                ImageError::check_size(name, first.size(), frame.size())?;
+                check_size(name, first.size(), frame.size())?;
             }
             frames.push(frame.clone());
         }
@@ -178,19 +208,16 @@ fn add(
     columns: &mut BTreeMap<String, EpisodeColumn>,
     name: String,
     values: &[f32],
-) -> Result<(), RowError> {
+) -> Result<(), String> {
     let column = columns
         .entry(name.clone())
         .or_insert_with(|| EpisodeColumn {
             width: values.len(),
             values: Vec::new(),
         });
-    if column.width != values.len() {
-        return Err(RowError::Width {
-            name,
-            before: column.width,
-            now: values.len(),
-        });
+    let (before, now) = (column.width, values.len());
+    if before != now {
+        return Err(format!("`{name}` changed from {before} to {now} values"));
     }
     column.values.extend_from_slice(values);
     Ok(())
@@ -198,8 +225,6 @@ fn add(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     const JOINTS: &str = "articulation/robot/joint_position";
@@ -246,7 +271,7 @@ mod tests {
         let mut episode = begin();
         episode.push(step(snapshot(&[3.0], 11.0))).unwrap();
         let reason = episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap_err();
-        assert_eq!(reason.to_string(), "`obs/q` changed from 2 to 1 values");
+        assert_eq!(reason, "`obs/q` changed from 2 to 1 values");
     }
 
     #[test]
@@ -256,7 +281,7 @@ mod tests {
         episode.push(late.clone()).unwrap();
         late.processed = Some(vec![1.0, 1.0]);
         episode.push(late).unwrap();
-        let reason = episode.complete().unwrap_err().to_string();
+        let reason = episode.complete().unwrap_err();
         assert_eq!(reason, "`processed_actions` has 1 rows, the episode has 2");
     }
 }

@@ -20,26 +20,24 @@ use std::sync::Arc;
 
 use crate::env::{EnvIndex, EnvSpec};
 
-mod channel;
-mod closed;
 mod dataset;
 mod disk;
 mod episode;
 mod error;
+mod lane;
 mod lerobot;
 mod parts;
 mod recorder;
-mod snapshot;
 #[cfg(test)]
 mod tests;
 mod thumbnail;
 mod video;
 mod writer;
 
-pub use channel::ChannelWaits;
 pub use dataset::{DatasetPlan, EarlierDemos, Export, Format, demos, leave_out};
 pub use disk::{Amount, Estimate};
-pub use error::{ImageError, RecordError, RowError};
+pub use error::RecordError;
+pub use lane::ChannelWaits;
 pub use recorder::{Pressure, Recorder};
 pub use thumbnail::thumbnail;
 pub use video::{CameraSize, GridPlan, VideoPlan};

@@ -3,15 +3,12 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
-use crate::record::channel::{ChannelWaits, CountingSender, channel};
-use crate::record::closed::ThreadResult;
-use crate::record::episode::StepRow;
+use crate::record::episode::{Selection, StepRow, StepSnapshot};
+use crate::record::lane::{ChannelWaits, Closed, Lane, joined};
 use crate::record::parts::{EpisodePart, Parts};
-use crate::record::snapshot::{Selection, StepSnapshot};
 use crate::record::video::Crew;
 use crate::record::writer::{DatasetMessage, EpisodeCollector, OpenEpisode};
 use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
@@ -28,23 +25,15 @@ const ROW_BYTES: u64 = 16 << 10;
 #[derive(Debug)]
 pub struct Recorder {
     crew: Option<Crew>,
-    writer: Option<DatasetThread>,
+    writer: Option<Lane<DatasetMessage>>,
     pub(super) answers: Receiver<EpisodePart>,
     pub(super) parts: Parts,
     /// Number of the open episode of each environment.
     open: Vec<Option<u64>>,
     pub(super) wanted: Selection,
-    actions: usize,
-    closed: ThreadResult,
+    closed: Closed,
     pressure: Pressure,
     over: bool,
-}
-
-/// The handle of the dataset thread.
-#[derive(Debug)]
-struct DatasetThread {
-    sender: CountingSender<DatasetMessage>,
-    thread: JoinHandle<ThreadResult>,
 }
 
 /// How often and how long the loop had to wait because writing files is slower than simulation.
@@ -61,7 +50,7 @@ impl Recorder {
     pub fn start(plan: RecordPlan) -> Result<Self, RecordError> {
         let video = plan
             .video
-            .map(|video| video.resolve(&plan.env, plan.num_envs))
+            .map(|video| video.resolve(&plan.env))
             .transpose()?;
         let cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
         let wanted = Selection {
@@ -78,15 +67,15 @@ impl Recorder {
             Some(dataset) => {
                 let store = dataset::open(&dataset, &plan.env, &mut notes)?;
                 let slots = (0..plan.num_envs).map(|_| OpenEpisode::default()).collect();
-                Some(DatasetThread::start(
-                    EpisodeCollector {
-                        store,
-                        cameras,
-                        slots,
-                        answers: outbox,
-                    },
-                    &plan.env,
-                )?)
+                let collector = EpisodeCollector {
+                    store,
+                    cameras,
+                    slots,
+                    answers: outbox,
+                };
+                let depth = depth(&plan.env, cameras);
+                let run = move |inbox| collector.run(inbox);
+                Some(Lane::spawn("dataset".to_owned(), depth, run)?)
             }
         };
         Ok(Self {
@@ -96,8 +85,7 @@ impl Recorder {
             parts: Parts::default(),
             open: vec![None; plan.num_envs],
             wanted,
-            actions: plan.env.action.names.len(),
-            closed: ThreadResult {
+            closed: Closed {
                 notes,
                 result: Ok(()),
             },
@@ -115,12 +103,8 @@ impl Recorder {
     /// Returns how often and how long the caller had to wait so far.
     pub fn pressure(&self) -> Pressure {
         let video = self.crew.as_ref().map_or(self.pressure.video, Crew::waits);
-        let dataset = self
-            .writer
-            .as_ref()
-            .map_or(self.pressure.dataset, |dataset_thread| {
-                dataset_thread.sender.waits()
-            });
+        let writer = self.writer.as_ref();
+        let dataset = writer.map_or(self.pressure.dataset, Lane::waits);
         Pressure { video, dataset }
     }
 
@@ -132,15 +116,8 @@ impl Recorder {
         first: &Observation,
     ) -> Result<(), RecordError> {
         self.alive()?;
-        let num_envs = self.open.len();
-        let slot = self
-            .open
-            .get_mut(env.0)
-            .ok_or(RecordError::Environment { env, num_envs })?;
-        if let Some(episode) = *slot {
-            return Err(RecordError::StillOpen { env, episode });
-        }
-        *slot = Some(meta.episode);
+        debug_assert_eq!(self.open[env.0], None, "the episode before is still open");
+        self.open[env.0] = Some(meta.episode);
         let first = StepSnapshot::of(first, self.wanted);
         let filmed = self
             .crew
@@ -158,14 +135,7 @@ impl Recorder {
         processed: Option<&[f32]>,
         step: &Step,
     ) -> Result<(), RecordError> {
-        self.opened(env)?;
-        if action.len() != self.actions {
-            return Err(RecordError::Action {
-                env,
-                found: action.len(),
-                wanted: self.actions,
-            });
-        }
+        self.alive()?;
         let after = StepSnapshot::of(&step.observation, self.wanted);
         let filmed = self
             .crew
@@ -187,7 +157,7 @@ impl Recorder {
 
     /// Ends the episode, which is then written; [`Recorder::poll`] returns where.
     pub fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<(), RecordError> {
-        self.opened(env)?;
+        self.alive()?;
         let episode = self.open[env.0].take().unwrap_or_default();
         let threads = usize::from(self.crew.is_some()) + usize::from(self.writer.is_some());
         let recorded = Recorded {
@@ -211,7 +181,7 @@ impl Recorder {
 
     /// Discards the open episode: it gets no demo and no answer. Its frames stay in the video.
     pub fn discard(&mut self, env: EnvIndex) -> Result<(), RecordError> {
-        self.opened(env)?;
+        self.alive()?;
         self.open[env.0] = None;
         let filmed = self.crew.as_mut().is_none_or(|crew| crew.discard(env));
         self.delivered(filmed)?;
@@ -220,10 +190,9 @@ impl Recorder {
 
     /// Discards the open episode, if there is one; see [`Recorder::discard`].
     pub fn forget(&mut self, env: EnvIndex) -> Result<(), RecordError> {
-        if self.open.get(env.0).is_some_and(Option::is_some) {
-            self.discard(env)
-        } else {
-            Ok(())
+        match self.open[env.0] {
+            Some(_) => self.discard(env),
+            None => Ok(()),
         }
     }
 
@@ -264,31 +233,13 @@ impl Recorder {
         if !self.over {
             return Ok(());
         }
-        Err(self
-            .closed
-            .result
-            .clone()
-            .err()
-            .unwrap_or_else(|| RecordError::Stopped("it was finished".to_owned())))
-    }
-
-    fn opened(&self, env: EnvIndex) -> Result<(), RecordError> {
-        self.alive()?;
-        match self.open.get(env.0) {
-            None => Err(RecordError::Environment {
-                env,
-                num_envs: self.open.len(),
-            }),
-            Some(None) => Err(RecordError::NotBegun { env }),
-            Some(Some(_)) => Ok(()),
-        }
+        self.closed.result.clone()?;
+        Err(RecordError("the recorder was finished".to_owned()))
     }
 
     fn send(&mut self, message: DatasetMessage) -> Result<(), RecordError> {
-        let sent = self
-            .writer
-            .as_mut()
-            .is_none_or(|dataset_thread| dataset_thread.sender.send(message));
+        let writer = self.writer.as_mut();
+        let sent = writer.is_none_or(|writer| writer.send(message));
         self.delivered(sent)
     }
 
@@ -304,19 +255,10 @@ impl Recorder {
     /// Ends the threads and keeps their results.
     fn hang_up(&mut self) {
         self.pressure = self.pressure();
-        let crew = self.crew.take();
         // Dataset and videos are closed in parallel.
-        let dataset_thread = self.writer.take().map(|DatasetThread { sender, thread }| {
-            drop(sender);
-            thread
-        });
-        let filmed = crew.map_or_else(ThreadResult::default, |mut crew| crew.hang_up());
-        let written = dataset_thread.map_or_else(ThreadResult::default, |thread| {
-            thread
-                .join()
-                .unwrap_or_else(|panic| ThreadResult::panicked(&*panic))
-        });
-        self.closed = std::mem::take(&mut self.closed).and(written).and(filmed);
+        let mut threads: Vec<_> = self.writer.take().map(Lane::close).into_iter().collect();
+        threads.extend(self.crew.take().into_iter().flat_map(Crew::close));
+        self.closed = std::mem::take(&mut self.closed).and(joined(threads));
         self.over = true;
     }
 }
@@ -324,18 +266,6 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.hang_up();
-    }
-}
-
-impl DatasetThread {
-    fn start(collector: EpisodeCollector, env: &EnvSpec) -> Result<Self, RecordError> {
-        let (sender, inbox) = channel(depth(env, collector.cameras));
-        let thread = thread::Builder::new()
-            .name("dataset".to_owned())
-            .spawn(move || collector.run(&inbox));
-        let thread =
-            thread.map_err(|err| RecordError::Plan(format!("no thread for the dataset: {err}")))?;
-        Ok(Self { sender, thread })
     }
 }
 

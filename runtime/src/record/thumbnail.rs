@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::env::{Frame, ImageSize};
-use crate::record::video::tile::Tiling;
+use crate::record::video::{fit, tile::Tiling};
 
 /// Height of a picture in pixels.
 const HEIGHT: u32 = 120;
@@ -17,22 +17,14 @@ pub fn thumbnail(pictures: &BTreeMap<String, Frame>) -> Option<Vec<u8>> {
     if cameras.is_empty() {
         return None;
     }
-    let tiling = Tiling::of(&cameras, pictures, small).ok()?;
+    let limit = ImageSize {
+        height: HEIGHT,
+        width: u32::MAX,
+    };
+    let tiling = Tiling::of(&cameras, pictures, |size| fit(size, size, limit)).ok()?;
     let mut canvas = Vec::new();
     tiling.draw(pictures, &mut canvas).ok()?;
     png(&canvas, tiling.width, tiling.height).ok()
-}
-
-/// Returns the size of an image that is no higher than [`HEIGHT`].
-fn small(size: ImageSize) -> ImageSize {
-    if size.height <= HEIGHT {
-        return size;
-    }
-    let width = u64::from(size.width) * u64::from(HEIGHT) / u64::from(size.height);
-    ImageSize {
-        height: HEIGHT,
-        width: u32::try_from(width).unwrap_or(HEIGHT).max(1),
-    }
 }
 
 fn png(rgb: &[u8], width: usize, height: usize) -> Result<Vec<u8>, png::EncodingError> {

@@ -3,11 +3,10 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use crate::env::EnvIndex;
-use crate::record::closed::ThreadResult;
-use crate::record::episode::{EpisodeRows, StepRow};
+use crate::record::episode::{EpisodeRows, StepRow, StepSnapshot};
+use crate::record::lane::Closed;
 use crate::record::parts::{EpisodeLocation, EpisodePart};
-use crate::record::snapshot::StepSnapshot;
-use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RowError};
+use crate::record::{EpisodeEnd, EpisodeMeta, RecordError};
 
 /// A message from the recorder.
 #[derive(Debug)]
@@ -55,7 +54,7 @@ pub(super) trait DatasetWriter: Send {
     ) -> Result<Option<EpisodeLocation>, RecordError>;
 
     /// Closes the dataset after the last episode.
-    fn finish(self: Box<Self>) -> ThreadResult;
+    fn finish(self: Box<Self>) -> Closed;
 }
 
 /// The state of the dataset thread.
@@ -74,12 +73,12 @@ pub(super) struct EpisodeCollector {
 #[derive(Default)]
 pub(super) struct OpenEpisode {
     episode: Option<EpisodeRows>,
-    fault: Option<RowError>,
+    fault: Option<String>,
 }
 
 impl EpisodeCollector {
     /// Runs until the recorder closes the channel, then closes the files.
-    pub(super) fn run(mut self, inbox: &Receiver<DatasetMessage>) -> ThreadResult {
+    pub(super) fn run(mut self, inbox: Receiver<DatasetMessage>) -> Closed {
         for message in inbox {
             match message {
                 DatasetMessage::Begin { env, meta, first } => {
@@ -126,7 +125,7 @@ impl EpisodeCollector {
         match std::mem::take(&mut self.slots[env.0]) {
             OpenEpisode {
                 fault: Some(fault), ..
-            } => Err(RecordError::Rows(fault)),
+            } => Err(RecordError(fault)),
             OpenEpisode { episode: None, .. } => Ok(None),
             OpenEpisode {
                 episode: Some(mut episode),

@@ -1,8 +1,8 @@
 //! Chooses the dataset of an episode.
 
-use crate::record::closed::ThreadResult;
 use crate::record::dataset::plan::Export;
 use crate::record::episode::EpisodeRows;
+use crate::record::lane::Closed;
 use crate::record::parts::EpisodeLocation;
 use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
@@ -30,10 +30,10 @@ impl DatasetWriter for Exported {
         }
     }
 
-    fn finish(self: Box<Self>) -> ThreadResult {
+    fn finish(self: Box<Self>) -> Closed {
         self.first.finish().and(
             self.failed
-                .map_or_else(ThreadResult::default, DatasetWriter::finish),
+                .map_or_else(Closed::default, DatasetWriter::finish),
         )
     }
 }

@@ -6,7 +6,7 @@
 //! and [`BUILDING`], and an episode is added in three steps:
 //!
 //! ```text
-//!   1 reserve   append zeros to the file: a full disk shows before HDF5 is asked, and
+//!   1 reserve   append room to the file: a full disk shows before HDF5 is asked, and
 //!               the end of file that HDF5 records is never past the real one
 //!   2 build     add the new demo to `building` (and a link to the one it lacks); close, fsync
 //!   3 swap      exchange the names `building` and `data` by one write inside one page; fsync
@@ -31,11 +31,11 @@ use std::path::{Path, PathBuf};
 
 use hdf5::OpenMode;
 
-use crate::record::closed::ThreadResult;
 use crate::record::dataset::hdf5_file::{BUILDING, DATA, open, reserve, sync};
 use crate::record::dataset::{EarlierDemos, demo, repack, root_table};
 use crate::record::episode::EpisodeRows;
 use crate::record::error::hdf5_reason;
+use crate::record::lane::Closed;
 use crate::record::parts::EpisodeLocation;
 use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
@@ -169,8 +169,8 @@ impl DatasetWriter for DemoFile {
         }))
     }
 
-    fn finish(mut self: Box<Self>) -> ThreadResult {
-        ThreadResult::of(self.close())
+    fn finish(mut self: Box<Self>) -> Closed {
+        Closed::of(self.close())
     }
 }
 

@@ -1,10 +1,11 @@
 //! What every step on a dataset file needs: its two groups, how it is opened, and its space on disk.
 
 use std::fs::OpenOptions;
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io;
 use std::path::Path;
 
 use hdf5::{FileBuilder, OpenMode};
+use nix::errno::Errno;
 
 /// The group that readers see.
 pub(super) const DATA: &str = "data";
@@ -25,20 +26,20 @@ pub(super) fn sync(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.sync_data()
 }
 
-/// Appends zeros, so that the file has the space before HDF5 needs it. Undoes this if the disk is
-/// full.
+/// Appends room to the file, so that it has the space before HDF5 needs it, without writing it.
+/// Undoes this if the disk is full.
 pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
-    static BLOCK: [u8; 1 << 16] = [0; 1 << 16];
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    let end = file.seek(SeekFrom::End(0))?;
-    let mut left = bytes;
-    while left > 0 {
-        let part = left.min(BLOCK.len() as u64);
-        if let Err(err) = file.write_all(&BLOCK[..part as usize]) {
-            file.set_len(end)?;
-            return Err(err);
+    let file = OpenOptions::new().write(true).open(path)?;
+    let end = file.metadata()?.len();
+    let (from, room) = (end.cast_signed(), bytes.cast_signed());
+    let reserved = loop {
+        match nix::fcntl::posix_fallocate(&file, from, room) {
+            Err(Errno::EINTR) => {}
+            reserved => break reserved,
         }
-        left -= part;
+    };
+    if reserved.is_err() {
+        file.set_len(end)?;
     }
-    Ok(())
+    Ok(reserved?)
 }

@@ -54,7 +54,7 @@ pub(super) fn open(
 /// Returns the names of the demonstrations of a dataset that exists.
 ///
 /// # Errors
-/// Returns [`RecordError::File`] if it cannot be read.
+/// Returns [`RecordError`] if it cannot be read.
 pub fn demos(path: &Path) -> Result<Vec<String>, RecordError> {
     match path.is_dir() {
         true => lerobot::names(path),
@@ -66,7 +66,7 @@ pub fn demos(path: &Path) -> Result<Vec<String>, RecordError> {
 /// LeRobot folder this also mends what a kill has left.
 ///
 /// # Errors
-/// Returns [`RecordError::File`] if it cannot be read or written.
+/// Returns [`RecordError`] if it cannot be read or written.
 pub fn leave_out(path: &Path, left_out: &BTreeSet<String>) -> Result<(), RecordError> {
     match path.is_dir() {
         true => lerobot::leave_out(path, left_out),

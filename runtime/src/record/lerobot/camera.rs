@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::env::{CameraSpec, Frame};
 use crate::record::RecordError;
 use crate::record::episode::CameraImages;
 use crate::record::lerobot::moments::Moments;
-use crate::record::video::film::FilmError;
-use crate::record::video::h264::{H264, LEAST_BITRATE, Rate};
-use crate::record::video::mp4::{Mp4, Picture};
+use crate::record::video::film::{Fault, Film, Place};
+use crate::record::video::h264::{LEAST_BITRATE, Rate};
 use crate::record::video::tile::Tiling;
-use crate::record::video::yuv::Planes;
 
 /// Maximum bits per pixel. Training reads the images, so they may take more space than videos for
 /// people.
@@ -48,7 +46,7 @@ pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
             name,
             height,
             width,
-        }) => Err(RecordError::Plan(format!(
+        }) => Err(RecordError(format!(
             "camera `{name}` has {height} rows and {width} columns: the videos of a LeRobot dataset (H.264) need even numbers \
              from {SMALLEST} on; \
              --record-format hdf5 keeps the pictures as they are"
@@ -59,11 +57,11 @@ pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
 
 /// Writes the video; afterwards every player can read it.
 pub(super) fn write(
-    path: PathBuf,
+    path: &Path,
     camera: &str,
     pictures: &CameraImages,
     fps: u32,
-) -> Result<(), FilmError> {
+) -> Result<(), String> {
     let Some((height, width)) = size(pictures) else {
         return Ok(());
     };
@@ -76,38 +74,27 @@ pub(super) fn write(
     };
     // At high bit rates OpenH264 fails on noise, and a dataset must not lack a video because of
     // that.
-    code(&path, camera, pictures, rate(bitrate))
-        .or_else(|_| code(&path, camera, pictures, rate(LEAST_BITRATE)))
+    code(path, camera, pictures, rate(bitrate))
+        .or_else(|_| code(path, camera, pictures, rate(LEAST_BITRATE)))
 }
 
-fn code(path: &Path, camera: &str, pictures: &CameraImages, rate: Rate) -> Result<(), FilmError> {
-    let Some((height, width)) = size(pictures) else {
+fn code(path: &Path, camera: &str, pictures: &CameraImages, rate: Rate) -> Result<(), String> {
+    let Some(size) = size(pictures) else {
         return Ok(());
     };
-    let fps = rate.fps;
-    let mut encoder = H264::new(rate)?;
-    let (mut planes, mut canvas, mut file) = (Planes::new(height, width), Vec::new(), None);
+    let said = |fault| match fault {
+        Fault::Images(reason) => reason,
+        Fault::File(err) => err.to_string(),
+    };
+    let mut film = Film::new(size, rate, Place::Path(path.to_owned())).map_err(said)?;
+    let mut canvas = Vec::new();
     let names = [camera.to_owned()];
     for frame in &pictures.frames {
         let shown = BTreeMap::from([(camera.to_owned(), frame.clone())]);
         Tiling::of(&names, &shown, |size| size)?.draw(&shown, &mut canvas)?;
-        planes.fill(&canvas);
-        let sample = encoder.encode(&planes)?;
-        let picture = Picture {
-            width: width as u32,
-            height: height as u32,
-            fps,
-        };
-        let open = match &mut file {
-            Some(open) => open,
-            None => file.insert(Mp4::replace(path.to_owned(), picture, &sample)?),
-        };
-        open.push(&sample)?;
+        film.push(&canvas).map_err(said)?;
     }
-    if let Some(file) = file {
-        file.close(None)?;
-    }
-    Ok(())
+    film.close().map_err(|err| err.to_string())
 }
 
 /// Returns the statistics of some of the images, spread over the episode.
@@ -156,7 +143,7 @@ mod tests {
             frames: (0..6).map(|_| frame()).collect(),
         };
         let path = dir.path().join("noise.mp4");
-        write(path.clone(), "front", &pictures, 10).unwrap();
+        write(&path, "front", &pictures, 10).unwrap();
         assert!(path.metadata().unwrap().len() > 10_000);
     }
 }

@@ -11,16 +11,16 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use jobs::layout::write_whole;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::record::EpisodeEnd;
 use crate::record::episode::EpisodeRows;
-use crate::record::lerobot::error::LeRobotError;
 use crate::record::lerobot::features::CAMERA;
 use crate::record::lerobot::moments::Moments;
 use crate::record::lerobot::table::read_tasks;
 use crate::record::lerobot::{file, meta};
+use crate::record::{EpisodeEnd, RecordError};
 
 /// Statistics by feature.
 pub(super) type FolderStats = BTreeMap<String, Moments>;
@@ -67,16 +67,17 @@ impl EpisodeFacts {
     }
 
     /// Appends the line to the list.
-    pub(super) fn append(&self, root: &Path) -> Result<(), LeRobotError> {
+    pub(super) fn append(&self, root: &Path) -> Result<(), RecordError> {
         let path = meta(root, LIST);
-        let mut line = serde_json::to_vec(self)?;
+        let line = serde_json::to_vec(self);
+        let mut line = line.map_err(|err| RecordError::file(&path, err))?;
         line.push(b'\n');
         let file = OpenOptions::new().append(true).create(true).open(&path);
         let written = file.and_then(|mut file| {
             file.write_all(&line)?;
             file.sync_data()
         });
-        written.map_err(|err| LeRobotError::file(&path, err))
+        written.map_err(|err| RecordError::file(&path, err))
     }
 }
 
@@ -93,12 +94,12 @@ pub(super) fn and(before: &FolderStats, stats: FolderStats) -> FolderStats {
 }
 
 /// Replaces `stats.json`.
-pub(super) fn write_stats(root: &Path, stats: &FolderStats) -> Result<(), LeRobotError> {
+pub(super) fn write_stats(root: &Path, stats: &FolderStats) -> Result<(), RecordError> {
     write_json(root, STATS, &Value::from(to_json(stats)))
 }
 
 /// Replaces `info.json`: from then on its episodes count.
-pub(super) fn write_info(root: &Path, info: &Value) -> Result<(), LeRobotError> {
+pub(super) fn write_info(root: &Path, info: &Value) -> Result<(), RecordError> {
     write_json(root, INFO, info)
 }
 
@@ -108,7 +109,7 @@ fn to_json(stats: &FolderStats) -> Map<String, Value> {
 }
 
 /// Returns the names of the episodes that a folder counts.
-pub(super) fn names(root: &Path) -> Result<Vec<String>, LeRobotError> {
+pub(super) fn names(root: &Path) -> Result<Vec<String>, RecordError> {
     let counted = match read_info(root)? {
         Some(info) => number(&info, "total_episodes")?,
         None => 0,
@@ -136,7 +137,7 @@ pub(super) struct Counted {
 
 impl Counted {
     /// Reads a folder, of which at most the first `most` episodes stay.
-    pub(super) fn read(root: &Path, most: u64) -> Result<Self, LeRobotError> {
+    pub(super) fn read(root: &Path, most: u64) -> Result<Self, RecordError> {
         let mut counted = Self {
             episodes: 0,
             frames: 0,
@@ -150,47 +151,49 @@ impl Counted {
         };
         let wanted = number(info, "total_episodes")?.min(most);
         let list = meta(root, LIST);
-        let text = fs::read(&list).map_err(|err| LeRobotError::file(&list, err))?;
+        let text = fs::read(&list).map_err(|err| RecordError::file(&list, err))?;
         for line in text.split_inclusive(|byte| *byte == b'\n') {
             if counted.episodes == wanted {
                 break;
             }
             let facts: EpisodeFacts =
-                serde_json::from_slice(line).map_err(|err| LeRobotError::file(&list, err))?;
+                serde_json::from_slice(line).map_err(|err| RecordError::file(&list, err))?;
             counted.add(facts)?;
             counted.lines.extend_from_slice(line);
         }
         if counted.episodes < wanted {
             let (found, wanted) = (counted.episodes, wanted);
-            return Err(LeRobotError::List { found, wanted });
+            return Err(is_not_listed(found, wanted));
         }
-        let mut tasks = read_tasks(&meta(root, "tasks.parquet"))?;
+        let tasks = meta(root, "tasks.parquet");
+        let mut tasks = read_tasks(&tasks).map_err(|err| RecordError::file(&tasks, err))?;
         tasks.sort();
         counted.tasks = tasks.into_iter().map(|(_, task)| task).collect();
         Ok(counted)
     }
 
-    fn add(&mut self, facts: EpisodeFacts) -> Result<(), LeRobotError> {
+    fn add(&mut self, facts: EpisodeFacts) -> Result<(), RecordError> {
         let (found, wanted) = (facts.episode_index, self.episodes);
         if found != wanted {
-            return Err(LeRobotError::List { found, wanted });
+            return Err(is_not_listed(found, wanted));
         }
         let entry = |(name, entry): (String, Value)| Some((name, Moments::from_json(&entry)?));
         let stats: Option<FolderStats> = facts.stats.into_iter().map(entry).collect();
-        self.stats = and(&self.stats, stats.ok_or(LeRobotError::Stats)?);
+        let stats = stats.ok_or_else(|| lacks("`rrun_episodes.jsonl`", "all statistics"))?;
+        self.stats = and(&self.stats, stats);
         self.episodes += 1;
         self.frames += facts.length;
         Ok(())
     }
 
     /// Makes all files of the folder agree. A kill meanwhile leaves a folder that this mends.
-    pub(super) fn mend(&self, root: &Path) -> Result<(), LeRobotError> {
+    pub(super) fn mend(&self, root: &Path) -> Result<(), RecordError> {
         let Some(info) = &self.info else {
             return self.clear(root);
         };
         if self.episodes == 0 {
             let path = meta(root, INFO);
-            fs::remove_file(&path).map_err(|err| LeRobotError::file(&path, err))?;
+            fs::remove_file(&path).map_err(|err| RecordError::file(&path, err))?;
             return self.clear(root);
         }
         let mut now = info.clone();
@@ -215,12 +218,12 @@ impl Counted {
     }
 
     /// Takes away what a kill has left of a first episode.
-    fn clear(&self, root: &Path) -> Result<(), LeRobotError> {
+    fn clear(&self, root: &Path) -> Result<(), RecordError> {
         for name in [STATS, LIST] {
             let path = meta(root, name);
             match fs::remove_file(&path) {
                 Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(LeRobotError::file(&path, err));
+                    return Err(RecordError::file(&path, err));
                 }
                 _ => {}
             }
@@ -230,7 +233,7 @@ impl Counted {
 
     /// Deletes the files of later episodes. lerobot reads all tables that it finds, so the last goes
     /// first: after a kill, those that are left follow those that stay.
-    fn drop_uncounted(&self, root: &Path) -> Result<(), LeRobotError> {
+    fn drop_uncounted(&self, root: &Path) -> Result<(), RecordError> {
         let mut folders = vec![root.join("data"), root.join("meta/episodes")];
         let videos = fs::read_dir(root.join("videos")).into_iter().flatten();
         let videos = videos.flatten().map(|entry| entry.path());
@@ -243,10 +246,21 @@ impl Counted {
         let left = (self.episodes..).map(files);
         let left: Vec<_> = left.take_while(|files| !files.is_empty()).collect();
         for path in left.into_iter().rev().flatten() {
-            fs::remove_file(&path).map_err(|err| LeRobotError::file(&path, err))?;
+            fs::remove_file(&path).map_err(|err| RecordError::file(&path, err))?;
         }
         Ok(())
     }
+}
+
+/// Returns the error that a file has no such part.
+pub(super) fn lacks(file: &str, what: &str) -> RecordError {
+    RecordError(format!("{file} does not have {what}"))
+}
+
+fn is_not_listed(found: u64, wanted: u64) -> RecordError {
+    RecordError(format!(
+        "`rrun_episodes.jsonl` has episode {found} where {wanted} is expected"
+    ))
 }
 
 /// The `splits` of `info.json`.
@@ -260,34 +274,30 @@ fn is_camera(path: &Path) -> bool {
 }
 
 /// Returns `info.json`; `None` if there is none.
-fn read_info(root: &Path) -> Result<Option<Value>, LeRobotError> {
+fn read_info(root: &Path) -> Result<Option<Value>, RecordError> {
     let path = meta(root, INFO);
     let text = match fs::read(&path) {
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|err| LeRobotError::file(&path, err))?,
+        text => text.map_err(|err| RecordError::file(&path, err))?,
     };
-    let info = serde_json::from_slice(&text).map_err(|err| LeRobotError::file(&path, err))?;
+    let info = serde_json::from_slice(&text).map_err(|err| RecordError::file(&path, err))?;
     Ok(Some(info))
 }
 
 /// Returns a number of `info.json`.
-pub(super) fn number(info: &Value, name: &'static str) -> Result<u64, LeRobotError> {
-    info[name].as_u64().ok_or(LeRobotError::NoNumber { name })
+pub(super) fn number(info: &Value, name: &'static str) -> Result<u64, RecordError> {
+    let number = info[name].as_u64();
+    number.ok_or_else(|| lacks("`info.json`", &format!("a number `{name}`")))
 }
 
 /// Writes a file of `meta` and moves it into place by a rename.
-pub(super) fn write_json(root: &Path, name: &str, value: &Value) -> Result<(), LeRobotError> {
-    let mut text = serde_json::to_vec_pretty(value)?;
-    text.push(b'\n');
-    replace(&meta(root, name), &text)
+pub(super) fn write_json(root: &Path, name: &str, value: &Value) -> Result<(), RecordError> {
+    let path = meta(root, name);
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|err| RecordError::file(&path, err))?;
+    replace(&path, format!("{text}\n").as_bytes())
 }
 
-fn replace(path: &Path, text: &[u8]) -> Result<(), LeRobotError> {
-    let temporary = path.with_added_extension("tmp");
-    let written = fs::File::create(&temporary).and_then(|mut file| {
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    });
-    written.map_err(|err| LeRobotError::file(path, err))
+fn replace(path: &Path, text: &[u8]) -> Result<(), RecordError> {
+    write_whole(path, text).map_err(|err| RecordError::file(path, err))
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
+use crate::record::RecordError;
 use crate::record::episode::EpisodeRows;
 use crate::record::lerobot::camera;
-use crate::record::lerobot::error::LeRobotError;
 
 /// Feature of all observed state vectors, concatenated.
 pub(super) const STATE: &str = "observation.state";
@@ -103,17 +103,17 @@ impl DatasetFeatures {
     }
 
     /// Checks that an episode with these features fits into a dataset with `entries`.
-    pub(super) fn check(&self, entries: &Map<String, Value>) -> Result<(), LeRobotError> {
+    pub(super) fn check(&self, entries: &Map<String, Value>) -> Result<(), RecordError> {
         let names: BTreeSet<&String> = entries.keys().chain(self.entries.keys()).collect();
         let differs = |name: &&String| entries.get(*name) != self.entries.get(*name);
         let Some(name) = names.into_iter().find(differs) else {
             return Ok(());
         };
-        Err(LeRobotError::Feature {
-            name: name.clone(),
-            episode: shape_of(self.entries.get(name)),
-            dataset: shape_of(entries.get(name)),
-        })
+        Err(RecordError(format!(
+            "`{name}` is {} in the episode and {} in the dataset",
+            shape_of(self.entries.get(name)),
+            shape_of(entries.get(name))
+        )))
     }
 }
 

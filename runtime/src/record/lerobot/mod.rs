@@ -27,7 +27,6 @@ use std::path::{Path, PathBuf};
 
 mod camera;
 mod episodes;
-mod error;
 mod features;
 mod moments;
 mod rows;

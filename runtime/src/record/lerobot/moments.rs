@@ -7,32 +7,23 @@
 
 use serde_json::{Value, json};
 
-/// Quantiles and their names.
-const QUANTILES: [(f64, &str); 5] = [
-    (0.01, "q01"),
-    (0.1, "q10"),
-    (0.5, "q50"),
-    (0.9, "q90"),
-    (0.99, "q99"),
+/// The statistics of one value, in their order.
+const NAMES: [&str; 9] = [
+    "min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99",
 ];
+/// The quantiles among them.
+const QUANTILES: [f64; 5] = [0.01, 0.1, 0.5, 0.9, 0.99];
+
+/// Statistics of one value of a feature: [`NAMES`].
+type ValueStats = [f64; NAMES.len()];
 
 /// Statistics of one feature.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Moments {
     count: u64,
-    values: Vec<FeatureStats>,
+    values: Vec<ValueStats>,
     /// True for images, whose three colours have the shape `[3, 1, 1]`.
     picture: bool,
-}
-
-/// Statistics of one value of a feature.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct FeatureStats {
-    min: f64,
-    max: f64,
-    mean: f64,
-    std: f64,
-    quantiles: [f64; QUANTILES.len()],
 }
 
 impl Moments {
@@ -49,7 +40,7 @@ impl Moments {
         let count = (values.len() / width.max(1)) as u64;
         Self {
             count,
-            values: (0..width).map(|at| FeatureStats::of(column(at))).collect(),
+            values: (0..width).map(|at| of_numbers(column(at))).collect(),
             picture: false,
         }
     }
@@ -58,7 +49,7 @@ impl Moments {
     pub(super) fn of_pictures(counts: &[[u64; 256]; 3], frames: u64) -> Self {
         Self {
             count: frames,
-            values: counts.iter().map(FeatureStats::of_bytes).collect(),
+            values: counts.iter().map(of_bytes).collect(),
             picture: true,
         }
     }
@@ -66,11 +57,8 @@ impl Moments {
     /// Combines the statistics of two sets of rows.
     pub(super) fn and(&self, other: &Self) -> Self {
         let weights = (self.count as f64, other.count as f64);
-        let values = self
-            .values
-            .iter()
-            .zip(&other.values)
-            .map(|(a, b)| a.and(b, weights));
+        let pairs = self.values.iter().zip(&other.values);
+        let values = pairs.map(|(a, b)| joined(a, b, weights));
         Self {
             count: self.count + other.count,
             values: values.collect(),
@@ -80,27 +68,13 @@ impl Moments {
 
     /// Returns the entry of `stats.json`.
     pub(super) fn to_json(&self) -> Value {
-        let list = |field: &dyn Fn(&FeatureStats) -> f64| {
-            let shaped = |value| {
-                if self.picture {
-                    json!([[value]])
-                } else {
-                    json!(value)
-                }
-            };
-            Value::from(
-                self.values
-                    .iter()
-                    .map(|moment| shaped(field(moment)))
-                    .collect::<Vec<_>>(),
-            )
+        let shaped = |value: f64| match self.picture {
+            true => json!([[value]]),
+            false => json!(value),
         };
-        let mut entry = json!({
-            "min": list(&|m| m.min), "max": list(&|m| m.max), "mean": list(&|m| m.mean), "std": list(&|m| m.std),
-            "count": [self.count],
-        });
-        for (at, (_, name)) in QUANTILES.iter().enumerate() {
-            entry[*name] = list(&|m| m.quantiles[at]);
+        let mut entry = json!({"count": [self.count]});
+        for (at, name) in NAMES.iter().enumerate() {
+            entry[*name] = self.values.iter().map(|stats| shaped(stats[at])).collect();
         }
         entry
     }
@@ -108,39 +82,15 @@ impl Moments {
     /// Parses an entry written by [`Moments::to_json`].
     pub(super) fn from_json(entry: &Value) -> Option<Self> {
         let picture = entry["mean"].get(0)?.is_array();
-        let plain = |value: &Value| {
-            if picture {
-                value[0][0].as_f64()
-            } else {
-                value.as_f64()
+        let mut values = vec![[0.0; NAMES.len()]; entry["mean"].as_array()?.len()];
+        for (at, name) in NAMES.iter().enumerate() {
+            let list = entry[*name].as_array()?;
+            for (index, stats) in values.iter_mut().enumerate() {
+                let value = list.get(index)?;
+                let value = if picture { &value[0][0] } else { value };
+                stats[at] = value.as_f64()?;
             }
-        };
-        let list = |name: &str| {
-            entry[name]
-                .as_array()?
-                .iter()
-                .map(plain)
-                .collect::<Option<Vec<f64>>>()
-        };
-        let [min, max, mean, std] = ["min", "max", "mean", "std"].map(list);
-        let (min, max, mean, std) = (min?, max?, mean?, std?);
-        let quantiles = QUANTILES
-            .iter()
-            .map(|(_, name)| list(name))
-            .collect::<Option<Vec<_>>>()?;
-        let moment = |at: usize| {
-            let mut moment = FeatureStats {
-                min: *min.get(at)?,
-                max: *max.get(at)?,
-                ..FeatureStats::default()
-            };
-            (moment.mean, moment.std) = (*mean.get(at)?, *std.get(at)?);
-            for (quantile, values) in moment.quantiles.iter_mut().zip(&quantiles) {
-                *quantile = *values.get(at)?;
-            }
-            Some(moment)
-        };
-        let values = (0..mean.len()).map(moment).collect::<Option<Vec<_>>>()?;
+        }
         Some(Self {
             count: entry["count"][0].as_u64()?,
             values,
@@ -149,98 +99,67 @@ impl Moments {
     }
 }
 
-impl FeatureStats {
-    fn of(mut values: Vec<f64>) -> Self {
-        let (Some(first), rows) = (values.first().copied(), values.len() as f64) else {
-            return Self::default();
-        };
-        let (min, max) = values.iter().fold((first, first), |(min, max), value| {
-            (min.min(*value), max.max(*value))
-        });
-        let mean = values.iter().sum::<f64>() / rows;
-        let variance = values
-            .iter()
-            .map(|value| (value - mean).powi(2))
+fn of_numbers(mut values: Vec<f64>) -> ValueStats {
+    if values.is_empty() {
+        return ValueStats::default();
+    }
+    let rows = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / rows;
+    let squares = values.iter().map(|value| (value - mean).powi(2));
+    let std = (squares.sum::<f64>() / rows).sqrt();
+    values.sort_by(f64::total_cmp);
+    let last = values.len() - 1;
+    let [q01, q10, q50, q90, q99] = QUANTILES.map(|part| {
+        // Linear interpolation between neighbours, numpy's default.
+        let at = part * last as f64;
+        let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
+        low + (high - low) * at.fract()
+    });
+    [values[0], values[last], mean, std, q01, q10, q50, q90, q99]
+}
+
+/// Computes the statistics of a histogram of bytes, scaled to 0..1.
+fn of_bytes(counts: &[u64; 256]) -> ValueStats {
+    let all: u64 = counts.iter().sum();
+    if all == 0 {
+        return ValueStats::default();
+    }
+    let part = |byte: usize| byte as f64 / 255.0;
+    let mean_of = |of: &dyn Fn(f64) -> f64| {
+        let each = counts.iter().enumerate();
+        each.map(|(byte, n)| of(part(byte)) * *n as f64)
             .sum::<f64>()
-            / rows;
-        values.sort_by(f64::total_cmp);
-        let quantiles = QUANTILES.map(|(part, _)| {
-            // Linear interpolation between neighbours, numpy's default.
-            let at = part * (values.len() - 1) as f64;
-            let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
-            low + (high - low) * at.fract()
+            / all as f64
+    };
+    let mean = mean_of(&|value| value);
+    let std = mean_of(&|value| (value - mean).powi(2)).sqrt();
+    let is_seen = |count: &u64| *count > 0;
+    let min = part(counts.iter().position(is_seen).unwrap_or_default());
+    let max = part(counts.iter().rposition(is_seen).unwrap_or_default());
+    let [q01, q10, q50, q90, q99] = QUANTILES.map(|quantile| {
+        let wanted = (quantile * all as f64).ceil() as u64;
+        let mut below = 0;
+        let byte = counts.iter().position(|count| {
+            below += count;
+            below >= wanted.max(1)
         });
-        Self {
-            min,
-            max,
-            mean,
-            std: variance.sqrt(),
-            quantiles,
-        }
-    }
+        part(byte.unwrap_or_default())
+    });
+    [min, max, mean, std, q01, q10, q50, q90, q99]
+}
 
-    /// Computes the statistics of a histogram of bytes, scaled to 0..1.
-    fn of_bytes(counts: &[u64; 256]) -> Self {
-        let all: u64 = counts.iter().sum();
-        if all == 0 {
-            return Self::default();
-        }
-        let seen = || {
-            counts
-                .iter()
-                .enumerate()
-                .filter(|(_, count)| **count > 0)
-                .map(|(byte, _)| byte as f64 / 255.0)
-        };
-        let mean_of = |part: &dyn Fn(f64) -> f64| {
-            let sum: f64 = counts
-                .iter()
-                .enumerate()
-                .map(|(byte, n)| part(byte as f64 / 255.0) * *n as f64)
-                .sum();
-            sum / all as f64
-        };
-        let mean = mean_of(&|value| value);
-        let quantiles = QUANTILES.map(|(part, _)| {
-            let wanted = (part * all as f64).ceil() as u64;
-            let mut below = 0;
-            let byte = counts.iter().position(|count| {
-                below += count;
-                below >= wanted.max(1)
-            });
-            byte.unwrap_or_default() as f64 / 255.0
-        });
-        let (min, max) = (
-            seen().next().unwrap_or_default(),
-            seen().next_back().unwrap_or_default(),
-        );
-        Self {
-            min,
-            max,
-            mean,
-            std: mean_of(&|value| (value - mean).powi(2)).sqrt(),
-            quantiles,
-        }
-    }
-
-    fn and(&self, other: &Self, (mine, theirs): (f64, f64)) -> Self {
-        let between = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
-        let mean = between(self.mean, other.mean);
-        let spread = |moment: &Self| moment.std.powi(2) + (moment.mean - mean).powi(2);
-        let mut quantiles = self.quantiles;
-        quantiles
-            .iter_mut()
-            .zip(other.quantiles)
-            .for_each(|(a, b)| *a = between(*a, b));
-        let std = between(spread(self), spread(other)).sqrt();
-        Self {
-            min: self.min.min(other.min),
-            max: self.max.max(other.max),
-            mean,
-            std,
-            quantiles,
-        }
-    }
+/// Combines the statistics of two sets of rows, of so many rows each.
+fn joined(a: &ValueStats, b: &ValueStats, (mine, theirs): (f64, f64)) -> ValueStats {
+    let between = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
+    let mut both = *a;
+    both.iter_mut()
+        .zip(b)
+        .for_each(|(a, b)| *a = between(*a, *b));
+    let [min, max, mean, std, ..] = &mut both;
+    (*min, *max) = (a[0].min(b[0]), a[1].max(b[1]));
+    let spread = |of: &ValueStats| of[3].powi(2) + (of[2] - *mean).powi(2);
+    *std = between(spread(a), spread(b)).sqrt();
+    both
 }
 
 #[cfg(test)]
@@ -255,13 +174,11 @@ mod tests {
             Moments::of(&a, 2).and(&Moments::of(&b, 2)),
         );
         assert_eq!(
-            (apart.count, apart.values[0].max, apart.values[1].min),
+            (apart.count, apart.values[0][1], apart.values[1][0]),
             (3, 6.0, 0.0)
         );
         for (whole, parts) in all.values.iter().zip(&apart.values) {
-            assert!(
-                (whole.mean - parts.mean).abs() < 1e-12 && (whole.std - parts.std).abs() < 1e-12
-            );
+            assert!((whole[2] - parts[2]).abs() < 1e-12 && (whole[3] - parts[3]).abs() < 1e-12);
         }
     }
 
@@ -269,9 +186,7 @@ mod tests {
     fn quantiles_lie_between_neighbours_as_in_numpy() {
         let moments = Moments::of(&[4.0, 1.0, 3.0, 2.0], 1);
         assert_eq!(
-            moments.values[0]
-                .quantiles
-                .map(|q| (q * 100.0).round() / 100.0),
+            moments.values[0].map(|value| (value * 100.0).round() / 100.0)[4..],
             [1.03, 1.3, 2.5, 3.7, 3.97]
         );
     }

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
-use crate::record::closed::ThreadResult;
 use crate::record::episode::EpisodeRows;
-use crate::record::lerobot::episodes::{self, Counted, EpisodeFacts, FolderStats};
-use crate::record::lerobot::error::LeRobotError;
+use crate::record::lane::Closed;
+use crate::record::lerobot::episodes::{self, Counted, EpisodeFacts, FolderStats, lacks};
 use crate::record::lerobot::features::{CAMERA, DatasetFeatures, plain};
 use crate::record::lerobot::moments::Moments;
 use crate::record::lerobot::rows::{EpisodePosition, FeatureColumn, in_f64};
@@ -73,22 +72,28 @@ impl Folder {
     }
 
     /// Continues a folder with these episodes.
-    fn take(&mut self, counted: &Counted) -> Result<(), LeRobotError> {
+    fn take(&mut self, counted: &Counted) -> Result<(), RecordError> {
         let Some(info) = counted.info.as_ref().filter(|_| counted.episodes > 0) else {
             return Ok(());
         };
         let (found, wanted) = (episodes::number(info, "fps")?, self.fps());
         if found != wanted {
-            return Err(LeRobotError::Rate { found, wanted });
+            return Err(RecordError(format!(
+                "it has {found} pictures per second, the environment {wanted}"
+            )));
         }
         let features = info["features"].as_object();
-        self.features = Some(features.ok_or(LeRobotError::NoFeatures)?.clone());
+        self.features = Some(
+            features
+                .ok_or_else(|| lacks("`info.json`", "`features`"))?
+                .clone(),
+        );
         (self.episodes, self.frames) = (counted.episodes, counted.frames);
         (self.stats, self.tasks) = (counted.stats.clone(), counted.tasks.clone());
         Ok(())
     }
 
-    fn add(&mut self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<(), LeRobotError> {
+    fn add(&mut self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<(), RecordError> {
         let features = DatasetFeatures::of(episode, &self.env);
         let entries = self.features.as_ref().unwrap_or(features.entries());
         features.check(entries)?;
@@ -132,12 +137,13 @@ impl Folder {
         episode: &EpisodeRows,
         end: EpisodeEnd,
         task: i64,
-    ) -> Result<FolderStats, LeRobotError> {
+    ) -> Result<FolderStats, RecordError> {
         let mut stats = FolderStats::new();
         for (name, pictures) in &episode.pictures {
             let key = format!("{CAMERA}{}", plain(name));
             let path = self.made(&format!("videos/{key}"), "mp4")?;
-            camera::write(path, name, pictures, self.fps() as u32)?;
+            let written = camera::write(&path, name, pictures, self.fps() as u32);
+            written.map_err(|reason| RecordError::file(&path, reason))?;
             stats.insert(key, camera::moments(pictures));
         }
         let place = EpisodePosition {
@@ -182,24 +188,24 @@ impl Folder {
     }
 
     /// Returns the path of the next episode's file below `folder`, which is created.
-    fn made(&self, folder: &str, ending: &str) -> Result<PathBuf, LeRobotError> {
+    fn made(&self, folder: &str, ending: &str) -> Result<PathBuf, RecordError> {
         let path = file(&self.root.join(folder), self.episodes, ending);
         let parent = path.parent().unwrap_or(&self.root);
-        fs::create_dir_all(parent).map_err(|err| LeRobotError::file(parent, err))?;
+        fs::create_dir_all(parent).map_err(|err| RecordError::file(parent, err))?;
         Ok(path)
     }
 }
 
 /// Reads the episodes of a folder that stay. Episodes are numbered without gaps, so only those of
 /// `left_out` can go that no other one follows.
-fn kept(root: &Path, left_out: &BTreeSet<String>) -> Result<Counted, LeRobotError> {
+fn kept(root: &Path, left_out: &BTreeSet<String>) -> Result<Counted, RecordError> {
     let names = episodes::names(root)?;
     let last = names.iter().rposition(|name| !left_out.contains(name));
     Counted::read(root, last.map_or(0, |last| last as u64 + 1))
 }
 
 /// Renames a folder that cannot be continued; returns a line about that.
-fn set_aside(root: &Path, reason: &LeRobotError) -> Result<String, RecordError> {
+fn set_aside(root: &Path, reason: &RecordError) -> Result<String, RecordError> {
     let aside = (1..).map(|number| root.with_added_extension(format!("damaged{number}")));
     let aside = aside
         .into_iter()
@@ -249,14 +255,14 @@ impl DatasetWriter for Folder {
         }))
     }
 
-    fn finish(self: Box<Self>) -> ThreadResult {
-        ThreadResult::default()
+    fn finish(self: Box<Self>) -> Closed {
+        Closed::default()
     }
 }
 
 /// Writes the tasks like pandas writes a table with a named index, the task; lerobot looks tasks up
 /// by the index.
-fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), LeRobotError> {
+fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), RecordError> {
     let entry = |name: &str, pandas: &str, numpy: &str| json!({"name": name, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": null});
     let pandas = json!({
         "index_columns": ["task"],
@@ -279,6 +285,6 @@ fn write_table(
     path: &Path,
     columns: &[TableColumn],
     note: Option<(&str, String)>,
-) -> Result<(), LeRobotError> {
-    table::write(path, columns, note).map_err(|err| LeRobotError::file(path, err))
+) -> Result<(), RecordError> {
+    table::write(path, columns, note).map_err(|err| RecordError::file(path, err))
 }

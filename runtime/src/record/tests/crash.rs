@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::record::Recorder;
 use crate::record::tests::dataset::check_with_h5py;
-use crate::record::tests::video::{frames_in_fragments, frames_of};
+use crate::record::tests::video::frames_in_fragments;
 use crate::record::tests::{demos, episode, plan, recorded};
 
 const DIR: &str = "RRUN_TEST_RECORD_UNTIL_KILLED";
@@ -66,5 +66,5 @@ fn after_a_kill_every_finished_episode_is_there() {
     let second = "lift_video_rank0_gpu0_env0_part2.mp4";
     assert!(video.ends_with(second), "{video:?}");
     check_with_h5py(&path, names.len() + 1);
-    assert_eq!(frames_of(&first_part), frames);
+    assert_eq!(frames_in_fragments(&first_part), frames);
 }

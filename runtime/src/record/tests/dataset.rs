@@ -12,7 +12,7 @@ use crate::env::EnvIndex;
 use crate::record::tests::{
     SUCCESS, begin, demos, episode, observation, plan, recorded, step_to, steps,
 };
-use crate::record::{self, EpisodeEnd, EpisodeMeta, Export, RecordError, Recorder};
+use crate::record::{self, EpisodeEnd, EpisodeMeta, Export, Recorder};
 
 fn open(dir: &tempfile::TempDir) -> hdf5::File {
     hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap()
@@ -227,25 +227,6 @@ fn a_changed_state_costs_its_episode_only() {
         "{reason}"
     );
     assert_eq!(recorded[1].demo.as_deref(), Some("demo_0"));
-}
-
-#[test]
-fn misuse_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    let (env, outside) = (EnvIndex(0), EnvIndex(2));
-    let not_begun = RecordError::NotBegun { env };
-    assert_eq!(recorder.end(env, SUCCESS), Err(not_begun));
-    let (found, wanted, num_envs) = (1, 2, 2);
-    let no_env = RecordError::Environment {
-        env: outside,
-        num_envs,
-    };
-    assert_eq!(recorder.discard(outside), Err(no_env));
-    begin(&mut recorder, 0, 5, false);
-    let step = step_to(observation(1, false));
-    let short = RecordError::Action { env, found, wanted };
-    assert_eq!(recorder.step(env, &[0.0], None, &step), Err(short));
 }
 
 #[test]

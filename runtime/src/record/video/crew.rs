@@ -9,8 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::env::{EnvIndex, EnvSpec, Frame};
 use crate::record::RecordError;
-use crate::record::channel::{ChannelWaits, CountingSender, channel};
-use crate::record::closed::ThreadResult;
+use crate::record::lane::{ChannelWaits, Closed, Lane};
 use crate::record::parts::EpisodePart;
 use crate::record::video::grid::GridVideo;
 use crate::record::video::plan::VideoPlan;
@@ -47,8 +46,7 @@ enum VideoMessage {
 /// The recorder's handle of the encoder threads.
 #[derive(Debug)]
 pub(in crate::record) struct Crew {
-    senders: Vec<CountingSender<VideoMessage>>,
-    threads: Vec<JoinHandle<ThreadResult>>,
+    lanes: Vec<Lane<VideoMessage>>,
     num_envs: usize,
     /// Cell of each environment; `None` if it is in no grid.
     cells: Vec<Option<GridCell>>,
@@ -108,23 +106,15 @@ impl Crew {
                 .grids
                 .insert(number, GridVideo::new(plan, grid));
         }
-        let mut crew = Self {
-            senders: Vec::new(),
-            threads: Vec::new(),
+        let lanes = coders.into_iter().enumerate().map(|(number, coder)| {
+            let run = move |inbox| coder.run(inbox);
+            Lane::spawn(format!("video-{number}"), depth(env), run)
+        });
+        Ok(Self {
+            lanes: lanes.collect::<Result<_, _>>()?,
             num_envs,
             cells,
-        };
-        for (number, coder) in coders.into_iter().enumerate() {
-            let (sender, inbox) = channel(depth(env));
-            let thread = thread::Builder::new()
-                .name(format!("video-{number}"))
-                .spawn(move || coder.run(&inbox));
-            crew.threads.push(
-                thread.map_err(|err| RecordError::Plan(format!("no thread for videos: {err}")))?,
-            );
-            crew.senders.push(sender);
-        }
-        Ok(crew)
+        })
     }
 
     /// Begins an episode. Like the methods below, returns `false` if the thread has ended.
@@ -142,9 +132,9 @@ impl Crew {
         let Some(GridCell { grid, cell }) = self.cells[env.0] else {
             return self.cue(env, Cue::Pictures(pictures));
         };
-        let thread = (self.num_envs + grid) % self.senders.len();
+        let thread = (self.num_envs + grid) % self.lanes.len();
         self.cue(env, Cue::Pictures(Arc::clone(&pictures)))
-            && self.senders[thread].send(VideoMessage::Grid {
+            && self.lanes[thread].send(VideoMessage::Grid {
                 grid,
                 cell,
                 pictures,
@@ -163,31 +153,22 @@ impl Crew {
 
     /// Returns how often and how long the caller had to wait.
     pub(in crate::record) fn waits(&self) -> ChannelWaits {
-        self.senders.iter().map(CountingSender::waits).sum()
+        self.lanes.iter().map(Lane::waits).sum()
     }
 
-    /// Waits until the threads have finished; they close their files in parallel.
-    pub(in crate::record) fn hang_up(&mut self) -> ThreadResult {
-        self.senders.clear();
-        let threads = std::mem::take(&mut self.threads).into_iter();
-        let said = threads.map(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|panic| ThreadResult::panicked(&*panic))
-        });
-        said.fold(ThreadResult::default(), ThreadResult::and)
+    /// Closes the channels to the threads, which then close their files in parallel.
+    pub(in crate::record) fn close(self) -> impl Iterator<Item = JoinHandle<Closed>> {
+        self.lanes.into_iter().map(Lane::close)
     }
 
     fn cue(&mut self, env: EnvIndex, cue: Cue) -> bool {
-        let threads = self.senders.len();
-        self.senders
-            .get_mut(env.0 % threads.max(1))
-            .is_some_and(|sender| sender.send(VideoMessage::Track(env.0, cue)))
+        let thread = env.0 % self.lanes.len();
+        self.lanes[thread].send(VideoMessage::Track(env.0, cue))
     }
 }
 
 impl Coder {
-    fn run(mut self, inbox: &Receiver<VideoMessage>) -> ThreadResult {
+    fn run(mut self, inbox: Receiver<VideoMessage>) -> Closed {
         for message in inbox {
             match message {
                 VideoMessage::Grid {
@@ -204,7 +185,7 @@ impl Coder {
         }
         let tracks = self.tracks.into_values().map(Track::finish);
         let closed = tracks.chain(self.grids.into_values().map(GridVideo::finish));
-        closed.fold(ThreadResult::default(), ThreadResult::and)
+        closed.fold(Closed::default(), Closed::and)
     }
 
     fn on(&mut self, env: usize, cue: Cue) {

@@ -9,14 +9,14 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use crate::env::{Frame, ImageSize};
-use crate::record::closed::ThreadResult;
-use crate::record::video::film::{FilmError, VideoEncoder};
+use crate::record::lane::Closed;
+use crate::record::video::film::{Fault, Film, Place};
 use crate::record::video::h264::Rate;
+use crate::record::video::plan::fit;
 use crate::record::video::tile::Tiling;
-use crate::record::{CameraSize, GridPlan, RecordError, VideoPlan};
+use crate::record::{CameraSize, GridPlan, VideoPlan};
 
 /// Maximum height and width of a grid: environments are scaled down rather than exceed what players
 /// decode.
@@ -27,15 +27,14 @@ const LARGEST: ImageSize = ImageSize {
 
 /// The grid video of one worker.
 pub(super) struct GridVideo {
-    dir: PathBuf,
-    stem: String,
+    place: Place,
     cameras: Vec<String>,
     size: CameraSize,
     rate: Rate,
     /// For each cell, whether it has an image that no frame has shown.
     fresh: Vec<bool>,
     open: Option<OpenGrid>,
-    fault: Option<FilmError>,
+    fault: Option<Fault>,
 }
 
 struct OpenGrid {
@@ -43,15 +42,14 @@ struct OpenGrid {
     canvas: Vec<u8>,
     /// Bytes in a row of the canvas.
     stride: usize,
-    film: VideoEncoder,
+    film: Film,
 }
 
 impl GridVideo {
     /// Creates the grid that `grid` describes, without a file.
     pub(super) fn new(plan: &VideoPlan, grid: &GridPlan) -> Self {
         Self {
-            dir: plan.dir.clone(),
-            stem: grid.stem.clone(),
+            place: plan.place(&grid.stem),
             cameras: plan.cameras.clone(),
             size: plan.size,
             rate: plan.rate(grid.envs.len() as u32),
@@ -70,33 +68,26 @@ impl GridVideo {
     }
 
     /// Shows the remaining images and closes the file.
-    pub(super) fn finish(mut self) -> ThreadResult {
+    pub(super) fn finish(mut self) -> Closed {
         if self.fault.is_none() && self.fresh.contains(&true) {
             self.fault = self.show().err();
         }
-        let path = self.path();
-        let closed = self.open.map_or(Ok(None), |open| open.film.close());
-        match (self.fault, closed) {
-            (Some(FilmError::File { reason }), _) => {
-                ThreadResult::of(Err(RecordError::file(&path, reason)))
-            }
-            (_, Err(err)) => ThreadResult::of(Err(err)),
-            (fault, Ok(note)) => {
-                let warning =
-                    fault.map(|fault| format!("warning: `{}` ends early: {fault}", path.display()));
-                ThreadResult {
-                    notes: warning.into_iter().chain(note).collect(),
-                    result: Ok(()),
-                }
-            }
+        let closed = self.open.map_or(Ok(()), |open| open.film.close());
+        let path = self.place.path();
+        match self.fault {
+            Some(Fault::File(err)) => Closed::of(Err(err)),
+            Some(Fault::Images(reason)) => Closed {
+                notes: vec![format!(
+                    "warning: `{}` ends early: {reason}",
+                    path.display()
+                )],
+                result: closed,
+            },
+            None => Closed::of(closed),
         }
     }
 
-    fn try_push(
-        &mut self,
-        cell: usize,
-        pictures: &BTreeMap<String, Frame>,
-    ) -> Result<(), FilmError> {
+    fn try_push(&mut self, cell: usize, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
         if self.fresh[cell] {
             self.show()?;
         }
@@ -112,44 +103,42 @@ impl GridVideo {
         }) = &mut self.open
         {
             let at = cell / columns * tiling.height * *stride + cell % columns * tiling.width * 3;
-            tiling.draw_at(pictures, &mut canvas[at..], *stride)?;
+            let drawn = tiling.draw_at(pictures, &mut canvas[at..], *stride);
+            drawn.map_err(Fault::Images)?;
         }
         self.fresh[cell] = true;
         Ok(())
     }
 
-    fn show(&mut self) -> Result<(), FilmError> {
+    fn show(&mut self) -> Result<(), Fault> {
         self.fresh.fill(false);
-        let Some(open) = &mut self.open else {
-            return Ok(());
-        };
-        open.film
-            .push(&open.canvas, &self.dir, &self.stem)
-            .map(drop)
+        match &mut self.open {
+            Some(open) => open.film.push(&open.canvas).map(drop),
+            None => Ok(()),
+        }
     }
 
-    fn begin(&self, pictures: &BTreeMap<String, Frame>) -> Result<OpenGrid, FilmError> {
+    fn begin(&self, pictures: &BTreeMap<String, Frame>) -> Result<OpenGrid, Fault> {
         let GridShape { rows, columns } = GridShape::of(self.fresh.len());
-        let whole = Tiling::of(&self.cameras, pictures, |from| self.size.of(from))?;
+        let tiling = |size: &dyn Fn(ImageSize) -> ImageSize| {
+            let tiling = Tiling::of(&self.cameras, pictures, |from| size(self.size.of(from)));
+            tiling.map_err(Fault::Images)
+        };
+        let whole = tiling(&|size| size)?;
         let all = ImageSize {
             height: u32::try_from(whole.height * rows).unwrap_or(u32::MAX),
             width: u32::try_from(whole.width * columns).unwrap_or(u32::MAX),
         };
-        let tiling = Tiling::of(&self.cameras, pictures, |from| {
-            shrink(self.size.of(from), all)
-        })?;
+        let tiling = tiling(&|size| fit(size, all, LARGEST))?;
         let (height, stride) = (tiling.height * rows, tiling.width * columns * 3);
-        let film = VideoEncoder::new(height, tiling.width * columns, self.rate)?;
+        let size = (height, tiling.width * columns);
+        let film = Film::new(size, self.rate, self.place.clone())?;
         Ok(OpenGrid {
             tiling,
             canvas: vec![0; height * stride],
             stride,
             film,
         })
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.join(format!("{}.mp4", self.stem))
     }
 }
 
@@ -171,27 +160,6 @@ impl GridShape {
     }
 }
 
-/// Returns the size of one camera at which a grid that would have the size `all` is no larger than
-/// [`LARGEST`].
-fn shrink(camera: ImageSize, all: ImageSize) -> ImageSize {
-    if all.height <= LARGEST.height && all.width <= LARGEST.width {
-        return camera;
-    }
-    let [height, width, tall, wide] =
-        [all.height, all.width, LARGEST.height, LARGEST.width].map(u64::from);
-    // The side that exceeds the limit by the larger factor decides.
-    let (part, of) = if height * wide > width * tall {
-        (tall, height)
-    } else {
-        (wide, width)
-    };
-    let scaled = |side: u32| (u64::from(side) * part / of).max(1) as u32;
-    ImageSize {
-        height: scaled(camera.height),
-        width: scaled(camera.width),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,13 +171,5 @@ mod tests {
             [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 4), (3, 3)]
                 .map(|(rows, columns)| GridShape { rows, columns })
         );
-    }
-
-    #[test]
-    fn a_grid_that_is_too_large_keeps_its_shape() {
-        let size = |height, width| ImageSize { height, width };
-        assert_eq!(shrink(size(224, 224), size(448, 896)), size(224, 224));
-        assert_eq!(shrink(size(960, 960), size(1920, 3840)), size(480, 480));
-        assert_eq!(shrink(size(960, 960), size(2160, 960)), size(480, 480));
     }
 }

@@ -27,39 +27,6 @@ pub(in crate::record) struct Rate {
     pub(in crate::record) keyframe_every: u32,
 }
 
-/// The reason why an image cannot be encoded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::record) enum CodecError {
-    /// OpenH264 reported an error.
-    #[error("{reason}")]
-    Library {
-        /// The message of the library.
-        reason: String,
-    },
-    /// OpenH264 does not take the image.
-    #[error("OpenH264 skipped picture {number} {MOST_SKIPS} times")]
-    Skipped {
-        /// Number of the image, from 0.
-        number: u64,
-    },
-    /// OpenH264 returned a kind of frame that no file can hold.
-    #[error("OpenH264 answered picture {number} with {kind}")]
-    Kind {
-        /// Number of the image, from 0.
-        number: u64,
-        /// Name of the kind.
-        kind: String,
-    },
-}
-
-impl From<openh264::Error> for CodecError {
-    fn from(err: openh264::Error) -> Self {
-        Self::Library {
-            reason: err.to_string(),
-        }
-    }
-}
-
 /// One encoded image.
 #[derive(Debug, Default)]
 pub(in crate::record) struct EncodedImage {
@@ -85,7 +52,7 @@ impl H264 {
     /// Creates an encoder with one thread and the fastest search, because recording must not take
     /// cores from simulators. Without `skip_frames` OpenH264 prints a warning on stderr and does
     /// not keep the bit rate; [`H264::encode`] explains why no image is lost with it.
-    pub(in crate::record) fn new(rate: Rate) -> Result<Self, CodecError> {
+    pub(in crate::record) fn new(rate: Rate) -> Result<Self, String> {
         let config = EncoderConfig::new()
             .usage_type(UsageType::CameraVideoRealTime)
             .complexity(Complexity::Low)
@@ -99,7 +66,8 @@ impl H264 {
             .adaptive_quantization(false)
             .background_detection(false)
             .vui(VuiConfig::bt709());
-        let encoder = Encoder::with_api_config(OpenH264API::from_source(), config)?;
+        let encoder = Encoder::with_api_config(OpenH264API::from_source(), config);
+        let encoder = encoder.map_err(|err| err.to_string())?;
         Ok(Self {
             encoder,
             rate,
@@ -116,10 +84,7 @@ impl H264 {
     /// Encodes the next image. OpenH264 skips an image when its virtual buffer is too full for the
     /// bit rate, and drains the buffer by one image's share; so the same image is offered until it
     /// is taken.
-    pub(in crate::record) fn encode(
-        &mut self,
-        planes: &Planes,
-    ) -> Result<EncodedImage, CodecError> {
+    pub(in crate::record) fn encode(&mut self, planes: &Planes) -> Result<EncodedImage, String> {
         let keyframe = std::mem::take(&mut self.wants_keyframe);
         for _ in 0..=MOST_SKIPS {
             if let Some(sample) = self.offer(planes, keyframe)? {
@@ -127,14 +92,13 @@ impl H264 {
                 return Ok(sample);
             }
         }
-        Err(CodecError::Skipped { number: self.coded })
+        let number = self.coded;
+        Err(format!(
+            "OpenH264 skipped picture {number} {MOST_SKIPS} times"
+        ))
     }
 
-    fn offer(
-        &mut self,
-        planes: &Planes,
-        keyframe: bool,
-    ) -> Result<Option<EncodedImage>, CodecError> {
+    fn offer(&mut self, planes: &Planes, keyframe: bool) -> Result<Option<EncodedImage>, String> {
         // Before its first image the encoder is not initialised; that image is a key frame anyway.
         if keyframe && self.coded > 0 {
             self.encoder.force_intra_frame();
@@ -146,16 +110,15 @@ impl H264 {
             (width, width / 2, width / 2),
         );
         let time = Timestamp::from_millis(self.coded * 1000 / u64::from(self.rate.fps));
-        let stream = self.encoder.encode_at(&source, time)?;
+        let stream = self.encoder.encode_at(&source, time);
+        let stream = stream.map_err(|err| err.to_string())?;
         let keyframe = match stream.frame_type() {
             FrameType::IDR => true,
             FrameType::I | FrameType::P => false,
             FrameType::Skip => return Ok(None),
             other => {
-                return Err(CodecError::Kind {
-                    number: self.coded,
-                    kind: format!("{other:?}"),
-                });
+                let number = self.coded;
+                return Err(format!("OpenH264 answered picture {number} with {other:?}"));
             }
         };
         let mut sample = EncodedImage {

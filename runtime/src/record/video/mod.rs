@@ -7,22 +7,20 @@
 //!                  └► thread 1 ─ track 1, grid 0, …    grid ─► the same
 //! ```
 //!
-//! A file is fragmented while it grows (see `mp4`) and is rewritten for browsers when it is closed
-//! (see `progressive`).
+//! A file is fragmented while it grows, and is finished in place when it is closed (see `mp4`).
 
 mod avx2;
-mod boxes;
 mod crew;
 pub(super) mod film;
 mod grid;
 pub(super) mod h264;
 pub(super) mod mp4;
 mod plan;
-mod progressive;
 mod scale;
 pub(super) mod tile;
 mod track;
 pub(super) mod yuv;
 
 pub(super) use crew::Crew;
+pub(super) use plan::fit;
 pub use plan::{CameraSize, GridPlan, VideoPlan};

@@ -1,37 +1,65 @@
-//! An mp4 file that is playable after any interruption: a header, then fragments that are complete
-//! by themselves.
+//! An mp4 file (ISO/IEC 14496-12) that is playable after any interruption, and is finished in place.
+//!
+//! ```text
+//! while it grows   ftyp moov │ moof mdat │ moof mdat │ …    fragments, complete by themselves
+//! closed           ftyp mdat(moov moof mdat moof mdat …) moov(sizes, key frames, positions)
+//! ```
+//!
+//! To close a file, an index of all images is appended, and one write inside one page makes an
+//! `mdat` of everything before it. So a player knows the duration and can seek, no byte is written
+//! twice, and a killed process leaves the one form or the other. OBS Studio's Hybrid MP4 does the
+//! same (plugins/obs-outputs/mp4-mux.c).
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use muxide::fragmented::{FragmentConfig, FragmentedMuxer};
-
-use crate::record::video::boxes::TICKS;
 use crate::record::video::h264::EncodedImage;
-use crate::record::video::progressive;
 
-/// Minimum number of images in a fragment within an episode, because muxide guesses the duration of
-/// a single sample as 1/30 s.
-const LEAST: u64 = 2;
+/// Ticks per image. The file's time scale is this times the frame rate, so that all times are
+/// integers.
+const TICKS: u32 = 1000;
+/// The unit matrix of a header: 16.16 fixed point, the last column 2.30.
+const MATRIX: [u32; 9] = [0x1_0000, 0, 0, 0, 0x1_0000, 0, 0, 0, 0x4000_0000];
+/// Flags of a key frame, and of an image that depends on others (§8.8.3.1).
+const SAMPLE_FLAGS: [u32; 2] = [0x0200_0000, 0x0101_0000];
 
 /// A file that is being written.
 pub(in crate::record) struct Mp4 {
     file: File,
     path: PathBuf,
-    muxer: FragmentedMuxer,
-    fps: u32,
-    written: u64,
-    pending: u64,
+    /// Bytes in the file.
+    end: u64,
+    picture: Picture,
+    /// The body of `stsd`.
+    description: Vec<u8>,
+    /// Size of each image in bytes.
+    sizes: Vec<u32>,
+    /// Numbers of the key frames, from 1.
+    keyframes: Vec<u32>,
+    fragments: Vec<Fragment>,
+    /// Images that are not in the file yet, and their number.
+    pending: (Vec<u8>, usize),
 }
 
-/// A file that is closed.
-#[derive(Debug)]
-pub(in crate::record) struct ClosedMp4 {
-    /// Path of the file.
-    pub(in crate::record) path: PathBuf,
-    /// Message for the user if the file could not be rewritten; it is playable nevertheless.
-    pub(in crate::record) note: Option<String>,
+/// The images of one fragment.
+#[derive(Clone, Copy, Debug)]
+struct Fragment {
+    /// Offset of the first image.
+    start: u64,
+    frames: u32,
+}
+
+/// Size and frame rate of the images.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::record) struct Picture {
+    /// Width in pixels.
+    pub(in crate::record) width: u32,
+    /// Height in pixels.
+    pub(in crate::record) height: u32,
+    /// Images per second, at least 1.
+    pub(in crate::record) fps: u32,
 }
 
 impl Mp4 {
@@ -62,32 +90,25 @@ impl Mp4 {
         picture: Picture,
         first: &EncodedImage,
     ) -> io::Result<Self> {
-        let mut config =
-            FragmentConfig::new(picture.width, picture.height, picture.fps * TICKS as u32);
-        config.sps.clone_from(&first.sps);
-        config.pps.clone_from(&first.pps);
-        let mut muxer = FragmentedMuxer::new(config).map_err(io::Error::other)?;
-        let header = muxer.init_segment();
         let mut mp4 = Self {
             file,
             path,
-            muxer,
-            fps: picture.fps,
-            written: 0,
-            pending: 0,
+            end: 0,
+            picture,
+            description: description(picture, first),
+            sizes: Vec::new(),
+            keyframes: Vec::new(),
+            fragments: Vec::new(),
+            pending: (Vec::new(), 0),
         };
-        let sets = first.sps.len() >= 4 && !first.pps.is_empty();
-        let missing = || {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
+        let header = [file_type(), mp4.moov()].concat();
+        let written = match first.sps.len() < 4 || first.pps.is_empty() {
+            true => Err(io::Error::other(
                 "the first picture came without parameter sets",
-            )
+            )),
+            false => mp4.write(&header),
         };
-        match sets
-            .then_some(())
-            .ok_or_else(missing)
-            .and_then(|()| mp4.write(&header))
-        {
+        match written {
             Ok(()) => Ok(mp4),
             Err(err) => {
                 // There is nothing to play yet.
@@ -104,51 +125,53 @@ impl Mp4 {
 
     /// Returns the number of images so far.
     pub(in crate::record) fn frames(&self) -> u64 {
-        self.written + self.pending
+        self.sizes.len() as u64
     }
 
     /// Adds an image; a fragment is written to the file once a second.
     pub(in crate::record) fn push(&mut self, sample: &EncodedImage) -> io::Result<()> {
-        let time = self.frames() * TICKS;
-        self.muxer
-            .write_video(time, time, &sample.bytes, sample.keyframe)
-            .map_err(io::Error::other)?;
-        self.pending += 1;
-        if self.pending >= u64::from(self.fps).max(LEAST) {
-            self.flush(LEAST)
-        } else {
-            Ok(())
+        self.sizes.push(sample.bytes.len() as u32);
+        if sample.keyframe {
+            self.keyframes.push(self.sizes.len() as u32);
+        }
+        self.pending.0.extend(&sample.bytes);
+        self.pending.1 += 1;
+        match self.pending.1 >= self.picture.fps as usize {
+            true => self.flush(),
+            false => Ok(()),
         }
     }
 
-    /// Writes all images of a finished episode to the file, so that none is lost afterwards. If the
-    /// last fragment has a single image, it lasts 1/30 s until the file is [`Mp4::close`]d or
-    /// mended.
-    pub(in crate::record) fn end_of_episode(&mut self) -> io::Result<()> {
-        self.flush(1)
+    /// Writes all images to the file, so that none is lost afterwards.
+    pub(in crate::record) fn flush(&mut self) -> io::Result<()> {
+        let (images, frames) = std::mem::take(&mut self.pending);
+        if frames == 0 {
+            return Ok(());
+        }
+        let moof = self.moof(frames);
+        let start = self.end + moof.len() as u64 + 8;
+        self.write(&[moof, boxed(b"mdat", &[&images])].concat())?;
+        let frames = frames as u32;
+        self.fragments.push(Fragment { start, frames });
+        Ok(())
     }
 
-    /// Writes the rest and rewrites the file for browsers, as `name` in its folder if a name is
-    /// given.
-    pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<ClosedMp4> {
-        self.flush(1)?;
-        let to = name.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
-        let Err(reason) = progressive::rewrite(&self.path, &to) else {
-            return Ok(ClosedMp4 {
-                path: to,
-                note: None,
-            });
+    /// Writes the rest and finishes the file, as `name` in its folder if a name is given. Returns
+    /// its path.
+    pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<PathBuf> {
+        self.flush()?;
+        if let Err(err) = self.finish() {
+            let path = self.path.display();
+            tracing::warn!(
+                "`{path}` stays in fragments, of which some browsers do not show the duration: {err}"
+            );
+        }
+        let Some(name) = name else {
+            return Ok(self.path);
         };
-        self.file.sync_data()?;
+        let to = self.path.with_file_name(name);
         fs::rename(&self.path, &to)?;
-        let line = format!(
-            "`{}` stays in fragments, which some browsers play without its duration: {reason}",
-            to.display()
-        );
-        Ok(ClosedMp4 {
-            path: to,
-            note: Some(line),
-        })
+        Ok(to)
     }
 
     /// Deletes the file.
@@ -156,57 +179,189 @@ impl Mp4 {
         fs::remove_file(&self.path)
     }
 
-    fn flush(&mut self, least: u64) -> io::Result<()> {
-        if self.pending < least {
-            return Ok(());
-        }
-        let Some(fragment) = self.muxer.flush_segment() else {
-            return Ok(());
-        };
-        self.write(&fragment)?;
-        self.written += self.pending;
-        self.pending = 0;
-        Ok(())
+    /// Appends the index and makes an `mdat` of all that is between it and `ftyp`.
+    fn finish(&mut self) -> io::Result<()> {
+        let (from, to) = (file_type().len() as u64, self.end);
+        self.write(&self.moov())?;
+        self.file.sync_data()?;
+        // A length of 1 means that the real length, of 64 bits, follows.
+        let head = [&words(&[1]), &b"mdat"[..], &(to - from).to_be_bytes()].concat();
+        self.file.write_all_at(&head, from)
     }
 
-    /// Writes all bytes or, as far as the system allows, none.
+    /// Appends all bytes or, as far as the system allows, none.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let start = self.file.seek(SeekFrom::End(0))?;
-        let written = self.file.write_all(bytes);
-        if written.is_err() {
-            self.file.set_len(start)?;
+        let written = self.file.write_all_at(bytes, self.end);
+        match written {
+            Ok(()) => self.end += bytes.len() as u64,
+            Err(_) => self.file.set_len(self.end)?,
         }
         written
     }
-}
 
-/// Size and frame rate of the images.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::record) struct Picture {
-    /// Width in pixels.
-    pub(in crate::record) width: u32,
-    /// Height in pixels.
-    pub(in crate::record) height: u32,
-    /// Images per second, at least 1.
-    pub(in crate::record) fps: u32,
+    /// Returns the head of a fragment with the last `frames` images.
+    fn moof(&self, frames: usize) -> Vec<u8> {
+        let first = self.sizes.len() - frames;
+        let samples = self.sizes[first..].iter().zip(first as u32 + 1..);
+        let samples = samples.flat_map(|(size, number)| {
+            let needs_others = self.keyframes.binary_search(&number).is_err();
+            [*size, SAMPLE_FLAGS[usize::from(needs_others)]]
+        });
+        let samples: Vec<u32> = samples.collect();
+        let time = (first as u64 * u64::from(TICKS)).to_be_bytes();
+        let sequence = self.fragments.len() as u32 + 1;
+        // Offsets count from this box, and images have the same duration.
+        let head = boxed(b"tfhd", &[&words(&[0x2_0008, 1, TICKS])]);
+        let start = boxed(b"tfdt", &[&words(&[0x100_0000]), &time]);
+        let run = |offset: u32| {
+            let run = words(&[0x601, frames as u32, offset]);
+            let run = boxed(b"trun", &[&run, &words(&samples)]);
+            let traf = boxed(b"traf", &[&head, &start, &run]);
+            boxed(b"moof", &[&full(b"mfhd", &[sequence]), &traf])
+        };
+        // The offset does not change the length, so the box is built twice.
+        run(run(0).len() as u32 + 8)
+    }
+
+    /// Returns the header, with the images of all fragments; before the first it says that
+    /// fragments follow.
+    fn moov(&self) -> Vec<u8> {
+        let Picture { width, height, fps } = self.picture;
+        let ticks = self.frames() * u64::from(TICKS);
+        // Headers of version 1: the times of creation and modification, and the duration, have 64
+        // bits.
+        let timed = |name: &[u8; 4], flags: u32, before: &[u32], after: &[u32]| {
+            let times = words(&[0x100_0000 | flags, 0, 0, 0, 0]);
+            boxed(
+                name,
+                &[&times, &words(before), &ticks.to_be_bytes(), &words(after)],
+            )
+        };
+        let scale = [fps * TICKS];
+        // Rate 1.0, no sound, and the number of the next track.
+        let whole = [&[0x1_0000, 0, 0, 0][..], &MATRIX, &[0; 6], &[2]].concat();
+        let shown = [&[0; 4][..], &MATRIX, &[width << 16, height << 16]].concat();
+        // The language is `und`, three letters of five bits.
+        let media = timed(b"mdhd", 0, &scale, &[0x55c4_0000]);
+        let handler = [&words(&[0, 0])[..], b"vide", &[0; 12], b"VideoHandler\0"];
+        // The images are in this file.
+        let source = boxed(
+            b"dref",
+            &[&words(&[0, 1]), &boxed(b"url ", &[&words(&[1])])],
+        );
+        let info = boxed(
+            b"minf",
+            &[
+                &boxed(b"vmhd", &[&words(&[1, 0, 0])]),
+                &boxed(b"dinf", &[&source]),
+                &self.table(),
+            ],
+        );
+        let mdia = boxed(b"mdia", &[&media, &boxed(b"hdlr", &handler), &info]);
+        let track = boxed(b"trak", &[&timed(b"tkhd", 3, &[1, 0], &shown), &mdia]);
+        let extends = match self.fragments.is_empty() {
+            true => boxed(b"mvex", &[&full(b"trex", &[1, 1, 0, 0, 0])]),
+            false => Vec::new(),
+        };
+        boxed(
+            b"moov",
+            &[&timed(b"mvhd", 0, &scale, &whole), &track, &extends],
+        )
+    }
+
+    /// Returns `stbl`: what the images are, their times, key frames, sizes and positions.
+    fn table(&self) -> Vec<u8> {
+        let frames = self.sizes.len() as u32;
+        // First fragment, images in each, kind of image; an entry whenever the number changes.
+        let mut runs = Vec::new();
+        let mut before = 0;
+        for (number, fragment) in (1..).zip(&self.fragments) {
+            if fragment.frames != before {
+                runs.extend([number, fragment.frames, 1]);
+                before = fragment.frames;
+            }
+        }
+        let counted =
+            |each: usize, values: &[u32]| [&[(values.len() / each) as u32], values].concat();
+        let times = [1, frames, TICKS];
+        // An empty list would mean that no image is a key frame.
+        let keyframes = match frames {
+            0 => Vec::new(),
+            _ => full(b"stss", &counted(1, &self.keyframes)),
+        };
+        let starts = self.fragments.iter();
+        let starts: Vec<u8> = starts.flat_map(|one| one.start.to_be_bytes()).collect();
+        let count = self.fragments.len() as u32;
+        boxed(
+            b"stbl",
+            &[
+                &boxed(b"stsd", &[&self.description]),
+                &full(b"stts", if frames > 0 { &times } else { &[0] }),
+                &keyframes,
+                &full(b"stsc", &counted(3, &runs)),
+                &full(b"stsz", &[&[0, frames], &self.sizes[..]].concat()),
+                &boxed(b"co64", &[&words(&[0, count]), &starts]),
+            ],
+        )
+    }
 }
 
 fn create_new(dir: &Path, stem: &str) -> io::Result<(File, PathBuf)> {
     let mut part = 1;
     loop {
-        let name = if part == 1 {
-            format!("{stem}.mp4")
-        } else {
-            format!("{stem}_part{part}.mp4")
+        let name = match part {
+            1 => format!("{stem}.mp4"),
+            _ => format!("{stem}_part{part}.mp4"),
         };
         let path = dir.join(name);
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => return Ok((file, path)),
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-                progressive::mend(&path);
-                part += 1;
-            }
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => part += 1,
             Err(err) => return Err(err),
         }
     }
+}
+
+fn file_type() -> Vec<u8> {
+    boxed(
+        b"ftyp",
+        &[b"isom", &[0, 0, 2, 0], b"isom", b"iso6", b"avc1", b"mp41"],
+    )
+}
+
+/// Returns the body of `stsd`: one entry, H.264 with its parameter sets (ISO/IEC 14496-15).
+fn description(picture: Picture, first: &EncodedImage) -> Vec<u8> {
+    let sets = [&first.sps, &first.pps].map(|set| {
+        let length = (set.len() as u16).to_be_bytes();
+        [&length[..], set].concat()
+    });
+    // Profile, compatibility and level of the parameter set; lengths of four bytes; one set of each
+    // kind.
+    let profile = first.sps.get(1..4).unwrap_or_default();
+    let parameters = [&[1], profile, &[0xff, 0xe1], &sets[0], &[1], &sets[1]].concat();
+    let size = picture.width << 16 | picture.height & 0xffff;
+    // Data reference 1, the size, 72 dots per inch, one image in each sample.
+    let before = words(&[0, 1, 0, 0, 0, 0, size, 0x48_0000, 0x48_0000, 0]);
+    // No name of a compressor; 24 bits of colour, and -1.
+    let after = [&[0, 1][..], &[0; 32], &[0, 0x18, 0xff, 0xff]].concat();
+    let entry = boxed(b"avc1", &[&before, &after, &boxed(b"avcC", &[&parameters])]);
+    [words(&[0, 1]), entry].concat()
+}
+
+/// Returns a box of version 0 without flags that holds words.
+fn full(name: &[u8; 4], body: &[u32]) -> Vec<u8> {
+    boxed(name, &[&[0; 4], &words(body)])
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+fn boxed(name: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut bytes = Vec::with_capacity(8 + length);
+    bytes.extend((8 + length as u32).to_be_bytes());
+    bytes.extend(name);
+    parts.iter().for_each(|part| bytes.extend(*part));
+    bytes
 }

@@ -1,11 +1,11 @@
 //! Configuration of the videos.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
 use crate::env::{EnvSpec, ImageSize};
 use crate::record::RecordError;
+use crate::record::video::film::Place;
 use crate::record::video::h264::{LEAST_BITRATE, Rate};
 
 /// Distance of key frames, to which players can seek, in seconds.
@@ -81,32 +81,41 @@ impl CameraSize {
         match self {
             Self::AsRendered => rendered,
             Self::Exactly { height, width } => ImageSize { height, width },
-            Self::AtMost { height, width } => at_most(rendered, ImageSize { height, width }),
+            Self::AtMost { height, width } => fit(rendered, rendered, ImageSize { height, width }),
         }
     }
 }
 
-/// Returns the largest size within `limit` that has the aspect ratio of `size` and is no larger.
-fn at_most(size: ImageSize, limit: ImageSize) -> ImageSize {
-    if size.height <= limit.height && size.width <= limit.width {
+/// Returns the largest size with the aspect ratio of `size` at which `all` fits into `limit`, when it
+/// shrinks likewise; `size` itself if it fits as it is.
+pub(in crate::record) fn fit(size: ImageSize, all: ImageSize, limit: ImageSize) -> ImageSize {
+    if all.height <= limit.height && all.width <= limit.width {
         return size;
     }
     let [height, width, tall, wide] =
-        [size.height, size.width, limit.height, limit.width].map(u64::from);
+        [all.height, all.width, limit.height, limit.width].map(u64::from);
     // The side that exceeds the limit by the larger factor decides.
     let (part, of) = if height * wide > width * tall {
         (tall, height)
     } else {
         (wide, width)
     };
-    let scaled = |side: u64| (side * part / of).max(1) as u32;
+    let scaled = |side: u32| (u64::from(side) * part / of).max(1) as u32;
     ImageSize {
-        height: scaled(height),
-        width: scaled(width),
+        height: scaled(size.height),
+        width: scaled(size.width),
     }
 }
 
 impl VideoPlan {
+    /// Returns the place of a video with this name.
+    pub(super) fn place(&self, stem: &str) -> Place {
+        Place::New {
+            dir: self.dir.clone(),
+            stem: stem.to_owned(),
+        }
+    }
+
     /// Returns the rate of a video with `times` times the plan's bit rate.
     pub(super) fn rate(&self, times: u32) -> Rate {
         let fps = self.fps.max(1);
@@ -120,13 +129,7 @@ impl VideoPlan {
 
     /// Fills in the names and the frame rate that the plan leaves to the environment, and creates
     /// the folder.
-    pub(in crate::record) fn resolve(
-        mut self,
-        env: &EnvSpec,
-        num_envs: usize,
-    ) -> Result<Self, RecordError> {
-        self.check_stems(num_envs)?;
-        self.check_grids(num_envs)?;
+    pub(in crate::record) fn resolve(mut self, env: &EnvSpec) -> Result<Self, RecordError> {
         let known: Vec<String> = env
             .cameras
             .iter()
@@ -134,20 +137,20 @@ impl VideoPlan {
             .collect();
         if let Some(unknown) = self.cameras.iter().find(|camera| !known.contains(camera)) {
             let known = known.join(", ");
-            return Err(RecordError::Plan(format!(
+            return Err(RecordError(format!(
                 "`{}` has no camera `{unknown}`; it has {known}",
                 env.name
             )));
         }
         if known.is_empty() {
-            return Err(RecordError::Plan(format!(
+            return Err(RecordError(format!(
                 "`{}` has no camera to make a video of",
                 env.name
             )));
         }
         if self.bitrate < LEAST_BITRATE {
             let found = self.bitrate;
-            return Err(RecordError::Plan(format!(
+            return Err(RecordError(format!(
                 "the video bit rate is {found}, expected at least {LEAST_BITRATE}"
             )));
         }
@@ -159,50 +162,6 @@ impl VideoPlan {
         }
         fs::create_dir_all(&self.dir).map_err(|err| RecordError::file(&self.dir, err))?;
         Ok(self)
-    }
-
-    fn check_stems(&self, num_envs: usize) -> Result<(), RecordError> {
-        if self.stems.len() != num_envs {
-            let found = self.stems.len();
-            return Err(RecordError::Plan(format!(
-                "{found} names of videos are given for {num_envs} environments"
-            )));
-        }
-        let mut seen = BTreeSet::new();
-        let mut stems = self
-            .stems
-            .iter()
-            .chain(self.grids.iter().map(|grid| &grid.stem));
-        match stems.find(|stem| !seen.insert(stem.as_str())) {
-            Some(twice) => Err(RecordError::Plan(format!(
-                "two videos are called `{twice}`"
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    fn check_grids(&self, num_envs: usize) -> Result<(), RecordError> {
-        let mut seen = BTreeSet::new();
-        for grid in &self.grids {
-            if grid.envs.is_empty() {
-                return Err(RecordError::Plan(format!(
-                    "grid `{}` has no environment",
-                    grid.stem
-                )));
-            }
-            if let Some(env) = grid.envs.iter().find(|env| **env >= num_envs) {
-                return Err(RecordError::Plan(format!(
-                    "grid `{}` has environment {env} of {num_envs}",
-                    grid.stem
-                )));
-            }
-            if let Some(twice) = grid.envs.iter().find(|env| !seen.insert(**env)) {
-                return Err(RecordError::Plan(format!(
-                    "environment {twice} is in two grids"
-                )));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -218,5 +177,14 @@ mod tests {
             [(480, 640), (960, 480), (64, 64)].map(|sides| low.of(size(sides))),
             [(96, 128), (128, 64), (64, 64)].map(size)
         );
+    }
+
+    #[test]
+    fn a_grid_that_is_too_large_keeps_its_shape() {
+        let size = |height, width| ImageSize { height, width };
+        let shrunk = |camera, all| fit(camera, all, size(1080, 1920));
+        assert_eq!(shrunk(size(224, 224), size(448, 896)), size(224, 224));
+        assert_eq!(shrunk(size(960, 960), size(1920, 3840)), size(480, 480));
+        assert_eq!(shrunk(size(960, 960), size(2160, 960)), size(480, 480));
     }
 }

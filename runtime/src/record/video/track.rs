@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::env::Frame;
-use crate::record::closed::ThreadResult;
-use crate::record::video::film::{FilmError, VideoEncoder};
+use crate::record::lane::Closed;
+use crate::record::video::film::{Fault, Film, Place};
 use crate::record::video::h264::{EncodedImage, Rate};
 use crate::record::video::mp4::Mp4;
 use crate::record::video::tile::Tiling;
@@ -15,39 +15,25 @@ use crate::record::{CameraSize, RecordError, VideoPlan, VideoSpan};
 /// The video of one environment. The file is created with the first image, which determines the
 /// size.
 pub(super) struct Track {
-    plan: TrackPlan,
-    open: Option<OpenTrack>,
-    fault: Option<TrackFault>,
-    episode: TrackEpisode,
-    notes: Vec<String>,
-    /// Warning that the video is lost, until it is reported.
-    warning: Option<String>,
-}
-
-/// Why no more frames are added to a video.
-enum TrackFault {
-    /// The images cannot be laid out or encoded; the frames before are kept.
-    Images,
-    /// The file is broken.
-    File(RecordError),
-}
-
-/// The part of the plan for one environment.
-#[derive(Clone, Debug)]
-struct TrackPlan {
     dir: PathBuf,
     stem: String,
+    place: Place,
     cameras: Vec<String>,
     size: CameraSize,
     rate: Rate,
     per_episode: bool,
+    open: Option<OpenTrack>,
+    fault: Option<Fault>,
+    episode: TrackEpisode,
+    /// Warning that the video is lost, until it is reported.
+    warning: Option<String>,
 }
 
 /// Everything that depends on the size of the images.
 struct OpenTrack {
     tiling: Tiling,
     canvas: Vec<u8>,
-    film: VideoEncoder,
+    film: Film,
 }
 
 /// The current episode.
@@ -72,20 +58,17 @@ pub(super) struct EpisodeFiles {
 impl Track {
     /// Creates the video `stem`, without a file. `plan` names its cameras and its frame rate.
     pub(super) fn new(plan: &VideoPlan, stem: &str) -> Self {
-        let plan = TrackPlan {
+        Self {
             dir: plan.dir.clone(),
             stem: stem.to_owned(),
+            place: plan.place(stem),
             cameras: plan.cameras.clone(),
             size: plan.size,
             rate: plan.rate(1),
             per_episode: plan.per_episode,
-        };
-        Self {
-            plan,
             open: None,
             fault: None,
             episode: TrackEpisode::default(),
-            notes: Vec::new(),
             warning: None,
         }
     }
@@ -94,7 +77,7 @@ impl Track {
     pub(super) fn begin(&mut self, number: u64) {
         self.episode = TrackEpisode {
             number,
-            first_frame: self.frames(),
+            first_frame: self.open.as_ref().map_or(0, |open| open.film.frames()),
             file: None,
         };
         if let Some(open) = &mut self.open {
@@ -115,17 +98,14 @@ impl Track {
     /// Ends the episode. Returns its files, which is nothing after images could not be encoded, or
     /// the reason why its file is broken.
     pub(super) fn end(&mut self, success: bool) -> Result<EpisodeFiles, RecordError> {
-        let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode);
-        let file = flushed
-            .map_err(FilmError::from)
-            .and_then(|()| self.close_episode(success))
-            .unwrap_or_else(|fault| {
-                self.fail(fault);
-                None
-            });
+        let closed = self.flush().and_then(|()| self.close_episode(success));
+        let file = closed.unwrap_or_else(|fault| {
+            self.fail(fault);
+            None
+        });
         match &self.fault {
-            Some(TrackFault::File(err)) => Err(err.clone()),
-            Some(TrackFault::Images) | None => Ok(EpisodeFiles {
+            Some(Fault::File(err)) => Err(err.clone()),
+            Some(Fault::Images(_)) | None => Ok(EpisodeFiles {
                 span: self.span(),
                 file,
                 warning: self.warning.take(),
@@ -135,78 +115,93 @@ impl Track {
 
     /// Discards the episode. Its frames stay in the video, its own file is deleted.
     pub(super) fn discard(&mut self) {
-        let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode);
-        let gone = self.episode.file.take().map_or(Ok(()), Mp4::discard);
-        if let Err(err) = flushed.and(gone) {
-            self.fail(err.into());
+        let flushed = self.flush();
+        let own = self.episode.file.take().map_or(Ok(()), |file| {
+            let path = file.path().to_owned();
+            let gone = file.discard();
+            gone.map_err(|err| Fault::File(RecordError::file(&path, err)))
+        });
+        if let Err(fault) = flushed.and(own) {
+            self.fail(fault);
         }
     }
 
     /// Closes the file.
-    pub(super) fn finish(mut self) -> ThreadResult {
+    pub(super) fn finish(mut self) -> Closed {
         self.discard();
-        self.notes.extend(
-            self.warning
-                .take()
-                .map(|warning| format!("warning: {warning}")),
-        );
-        let closed = self.open.take().map_or(Ok(None), |open| open.film.close());
-        match closed {
-            Ok(note) => ThreadResult {
-                notes: self.notes.into_iter().chain(note).collect(),
-                result: Ok(()),
-            },
-            Err(err) => ThreadResult {
-                notes: self.notes,
-                result: Err(err),
-            },
+        let warning = self.warning.take();
+        Closed {
+            notes: warning
+                .map(|text| format!("warning: {text}"))
+                .into_iter()
+                .collect(),
+            result: self.open.take().map_or(Ok(()), |open| open.film.close()),
         }
     }
 
-    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), FilmError> {
-        let (dir, stem) = (&self.plan.dir, &self.plan.stem);
-        let open = match &mut self.open {
-            Some(open) => open,
-            None => self.open.insert(OpenTrack::new(&self.plan, pictures)?),
+    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
+        if self.open.is_none() {
+            self.open = Some(self.begin_file(pictures)?);
+        }
+        let Some(OpenTrack {
+            tiling,
+            canvas,
+            film,
+        }) = &mut self.open
+        else {
+            return Ok(());
         };
-        open.tiling.draw(pictures, &mut open.canvas)?;
-        let sample = open.film.push(&open.canvas, dir, stem)?;
-        if self.plan.per_episode {
-            self.push_episode(&sample)
-        } else {
-            Ok(())
+        tiling.draw(pictures, canvas).map_err(Fault::Images)?;
+        let sample = film.push(canvas)?;
+        match self.per_episode {
+            true => self.push_episode(&sample),
+            false => Ok(()),
         }
     }
 
-    fn push_episode(&mut self, sample: &EncodedImage) -> Result<(), FilmError> {
-        let file = match (&mut self.episode.file, &self.open) {
-            (Some(file), _) => file,
-            (None, None) => return Ok(()),
-            (None, Some(open)) => {
-                let path = self
-                    .plan
-                    .dir
-                    .join(format!("{}_unfinished.mp4", self.episode_stem()));
-                let made = Mp4::replace(path, open.film.picture(), sample)?;
-                self.episode.file.insert(made)
+    fn begin_file(&self, pictures: &BTreeMap<String, Frame>) -> Result<OpenTrack, Fault> {
+        let tiling = Tiling::of(&self.cameras, pictures, |from| self.size.of(from));
+        let tiling = tiling.map_err(Fault::Images)?;
+        let size = (tiling.height, tiling.width);
+        Ok(OpenTrack {
+            tiling,
+            canvas: Vec::new(),
+            film: Film::new(size, self.rate, self.place.clone())?,
+        })
+    }
+
+    fn push_episode(&mut self, sample: &EncodedImage) -> Result<(), Fault> {
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
+        let file = match &mut self.episode.file {
+            Some(file) => file,
+            slot => {
+                let number = self.episode.number;
+                let name = format!("{}_episode{number}_unfinished.mp4", self.stem);
+                let place = Place::Path(self.dir.join(name));
+                slot.insert(place.create(open.film.picture(), sample)?)
             }
         };
-        Ok(file.push(sample)?)
+        let pushed = file.push(sample);
+        pushed.map_err(|err| Fault::File(RecordError::file(file.path(), err)))
     }
 
-    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, FilmError> {
+    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, Fault> {
         let Some(file) = self.episode.file.take() else {
             return Ok(None);
         };
         let outcome = if success { "success" } else { "failure" };
-        let name = format!("{}_{outcome}.mp4", self.episode_stem());
-        let closed = file.close(Some(&name))?;
-        self.notes.extend(closed.note);
-        Ok(Some(closed.path))
+        let name = format!("{}_episode{}_{outcome}.mp4", self.stem, self.episode.number);
+        let path = file.path().to_owned();
+        let closed = file.close(Some(&name));
+        closed
+            .map(Some)
+            .map_err(|err| Fault::File(RecordError::file(&path, err)))
     }
 
-    fn episode_stem(&self) -> String {
-        format!("{}_episode{}", self.plan.stem, self.episode.number)
+    fn flush(&mut self) -> Result<(), Fault> {
+        self.open.as_mut().map_or(Ok(()), |open| open.film.flush())
     }
 
     fn span(&self) -> Option<VideoSpan> {
@@ -221,28 +216,14 @@ impl Track {
         })
     }
 
-    fn frames(&self) -> u64 {
-        self.open.as_ref().map_or(0, |open| open.film.frames())
-    }
-
-    fn file(&mut self) -> Option<&mut Mp4> {
-        self.open.as_mut()?.film.file()
-    }
-
     /// Keeps the reason and the frames so far. No more frames are added, because a gap would shift
     /// all later ones.
-    fn fail(&mut self, fault: FilmError) {
-        let path = self
-            .open
-            .as_ref()
-            .and_then(|open| open.film.path().map(ToOwned::to_owned));
-        let path = path.unwrap_or_else(|| self.plan.dir.join(format!("{}.mp4", self.plan.stem)));
-        match self.open.take().map(|open| open.film.close()) {
-            Some(Err(err)) => {
-                tracing::debug!(%err, "the frames before a fault are not all in the video")
-            }
-            Some(Ok(note)) => self.notes.extend(note),
-            None => {}
+    fn fail(&mut self, fault: Fault) {
+        let film = self.open.take().map(|open| open.film);
+        let path = film.as_ref().and_then(|film| Some(film.path()?.to_owned()));
+        let path = path.unwrap_or_else(|| self.place.path());
+        if let Some(Err(err)) = film.map(Film::close) {
+            tracing::debug!(%err, "the frames before a fault are not all in the video");
         }
         if let Some(Err(err)) = self.episode.file.take().map(Mp4::discard) {
             tracing::debug!(%err, "the file of an episode that is not all there stays");
@@ -250,27 +231,12 @@ impl Track {
         if self.fault.is_some() {
             return;
         }
-        self.fault = Some(match fault {
-            FilmError::File { reason } => TrackFault::File(RecordError::file(&path, reason)),
-            reason @ (FilmError::Image(_) | FilmError::Codec(_)) => {
-                let (path, episode) = (path.display(), self.episode.number);
-                self.warning = Some(format!(
-                    "`{path}` has nothing from episode {episode} on: {reason}"
-                ));
-                TrackFault::Images
-            }
-        });
-    }
-}
-
-impl OpenTrack {
-    fn new(plan: &TrackPlan, pictures: &BTreeMap<String, Frame>) -> Result<Self, FilmError> {
-        let tiling = Tiling::of(&plan.cameras, pictures, |from| plan.size.of(from))?;
-        let film = VideoEncoder::new(tiling.height, tiling.width, plan.rate)?;
-        Ok(Self {
-            tiling,
-            canvas: Vec::new(),
-            film,
-        })
+        if let Fault::Images(reason) = &fault {
+            let (path, episode) = (path.display(), self.episode.number);
+            self.warning = Some(format!(
+                "`{path}` has nothing from episode {episode} on: {reason}"
+            ));
+        }
+        self.fault = Some(fault);
     }
 }

@@ -16,7 +16,7 @@ use crate::record::tests::video::movie::{Movie, boxes, decoded, inner, u32_at};
 use crate::record::tests::{
     SUCCESS, begin, env, episode, observation, plan, recorded, step_to, steps,
 };
-use crate::record::{EpisodeEnd, GridPlan, Recorder, VideoPlan};
+use crate::record::{EpisodeEnd, Recorder, VideoPlan};
 
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
@@ -156,26 +156,11 @@ fn a_plan_that_cannot_be_is_refused_at_the_start() {
         change(plan.video.as_mut().unwrap());
         Recorder::start(plan).unwrap_err().to_string()
     };
-    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let grid = |envs: &[usize]| {
-        let (stem, envs) = ("g".to_owned(), envs.to_vec());
-        vec![GridPlan { stem, envs }]
-    };
+    let top = vec!["top".to_owned()];
     let wanted = format!("`{}` has no camera `top`; it has front, wrist", env().name);
-    assert_eq!(refusal(&|video| video.cameras = texts(&["top"])), wanted);
-    for (stems, wanted) in [
-        (&["a"][..], "1 names of videos are given for 2 environments"),
-        (&["a", "a"], "two videos are called `a`"),
-    ] {
-        assert_eq!(refusal(&|video| video.stems = texts(stems)), wanted);
-    }
-    for (envs, wanted) in [
-        (&[][..], "grid `g` has no environment"),
-        (&[0, 2], "grid `g` has environment 2 of 2"),
-        (&[1, 1], "environment 1 is in two grids"),
-    ] {
-        assert_eq!(refusal(&|video| video.grids = grid(envs)), wanted);
-    }
+    assert_eq!(refusal(&|video| video.cameras.clone_from(&top)), wanted);
+    let wanted = "the video bit rate is 9999, expected at least 10000";
+    assert_eq!(refusal(&|video| video.bitrate = 9999), wanted);
 }
 
 #[test]

@@ -7,9 +7,18 @@ use std::process::Command;
 /// Returns `(type, body)` of the boxes in `bytes`, without an incomplete last one.
 pub(super) fn boxes(mut bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
     let mut found = Vec::new();
-    while bytes.len() >= 8 && (8..=bytes.len()).contains(&(u32_at(bytes, 0) as usize)) {
-        let size = u32_at(bytes, 0) as usize;
-        found.push((bytes[4..8].try_into().unwrap(), &bytes[8..size]));
+    while bytes.len() >= 8 {
+        let (head, size) = match u32_at(bytes, 0) {
+            1 => (
+                16,
+                (u32_at(bytes, 8) as usize) << 32 | u32_at(bytes, 12) as usize,
+            ),
+            size => (8, size as usize),
+        };
+        if !(head..=bytes.len()).contains(&size) {
+            break;
+        }
+        found.push((bytes[4..8].try_into().unwrap(), &bytes[head..size]));
         bytes = &bytes[size..];
     }
     found
@@ -40,7 +49,7 @@ pub(in crate::record::tests) fn frames_in_fragments(path: &Path) -> usize {
         .sum()
 }
 
-/// A closed file, with all sample positions before the images.
+/// A closed file, with all sample positions after the images.
 pub(super) struct Movie {
     bytes: Vec<u8>,
 }
@@ -49,8 +58,7 @@ impl Movie {
     pub(super) fn read(path: &Path) -> Self {
         let bytes = fs::read(path).unwrap();
         let names: Vec<_> = boxes(&bytes).iter().map(|(name, _)| *name).collect();
-        // The length of `mdat` has 64 bits, which `boxes` does not read.
-        assert_eq!(names, [*b"ftyp", *b"moov"], "{}", path.display());
+        assert_eq!(names, [*b"ftyp", *b"mdat", *b"moov"], "{}", path.display());
         Self { bytes }
     }
 
