@@ -18,7 +18,7 @@ use runtime::env::{
     ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Lockstep, Observation, Render,
 };
 use runtime::policy::python::{PythonPolicy, PythonPolicySettings};
-use runtime::policy::{EpisodeReset, Lifeline, Policy as _, PolicyRow, RowNoise};
+use runtime::policy::{Lifeline, Policy as _, PolicyRow, Window};
 use serde_json::{Map, json};
 use tch::Device;
 
@@ -96,8 +96,6 @@ fn policies(
     let settings = PythonPolicySettings::read(config)?;
     let spec = env(&CAMERAS, [SIDE; 2], &[("state", 64)]);
     let mut policy = PythonPolicy::start(settings, &spec, Device::Cpu, &Lifeline::alone())?;
-    let starts: Vec<_> = (0..num_rows).map(start).collect();
-    policy.reset(&starts);
     let sets: Vec<Vec<PolicyRow>> = (0..SETS)
         .map(|set| (0..num_rows).map(|row| seen(set, row)).collect())
         .collect();
@@ -147,14 +145,6 @@ pub fn env(cameras: &[&str], [height, width]: [u32; 2], states: &[(&str, usize)]
     }
 }
 
-fn start(row: usize) -> EpisodeReset {
-    EpisodeReset {
-        env: EnvIndex(row),
-        episode: row as u64,
-        seed: row as u64,
-    }
-}
-
 /// Returns the value of all pixels of a row.
 fn level(set: usize, row: usize) -> u8 {
     (20 * set + row) as u8
@@ -176,8 +166,10 @@ fn seen(set: usize, row: usize) -> PolicyRow {
     }
     PolicyRow {
         env: EnvIndex(row),
-        observation: Arc::new(observation),
+        episode: row as u64,
+        seed: row as u64,
+        inference: 0,
+        window: Window::new(Arc::new(observation)),
         continues: None,
-        noise: RowNoise::default(),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
 use runtime::env::{EnvIndex, Lockstep, Observation, Render};
-use runtime::policy::{EpisodeReset, Policy, PolicyRow, RowNoise, Scripted};
+use runtime::policy::{Policy, PolicyRow, Scripted, Window};
 use serde_json::json;
 
 use crate::noise::Disturbance;
@@ -95,11 +95,6 @@ fn episodes(
         .collect();
     let mut live = Vec::new();
     for (&(index, seed), seen) in resets.iter().zip(env.reset(&resets, Render::Yes)) {
-        expert.reset(&[EpisodeReset {
-            env: index,
-            episode: seed,
-            seed,
-        }]);
         live.push(Live {
             env: index,
             seed,
@@ -112,12 +107,11 @@ fn episodes(
             .iter()
             .map(|live| PolicyRow {
                 env: live.env,
-                observation: Arc::clone(&live.seen),
+                episode: live.seed,
+                seed: live.seed,
+                inference: u64::from(step),
+                window: Window::new(Arc::clone(&live.seen)),
                 continues: None,
-                noise: RowNoise {
-                    episode_seed: live.seed,
-                    inference: u64::from(step),
-                },
             })
             .collect();
         let plans = expert.act(&rows)?;

@@ -1,13 +1,11 @@
 //! The two policies that ignore observations: zero and random actions.
 
-use std::collections::BTreeMap;
-
 use jobs::policies::{self, OneAction};
 use serde_json::{Map, Value};
 
-use crate::env::{ActionSpec, EnvIndex};
+use crate::env::ActionSpec;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
+use crate::policy::{Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 
 /// The settings of a policy whose chunks have one action.
 pub(crate) struct OneActionSettings {
@@ -64,16 +62,12 @@ impl ZeroAction {
 }
 
 impl Policy for ZeroAction {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: 1,
-            needs_video: false,
-            looks_back: 0,
-            num_episodes: None,
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: 1,
+            ..PolicyFacts::default()
         }
     }
-
-    fn reset(&mut self, _: &[EpisodeReset]) {}
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let chunk = || Chunk::new(self.action.len(), self.action.clone());
@@ -90,7 +84,7 @@ impl Policy for ZeroAction {
 #[derive(Debug)]
 pub struct RandomAction {
     action: ActionSpec,
-    streams: BTreeMap<EnvIndex, u64>,
+    streams: PerEpisode<u64>,
 }
 
 impl RandomAction {
@@ -98,30 +92,23 @@ impl RandomAction {
     pub fn new(action: &ActionSpec) -> Self {
         Self {
             action: action.clone(),
-            streams: BTreeMap::new(),
+            streams: PerEpisode::default(),
         }
     }
 }
 
 impl Policy for RandomAction {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: 1,
-            needs_video: false,
-            looks_back: 0,
-            num_episodes: None,
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: 1,
+            ..PolicyFacts::default()
         }
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        self.streams
-            .extend(starts.iter().map(|start| (start.env, start.seed)));
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let mut answers = Vec::with_capacity(rows.len());
         for row in rows {
-            let stream = self.streams.entry(row.env).or_default();
+            let stream = self.streams.of(row, || row.seed);
             let range = self.action.low.iter().zip(&self.action.high).enumerate();
             let sample = |(at, (low, high)): (usize, (&f32, &f32))| {
                 sample(*low, *high, self.action.grid_of(at), stream)
@@ -326,14 +313,15 @@ mod tests {
     fn random_actions_follow_the_episode_and_not_the_environment() {
         let actions = |env: usize, others: usize| {
             let mut policy = RandomAction::new(&spec());
-            policy.reset(&[EpisodeReset {
-                env: EnvIndex(env),
-                episode: 3,
-                seed: 99,
-            }]);
-            let rows = (0..=others).map(|index| row(env + index, observation()));
-            let rows: Vec<_> = rows.collect();
-            [(); 5].map(|()| policy.act(&rows).unwrap().remove(0))
+            [0, 1, 2, 3, 4].map(|inference| {
+                let row = |index| PolicyRow {
+                    seed: 99,
+                    inference,
+                    ..row(env + index, observation())
+                };
+                let rows: Vec<_> = (0..=others).map(row).collect();
+                policy.act(&rows).unwrap().remove(0)
+            })
         };
         assert_eq!(actions(0, 0), actions(7, 3));
         assert!(actions(0, 0).windows(2).all(|pair| pair[0] != pair[1]));

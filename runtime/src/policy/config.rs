@@ -17,16 +17,14 @@ use crate::policy::remote::Lifeline;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::xpolicylab::XpolicylabSettings;
-use crate::policy::{Checkpoints, Policy, PolicyError, argument};
+use crate::policy::{Checkpoints, Policy, PolicyError, PolicyFacts, argument};
 
-/// A policy, and how many actions of a chunk are executed.
+/// A policy, and what is constant about it.
 pub struct Made {
     /// The created policy.
     pub policy: Box<dyn Policy>,
-    /// Number of actions of a chunk that are executed, at most the policy's `action_horizon`.
-    pub chunk_length: usize,
-    /// Whether another process runs the inference.
-    pub is_remote: bool,
+    /// Its facts.
+    pub facts: PolicyFacts,
 }
 
 /// Checks names, types and ranges without an environment, before anything is started.
@@ -60,26 +58,24 @@ pub fn make(
     let policy_type = known(policy_type)?;
     let settings = read(policy_type, config)?;
     let chunk_length = settings.chunk_length();
-    let policy = settings.make(MakeContext {
+    let mut policy = settings.make(MakeContext {
         env,
         models,
         lifeline,
     })?;
-    let horizon = policy.spec().action_horizon;
-    let chunk_length = chunk_length.unwrap_or(horizon);
-    if chunk_length > horizon {
-        let wanted = format!("expected at most the policy's {horizon} actions");
+    let mut facts = policy.facts();
+    facts.chunk_length = chunk_length.unwrap_or(facts.horizon);
+    facts.is_planner = policy.planner().is_some();
+    facts.is_remote = policy_type.row().is_remote;
+    if facts.chunk_length > facts.horizon {
+        let wanted = format!("expected at most the policy's {} actions", facts.horizon);
         return Err(argument(
             "action_chunk_length",
-            &chunk_length.to_string(),
+            &facts.chunk_length.to_string(),
             &wanted,
         ));
     }
-    Ok(Made {
-        policy,
-        chunk_length,
-        is_remote: policy_type.row().is_remote,
-    })
+    Ok(Made { policy, facts })
 }
 
 /// Returns the policy of a name.

@@ -1,11 +1,10 @@
 //! Policies map observations to chunks of actions.
 //!
 //! One [`Policy`] serves all environments of a rank. The eval loop calls [`Policy::act`] only with
-//! the environments that have used up their chunk. A policy stores its state per [`EnvIndex`].
+//! the environments that have used up their chunk. What a policy remembers of an episode is made anew
+//! with its first row ([`PerEpisode`]).
 
-use std::sync::Arc;
-
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::EnvSpec;
 
 mod agent;
 mod answers;
@@ -18,12 +17,12 @@ mod error;
 mod exported;
 pub mod gr00t;
 pub mod lerobot;
-mod noise;
 pub mod openpi;
 mod planner;
 pub mod python;
 pub mod remote;
 mod replay;
+mod row;
 mod scripted;
 pub mod served;
 mod settings;
@@ -39,10 +38,10 @@ pub use checkpoints::Checkpoints;
 pub use config::{Made, check, files, make};
 pub use device::{loss, using};
 pub use error::{InferenceError, PolicyError};
-pub use noise::RowNoise;
 pub use planner::{Account, GiveAnswers, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;
+pub use row::{Continuation, PerEpisode, PolicyRow, Window, looks_back};
 pub use scripted::Scripted;
 
 /// The actions for the next steps of one environment: `[horizon, action_dim]`, row-major.
@@ -87,91 +86,42 @@ impl Chunk {
     }
 }
 
-/// One row of an inference: an environment that needs a chunk, and what it shows.
-#[derive(Clone, Debug)]
-pub struct PolicyRow {
-    /// The environment.
-    pub env: EnvIndex,
-    /// Its observation before the next step.
-    pub observation: Arc<Observation>,
-    /// How the new chunk follows the previous one of the episode; `None` for the first.
-    pub continues: Option<Continuation>,
-    /// What determines its noise.
-    pub noise: RowNoise,
-}
-
-/// How a chunk follows the previous one of its episode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Continuation {
-    /// Number of steps between the observations of the two.
-    pub steps: usize,
-    /// Number of steps that will be taken from the previous chunk before this one arrives: exact
-    /// for a fixed latency, otherwise the most so far in the episode.
-    pub delay: usize,
-}
-
-/// The start of a new episode in one environment.
-#[derive(Clone, Copy, Debug)]
-pub struct EpisodeReset {
-    /// Environment in which the episode runs.
-    pub env: EnvIndex,
-    /// Index of the episode within its job, `0..num_episodes`.
-    pub episode: u64,
-    /// Seed of the episode: all randomness of a policy is derived from it.
-    pub seed: u64,
-}
-
-/// The properties of a policy that the eval loop needs before the first step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicySpec {
+/// The properties of a policy, which never change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PolicyFacts {
     /// Number of steps in a chunk.
-    pub action_horizon: usize,
+    pub horizon: usize,
+    /// Number of actions of a chunk that are executed, at most the horizon; [`make`] knows it.
+    pub chunk_length: usize,
     /// Whether [`Policy::act`] uses pictures; if not, steps may go unrendered.
     pub needs_video: bool,
-    /// Number of past steps that [`Policy::act`] uses, 0 for most policies; if it is not 0, every
-    /// step is passed to [`Policy::observe`].
+    /// Number of past steps that [`Policy::act`] uses, 0 for most policies.
     pub looks_back: usize,
-    /// The policy's own number of episodes, if it has one (a replay does).
-    pub num_episodes: Option<u64>,
+    /// Seeds from which its episodes must start, if the policy has its own (a replay does).
+    pub seeds: Vec<Option<u64>>,
+    /// True for a planner: it computes elsewhere, and is told how episodes end; [`make`] knows it.
+    pub is_planner: bool,
+    /// Whether another process runs the inference; [`make`] knows it.
+    pub is_remote: bool,
+    /// What the policy reports about itself for the journal: `policy_path`, `dtype` and the like.
+    pub reported: Vec<(&'static str, serde_json::Value)>,
+    /// Notes for the user before the first episode, such as settings without effect.
+    pub notes: Vec<String>,
 }
 
 /// A policy, which maps observations to chunks of actions.
 pub trait Policy {
     /// Returns the properties of the policy, which never change.
-    fn spec(&self) -> PolicySpec;
-
-    /// Returns what the policy reports about itself for the journal: `policy_path`, `dtype` and the
-    /// like.
-    fn facts(&self) -> Vec<(&'static str, serde_json::Value)> {
-        Vec::new()
-    }
-
-    /// Returns notes for the user before the first episode, such as settings without effect.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
+    fn facts(&self) -> PolicyFacts;
 
     /// Returns how often the policy ran out of memory, and to what batch size that led.
     fn shortage(&self) -> Shortage {
         Shortage::default()
     }
 
-    /// Returns the seed from which an episode must start, if the policy overrides the plan (a
-    /// replay does).
-    fn episode_seed(&self, _episode: u64) -> Option<u64> {
-        None
-    }
-
     /// Prepares for inferences of `rows` rows, with at most `max_rows` rows each, so that the
     /// one-time costs of the first inferences are paid before an episode begins.
     fn warm_up(&mut self, _rows: usize, _max_rows: usize) {}
-
-    /// Resets the state of these environments.
-    fn reset(&mut self, starts: &[EpisodeReset]);
-
-    /// Receives an episode's first observation and that of every step, before [`Policy::act`] is
-    /// called for it.
-    fn observe(&mut self, _env: EnvIndex, _observation: &Observation) {}
 
     /// Returns the policy as a [`Planner`], if it is one.
     fn planner(&mut self) -> Option<&mut dyn Planner> {
@@ -226,8 +176,10 @@ mod graphs_testing;
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::env::{ActionSpec, CameraSpec, Frame};
+    use crate::env::{ActionSpec, CameraSpec, EnvIndex, Frame, Observation};
     use jobs::interface::Interface;
 
     /// Returns the table-top of [`env_spec`] with cameras of this height and width.
@@ -257,9 +209,11 @@ pub(crate) mod tests {
     pub(crate) fn row(env: usize, observation: Observation) -> PolicyRow {
         PolicyRow {
             env: EnvIndex(env),
-            observation: Arc::new(observation),
+            episode: 0,
+            seed: 0,
+            inference: 0,
+            window: Window::new(Arc::new(observation)),
             continues: None,
-            noise: RowNoise::default(),
         }
     }
 

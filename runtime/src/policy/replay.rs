@@ -3,16 +3,15 @@
 //! Episode `n` replays the `n`th demonstration (ordered by number, so `demo_10` comes after
 //! `demo_9`) with its recorded seed, from the initial state in which it was recorded.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hdf5::{File, Group};
 use jobs::policies::Replay;
 
-use crate::env::{EnvIndex, EnvSpec};
+use crate::env::EnvSpec;
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
+use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 
 impl PolicySettings for Replay {
     fn chunk_length(&self) -> Option<usize> {
@@ -36,7 +35,6 @@ impl PolicySettings for Replay {
 pub struct ReplayAction {
     path: PathBuf,
     demos: Vec<ReplayDemo>,
-    playing: BTreeMap<EnvIndex, Playing>,
     longest: usize,
     action_dim: usize,
 }
@@ -46,15 +44,6 @@ struct ReplayDemo {
     seed: Option<u64>,
     /// All actions, `[num_samples, action_dim]`, row-major.
     actions: Vec<f32>,
-}
-
-/// The progress of one environment's replay.
-#[derive(Debug)]
-enum Playing {
-    /// Nothing of this demonstration has been returned yet.
-    Fresh(usize),
-    /// The whole demonstration has been returned.
-    Over,
 }
 
 impl ReplayAction {
@@ -115,7 +104,6 @@ impl ReplayAction {
         Ok(Self {
             path: path.to_owned(),
             demos,
-            playing: BTreeMap::new(),
             longest,
             action_dim,
         })
@@ -161,44 +149,30 @@ fn read(data: &Group, name: &str, action_dim: usize) -> Result<ReplayDemo, DemoE
 }
 
 impl Policy for ReplayAction {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.longest,
-            needs_video: false,
-            looks_back: 0,
-            num_episodes: Some(self.demos.len() as u64),
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: self.longest,
+            seeds: self.demos.iter().map(|demo| demo.seed).collect(),
+            reported: vec![
+                ("policy_path", self.path.display().to_string().into()),
+                ("demonstrations", self.demos.len().into()),
+            ],
+            ..PolicyFacts::default()
         }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, serde_json::Value)> {
-        vec![
-            ("policy_path", self.path.display().to_string().into()),
-            ("demonstrations", self.demos.len().into()),
-        ]
-    }
-
-    fn episode_seed(&self, episode: u64) -> Option<u64> {
-        self.demos.get(episode as usize % self.demos.len())?.seed
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        let demo = |episode: u64| Playing::Fresh(episode as usize % self.demos.len());
-        self.playing
-            .extend(starts.iter().map(|start| (start.env, demo(start.episode))));
     }
 
     /// Returns the whole demonstration first, then one action of zeros at a time if the environment
     /// continues after it.
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let mut answers = Vec::with_capacity(rows.len());
-        for row in rows {
-            let values = match self.playing.insert(row.env, Playing::Over) {
-                Some(Playing::Fresh(demo)) => self.demos[demo].actions.clone(),
-                Some(Playing::Over) | None => vec![0.0; self.action_dim],
+        let answer = |row: &PolicyRow| {
+            let demo = row.episode as usize % self.demos.len();
+            let values = match row.inference {
+                0 => self.demos[demo].actions.clone(),
+                _ => vec![0.0; self.action_dim],
             };
-            answers.push(RowAnswer::Chunk(Chunk::new(self.action_dim, values)));
-        }
-        Ok(answers)
+            RowAnswer::Chunk(Chunk::new(self.action_dim, values))
+        };
+        Ok(rows.iter().map(answer).collect())
     }
 }
 
@@ -225,21 +199,18 @@ mod tests {
     fn demonstrations_are_replayed_in_the_order_of_their_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let mut policy = ReplayAction::open(&dataset(&dir, (4, 7)), None, &env_spec()).unwrap();
-        let spec = policy.spec();
-        assert_eq!((spec.num_episodes, spec.action_horizon), (Some(3), 4));
-        let seeds = [0, 1, 2].map(|episode| policy.episode_seed(episode).unwrap());
-        assert_eq!(seeds, [100, 102, 110]);
-        policy.reset(&[EpisodeReset {
-            env: EnvIndex(0),
-            episode: 2,
-            seed: 0,
-        }]);
-        let chunk = chunks(policy.act(&[row(0, observation())])).remove(0);
+        let facts = policy.facts();
+        let seeds = [100, 102, 110].map(Some).to_vec();
+        assert_eq!((facts.seeds, facts.horizon), (seeds, 4));
+        let mut row = row(0, observation());
+        row.episode = 2;
+        let chunk = chunks(policy.act(std::slice::from_ref(&row))).remove(0);
         assert_eq!(
             (chunk.horizon(), chunk.action(3)),
             (4, Some(&[10.0; 7][..]))
         );
-        let after = chunks(policy.act(&[row(0, observation())])).remove(0);
+        row.inference = 1;
+        let after = chunks(policy.act(&[row])).remove(0);
         assert_eq!((after.horizon(), after.action(0)), (1, Some(&[0.0; 7][..])));
     }
 

@@ -13,7 +13,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
 use tch::{CModule, Device, Kind, Tensor};
 
 use crate::env::EnvSpec;
@@ -21,8 +20,8 @@ use crate::policy::batches::{Batches, Shortage};
 use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::tokens::Tokens;
 use crate::policy::{
-    Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
-    RowAnswer, require_state,
+    Checkpoints, Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    require_state,
 };
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, message};
@@ -173,7 +172,8 @@ impl TorchScript {
         let batch = rows.len() as i64;
         let [height, width] = self.size.map(i64::from);
         let (mut images, mut states, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
-        for PolicyRow { observation, .. } in rows {
+        for row in rows {
+            let observation = row.now();
             for camera in &self.cameras {
                 let frame = observation
                     .video
@@ -214,30 +214,23 @@ impl TorchScript {
 }
 
 impl Policy for TorchScript {
-    fn spec(&self) -> PolicySpec {
-        let needs_video = !self.cameras.is_empty();
-        PolicySpec {
-            action_horizon: self.horizon,
-            needs_video,
-            looks_back: 0,
-            num_episodes: None,
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: self.horizon,
+            needs_video: !self.cameras.is_empty(),
+            reported: vec![
+                ("policy_path", self.path.display().to_string().into()),
+                ("max_tokens", self.tokens.length().into()),
+                ("cameras", self.cameras.clone().into()),
+                ("state_keys", self.state_keys.clone().into()),
+            ],
+            ..PolicyFacts::default()
         }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("policy_path", self.path.display().to_string().into()),
-            ("max_tokens", self.tokens.length().into()),
-            ("cameras", self.cameras.clone().into()),
-            ("state_keys", self.state_keys.clone().into()),
-        ]
     }
 
     fn shortage(&self) -> Shortage {
         self.batches.shortage()
     }
-
-    fn reset(&mut self, _: &[EpisodeReset]) {}
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let chunks = self
@@ -362,7 +355,7 @@ mod tests {
     fn a_module_sees_pictures_state_and_tokens() {
         let folder = tempfile::tempdir().unwrap();
         let mut policy = open(&module(folder.path(), 7)).unwrap();
-        assert_eq!(policy.spec().action_horizon, 2);
+        assert_eq!(policy.facts().horizon, 2);
         let (first, second) = (observation(10, 0.5), observation(20, 1.5));
         let chunks = chunks(policy.act(&[row(0, first), row(1, second)]));
         assert_eq!(chunks[0], Chunk::new(7, [[10.0; 7], [65.5; 7]].concat()));

@@ -12,17 +12,16 @@
 //! actions of a Python environment (`hands`). Prompts, answers, counts and files follow
 //! EmbodiedBench (arXiv 2502.09560, repository `EmbodiedBench/EmbodiedBench`).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::env::{EnvIndex, EnvSpec};
+use crate::env::EnvSpec;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Account, EpisodeReset, GiveAnswers, InferenceError, Lifeline, Over, Planner, Policy,
-    PolicyError, PolicyRow, PolicySpec, RowAnswer,
+    Account, GiveAnswers, InferenceError, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError,
+    PolicyFacts, PolicyRow, RowAnswer,
 };
 use episode::{AgentEpisode, AgentShared};
 use gather::Gather;
@@ -53,9 +52,9 @@ pub(crate) use settings::AgentSettings;
 pub(crate) struct OpenaiAgent {
     shared: Arc<AgentShared>,
     hands: Hands,
-    facts: Vec<(&'static str, Value)>,
+    reported: Vec<(&'static str, Value)>,
     folder: Option<PathBuf>,
-    episodes: BTreeMap<EnvIndex, Arc<Mutex<AgentEpisode>>>,
+    episodes: PerEpisode<Arc<Mutex<AgentEpisode>>>,
 }
 
 impl OpenaiAgent {
@@ -72,7 +71,7 @@ impl OpenaiAgent {
     ) -> Result<Self, PolicyError> {
         let hands = Hands::new(env, settings.actions.as_deref())?;
         let cameras = cameras(&settings, env)?;
-        let facts = vec![
+        let reported = vec![
             ("policy_path", json!(settings.model.name)),
             ("model", json!(settings.model.name)),
             ("model_url", json!(settings.terms.url)),
@@ -104,27 +103,19 @@ impl OpenaiAgent {
         Ok(Self {
             shared: Arc::new(shared),
             hands,
-            facts,
+            reported,
             folder: None,
-            episodes: BTreeMap::new(),
+            episodes: PerEpisode::default(),
         })
     }
 
-    fn episode(&mut self, env: EnvIndex) -> Arc<Mutex<AgentEpisode>> {
-        let (shared, hands) = (&self.shared, &self.hands);
-        // A client of our own server may forget to start its episode.
-        let fresh = || {
-            AgentEpisode::new(
-                0,
-                PlanningSession::new(Arc::clone(&shared.rules), hands.clone()),
-                None,
-            )
+    fn episode(&mut self, row: &PolicyRow) -> Arc<Mutex<AgentEpisode>> {
+        let new = || {
+            let session = PlanningSession::new(Arc::clone(&self.shared.rules), self.hands.clone());
+            let episode = AgentEpisode::new(row.episode, session, self.folder.clone());
+            Arc::new(Mutex::new(episode))
         };
-        Arc::clone(
-            self.episodes
-                .entry(env)
-                .or_insert_with(|| Arc::new(Mutex::new(fresh()))),
-        )
+        Arc::clone(self.episodes.of(row, new))
     }
 }
 
@@ -178,26 +169,12 @@ impl PolicySettings for AgentSettings {
 }
 
 impl Policy for OpenaiAgent {
-    fn spec(&self) -> PolicySpec {
-        let needs_video = !self.shared.cameras.is_empty();
-        PolicySpec {
-            action_horizon: self.hands.horizon(),
-            needs_video,
-            looks_back: 0,
-            num_episodes: None,
-        }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Value)> {
-        self.facts.clone()
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        for start in starts {
-            let session = PlanningSession::new(Arc::clone(&self.shared.rules), self.hands.clone());
-            let episode = AgentEpisode::new(start.episode, session, self.folder.clone());
-            self.episodes
-                .insert(start.env, Arc::new(Mutex::new(episode)));
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: self.hands.horizon(),
+            needs_video: !self.shared.cameras.is_empty(),
+            reported: self.reported.clone(),
+            ..PolicyFacts::default()
         }
     }
 
@@ -225,14 +202,8 @@ impl Planner for OpenaiAgent {
 
     fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveAnswers) {
         let places = Gather::places(rows.len(), give);
-        for (
-            PolicyRow {
-                env, observation, ..
-            },
-            place,
-        ) in rows.into_iter().zip(places)
-        {
-            let episode = self.episode(env);
+        for (row, place) in rows.iter().zip(places) {
+            let (episode, observation) = (self.episode(row), Arc::clone(row.window.now()));
             let next = lock(&episode).next(&observation);
             match next {
                 Ok(PlanStep::Steps(chunk)) => place.put(Ok(RowAnswer::Chunk(chunk))),
@@ -245,7 +216,7 @@ impl Planner for OpenaiAgent {
                     // If the thread cannot be started, its place is dropped, which reports an
                     // error.
                     let thread = std::thread::Builder::new()
-                        .name(format!("planner {}", env.0))
+                        .name(format!("planner {}", row.env.0))
                         .spawn(think);
                     thread
                         .inspect_err(|err| tracing::warn!(%err, "no thread for a planner"))
@@ -256,7 +227,7 @@ impl Planner for OpenaiAgent {
     }
 
     fn end(&mut self, over: &Over) -> Result<Account, PolicyError> {
-        match self.episodes.remove(&over.env) {
+        match self.episodes.end(over.env) {
             Some(episode) => lock(&episode).end(over),
             None => Ok(Account::default()),
         }

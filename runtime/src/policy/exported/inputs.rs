@@ -152,7 +152,7 @@ impl Source {
     }
 
     fn tensor(&self, rows: &[&PolicyRow], seed: u64) -> Result<Tensor, PolicyError> {
-        let observations = rows.iter().map(|row| &*row.observation);
+        let observations = rows.iter().map(|row| row.now());
         match self {
             Self::Pictures(pictures) => pictures.tensor(observations),
             Self::State(vectors) => {
@@ -174,7 +174,7 @@ impl Source {
                 Ok(Tensor::from_slice(&ids).view([rows.len() as i64, -1]))
             }
             Self::Noise(shape) => {
-                let noise = |row: &&PolicyRow| normal(row.noise.seed(seed), shape);
+                let noise = |row: &&PolicyRow| normal(row.noise_seed(seed), shape);
                 Ok(Tensor::stack(
                     &rows.iter().map(noise).collect::<Vec<_>>(),
                     0,

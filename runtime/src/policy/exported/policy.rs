@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use crate::env::EnvSpec;
@@ -11,8 +10,7 @@ use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::package::{self, LoadedPackage};
 use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::{
-    Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
-    RowAnswer,
+    Checkpoints, Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
 };
 use jobs::exported::{Description, Package};
 use jobs::policies::Exported;
@@ -129,23 +127,19 @@ impl PolicySettings for Exported {
 }
 
 impl Policy for ExportedPolicy {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.description.output.horizon,
-            needs_video: self.inputs.needs_video(),
-            looks_back: 0,
-            num_episodes: None,
-        }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Value)> {
+    fn facts(&self) -> PolicyFacts {
         let path = self.settings.model_path.display().to_string();
-        vec![
-            ("policy_path", path.into()),
-            ("exported_by_torch", self.description.torch.clone().into()),
-            ("policy_seed", self.settings.seed.into()),
-            ("cuda_graphs", self.package.captures().into()),
-        ]
+        PolicyFacts {
+            horizon: self.description.output.horizon,
+            needs_video: self.inputs.needs_video(),
+            reported: vec![
+                ("policy_path", path.into()),
+                ("exported_by_torch", self.description.torch.clone().into()),
+                ("policy_seed", self.settings.seed.into()),
+                ("cuda_graphs", self.package.captures().into()),
+            ],
+            ..PolicyFacts::default()
+        }
     }
 
     fn warm_up(&mut self, rows: usize, max_rows: usize) {
@@ -167,8 +161,6 @@ impl Policy for ExportedPolicy {
     fn shortage(&self) -> Shortage {
         self.batches.shortage()
     }
-
-    fn reset(&mut self, _: &[EpisodeReset]) {}
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let most = self.max_rows;

@@ -17,7 +17,7 @@ use crate::policy::exported::package::{InputTensors, Rows};
 use crate::policy::exported::policy::ExportedPolicy;
 use crate::policy::graphs_testing as testing;
 use crate::policy::tests::{chunks, env_with, frame, row};
-use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow, RowNoise};
+use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow};
 use c10d::operators::normal;
 use gr00t::graphs::Graphs;
 use jobs::policies::Exported;
@@ -128,10 +128,8 @@ fn first_chunks(policy: &mut ExportedPolicy, rows: std::ops::Range<usize>) -> Ve
 /// Returns the row of environment `index` for an inference of its episode.
 fn inferred(index: usize, inference: u64) -> PolicyRow {
     PolicyRow {
-        noise: RowNoise {
-            episode_seed: 100 + index as u64,
-            inference,
-        },
+        seed: 100 + index as u64,
+        inference,
         ..row(index, observation(index))
     }
 }
@@ -168,8 +166,8 @@ fn a_package_sees_its_inputs_and_a_row_gets_the_same_chunk_in_any_batch() {
     let Some(folder) = packages() else { return };
     for name in ["dynamic.pt2", "fixed.pt2"] {
         let mut policy = open(&folder.join(name));
-        let spec = policy.spec();
-        assert_eq!((spec.action_horizon, spec.needs_video), (8, true));
+        let facts = policy.facts();
+        assert_eq!((facts.horizon, facts.needs_video), (8, true));
         // Seven rows are more than a call takes.
         let together = first_chunks(&mut policy, 0..7);
         let alone = (0..7).flat_map(|index| first_chunks(&mut policy, index..index + 1));
@@ -194,7 +192,7 @@ fn captured_batches_give_the_same_chunks() {
         assert_eq!(first_chunks(&mut policy, 0..3), plain);
     }
     assert_eq!((log.captures.get(), log.replays.get()), (1, 4));
-    assert_eq!(policy.facts().last().unwrap().1, json!(true));
+    assert_eq!(policy.facts().reported.last().unwrap().1, json!(true));
 }
 
 #[test]

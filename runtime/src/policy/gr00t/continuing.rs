@@ -88,11 +88,6 @@ impl PreviousChunks {
     pub fn keep(&mut self, env: EnvIndex, predicted: Vec<f32>) {
         self.predicted.insert(env, predicted);
     }
-
-    /// Forgets the chunk of an environment, because its episode is over.
-    pub fn forget(&mut self, env: EnvIndex) {
-        self.predicted.remove(&env);
-    }
 }
 
 #[cfg(test)]
@@ -105,7 +100,7 @@ mod tests {
     use crate::env::{EnvIndex, EnvSpec, Observation};
     use crate::policy::tests::{chunks, env_with, frame};
     use crate::policy::{
-        Checkpoints, Chunk, Continuation, EpisodeReset, Lifeline, Policy, PolicyRow, RowNoise, make,
+        Checkpoints, Chunk, Continuation, Lifeline, Policy, PolicyRow, Window, make,
     };
 
     const SIZE: [u32; 2] = [96, 96];
@@ -129,17 +124,7 @@ mod tests {
         let config = config.into_iter().filter(|(_, value)| !value.is_null());
         let (mut models, lifeline) = (Checkpoints::new(Device::Cpu), Lifeline::alone());
         let made = make("gr00t", &config.collect(), &env(), &mut models, &lifeline);
-        let mut policy = made.map_err(|err| err.to_string()).unwrap().policy;
-        reset(policy.as_mut());
-        policy
-    }
-
-    fn reset(policy: &mut dyn Policy) {
-        policy.reset(&[EpisodeReset {
-            env: EnvIndex(0),
-            episode: 0,
-            seed: 7,
-        }]);
+        made.map_err(|err| err.to_string()).unwrap().policy
     }
 
     fn row(level: u8, continues: Option<Continuation>) -> PolicyRow {
@@ -154,12 +139,11 @@ mod tests {
         seen.language = "reach".into();
         PolicyRow {
             env: EnvIndex(0),
-            observation: Arc::new(seen),
+            episode: 0,
+            seed: 7,
+            inference: 0,
+            window: Window::new(Arc::new(seen)),
             continues,
-            noise: RowNoise {
-                episode_seed: 7,
-                inference: 0,
-            },
         }
     }
 
@@ -204,7 +188,6 @@ mod tests {
         let mut policy = policy(json!(5.0));
         let first = act(policy.as_mut(), row(40, None));
         act(policy.as_mut(), row(200, after(4, 4)));
-        reset(policy.as_mut());
         assert_alike(&act(policy.as_mut(), row(40, None)), &first);
     }
 
@@ -213,7 +196,6 @@ mod tests {
         let mut policy = policy(Value::Null);
         act(policy.as_mut(), row(40, None));
         let second = act(policy.as_mut(), row(200, after(4, 4)));
-        reset(policy.as_mut());
         act(policy.as_mut(), row(90, None));
         assert_alike(&act(policy.as_mut(), row(200, None)), &second);
     }

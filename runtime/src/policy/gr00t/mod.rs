@@ -12,14 +12,12 @@ pub mod remote;
 pub mod wiring;
 
 mod continuing;
-mod history;
 mod joints;
 mod model;
 mod policy;
 mod served;
 mod settings;
 
-pub use history::ObservationHistory;
 pub use joints::Joints;
 pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;

@@ -11,20 +11,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use serde_json::Value;
 use tch::Tensor;
 
-use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
+use crate::env::{CameraSpec, EnvSpec, Frame, Observation};
 use crate::policy::gr00t::continuing::PreviousChunks;
-use crate::policy::gr00t::history::ObservationHistory;
 use crate::policy::gr00t::inference::{self, Gr00tInference, RowChunk, RowStart, inference};
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Checkpoints, Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec,
-    RowAnswer, RowError, Shortage,
+    Checkpoints, Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    RowError, Shortage, Window, looks_back,
 };
 use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 
@@ -33,7 +32,6 @@ use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps}
 pub struct Gr00tPolicy {
     inference: Gr00tInference,
     wiring: Wiring,
-    history: ObservationHistory,
     /// The newest chunks, if the next ones continue them.
     previous: Option<PreviousChunks>,
     /// Number of actions of a chunk that may be used.
@@ -41,7 +39,7 @@ pub struct Gr00tPolicy {
     /// Maximum number of rows of one inference.
     max_rows: usize,
     /// A blank observation of the environment, for warming up.
-    blank: Observation,
+    blank: Window,
     settings: Gr00tSettings,
 }
 
@@ -67,18 +65,13 @@ impl Gr00tPolicy {
         let previous = PreviousChunks::new(&settings, &processor)?;
         let inference = Gr00tInference::load(&settings, processor, checkpoints)?;
         let horizon = inference::horizon(&settings, &inference)?;
-        let modalities = inference.processor().modalities();
-        let deltas =
-            [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
-        let history = ObservationHistory::new(deltas.concat());
         Ok(Self {
-            history,
             previous,
             inference,
             wiring,
             horizon,
             max_rows: usize::MAX,
-            blank: blank(env),
+            blank: Window::new(Arc::new(blank(env))),
             settings,
         })
     }
@@ -88,7 +81,7 @@ impl Gr00tPolicy {
         let (mut inputs, mut starts) = (Vec::new(), Vec::new());
         let mut refusals = Vec::with_capacity(rows.len());
         for row in rows {
-            let prepared = self.inputs(row.env, &row.observation);
+            let prepared = self.inputs(&row.window);
             match prepared.and_then(|input| Ok((input, self.start(row)?))) {
                 Ok((input, start)) => {
                     inputs.push(input);
@@ -110,7 +103,7 @@ impl Gr00tPolicy {
 
     /// Returns where the denoising of a row starts.
     fn start(&self, row: &PolicyRow) -> Result<RowStart, PolicyError> {
-        let noise = self.inference.noise(row.noise.seed(self.settings.seed));
+        let noise = self.inference.noise(row.noise_seed(self.settings.seed));
         match &self.previous {
             Some(previous) => previous.start(row, &noise, self.inference.horizon()),
             None => Ok(RowStart::at(noise)),
@@ -119,7 +112,7 @@ impl Gr00tPolicy {
 
     /// Runs `rows` blank rows twice: the second run is as fast as later ones.
     fn run_blank(&self, rows: usize) -> Result<(), PolicyError> {
-        let inputs = vec![self.inputs(EnvIndex(0), &self.blank)?; rows];
+        let inputs = vec![self.inputs(&self.blank)?; rows];
         let noises: Vec<Tensor> = (0..rows)
             .map(|row| self.inference.noise(row as u64))
             .collect();
@@ -131,21 +124,17 @@ impl Gr00tPolicy {
 
     /// Returns what the checkpoint reads of an observation and of those before it, under its own
     /// keys.
-    fn inputs<'a>(
-        &'a self,
-        env: EnvIndex,
-        now: &'a Observation,
-    ) -> Result<RowInputs<'a>, PolicyError> {
+    fn inputs<'a>(&'a self, seen: &'a Window) -> Result<RowInputs<'a>, PolicyError> {
         let modalities = self.inference.processor().modalities();
-        let frames = self.history.at(env, now, &modalities.video.delta_indices);
+        let frames = seen.at(&modalities.video.delta_indices);
         let mut video = BTreeMap::new();
         for (key, camera) in self.wiring.cameras() {
             let pictures = frames.iter().map(|seen| picture(seen, camera));
             video.insert(key.as_str(), pictures.collect::<Result<_, _>>()?);
         }
         let mut values: BTreeMap<&str, Vec<Vec<f32>>> = BTreeMap::new();
-        for seen in self.history.at(env, now, &modalities.state.delta_indices) {
-            for (key, step) in self.wiring.states(seen)? {
+        for step in seen.at(&modalities.state.delta_indices) {
+            for (key, step) in self.wiring.states(step)? {
                 values.entry(key).or_default().push(step);
             }
         }
@@ -158,7 +147,7 @@ impl Gr00tPolicy {
             );
         }
         let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let instruction = match &*now.language {
+        let instruction = match &*seen.now().language {
             "" => fallback,
             own => own,
         };
@@ -198,21 +187,24 @@ impl PolicySettings for Gr00tSettings {
 }
 
 impl Policy for Gr00tPolicy {
-    fn spec(&self) -> PolicySpec {
-        let looks_back = self.history.steps();
-        PolicySpec {
-            action_horizon: self.horizon,
-            needs_video: true,
-            looks_back,
-            num_episodes: None,
-        }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Value)> {
+    fn facts(&self) -> PolicyFacts {
         let rate = self.settings.rtc_ramp_rate;
         let rtc = rate.map(|rate| ("rtc_ramp_rate", rate.into()));
-        let facts = self.inference.facts(&self.settings).into_iter();
-        facts.chain(rtc).collect()
+        let modalities = self.inference.processor().modalities();
+        let deltas = [&modalities.video, &modalities.state];
+        let back = deltas.map(|modality| looks_back(&modality.delta_indices));
+        PolicyFacts {
+            horizon: self.horizon,
+            needs_video: true,
+            looks_back: back[0].max(back[1]),
+            reported: self
+                .inference
+                .facts(&self.settings)
+                .into_iter()
+                .chain(rtc)
+                .collect(),
+            ..PolicyFacts::default()
+        }
     }
 
     fn warm_up(&mut self, rows: usize, max_rows: usize) {
@@ -228,19 +220,6 @@ impl Policy for Gr00tPolicy {
 
     fn shortage(&self) -> Shortage {
         self.inference.shortage()
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        for start in starts {
-            self.history.forget(start.env);
-            if let Some(previous) = &mut self.previous {
-                previous.forget(start.env);
-            }
-        }
-    }
-
-    fn observe(&mut self, env: EnvIndex, observation: &Observation) {
-        self.history.see(env, observation);
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {

@@ -7,9 +7,9 @@ use rig::root;
 use tch::Device;
 
 use super::*;
-use crate::env::{EnvIndex, Observation};
+use crate::env::Observation;
 use crate::policy::tests::{env_spec, env_with, frame, row};
-use crate::policy::{EpisodeReset, Lifeline, PolicyRow, RowAnswer, RowNoise};
+use crate::policy::{Lifeline, PolicyRow, RowAnswer};
 
 /// Returns an environment with two cameras of 4 × 6 pixels.
 fn env() -> EnvSpec {
@@ -90,22 +90,12 @@ fn seen(env: usize, level: u8, x: f32) -> PolicyRow {
     row(env, observation(level, x))
 }
 
-/// Returns a row as a later inference of its episode.
-fn later(row: PolicyRow, inference: u64) -> PolicyRow {
-    let noise = RowNoise {
+/// Returns a row of an episode with another seed, perhaps not its first.
+fn of(row: PolicyRow, seed: u64, inference: u64) -> PolicyRow {
+    PolicyRow {
+        seed,
         inference,
-        ..row.noise
-    };
-    PolicyRow { noise, ..row }
-}
-
-fn begin(policy: &mut PythonPolicy, seeds: &[u64]) {
-    for (env, seed) in seeds.iter().enumerate() {
-        policy.reset(&[EpisodeReset {
-            env: EnvIndex(env),
-            episode: env as u64,
-            seed: *seed,
-        }]);
+        ..row
     }
 }
 
@@ -117,13 +107,12 @@ fn first(answer: &RowAnswer) -> &[f32] {
 #[test]
 fn a_checkpoint_sees_lerobots_names_and_units_and_its_processors_are_used() {
     let mut policy = start("act", json!({}), json!({}));
-    assert_eq!(policy.spec().action_horizon, 2, "its n_action_steps");
-    assert_eq!(policy.spec().looks_back, 0);
-    let notes = policy.notes();
+    assert_eq!(policy.facts().horizon, 2, "its n_action_steps");
+    assert_eq!(policy.facts().looks_back, 0);
+    let facts = policy.facts();
     let note =
         "camera `wrist` has 4 x 6 pixels, and `observation.images.wrist` of the checkpoint 8 x 8";
-    assert_eq!(notes, [note]);
-    begin(&mut policy, &[5, 6]);
+    assert_eq!(facts.notes, [note]);
     let mut other = observation(255, 0.75);
     other.state.insert("gripper_position".to_owned(), vec![0.5]);
     let rows = [seen(0, 51, 0.25), row(1, other)];
@@ -131,7 +120,7 @@ fn a_checkpoint_sees_lerobots_names_and_units_and_its_processors_are_used() {
     // The postprocessor adds 1: picture in 0..1, state, letters of `push it`, noise, rows of the call.
     assert_eq!(first(&chunks[0]), [1.2, 1.25, 1.25, 8.0, 1.0, 3.0, 1.0]);
     assert_eq!(first(&chunks[1]), [2.0, 1.75, 1.5, 8.0, 1.0, 3.0, 1.0]);
-    let facts: std::collections::BTreeMap<_, _> = policy.facts().into_iter().collect();
+    let facts: std::collections::BTreeMap<_, _> = facts.reported.into_iter().collect();
     assert_eq!(facts["policy_versions"]["lerobot"], "0.6.1");
     let cameras = json!([
         ["observation.images.front", "front"],
@@ -144,8 +133,7 @@ fn a_checkpoint_sees_lerobots_names_and_units_and_its_processors_are_used() {
 fn a_job_can_set_the_task_the_length_of_a_chunk_and_fields_of_the_configuration() {
     let more = json!({"task": "go", "action_chunk_length": 3, "config_overrides": {"scale": 2.0}});
     let mut policy = start("act", json!({}), more);
-    assert_eq!(policy.spec().action_horizon, 3);
-    begin(&mut policy, &[5]);
+    assert_eq!(policy.facts().horizon, 3);
     let chunks = policy.act(&[seen(0, 51, 0.25)]).unwrap();
     assert_eq!(first(&chunks[0])[3], 2.0 * 2.0 + 1.0);
 }
@@ -153,20 +141,17 @@ fn a_job_can_set_the_task_the_length_of_a_chunk_and_fields_of_the_configuration(
 #[test]
 fn a_policy_that_looks_back_sees_every_step_and_the_first_one_repeated() {
     let mut policy = start("diffusion", json!({"n_obs_steps": 3}), json!({}));
-    assert_eq!(policy.spec().looks_back, 2);
-    begin(&mut policy, &[5, 6]);
-    let show = |policy: &mut PythonPolicy, env: usize, x: f32| {
-        policy.observe(EnvIndex(env), &observation(0, x));
-        policy.act(&[seen(env, 0, x)]).unwrap()[0].clone()
-    };
-    let (at_start, later) = (show(&mut policy, 0, 0.25), show(&mut policy, 1, 0.5));
+    assert_eq!(policy.facts().looks_back, 2);
+    let mut ask = |row: &PolicyRow| policy.act(std::slice::from_ref(row)).unwrap().remove(0);
+    let mut row = seen(0, 0, 0.25);
+    let (at_start, later) = (ask(&row), ask(&seen(1, 0, 0.5)));
     assert_eq!(first(&at_start)[1..3], [1.25, 1.25]);
     assert_eq!(first(&later)[1..3], [1.5, 1.5]);
     for x in [0.375, 0.75, 0.875] {
-        policy.observe(EnvIndex(0), &observation(0, x));
+        row.window.push(observation(0, x).into(), 2);
     }
-    let chunks = policy.act(&[seen(0, 0, 0.875)]).unwrap();
-    let seen = &first(&chunks[0])[1..3];
+    let now = ask(&of(row, 0, 1));
+    let seen = &first(&now)[1..3];
     assert_eq!(seen, [1.375, 1.875], "two steps back, and now");
 }
 
@@ -178,12 +163,13 @@ fn noise_follows_from_episode_and_step_and_not_from_the_other_rows() {
             let chunks = policy.act(rows).unwrap();
             chunks.iter().map(|chunk| first(chunk)[4]).collect()
         };
-        begin(&mut policy, &[5, 6, 7]);
-        let all = [seen(0, 0, 0.5), seen(1, 0, 0.5), seen(2, 0, 0.5)];
+        let all = [0, 1, 2].map(|env| of(seen(env, 0, 0.5), env as u64 + 5, 0));
         let together = noise(&mut policy, &all);
-        let second = noise(&mut policy, &all.clone().map(|row| later(row, 1)));
-        begin(&mut policy, &[6]);
-        let alone = noise(&mut policy, &all[..1]);
+        let second = noise(
+            &mut policy,
+            &all.clone().map(|row| of(row.clone(), row.seed, 1)),
+        );
+        let alone = noise(&mut policy, &[of(all[0].clone(), 6, 0)]);
         assert_eq!(alone[0], together[1], "{kind}");
         assert_ne!(together[0], together[1], "{kind}");
         assert_ne!(second[1], together[1], "{kind}");

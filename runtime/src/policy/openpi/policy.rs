@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde_json::Value as Json;
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::openpi::adapter::Adapter;
@@ -12,7 +11,7 @@ use crate::policy::openpi::settings::OpenpiSettings;
 use crate::policy::remote::inputs::{self, InputSource};
 use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
+use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 use wire::{Array, Dialect, Key, Value};
 
 /// A server's policy that acts in one environment.
@@ -118,33 +117,21 @@ impl PolicySettings for OpenpiSettings {
 }
 
 impl Policy for Openpi {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.settings.chunk_length,
+    fn facts(&self) -> PolicyFacts {
+        let settings = &self.settings;
+        PolicyFacts {
+            horizon: settings.chunk_length,
             needs_video: self.adapter.sees(),
-            looks_back: 0,
-            num_episodes: None,
+            reported: vec![
+                ("policy_path", settings.server.to_string().into()),
+                ("policy_variant", settings.variant.clone().into()),
+                ("openpi_embodiment_adapter", settings.embodiment.name.into()),
+                ("picture_size", settings.picture.to_vec().into()),
+            ],
+            notes: settings.notes.clone(),
+            ..PolicyFacts::default()
         }
     }
-
-    fn facts(&self) -> Vec<(&'static str, Json)> {
-        vec![
-            ("policy_path", self.settings.server.to_string().into()),
-            ("policy_variant", self.settings.variant.clone().into()),
-            (
-                "openpi_embodiment_adapter",
-                self.settings.embodiment.name.into(),
-            ),
-            ("picture_size", self.settings.picture.to_vec().into()),
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.settings.notes.clone()
-    }
-
-    /// The protocol has no episodes.
-    fn reset(&mut self, _: &[EpisodeReset]) {}
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let answers = self.ask_all(rows);
@@ -174,7 +161,7 @@ impl Openpi {
                 let Some(index) = waiting.pop() else {
                     continue;
                 };
-                match self.request(&rows[index].observation) {
+                match self.request(rows[index].now()) {
                     Ok(request) => round.push((*connection, index, request)),
                     Err(err) => answers[index] = Some(RowAnswer::of(Err(err))?),
                 }

@@ -21,21 +21,19 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tch::Device;
 
 use crate::env::python::shm::numbers;
-use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::gr00t::ObservationHistory;
+use crate::env::{EnvSpec, Observation};
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeReset, InferenceError, Lifeline, Policy, PolicyError, PolicyRow, PolicySpec,
-    RowAnswer, RowError,
+    Chunk, InferenceError, Lifeline, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow,
+    RowAnswer, RowError, looks_back,
 };
 
 pub use error::{OutputLines, WorkerError};
@@ -52,24 +50,14 @@ pub struct PythonPolicy {
     hello: WorkerHello,
     /// Number of actions of a chunk that are executed.
     chunk_length: usize,
-    /// The past observations that the policy looks back to.
-    history: ObservationHistory,
     /// The steps of which it sees the observations, from now: the last one is 0.
     deltas: Vec<i64>,
     /// Number of workers that failed.
     failures: u64,
     /// What happened to the last one that failed.
     last_failure: String,
-    episodes: BTreeMap<EnvIndex, PolicyEpisode>,
-}
-
-/// An episode that is under way.
-#[derive(Clone, Copy, Debug)]
-struct PolicyEpisode {
-    start: EpisodeReset,
-    /// Number of workers that had failed when the policy was told of the episode; `None` before
-    /// its first call.
-    told_after: Option<u64>,
+    /// Number of workers that had failed when the policy was told of an episode.
+    told: PerEpisode<u64>,
 }
 
 impl PythonPolicy {
@@ -98,7 +86,6 @@ impl PythonPolicy {
             .map(|back| -back)
             .collect();
         Ok(Self {
-            history: ObservationHistory::new(deltas.iter().copied()),
             deltas,
             chunk_length: terms.settings.chunk_length.unwrap_or(horizon).min(horizon),
             terms,
@@ -107,7 +94,7 @@ impl PythonPolicy {
             hello,
             failures: 0,
             last_failure: String::new(),
-            episodes: BTreeMap::new(),
+            told: PerEpisode::default(),
         })
     }
 
@@ -220,11 +207,8 @@ impl PythonPolicy {
 
     /// Checks that a row can be asked for.
     fn check(&self, row: &PolicyRow) -> Result<(), InferenceError> {
-        let told = self
-            .episodes
-            .get(&row.env)
-            .and_then(|known| known.told_after);
-        if self.hello.has_reset && told.is_some_and(|failures| failures != self.failures) {
+        let told = self.told.get(row);
+        if self.hello.has_reset && told.is_some_and(|failures| *failures != self.failures) {
             return Err(inference(&self.terms, WorkerError::StateLost));
         }
         self.seen(row)
@@ -234,7 +218,7 @@ impl PythonPolicy {
 
     /// Returns the observations of a row that the policy sees, the oldest first.
     fn seen<'a>(&'a self, row: &'a PolicyRow) -> Vec<&'a Observation> {
-        self.history.at(row.env, &row.observation, &self.deltas)
+        row.window.at(&self.deltas)
     }
 
     /// Checks that an observation has what the policy sees, in the size that it began with.
@@ -267,10 +251,7 @@ impl PythonPolicy {
         let limit = self.terms.settings.act_timeout;
         let call = self.call(rows);
         let needs_video = self.needs_video();
-        let seen: Vec<_> = rows
-            .iter()
-            .map(|row| self.history.at(row.env, &row.observation, &self.deltas))
-            .collect();
+        let seen: Vec<_> = rows.iter().map(|row| row.window.at(&self.deltas)).collect();
         let Some(worker) = &mut self.worker else {
             return Err(WorkerError::StateLost);
         };
@@ -299,21 +280,18 @@ impl PythonPolicy {
         let mut entries = Vec::with_capacity(rows.len());
         let mut resets = Vec::new();
         for (index, row) in rows.iter().enumerate() {
-            let text = &*row.observation.language;
+            let text = &*row.now().language;
             let place = texts.iter().position(|known| *known == text);
             let place = place.unwrap_or_else(|| {
                 texts.push(text);
                 texts.len() - 1
             });
-            let (env, start) = (row.env, no_start(row.env));
-            let known = self.episodes.entry(env).or_insert(start);
-            if known.told_after.is_none() {
+            self.told.of(row, || {
                 resets.push(index);
-                known.told_after = Some(self.failures);
-            }
-            let step = row.noise.inference * self.chunk_length as u64;
-            let EpisodeReset { episode, seed, .. } = known.start;
-            entries.push(json!([env.0, episode, seed, step, place]));
+                self.failures
+            });
+            let step = row.inference * self.chunk_length as u64;
+            entries.push(json!([row.env.0, row.episode, row.seed, step, place]));
         }
         json!({"rows": entries, "texts": texts, "reset": resets})
     }
@@ -341,18 +319,6 @@ fn write(
         }
     }
     Ok(())
-}
-
-/// Returns the state of an episode that nobody announced.
-fn no_start(env: EnvIndex) -> PolicyEpisode {
-    PolicyEpisode {
-        start: EpisodeReset {
-            env,
-            episode: 0,
-            seed: 0,
-        },
-        told_after: None,
-    }
 }
 
 fn resized(what: &'static str, name: &str) -> InferenceError {
@@ -395,45 +361,24 @@ impl PolicySettings for PythonPolicySettings {
 }
 
 impl Policy for PythonPolicy {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.hello.action_horizon,
-            needs_video: self.needs_video(),
-            looks_back: self.history.steps(),
-            num_episodes: None,
-        }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Value)> {
+    fn facts(&self) -> PolicyFacts {
         let settings = &self.terms.settings;
-        vec![
-            ("policy_path", settings.name.clone().into()),
-            (
-                "policy_python",
-                settings.python.display().to_string().into(),
-            ),
-            ("policy_versions", json!(self.hello.versions)),
-            ("policy_kwargs", settings.kwargs.clone().into()),
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.terms.settings.notes.clone()
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        for start in starts {
-            self.history.forget(start.env);
-            let fresh = PolicyEpisode {
-                start: *start,
-                ..no_start(start.env)
-            };
-            self.episodes.insert(start.env, fresh);
+        PolicyFacts {
+            horizon: self.hello.action_horizon,
+            needs_video: self.needs_video(),
+            looks_back: looks_back(&self.deltas),
+            reported: vec![
+                ("policy_path", settings.name.clone().into()),
+                (
+                    "policy_python",
+                    settings.python.display().to_string().into(),
+                ),
+                ("policy_versions", json!(self.hello.versions)),
+                ("policy_kwargs", settings.kwargs.clone().into()),
+            ],
+            notes: settings.notes.clone(),
+            ..PolicyFacts::default()
         }
-    }
-
-    fn observe(&mut self, env: EnvIndex, observation: &Observation) {
-        self.history.see(env, observation);
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {

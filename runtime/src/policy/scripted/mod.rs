@@ -12,18 +12,17 @@
 //! the policy does not know how many actions of a chunk are executed. Within a chunk the state is
 //! predicted: the hand moves as commanded, and the object it holds follows.
 
-use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
 use jobs::policies;
 
+use crate::env::EnvSpec;
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
-use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer, require_state,
+    Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, require_state,
 };
 use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
 
@@ -123,7 +122,7 @@ impl PolicySettings for policies::Scripted {
 pub struct Scripted {
     task: TaskName,
     horizon: usize,
-    episodes: BTreeMap<EnvIndex, EpisodeMemory>,
+    episodes: PerEpisode<EpisodeMemory>,
 }
 
 impl Scripted {
@@ -140,17 +139,14 @@ impl Scripted {
         Ok(Self {
             task,
             horizon,
-            episodes: BTreeMap::new(),
+            episodes: PerEpisode::default(),
         })
     }
 
-    fn chunk(&mut self, env: EnvIndex, observation: &Observation) -> Result<Chunk, PolicyError> {
-        let mut view = SceneState::new(observation)?;
+    fn chunk(&mut self, row: &PolicyRow) -> Result<Chunk, PolicyError> {
+        let mut view = SceneState::new(row.now())?;
         let task = self.task;
-        let memory = self
-            .episodes
-            .entry(env)
-            .or_insert_with(|| EpisodeMemory::new(task, &view));
+        let memory = self.episodes.of(row, || EpisodeMemory::new(task, &view));
         memory.advance(&view);
         let mut values = Vec::with_capacity(self.horizon * ACTION_DIM);
         for _ in 0..self.horizon {
@@ -204,24 +200,16 @@ fn unknown_task(env: &EnvSpec) -> PolicyError {
 }
 
 impl Policy for Scripted {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.horizon,
-            needs_video: false,
-            looks_back: 0,
-            num_episodes: None,
-        }
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        for start in starts {
-            self.episodes.remove(&start.env);
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: self.horizon,
+            ..PolicyFacts::default()
         }
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         rows.iter()
-            .map(|row| RowAnswer::of(self.chunk(row.env, &row.observation)))
+            .map(|row| RowAnswer::of(self.chunk(row)))
             .collect()
     }
 }
@@ -367,7 +355,7 @@ mod tests {
     use crate::env::{EnvIndex, Lockstep, Render, Step};
     use crate::policy::scripted::Scripted;
     use crate::policy::tests::{chunks, row};
-    use crate::policy::{EpisodeReset, Policy};
+    use crate::policy::{Policy, PolicyRow};
 
     const COPY: EnvIndex = EnvIndex(0);
 
@@ -379,14 +367,12 @@ mod tests {
     /// executed.
     fn run(env: &mut Lockstep<MujocoEnv>, policy: &mut Scripted, seed: u64, taken: usize) -> Step {
         let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
-        policy.reset(&[EpisodeReset {
-            env: COPY,
-            episode: seed,
-            seed,
-        }]);
-        loop {
-            let rows = [row(COPY.0, observation.clone())];
-            let chunk = chunks(policy.act(&rows)).remove(0);
+        for inference in 0.. {
+            let row = PolicyRow {
+                inference,
+                ..row(COPY.0, observation.clone())
+            };
+            let chunk = chunks(policy.act(&[row])).remove(0);
             for index in 0..taken {
                 let action = chunk.action(index).unwrap().to_vec();
                 let step = env.step(&[(COPY, action)], Render::No).remove(0).unwrap();
@@ -396,6 +382,7 @@ mod tests {
                 observation = step.observation;
             }
         }
+        unreachable!("an episode has a last step")
     }
 
     fn successes(task: &str, taken: usize) -> usize {

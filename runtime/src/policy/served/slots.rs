@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::env::EnvIndex;
 use crate::policy::served::request::{ClientEpisodeRow, ClientId};
-use crate::policy::{EpisodeReset, RowNoise};
 
 /// The slots of all clients.
 #[derive(Debug, Default)]
@@ -22,7 +21,7 @@ pub struct ClientSlots {
 #[derive(Clone, Copy, Debug)]
 struct ClientSlot {
     index: usize,
-    /// Number of the episode that the policy was told of.
+    /// Number of the episode.
     episode: u64,
     /// The client's number of the request, which counts up only once a request was answered.
     request: u64,
@@ -30,15 +29,17 @@ struct ClientSlot {
     inference: u64,
 }
 
-/// A slot, and the episode that starts in it.
+/// A slot, and the episode in it.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotEpisode {
     /// The environment index.
     pub env: EnvIndex,
-    /// The episode, if the policy has to be told of it.
-    pub start: Option<EpisodeReset>,
-    /// What determines the noise of the row.
-    pub noise: RowNoise,
+    /// Number of the episode.
+    pub episode: u64,
+    /// Its seed.
+    pub seed: u64,
+    /// Number of chunks that it has had.
+    pub inference: u64,
 }
 
 impl ClientSlots {
@@ -61,37 +62,22 @@ impl ClientSlots {
             inference,
         };
         self.taken.insert(place, slot);
-        let env = EnvIndex(index);
         SlotEpisode {
-            env,
-            start: same_episode.is_none().then_some(EpisodeReset {
-                env,
-                episode: row.number,
-                seed: row.seed,
-            }),
-            noise: RowNoise {
-                episode_seed: row.seed,
-                inference,
-            },
+            env: EnvIndex(index),
+            episode: row.number,
+            seed: row.seed,
+            inference,
         }
     }
 
     /// Returns a slot for one call, in which an episode with this seed starts. It has to be given
     /// back.
     pub fn borrow(&mut self, seed: u64) -> SlotEpisode {
-        let env = EnvIndex(self.take());
-        let start = EpisodeReset {
-            env,
+        SlotEpisode {
+            env: EnvIndex(self.take()),
             episode: 0,
             seed,
-        };
-        SlotEpisode {
-            env,
-            start: Some(start),
-            noise: RowNoise {
-                episode_seed: seed,
-                inference: 0,
-            },
+            inference: 0,
         }
     }
 
@@ -148,17 +134,6 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_starts_once() {
-        let mut slots = ClientSlots::default();
-        let mut start = |number| slots.slot(&row(1, 0, number)).start;
-        let first = start(0).unwrap();
-        assert_eq!((first.env, first.episode, first.seed), (EnvIndex(0), 0, 10));
-        assert!(start(0).is_none());
-        assert_eq!(start(1).unwrap().seed, 11);
-        assert!(start(1).is_none());
-    }
-
-    #[test]
     fn inferences_count_once_they_are_answered_and_only_for_the_rows_that_they_had() {
         let mut slots = ClientSlots::default();
         let mut inference = |row_index, number, request| {
@@ -166,7 +141,7 @@ mod tests {
                 inference: request,
                 ..row(1, row_index, number)
             };
-            slots.slot(&row).noise.inference
+            slots.slot(&row).inference
         };
         // The second request is sent again, because it had no answer.
         assert_eq!(
@@ -180,10 +155,11 @@ mod tests {
     #[test]
     fn a_client_in_the_slot_of_another_starts_an_episode_of_its_own() {
         let mut slots = ClientSlots::default();
-        assert!(slots.slot(&row(1, 0, 0)).start.is_some());
+        slots.slot(&row(1, 0, 3));
         slots.leave(ClientId(1));
-        let start = slots.slot(&row(2, 0, 0)).start.unwrap();
-        assert_eq!((start.env, start.seed), (EnvIndex(0), 20));
+        let start = slots.slot(&row(2, 0, 3));
+        let found = (start.env, start.episode, start.seed, start.inference);
+        assert_eq!(found, (EnvIndex(0), 3, 23, 0));
     }
 
     #[test]
@@ -191,7 +167,7 @@ mod tests {
         let mut slots = ClientSlots::default();
         assert_eq!(slots.slot(&row(1, 0, 0)).env, EnvIndex(0));
         let borrowed = slots.borrow(7);
-        assert_eq!(borrowed.start.unwrap().seed, 7);
+        assert_eq!(borrowed.seed, 7);
         assert_eq!(slots.slot(&row(2, 0, 0)).env, EnvIndex(2));
         slots.give_back(borrowed.env);
         assert_eq!(slots.slot(&row(3, 0, 0)).env, borrowed.env);

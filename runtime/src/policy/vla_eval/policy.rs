@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value as Json;
 use wire::Value;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
@@ -14,7 +13,7 @@ use crate::policy::vla_eval::mapping::ObservationMapping;
 use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::vla_eval::settings::VlaEvalSettings;
 use crate::policy::{
-    EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer, RowError,
+    InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
 
 /// A model server's policy that acts in one environment.
@@ -88,7 +87,11 @@ impl VlaEvalPolicy {
     fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let mut asked = Vec::with_capacity(rows.len());
         for row in rows {
-            let observation = self.observation(&row.observation);
+            if row.inference == 0 {
+                let (name, task) = (self.env.clone(), self.settings.task.clone());
+                self.session(row.env).start_episode(row, &name, &task);
+            }
+            let observation = self.observation(row.now());
             if let Ok(observation) = &observation {
                 self.session(row.env).begin(observation);
             }
@@ -123,31 +126,17 @@ impl PolicySettings for VlaEvalSettings {
 }
 
 impl Policy for VlaEvalPolicy {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.settings.chunk_length.unwrap_or(1),
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: self.settings.chunk_length.unwrap_or(1),
             needs_video: self.mapping.sees(),
-            looks_back: 0,
-            num_episodes: None,
-        }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Json)> {
-        vec![
-            ("policy_path", self.settings.server.to_string().into()),
-            ("policy_variant", self.hello.model.clone().into()),
-            ("vla_eval_version", self.hello.version.clone().into()),
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.notes.clone()
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        let (name, task) = (self.env.clone(), self.settings.task.clone());
-        for start in starts {
-            self.session(start.env).start_episode(*start, &name, &task);
+            reported: vec![
+                ("policy_path", self.settings.server.to_string().into()),
+                ("policy_variant", self.hello.model.clone().into()),
+                ("vla_eval_version", self.hello.version.clone().into()),
+            ],
+            notes: self.notes.clone(),
+            ..PolicyFacts::default()
         }
     }
 

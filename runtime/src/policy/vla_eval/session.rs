@@ -12,7 +12,7 @@ use crate::policy::remote::{
     WebsocketConnection,
 };
 use crate::policy::vla_eval::hello::VlaEvalHello;
-use crate::policy::{EpisodeReset, PolicyError};
+use crate::policy::{PolicyError, PolicyRow};
 
 /// One environment's session on the server.
 #[derive(Debug)]
@@ -91,17 +91,12 @@ impl VlaEvalSession {
 
     /// Ends the episode, if there is one, and prepares for the next one, of which the server is
     /// told with its first observation.
-    pub(super) fn start_episode(
-        &mut self,
-        start: EpisodeReset,
-        name: &str,
-        more: &Map<String, Json>,
-    ) {
+    pub(super) fn start_episode(&mut self, row: &PolicyRow, name: &str, more: &Map<String, Json>) {
         self.end_episode();
         let mut task = Map::from_iter([
             ("name".to_owned(), name.into()),
-            ("episode_idx".to_owned(), start.episode.into()),
-            ("seed".to_owned(), start.seed.into()),
+            ("episode_idx".to_owned(), row.episode.into()),
+            ("seed".to_owned(), row.seed.into()),
         ]);
         task.extend(more.clone());
         self.episode = Some(SessionEpisode {

@@ -6,15 +6,15 @@ use serde_json::{Map, Value as Json, json};
 use tungstenite::Message;
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::{EnvSpec, Observation};
 use crate::policy::remote::{Lifeline, PolicyServer};
-use crate::policy::tests::{env_with, frame};
+use crate::policy::tests::{env_with, frame, row};
 use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::vla_eval::answer::chunk;
 use crate::policy::vla_eval::hello::VlaEvalHello;
 use crate::policy::vla_eval::mapping::ObservationMapping;
 use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
-use crate::policy::{Chunk, EpisodeReset};
+use crate::policy::{Chunk, PolicyRow};
 
 fn env() -> EnvSpec {
     let mut env = env_with(&["front", "wrist"], [1, 2]);
@@ -192,11 +192,11 @@ fn session(server: &PolicyServer) -> VlaEvalSession {
     VlaEvalSession::new(server, &Lifeline::alone(), None)
 }
 
-fn episode(number: u64) -> EpisodeReset {
-    EpisodeReset {
-        env: EnvIndex(0),
+fn episode(number: u64) -> PolicyRow {
+    PolicyRow {
         episode: number,
         seed: 7,
+        ..row(0, Observation::empty())
     }
 }
 
@@ -224,7 +224,7 @@ fn a_session_tells_of_episodes_and_skips_late_answers() {
     let mut session = session(&server);
     let more = Map::from_iter([("suite".to_owned(), "s".into())]);
     for number in 0..2 {
-        session.start_episode(episode(number), "toy", &more);
+        session.start_episode(&episode(number), "toy", &more);
         for _ in 0..2 {
             assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
         }
@@ -242,7 +242,7 @@ fn a_first_observation_is_sent_again_and_a_later_one_costs_its_episode() {
         _ => answering(message, VlaEvalKind::Action, message.seq, actions(&[2])),
     });
     let mut session = session(&server);
-    session.start_episode(episode(0), "toy", &Map::new());
+    session.start_episode(&episode(0), "toy", &Map::new());
     assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
     match ask(&mut session) {
         Err(SessionError::Episode(text)) => assert!(
@@ -254,7 +254,7 @@ fn a_first_observation_is_sent_again_and_a_later_one_costs_its_episode() {
         ),
         other => panic!("{other:?}"),
     }
-    session.start_episode(episode(1), "toy", &Map::new());
+    session.start_episode(&episode(1), "toy", &Map::new());
     assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
     drop(session);
     let each = ["hello", "episode_start", "observation"];
@@ -310,7 +310,7 @@ fn nonsense_costs_its_episode_alone() {
     for (script, reason) in nonsense {
         let (server, _thread) = serve(1, script);
         let mut session = session(&server);
-        session.start_episode(episode(0), "toy", &Map::new());
+        session.start_episode(&episode(0), "toy", &Map::new());
         let reason = format!("observation: {reason}");
         match ask(&mut session) {
             Err(SessionError::Episode(text)) => assert!(text.ends_with(&reason), "{text}"),

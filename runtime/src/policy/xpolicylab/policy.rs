@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value as Json;
-
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::remote::{Caller, Lifeline, inputs};
 use crate::policy::settings::{MakeContext, PolicySettings};
@@ -12,7 +10,7 @@ use crate::policy::xpolicylab::adapter::Adapter;
 use crate::policy::xpolicylab::connection::{XpolicylabConnection, fresh_id};
 use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
 use crate::policy::xpolicylab::settings::XpolicylabSettings;
-use crate::policy::{Chunk, EpisodeReset, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer};
+use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 use wire::{Array, Key, Value};
 
 /// Version of the format of observations that are sent.
@@ -30,19 +28,10 @@ pub struct Xpolicylab {
     /// Names this client; the start of each `message_id`.
     evaluation_id: String,
     messages: u64,
-    trials: BTreeMap<EnvIndex, Trial>,
-}
-
-/// The episode of an environment, as the server knows it.
-#[derive(Debug)]
-struct Trial {
-    id: String,
-    /// The episode before, of which the server has not been told that it is over.
-    before: Option<String>,
-    /// Whether the server has been told that this one begins.
-    has_begun: bool,
-    /// Number of inferences so far.
-    step: u64,
+    /// The episodes that the server was told of, and that are not over.
+    trials: BTreeMap<EnvIndex, String>,
+    /// Those that are over, which the server was not told.
+    over: Vec<String>,
 }
 
 impl Xpolicylab {
@@ -70,6 +59,7 @@ impl Xpolicylab {
             evaluation_id,
             messages: 0,
             trials: BTreeMap::new(),
+            over: Vec::new(),
         })
     }
 
@@ -106,33 +96,30 @@ impl Xpolicylab {
     }
 
     /// Tells the server which episodes are over and which begin.
-    fn begin_trials(&mut self) -> Result<(), PolicyError> {
-        let mut over = Vec::new();
-        let mut begun = Vec::new();
-        for trial in self.trials.values_mut() {
-            over.extend(trial.before.take());
-            if !std::mem::replace(&mut trial.has_begun, true) {
-                begun.push(trial.id.clone());
+    fn begin_trials(&mut self, rows: &[PolicyRow]) -> Result<(), PolicyError> {
+        let begun = || rows.iter().filter(|row| row.inference == 0);
+        for row in begun() {
+            if let Some(over) = self.trials.remove(&row.env) {
+                self.over.push(over);
             }
         }
-        let ended = over.iter().map(|id| (MessageType::TrialEnd, id));
-        for (message_type, id) in ended.chain(begun.iter().map(|id| (MessageType::Reset, id))) {
-            self.ask(message_type, id, 0, payload_about(id))?;
+        while let Some(id) = self.over.first().cloned() {
+            self.ask(MessageType::TrialEnd, &id, 0, payload_about(&id))?;
+            self.over.remove(0);
+        }
+        for row in begun() {
+            let id = trial_of(row);
+            self.ask(MessageType::Reset, &id, 0, payload_about(&id))?;
+            self.trials.insert(row.env, id);
         }
         Ok(())
     }
 
     fn infer(&mut self, row: &PolicyRow) -> Result<Chunk, PolicyError> {
-        let observation = self.observation(row.env, &row.observation)?;
-        let (id, step) = match self.trials.get_mut(&row.env) {
-            Some(trial) => {
-                trial.step += 1;
-                (trial.id.clone(), trial.step - 1)
-            }
-            None => (String::new(), 0),
-        };
+        let observation = self.observation(row.env, row.now())?;
         let payload = vec![(Key::from("observation"), observation)];
-        let answer = self.ask(MessageType::Infer, &id, step, payload)?;
+        let id = trial_of(row);
+        let answer = self.ask(MessageType::Infer, &id, row.inference, payload)?;
         let most = self.settings.chunk_length;
         read_chunk(&answer, &self.settings.action_keys, self.action_dim, most)
             .map_err(|reason| self.settings.server.refusal(format!("infer: {reason}")))
@@ -171,11 +158,8 @@ impl Xpolicylab {
 impl Drop for Xpolicylab {
     /// Tells the server that the last episodes are over, if it is still there.
     fn drop(&mut self) {
-        let mut over = Vec::new();
-        for trial in std::mem::take(&mut self.trials).into_values() {
-            over.extend(trial.before);
-            over.extend(trial.has_begun.then_some(trial.id));
-        }
+        let mut over = std::mem::take(&mut self.over);
+        over.extend(std::mem::take(&mut self.trials).into_values());
         for id in over {
             let message_id = self.next_id();
             let request = RequestFrame {
@@ -190,6 +174,11 @@ impl Drop for Xpolicylab {
             }
         }
     }
+}
+
+/// Returns the name of a row's episode.
+fn trial_of(row: &PolicyRow) -> String {
+    format!("episode-{}", row.episode)
 }
 
 /// Returns what a message says that is about a trial as a whole.
@@ -227,46 +216,21 @@ impl PolicySettings for XpolicylabSettings {
 }
 
 impl Policy for Xpolicylab {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.settings.chunk_length,
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: self.settings.chunk_length,
             needs_video: !self.adapter.cameras.is_empty(),
-            looks_back: 0,
-            num_episodes: None,
-        }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Json)> {
-        vec![
-            ("policy_path", self.settings.server.to_string().into()),
-            ("action_keys", self.settings.action_keys.clone().into()),
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.settings.notes.clone()
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        for start in starts {
-            let last = self.trials.remove(&start.env);
-            // An episode that the server was never told of needs no end.
-            let before = last.and_then(|trial| match trial.has_begun {
-                true => Some(trial.id),
-                false => trial.before,
-            });
-            let trial = Trial {
-                id: format!("episode-{}", start.episode),
-                before,
-                has_begun: false,
-                step: 0,
-            };
-            self.trials.insert(start.env, trial);
+            reported: vec![
+                ("policy_path", self.settings.server.to_string().into()),
+                ("action_keys", self.settings.action_keys.clone().into()),
+            ],
+            notes: self.settings.notes.clone(),
+            ..PolicyFacts::default()
         }
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let begun = self.begin_trials();
+        let begun = self.begin_trials(rows);
         if begun.is_err() {
             self.reconnect();
         }

@@ -12,7 +12,7 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::env::{EnvIndex, Observation};
-use crate::policy::Over;
+use crate::policy::{Over, Window};
 
 /// A running episode.
 pub struct LiveEpisode {
@@ -20,8 +20,8 @@ pub struct LiveEpisode {
     pub episode: u64,
     /// Seed of its reset.
     pub seed: u64,
-    /// The latest observation.
-    pub observation: Arc<Observation>,
+    /// The latest observations.
+    pub window: Window,
     /// Number of steps so far.
     pub length: u64,
     /// Sum of the rewards.
@@ -59,7 +59,7 @@ impl LiveEpisode {
         Self {
             episode,
             seed,
-            observation: Arc::new(Observation::empty()),
+            window: Window::new(Arc::new(Observation::empty())),
             length: 0,
             return_: 0.0,
             max_reward: None,
@@ -82,7 +82,7 @@ impl LiveEpisode {
     /// Returns the report of the episode's end for a planner.
     pub fn over(&self, env: EnvIndex, success: bool) -> Over {
         let (length, return_, observation) =
-            (self.length, self.return_, Arc::clone(&self.observation));
+            (self.length, self.return_, Arc::clone(self.window.now()));
         Over {
             env,
             success,
@@ -109,7 +109,7 @@ impl LiveEpisode {
             length: self.length,
             return_: self.return_,
             max_reward: self.max_reward,
-            language_instruction: self.observation.language.to_string(),
+            language_instruction: self.window.now().language.to_string(),
             wall_s: self.started.elapsed().as_secs_f64(),
             infer_calls: self.infer_calls,
             actions_out_of_bounds: self.out_of_bounds,

@@ -18,7 +18,7 @@ use crate::eval::rollout::episode_loop::restart::{self, Restart};
 use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::schedule::env_group::AnswerKey;
 use crate::eval::stop::Stop;
-use crate::policy::{Account, EpisodeReset, InferenceError, PolicyError, RowAnswer, RowError};
+use crate::policy::{Account, InferenceError, PolicyError, RowAnswer, RowError, Window};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_, '_> {
@@ -215,11 +215,7 @@ impl EpisodeLoop<'_, '_> {
             };
             recorder.begin(env, meta, &observation)?;
         }
-        let observation = Arc::new(observation);
-        live.observation = Arc::clone(&observation);
-        let start = EpisodeReset { env, episode, seed };
-        self.active.context.inference.reset(start);
-        self.show(env, observation);
+        live.window = Window::new(Arc::new(observation));
         Ok(())
     }
 
@@ -248,11 +244,8 @@ impl EpisodeLoop<'_, '_> {
         if let Some(recorder) = self.recording.recorder() {
             recorder.step(env, action, Some(&step.processed_action), &step)?;
         }
-        let observation = Arc::new(step.observation);
-        live.observation = Arc::clone(&observation);
-        if outcome.is_none() {
-            self.show(env, observation);
-        }
+        let looks_back = self.active.policy.looks_back;
+        live.window.push(Arc::new(step.observation), looks_back);
         Ok(outcome)
     }
 
@@ -333,13 +326,5 @@ impl EpisodeLoop<'_, '_> {
         self.groups[index].schedule.end(env);
         let errored = live.errored(self.job(), self.place(env), reason);
         self.recording.log.errored_episode(errored)
-    }
-
-    /// Shows an observation to a policy that looks back. Most policies see only the observations
-    /// they are asked about.
-    fn show(&self, env: EnvIndex, observation: Arc<Observation>) {
-        if self.active.policy.spec.looks_back > 0 {
-            self.active.context.inference.observe(env, observation);
-        }
     }
 }

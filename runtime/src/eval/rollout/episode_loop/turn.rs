@@ -1,6 +1,5 @@
 //! The turn of a group: resets and steps, or an inference if no reset is due.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use jobs::journal::{EpisodeStart, Line};
@@ -13,7 +12,7 @@ use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
 use crate::eval::stop::Stop;
-use crate::policy::{Continuation, PolicyRow, RowNoise};
+use crate::policy::{Continuation, PolicyRow};
 
 /// Commands for the environments of a group.
 type Commands = Vec<(EnvIndex, Command)>;
@@ -74,12 +73,11 @@ impl EpisodeLoop<'_, '_> {
         let steps = self.groups[index].schedule.age(env);
         Some(PolicyRow {
             env,
-            observation: Arc::clone(&live.observation),
+            episode: live.episode,
+            seed: live.seed,
+            inference: live.infer_calls,
+            window: live.window.clone(),
             continues: steps.map(|steps| Continuation { steps, delay }),
-            noise: RowNoise {
-                episode_seed: live.seed,
-                inference: live.infer_calls,
-            },
         })
     }
 
@@ -91,7 +89,7 @@ impl EpisodeLoop<'_, '_> {
         if !self.announced.remove(&episode) {
             self.note_start(env, episode)?;
         }
-        let render = self.render(self.active.policy.spec.needs_video);
+        let render = self.render(self.active.policy.needs_video);
         Ok(Command::Reset {
             seed,
             episode,
@@ -118,7 +116,7 @@ impl EpisodeLoop<'_, '_> {
     /// Nothing is offered where the first observation has images, which cost more than a command,
     /// and as long as an episode waits for its neighbours to end.
     fn offer(&mut self, index: usize, due: &mut [DueStep]) -> Result<(), Stop> {
-        let has_images = self.recording.every_frame || self.active.policy.spec.needs_video;
+        let has_images = self.recording.every_frame || self.active.policy.needs_video;
         let ignores_ends = self.job().rollout.ignore_terminations;
         let takes_offers = self.envs.env().takes_offers();
         let waits = self.retries.is_restricting();
@@ -161,8 +159,8 @@ impl EpisodeLoop<'_, '_> {
             seed: self.active.seed(episode),
             episode,
         };
-        let spec = &self.active.policy.spec;
-        let is_looked_at = spec.needs_video && (spec.looks_back > 0 || due.last);
+        let policy = &self.active.policy;
+        let is_looked_at = policy.needs_video && (policy.looks_back > 0 || due.last);
         let step = Command::Step {
             action: due.action.clone(),
             next: due.next.map(next),

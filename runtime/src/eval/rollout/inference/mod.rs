@@ -6,18 +6,17 @@
 //!      ▲                                            │
 //!      └───────── InferenceResult ──────────────────┘
 //! ```
-//! Requests are answered in order. The results are the same as in a single thread, because the
-//! policy sees each environment's observations in the order of its steps.
+//! Requests are answered in order. The results are the same as in a single thread, because a row
+//! has all that a policy sees.
 
 mod request;
 #[cfg(test)]
 mod tests;
 mod worker;
 
-pub use request::{InferenceResult, PolicyInfo};
+pub use request::InferenceResult;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,10 +24,10 @@ use std::time::Duration;
 use jobs::job::Job;
 use tch::Device;
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::EnvSpec;
 use crate::eval::rollout::inference::request::{InferenceReply, InferenceRequest, gone};
 use crate::eval::rollout::inference::worker::InferenceWorker;
-use crate::policy::{Account, EpisodeReset, Lifeline, Over, PolicyError, PolicyRow};
+use crate::policy::{Account, Lifeline, Over, PolicyError, PolicyFacts, PolicyRow};
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
 const STACK_BYTES: usize = 16 << 20;
@@ -79,7 +78,7 @@ impl InferenceThread {
         env: &EnvSpec,
         folder: &Path,
         mut goes_on: impl FnMut(Vec<String>) -> bool,
-    ) -> Result<PolicyInfo, PolicyError> {
+    ) -> Result<PolicyFacts, PolicyError> {
         let (reply, answer) = channel();
         let (job, env, folder) = (
             Box::new(job.clone()),
@@ -113,16 +112,6 @@ impl InferenceThread {
     /// Announces that inferences usually have `rows` rows, and at most `max_rows`.
     pub fn warm_up(&self, rows: usize, max_rows: usize) {
         self.ask(InferenceRequest::WarmUp { rows, max_rows });
-    }
-
-    /// Announces the start of an episode.
-    pub fn reset(&self, start: EpisodeReset) {
-        self.ask(InferenceRequest::Reset(start));
-    }
-
-    /// Shows an observation to the policy.
-    pub fn observe(&self, env: EnvIndex, observation: Arc<Observation>) {
-        self.ask(InferenceRequest::Observe(env, observation));
     }
 
     /// Requests action chunks, with at most `max_batch` rows in one call of the policy. The thread

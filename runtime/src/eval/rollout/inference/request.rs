@@ -1,38 +1,15 @@
 //! What the episode loop asks of the inference thread, and what comes back.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use jobs::job::Job;
-use serde_json::Value;
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::EnvSpec;
 use crate::policy::{
-    Account, EpisodeReset, InferenceError, Over, PolicyError, PolicyRow, PolicySpec, RowAnswer,
-    Shortage,
+    Account, InferenceError, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer, Shortage,
 };
-
-/// The properties of the policy that the thread holds.
-#[derive(Clone, Debug)]
-pub struct PolicyInfo {
-    /// Its constant specification.
-    pub spec: PolicySpec,
-    /// Number of actions taken from each chunk.
-    pub chunk_length: usize,
-    /// Seeds that the policy prescribes for its episodes, in place of those of the plan.
-    pub seeds: Vec<Option<u64>>,
-    /// Facts about the policy for the journal.
-    pub facts: BTreeMap<String, Value>,
-    /// True for a planner: it computes elsewhere, and is told how episodes end.
-    pub is_planner: bool,
-    /// Notes for the user about the policy.
-    pub notes: Vec<String>,
-    /// True if another process runs the inference.
-    pub is_remote: bool,
-}
 
 /// The result of an inference.
 #[derive(Debug)]
@@ -85,7 +62,7 @@ pub enum InferenceRequest {
         /// Folder for files that the policy keeps.
         folder: PathBuf,
         /// Where the properties of the policy go.
-        reply: Sender<Result<PolicyInfo, PolicyError>>,
+        reply: Sender<Result<PolicyFacts, PolicyError>>,
     },
     /// Announces the number of rows.
     WarmUp {
@@ -94,10 +71,6 @@ pub enum InferenceRequest {
         /// Maximum number of rows.
         max_rows: usize,
     },
-    /// An episode starts.
-    Reset(EpisodeReset),
-    /// Shows an observation.
-    Observe(EnvIndex, Arc<Observation>),
     /// Asks for answers.
     Infer {
         /// One row for each environment.

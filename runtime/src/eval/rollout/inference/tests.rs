@@ -13,7 +13,10 @@ fn job(policy: &str) -> Job {
 }
 
 fn rows(count: usize) -> Vec<PolicyRow> {
-    let row = |env| crate::policy::tests::row(env, Observation::empty());
+    let row = |env| PolicyRow {
+        seed: env as u64,
+        ..crate::policy::tests::row(env, crate::env::Observation::empty())
+    };
     (0..count).map(row).collect()
 }
 
@@ -35,17 +38,7 @@ fn rows_are_answered_in_order_in_batches_of_any_size() {
     thread
         .make(&job("random_action"), &env_spec(), Path::new(""), |_| true)
         .unwrap();
-    let reset = |env: usize| {
-        thread.reset(EpisodeReset {
-            env: EnvIndex(env),
-            episode: 0,
-            seed: env as u64,
-        });
-    };
-    let begin = || (0..3).for_each(reset);
-    begin();
     let together = answers(&thread, 3, usize::MAX).unwrap();
-    begin();
     assert_eq!(answers(&thread, 3, 2).unwrap(), together);
     assert_ne!(together[0], together[1]);
 }

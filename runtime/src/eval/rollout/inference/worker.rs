@@ -9,12 +9,10 @@ use tch::Device;
 
 use crate::clock::now;
 use crate::env::EnvSpec;
-use crate::eval::rollout::inference::request::{
-    InferenceReply, InferenceRequest, InferenceResult, PolicyInfo,
-};
+use crate::eval::rollout::inference::request::{InferenceReply, InferenceRequest, InferenceResult};
 use crate::policy::{
     self, Account, Checkpoints, FailedRows, InferenceError, Lifeline, Made, Over, PolicyError,
-    PolicyRow, RowAnswer, Shortage, check_finite,
+    PolicyFacts, PolicyRow, RowAnswer, Shortage, check_finite,
 };
 use c10d::cuda;
 
@@ -75,11 +73,9 @@ impl InferenceWorker {
                 let _ = reply.send(self.make(&job, &env, folder));
             }
             InferenceRequest::WarmUp { rows, max_rows } => {
-                self.tell(|policy| policy.warm_up(rows, max_rows));
-            }
-            InferenceRequest::Reset(start) => self.tell(|policy| policy.reset(&[start])),
-            InferenceRequest::Observe(env, observation) => {
-                self.tell(|policy| policy.observe(env, &observation));
+                if let Some(made) = &mut self.made {
+                    made.policy.warm_up(rows, max_rows);
+                }
             }
             InferenceRequest::Infer {
                 rows,
@@ -98,7 +94,7 @@ impl InferenceWorker {
         job: &Job,
         env: &EnvSpec,
         folder: PathBuf,
-    ) -> Result<PolicyInfo, PolicyError> {
+    ) -> Result<PolicyFacts, PolicyError> {
         // Free the memory of the previous policy before the next one is loaded.
         self.made = None;
         let (name, config) = (&job.policy_type, &job.policy_config);
@@ -108,7 +104,7 @@ impl InferenceWorker {
         });
         self.is_gpu_lost = matches!(made, Err(PolicyError::DeviceLost(_)));
         let mut made = made?;
-        let info = info(&mut made);
+        let facts = made.facts.clone();
         if let Some(planner) = made.policy.planner() {
             planner.keep_in(folder);
         }
@@ -118,14 +114,7 @@ impl InferenceWorker {
             policy: job.policy_type.clone(),
             names: env.action.names.clone(),
         });
-        Ok(info)
-    }
-
-    /// Tells the policy something that has no answer.
-    fn tell(&mut self, tell: impl FnOnce(&mut dyn policy::Policy)) {
-        if let Some(made) = &mut self.made {
-            tell(made.policy.as_mut());
-        }
+        Ok(facts)
     }
 
     fn infer(&mut self, rows: Vec<PolicyRow>, max_batch: usize, reply: InferenceReply) {
@@ -206,30 +195,6 @@ impl ActionFace {
         };
         let checked = check_finite(&self.policy, chunk.values(), chunk.action_dim(), name);
         Some(RowAnswer::Failed(checked.err()?.into()))
-    }
-}
-
-/// Returns the properties of a policy.
-fn info(made: &mut Made) -> PolicyInfo {
-    let spec = made.policy.spec();
-    let seeds = (0..spec.num_episodes.unwrap_or(0))
-        .map(|episode| made.policy.episode_seed(episode))
-        .collect();
-    let facts = made
-        .policy
-        .facts()
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    let (notes, is_planner) = (made.policy.notes(), made.policy.planner().is_some());
-    PolicyInfo {
-        spec,
-        chunk_length: made.chunk_length,
-        seeds,
-        facts,
-        is_planner,
-        notes,
-        is_remote: made.is_remote,
     }
 }
 

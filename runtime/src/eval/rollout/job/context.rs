@@ -16,10 +16,11 @@ use crate::env::EnvPlacement;
 use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::stop::StopRequest;
-use crate::eval::rollout::inference::{InferenceThread, PolicyInfo};
+use crate::eval::rollout::inference::InferenceThread;
 use crate::eval::rollout::job::latency::StepLatency;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::stop::Stop;
+use crate::policy::PolicyFacts;
 
 /// The context of a job: what the rank provides to it.
 pub struct JobContext<'a> {
@@ -94,7 +95,7 @@ pub struct ActiveJob<'a> {
     /// What the rank provides.
     pub context: &'a JobContext<'a>,
     /// The properties of the policy.
-    pub policy: PolicyInfo,
+    pub policy: PolicyFacts,
     /// How long an inference takes while the environment goes on.
     pub latency: StepLatency,
 }
@@ -110,14 +111,15 @@ impl ActiveJob<'_> {
     /// # Errors
     /// Fails if neither job nor policy has a length.
     pub fn num_episodes(&self) -> Result<Option<u64>, Stop> {
-        match (self.job().length, self.policy.spec.num_episodes) {
-            (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Ok(Some(count)),
+        match (self.job().length, &self.policy.seeds[..]) {
+            (Length::Episodes(count), _) => Ok(Some(count)),
             (Length::Steps(_), _) => Ok(None),
-            (Length::Policy, None) => Err(Stop::job(format_args!(
+            (Length::Policy, []) => Err(Stop::job(format_args!(
                 "neither num_episodes nor num_steps is given, and policy `{}` has no length of its \
                  own; use --num-steps",
                 self.job().policy_type
             ))),
+            (Length::Policy, own) => Ok(Some(own.len() as u64)),
         }
     }
 

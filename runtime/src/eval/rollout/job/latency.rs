@@ -8,7 +8,7 @@ use jobs::policies::PolicyType;
 use jobs::refusal::Refusal;
 
 use crate::env::EnvSpec;
-use crate::eval::rollout::inference::PolicyInfo;
+use crate::policy::PolicyFacts;
 
 /// The latency of a job, in steps of its environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl StepLatency {
     ///
     /// # Errors
     /// Refuses it if environment or policy do not allow it.
-    pub fn new(job: &Job, env: &EnvSpec, policy: &PolicyInfo) -> Result<Self, Refusal> {
+    pub fn new(job: &Job, env: &EnvSpec, policy: &PolicyFacts) -> Result<Self, Refusal> {
         let Some(wanted) = job.latency.filter(|latency| !latency.is_none()) else {
             return Ok(Self::default());
         };
@@ -54,7 +54,7 @@ impl StepLatency {
         let control_hz = env.control_hz;
         let delay = match wanted.delay.steps(control_hz) {
             Some(steps) => {
-                let horizon = policy.spec.action_horizon as u64;
+                let horizon = policy.horizon as u64;
                 latency::check(steps, policy.chunk_length as u64, horizon)?;
                 StepDelay::Fixed(steps)
             }
@@ -90,28 +90,16 @@ impl StepLatency {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::policy::PolicySpec;
     use crate::policy::tests::env_spec;
 
-    fn policy() -> PolicyInfo {
-        PolicyInfo {
-            spec: PolicySpec {
-                action_horizon: 8,
-                needs_video: false,
-                looks_back: 0,
-                num_episodes: None,
-            },
+    fn policy() -> PolicyFacts {
+        PolicyFacts {
+            horizon: 8,
             chunk_length: 4,
-            seeds: Vec::new(),
-            facts: BTreeMap::new(),
-            is_planner: false,
-            notes: Vec::new(),
-            is_remote: false,
+            ..PolicyFacts::default()
         }
     }
 

@@ -21,7 +21,6 @@ use serde_json::Value;
 
 use crate::env::EnvSpec;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::inference::PolicyInfo;
 use crate::eval::rollout::job::builds::{BuildQueue, EnvBuild};
 use crate::eval::rollout::job::context::{ActiveJob, JobContext};
 use crate::eval::rollout::job::earlier::Earlier;
@@ -31,6 +30,7 @@ use crate::eval::rollout::recording::episode_log::EpisodeLog;
 use crate::eval::rollout::schedule::source::EpisodeSource;
 use crate::eval::rollout::totals::Totals;
 use crate::eval::stop::Stop;
+use crate::policy::PolicyFacts;
 use crate::record::Amount;
 
 /// Runs the rest of a job, and counts in `totals` what it did.
@@ -76,7 +76,7 @@ pub fn run(
     let amount = amount(context, envs.spec(), log, count_left(&own, earlier));
     let leases = log.leases;
     let recording = Recording::start(context, envs.spec(), earlier, amount, log)?;
-    if recording.every_frame || active.policy.spec.needs_video {
+    if recording.every_frame || active.policy.needs_video {
         for note in envs.env().open_renderers()? {
             recording.log.observer.say_for_all("renderer", &note);
         }
@@ -110,7 +110,7 @@ fn make_policy(
     context: &JobContext,
     spec: &EnvSpec,
     log: &mut EpisodeLog,
-) -> Result<PolicyInfo, Stop> {
+) -> Result<PolicyFacts, Stop> {
     let job = context.job();
     let folder = context.folder.planner(&job.name);
     let made = context.inference.make(job, spec, &folder, |texts| {

@@ -20,7 +20,7 @@ pub fn effective(
     };
     let own = [
         ("chunk_length", json!(policy.chunk_length)),
-        ("action_horizon", json!(policy.spec.action_horizon)),
+        ("action_horizon", json!(policy.horizon)),
         ("device", json!(gpu::name(context.device))),
         ("max_batch", max_batch),
         ("pipeline_stages", json!(active.stages())),
@@ -35,7 +35,8 @@ pub fn effective(
     };
     let latency = (active.latency.is_felt()).then(|| ("latency_steps".to_owned(), latency));
     // The rank's own settings win over facts of the policy with the same name.
-    let facts = policy.facts.clone().into_iter();
+    let facts = policy.reported.iter().cloned();
+    let facts = facts.map(|(name, value)| (name.to_owned(), value));
     let simulator = (!versions.is_empty()).then(|| ("env_versions".to_owned(), json!(versions)));
     facts
         .chain(simulator)

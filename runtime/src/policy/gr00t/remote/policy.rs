@@ -7,17 +7,16 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::env::{EnvSpec, Frame};
 use crate::policy::answers::each;
 use crate::policy::argument;
-use crate::policy::gr00t::history::ObservationHistory;
 use crate::policy::gr00t::remote::protocol::{self, RequestInputs, ServerModalities};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, EpisodeReset, InferenceError, Policy, PolicyError, PolicyRow, PolicySpec, RowAnswer,
+    Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, looks_back,
 };
 use gr00t::processor::KeyActions;
 use wire::Value;
@@ -32,9 +31,6 @@ pub struct Gr00tRemote {
     wiring: Wiring,
     /// Whether the widths of the actions are known, which is the case after the first answer.
     knows_widths: bool,
-    history: ObservationHistory,
-    /// Whether an episode has begun since the last reset was sent to the server.
-    is_reset_due: bool,
     horizon: usize,
 }
 
@@ -69,12 +65,9 @@ impl Gr00tRemote {
             let wanted = format!("expected at most the {has} steps of {}", settings.server);
             return Err(argument("action_horizon", &horizon.to_string(), &wanted));
         }
-        let deltas = [&modalities.video, &modalities.state].map(|modality| modality.deltas.clone());
         Ok(Self {
-            history: ObservationHistory::new(deltas.concat()),
             env: env.clone(),
             knows_widths: false,
-            is_reset_due: false,
             settings,
             caller,
             modalities,
@@ -110,7 +103,7 @@ impl Gr00tRemote {
         let Some(own) = self.settings.seed else {
             return Value::Nil;
         };
-        let seeds = rows.iter().map(|row| Value::from(row.noise.seed(own)));
+        let seeds = rows.iter().map(|row| Value::from(row.noise_seed(own)));
         Value::map([("noise_seeds", seeds.collect::<Vec<_>>().into())])
     }
 
@@ -128,7 +121,7 @@ impl Gr00tRemote {
         let mut state: BTreeMap<&str, Vec<Vec<Vec<f32>>>> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate() {
             let deltas = &self.modalities.state.deltas;
-            for step in self.history.at(row.env, &row.observation, deltas) {
+            for step in row.window.at(deltas) {
                 for (key, values) in self.wiring.states(step)? {
                     let of_key = state.entry(key).or_default();
                     of_key.resize_with(index + 1, Vec::new);
@@ -143,7 +136,7 @@ impl Gr00tRemote {
         let fallback = self.settings.language.as_deref().unwrap_or_default();
         let words: Vec<&str> = rows
             .iter()
-            .map(|row| match &*row.observation.language {
+            .map(|row| match &*row.now().language {
                 "" => fallback,
                 own => own,
             })
@@ -160,8 +153,8 @@ impl Gr00tRemote {
         camera: &str,
     ) -> Result<Vec<&'a Frame>, InferenceError> {
         let gone = || InferenceError::no_picture(camera);
-        self.history
-            .at(row.env, &row.observation, &self.modalities.video.deltas)
+        row.window
+            .at(&self.modalities.video.deltas)
             .into_iter()
             .map(|seen| seen.video.get(camera).ok_or_else(gone))
             .collect()
@@ -219,40 +212,25 @@ impl PolicySettings for RemoteSettings {
 }
 
 impl Policy for Gr00tRemote {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: self.horizon,
-            needs_video: !self.modalities.video.keys.is_empty(),
-            looks_back: self.history.steps(),
-            num_episodes: None,
-        }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Json)> {
+    fn facts(&self) -> PolicyFacts {
         let told = self.settings.seed.map_or(Json::Null, Json::from);
-        vec![
-            ("policy_path", self.settings.server.to_string().into()),
-            ("policy_seed", told),
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.settings.notes.clone()
-    }
-
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        for start in starts {
-            self.history.forget(start.env);
+        let deltas = [&self.modalities.video, &self.modalities.state];
+        let back = deltas.map(|modality| looks_back(&modality.deltas));
+        PolicyFacts {
+            horizon: self.horizon,
+            needs_video: !self.modalities.video.keys.is_empty(),
+            looks_back: back[0].max(back[1]),
+            reported: vec![
+                ("policy_path", self.settings.server.to_string().into()),
+                ("policy_seed", told),
+            ],
+            notes: self.settings.notes.clone(),
+            ..PolicyFacts::default()
         }
-        self.is_reset_due = true;
-    }
-
-    fn observe(&mut self, env: EnvIndex, observation: &Observation) {
-        self.history.see(env, observation);
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        if std::mem::take(&mut self.is_reset_due) {
+        if rows.iter().any(|row| row.inference == 0) {
             self.ask("reset", Value::map([("options", Value::Nil)]))?;
         }
         let chunks = each(rows, |rows| self.infer(rows))?;

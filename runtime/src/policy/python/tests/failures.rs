@@ -93,12 +93,11 @@ fn an_observation_that_does_not_fit_costs_its_row_alone() {
     let mut policy = start("Toy", json!({}));
     begin(&mut policy, &[5, 6, 7]);
     let mut rows = [0, 1, 2].map(|env| seen(env, 9, 0.5, "go"));
-    std::sync::Arc::make_mut(&mut rows[0].observation)
-        .video
-        .clear();
-    std::sync::Arc::make_mut(&mut rows[2].observation)
-        .state
-        .remove("eef_position");
+    let [mut blind, mut numb] = [0, 2].map(|row: usize| rows[row].now().clone());
+    blind.video.clear();
+    numb.state.remove("eef_position");
+    rows[0].window = Window::new(blind.into());
+    rows[2].window = Window::new(numb.into());
     let chunks = policy.act(&rows).unwrap();
     assert_eq!(
         failure(&chunks[0]),
@@ -116,12 +115,12 @@ fn a_worker_that_hangs_is_killed() {
     let mut policy = faulty("Toy", "hang");
     begin(&mut policy, &[5, FAULT_SEED]);
     let before = pid(&act(&mut policy, &[0])[0]);
-    policy.terms.settings.act_timeout = std::time::Duration::from_millis(500);
+    policy.policy.terms.settings.act_timeout = std::time::Duration::from_millis(500);
     let chunks = act(&mut policy, &[1]);
     let end =
         "its worker gave no answer for 0.5 s during `act` of 1 row, and was killed\n    about";
     assert!(failure(&chunks[0]).contains(end), "{}", failure(&chunks[0]));
-    policy.terms.settings.act_timeout = std::time::Duration::from_secs(20);
+    policy.policy.terms.settings.act_timeout = std::time::Duration::from_secs(20);
     assert_ne!(before, pid(&act(&mut policy, &[0])[0]));
     assert!(
         !Path::new(&format!("/proc/{before}")).exists(),

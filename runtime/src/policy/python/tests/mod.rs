@@ -1,12 +1,14 @@
 //! Tests of the policy with real Python processes: `tests/fixtures/policies/toy.py`.
 
+use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 
 use rig::root;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::policy::RowNoise;
+use crate::policy::Window;
 use crate::policy::tests::{env_spec, env_with, frame, row};
 
 mod document;
@@ -38,20 +40,21 @@ fn settings(factory: &str, more: Value) -> Map<String, Value> {
     all
 }
 
-fn try_start(
-    config: &Map<String, Value>,
-    lifeline: &Lifeline,
-) -> Result<PythonPolicy, PolicyError> {
+fn try_start(config: &Map<String, Value>, lifeline: &Lifeline) -> Result<Toy, PolicyError> {
     let settings = PythonPolicySettings::read(config)?;
-    PythonPolicy::start(settings, &env(), Device::Cpu, lifeline)
+    let policy = PythonPolicy::start(settings, &env(), Device::Cpu, lifeline)?;
+    Ok(Toy {
+        policy,
+        episodes: BTreeMap::new(),
+    })
 }
 
-fn start(factory: &str, more: Value) -> PythonPolicy {
+fn start(factory: &str, more: Value) -> Toy {
     try_start(&settings(factory, more), &Lifeline::alone()).unwrap()
 }
 
 /// Starts a toy with a fault.
-fn faulty(factory: &str, fault: &str) -> PythonPolicy {
+fn faulty(factory: &str, fault: &str) -> Toy {
     start(
         factory,
         json!({"policy_kwargs": {"fault": fault}, "act_timeout_s": 20, "max_restarts": 1}),
@@ -78,29 +81,53 @@ fn seen(env: usize, level: u8, x: f32, text: &str) -> PolicyRow {
 
 /// Returns a row as a later inference of its episode.
 fn later(row: PolicyRow, inference: u64) -> PolicyRow {
-    let noise = RowNoise {
-        inference,
-        ..row.noise
-    };
-    PolicyRow { noise, ..row }
+    PolicyRow { inference, ..row }
 }
 
 /// Begins an episode in each of these environments, with these seeds.
-fn begin(policy: &mut PythonPolicy, seeds: &[u64]) {
-    let starts: Vec<_> = seeds
-        .iter()
-        .enumerate()
-        .map(|(env, seed)| EpisodeReset {
-            env: EnvIndex(env),
-            episode: env as u64 + 100,
-            seed: *seed,
-        })
-        .collect();
-    policy.reset(&starts);
+fn begin(policy: &mut Toy, seeds: &[u64]) {
+    let start = |(env, seed): (usize, &u64)| (env, (*seed, 0));
+    policy.episodes.extend(seeds.iter().enumerate().map(start));
+}
+
+/// A policy, with the seed and the number of answers of each environment's episode.
+struct Toy {
+    policy: PythonPolicy,
+    episodes: BTreeMap<usize, (u64, u64)>,
+}
+
+impl Deref for Toy {
+    type Target = PythonPolicy;
+
+    fn deref(&self) -> &PythonPolicy {
+        &self.policy
+    }
+}
+
+impl Toy {
+    /// Asks for the next chunks of the episodes, or those whose number a row has.
+    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let row = |row: &PolicyRow| {
+            let (seed, answered) = *self.episodes.entry(row.env.0).or_default();
+            PolicyRow {
+                episode: row.env.0 as u64 + 100,
+                seed,
+                inference: row.inference.max(answered),
+                ..row.clone()
+            }
+        };
+        let rows: Vec<_> = rows.iter().map(row).collect();
+        let answers = self.policy.act(&rows)?;
+        for (row, answer) in rows.iter().zip(&answers) {
+            let (_, answered) = self.episodes.entry(row.env.0).or_default();
+            *answered = row.inference + u64::from(answer.chunk().is_some());
+        }
+        Ok(answers)
+    }
 }
 
 /// Returns the answers for these environments, which all see the same.
-fn act(policy: &mut PythonPolicy, envs: &[usize]) -> Vec<RowAnswer> {
+fn act(policy: &mut Toy, envs: &[usize]) -> Vec<RowAnswer> {
     let rows: Vec<_> = envs.iter().map(|env| seen(*env, 9, 0.5, "go")).collect();
     policy.act(&rows).unwrap()
 }

@@ -1,14 +1,13 @@
 //! Any [`Policy`] as a server's policy: the robots of the clients are its environments.
 //!
 //! ```text
-//! request of a client ─► rows ─► slot of each ─► reset (a new episode) ─► observe ─► act
-//!        error of that request ◄─ RowAnswer::Failed, RowAnswer::End  Actions ◄─ chunks ◄──┘
+//! request of a client ─► rows ─► slot of each ─► act
+//!        error of that request ◄─ RowAnswer::Failed, RowAnswer::End  Actions ◄─ chunks ◄┘
 //! ```
 //! A policy that looks back gets the steps before an observation from the client, as GR00T's
 //! clients send them, because only the client has seen them all.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use gr00t::processor::{KeyActions, Modalities, ModalityConfig};
 use jobs::policies::PolicyType;
@@ -17,7 +16,9 @@ use crate::env::{EnvIndex, EnvSpec};
 use crate::policy::served::observation::ClientRows;
 use crate::policy::served::request::{Actions, ClientId, Noise, PolicyRequest, Served, ServedSpec};
 use crate::policy::served::slots::{ClientSlots, SlotEpisode};
-use crate::policy::{InferenceError, Made, Policy, PolicyError, PolicyRow, RowAnswer, RowError};
+use crate::policy::{
+    InferenceError, Made, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError, Window,
+};
 
 /// Key of the instruction. In flat observations, GR00T's clients give it two names.
 const LANGUAGE_KEY: &str = "task";
@@ -32,11 +33,8 @@ const SEED: u64 = 10;
 pub struct ServedPolicy {
     policy_type: PolicyType,
     policy: Box<dyn Policy>,
-    /// Number of actions that clients get, all of which they are to execute.
-    chunk_length: usize,
-    /// Number of earlier steps that clients send.
-    looks_back: usize,
-    needs_video: bool,
+    /// Clients get as many actions as are executed, and send the steps to which it looks back.
+    facts: PolicyFacts,
     env: EnvSpec,
     slots: ClientSlots,
 }
@@ -53,19 +51,14 @@ impl ServedPolicy {
     /// # Errors
     /// Refuses a policy that needs more than observations.
     pub fn new(policy_type: PolicyType, made: Made, env: &EnvSpec) -> Result<Self, PolicyError> {
-        let Made {
-            mut policy,
-            chunk_length,
-            ..
-        } = made;
-        let spec = policy.spec();
-        if policy.planner().is_some() {
+        let Made { policy, facts } = made;
+        if facts.is_planner {
             return Err(PolicyError::not_served(
                 policy_type.name(),
                 "it plans with the results of episodes",
             ));
         }
-        if spec.num_episodes.is_some() {
+        if !facts.seeds.is_empty() {
             return Err(PolicyError::not_served(
                 policy_type.name(),
                 "it has episodes of its own",
@@ -74,9 +67,7 @@ impl ServedPolicy {
         Ok(Self {
             policy_type,
             policy,
-            chunk_length,
-            looks_back: spec.looks_back,
-            needs_video: spec.needs_video,
+            facts,
             env: env.clone(),
             slots: ClientSlots::default(),
         })
@@ -89,9 +80,14 @@ impl ServedPolicy {
         request: &PolicyRequest,
         batch: &mut Vec<PolicyRow>,
     ) -> Result<RequestPlace, InferenceError> {
-        let steps = self.looks_back + 1;
+        let steps = self.facts.looks_back + 1;
         let size = [request.noise.len(), steps];
-        let rows = ClientRows::read(&request.observation, &self.env, self.needs_video, size)?;
+        let rows = ClientRows::read(
+            &request.observation,
+            &self.env,
+            self.facts.needs_video,
+            size,
+        )?;
         let is_given = |noise: &Noise| matches!(noise, Noise::Given(_));
         if request.noise.is_empty() || request.noise.iter().any(is_given) {
             // `chosen_noise` has refused noise, because the policy has no shape of it.
@@ -102,7 +98,12 @@ impl ServedPolicy {
             borrowed: Vec::new(),
         };
         for (row, noise) in request.noise.iter().enumerate() {
-            let SlotEpisode { env, start, noise } = match noise {
+            let SlotEpisode {
+                env,
+                episode,
+                seed,
+                inference,
+            } = match noise {
                 Noise::Episode(episode) => self.slots.slot(episode),
                 Noise::Seed(seed) => {
                     let slot = self.slots.borrow(*seed);
@@ -111,19 +112,14 @@ impl ServedPolicy {
                 }
                 Noise::Given(_) => continue,
             };
-            if let Some(start) = start {
-                self.policy.reset(&[start]);
-            }
-            let mut observations = rows.row(row);
-            if self.looks_back > 0 {
-                let seen = observations.iter();
-                seen.for_each(|observation| self.policy.observe(env, observation));
-            }
-            batch.extend(observations.pop().map(|now| PolicyRow {
+            let window = Window::of(rows.row(row));
+            batch.extend(window.map(|window| PolicyRow {
                 env,
-                observation: Arc::new(now),
+                episode,
+                seed,
+                inference,
+                window,
                 continues: None,
-                noise,
             }));
         }
         Ok(place)
@@ -158,13 +154,13 @@ impl ServedPolicy {
             RowAnswer::End => return Err(InferenceError::EpisodeEnded { policy: policy() }),
             RowAnswer::Failed(RowError(reason)) => return Err(InferenceError::Row { reason }),
         };
-        for index in 0..self.chunk_length {
+        for index in 0..self.facts.chunk_length {
             let action = chunk
                 .action(index)
                 .ok_or_else(|| InferenceError::ShortChunk {
                     policy: policy(),
                     found: chunk.horizon(),
-                    wanted: self.chunk_length,
+                    wanted: self.facts.chunk_length,
                 })?;
             values.extend_from_slice(action);
         }
@@ -185,7 +181,7 @@ impl ServedPolicy {
         };
         Ok(Actions {
             rows,
-            horizon: self.chunk_length,
+            horizon: self.facts.chunk_length,
             keys: vec![key],
         })
     }
@@ -193,9 +189,9 @@ impl ServedPolicy {
 
 impl Served for ServedPolicy {
     fn card(&self) -> ServedSpec {
-        let cameras = || self.env.cameras.iter().filter(|_| self.needs_video);
-        let back = i64::try_from(self.looks_back).unwrap_or(0);
-        let ahead = i64::try_from(self.chunk_length).unwrap_or(0);
+        let cameras = || self.env.cameras.iter().filter(|_| self.facts.needs_video);
+        let back = i64::try_from(self.facts.looks_back).unwrap_or(0);
+        let ahead = i64::try_from(self.facts.chunk_length).unwrap_or(0);
         let modality = |keys: Vec<String>, steps: Range<i64>| ModalityConfig {
             delta_indices: steps.collect(),
             keys,
@@ -222,16 +218,16 @@ impl Served for ServedPolicy {
                 .collect(),
             actions: vec![(ACTION_KEY.to_owned(), self.env.action.names.len())],
             action_names: self.env.action.names.clone(),
-            horizon: self.chunk_length,
+            horizon: self.facts.chunk_length,
             noise_shape: None,
             seed: SEED,
             prompt: Some(self.env.language.clone()),
-            facts: self.policy.facts(),
+            facts: self.facts.reported.clone(),
         }
     }
 
     fn notes(&self) -> Vec<String> {
-        self.policy.notes()
+        self.facts.notes.clone()
     }
 
     fn answer(

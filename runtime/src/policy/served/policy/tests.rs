@@ -12,7 +12,7 @@ use super::*;
 use crate::env::{CameraSpec, Observation};
 use crate::policy::served::{ClientEpisodeRow, serve};
 use crate::policy::tests::{chunks, env_with, row};
-use crate::policy::{Checkpoints, Chunk, EpisodeReset, Lifeline, PolicySpec};
+use crate::policy::{Checkpoints, Chunk, Lifeline};
 use tch::Device;
 
 /// Returns the interface of the tests: one camera, all states of the table-top.
@@ -89,12 +89,16 @@ fn request_of(
 }
 
 fn episode(client: u64, number: u64, seed: u64) -> Noise {
+    nth(client, number, seed, 0)
+}
+
+fn nth(client: u64, number: u64, seed: u64, inference: u64) -> Noise {
     Noise::Episode(ClientEpisodeRow {
         client: ClientId(client),
         row: 0,
         number,
         seed,
-        inference: 0,
+        inference,
     })
 }
 
@@ -105,21 +109,22 @@ fn evaluated(policy_type: &str, seed: u64, values: &[f32]) -> Vec<f32> {
     let lifeline = Lifeline::alone();
     let made = crate::policy::make(policy_type, &Map::new(), &env, &mut checkpoints, &lifeline);
     let mut made = made.unwrap();
-    made.policy.reset(&[EpisodeReset {
-        env: EnvIndex(3),
-        episode: 0,
-        seed,
-    }]);
     let mut actions = Vec::new();
-    for value in values {
+    for (inference, value) in values.iter().enumerate() {
         let mut observation = Observation::empty();
         let states = interface().interface.state.into_iter();
         observation.state = states
             .map(|(name, length)| (name, vec![*value; length]))
             .collect();
-        let chunk = chunks(made.policy.act(&[row(3, observation)])).remove(0);
-        actions
-            .extend((0..made.chunk_length).flat_map(|index| chunk.action(index).unwrap().to_vec()));
+        let row = PolicyRow {
+            seed,
+            inference: inference as u64,
+            ..row(3, observation)
+        };
+        let chunk = chunks(made.policy.act(&[row])).remove(0);
+        actions.extend(
+            (0..made.facts.chunk_length).flat_map(|index| chunk.action(index).unwrap().to_vec()),
+        );
     }
     actions
 }
@@ -145,12 +150,12 @@ fn values(answer: Result<Actions, InferenceError>) -> Vec<f32> {
 fn actions_are_those_of_an_evaluation_with_the_same_seed() {
     for policy_type in ["random_action", "scripted", "zero_action"] {
         let mut server = served(policy_type, json!({}), &interface());
-        let mut ask = |client: u64, value: f32| {
-            let request = request(&[&[value]], vec![episode(client, 0, 40 + client)]);
+        let mut ask = |client: u64, value: f32, inference: u64| {
+            let request = request(&[&[value]], vec![nth(client, 0, 40 + client, inference)]);
             values(answer(server.as_mut(), request))
         };
         // Two clients take turns.
-        let [one, other, more] = [ask(1, 0.1), ask(2, 0.2), ask(1, 0.3)];
+        let [one, other, more] = [ask(1, 0.1, 0), ask(2, 0.2, 0), ask(1, 0.3, 1)];
         let wanted = evaluated(policy_type, 41, &[0.1, 0.3]);
         assert_eq!([one, more].concat(), wanted, "{policy_type}");
         assert_eq!(other, evaluated(policy_type, 42, &[0.2]), "{policy_type}");
@@ -192,33 +197,28 @@ const ENDS: f32 = 200.0;
 const RAISES: f32 = 300.0;
 
 impl Policy for Obedient {
-    fn spec(&self) -> PolicySpec {
-        PolicySpec {
-            action_horizon: 1,
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: 1,
+            chunk_length: 1,
             needs_video: true,
             looks_back: self.looks_back,
-            num_episodes: None,
+            ..PolicyFacts::default()
         }
     }
 
-    fn reset(&mut self, starts: &[EpisodeReset]) {
-        let start = starts[0];
-        let call = format!("reset {} episode {}", start.env.0, start.episode);
-        self.calls.borrow_mut().push(call);
-    }
-
-    fn observe(&mut self, env: EnvIndex, observation: &Observation) {
-        let x = observation.state["eef_position"][0];
-        self.calls
-            .borrow_mut()
-            .push(format!("observe {} {x}", env.0));
-    }
-
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let x = |row: &PolicyRow| row.observation.state["eef_position"][0];
-        assert!(rows.iter().all(|row| &*row.observation.language == "go"));
-        let picture = |row: &PolicyRow| row.observation.video["front"].rgb == vec![7; 6];
+        let x = |row: &PolicyRow| row.now().state["eef_position"][0];
+        assert!(rows.iter().all(|row| &*row.now().language == "go"));
+        let picture = |row: &PolicyRow| row.now().video["front"].rgb == vec![7; 6];
         assert!(rows.iter().all(picture));
+        for row in rows {
+            let xs = |seen: &Observation| seen.state["eef_position"][0];
+            let seen: Vec<_> = row.window.at(&[-1, 0]).into_iter().map(xs).collect();
+            let (env, episode) = (row.env.0, row.episode);
+            let call = format!("{env} in episode {episode} sees {seen:?}");
+            self.calls.borrow_mut().push(call);
+        }
         if rows.iter().any(|row| x(row) == RAISES) {
             return Err(InferenceError::NoPolicy.into());
         }
@@ -238,9 +238,8 @@ fn obedient(looks_back: usize) -> (ServedPolicy, Rc<RefCell<Vec<String>>>) {
         calls: Rc::clone(&calls),
     };
     let made = Made {
+        facts: policy.facts(),
         policy: Box::new(policy),
-        chunk_length: 1,
-        is_remote: false,
     };
     let served = ServedPolicy::new(PolicyType::Python, made, &interface());
     (served.unwrap(), calls)
@@ -271,7 +270,7 @@ fn a_policy_that_fails_gives_back_the_slots_that_it_borrowed() {
         let err = server.answer(&[request], 8).unwrap_err();
         assert_eq!(err.to_string(), "no policy was made");
     }
-    assert_eq!(*calls.borrow(), ["reset 0 episode 0"; 2]);
+    assert_eq!(*calls.borrow(), ["0 in episode 0 sees [300.0, 300.0]"; 2]);
 }
 
 #[test]
@@ -297,10 +296,7 @@ fn a_policy_that_looks_back_gets_the_steps_of_the_client() {
     assert_eq!(server.card().modalities.video.delta_indices, [-1, 0]);
     let request = request(&[&[1.0, 2.0]], vec![episode(1, 4, 0)]);
     assert_eq!(values(answer(&mut server, request)), [2.0; 7]);
-    assert_eq!(
-        *calls.borrow(),
-        ["reset 0 episode 4", "observe 0 1", "observe 0 2"]
-    );
+    assert_eq!(*calls.borrow(), ["0 in episode 4 sees [1.0, 2.0]"]);
 }
 
 #[test]
@@ -311,7 +307,7 @@ fn a_client_that_leaves_frees_its_slots() {
         values(answer(&mut server, request));
         server.leave(ClientId(client));
     }
-    assert_eq!(*calls.borrow(), ["reset 0 episode 0"; 3]);
+    assert_eq!(*calls.borrow(), ["0 in episode 0 sees [1.0, 1.0]"; 3]);
 }
 
 /// Returns the demo's checkpoint, whose instructions are taken as they are.
@@ -352,15 +348,7 @@ fn an_instruction_that_a_checkpoint_refuses_shifts_the_noise_of_no_client() {
     env.cameras = env_with(&["front", "wrist"], [96, 96]).interface.cameras;
     let config = json!({"model_path": verbatim(folder.path())});
     let mut server = served("gr00t", config, &env);
-    let nth = |client: u64, inference: u64| {
-        Noise::Episode(ClientEpisodeRow {
-            client: ClientId(client),
-            row: 0,
-            number: 0,
-            seed: 7,
-            inference,
-        })
-    };
+    let nth = |client: u64, inference: u64| nth(client, 0, 7, inference);
     let mut alone = Vec::new();
     for inference in 0..3 {
         let request = demo_request(&env, "reach", nth(1, inference));

@@ -1,0 +1,183 @@
+//! One row of an inference, and what policies remember from one row of an episode to the next.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use jobs::seed;
+
+use crate::env::{EnvIndex, Observation};
+
+/// One row of an inference: an episode that needs a chunk, and what its environment has shown.
+#[derive(Clone, Debug)]
+pub struct PolicyRow {
+    /// The environment, under which a policy keeps what it remembers of the episode.
+    pub env: EnvIndex,
+    /// Index of the episode within its job, `0..num_episodes`.
+    pub episode: u64,
+    /// Seed of the episode: all randomness of a policy is derived from it.
+    pub seed: u64,
+    /// Number of chunks that the episode has had; 0: it begins with this row. An inference that
+    /// failed does not count, so it has the same noise when it is tried again.
+    pub inference: u64,
+    /// The observations of the latest steps.
+    pub window: Window,
+    /// How the new chunk follows the previous one of the episode; `None` for the first.
+    pub continues: Option<Continuation>,
+}
+
+impl PolicyRow {
+    /// Returns the observation before the next step.
+    pub fn now(&self) -> &Observation {
+        self.window.now()
+    }
+
+    /// Returns the seed of the row's noise for a policy with the seed `policy`.
+    pub fn noise_seed(&self, policy: u64) -> u64 {
+        seed::noise(policy, self.seed, self.inference)
+    }
+}
+
+/// How a chunk follows the previous one of its episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continuation {
+    /// Number of steps between the observations of the two.
+    pub steps: usize,
+    /// Number of steps that will be taken from the previous chunk before this one arrives: exact
+    /// for a fixed latency, otherwise the most so far in the episode.
+    pub delay: usize,
+}
+
+/// The observations of an episode's latest steps, at least one.
+#[derive(Clone, Debug)]
+pub struct Window {
+    now: Arc<Observation>,
+    /// Those before, the oldest first.
+    past: VecDeque<Arc<Observation>>,
+}
+
+impl Window {
+    /// Begins with the first observation of an episode.
+    pub fn new(first: Arc<Observation>) -> Self {
+        let past = VecDeque::new();
+        Self { now: first, past }
+    }
+
+    /// Returns the window of these observations, the last of which is now.
+    pub fn of(seen: impl IntoIterator<Item = Observation>) -> Option<Self> {
+        let mut past: VecDeque<_> = seen.into_iter().map(Arc::new).collect();
+        let now = past.pop_back()?;
+        Some(Self { now, past })
+    }
+
+    /// Adds the observation of the next step for a policy that looks back by so many steps.
+    pub fn push(&mut self, next: Arc<Observation>, looks_back: usize) {
+        self.past.push_back(std::mem::replace(&mut self.now, next));
+        while self.past.len() > looks_back {
+            self.past.pop_front();
+        }
+    }
+
+    /// Returns the observation of the last step.
+    pub fn now(&self) -> &Arc<Observation> {
+        &self.now
+    }
+
+    /// Returns the observation at each of `deltas` steps from now, where 0 is now. Steps before
+    /// the first observation repeat that one, as the reference's `MultiStepWrapper` does.
+    pub fn at(&self, deltas: &[i64]) -> Vec<&Observation> {
+        let at = |delta: &i64| {
+            let back = usize::try_from(-*delta).unwrap_or(0).min(self.past.len());
+            self.past.get(self.past.len() - back).unwrap_or(&self.now)
+        };
+        deltas.iter().map(|delta| &**at(delta)).collect()
+    }
+}
+
+/// Returns by how many steps a policy looks back whose inputs are at these steps from now.
+pub fn looks_back(deltas: &[i64]) -> usize {
+    let back = |delta: &i64| usize::try_from(-*delta).unwrap_or(0);
+    deltas.iter().map(back).max().unwrap_or(0)
+}
+
+/// What a policy remembers of the episodes under way, by environment.
+#[derive(Debug)]
+pub struct PerEpisode<T>(BTreeMap<EnvIndex, T>);
+
+impl<T> Default for PerEpisode<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> PerEpisode<T> {
+    /// Returns the memory of a row's episode, made anew if it begins with the row.
+    pub fn of(&mut self, row: &PolicyRow, new: impl FnOnce() -> T) -> &mut T {
+        if row.inference == 0 {
+            self.0.remove(&row.env);
+        }
+        self.0.entry(row.env).or_insert_with(new)
+    }
+
+    /// Returns the memory of a row's episode, if it began with an earlier one.
+    pub fn get(&self, row: &PolicyRow) -> Option<&T> {
+        self.0.get(&row.env).filter(|_| row.inference > 0)
+    }
+
+    /// Forgets an episode that is over, and returns its memory.
+    pub fn end(&mut self, env: EnvIndex) -> Option<T> {
+        self.0.remove(&env)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::row;
+
+    fn observation(step: f32) -> Arc<Observation> {
+        let mut observation = Observation::empty();
+        observation.state.insert("step".to_owned(), vec![step]);
+        Arc::new(observation)
+    }
+
+    fn steps(window: &Window, deltas: &[i64]) -> Vec<f32> {
+        let seen = window.at(deltas).into_iter();
+        seen.map(|seen| seen.state["step"][0]).collect()
+    }
+
+    #[test]
+    fn before_the_first_observation_there_is_the_first() {
+        let mut window = Window::new(observation(0.0));
+        assert_eq!(steps(&window, &[-3, 0]), [0.0, 0.0]);
+        window.push(observation(1.0), 3);
+        assert_eq!(steps(&window, &[-3, -1, 0]), [0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_is_looked_at() {
+        let deltas = [-3, 0];
+        assert_eq!((looks_back(&deltas), looks_back(&[0])), (3, 0));
+        for (looks_back, kept) in [(3, 3), (0, 0)] {
+            let mut window = Window::new(observation(0.0));
+            (1..10).for_each(|step| window.push(observation(step as f32), looks_back));
+            assert_eq!(window.past.len(), kept);
+            assert_eq!(steps(&window, &deltas), [9.0 - kept as f32, 9.0]);
+        }
+    }
+
+    #[test]
+    fn an_episode_is_remembered_until_another_begins_in_its_environment() {
+        let mut memory = PerEpisode::default();
+        let mut first = row(3, Observation::empty());
+        assert_eq!(*memory.of(&first, || 1), 1);
+        first.inference = 1;
+        assert_eq!(*memory.of(&first, || 2), 1);
+        assert_eq!(*memory.of(&row(4, Observation::empty()), || 5), 5);
+        first.inference = 0;
+        assert_eq!(*memory.of(&first, || 6), 6);
+        assert_eq!(
+            (memory.end(EnvIndex(3)), memory.end(EnvIndex(3))),
+            (Some(6), None)
+        );
+    }
+}
