@@ -6,35 +6,6 @@ use crate::record::lerobot::CHUNK;
 use crate::record::lerobot::features::{PROCESSED, STATE, state_parts};
 use crate::record::lerobot::table::{ColumnValues, TableColumn};
 
-/// The values of one feature in all rows of an episode.
-pub(super) struct FeatureColumn {
-    /// Name of the feature.
-    pub(super) name: String,
-    /// Its values, row by row.
-    pub(super) values: ColumnValues,
-    /// Number of values in each row.
-    pub(super) width: usize,
-}
-
-impl FeatureColumn {
-    fn new(name: &str, values: ColumnValues, width: usize) -> Self {
-        Self {
-            name: name.to_owned(),
-            values,
-            width,
-        }
-    }
-
-    /// Returns the column of the table. lerobot stores a feature of shape [1] as a plain column.
-    pub(super) fn into_table(self) -> TableColumn {
-        if self.width == 1 {
-            TableColumn::of(self.name, self.values)
-        } else {
-            TableColumn::of_lists(self.name, self.values, self.width)
-        }
-    }
-}
-
 /// The position of an episode in its dataset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EpisodePosition {
@@ -53,7 +24,7 @@ impl EpisodePosition {
         episode: &EpisodeRows,
         end: EpisodeEnd,
         task: i64,
-    ) -> Vec<FeatureColumn> {
+    ) -> Vec<TableColumn> {
         let rows = episode.rows();
         let mut columns = Vec::new();
         let parts: Vec<_> = state_parts(episode)
@@ -67,12 +38,16 @@ impl EpisodePosition {
                     .flat_map(move |part| &part.values[at * part.width..(at + 1) * part.width])
             };
             let values = (0..rows).flat_map(row).copied().collect();
-            columns.push(FeatureColumn::new(STATE, ColumnValues::F32(values), width));
+            columns.push(TableColumn::feature(
+                STATE,
+                ColumnValues::F32(values),
+                width,
+            ));
         }
         for (name, key) in [("action", "actions"), (PROCESSED, "processed_actions")] {
             if let Some(column) = episode.columns.get(key) {
                 let values = ColumnValues::F32(column.values.clone());
-                columns.push(FeatureColumn::new(name, values, column.width));
+                columns.push(TableColumn::feature(name, values, column.width));
             }
         }
         let last = |at: usize| at + 1 == rows;
@@ -103,7 +78,7 @@ impl EpisodePosition {
         columns.extend(
             scalars
                 .into_iter()
-                .map(|(name, values)| FeatureColumn::new(name, values, 1)),
+                .map(|(name, values)| TableColumn::feature(name, values, 1)),
         );
         columns
     }

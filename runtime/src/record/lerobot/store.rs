@@ -12,7 +12,7 @@ use crate::record::lane::Closed;
 use crate::record::lerobot::episodes::{self, Counted, EpisodeFacts, FolderStats, lacks};
 use crate::record::lerobot::features::{CAMERA, DatasetFeatures, plain};
 use crate::record::lerobot::moments::Moments;
-use crate::record::lerobot::rows::{EpisodePosition, FeatureColumn, in_f64};
+use crate::record::lerobot::rows::{EpisodePosition, in_f64};
 use crate::record::lerobot::table::{self, ColumnValues, TableColumn};
 use crate::record::lerobot::{CHUNK, camera, file};
 use crate::record::parts::EpisodeLocation;
@@ -154,11 +154,10 @@ impl Folder {
         let row = place.row(episode, stats.keys());
         let data = place.rows(episode, end, task);
         for feature in &data {
-            let moments = Moments::of(&in_f64(&feature.values), feature.width);
+            let moments = Moments::of(&in_f64(&feature.values), feature.list.unwrap_or(1));
             stats.insert(feature.name.clone(), moments);
         }
-        let columns: Vec<_> = data.into_iter().map(FeatureColumn::into_table).collect();
-        write_table(&self.made("data", "parquet")?, &columns, None)?;
+        write_table(&self.made("data", "parquet")?, &data, None)?;
         write_table(&self.made("meta/episodes", "parquet")?, &row, None)?;
         Ok(stats)
     }

@@ -30,10 +30,12 @@ pub(super) enum ColumnValues {
 /// One column.
 #[derive(Clone, Debug)]
 pub(super) struct TableColumn {
-    name: String,
-    values: ColumnValues,
+    /// Its name.
+    pub(super) name: String,
+    /// Its values, row by row.
+    pub(super) values: ColumnValues,
     /// Length of every list; `None` for single values.
-    list: Option<usize>,
+    pub(super) list: Option<usize>,
 }
 
 impl TableColumn {
@@ -52,6 +54,15 @@ impl TableColumn {
             name: name.into(),
             values,
             list: Some(length),
+        }
+    }
+
+    /// Creates the column of a feature with `width` values per row. lerobot stores one of shape [1] as
+    /// a plain column.
+    pub(super) fn feature(name: &str, values: ColumnValues, width: usize) -> Self {
+        match width {
+            1 => Self::of(name, values),
+            _ => Self::of_lists(name, values, width),
         }
     }
 
