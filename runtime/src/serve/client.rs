@@ -93,7 +93,11 @@ pub fn chosen_reset(reset: Option<&Value>) -> Result<Option<Option<u64>>, Reques
         None | Some(Value::Nil | Value::Bool(false)) => Ok(None),
         Some(Value::Bool(true)) => Ok(Some(None)),
         Some(options @ Value::Map(_)) => chosen_seed(Some(options)).map(Some),
-        Some(_) => Err(RequestError::Reset),
+        Some(_) => {
+            let text =
+                "'reset' must be true, false or {'seed': a whole number that is not negative}";
+            Err(RequestError::new(text))
+        }
     }
 }
 
@@ -108,8 +112,9 @@ fn option<'a>(options: Option<&'a Value>, name: &str) -> Option<&'a Value> {
 /// # Errors
 /// Returns an error if the seed is not a non-negative integer.
 pub fn chosen_seed(options: Option<&Value>) -> Result<Option<u64>, RequestError> {
+    let wrong = || RequestError::new("options 'seed' must be a whole number that is not negative");
     option(options, "seed")
-        .map(|seed| seed.as_u64().ok_or(RequestError::Seed))
+        .map(|seed| seed.as_u64().ok_or_else(wrong))
         .transpose()
 }
 
@@ -132,20 +137,27 @@ pub fn chosen_noise(
         .as_list()
         .and_then(|seeds| seeds.iter().map(Value::as_u64).collect());
     let seeds = seeds.filter(|seeds| seeds.len() == rows);
-    let wrong = RequestError::NoiseSeeds { rows };
-    Ok(Some(
-        seeds.ok_or(wrong)?.into_iter().map(Noise::Seed).collect(),
-    ))
+    let seeds = seeds.ok_or_else(|| {
+        format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row")
+    })?;
+    Ok(Some(seeds.into_iter().map(Noise::Seed).collect()))
 }
 
 fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, RequestError> {
-    let policy = card.policy;
-    let [steps, width] = card.noise_shape.ok_or(RequestError::NoNoise { policy })?;
+    let [steps, width] = card.noise_shape.ok_or_else(|| {
+        let policy = card.policy;
+        format!(
+            "options 'noise': policy {policy} has no noise to choose; `reset` with a 'seed' \
+             determines its actions"
+        )
+    })?;
     let array = noise
         .as_array()
         .filter(|array| array.shape() == [rows, steps, width]);
-    let wrong = RequestError::Noise { rows, steps, width };
-    let numbers = array.ok_or(wrong)?.to_f32();
+    let array = array.ok_or_else(|| {
+        format!("options 'noise' must be a numpy array of shape ({rows}, {steps}, {width})")
+    })?;
+    let numbers = array.to_f32();
     Ok(numbers
         .chunks(steps * width)
         .map(|row| Noise::Given(row.to_vec()))

@@ -17,6 +17,7 @@ use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, ServerState};
 use crate::serve::serving_thread::{InferredBatch, RequestBatch, ServingThread};
+use crate::serve::stats::Counted;
 
 /// A request without an answer yet.
 struct PendingRequest {
@@ -151,11 +152,11 @@ impl Dispatcher {
                 BatcherAction::Infer(parts) => self.infer(parts),
                 BatcherAction::WakeAt(at) => self.wake = Some(at),
                 BatcherAction::Finished => is_finished = true,
-                BatcherAction::Refuse(ticket, refusal) => {
+                BatcherAction::Refuse(ticket, reason) => {
                     if let Some(open) = self.open.remove(&ticket) {
-                        self.server.stats.refused();
+                        let refusal = RequestError::rejected(Counted::Refused, reason);
                         // The client may have disconnected.
-                        let _ = open.reply.send(Err(refusal.into()));
+                        let _ = open.reply.send(Err(refusal));
                     }
                 }
             }
@@ -204,7 +205,7 @@ impl Dispatcher {
                 continue;
             };
             let answer = match (answer, open.actions.take()) {
-                (Err(err), _) => Err(RequestError::from(PolicyError::from(err))),
+                (Err(err), _) => Err(RequestError::new(PolicyError::from(err))),
                 (Ok(actions), None) => Ok(actions),
                 (Ok(actions), Some(mut all)) => {
                     all.append(actions);

@@ -9,9 +9,10 @@ use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::client::{ClientEpisode, chosen_noise, chosen_seed};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
-use crate::serve::limits::{RequestLimits, shortened};
+use crate::serve::limits::RequestLimits;
 use crate::serve::observation::{ValidatedRequest, asked, object};
 use crate::serve::server::{AfterAnswer, ServerState};
+use crate::serve::stats::Counted;
 use gr00t::client::{PyObject, validate_flat};
 use wire::{Array, Dialect, Key, Value, peek_text, read, write};
 
@@ -79,14 +80,18 @@ impl Gr00tClient {
     pub async fn answer(&mut self, parts: Vec<Bytes>) -> AfterAnswer {
         let answer = match <[Bytes; 1]>::try_from(parts) {
             Ok([body]) => self.read(body).await,
-            Err(parts) => Err(RequestError::Parts { found: parts.len() }),
+            Err(parts) => {
+                let found = parts.len();
+                let text = format!("found a message of {found} parts, expected one part");
+                Err(RequestError::new(text))
+            }
         };
         let (answer, ends) = match answer {
             Ok(EndpointAnswer::Value(value)) => (value, false),
             Ok(EndpointAnswer::Killed) => (Value::Nil, true),
             Err(err) => {
-                let text = shortened(err.to_string());
-                (Value::map([("error", text.into())]), false)
+                err.count(&self.server.stats);
+                (Value::map([("error", err.to_string().into())]), false)
             }
         };
         let bytes = Bytes::from(write(&answer, self.dialect));
@@ -101,8 +106,8 @@ impl Gr00tClient {
         // Check the token before anything is decoded, so that an unauthenticated message costs no
         // more than a scan of its keys.
         if self.server.token.is_some() && !self.server.lets_in(peek_text(&body, "api_token")) {
-            self.server.stats.unauthorized();
-            return Err(RequestError::Unauthorized);
+            let text = "Unauthorized: Invalid API token";
+            return Err(RequestError::rejected(Counted::Unauthorized, text));
         }
         self.is_authenticated = true;
         self.server.connections().authenticated(self.id);
@@ -112,19 +117,21 @@ impl Gr00tClient {
             body.len(),
         );
         let decode = move || decode(&body, &card, &limits);
-        let decoded = self.server.decode(self.id, body_bytes, decode).await?;
+        let decoded = self.server.decode(body_bytes, decode).await?;
         self.dialect = decoded.dialect.unwrap_or(self.dialect);
         if let Some(endpoint) = &decoded.endpoint {
             self.server.stats.asked(endpoint);
             self.server.connections().known(self.id);
         }
-        let request = decoded.request;
-        match request.inspect_err(|err| err.count(&self.server.stats))? {
+        match decoded.request? {
             EndpointRequest::Ping => Ok(EndpointAnswer::Value(Value::map([
                 ("status", "ok".into()),
                 ("message", "Server is running".into()),
             ]))),
-            EndpointRequest::Kill if self.server.ignores_kill => Err(RequestError::KillIgnored),
+            EndpointRequest::Kill if self.server.ignores_kill => {
+                let text = "this server is not ended by clients (--ignore-kill)";
+                Err(RequestError::new(text))
+            }
             EndpointRequest::Kill => Ok(EndpointAnswer::Killed),
             EndpointRequest::ModalityConfig => Ok(EndpointAnswer::Value(self.modality_config())),
             EndpointRequest::Reset { seed } => {
@@ -174,22 +181,20 @@ fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> DecodedReq
     let message = match read(body) {
         Ok(message) => message,
         Err(err) => {
-            let reason = err.to_string();
-            let request = Err(RequestError::Unreadable { reason });
             return DecodedRequest {
                 dialect: None,
                 endpoint: None,
-                request,
+                request: Err(RequestError::rejected(Counted::Unreadable, err)),
             };
         }
     };
     let request = &message.value;
     if !matches!(request, Value::Map(_)) {
-        let found = request.type_name();
+        let text = format!("'{}' object has no attribute 'get'", request.type_name());
         return DecodedRequest {
             dialect: message.dialect,
             endpoint: None,
-            request: Err(RequestError::NotAMap { found }),
+            request: Err(RequestError::new(text)),
         };
     }
     let endpoint = match request.get("endpoint") {
@@ -221,9 +226,7 @@ fn understand(
             })
         }
         "get_action" => get_action(request, card, limits),
-        other => Err(RequestError::UnknownEndpoint {
-            endpoint: shortened(other.to_owned()),
-        }),
+        other => Err(RequestError::new(format!("Unknown endpoint: {other}"))),
     }
 }
 
@@ -233,10 +236,14 @@ fn get_action(
     limits: &RequestLimits,
 ) -> Result<EndpointRequest, RequestError> {
     let [observation, options] = arguments(request, "get_action", ["observation", "options"])?;
-    let observation = object(observation.ok_or(RequestError::NoObservation)?);
+    let observation = observation.ok_or_else(|| {
+        let missing = "missing 1 required positional argument: 'observation'";
+        format!("BasePolicy.get_action() {missing}")
+    })?;
+    let observation = object(observation);
     let is_flat = is_flat(&observation);
     let observation = match is_flat {
-        true => validate_flat(&observation, &card.modalities)?,
+        true => validate_flat(&observation, &card.modalities).map_err(RequestError::new)?,
         false => observation,
     };
     let mut asked = asked(&observation, card, limits)?;
@@ -271,20 +278,20 @@ fn arguments<'a, const N: usize>(
         None => &[][..],
         Some(Value::Map(members)) => members,
         Some(other) => {
-            return Err(RequestError::NoMapping {
-                method,
-                found: other.type_name(),
-            });
+            let found = other.type_name();
+            return Err(RequestError::new(format!(
+                "BasePolicy.{method}() argument after ** must be a mapping, not {found}"
+            )));
         }
     };
     if let Some((key, _)) = members
         .iter()
         .find(|(key, _)| !names.iter().any(|name| key.is(name)))
     {
-        return Err(RequestError::UnknownArgument {
-            method,
-            argument: key.shown(),
-        });
+        let argument = key.shown();
+        return Err(RequestError::new(format!(
+            "BasePolicy.{method}() got an unexpected keyword argument '{argument}'"
+        )));
     }
     Ok(names.map(|name| {
         members

@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
 use crate::serve::server::ServerState;
+use crate::serve::stats::Counted;
 use crate::serve::{vla_eval, websocket};
 
 /// Maximum size of a request head in bytes.
@@ -125,7 +126,7 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
         }
         (_, Some(_)) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
         (_, Some(_)) if !server.lets_in(token(head).as_deref()) => {
-            server.stats.unauthorized();
+            server.stats.count(Counted::Unauthorized);
             text("401 Unauthorized", "expected Authorization: Api-Key …\n")
         }
         (_, Some(_)) => return None,
@@ -219,7 +220,6 @@ mod tests {
 
     use super::*;
     use crate::clock::now;
-    use crate::serve::decoder::Decoder;
     use crate::serve::limits::RequestLimits;
     use crate::serve::server::ServerConfig;
     use crate::serve::vla_eval::tests::card;
@@ -243,7 +243,7 @@ mod tests {
             most_connections: 9,
         };
         let (dispatcher, _) = mpsc::unbounded_channel();
-        ServerState::new(card(&[0]), rules, Decoder::start().unwrap(), dispatcher)
+        ServerState::new(card(&[0]), rules, dispatcher)
     }
 
     /// Asks a server for a websocket; returns its connection, and the status line of the answer.

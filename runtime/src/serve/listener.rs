@@ -12,6 +12,7 @@ use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
 use crate::serve::front::{FrontConnection, FrontLink};
 use crate::serve::server::ServerState;
+use crate::serve::stats::Counted;
 use crate::serve::{http, zmtp};
 
 /// Time limit for the first byte of a connection.
@@ -56,14 +57,15 @@ async fn given(front: Option<&FrontLink>) -> std::io::Result<(TcpStream, FrontCo
 
 fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerState>) {
     let Some(admitted) = server.connections().admit(server.token.is_some(), now()) else {
-        server.stats.connected(true);
+        server.stats.count(Counted::Connection);
+        server.stats.count(Counted::Evicted);
         return;
     };
-    server.stats.connected(admitted.evicted.is_some());
-    admitted
-        .evicted
-        .iter()
-        .for_each(|client| server.close(*client));
+    server.stats.count(Counted::Connection);
+    if let Some(client) = admitted.evicted {
+        server.stats.count(Counted::Evicted);
+        server.close(client);
+    }
     // An error only delays answers.
     stream.set_nodelay(true).ok();
     let presence = Presence {
@@ -75,7 +77,7 @@ fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerS
         let presence = presence;
         if let Err(reason) = welcome(stream, &presence).await {
             if !matches!(reason, CloseReason::Io(_)) {
-                presence.server.stats.violated();
+                presence.server.stats.count(Counted::Violation);
             }
             tracing::debug!(client = presence.client.0, %reason, "closed");
         }

@@ -41,7 +41,7 @@ pub fn asked(
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
-    validate(observation, &card.modalities)?;
+    validate(observation, &card.modalities).map_err(RequestError::new)?;
     let rows = limits.check(observation, &card.modalities)?;
     Ok(ValidatedRequest {
         rows,

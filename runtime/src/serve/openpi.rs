@@ -27,6 +27,7 @@ use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
 use crate::serve::observation::{ValidatedRequest, array, asked, object};
 use crate::serve::server::ServerState;
+use crate::serve::stats::Counted;
 use gr00t::client::PyObject;
 use wire::{Array, Dialect, Value, read, write};
 
@@ -52,6 +53,11 @@ impl OpenpiClient {
             id,
             last: None,
         }
+    }
+
+    /// Returns the state that all connections share.
+    pub fn server(&self) -> &ServerState {
+        &self.server
     }
 
     /// Returns the metadata that a client receives when it connects.
@@ -102,13 +108,16 @@ impl OpenpiClient {
         );
         let decoded = self
             .server
-            .decode(self.id, bytes, move || decode(&body, &card, &limits))
+            .decode(bytes, move || decode(&body, &card, &limits))
             .await?;
-        if !matches!(decoded, Err(RequestError::Unreadable { .. })) {
+        if decoded
+            .as_ref()
+            .map_or_else(RequestError::is_of_readable, |_| true)
+        {
             self.server.stats.asked("infer");
             self.server.connections().known(self.id);
         }
-        let (asked, reset) = decoded.inspect_err(|err| err.count(&self.server.stats))?;
+        let (asked, reset) = decoded?;
         if let Some(seed) = reset {
             self.episode.reset(seed);
         }
@@ -144,9 +153,7 @@ fn decode(
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<(ValidatedRequest, Option<Option<u64>>), RequestError> {
-    let message = read(body).map_err(|err| RequestError::Unreadable {
-        reason: err.to_string(),
-    })?;
+    let message = read(body).map_err(|err| RequestError::rejected(Counted::Unreadable, err))?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
     asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
     Ok((asked, chosen_reset(message.value.get("reset"))?))

@@ -26,12 +26,10 @@ use crate::env::EnvSpec;
 use crate::error_file;
 use crate::policy::{self, served};
 use crate::serve::batcher::BatchLimits;
-use crate::serve::decoder::Decoder;
 use crate::serve::front::FrontLink;
 use crate::serve::limits::RequestLimits;
 use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
 use crate::serve::serving_thread::ServingThread;
-use crate::serve::stats::Summary;
 use crate::serve::{dispatcher, listener};
 use c10d::cuda;
 
@@ -202,8 +200,7 @@ async fn serve(
         ServingThread::start(choice, interface, device, say).map_err(Refusal::new)?;
     let loss = policy.loss();
     let (to_dispatcher, inbox) = mpsc::unbounded_channel();
-    let decoder = Decoder::start().map_err(|err| Refusal::at("no thread to read requests", err))?;
-    let server = ServerState::new(card, server_config(args), decoder, to_dispatcher);
+    let server = ServerState::new(card, server_config(args), to_dispatcher);
     end_on_signals(&server).map_err(Refusal::new)?;
     announce(&server, address, limits, reporter);
     let front = join_front(args, &env).await?;
@@ -225,10 +222,8 @@ async fn serve(
     listener.await.ok();
     reports.abort();
     flush(&server).await;
-    reporter.say(&format!(
-        "ended after {}",
-        in_words(&server.stats.summary())
-    ));
+    let (_, summary) = server.stats.summary();
+    reporter.say(&format!("ended after {summary}"));
     if reason == POLICY_IS_GONE {
         let reason = loss.get().map_or(POLICY_IS_GONE, String::as_str);
         console::error(reason);
@@ -346,27 +341,12 @@ async fn report(server: Arc<ServerState>, reporter: Reporter) {
     let mut before = 0;
     loop {
         tokio::time::sleep(REPORT_EVERY).await;
-        let summary = server.stats.summary();
-        if summary.requests > before {
-            reporter.say(&in_words(&summary));
+        let (requests, summary) = server.stats.summary();
+        if requests > before {
+            reporter.say(&summary);
         }
-        before = summary.requests;
+        before = requests;
     }
-}
-
-fn in_words(summary: &Summary) -> String {
-    let Summary {
-        requests,
-        errors,
-        fill,
-        queued,
-        quantiles,
-    } = summary;
-    let [p50, p95, p99] = quantiles.map(|ms| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")));
-    format!(
-        "{requests} requests, {errors} errors, {fill:.1} rows per batch, {queued} queued; lately \
-         p50 {p50} ms, p95 {p95} ms, p99 {p99} ms"
-    )
 }
 
 /// Raises the limit on file descriptors to its maximum, and returns it.

@@ -11,13 +11,13 @@ use tokio::task::AbortHandle;
 
 use crate::clock::now;
 use crate::policy::served::{Actions, PolicyRequest, ServedSpec};
-use crate::serve::batcher::QueueRefusal;
+use crate::serve::batcher::STOPPING;
 use crate::serve::connections::ConnectionId;
 use crate::serve::connections::Connections;
 use crate::serve::decoder::Decoder;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use crate::serve::stats::Stats;
+use crate::serve::stats::{Counted, Stats};
 use wire::Dialect;
 
 /// The reason for the exit of a server whose policy has panicked.
@@ -102,12 +102,10 @@ pub struct ServerConfig {
 }
 
 impl ServerState {
-    /// Creates the shared state. Requests go to `dispatcher`, and messages are decoded by
-    /// `decoder`.
+    /// Creates the shared state. Requests go to `dispatcher`.
     pub fn new(
         card: ServedSpec,
         rules: ServerConfig,
-        decoder: Decoder,
         dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -123,10 +121,10 @@ impl ServerState {
             unauthenticated_bytes: rules.unauthenticated_bytes.min(rules.most_bytes),
             limits: rules.limits,
             chunk_size: rules.chunk_size,
-            stats: Stats::new(now()),
+            stats: Stats::default(),
             stop: watch::Sender::new(None),
             dispatcher,
-            decoder,
+            decoder: Decoder::default(),
             connections: Mutex::new(Connections::new(rules.most_connections, rules.memory_bytes)),
             tasks: Mutex::default(),
         })
@@ -149,7 +147,7 @@ impl ServerState {
     pub fn hold(&self, client: ConnectionId, bytes: usize) {
         let greediest = self.connections().hold(client, bytes);
         if let Some(greediest) = greediest {
-            self.stats.violated();
+            self.stats.count(Counted::Violation);
             self.close(greediest);
         }
     }
@@ -164,7 +162,6 @@ impl ServerState {
     pub fn forget(&self, client: ConnectionId) {
         self.tasks().remove(&client);
         self.connections().leave(client);
-        self.decoder.leave(client);
         // The dispatcher has ended if the server is stopping.
         let _ = self.dispatcher.send(DispatcherMessage::Left(client));
     }
@@ -190,20 +187,13 @@ impl ServerState {
     /// Decodes a message of `bytes` bytes in a background thread.
     ///
     /// # Errors
-    /// Returns [`NotDecoded`](RequestError::NotDecoded) if the message was not decoded.
+    /// Returns the reason if the message was not decoded.
     pub async fn decode<T: Send + 'static>(
         &self,
-        client: ConnectionId,
         bytes: usize,
         decode: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, RequestError> {
-        self.decoder
-            .run(client, bytes, decode)
-            .await
-            .map_err(|err| {
-                self.stats.refused();
-                err.into()
-            })
+        self.decoder.run(bytes, decode).await
     }
 
     /// Sends a request to the policy and waits for the actions.
@@ -233,8 +223,10 @@ impl ServerState {
     /// Returns the reason why the dispatcher, which passes requests to the policy, has ended.
     fn without_dispatcher(&self) -> RequestError {
         match *self.stop.borrow() {
-            Some(reason) if reason != POLICY_IS_GONE => QueueRefusal::Stopping.into(),
-            _ => RequestError::PolicyGone,
+            Some(reason) if reason != POLICY_IS_GONE => {
+                RequestError::rejected(Counted::Refused, STOPPING)
+            }
+            _ => RequestError::new(POLICY_IS_GONE),
         }
     }
 

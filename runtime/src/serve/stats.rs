@@ -21,24 +21,41 @@ const ENDPOINTS: [&str; 6] = [
     "kill",
 ];
 
+/// What is counted beside the requests of each endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counted {
+    /// A request that was answered with an error.
+    Error,
+    /// A message that could not be read.
+    Unreadable,
+    /// A request without the right token.
+    Unauthorized,
+    /// A request that was refused because the queue was full, the decoder too busy, or the server
+    /// stopping.
+    Refused,
+    /// A request that exceeded a limit.
+    Limit,
+    /// An accepted connection.
+    Connection,
+    /// A connection that was closed for another one, or turned away.
+    Evicted,
+    /// A connection that was closed for a protocol violation or for the memory it held.
+    Violation,
+    /// A batch that went to the policy.
+    Batch,
+    /// A row in these batches.
+    Row,
+}
+
 /// The counters and latencies, behind a lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Stats(Mutex<ServerCounts>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ServerCounts {
     requests: BTreeMap<&'static str, u64>,
-    errors: u64,
-    unreadable: u64,
-    unauthorized: u64,
-    refused: u64,
-    limited: u64,
-    connections: u64,
-    evicted: u64,
-    violations: u64,
+    counts: BTreeMap<Counted, u64>,
     queued: usize,
-    batches: u64,
-    rows: u64,
     /// Latencies from the whole request to its answer, in the queue, and of one batch.
     total: Recent,
     waits: Recent,
@@ -46,103 +63,31 @@ struct ServerCounts {
 }
 
 /// Latencies of the last one to two windows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Recent {
-    since: Instant,
+    since: Option<Instant>,
     now: Latency,
     before: Latency,
 }
 
-/// The numbers for the log.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
-    /// Number of requests that were answered with actions or an error.
-    pub requests: u64,
-    /// Number of errors among them.
-    pub errors: u64,
-    /// Average number of rows in a batch.
-    pub fill: f64,
-    /// Number of requests in the queue.
-    pub queued: usize,
-    /// Milliseconds from request to answer: median, 95th and 99th percentile.
-    pub quantiles: [Option<f64>; 3],
-}
-
 impl Stats {
-    /// Creates counters at zero.
-    pub fn new(now: Instant) -> Self {
-        let recent = || Recent {
-            since: now,
-            now: Latency::default(),
-            before: Latency::default(),
-        };
-        Self(Mutex::new(ServerCounts {
-            requests: BTreeMap::new(),
-            errors: 0,
-            unreadable: 0,
-            unauthorized: 0,
-            refused: 0,
-            limited: 0,
-            connections: 0,
-            evicted: 0,
-            violations: 0,
-            queued: 0,
-            batches: 0,
-            rows: 0,
-            total: recent(),
-            waits: recent(),
-            inferences: recent(),
-        }))
-    }
-
     /// Counts a request for an endpoint.
     pub fn asked(&self, endpoint: &str) {
-        let name = ENDPOINTS
-            .into_iter()
-            .find(|name| *name == endpoint)
-            .unwrap_or("unknown");
+        let mut names = ENDPOINTS.into_iter();
+        let name = names.find(|name| *name == endpoint).unwrap_or("unknown");
         *self.counts().requests.entry(name).or_default() += 1;
+    }
+
+    /// Counts something once.
+    pub fn count(&self, what: Counted) {
+        self.counts().add(what, 1);
     }
 
     /// Counts an answered request and its latency.
     pub fn answered(&self, took: Duration, is_error: bool, now: Instant) {
         let mut counts = self.counts();
-        counts.errors += u64::from(is_error);
+        counts.add(Counted::Error, u64::from(is_error));
         counts.total.add(took, now);
-    }
-
-    /// Counts a message that could not be read.
-    pub fn unreadable(&self) {
-        self.counts().unreadable += 1;
-    }
-
-    /// Counts a request without the right token.
-    pub fn unauthorized(&self) {
-        self.counts().unauthorized += 1;
-    }
-
-    /// Counts a request that was refused because the queue was full, the decoder too busy, or the
-    /// server stopping.
-    pub fn refused(&self) {
-        self.counts().refused += 1;
-    }
-
-    /// Counts a request that exceeded a limit.
-    pub fn limited(&self) {
-        self.counts().limited += 1;
-    }
-
-    /// Counts an accepted connection; `evicted` says that another one was closed for it, or that it
-    /// was turned away.
-    pub fn connected(&self, evicted: bool) {
-        let mut counts = self.counts();
-        counts.connections += 1;
-        counts.evicted += u64::from(evicted);
-    }
-
-    /// Counts a connection that was closed for a protocol violation or for the memory it held.
-    pub fn violated(&self) {
-        self.counts().violations += 1;
     }
 
     /// Sets the number of requests in the queue.
@@ -153,8 +98,8 @@ impl Stats {
     /// Counts a batch that goes to the policy; `waits` are the times that its requests have waited.
     pub fn batch(&self, rows: usize, waits: &[Duration], now: Instant) {
         let mut counts = self.counts();
-        counts.batches += 1;
-        counts.rows += rows as u64;
+        counts.add(Counted::Batch, 1);
+        counts.add(Counted::Row, rows as u64);
         waits.iter().for_each(|wait| counts.waits.add(*wait, now));
     }
 
@@ -163,26 +108,26 @@ impl Stats {
         self.counts().inferences.add(took, now);
     }
 
-    /// Returns the numbers for the log.
-    pub fn summary(&self) -> Summary {
+    /// Returns how many requests there were, and a line about them for the log.
+    pub fn summary(&self) -> (u64, String) {
         let counts = self.counts();
-        Summary {
-            requests: counts.requests.values().sum(),
-            errors: counts.errors,
-            fill: counts.rows as f64 / (counts.batches as f64).max(1.0),
-            queued: counts.queued,
-            quantiles: counts.total.quantiles(),
-        }
+        let requests = counts.requests.values().sum();
+        let fill = counts.of(Counted::Row) / counts.of(Counted::Batch).max(1.0);
+        let milliseconds = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+        let [p50, p95, p99] = counts.total.quantiles().map(milliseconds);
+        let line = format!(
+            "{requests} requests, {} errors, {fill:.1} rows per batch, {} queued; lately \
+             p50 {p50} ms, p95 {p95} ms, p99 {p99} ms",
+            counts.of(Counted::Error),
+            counts.queued,
+        );
+        (requests, line)
     }
 
     /// Returns all metrics in Prometheus' text format 0.0.4.
     pub fn render(&self, connected: usize) -> String {
-        let counts = self.counts();
         let mut metrics = Metrics::new("rrun_serve_");
-        counts.render_requests(&mut metrics);
-        counts.render_connections(connected, &mut metrics);
-        counts.render_batches(&mut metrics);
-        counts.render_latencies(&mut metrics);
+        self.counts().render(connected, &mut metrics);
         metrics.into_text()
     }
 
@@ -192,122 +137,83 @@ impl Stats {
 }
 
 impl ServerCounts {
-    fn render_requests(&self, metrics: &mut Metrics) {
-        let requests = self
-            .requests
-            .iter()
-            .map(|(name, count)| (*name, *count as f64));
-        metrics.by(
-            "endpoint",
-            ("requests_total", "counter", "Requests by endpoint."),
-            requests,
-        );
-        metrics.one(
-            "errors_total",
-            "counter",
-            "Requests that were answered with an error.",
-            self.errors as f64,
-        );
-        let refusals = [
-            ("unreadable", self.unreadable as f64),
-            ("unauthorized", self.unauthorized as f64),
-            ("refused", self.refused as f64),
-            ("limit", self.limited as f64),
-        ];
-        metrics.by(
-            "reason",
-            (
-                "rejected_total",
-                "counter",
-                "Requests that reached no policy, by reason.",
-            ),
-            refusals,
-        );
+    fn add(&mut self, what: Counted, count: u64) {
+        *self.counts.entry(what).or_default() += count;
     }
 
-    fn render_connections(&self, connected: usize, metrics: &mut Metrics) {
+    fn of(&self, what: Counted) -> f64 {
+        self.counts.get(&what).copied().unwrap_or_default() as f64
+    }
+
+    fn render(&self, connected: usize, metrics: &mut Metrics) {
+        let about = ("requests_total", "counter", "Requests by endpoint.");
+        let requests = self.requests.iter();
+        let requests = requests.map(|(name, count)| (*name, *count as f64));
+        metrics.by("endpoint", about, requests);
+        let help = "Requests that were answered with an error.";
+        metrics.one("errors_total", "counter", help, self.of(Counted::Error));
+        let help = "Requests that reached no policy, by reason.";
+        let rejected = [
+            ("unreadable", Counted::Unreadable),
+            ("unauthorized", Counted::Unauthorized),
+            ("refused", Counted::Refused),
+            ("limit", Counted::Limit),
+        ];
+        self.by_reason(metrics, ("rejected_total", "counter", help), rejected);
         metrics.one(
             "connections",
             "gauge",
             "Open connections.",
             connected as f64,
         );
-        metrics.one(
-            "connections_total",
-            "counter",
-            "Connections since the start.",
-            self.connections as f64,
-        );
+        let (help, count) = ("Connections since the start.", self.of(Counted::Connection));
+        metrics.one("connections_total", "counter", help, count);
+        let help = "Connections that the server closed, by reason.";
         let closed = [
-            ("evicted", self.evicted as f64),
-            ("violation", self.violations as f64),
+            ("evicted", Counted::Evicted),
+            ("violation", Counted::Violation),
         ];
-        metrics.by(
-            "reason",
-            (
-                "closed_total",
-                "counter",
-                "Connections that the server closed, by reason.",
-            ),
-            closed,
-        );
-    }
-
-    fn render_batches(&self, metrics: &mut Metrics) {
-        metrics.one(
-            "queue_length",
-            "gauge",
-            "Requests that wait for the policy.",
-            self.queued as f64,
-        );
-        metrics.one(
-            "batches_total",
-            "counter",
-            "Batches inferred.",
-            self.batches as f64,
-        );
-        metrics.one(
-            "rows_total",
-            "counter",
-            "Observations inferred; by batches it is the fill.",
-            self.rows as f64,
-        );
-    }
-
-    fn render_latencies(&self, metrics: &mut Metrics) {
-        let times = [
-            (
-                "request_seconds",
-                "From a whole request to its answer, last minute or two.",
-                &self.total,
-            ),
-            (
-                "wait_seconds",
-                "In the queue, last minute or two.",
-                &self.waits,
-            ),
+        self.by_reason(metrics, ("closed_total", "counter", help), closed);
+        let help = "Requests that wait for the policy.";
+        metrics.one("queue_length", "gauge", help, self.queued as f64);
+        let count = self.of(Counted::Batch);
+        metrics.one("batches_total", "counter", "Batches inferred.", count);
+        let help = "Observations inferred; by batches it is the fill.";
+        metrics.one("rows_total", "counter", help, self.of(Counted::Row));
+        let total = "From a whole request to its answer, last minute or two.";
+        let waits = "In the queue, last minute or two.";
+        for (name, help, recent) in [
+            ("request_seconds", total, &self.total),
+            ("wait_seconds", waits, &self.waits),
             (
                 "inference_seconds",
                 "Of one batch, last minute or two.",
                 &self.inferences,
             ),
-        ];
-        for (name, help, recent) in times {
+        ] {
             let quantiles = ["0.5", "0.95", "0.99"].into_iter().zip(recent.quantiles());
-            metrics.by(
-                "quantile",
-                (name, "summary", help),
-                quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3))),
-            );
+            let seconds = quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3)));
+            metrics.by("quantile", (name, "summary", help), seconds);
         }
+    }
+
+    fn by_reason<const N: usize>(
+        &self,
+        metrics: &mut Metrics,
+        about: (&str, &str, &str),
+        reasons: [(&str, Counted); N],
+    ) {
+        let counts = reasons.map(|(reason, what)| (reason, self.of(what)));
+        metrics.by("reason", about, counts);
     }
 }
 
 impl Recent {
     fn add(&mut self, took: Duration, now: Instant) {
-        if now.saturating_duration_since(self.since) >= WINDOW {
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= WINDOW {
             self.before = std::mem::take(&mut self.now);
-            self.since = now;
+            self.since = Some(now);
         }
         self.now.add(took);
     }
@@ -326,7 +232,7 @@ mod tests {
     fn numbers_are_rendered_and_old_ones_are_forgotten() {
         #[expect(clippy::disallowed_methods, reason = "some moment to count from")]
         let start = Instant::now();
-        let stats = Stats::new(start);
+        let stats = Stats::default();
         stats.asked("get_action");
         stats.asked("../../etc/passwd");
         stats.batch(6, &[Duration::from_millis(2)], start);
@@ -344,13 +250,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
-        let Summary {
-            quantiles: [Some(p50), _, Some(p99)],
-            ..
-        } = stats.summary()
-        else {
-            panic!("there are times")
-        };
-        assert!(p50 > 9.0 && p99 < 11.0, "{p50} {p99}");
+        let (requests, line) = stats.summary();
+        assert_eq!(requests, 2);
+        let wanted = "2 requests, 3 errors, 6.0 rows per batch, 0 queued; lately p50 10";
+        assert!(line.starts_with(wanted), "{line}");
     }
 }

@@ -20,7 +20,6 @@ use wire::Dialect;
 use crate::clock::now;
 use crate::serve::close::{CloseReason, gone};
 use crate::serve::connections::ConnectionId;
-use crate::serve::limits::shortened;
 use crate::serve::metered::Metered;
 use crate::serve::openpi::OpenpiClient;
 use crate::serve::reply::WebsocketReply;
@@ -50,7 +49,10 @@ impl WebsocketClient {
         match self {
             Self::Openpi(client) => match client.answer(body).await {
                 Ok(bytes) => WebsocketReply::Answer(bytes),
-                Err(err) => WebsocketReply::LastText(shortened(err.to_string())),
+                Err(err) => {
+                    err.count(&client.server().stats);
+                    WebsocketReply::LastText(err.to_string())
+                }
             },
             Self::VlaEval(client) => client.answer(body).await,
         }

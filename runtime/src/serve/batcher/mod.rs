@@ -74,8 +74,8 @@ pub enum BatcherEvent {
 pub enum BatcherAction {
     /// Infer these parts together.
     Infer(Vec<RequestRows>),
-    /// Refuse the request.
-    Refuse(Ticket, QueueRefusal),
+    /// Refuse the request for this reason.
+    Refuse(Ticket, &'static str),
     /// Send [`BatcherEvent::Woken`] at this time, unless another event comes first.
     WakeAt(Instant),
     /// Every request is answered, and none will follow.
@@ -91,16 +91,11 @@ pub struct RequestRows {
     pub rows: Range<usize>,
 }
 
-/// The reason why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueueRefusal {
-    /// The server is stopping.
-    #[error("the server is stopping")]
-    Stopping,
-    /// The queue is full.
-    #[error("the server has too many requests waiting, try again later")]
-    Full,
-}
+/// The reason for a request that arrives while the server stops.
+pub const STOPPING: &str = "the server is stopping";
+
+/// The reason for a request that arrives while the queue is full.
+pub const FULL: &str = "the server has too many requests waiting, try again later";
 
 #[derive(Debug)]
 struct QueuedRequest {
@@ -157,10 +152,10 @@ impl Batcher {
     pub fn on(&mut self, event: BatcherEvent, now: Instant) -> Vec<BatcherAction> {
         match event {
             BatcherEvent::Request { ticket, .. } if self.is_stopping => {
-                vec![BatcherAction::Refuse(ticket, QueueRefusal::Stopping)]
+                vec![BatcherAction::Refuse(ticket, STOPPING)]
             }
             BatcherEvent::Request { ticket, .. } if self.queued() >= self.limits.max_queue => {
-                vec![BatcherAction::Refuse(ticket, QueueRefusal::Full)]
+                vec![BatcherAction::Refuse(ticket, FULL)]
             }
             BatcherEvent::Request {
                 ticket,

@@ -12,8 +12,6 @@
 //! is a `hello` too ([`greet_early`]), and the first message tells who the client is
 //! ([`is_hello`]). On the path [`PATH`] it waits for the client's `hello` and echoes its number.
 
-pub mod error;
-
 mod hello;
 mod observation;
 mod past;
@@ -34,9 +32,9 @@ use crate::policy::served::Actions;
 use crate::serve::client::ClientEpisode;
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
-use crate::serve::limits::shortened;
 use crate::serve::reply::WebsocketReply;
 use crate::serve::server::ServerState;
+use crate::serve::stats::Counted;
 use crate::serve::vla_eval::past::PastObservations;
 
 pub use hello::greet_early;
@@ -85,13 +83,13 @@ impl VlaEvalClient {
     pub async fn answer(&mut self, body: Bytes) -> WebsocketReply {
         let bytes = body.len();
         let read = move || VlaEvalMessage::read(&body);
-        let message = match self.server.decode(self.id, bytes, read).await {
+        let message = match self.server.decode(bytes, read).await {
             Ok(Ok(message)) => message,
             Ok(Err(err)) => {
-                self.server.stats.unreadable();
-                return WebsocketReply::Last(error(0, &err.to_string()));
+                self.server.stats.count(Counted::Unreadable);
+                return WebsocketReply::Last(error(0, err.to_string()));
             }
-            Err(err) => return failed(0, &err),
+            Err(err) => return self.failed(0, &err),
         };
         self.server.connections().known(self.id);
         match message.kind {
@@ -108,9 +106,10 @@ impl VlaEvalClient {
             VlaEvalKind::Observation => self.observe(message, bytes).await,
             // The reference prints it.
             VlaEvalKind::Error => WebsocketReply::Nothing,
-            VlaEvalKind::Action => {
-                WebsocketReply::Last(error(message.seq, "actions come from the server"))
-            }
+            VlaEvalKind::Action => WebsocketReply::Last(error(
+                message.seq,
+                "actions come from the server".to_owned(),
+            )),
         }
     }
 
@@ -118,7 +117,7 @@ impl VlaEvalClient {
         let version = message.payload.get("protocol_version");
         if version.and_then(Value::as_u64) != Some(VLA_EVAL_VERSION) {
             let text = format!("expected protocol_version {VLA_EVAL_VERSION} in hello");
-            return WebsocketReply::Last(error(message.seq, &text));
+            return WebsocketReply::Last(error(message.seq, text));
         }
         if std::mem::take(&mut self.is_greeted) {
             return WebsocketReply::Nothing;
@@ -147,11 +146,13 @@ impl VlaEvalClient {
                 let action = self.chunk.pop_front().unwrap_or_default();
                 WebsocketReply::Answer(action_of(seq, &action))
             }
-            Err(err) => {
-                err.count(&self.server.stats);
-                failed(seq, &err)
-            }
+            Err(err) => self.failed(seq, &err),
         }
+    }
+
+    fn failed(&self, seq: u64, err: &RequestError) -> WebsocketReply {
+        err.count(&self.server.stats);
+        WebsocketReply::Error(error(seq, err.to_string()))
     }
 
     /// Fills the chunk.
@@ -163,7 +164,7 @@ impl VlaEvalClient {
         let held = decoded + self.past.bytes();
         self.server.hold(self.id, held);
         let decode = move || observation::validated(&steps, &card, &limits);
-        let asked = self.server.decode(self.id, decoded, decode).await??;
+        let asked = self.server.decode(decoded, decode).await??;
         self.server.stats.asked("infer");
         let actions = self.episode.ask(&self.server, asked).await?;
         let executed = self.server.chunk_size.unwrap_or(actions.horizon);
@@ -192,18 +193,13 @@ fn action_of(seq: u64, action: &[f32]) -> Bytes {
     message.write(unix_seconds())
 }
 
-fn error(seq: u64, text: &str) -> Bytes {
-    let text = shortened(text.to_owned());
+fn error(seq: u64, text: String) -> Bytes {
     let message = VlaEvalMessage {
         kind: VlaEvalKind::Error,
         payload: Value::map([("error", text.into())]),
         seq,
     };
     message.write(unix_seconds())
-}
-
-fn failed(seq: u64, err: &RequestError) -> WebsocketReply {
-    WebsocketReply::Error(error(seq, &err.to_string()))
 }
 
 /// Returns the seed of the noise of an episode: that in its task, or one that follows from the

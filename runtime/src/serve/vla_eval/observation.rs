@@ -13,9 +13,8 @@ use crate::policy::served::ServedSpec;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
 use crate::serve::observation::{ValidatedRequest, array, asked, object};
-use crate::serve::vla_eval::error::ObservationError;
 use crate::serve::vla_eval::past::ObservationSteps;
-use crate::serve::vla_eval::picture::{self, PictureError};
+use crate::serve::vla_eval::picture;
 
 /// Maximum number of values of the states together.
 const MOST_NUMBERS: usize = 1 << 16;
@@ -58,7 +57,7 @@ fn video(
         let found = images(step, views)?;
         for ((view, image), pictures) in views.iter().zip(found).zip(&mut pictures) {
             let read = picture::read(image, limits.max_picture_edge);
-            pictures.push(read.map_err(|err| refused(view, &err))?);
+            pictures.push(read.map_err(|reason| format!("image `{view}`: {reason}"))?);
         }
     }
     let views = views.iter().zip(&pictures);
@@ -67,19 +66,9 @@ fn video(
         .collect()
 }
 
-fn refused(view: &str, err: &PictureError) -> ObservationError {
-    ObservationError::Image {
-        name: view.to_owned(),
-        reason: err.to_string(),
-    }
-}
-
 /// Returns the image of each view, by name, or else by place, as vla-eval's own server of GR00T
 /// does.
-fn images<'a>(
-    observation: &'a Value,
-    views: &[String],
-) -> Result<Vec<&'a Value>, ObservationError> {
+fn images<'a>(observation: &'a Value, views: &[String]) -> Result<Vec<&'a Value>, String> {
     let sent: &[(Key, Value)] = match observation.get("images") {
         Some(Value::Map(members)) => members,
         _ => &[],
@@ -92,23 +81,21 @@ fn images<'a>(
         None => {
             let names = sent.iter().take(MOST_NAMES).map(|(key, _)| key.shown());
             let names: Vec<String> = names.collect();
-            return Err(ObservationError::Images {
-                found: match &names[..] {
-                    [] => "no images".to_owned(),
-                    names => format!("images {}", names.join(", ")),
-                },
-                wanted: views.join(", "),
-            });
+            let found = match &names[..] {
+                [] => "no images".to_owned(),
+                names => format!("images {}", names.join(", ")),
+            };
+            let wanted = views.join(", ");
+            return Err(format!(
+                "the observation has {found}, expected {wanted}, or as many images in this order"
+            ));
         }
     };
     Ok(found.into_iter().map(|(_, image)| image).collect())
 }
 
 /// Returns each state as `[1, steps, length]`; those that were not sent are missing.
-fn states(
-    steps: &ObservationSteps,
-    card: &ServedSpec,
-) -> Result<Vec<(String, PyObject)>, ObservationError> {
+fn states(steps: &ObservationSteps, card: &ServedSpec) -> Result<Vec<(String, PyObject)>, String> {
     let mut found: Vec<(String, Vec<Array>)> = Vec::new();
     for step in &steps.state {
         for (name, numbers) in state(step, card)? {
@@ -129,7 +116,7 @@ fn states(
 }
 
 /// Returns the states of one step.
-fn state(step: &Value, card: &ServedSpec) -> Result<Vec<(String, Vec<f32>)>, ObservationError> {
+fn state(step: &Value, card: &ServedSpec) -> Result<Vec<(String, Vec<f32>)>, String> {
     let keys = &card.modalities.state.keys;
     let sent = step.get("states").or_else(|| step.get("state"));
     let Some(sent) = sent.filter(|sent| **sent != Value::Nil) else {
@@ -154,10 +141,8 @@ fn state(step: &Value, card: &ServedSpec) -> Result<Vec<(String, Vec<f32>)>, Obs
             Some(length) => format!("{key} {length}"),
             None => format!("{key} ?"),
         });
-        return Err(ObservationError::State {
-            found: whole.len(),
-            wanted: wanted.collect::<Vec<_>>().join(" + "),
-        });
+        let (found, wanted) = (whole.len(), wanted.collect::<Vec<_>>().join(" + "));
+        return Err(format!("the state has {found} values, expected {wanted}"));
     }
     let mut rest = &whole[..];
     let mut parts = Vec::with_capacity(keys.len());
@@ -188,7 +173,7 @@ fn numbers(value: &Value) -> Option<Vec<f32>> {
 }
 
 /// Joins arrays of the same shape: `[1, arrays, …]`.
-fn stacked(name: &str, arrays: &[Array]) -> Result<PyObject, ObservationError> {
+fn stacked(name: &str, arrays: &[Array]) -> Result<PyObject, String> {
     let [first, others @ ..] = arrays else {
         return Ok(PyObject::None);
     };
@@ -197,8 +182,9 @@ fn stacked(name: &str, arrays: &[Array]) -> Result<PyObject, ObservationError> {
         return Ok(array(first, &shape));
     }
     if others.iter().any(|other| other.shape() != first.shape()) {
-        let name = name.to_owned();
-        return Err(ObservationError::Resized { name });
+        return Err(format!(
+            "`{name}` has another size than in an earlier step of the episode"
+        ));
     }
     let data: Vec<u8> = arrays
         .iter()

@@ -13,54 +13,41 @@ use wire::{Array, Dtype, Value};
 /// Offset of width and height in a PNG file: behind its signature and the head of the chunk IHDR.
 const IHDR: std::ops::Range<usize> = 16..24;
 
-/// The reason why a picture cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PictureError {
-    /// It has another form.
-    #[error("expected an array [height, width, 3] of uint8, as it is or as PNG")]
-    Form,
-    /// JPEG, or a later format.
-    #[error("the format `{found}` is not read, expected png or raw")]
-    Format { found: String },
-    /// It is too large.
-    #[error("{height} x {width} pixels, expected at most {most} along an edge (--max-picture)")]
-    TooLarge {
-        height: usize,
-        width: usize,
-        most: usize,
-    },
-    /// The file is damaged, or is not an RGB picture of 8 bits.
-    #[error("not a PNG file: {reason}")]
-    Png { reason: String },
-}
+/// The reason for a picture that has another form.
+const FORM: &str = "expected an array [height, width, 3] of uint8, as it is or as PNG";
 
 /// Returns the pixels `[height, width, 3]`.
-pub(super) fn read(image: &Value, longest_edge: usize) -> Result<Array, PictureError> {
+pub(super) fn read(image: &Value, longest_edge: usize) -> Result<Array, String> {
     let array = match image {
         Value::Array(array) => array.clone(),
         other => match format(other) {
-            None => return Err(PictureError::Form),
-            Some("raw") => raw(other).ok_or(PictureError::Form)?,
-            Some("png") => png(file(other).ok_or(PictureError::Form)?, longest_edge)?,
+            None => return Err(FORM.to_owned()),
+            Some("raw") => raw(other).ok_or(FORM)?,
+            Some("png") => png(file(other).ok_or(FORM)?, longest_edge)?,
             Some(found) => {
-                let found = found.chars().take(20).collect();
-                return Err(PictureError::Format { found });
+                let found: String = found.chars().take(20).collect();
+                return Err(format!(
+                    "the format `{found}` is not read, expected png or raw"
+                ));
             }
         },
     };
     match *array.shape() {
         [height, width, 3] if array.dtype().descr().ends_with("u1") => {
-            if height.max(width) > longest_edge {
-                return Err(PictureError::TooLarge {
-                    height,
-                    width,
-                    most: longest_edge,
-                });
-            }
+            check_edges(height, width, longest_edge)?;
             Ok(array)
         }
-        _ => Err(PictureError::Form),
+        _ => Err(FORM.to_owned()),
     }
+}
+
+fn check_edges(height: usize, width: usize, most: usize) -> Result<(), String> {
+    if height.max(width) <= most {
+        return Ok(());
+    }
+    Err(format!(
+        "{height} x {width} pixels, expected at most {most} along an edge (--max-picture)"
+    ))
 }
 
 /// Returns how much memory a picture takes once it is decoded; nothing if it will be refused.
@@ -102,19 +89,11 @@ fn raw(image: &Value) -> Option<Array> {
     Array::new(Dtype::new(dtype).ok()?, shape?, file(image)?.clone()).ok()
 }
 
-fn png(file: &Bytes, longest_edge: usize) -> Result<Array, PictureError> {
-    let damaged = |err: png::DecodingError| PictureError::Png {
-        reason: err.to_string(),
-    };
+fn png(file: &Bytes, longest_edge: usize) -> Result<Array, String> {
+    let damaged = |err: png::DecodingError| format!("not a PNG file: {err}");
     // The head tells the size before anything is decompressed or allocated.
-    if let Some([width, height]) = edges(file)
-        && height.max(width) > longest_edge
-    {
-        return Err(PictureError::TooLarge {
-            height,
-            width,
-            most: longest_edge,
-        });
+    if let Some([width, height]) = edges(file) {
+        check_edges(height, width, longest_edge)?;
     }
     let decoder = png::Decoder::new(Cursor::new(&file[..]));
     let mut reader = decoder.read_info().map_err(damaged)?;
@@ -122,9 +101,10 @@ fn png(file: &Bytes, longest_edge: usize) -> Result<Array, PictureError> {
     let [height, width] = [height, width].map(|edge| edge as usize);
     let (colour, depth) = reader.output_color_type();
     if (colour, depth) != (png::ColorType::Rgb, png::BitDepth::Eight) {
-        return Err(PictureError::Png {
-            reason: format!("{colour:?} of {} bits, expected RGB of 8", depth as u8),
-        });
+        let bits = depth as u8;
+        return Err(format!(
+            "not a PNG file: {colour:?} of {bits} bits, expected RGB of 8"
+        ));
     }
     let mut pixels = vec![0; height * width * 3];
     reader.next_frame(&mut pixels).map_err(damaged)?;
