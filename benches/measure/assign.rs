@@ -16,11 +16,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use c10d::StoreAddr;
 use jobs::assign::lease::{LeasedJob, NextStep, Want};
 use jobs::job::JobIndex;
-use runtime::eval::lease::{LeaseClient, LeaseConfig};
+use runtime::eval::lease::{Claims, LeaseConfig};
 use serde_json::json;
+use tcpstore::StoreAddr;
 
 use crate::{Outcome, now, pause};
 
@@ -83,7 +83,7 @@ pub fn main(words: &[&str]) -> Outcome<()> {
 fn run(config: LeaseConfig, leases: u64, rest: Duration, ready: &Barrier) -> Result<Seen, Failure> {
     let job = JobIndex(0);
     let blocks = (0..leases).map(|first| first..first + 1).collect();
-    let (client, me) = LeaseClient::start(
+    let (mut client, me) = Claims::start(
         config,
         vec![LeasedJob {
             job,

@@ -115,8 +115,7 @@ def cuda_shim(library: pathlib.Path) -> pathlib.Path:
     libtorch = (ROOT / ".deps/libtorch").resolve()
     cuda = libtorch.parent / "nvidia/cu13"
     headers = other_headers()
-    folders = [SHIM / "gloo_stub", SHIM / "cuda_stub", SHIM / "third_party/nccl-2.29", headers,
-               headers / "torch/csrc/api/include", cuda / "include", cuda / "include/cccl"]
+    folders = [SHIM / "cuda_stub", headers, headers / "torch/csrc/api/include", cuda / "include", cuda / "include/cccl"]
     options = ["-std=c++17", "-O1", "-fPIC", "-w", "-D_GLIBCXX_USE_CXX11_ABI=1", *(f"-I{folder}" for folder in folders)]
     # The names of torch's libraries are those of the other version, too.
     libraries = [f"-L{libtorch / 'lib'}", "-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]

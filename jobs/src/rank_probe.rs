@@ -1,6 +1,6 @@
 //! What `rrun doctor` asks the rank binary, and what it answers.
 //!
-//! `rrun-rank probe gloo` prints one line of JSON on standard output: `{"Ok": …}` with the data of
+//! `rrun-rank probe egl` prints one line of JSON on standard output: `{"Ok": …}` with the data of
 //! the question, or `{"Err": "reason"}`. Anything else on its output belongs to libraries.
 
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,6 @@ pub enum RankQuestion {
     Libraries,
     /// Whether each GPU computes: [`ComputedOnGpus`].
     Cuda,
-    /// Whether two processes reach each other through Gloo: [`RoundTrip`].
-    Gloo,
     /// Whether one process per GPU reaches the others through NCCL: [`RoundTrip`].
     Nccl,
     /// Whether it renders: [`DrawnPicture`], one per GPU, or one without GPUs.
@@ -25,20 +23,13 @@ pub enum RankQuestion {
 
 impl RankQuestion {
     /// All questions.
-    pub const ALL: [Self; 5] = [
-        Self::Libraries,
-        Self::Cuda,
-        Self::Gloo,
-        Self::Nccl,
-        Self::Egl,
-    ];
+    pub const ALL: [Self; 4] = [Self::Libraries, Self::Cuda, Self::Nccl, Self::Egl];
 
     /// Returns the word of the question.
     pub fn name(self) -> &'static str {
         match self {
             Self::Libraries => "libraries",
             Self::Cuda => "cuda",
-            Self::Gloo => "gloo",
             Self::Nccl => "nccl",
             Self::Egl => "egl",
         }

@@ -1,7 +1,7 @@
 //! Compiles the C++ shims in `shim`, and tells the linker where libtorch and MuJoCo are at run
 //! time.
 //!
-//! `c10d.cc`, `operators.cc` and `package.cc` are linked into the program. `cuda.cc`, `products.cc`
+//! `operators.cc` and `package.cc` are linked into the program. `cuda.cc`, `products.cc`
 //! and `upload.cc` become a shared library that is embedded in the program (`RRUN_CUDA_SHIM`), so
 //! that the same program starts with and without a GPU. An empty library that stands for
 //! `libtorch.so` is embedded, too (`RRUN_TORCH_STAND_IN`): compiled packages ask for that name.
@@ -22,10 +22,10 @@ fn main() {
     // For the build scripts of dependent crates, because linker arguments are not passed on to
     // them.
     println!("cargo::metadata=run_path={run_path}");
-    let [c10d, operators, package, cuda, products, upload] = compile(&torch);
+    let [operators, package, cuda, products, upload] = compile(&torch);
     cc::Build::new()
         .cpp(true)
-        .objects([c10d, operators, package])
+        .objects([operators, package])
         .compile("rrun_c10d");
     println!("cargo::rustc-link-search=native={}", torch.lib.display());
     println!("cargo::rustc-link-lib=torch_cpu");
@@ -66,12 +66,7 @@ impl Libtorch {
             cuda: site_packages.join("nvidia/cu13"),
             lib: lib.clone(),
         };
-        found.require(
-            "include",
-            &found
-                .include
-                .join("torch/csrc/distributed/c10d/TCPStore.hpp"),
-        );
+        found.require("include", &found.include.join("ATen/ATen.h"));
         found.require(
             "nvidia-cuda-runtime",
             &found.cuda.join("include/cuda_runtime.h"),
@@ -99,18 +94,6 @@ impl Libtorch {
         })
     }
 
-    /// Returns the folder with the header of the NCCL that this torch was built with. The layout of
-    /// c10d's classes depends on NCCL's types.
-    fn nccl(&self) -> &'static str {
-        match self.version() {
-            (2, 11) => "third_party/nccl-2.28",
-            (2, 12) => "third_party/nccl-2.29",
-            (major, minor) => missing(&format!(
-                "libtorch is {major}.{minor}, expected 2.11 or 2.12"
-            )),
-        }
-    }
-
     fn require(&self, part: &str, file: &Path) {
         if !file.exists() {
             missing(&format!(
@@ -122,8 +105,7 @@ impl Libtorch {
 }
 
 /// The source files, in the order of the objects that [`compile`] returns.
-const SOURCES: [&str; 6] = [
-    "c10d.cc",
+const SOURCES: [&str; 5] = [
     "operators.cc",
     "package.cc",
     "cuda.cc",
@@ -132,14 +114,14 @@ const SOURCES: [&str; 6] = [
 ];
 
 /// Compiles [`SOURCES`] in parallel and returns the objects. Each takes up to 9 s and 0.9 GB.
-fn compile(torch: &Libtorch) -> [PathBuf; 6] {
+fn compile(torch: &Libtorch) -> [PathBuf; 5] {
     let api = torch.include.join("torch/csrc/api/include");
     let (cuda, cccl) = (torch.cuda.join("include"), torch.cuda.join("include/cccl"));
     let objects = cpp()
         .pic(true)
         .warnings(false) // libtorch's headers are not ours to mend
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
-        .includes(["gloo_stub", "cuda_stub", torch.nccl()].map(|stub| Path::new(SHIM).join(stub)))
+        .include(Path::new(SHIM).join("cuda_stub"))
         .includes([&torch.include, &api, &cuda, &cccl])
         .files(SOURCES.map(|file| Path::new(SHIM).join(file)))
         .compile_intermediates();

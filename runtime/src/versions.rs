@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use c10d::{cuda, libtorch};
+use c10d::{cuda, libtorch, nccl};
 
 /// File in which NVIDIA's kernel module shows its version.
 const DRIVER: &str = "/sys/module/nvidia/version";
@@ -35,7 +35,7 @@ pub fn versions() -> BTreeMap<String, String> {
     if let Ok(cuda) = cuda::load() {
         let numbers = cuda.versions().ok();
         add("cuda", numbers.map(|numbers| cuda_version(numbers.runtime)));
-        add("nccl", numbers.map(|numbers| nccl_version(numbers.nccl)));
+        add("nccl", nccl::version().ok().map(nccl_version));
         // A container may have the driver without its folder below /sys.
         let driver = std::fs::read_to_string(DRIVER)
             .ok()

@@ -1,8 +1,7 @@
-//! Tests of several ranks: collectives and the gather at world sizes 1 to 4, with ranks that are
-//! late, die or run Python.
+//! Tests of several ranks: the gather at world sizes 1 to 4, with ranks that are late or die, and
+//! a store that ranks in Rust and Python share.
 
 pub mod child;
-mod collectives;
 mod gather;
 mod probe;
 mod python_peer;

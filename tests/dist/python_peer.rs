@@ -1,84 +1,67 @@
-//! Tests of Rust and Python ranks in one Gloo group, with torch 2.11 on both sides.
+//! Tests of one store for ranks in Rust and Python, with torch's client and torch's server.
 
 use crate::dist::ranks::{PATIENCE, join, serve};
-use c10d::{ProcessGroup, Reduction, Store, StoreAddr};
 use rig::need::{Need, need};
 use std::process::{Child, Command};
-use std::thread;
-use tch::Tensor;
+use std::time::Duration;
+use tcpstore::{Store, StoreAddr};
 
-fn start_python(rank: usize, world: usize, port: u16, agent_store: &str) -> Child {
+/// Starts a rank in Python that says and hears what [`talk`] does; it hosts the store if asked to.
+fn start_python(port: u16, hosts: bool) -> Child {
     let mut python = Command::new(rig::PYTHON);
-    python.arg(rig::fixture("gloo_peer.py"));
-    python
-        .env("RANK", rank.to_string())
-        .env("WORLD_SIZE", world.to_string());
-    python
-        .env("MASTER_ADDR", "127.0.0.1")
-        .env("MASTER_PORT", port.to_string());
-    python
-        .env("TORCHELASTIC_USE_AGENT_STORE", agent_store)
-        .env("OMP_NUM_THREADS", "1")
-        .spawn()
-        .unwrap()
+    python.arg(rig::fixture("store_peer.py"));
+    python.args([port.to_string(), u8::from(hosts).to_string()]);
+    python.env("OMP_NUM_THREADS", "1").spawn().unwrap()
 }
 
-/// Makes the same calls as `fixtures/gloo_peer.py`.
-fn work_together(store: &Store, rank: usize, world: usize) {
-    let group = ProcessGroup::gloo(&store.default_group("cpu"), rank, world, PATIENCE).unwrap();
-    let mut total = Tensor::from_slice(&[rank as f32 + 1.0; 4]);
-    group.all_reduce(&mut total, Reduction::Sum).unwrap();
+/// Makes the same calls as `fixtures/store_peer.py`, the other way round.
+fn talk(store: &Store) {
+    let part = store.prefix("outer").prefix("in/ner");
+    assert_eq!(part.get("python", PATIENCE).unwrap(), b"\0said\xff");
+    part.set("rust", b"\0said\xff").unwrap();
+    part.set("empty", b"").unwrap();
+    let large: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
+    part.set("large", &large).unwrap();
+    let keys = ["one".to_owned(), "none".to_owned(), "two".to_owned()];
+    part.wait_all(&["one", "two"], PATIENCE).unwrap();
+    let found = part.find(&keys).unwrap();
+    assert_eq!(found, [Some(b"1".to_vec()), None, Some(Vec::new())]);
+    let missing = part.wait("none", Duration::from_millis(100));
+    assert!(missing.unwrap_err().is_missing());
+    assert_eq!(part.add("count", -2).unwrap(), 5);
     assert_eq!(
-        Vec::<f32>::try_from(total).unwrap(),
-        vec![(world * (world + 1) / 2) as f32; 4]
+        part.compare_set("turn", b"python", b"rust").unwrap(),
+        b"rust"
     );
-    let mut shared = Tensor::from_slice(&[rank as f64; 2]);
-    group.broadcast(&mut shared, world - 1).unwrap();
-    assert_eq!(
-        Vec::<f64>::try_from(shared).unwrap(),
-        vec![world as f64 - 1.0; 2]
-    );
-    let parts = group.all_gather_bytes(&vec![b'x'; rank]).unwrap();
-    assert_eq!(
-        parts,
-        (0..world)
-            .map(|other| vec![b'x'; other])
-            .collect::<Vec<_>>()
-    );
-    group.barrier().unwrap();
+    assert_eq!(part.compare_set("turn", b"python", b"x").unwrap(), b"rust");
+    assert!(part.delete("gone").unwrap());
+    part.set("done", b"").unwrap();
 }
 
 fn succeeds(mut peer: Child) {
-    assert_eq!(
-        peer.wait().unwrap().code(),
-        Some(0),
-        "exit code of the Python rank"
-    );
+    let code = peer.wait().unwrap().code();
+    assert_eq!(code, Some(0), "exit code of the Python rank");
 }
 
 #[test]
-fn two_rust_and_two_python_ranks_are_one_group() {
+fn a_python_rank_shares_the_store_that_a_rust_rank_hosts() {
     if !need(Need::Torch) {
         return;
     }
     let server = serve();
-    let python = [2, 3].map(|rank| start_python(rank, 4, server.port(), "True"));
-    thread::scope(|scope| {
-        let port = server.port();
-        scope.spawn(move || work_together(&join(port), 0, 4));
-        scope.spawn(move || work_together(&join(port), 1, 4));
-    });
-    python.into_iter().for_each(succeeds);
+    let python = start_python(server.port(), false);
+    talk(&join(server.port()));
+    succeeds(python);
 }
 
 #[test]
-fn a_rust_rank_joins_a_group_whose_store_python_hosts() {
+fn a_rust_rank_joins_a_store_whose_server_waits_for_it_in_python() {
     if !need(Need::Torch) {
         return;
     }
     let port = rig::net::port();
-    let python = start_python(0, 2, port, "False");
+    let python = start_python(port, true);
     let store = Store::connect(&StoreAddr::local(port), 2, false, PATIENCE).unwrap();
-    work_together(&store, 1, 2);
+    talk(&store);
     succeeds(python);
 }

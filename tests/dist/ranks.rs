@@ -1,8 +1,8 @@
 //! Ranks as threads of this process with one store.
 
-use c10d::{ProcessGroup, Store, StoreAddr};
 use std::thread;
 use std::time::Duration;
+use tcpstore::{Store, StoreAddr};
 
 /// A time limit that is long enough for a loaded machine; no test that passes waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,15 +30,5 @@ pub fn ranks<T: Send>(world: usize, body: impl Fn(usize, Store) -> T + Sync) -> 
             .into_iter()
             .map(|rank| rank.join().unwrap())
             .collect()
-    })
-}
-
-/// Works like [`ranks`], with a Gloo group.
-pub fn gloo<T: Send>(world: usize, body: impl Fn(usize, ProcessGroup) -> T + Sync) -> Vec<T> {
-    ranks(world, |rank, store| {
-        body(
-            rank,
-            ProcessGroup::gloo(&store, rank, world, PATIENCE).unwrap(),
-        )
     })
 }

@@ -3,7 +3,7 @@
 use std::process::Child;
 use std::time::Duration;
 
-use c10d::Store;
+use tcpstore::Store;
 
 use crate::dist::{child, ranks};
 

@@ -17,7 +17,7 @@ const RANK: &str = r#"
 case "$2" in
     libraries) echo '{"Ok":{"rrun":"VERSION","libtorch":"2.11.0+cpu","libtorch_folder":"/torch",
 "has_cuda_half":false,"mujoco":"3.17.0"}}' | tr -d '\n' ;;
-    gloo|nccl) echo '{"Ok":{"processes":2,"bytes":1048576,"all_reduce_s":0.002,"meeting_s":0.5}}' ;;
+    nccl) echo '{"Ok":{"processes":2,"bytes":1048576,"all_reduce_s":0.002,"meeting_s":0.5}}' ;;
     cuda) echo '{"Ok":{"runtime":"13.0","nccl":"2.28.9","gpus":[]}}' ;;
     egl) echo '{"Err":"cannot render without a display: no libEGL; install the packages x"}'
          exit 1 ;;

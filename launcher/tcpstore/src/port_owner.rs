@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The `st` column of `/proc/net/tcp` for a listening socket (kernel: `TCP_LISTEN`).
@@ -24,6 +25,12 @@ impl fmt::Display for PortOwner {
 }
 
 impl PortOwner {
+    /// Returns the process at the other end of a connection, if it is on this machine.
+    pub(crate) fn at(ours: Option<SocketAddr>, theirs: Option<SocketAddr>) -> Option<PortOwner> {
+        let theirs = theirs.filter(|theirs| ours.is_some_and(|ours| ours.ip() == theirs.ip()))?;
+        PortOwner::of(theirs.port())
+    }
+
     /// Returns the process that listens on this port, or `None` if it belongs to another user or
     /// has ended.
     pub fn of(port: u16) -> Option<PortOwner> {

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::limits::MAX_APPENDED;
 use crate::outbox::Outbox;
 use crate::value::StoreValue;
+use crate::wire::{FieldReader, ParseStop, StoreRequest};
 
 /// One-byte reply (torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`).
 pub const READY: u8 = 0;
@@ -35,6 +37,79 @@ pub enum StoreReply {
 }
 
 impl StoreReply {
+    /// Reads the reply to `request` from the start of `bytes`, and returns it with its length;
+    /// `None` for a request that has no reply.
+    pub fn parse(
+        request: &StoreRequest<'_>,
+        bytes: &[u8],
+    ) -> Result<Option<(StoreReply, usize)>, ParseStop> {
+        let mut fields = FieldReader::of(bytes);
+        let reply = match request {
+            StoreRequest::Validate
+            | StoreRequest::Set { .. }
+            | StoreRequest::Append { .. }
+            | StoreRequest::MultiSet { .. }
+            | StoreRequest::QueuePush { .. } => return Ok(None),
+            StoreRequest::Check { .. } => StoreReply::Exist(fields.array()? == [READY]),
+            StoreRequest::Wait { .. } | StoreRequest::Barrier { .. } | StoreRequest::CancelWait => {
+                match fields.array()? {
+                    [READY] => StoreReply::StopWaiting,
+                    _ => StoreReply::WaitCanceled,
+                }
+            }
+            StoreRequest::Get { .. } | StoreRequest::CompareSet { .. } => {
+                StoreReply::Value(owned(fields.text(MAX_APPENDED)?))
+            }
+            StoreRequest::MultiGet { keys } => {
+                // Nothing is copied before everything is there.
+                let values = keys.iter().map(|_| fields.text(MAX_APPENDED));
+                let values: Vec<&[u8]> = values.collect::<Result<_, _>>()?;
+                StoreReply::Values(values.into_iter().map(owned).collect())
+            }
+            StoreRequest::Add { .. }
+            | StoreRequest::NumKeys
+            | StoreRequest::Delete { .. }
+            | StoreRequest::QueueLen { .. } => StoreReply::Number(fields.number()?),
+            StoreRequest::QueuePop { .. } => StoreReply::Popped(match fields.number()? {
+                0 => None,
+                length => Some((length, owned(fields.text(MAX_APPENDED)?))),
+            }),
+            StoreRequest::ListKeys => {
+                let keys = (0..fields.number()?).map(|_| fields.text(MAX_APPENDED));
+                let keys: Vec<&[u8]> = keys.collect::<Result<_, _>>()?;
+                StoreReply::Keys(keys.into_iter().map(Arc::from).collect())
+            }
+            StoreRequest::Ping { .. } => StoreReply::Nonce(u32::from_le_bytes(fields.array()?)),
+        };
+        Ok(Some((reply, fields.at)))
+    }
+
+    /// Returns the value of a reply to `GET` or `COMPARE_SET`.
+    pub fn into_value(self) -> Option<Vec<u8>> {
+        match self {
+            StoreReply::Value(value) => Some(Arc::unwrap_or_clone(value)),
+            _ => None,
+        }
+    }
+
+    /// Returns the values of a reply to `MULTI_GET`.
+    pub fn into_values(self) -> Option<Vec<Vec<u8>>> {
+        match self {
+            StoreReply::Values(values) => {
+                Some(values.into_iter().map(Arc::unwrap_or_clone).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the number of a reply that is one.
+    pub fn into_number(self) -> Option<i64> {
+        match self {
+            StoreReply::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
     /// Appends the bytes of this reply to the outbox.
     pub fn encode(&self, out: &mut Outbox) {
         match self {
@@ -56,6 +131,10 @@ impl StoreReply {
             StoreReply::Nonce(nonce) => out.raw(&nonce.to_le_bytes()),
         }
     }
+}
+
+fn owned(value: &[u8]) -> StoreValue {
+    Arc::new(value.to_vec())
 }
 
 #[cfg(test)]

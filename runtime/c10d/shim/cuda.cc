@@ -1,11 +1,8 @@
 // The CUDA half of the shim: a library of its own, inside the program as bytes, loaded only where there is a driver.
 //
-// The same conventions as c10d.cc. A group made here is a box like Gloo's, and c10d.cc runs its collectives.
-#define USE_DISTRIBUTED
-#define USE_C10D_NCCL
+// Calls return a rrun::Status; on failure the text is rr_cuda_last_words() of the same thread.
 #include "fault.h"
 
-#include <chrono>
 #include <cstdint>
 #include <algorithm>
 #include <cstring>
@@ -18,38 +15,13 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/version.h>
 
 static_assert(TORCH_VERSION_MAJOR == 2 && (TORCH_VERSION_MINOR == 11 || TORCH_VERSION_MINOR == 12),
               "the shims were checked against torch 2.11 and 2.12");
-// What libtorch_python.so allocates: nccl.h must be the version torch was built with (2.28.9 for 2.11, 2.29.7 for 2.12).
-static_assert(sizeof(c10d::ProcessGroupNCCL) == (TORCH_VERSION_MINOR == 11 ? 0x458 : 0x480),
-              "layout of ProcessGroupNCCL differs: check third_party");
-static_assert(sizeof(c10d::ProcessGroupNCCL::Options) == (TORCH_VERSION_MINOR == 11 ? 0xf8 : 0x100),
-              "layout of its Options differs");
 
 using rrun::guarded;
-using StoreBox = c10::intrusive_ptr<c10d::Store>;
-using GroupBox = c10::intrusive_ptr<c10d::Backend>;
 namespace allocator = c10::cuda::CUDACachingAllocator;
-
-namespace {
-
-// A group whose watchdog never ends the process.
-//
-// The launcher, like torchrun, sets TORCH_NCCL_ASYNC_ERROR_HANDLING=1: the watchdog would abort the process when a
-// peer dies, and with it the report. Our caller has its own deadline and another way to gather, so it needs an error.
-class PatientGroup : public c10d::ProcessGroupNCCL {
- public:
-  PatientGroup(const StoreBox& store, int rank, int world, c10::intrusive_ptr<Options> options)
-      : ProcessGroupNCCL(store, rank, world, std::move(options)) {
-    asyncErrorHandling_ = c10d::NoHandling;
-  }
-};
-
-}  // namespace
 
 extern "C" {
 
@@ -68,7 +40,7 @@ struct RrMemory {
 };
 
 struct RrVersions {
-  int32_t runtime, driver, nccl;
+  int32_t runtime, driver;
 };
 
 const char* rr_cuda_last_words() { return rrun::last_words.c_str(); }
@@ -226,7 +198,7 @@ static size_t free_bytes() {
 
 // What this thread starts on its stream (see rr_cuda_own_stream) is written down from here on instead of done.
 //
-// Other threads go on as they are: NCCL's watchdog asks events, the loop asks for free memory.
+// Other threads go on as they are: the loop asks for free memory.
 int rr_graph_begin(int device, RrGraph** out) {
   return guarded([&] {
     const auto index = static_cast<c10::DeviceIndex>(device);
@@ -292,20 +264,6 @@ int rr_cuda_versions(RrVersions* out) {
   return guarded([&] {
     C10_CUDA_CHECK(cudaRuntimeGetVersion(&out->runtime));
     C10_CUDA_CHECK(cudaDriverGetVersion(&out->driver));
-    out->nccl = c10d::getNcclVersionNumber();
-  });
-}
-
-int rr_nccl_new(StoreBox* store, int rank, int world, int device, int64_t watchdog_ms, GroupBox** out) {
-  return guarded([&] {
-    at::globalContext().lazyInitDevice(at::kCUDA);
-    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
-    auto options = c10d::ProcessGroupNCCL::Options::create(false);
-    options->timeout = std::chrono::milliseconds(watchdog_ms);
-    options->group_name = "0";
-    auto group = c10::make_intrusive<PatientGroup>(*store, rank, world, options);
-    group->setBoundDeviceId(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
-    *out = new GroupBox(group);
   });
 }
 

@@ -1,6 +1,6 @@
 // Operators that tch lacks or calls with wrong arguments, and the inference mode, which it lacks too.
 //
-// The same conventions as c10d.cc. Nothing here needs CUDA's half of libtorch: the dispatcher finds it where it is loaded.
+// The same conventions as cuda.cc; the text is rr_last_words(). Nothing here needs CUDA's half of libtorch: the dispatcher finds it where it is loaded.
 #include "fault.h"
 
 #include <cstdint>
@@ -14,6 +14,8 @@
 using rrun::guarded;
 
 extern "C" {
+
+const char* rr_last_words() { return rrun::last_words.c_str(); }
 
 // gelu(x·weight + bias) by tanh, or relu(x·weight + bias): `x` [rows, in], `weight` [in, out], `bias` [out].
 //

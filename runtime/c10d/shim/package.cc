@@ -1,6 +1,6 @@
 // Packages of torch.export and AOTInductor, run without Python.
 //
-// The same conventions as c10d.cc. libtorch registers a runner for each kind of device; that of CUDA is there as soon as
+// The same conventions as operators.cc. libtorch registers a runner for each kind of device; that of CUDA is there as soon as
 // libtorch's CUDA half is loaded.
 #include "fault.h"
 

@@ -4,7 +4,7 @@
 //! (`tch::Cuda::is_available`, `tch::manual_seed`), because libtorch looks for its CUDA half only
 //! once and remembers the result.
 
-use crate::error::DistError;
+use crate::error::TorchError;
 use crate::ffi::cuda::{CudaShim, RawDevice};
 use crate::ffi::graph::GraphHandle;
 use crate::ffi::library::Library;
@@ -15,7 +15,6 @@ use std::sync::OnceLock;
 use tch::Tensor;
 
 pub use crate::ffi::cuda::CudaVersions;
-pub use crate::no_cuda::{NoCuda, NoLibtorch};
 
 /// The compiled `shim/cuda.cc`, built by build.rs.
 static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
@@ -66,7 +65,7 @@ pub struct DeviceMemory {
 }
 
 /// The cached result of [`load`].
-static LOADED: OnceLock<Result<Cuda, NoCuda>> = OnceLock::new();
+static LOADED: OnceLock<Result<Cuda, TorchError>> = OnceLock::new();
 
 /// Returns CUDA if [`load`] has loaded it.
 pub(crate) fn loaded() -> Option<&'static Cuda> {
@@ -74,21 +73,23 @@ pub(crate) fn loaded() -> Option<&'static Cuda> {
 }
 
 /// Loads CUDA once per process; later calls return the cached result.
-pub fn load() -> Result<Cuda, NoCuda> {
+pub fn load() -> Result<Cuda, TorchError> {
     LOADED.get_or_init(load_now).clone()
 }
 
-fn load_now() -> Result<Cuda, NoCuda> {
+fn load_now() -> Result<Cuda, TorchError> {
     if !SIGNS_OF_A_DRIVER
         .iter()
         .any(|sign| Path::new(sign).exists())
     {
-        return Err(NoCuda::NoDriver);
+        let none = "no NVIDIA driver: /proc/driver/nvidia is missing";
+        return Err(TorchError::new(none));
     }
-    Library::open("libcuda.so.1", false).map_err(NoCuda::DriverLibrary)?;
+    let no_driver = |err| TorchError::new(format!("no NVIDIA driver: {err}"));
+    Library::open("libcuda.so.1", false).map_err(no_driver)?;
     let cuda = load_libraries()?;
-    cuda.device_count().map_err(failed_call)?;
-    choose_attention(&cuda).map_err(failed_call)?;
+    cuda.device_count()?;
+    choose_attention(&cuda)?;
     Ok(cuda)
 }
 
@@ -99,21 +100,27 @@ fn load_now() -> Result<Cuda, NoCuda> {
 /// other kernels return zeros: the memory-efficient kernel divides by one if the sum of weights is
 /// zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain one uses
 /// `_safe_softmax`, and flash attention takes no mask, so that every query sees a key.
-fn choose_attention(cuda: &Cuda) -> Result<(), DistError> {
+fn choose_attention(cuda: &Cuda) -> Result<(), TorchError> {
     Ok(cuda.shim.choose_attention()?)
 }
 
-fn failed_call(err: DistError) -> NoCuda {
-    NoCuda::Call {
-        reason: err.to_string(),
-    }
+/// Extends dlopen's error about a missing library with advice; other errors stay unchanged.
+fn of_library(err: TorchError) -> TorchError {
+    let text = err.to_string();
+    let Some((library, _)) = text.split_once(": cannot open shared object file") else {
+        return err;
+    };
+    let name = library.rsplit('/').next().unwrap_or(library);
+    TorchError::new(format!(
+        "{name} is missing: install torch again, or run ./setup.sh again, on this machine"
+    ))
 }
 
-fn load_libraries() -> Result<Cuda, NoCuda> {
+fn load_libraries() -> Result<Cuda, TorchError> {
     let library = libtorch::folder()?.join("libtorch_cuda.so");
     // Loaded globally, so that the shim finds libtorch's symbols. libtorch's own run path finds the
     // NVIDIA libraries.
-    Library::open(&library.to_string_lossy(), true).map_err(NoCuda::of_library)?;
+    Library::open(&library.to_string_lossy(), true).map_err(of_library)?;
     Ok(Cuda {
         shim: CudaShim::bind(load_shim()?)?,
     })
@@ -123,45 +130,44 @@ fn load_libraries() -> Result<Cuda, NoCuda> {
 ///
 /// The program contains the shim for the libtorch that it was built with. A package may have others
 /// beside the program, because libtorch's classes differ between its versions.
-fn load_shim() -> Result<Library, NoCuda> {
+fn load_shim() -> Result<Library, TorchError> {
     let Some(found) = libtorch::version().and_then(|version| libtorch::minor(&version)) else {
-        return Library::open_image(SHIM).map_err(NoCuda::of_library);
+        return Library::open_image(SHIM).map_err(of_library);
     };
     if found.to_string() == SHIM_TORCH {
-        return Library::open_image(SHIM).map_err(NoCuda::of_library);
+        return Library::open_image(SHIM).map_err(of_library);
     }
     let program = std::env::current_exe().unwrap_or_default();
     let name = format!("lib/librrun_cuda_{}_{}.so", found.0, found.1);
     let other = program.with_file_name(name);
     if !other.is_file() {
-        return Err(NoCuda::OtherTorch {
-            found: found.to_string(),
-            wanted: SHIM_TORCH,
-        });
+        return Err(TorchError::new(format!(
+            "torch is {found}, but this program can use CUDA only with {SHIM_TORCH}"
+        )));
     }
-    Library::open(&other.to_string_lossy(), false).map_err(NoCuda::of_library)
+    Library::open(&other.to_string_lossy(), false).map_err(of_library)
 }
 
 impl Cuda {
     /// Returns the number of devices that this process may use (`CUDA_VISIBLE_DEVICES`), at least
     /// one.
-    pub fn device_count(&self) -> Result<usize, DistError> {
+    pub fn device_count(&self) -> Result<usize, TorchError> {
         Ok(self.shim.device_count()?.try_into().unwrap_or(0))
     }
 
     /// Returns the driver's description of device `index` without allocating memory on it.
-    pub fn device(&self, index: usize) -> Result<DeviceFacts, DistError> {
+    pub fn device(&self, index: usize) -> Result<DeviceFacts, TorchError> {
         Ok(facts(&self.shim.describe(number(index)?)?))
     }
 
     /// Makes `index` this thread's device. It must be called before the first tensor is created;
     /// otherwise a context of some 200 MB remains on device 0.
-    pub fn select(&self, index: usize) -> Result<(), DistError> {
+    pub fn select(&self, index: usize) -> Result<(), TorchError> {
         Ok(self.shim.select(number(index)?)?)
     }
 
     /// Returns the memory usage of device `index`.
-    pub fn memory(&self, index: usize) -> Result<DeviceMemory, DistError> {
+    pub fn memory(&self, index: usize) -> Result<DeviceMemory, TorchError> {
         let raw = self.shim.memory(number(index)?)?;
         Ok(DeviceMemory {
             free_bytes: raw.free_bytes,
@@ -173,42 +179,42 @@ impl Cuda {
     }
 
     /// Resets the peaks in [`memory`](Self::memory).
-    pub fn reset_peak(&self, index: usize) -> Result<(), DistError> {
+    pub fn reset_peak(&self, index: usize) -> Result<(), TorchError> {
         Ok(self.shim.reset_peak(number(index)?)?)
     }
 
     /// Returns unused cached memory to the device, for example after an out-of-memory error.
-    pub fn empty_cache(&self) -> Result<(), DistError> {
+    pub fn empty_cache(&self) -> Result<(), TorchError> {
         Ok(self.shim.empty_cache()?)
     }
 
     /// Limits libtorch to `bytes` of memory on device `index`; allocations beyond that fail as out
     /// of memory. CUDA's own context, about half a gibibyte, and the memory of other libraries are
     /// not counted.
-    pub fn limit(&self, index: usize, bytes: u64) -> Result<(), DistError> {
+    pub fn limit(&self, index: usize, bytes: u64) -> Result<(), TorchError> {
         Ok(self.shim.limit(number(index)?, bytes)?)
     }
 
     /// Returns how much memory of device `index` libtorch has taken, in tensors or in its cache,
     /// without calling CUDA.
-    pub fn reserved(&self, index: usize) -> Result<u64, DistError> {
+    pub fn reserved(&self, index: usize) -> Result<u64, TorchError> {
         Ok(self.shim.reserved(number(index)?)?)
     }
 
     /// Returns how often libtorch's allocator had too little memory on device `index` since the
     /// start.
-    pub fn ooms(&self, index: usize) -> Result<u64, DistError> {
+    pub fn ooms(&self, index: usize) -> Result<u64, TorchError> {
         Ok(self.shim.ooms(number(index)?)?)
     }
 
     /// Gives this thread a stream of its own on device `index`, which starts after all work that
     /// was launched before; later calls have no effect.
-    pub fn own_stream(&self, index: usize) -> Result<(), DistError> {
+    pub fn own_stream(&self, index: usize) -> Result<(), TorchError> {
         Ok(self.shim.graphs().own_stream(number(index)?)?)
     }
 
     /// Waits for the work on this thread's stream.
-    pub fn synchronize(&self, index: usize) -> Result<(), DistError> {
+    pub fn synchronize(&self, index: usize) -> Result<(), TorchError> {
         Ok(self.shim.graphs().synchronize(number(index)?)?)
     }
 
@@ -218,13 +224,13 @@ impl Cuda {
     ///
     /// # Panics
     /// Panics if the two slices differ in length.
-    pub fn feed(&self, index: usize, to: &[&Tensor], from: &[&Tensor]) -> Result<(), DistError> {
+    pub fn feed(&self, index: usize, to: &[&Tensor], from: &[&Tensor]) -> Result<(), TorchError> {
         Ok(self.shim.graphs().feed(number(index)?, to, from)?)
     }
 
     /// Returns a copy of a device tensor in pinned host memory. Waits for this thread's earlier
     /// work on the device.
-    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, DistError> {
+    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, TorchError> {
         Ok(self.shim.graphs().fetch(from)?)
     }
 
@@ -235,7 +241,7 @@ impl Cuda {
         &self,
         index: usize,
         work: impl FnOnce() -> T,
-    ) -> Result<(CudaGraph, T), DistError> {
+    ) -> Result<(CudaGraph, T), TorchError> {
         let (handle, done) = self.shim.graphs().capture(number(index)?, work)?;
         Ok((CudaGraph { handle }, done))
     }
@@ -249,7 +255,7 @@ impl Cuda {
         x: &Tensor,
         weight: &Tensor,
         bias: Option<&Tensor>,
-    ) -> Result<(), DistError> {
+    ) -> Result<(), TorchError> {
         Ok(self
             .shim
             .products()
@@ -257,7 +263,7 @@ impl Cuda {
     }
 
     /// Returns the versions of the loaded libraries.
-    pub fn versions(&self) -> Result<CudaVersions, DistError> {
+    pub fn versions(&self) -> Result<CudaVersions, TorchError> {
         Ok(self.shim.versions()?)
     }
 
@@ -282,7 +288,7 @@ impl fmt::Debug for CudaGraph {
 
 impl CudaGraph {
     /// Launches the captured work on this thread's stream. Does not wait.
-    pub fn replay(&self) -> Result<(), DistError> {
+    pub fn replay(&self) -> Result<(), TorchError> {
         Ok(self.handle.replay()?)
     }
 
@@ -292,10 +298,8 @@ impl CudaGraph {
     }
 }
 
-fn number(index: usize) -> Result<i32, DistError> {
-    i32::try_from(index).map_err(|_| DistError::Misuse {
-        what: format!("there is no CUDA device {index}"),
-    })
+fn number(index: usize) -> Result<i32, TorchError> {
+    i32::try_from(index).map_err(|_| TorchError::new(format!("there is no CUDA device {index}")))
 }
 
 fn facts(raw: &RawDevice) -> DeviceFacts {
@@ -344,6 +348,20 @@ mod tests {
         assert!(folder.join("libc10.so").exists());
         let found = libtorch::version().and_then(|version| libtorch::minor(&version));
         assert!(found.is_none_or(|found| found.to_string() == SHIM_TORCH));
+    }
+
+    #[test]
+    fn missing_library_says_what_to_do() {
+        let explained = |reason: &str| of_library(TorchError::new(reason)).to_string();
+        assert_eq!(
+            explained("libcusparse.so.12: cannot open shared object file: No such file"),
+            "libcusparse.so.12 is missing: install torch again, or run ./setup.sh again, on this \
+             machine"
+        );
+        assert_eq!(
+            explained("x.so: undefined symbol: f"),
+            "x.so: undefined symbol: f"
+        );
     }
 
     #[test]

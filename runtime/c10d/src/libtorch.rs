@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::no_cuda::NoLibtorch;
+use crate::error::TorchError;
 
 /// Major and minor number of a version of libtorch. Its C++ interface changes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,10 @@ impl std::fmt::Display for Minor {
 ///
 /// # Errors
 /// If /proc/self/maps cannot be read, or libtorch is not loaded.
-pub fn folder() -> Result<PathBuf, NoLibtorch> {
-    let maps = fs::read_to_string("/proc/self/maps").map_err(|err| NoLibtorch::Maps {
-        reason: err.to_string(),
-    })?;
-    folder_in(&maps).ok_or(NoLibtorch::NotLoaded)
+pub fn folder() -> Result<PathBuf, TorchError> {
+    let cannot = |err| TorchError::new(format!("cannot read /proc/self/maps: {err}"));
+    let maps = fs::read_to_string("/proc/self/maps").map_err(cannot)?;
+    folder_in(&maps).ok_or_else(|| TorchError::new("libtorch_cpu.so is not loaded"))
 }
 
 /// Returns the version of the libtorch that this process has loaded, such as `2.11.0+cu130`, if it

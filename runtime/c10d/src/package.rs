@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::error::DistError;
-use crate::ffi::library::{Library, LibraryError};
+use crate::error::TorchError;
+use crate::ffi::library::Library;
 use crate::ffi::package::PackageHandle;
 
 /// An empty shared library whose name is `libtorch.so`.
@@ -68,10 +68,8 @@ impl CompiledPackage {
         folder: &Path,
         device: Device,
         signature: Signature,
-    ) -> Result<Self, DistError> {
-        stand_in().map_err(|err| DistError::Misuse {
-            what: err.to_string(),
-        })?;
+    ) -> Result<Self, TorchError> {
+        stand_in()?;
         let (kind, name) = match device {
             Device::Cuda(index) => ("cuda", format!("cuda:{index}")),
             _ => ("cpu", "cpu".to_owned()),
@@ -84,7 +82,7 @@ impl CompiledPackage {
                 "its `forward` has {} inputs, and its description {wanted}",
                 found.unwrap_or_default()
             );
-            return Err(DistError::Misuse { what });
+            return Err(TorchError::new(what));
         }
         Ok(Self {
             handle,
@@ -102,11 +100,9 @@ impl CompiledPackage {
     /// thread's stream.
     ///
     /// # Errors
-    /// Returns [`DistError::Misuse`] for inputs that are not those of the signature, and libtorch's
-    /// error.
-    pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor, DistError> {
-        self.check(inputs)
-            .map_err(|what| DistError::Misuse { what })?;
+    /// Returns an error for inputs that are not those of the signature, and libtorch's error.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor, TorchError> {
+        self.check(inputs).map_err(TorchError::new)?;
         let inputs: Vec<Tensor> = inputs.iter().map(Tensor::contiguous).collect();
         // SAFETY: the inputs are those of the signature, which is that of the package, contiguous
         // and on its device: the lines above check it.
@@ -150,8 +146,8 @@ impl CompiledPackage {
 }
 
 /// Loads the library that stands for `libtorch.so`, once.
-fn stand_in() -> Result<(), LibraryError> {
-    static LOADED: OnceLock<Result<(), LibraryError>> = OnceLock::new();
+fn stand_in() -> Result<(), TorchError> {
+    static LOADED: OnceLock<Result<(), TorchError>> = OnceLock::new();
     LOADED
         .get_or_init(|| Library::open_image(STAND_IN).map(drop))
         .clone()

@@ -11,7 +11,7 @@ use crate::env::EnvError;
 use crate::eval::lease::LeaseError;
 use crate::policy::PolicyError;
 use crate::record::RecordError;
-use c10d::DistError;
+use tcpstore::StoreError;
 
 /// The reason why a rank, or one of its jobs, ends before its work is done.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +80,8 @@ impl From<RecordError> for Stop {
     }
 }
 
-impl From<DistError> for Stop {
-    fn from(err: DistError) -> Self {
+impl From<StoreError> for Stop {
+    fn from(err: StoreError) -> Self {
         Self::Rank(err.to_string())
     }
 }

@@ -14,7 +14,7 @@ use c10d::torch_error::{caught_of_libtorch, first_line};
 use jobs::rank_probe::{RankQuestion, WORD};
 use serde::Serialize;
 
-use crate::probe::round_trip::{Backend, Peer};
+use crate::probe::round_trip::Peer;
 
 /// Answers the question in `words`.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -23,18 +23,13 @@ pub fn main(words: &[OsString]) -> ExitCode {
         .map(|word| word.to_str().unwrap_or_default())
         .collect();
     let question = words.first().and_then(|name| RankQuestion::of(name));
-    let backend = match question {
-        Some(RankQuestion::Gloo) => Some(Backend::Gloo),
-        Some(RankQuestion::Nccl) => Some(Backend::Nccl),
-        _ => None,
-    };
-    match (question, backend, &words[words.len().min(1)..]) {
-        (Some(RankQuestion::Libraries), _, []) => answer(|| Ok(libraries::loaded())),
-        (Some(RankQuestion::Cuda), _, []) => answer(libraries::computed),
-        (Some(RankQuestion::Egl), _, []) => answer(pictures::drawn),
-        (Some(_), Some(backend), []) => answer(|| round_trip::lead(backend)),
-        (Some(_), Some(backend), [port, rank, world]) => match Peer::read(port, rank, world) {
-            Some(peer) => joined(backend, &peer),
+    match (question, &words[words.len().min(1)..]) {
+        (Some(RankQuestion::Libraries), []) => answer(|| Ok(libraries::loaded())),
+        (Some(RankQuestion::Cuda), []) => answer(libraries::computed),
+        (Some(RankQuestion::Egl), []) => answer(pictures::drawn),
+        (Some(RankQuestion::Nccl), []) => answer(round_trip::lead),
+        (Some(RankQuestion::Nccl), [port, rank, world]) => match Peer::read(port, rank, world) {
+            Some(peer) => joined(&peer),
             None => usage(),
         },
         _ => usage(),
@@ -61,8 +56,8 @@ fn answer<T: Serialize>(ask: impl FnOnce() -> Result<T, String>) -> ExitCode {
 }
 
 /// Takes part in the round trip of another process, which reports it.
-fn joined(backend: Backend, peer: &Peer) -> ExitCode {
-    match caught_of_libtorch(|| round_trip::join(backend, peer)).unwrap_or_else(Err) {
+fn joined(peer: &Peer) -> ExitCode {
+    match caught_of_libtorch(|| round_trip::join(peer)).unwrap_or_else(Err) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("rrun-rank: process {}: {}", peer.rank, first_line(&reason));

@@ -43,10 +43,7 @@ async fn every_request_is_answered() {
         .multi_set(&[("a", b"1"), ("b", b"22")])
         .await
         .unwrap();
-    assert_eq!(
-        client.multi_get(&["a", "b"]).await.unwrap(),
-        [&b"1"[..], b"22"]
-    );
+    assert_eq!(client.peek(&["a", "b"]).await.unwrap(), [&b"1"[..], b"22"]);
     assert!(client.check(&["a", "b"]).await.unwrap());
     assert!(!client.check(&["a", "zz"]).await.unwrap());
 }
@@ -92,7 +89,10 @@ async fn a_store_that_never_comes_is_an_error_in_time() {
     let err = StoreClient::connect("127.0.0.1", port, SHORT)
         .await
         .unwrap_err();
-    assert!(matches!(err, StoreError::Unreachable { .. }), "{err}");
+    assert!(
+        err.to_string().starts_with("cannot reach the store at "),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -107,7 +107,11 @@ async fn a_listener_that_is_no_store_is_named() {
     let err = StoreClient::connect("127.0.0.1", port, LONG)
         .await
         .unwrap_err();
-    assert!(matches!(err, StoreError::NotAStore { .. }), "{err}");
+    assert!(
+        err.to_string()
+            .contains("is not a store: it answered \"SSH-\""),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -117,7 +121,10 @@ async fn a_listener_that_says_nothing_is_given_up() {
     let err = StoreClient::connect("127.0.0.1", port, SHORT)
         .await
         .unwrap_err();
-    assert!(matches!(err, StoreError::Mute { .. }), "{err}");
+    assert!(
+        err.to_string().contains("has not answered for 0.1 s"),
+        "{err}"
+    );
 }
 
 #[tokio::test]

@@ -86,17 +86,16 @@ impl StoreServer {
             Scope::Machine => listen_on_loopback(port),
             Scope::Everybody => listen(port).map(|listener| vec![listener]),
         };
+        let no_listener =
+            |err| StoreError::NoStore(format!("cannot host the store at {}: {err}", addr()));
         let listeners = listening.map_err(|err| match err.kind() {
             ErrorKind::AddrInUse => StoreError::PortInUse {
                 addr: addr(),
                 owner: PortOwner::of(port),
             },
-            _ => StoreError::Listen { addr: addr(), err },
+            _ => no_listener(err),
         })?;
-        let port = listeners[0]
-            .local_addr()
-            .map_err(|err| StoreError::Listen { addr: addr(), err })?
-            .port();
+        let port = listeners[0].local_addr().map_err(no_listener)?.port();
         Ok(StoreServer {
             listeners,
             port,

@@ -133,6 +133,11 @@ impl StoreTable {
         Ok(())
     }
 
+    /// Returns the memory of keys and values, in bytes.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     /// Takes the first value of a queue, if there is one.
     pub fn take_first(&mut self, key: &[u8]) -> Option<StoreValue> {
         self.pop(key).map(|(_, value)| value)

@@ -117,7 +117,7 @@ pub enum StoreWireError {
 /// Parses the request at the start of `bytes`. Allocates memory for the bytes received, not for the
 /// lengths announced.
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, StoreWireError> {
-    let mut fields = FieldReader { bytes, at: 0 };
+    let mut fields = FieldReader::of(bytes);
     let needed = match fields.request() {
         Ok(request) if fields.at <= MAX_REQUEST => return Ok(Parsed::Request(request, fields.at)),
         Ok(_) => fields.at,
@@ -132,18 +132,26 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, StoreWireError> {
 }
 
 /// The reason why a field could not be read.
-enum ParseStop {
+pub enum ParseStop {
+    /// There have to be this many bytes.
     Needs(usize),
+    /// They are not of this protocol, or exceed a limit.
     Refused(StoreWireError),
 }
 
 /// Reads one field after the other.
-struct FieldReader<'a> {
+pub struct FieldReader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    /// Length of the fields so far.
+    pub at: usize,
 }
 
 impl<'a> FieldReader<'a> {
+    /// Reads from the start of `bytes`.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
     fn request(&mut self) -> Result<StoreRequest<'a>, ParseStop> {
         let [op] = self.array()?;
         Ok(match op {
@@ -228,22 +236,27 @@ impl<'a> FieldReader<'a> {
     }
 
     fn value(&mut self) -> Result<&'a [u8], ParseStop> {
+        self.text(MAX_VALUE)
+    }
+
+    /// Reads a text of at most `most` bytes.
+    pub fn text(&mut self, most: usize) -> Result<&'a [u8], ParseStop> {
         let length = self.word()?;
-        self.take(
-            within(length, MAX_VALUE)
-                .ok_or(ParseStop::Refused(StoreWireError::ValueLength(length)))?,
-        )
+        let is_long = ParseStop::Refused(StoreWireError::ValueLength(length));
+        self.take(within(length, most).ok_or(is_long)?)
     }
 
     fn word(&mut self) -> Result<u64, ParseStop> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn number(&mut self) -> Result<i64, ParseStop> {
+    /// Reads a number.
+    pub fn number(&mut self) -> Result<i64, ParseStop> {
         self.array().map(i64::from_le_bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], ParseStop> {
+    /// Reads so many bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ParseStop> {
         let bytes = self.bytes[self.at..]
             .first_chunk()
             .ok_or(ParseStop::Needs(self.at + N))?;
@@ -272,7 +285,31 @@ fn within(found: u64, most: usize) -> Option<usize> {
     usize::try_from(found).ok().filter(|found| *found <= most)
 }
 
+/// Returns a client's key as it is on the wire: torch's clients put a `/` before each.
+pub fn wire_key(key: &str) -> Vec<u8> {
+    [b"/", key.as_bytes()].concat()
+}
+
+/// Returns keys as they are on the wire, with a prefix that ends with a slash or is empty.
+pub fn wire_keys<S: AsRef<str>>(keys: &[S], prefix: &str) -> Vec<Vec<u8>> {
+    let wire = |key: &S| [b"/", prefix.as_bytes(), key.as_ref().as_bytes()].concat();
+    keys.iter().map(wire).collect()
+}
+
 impl StoreRequest<'_> {
+    /// The key under which clients count themselves (torch: `initKey_`), the only one without a
+    /// leading slash.
+    pub const COUNT: &'static [u8] = b"init/";
+
+    /// Returns the first bytes of a client, whose answer is `nonce`. They go into one segment,
+    /// because torch 2.11 refuses a split handshake.
+    pub fn greeting(nonce: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        StoreRequest::Validate.encode(&mut bytes);
+        StoreRequest::Ping { nonce }.encode(&mut bytes);
+        bytes
+    }
+
     /// Returns the number of keys, or of key-value pairs, of this request.
     pub fn items(&self) -> usize {
         match self {

@@ -1,16 +1,12 @@
-//! Bindings of `shim/cuda.cc`: devices, their memory, and NCCL.
+//! Bindings of `shim/cuda.cc`: devices and their memory.
 
-use crate::ffi::exception::CppException;
+use crate::error::TorchError;
 use crate::ffi::graph::GraphShim;
-use crate::ffi::group::{GroupHandle, RawGroup};
-use crate::ffi::library::{Library, LibraryError};
+use crate::ffi::library::Library;
 use crate::ffi::product::ProductShim;
-use crate::ffi::store::{RawStore, StoreHandle};
 use crate::ffi::upload::UploadShim;
-use crate::ffi::{LastWords, OnDevice, boxed, checked, millis};
+use crate::ffi::{LastWords, OnDevice, checked};
 use libc::{c_int, c_void};
-use std::ptr;
-use std::time::Duration;
 
 /// The driver's description of a device: `RrDevice` in `shim/cuda.cc`.
 #[repr(C)]
@@ -44,8 +40,6 @@ pub struct CudaVersions {
     pub runtime: i32,
     /// The newest CUDA version that the driver supports.
     pub driver: i32,
-    /// Version of NCCL: 22809 means 2.28.9.
-    pub nccl: i32,
 }
 
 type DeviceCount = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -55,8 +49,6 @@ type WithoutDevice = unsafe extern "C" fn() -> c_int;
 type Limit = unsafe extern "C" fn(c_int, u64) -> c_int;
 type Reserved = unsafe extern "C" fn(c_int, *mut u64) -> c_int;
 type Versions = unsafe extern "C" fn(*mut CudaVersions) -> c_int;
-type NewNccl =
-    unsafe extern "C" fn(*mut RawStore, c_int, c_int, c_int, i64, *mut *mut RawGroup) -> c_int;
 
 /// The functions of `shim/cuda.cc`.
 #[derive(Clone, Copy)]
@@ -73,7 +65,6 @@ pub struct CudaShim {
     reserved: Reserved,
     ooms: Reserved,
     versions: Versions,
-    new_nccl: NewNccl,
     graphs: GraphShim,
     upload: UploadShim,
     products: ProductShim,
@@ -81,7 +72,7 @@ pub struct CudaShim {
 
 impl CudaShim {
     /// Looks up every function of the loaded shim.
-    pub fn bind(shim: Library) -> Result<Self, LibraryError> {
+    pub fn bind(shim: Library) -> Result<Self, TorchError> {
         let last_words = function!(shim, c"rr_cuda_last_words" as LastWords);
         Ok(Self {
             last_words,
@@ -96,14 +87,13 @@ impl CudaShim {
             reserved: function!(shim, c"rr_cuda_reserved" as Reserved),
             ooms: function!(shim, c"rr_cuda_ooms" as Reserved),
             versions: function!(shim, c"rr_cuda_versions" as Versions),
-            new_nccl: function!(shim, c"rr_nccl_new" as NewNccl),
             graphs: GraphShim::bind(shim, last_words)?,
             upload: UploadShim::bind(shim, last_words)?,
             products: ProductShim::bind(shim, last_words)?,
         })
     }
 
-    fn check(&self, status: c_int) -> Result<(), CppException> {
+    fn check(&self, status: c_int) -> Result<(), TorchError> {
         checked(status, self.last_words)
     }
 
@@ -119,14 +109,14 @@ impl CudaShim {
         self.products
     }
 
-    pub fn device_count(&self) -> Result<i32, CppException> {
+    pub fn device_count(&self) -> Result<i32, TorchError> {
         let mut count = 0;
         // SAFETY: `count` outlives the call.
         self.check(unsafe { (self.device_count)(&mut count) })?;
         Ok(count)
     }
 
-    pub fn describe(&self, device: i32) -> Result<RawDevice, CppException> {
+    pub fn describe(&self, device: i32) -> Result<RawDevice, TorchError> {
         let mut out = RawDevice {
             name: [0; 256],
             uuid: [0; 16],
@@ -143,12 +133,12 @@ impl CudaShim {
         Ok(out)
     }
 
-    pub fn select(&self, device: i32) -> Result<(), CppException> {
+    pub fn select(&self, device: i32) -> Result<(), TorchError> {
         // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.select)(device) })
     }
 
-    pub fn memory(&self, device: i32) -> Result<RawMemory, CppException> {
+    pub fn memory(&self, device: i32) -> Result<RawMemory, TorchError> {
         let mut out = RawMemory::default();
         // SAFETY: `out` has the layout of `RrMemory` and outlives the call; an invalid index throws
         // an exception.
@@ -156,71 +146,45 @@ impl CudaShim {
         Ok(out)
     }
 
-    pub fn reset_peak(&self, device: i32) -> Result<(), CppException> {
+    pub fn reset_peak(&self, device: i32) -> Result<(), TorchError> {
         // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.reset_peak)(device) })
     }
 
-    pub fn empty_cache(&self) -> Result<(), CppException> {
+    pub fn empty_cache(&self) -> Result<(), TorchError> {
         // SAFETY: libtorch's allocator takes its own lock.
         self.check(unsafe { (self.empty_cache)() })
     }
 
-    pub fn choose_attention(&self) -> Result<(), CppException> {
+    pub fn choose_attention(&self) -> Result<(), TorchError> {
         // SAFETY: this sets a flag of libtorch's global context, which is read when an attention
         // kernel is chosen.
         self.check(unsafe { (self.choose_attention)() })
     }
 
-    pub fn limit(&self, device: i32, bytes: u64) -> Result<(), CppException> {
+    pub fn limit(&self, device: i32, bytes: u64) -> Result<(), TorchError> {
         // SAFETY: an invalid index or an invalid fraction of the memory throws an exception.
         self.check(unsafe { (self.limit)(device, bytes) })
     }
 
-    pub fn reserved(&self, device: i32) -> Result<u64, CppException> {
+    pub fn reserved(&self, device: i32) -> Result<u64, TorchError> {
         let mut bytes = 0;
         // SAFETY: `bytes` outlives the call; an invalid index throws an exception.
         self.check(unsafe { (self.reserved)(device, &mut bytes) })?;
         Ok(bytes)
     }
 
-    pub fn ooms(&self, device: i32) -> Result<u64, CppException> {
+    pub fn ooms(&self, device: i32) -> Result<u64, TorchError> {
         let mut count = 0;
         // SAFETY: `count` outlives the call; an invalid index throws an exception.
         self.check(unsafe { (self.ooms)(device, &mut count) })?;
         Ok(count)
     }
 
-    pub fn versions(&self) -> Result<CudaVersions, CppException> {
+    pub fn versions(&self) -> Result<CudaVersions, TorchError> {
         let mut out = CudaVersions::default();
         // SAFETY: `out` has the layout of `RrVersions` and outlives the call.
         self.check(unsafe { (self.versions)(&mut out) })?;
         Ok(out)
-    }
-
-    pub fn nccl(
-        &self,
-        store: &StoreHandle,
-        rank: i32,
-        world: i32,
-        device: i32,
-        watchdog: Duration,
-    ) -> Result<GroupHandle, CppException> {
-        let mut out = ptr::null_mut();
-        // SAFETY: the store's box outlives the call, and the group holds its own reference to the
-        // store.
-        let status = unsafe {
-            (self.new_nccl)(
-                store.as_ptr(),
-                rank,
-                world,
-                device,
-                millis(watchdog),
-                &mut out,
-            )
-        };
-        self.check(status)?;
-        // SAFETY: the shim has made the box for this caller alone.
-        Ok(unsafe { GroupHandle::from_box(boxed(out)) })
     }
 }

@@ -1,7 +1,7 @@
 //! Bindings of the streams and captured graphs in `shim/cuda.cc`.
 
-use crate::ffi::exception::CppException;
-use crate::ffi::library::{Library, LibraryError};
+use crate::error::TorchError;
+use crate::ffi::library::Library;
 use crate::ffi::{LastWords, OnDevice, RawTensor, boxed, checked, raw};
 use libc::{c_int, c_void};
 use std::ptr;
@@ -36,7 +36,7 @@ pub struct GraphShim {
 
 impl GraphShim {
     /// Looks up every function of the loaded shim.
-    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, LibraryError> {
+    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, TorchError> {
         Ok(Self {
             last_words,
             own_stream: function!(shim, c"rr_cuda_own_stream" as OnDevice),
@@ -51,21 +51,21 @@ impl GraphShim {
         })
     }
 
-    fn check(&self, status: c_int) -> Result<(), CppException> {
+    fn check(&self, status: c_int) -> Result<(), TorchError> {
         checked(status, self.last_words)
     }
 
-    pub fn own_stream(&self, device: i32) -> Result<(), CppException> {
+    pub fn own_stream(&self, device: i32) -> Result<(), TorchError> {
         // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.own_stream)(device) })
     }
 
-    pub fn synchronize(&self, device: i32) -> Result<(), CppException> {
+    pub fn synchronize(&self, device: i32) -> Result<(), TorchError> {
         // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.synchronize)(device) })
     }
 
-    pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), CppException> {
+    pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), TorchError> {
         assert_eq!(to.len(), from.len(), "each tensor is copied into one");
         let (to, from): (Vec<_>, Vec<_>) = to
             .iter()
@@ -77,7 +77,7 @@ impl GraphShim {
         self.check(unsafe { (self.feed)(device, to.as_ptr(), from.as_ptr(), to.len()) })
     }
 
-    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, CppException> {
+    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, TorchError> {
         let mut out = ptr::null_mut();
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call; `out` is
         // written before success is returned.
@@ -91,7 +91,7 @@ impl GraphShim {
         self,
         device: i32,
         work: impl FnOnce() -> T,
-    ) -> Result<(GraphHandle, T), CppException> {
+    ) -> Result<(GraphHandle, T), TorchError> {
         let mut out = ptr::null_mut();
         // SAFETY: an invalid index throws an exception; `out` is written before success is
         // returned.
@@ -141,7 +141,7 @@ pub struct GraphHandle {
 }
 
 impl GraphHandle {
-    pub fn replay(&self) -> Result<(), CppException> {
+    pub fn replay(&self) -> Result<(), TorchError> {
         // SAFETY: the box lives as long as `self`. The caller must keep the tensors alive that the
         // graph reads and writes. All of them are on the device, where access to freed memory gives
         // wrong numbers or an error, but does not affect the host.

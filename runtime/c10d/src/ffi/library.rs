@@ -1,5 +1,6 @@
 //! Libraries that are loaded at run time: the driver, libtorch's CUDA half and our CUDA shim.
 
+use crate::error::TorchError;
 use crate::ffi::c_string;
 use libc::c_void;
 use std::ffi::CStr;
@@ -7,29 +8,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, IntoRawFd};
 use std::ptr::NonNull;
-
-/// The reason why a library or one of its functions cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LibraryError {
-    /// The path or the dynamic linker's own message.
-    #[error("{reason}")]
-    Load {
-        /// The message.
-        reason: String,
-    },
-    /// The bytes of the library cannot be kept in a file in memory.
-    #[error("cannot keep a library in memory: {reason}")]
-    Image {
-        /// The error of the system.
-        reason: String,
-    },
-    /// The shim lacks a function.
-    #[error("{name} is missing in the CUDA shim")]
-    Symbol {
-        /// Name of the function.
-        name: String,
-    },
-}
 
 /// A library that stays loaded until the process ends.
 #[derive(Clone, Copy)]
@@ -42,10 +20,8 @@ unsafe impl Sync for Library {}
 
 impl Library {
     /// Loads `path`; with `global`, libraries that are loaded later can use its symbols.
-    pub fn open(path: &str, global: bool) -> Result<Self, LibraryError> {
-        let path = c_string(path).map_err(|exception| LibraryError::Load {
-            reason: exception.text,
-        })?;
+    pub fn open(path: &str, global: bool) -> Result<Self, TorchError> {
+        let path = c_string(path)?;
         let scope = if global {
             libc::RTLD_GLOBAL
         } else {
@@ -58,30 +34,26 @@ impl Library {
             // SAFETY: after a failed dlopen, dlerror returns a string of this thread that lives
             // until the next call to dlerror.
             let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
-            LibraryError::Load {
-                reason: reason.to_string_lossy().into_owned(),
-            }
+            TorchError::new(reason.to_string_lossy())
         })
     }
 
     /// Loads a library from memory, given its bytes `image`, because there may be no writable
     /// folder. Its file stays open until the process ends: the dynamic linker knows libraries by
     /// their paths, and would take another one with the same descriptor for this one.
-    pub fn open_image(image: &[u8]) -> Result<Self, LibraryError> {
-        let file = memory_file(image).map_err(|err| LibraryError::Image {
-            reason: err.to_string(),
-        })?;
+    pub fn open_image(image: &[u8]) -> Result<Self, TorchError> {
+        let cannot = |err| TorchError::new(format!("cannot keep a library in memory: {err}"));
+        let file = memory_file(image).map_err(cannot)?;
         Self::open(&format!("/proc/self/fd/{}", file.into_raw_fd()), false)
     }
 
-    /// Returns the address of a function of the CUDA shim.
-    pub(crate) fn symbol(self, name: &CStr) -> Result<*mut c_void, LibraryError> {
+    /// Returns the address of a function.
+    pub(crate) fn symbol(self, name: &CStr) -> Result<*mut c_void, TorchError> {
         // SAFETY: the library is never closed, and the name is terminated by a zero byte.
         let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
         if symbol.is_null() {
-            Err(LibraryError::Symbol {
-                name: name.to_string_lossy().into_owned(),
-            })
+            let name = name.to_string_lossy();
+            Err(TorchError::new(format!("{name} is missing in a library")))
         } else {
             Ok(symbol)
         }

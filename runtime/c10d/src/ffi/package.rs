@@ -1,6 +1,6 @@
 //! Bindings of the compiled packages in `shim/package.cc`.
 
-use crate::ffi::exception::CppException;
+use crate::error::TorchError;
 use crate::ffi::{RawTensor, boxed, c_string, check, raw};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -38,12 +38,7 @@ impl PackageHandle {
     ///
     /// The library is a program, which runs with all rights of this process: the caller has made
     /// sure that the user wants that.
-    pub fn load(
-        library: &str,
-        kind: &str,
-        device: &str,
-        folder: &str,
-    ) -> Result<Self, CppException> {
+    pub fn load(library: &str, kind: &str, device: &str, folder: &str) -> Result<Self, TorchError> {
         let [library, kind, device, folder] = [library, kind, device, folder].map(c_string);
         let (library, kind, device, folder) = (library?, kind?, device?, folder?);
         let mut out = ptr::null_mut();
@@ -75,7 +70,7 @@ impl PackageHandle {
     /// # Safety
     /// Number, types, shapes and devices of the inputs must be those that the package was compiled
     /// for, and they must be contiguous: the compiled code reads them without a check.
-    pub unsafe fn run(&self, inputs: &[Tensor]) -> Result<Tensor, CppException> {
+    pub unsafe fn run(&self, inputs: &[Tensor]) -> Result<Tensor, TorchError> {
         let inputs: Vec<RawTensor> = inputs.iter().map(raw).collect();
         let mut out = ptr::null_mut();
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; the

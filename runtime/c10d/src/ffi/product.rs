@@ -1,7 +1,7 @@
 //! Bindings of the matrix products in `shim/products.cc`.
 
-use crate::ffi::exception::CppException;
-use crate::ffi::library::{Library, LibraryError};
+use crate::error::TorchError;
+use crate::ffi::library::Library;
 use crate::ffi::{LastWords, RawTensor, checked, raw};
 use libc::{c_int, c_void};
 use std::ptr;
@@ -19,7 +19,7 @@ pub struct ProductShim {
 
 impl ProductShim {
     /// Looks up every function of the loaded shim.
-    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, LibraryError> {
+    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, TorchError> {
         Ok(Self {
             last_words,
             add_linear: function!(shim, c"rr_cuda_add_linear" as AddLinear),
@@ -31,7 +31,7 @@ impl ProductShim {
         &self,
         [out, sum, x, weight]: [&Tensor; 4],
         bias: Option<&Tensor>,
-    ) -> Result<(), CppException> {
+    ) -> Result<(), TorchError> {
         let bias = bias.map_or(ptr::null_mut(), raw);
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call. The
         // call launches work in stream order, and libtorch's allocator does not give their memory

@@ -1,7 +1,7 @@
 //! Bindings of `shim/upload.cc`, and host memory from which a GPU copies.
 
-use crate::ffi::exception::CppException;
-use crate::ffi::library::{Library, LibraryError};
+use crate::error::TorchError;
+use crate::ffi::library::Library;
 use crate::ffi::{LastWords, RawTensor, checked};
 use libc::{c_int, c_void};
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub struct UploadShim {
 
 impl UploadShim {
     /// Looks up every function of the loaded shim.
-    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, LibraryError> {
+    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, TorchError> {
         Ok(Self {
             last_words,
             new_pinned: function!(shim, c"rr_upload_pinned" as NewPinned),
@@ -45,7 +45,7 @@ impl UploadShim {
         })
     }
 
-    fn check(&self, status: c_int) -> Result<(), CppException> {
+    fn check(&self, status: c_int) -> Result<(), TorchError> {
         checked(status, self.last_words)
     }
 }
@@ -71,7 +71,7 @@ impl Drop for UploadHandle {
 }
 
 impl UploadHandle {
-    pub fn new(shim: UploadShim, device: i32, slots: i32) -> Result<Self, CppException> {
+    pub fn new(shim: UploadShim, device: i32, slots: i32) -> Result<Self, TorchError> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is written before success is returned; an invalid index throws an
         // exception.
@@ -81,7 +81,7 @@ impl UploadHandle {
     }
 
     /// Allocates pinned memory of `bytes` bytes.
-    pub fn pinned(&self, bytes: i64) -> Result<Staging, CppException> {
+    pub fn pinned(&self, bytes: i64) -> Result<Staging, TorchError> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is written before success is returned.
         let status = unsafe { (self.shim.new_pinned)(bytes, &mut raw) };
@@ -96,20 +96,20 @@ impl UploadHandle {
     /// The memory of both is used until a `wait` for a later mark. Both are counted references: the
     /// memory stays allocated as long as the caller keeps the tensors, or the tensors of which they
     /// are views.
-    pub fn copy(&self, target: &Tensor, source: &Tensor) -> Result<(), CppException> {
+    pub fn copy(&self, target: &Tensor, source: &Tensor) -> Result<(), TorchError> {
         let [target, source] = [target, source].map(|tensor| tensor.as_ptr().cast_mut().cast());
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call.
         self.shim
             .check(unsafe { (self.shim.copy)(self.raw.as_ptr(), target, source) })
     }
 
-    pub fn mark(&self, slot: i32) -> Result<(), CppException> {
+    pub fn mark(&self, slot: i32) -> Result<(), TorchError> {
         // SAFETY: the box lives as long as `self`; an invalid slot throws an exception.
         self.shim
             .check(unsafe { (self.shim.mark)(self.raw.as_ptr(), slot) })
     }
 
-    pub fn wait(&self, slot: i32) -> Result<(), CppException> {
+    pub fn wait(&self, slot: i32) -> Result<(), TorchError> {
         // SAFETY: as in `mark`.
         self.shim
             .check(unsafe { (self.shim.wait)(self.raw.as_ptr(), slot) })

@@ -6,10 +6,9 @@
 //! label/<rank>                          "<bytes> <pieces> <crc32> <gpu>"
 //! ```
 
-use crate::error::DistError;
-use crate::store::Store;
 use std::fmt;
 use std::time::Duration;
+use tcpstore::{Store, StoreError};
 
 /// Size of a piece in bytes: half of the server's maximum for one value (8 MiB, torch 2.11).
 const PIECE_BYTES: usize = 4 << 20;
@@ -79,7 +78,7 @@ pub fn deliver(
     rank: usize,
     part: &[u8],
     label: &PartLabel,
-) -> Result<(), DistError> {
+) -> Result<(), StoreError> {
     for (i, piece) in part.chunks(PIECE_BYTES).enumerate() {
         store.set(&piece_key(rank, i), piece)?;
     }

@@ -2,12 +2,10 @@
 //! which parts are missing.
 
 use crate::cuda;
-use crate::deadline::{Deadline, within};
-use crate::error::DistError;
-use crate::gather::protocol::{Gathering, longest_after_deadline};
-use crate::store::Store;
+use crate::gather::protocol::Gathering;
 use std::time::Duration;
 use tch::Device;
+use tcpstore::{Deadline, Store, StoreError};
 
 mod collection;
 mod delivery;
@@ -16,10 +14,21 @@ mod result;
 
 pub use crate::gather::result::{Gathered, Participant, Route};
 
+/// The reason why nothing was gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// There are several ranks but no store.
+    #[error("{0} ranks need a store to gather, none was given")]
+    NoStore(usize),
+    /// The store is lost.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// Brings every rank's `mine` to rank 0; all ranks call it once.
 ///
-/// It returns shortly after the deadline at the latest, whatever the other ranks do. Rank 0 waits
-/// for parts until `deadline`; other ranks deliver and leave or, on GPUs, wait for rank 0's
+/// It returns some time limits of the store after the deadline at the latest, whatever the other
+/// ranks do. Rank 0 waits for parts until `deadline`; other ranks deliver and leave or, on GPUs, wait for rank 0's
 /// decision. An error means that the store is lost. `own_gpu_each` tells that, as far as this rank
 /// knows, no other rank was given its `device`; NCCL is used only if all ranks say so.
 pub fn gather(
@@ -29,7 +38,7 @@ pub fn gather(
     own_gpu_each: bool,
     mine: &[u8],
     deadline: Duration,
-) -> Result<Gathered, DistError> {
+) -> Result<Gathered, GatherError> {
     if participant.world <= 1 {
         return Ok(Gathered {
             parts: vec![Some(mine.to_vec())],
@@ -37,9 +46,7 @@ pub fn gather(
             note: None,
         });
     }
-    let store = store.ok_or(DistError::NoStore {
-        world: participant.world,
-    })?;
+    let store = store.ok_or(GatherError::NoStore(participant.world))?;
     let gathering = Gathering {
         store: store.prefix(&format!(
             "rrun/gather/{}/{}",
@@ -49,14 +56,8 @@ pub fn gather(
         device,
         until: Deadline::after(deadline),
     };
-    let limit = deadline.saturating_add(longest_after_deadline(device));
-    let (gpu, mine) = (
-        own_gpu_each.then(|| gpu_of(device)).flatten(),
-        mine.to_vec(),
-    );
-    // A half-open connection never answers; this returns even then.
-    within(limit, move || gathering.run(mine, gpu))
-        .unwrap_or(Err(DistError::Stuck { after: limit }))
+    let gpu = own_gpu_each.then(|| gpu_of(device)).flatten();
+    Ok(gathering.run(mine.to_vec(), gpu)?)
 }
 
 /// Returns the host and UUID of the GPU behind `device`.

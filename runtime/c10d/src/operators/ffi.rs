@@ -34,7 +34,7 @@ pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool)
     let status =
         unsafe { rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, &mut out) };
     if let Err(exception) = check(status) {
-        panic!("{}", exception.text);
+        panic!("{exception}");
     }
     // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
     unsafe { Tensor::from_ptr(out.cast()) }
@@ -51,7 +51,7 @@ pub fn normal(seed: u64, shape: &[i64]) -> Tensor {
     // one throws an exception. `out` is written before success is returned.
     let status = unsafe { rr_normal(seed, shape.as_ptr(), shape.len(), &mut out) };
     if let Err(exception) = check(status) {
-        panic!("{}", exception.text);
+        panic!("{exception}");
     }
     // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
     unsafe { Tensor::from_ptr(out.cast()) }

@@ -12,7 +12,7 @@ mod ffi;
 
 use tch::{Device, Tensor};
 
-use crate::DistError;
+use crate::TorchError;
 use crate::cuda;
 
 pub use ffi::{InferenceMode, normal};
@@ -115,7 +115,7 @@ fn fused_add(out: &Tensor, sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Opti
 }
 
 /// Panics with libtorch's error, as tch does, so that one place catches both.
-fn panic_as_tch(error: &DistError) -> ! {
+fn panic_as_tch(error: &TorchError) -> ! {
     panic!("{error}")
 }
 

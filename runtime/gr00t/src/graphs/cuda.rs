@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tch::{Device, Tensor};
 
 use crate::graphs::{CapturedPass, Engine, EngineError, Graph};
-use c10d::DistError;
+use c10d::TorchError;
 use c10d::cuda::{Cuda, CudaGraph};
 
 /// Captures passes on a CUDA device. Creating it gives the calling thread its own stream on the
@@ -28,7 +28,7 @@ impl CudaEngine {
     ///
     /// # Errors
     /// Returns libtorch's error if there is no such device.
-    pub fn new(cuda: Cuda, index: usize) -> Result<Self, DistError> {
+    pub fn new(cuda: Cuda, index: usize) -> Result<Self, TorchError> {
         cuda.own_stream(index)?;
         Ok(Self { cuda, index })
     }

@@ -1,13 +1,13 @@
 //! The reason why a device cannot capture or replay a pass.
 
-use c10d::DistError;
+use c10d::TorchError;
 
 /// The reason why a pass cannot be captured, fed or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// CUDA or libtorch refuses.
     #[error(transparent)]
-    Device(#[from] DistError),
+    Device(#[from] TorchError),
     /// libtorch has panicked.
     #[error("{reason}")]
     Panicked {

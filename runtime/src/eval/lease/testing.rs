@@ -7,16 +7,12 @@ use jobs::placement::Placement;
 use serde_json::json;
 
 use crate::eval::lease::expected::BlockCut;
-use crate::eval::lease::{LeaseClient, LeaseConfig, Leases};
-use c10d::{Store, StoreAddr};
+use crate::eval::lease::{Claims, LeaseConfig, Leases};
+use tcpstore::{Store, StoreAddr};
 
 /// Starts a store in this process.
 pub fn serve() -> Store {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: 0,
-    };
-    Store::connect(&addr, 1, true, Duration::from_secs(10)).unwrap()
+    Store::connect(&StoreAddr::local(0), 1, true, Duration::from_secs(10)).unwrap()
 }
 
 /// Returns a job with `episodes` episodes in `rebuilds` builds.
@@ -32,10 +28,7 @@ pub fn work(episodes: u64, rebuilds: u64) -> Work {
 
 /// Returns the leases of one of two ranks, in blocks of at most `most` episodes.
 pub fn client(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
-    let addr = StoreAddr {
-        host: "127.0.0.1".to_owned(),
-        port: store.port(),
-    };
+    let addr = StoreAddr::local(store.port());
     let cut = BlockCut {
         shard: Shard::Episodes,
         most: Some(most),
@@ -46,6 +39,6 @@ pub fn client(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
         prefix: "leases".to_owned(),
         rank,
     };
-    let (client, me) = LeaseClient::start(config, cut.tasks(work, &[])).unwrap();
-    Leases::new(client, me)
+    let (claims, me) = Claims::start(config, cut.tasks(work, &[])).unwrap();
+    Leases::new(claims, me)
 }

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use c10d::{DistError, Store};
+use tcpstore::{Store, StoreError};
 
 use crate::clock::now;
 use crate::eval::monitor::heartbeat::{Heartbeat, Watch};
@@ -33,7 +33,12 @@ impl BeatWriter {
     ///
     /// # Errors
     /// Returns an error if the store is lost.
-    pub fn write(&mut self, store: &Store, rank: usize, beat: &Heartbeat) -> Result<(), DistError> {
+    pub fn write(
+        &mut self,
+        store: &Store,
+        rank: usize,
+        beat: &Heartbeat,
+    ) -> Result<(), StoreError> {
         let text =
             serde_json::to_vec(beat).expect("a beat has no map and no number that JSON lacks");
         store.set(&beat_key(rank), &text)?;
@@ -74,7 +79,7 @@ impl BeatReader {
         watch: &mut Watch,
         own: usize,
         patience: Duration,
-    ) -> Result<(), DistError> {
+    ) -> Result<(), StoreError> {
         if losses.check(ANY)? {
             for rank in watch.still(now(), patience) {
                 if losses.check(&rank.to_string())? {

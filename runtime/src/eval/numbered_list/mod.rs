@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use c10d::{DistError, Lookup, Store};
+use tcpstore::{Store, StoreError};
 
 /// Entries in one request.
 const AT_ONCE: usize = 1024;
@@ -19,29 +19,11 @@ const AT_ONCE: usize = 1024;
 /// Entries that one call of [`ListReader::read`] looks for, at most: anybody may write the counter.
 const MOST: i64 = 1 << 20;
 
-/// What a list needs of a store.
-pub trait ListStore: Lookup {
-    /// See [`Store::add`].
-    fn add(&self, key: &str, delta: i64) -> Result<i64, DistError>;
-    /// See [`Store::set`].
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError>;
-}
-
-impl ListStore for Store {
-    fn add(&self, key: &str, delta: i64) -> Result<i64, DistError> {
-        Self::add(self, key, delta)
-    }
-
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError> {
-        Self::set(self, key, value)
-    }
-}
-
 /// Appends an entry to the list `name`.
 ///
 /// # Errors
 /// Returns an error if the store is lost. The entry may be in the list nevertheless.
-pub fn append(store: &impl ListStore, name: &str, entry: &[u8]) -> Result<(), DistError> {
+pub fn append(store: &Store, name: &str, entry: &[u8]) -> Result<(), StoreError> {
     let number = store.add(name, 1)?;
     store.set(&entry_key(name, number), entry)
 }
@@ -70,11 +52,7 @@ impl ListReader {
     ///
     /// # Errors
     /// Returns an error if the store does not answer; what is left is read by the next call.
-    pub fn read(
-        &mut self,
-        store: &impl ListStore,
-        mut on: impl FnMut(Vec<u8>),
-    ) -> Result<(), DistError> {
+    pub fn read(&mut self, store: &Store, mut on: impl FnMut(Vec<u8>)) -> Result<(), StoreError> {
         let count = store
             .add(self.name, 0)?
             .min(self.known.saturating_add(MOST));
@@ -91,10 +69,10 @@ impl ListReader {
     /// Reads the entries that are there.
     fn take(
         &mut self,
-        store: &impl ListStore,
+        store: &Store,
         numbers: &[i64],
         on: &mut impl FnMut(Vec<u8>),
-    ) -> Result<(), DistError> {
+    ) -> Result<(), StoreError> {
         let key = |number: &i64| entry_key(self.name, *number);
         let keys: Vec<_> = numbers.iter().map(key).collect();
         for (number, entry) in numbers.iter().zip(store.find(&keys)?) {
@@ -111,7 +89,5 @@ fn entry_key(name: &str, number: impl Display) -> String {
     format!("{name}/{number}")
 }
 
-#[cfg(test)]
-pub mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,29 @@
 use super::*;
-use crate::eval::numbered_list::testing::CountingStore;
+use tcpstore::memory::MemoryStore;
 
-fn read(reader: &mut ListReader, store: &CountingStore) -> Vec<String> {
+fn read(reader: &mut ListReader, store: &Store) -> Vec<String> {
     let mut entries = Vec::new();
     let take = |entry| entries.push(String::from_utf8(entry).unwrap());
     reader.read(store, take).unwrap();
     entries
 }
 
-fn append_all(store: &CountingStore, entries: impl IntoIterator<Item = usize>) {
+fn append_all(store: &Store, entries: impl IntoIterator<Item = usize>) {
     for entry in entries {
         append(store, "l", entry.to_string().as_bytes()).unwrap();
     }
 }
 
+/// Returns how many requests `act` needs.
+fn requests_of(memory: &MemoryStore, act: impl FnOnce()) -> u64 {
+    let before = memory.requests();
+    act();
+    memory.requests() - before
+}
+
 #[test]
 fn each_entry_is_read_once() {
-    let (store, mut reader) = (CountingStore::default(), ListReader::new("l"));
+    let ((store, _), mut reader) = (MemoryStore::new(), ListReader::new("l"));
     assert!(read(&mut reader, &store).is_empty());
     append_all(&store, 0..3);
     assert_eq!(read(&mut reader, &store), ["0", "1", "2"]);
@@ -27,7 +34,7 @@ fn each_entry_is_read_once() {
 
 #[test]
 fn an_entry_that_never_came_holds_up_no_other_and_is_read_when_it_comes() {
-    let (store, mut reader) = (CountingStore::default(), ListReader::new("l"));
+    let ((store, _), mut reader) = (MemoryStore::new(), ListReader::new("l"));
     append_all(&store, 0..5);
     let late = store.add("l", 1).unwrap();
     append_all(&store, 6..9);
@@ -40,29 +47,29 @@ fn an_entry_that_never_came_holds_up_no_other_and_is_read_when_it_comes() {
 
 #[test]
 fn a_look_that_finds_nothing_is_one_request_and_new_entries_cost_two_for_each_1024() {
-    let (store, mut reader) = (CountingStore::default(), ListReader::new("l"));
+    let ((store, memory), mut reader) = (MemoryStore::new(), ListReader::new("l"));
     append_all(&store, 0..16_384);
-    let requests = store.requests_of(|store| drop(read(&mut reader, store)));
+    let requests = requests_of(&memory, || drop(read(&mut reader, &store)));
     assert_eq!(requests, 1 + 2 * 16);
-    let requests = store.requests_of(|store| drop(read(&mut reader, store)));
+    let requests = requests_of(&memory, || drop(read(&mut reader, &store)));
     assert_eq!(requests, 1);
 }
 
 #[test]
 fn an_absent_entry_costs_a_search_once_and_then_one_request() {
-    let (store, mut reader) = (CountingStore::default(), ListReader::new("l"));
+    let ((store, memory), mut reader) = (MemoryStore::new(), ListReader::new("l"));
     append_all(&store, 0..500);
     store.add("l", 1).unwrap();
     append_all(&store, 501..1024);
-    let requests = store.requests_of(|store| drop(read(&mut reader, store)));
+    let requests = requests_of(&memory, || drop(read(&mut reader, &store)));
     assert!(requests < 40, "{requests}");
-    let requests = store.requests_of(|store| drop(read(&mut reader, store)));
+    let requests = requests_of(&memory, || drop(read(&mut reader, &store)));
     assert_eq!(requests, 2);
 }
 
 #[test]
 fn a_counter_that_somebody_has_spoilt_does_no_harm() {
-    let (store, mut reader) = (CountingStore::default(), ListReader::new("l"));
+    let ((store, _), mut reader) = (MemoryStore::new(), ListReader::new("l"));
     store.add("l", -3).unwrap();
     assert!(read(&mut reader, &store).is_empty());
     append_all(&store, 0..4);

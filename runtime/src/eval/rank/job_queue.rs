@@ -19,11 +19,11 @@ use jobs::journal::Line;
 use jobs::progress;
 use jobs::rank_env::RankEnv;
 
-use crate::eval::lease::{BlockCut, LeaseClient, LeaseConfig, LeaseError, Leases};
+use crate::eval::lease::{BlockCut, Claims, LeaseConfig, LeaseError, Leases};
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::idle::IdleRank;
 use crate::eval::stop::Stop;
-use c10d::StoreAddr;
+use tcpstore::StoreAddr;
 
 /// The jobs of a rank, one after the other.
 pub struct JobQueue {
@@ -207,14 +207,14 @@ impl Leasing {
             prefix: format!("{}/{stage}", self.prefix),
             rank: self.rank,
         };
-        let (client, me) = LeaseClient::start(config, self.cut.tasks(&work, lines))?;
+        let (claims, me) = Claims::start(config, self.cut.tasks(&work, lines))?;
         Ok(Leased {
             works: work
                 .into_iter()
                 .map(|work| (work.job.index, work))
                 .collect(),
             cut: self.cut,
-            leases: Leases::new(client, me),
+            leases: Leases::new(claims, me),
             timeout: self.timeout,
             begun: BTreeSet::new(),
         })

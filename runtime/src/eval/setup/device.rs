@@ -10,7 +10,7 @@ use jobs::refusal::Refusal;
 use tch::Device;
 
 use crate::device::{self, Decision, DeviceRequest, Placed, gpu, resolve};
-use c10d::{DistError, cuda};
+use c10d::{TorchError, cuda};
 
 /// Selects the device of a rank with this `work` and makes it current, before anything else uses
 /// CUDA. `placed` is the GPU that the placement assigns to it.
@@ -45,7 +45,7 @@ pub fn decide(
 ///
 /// # Errors
 /// Returns an error if the driver does not answer.
-pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<String>, DistError> {
+pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<String>, TorchError> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
         return Ok(None);
     };

@@ -9,7 +9,7 @@ use jobs::refusal::Refusal;
 use crate::console;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-use c10d::Store;
+use tcpstore::Store;
 
 /// Time limit for rank 0, which may have to find out whether a launch on another machine still
 /// runs.

@@ -47,22 +47,17 @@ pub(super) fn work(node: &Node, env: &Environment, timeout: Duration) -> Vec<Che
     let visible = visible.map(|list| list.to_string_lossy().into_owned());
     let gpus = node.visible_gpus(visible.as_deref());
 
-    let (of_cuda, of_gloo, of_nccl, of_egl) =
-        (binary.clone(), binary.clone(), binary.clone(), binary);
+    let (of_cuda, of_nccl, of_egl) = (binary.clone(), binary.clone(), binary);
     let mut checks = Vec::new();
     if gpus > 0 {
         checks.push(Check::new("CUDA", HANGS, move || {
             work::of_cuda(&ask(&of_cuda, RankQuestion::Cuda, timeout))
         }));
     }
-    checks.push(Check::new("Gloo", HANGS, move || {
-        let answer = ask(&of_gloo, RankQuestion::Gloo, timeout);
-        vec![work::of_group("Gloo", &answer)]
-    }));
     if gpus > 1 {
         checks.push(Check::new("NCCL", HANGS, move || {
             let answer = ask(&of_nccl, RankQuestion::Nccl, timeout);
-            vec![work::of_group("NCCL", &answer)]
+            vec![work::of_nccl(&answer)]
         }));
     }
     checks.push(Check::new("EGL", HANGS, move || {

@@ -46,10 +46,10 @@ pub(super) fn of_cuda(answer: &Result<ComputedOnGpus, Unanswered>) -> Vec<Diagno
     all
 }
 
-pub(super) fn of_group(name: &str, answer: &Result<RoundTrip, Unanswered>) -> Diagnosis {
+pub(super) fn of_nccl(answer: &Result<RoundTrip, Unanswered>) -> Diagnosis {
     match answer {
         Ok(trip) => Diagnosis::ok(
-            name,
+            "NCCL",
             format!(
                 "{} met in {:.1} s, an all-reduce of {} takes {:.1} ms",
                 format_args!("{} processes", trip.processes),
@@ -59,17 +59,9 @@ pub(super) fn of_group(name: &str, answer: &Result<RoundTrip, Unanswered>) -> Di
             ),
         ),
         Err(unanswered) => {
-            let usual = match name {
-                "NCCL" => {
-                    "NCCL_DEBUG=INFO with `rrun-rank probe nccl` tells why; NCCL_P2P_DISABLE=1 or \
-                     NCCL_SHM_DISABLE=1 may help"
-                }
-                _ => {
-                    "let the host name resolve to an address of this machine (/etc/hosts), or set \
-                     GLOO_SOCKET_IFNAME=lo"
-                }
-            };
-            failed(name, unanswered, usual)
+            let usual = "NCCL_DEBUG=INFO with `rrun-rank probe nccl` tells why; \
+                         NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may help";
+            failed("NCCL", unanswered, usual)
         }
     }
 }
@@ -168,14 +160,14 @@ mod tests {
             all_reduce_s: 0.0021,
             meeting_s: 0.62,
         };
-        let found = of_group("Gloo", &Ok(trip)).found;
+        let found = of_nccl(&Ok(trip)).found;
         assert_eq!(
             found,
             "2 processes met in 0.6 s, an all-reduce of 1 MiB takes 2.1 ms"
         );
-        let failed = of_group("Gloo", &Err(unanswered("timed out")));
+        let failed = of_nccl(&Err(unanswered("timed out")));
         assert_eq!(failed.health, Health::Failed);
-        assert!(failed.remedy.unwrap().contains("GLOO_SOCKET_IFNAME"));
+        assert!(failed.remedy.unwrap().contains("NCCL_DEBUG=INFO"));
     }
 
     #[test]

@@ -114,7 +114,7 @@ async fn requests_of_very_many_keys_are_answered_as_others_are() {
     let wait = async { waiting.wait(&keys, LONG).await.unwrap() };
     let set = async { client.multi_set(&pairs).await.unwrap() };
     within(async { tokio::join!(wait, set) }).await;
-    let values = client.multi_get(&keys).await.unwrap();
+    let values = client.peek(&keys).await.unwrap();
     assert!(
         values
             .iter()

@@ -59,10 +59,9 @@ async fn ranks_meet() {
             tokio::spawn(async move {
                 let mut client = StoreClient::connect("localhost", port, LONG).await.unwrap();
                 client.set(&format!("addr/{rank}"), &[rank]).await.unwrap();
-                client
-                    .multi_get(&["addr/0", "addr/1", "addr/2", "addr/3"])
-                    .await
-                    .unwrap()
+                let addrs = ["addr/0", "addr/1", "addr/2", "addr/3"];
+                client.wait(&addrs, LONG).await.unwrap();
+                client.peek(&addrs).await.unwrap()
             })
         })
         .collect();
@@ -204,7 +203,7 @@ async fn a_reply_larger_than_all_buffers_arrives_whole() {
     let mut client = join(&store).await;
     let value: Vec<u8> = (0..MAX_VALUE).map(|i| (i % 251) as u8).collect();
     client.set("big", &value).await.unwrap();
-    let values = client.multi_get(&["big", "big", "big"]).await.unwrap();
+    let values = client.peek(&["big", "big", "big"]).await.unwrap();
     assert!(values.len() == 3 && values.iter().all(|got| *got == value));
 }
 

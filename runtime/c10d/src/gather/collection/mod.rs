@@ -7,13 +7,9 @@
 //! for each 1 024 ranks       wait until they have left
 //! ```
 
-use crate::deadline::Deadline;
-use crate::error::DistError;
 use crate::gather::delivery::{CLOSED, PartLabel, label_key, left_key, piece_key};
-use crate::lookup::Lookup;
-use crate::store::Store;
 use std::ops::Range;
-use std::time::Duration;
+use tcpstore::{Deadline, Store, StoreError};
 
 /// Ranks in one request.
 const AT_ONCE: usize = 1024;
@@ -24,39 +20,21 @@ const PIECES_AT_ONCE: usize = 4;
 /// Bytes in one request, at most.
 const BYTES_AT_ONCE: usize = 16 << 20;
 
-/// What rank 0 needs of the store.
-pub trait PartStore: Lookup {
-    /// See [`Store::set`].
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError>;
-    /// See [`Store::wait_all`].
-    fn wait_all(&self, keys: &[String], deadline: Duration) -> Result<(), DistError>;
-}
-
-impl PartStore for Store {
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError> {
-        Self::set(self, key, value)
-    }
-
-    fn wait_all(&self, keys: &[String], deadline: Duration) -> Result<(), DistError> {
-        Self::wait_all(self, keys, deadline)
-    }
-}
-
 /// Returns the labels that arrive by the deadline, by rank; `own` is that of rank 0.
 ///
 /// A late rank learns from the key `closed` that it may be missing from the report: a rank that
 /// does not find the key is in the report.
 pub fn labels(
-    store: &impl PartStore,
+    store: &Store,
     own: PartLabel,
     world: usize,
     until: Deadline,
-) -> Result<Vec<Option<PartLabel>>, DistError> {
+) -> Result<Vec<Option<PartLabel>>, StoreError> {
     let keys: Vec<_> = (1..world).map(label_key).collect();
     for part in keys.chunks(AT_ONCE) {
         match store.wait_all(part, until.left()) {
             Ok(()) => {}
-            Err(err) if err.is_timeout() => {
+            Err(err) if err.is_missing() => {
                 store.set(CLOSED, b"")?;
                 break;
             }
@@ -71,10 +49,10 @@ pub fn labels(
 /// Returns the parts of all ranks that have a label, as far as they match it, and empties their
 /// pieces in the store.
 pub fn parts(
-    store: &impl PartStore,
+    store: &Store,
     mine: Vec<u8>,
     labels: &[Option<PartLabel>],
-) -> Result<Vec<Option<Vec<u8>>>, DistError> {
+) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
     let mut parts = vec![Some(mine)];
     while parts.len() < labels.len() {
         let ranks = together(labels, parts.len());
@@ -114,10 +92,10 @@ fn together(labels: &[Option<PartLabel>], first: usize) -> Range<usize> {
 }
 
 fn small(
-    store: &impl PartStore,
+    store: &Store,
     labels: &[Option<PartLabel>],
     ranks: Range<usize>,
-) -> Result<Vec<Option<Vec<u8>>>, DistError> {
+) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
     let pieces = |rank: usize| labels[rank].as_ref().map_or(0, |label| label.pieces);
     let keys = |rank| (0..pieces(rank)).map(move |i| piece_key(rank, i));
     let keys: Vec<_> = ranks.clone().flat_map(keys).collect();
@@ -133,11 +111,7 @@ fn small(
 }
 
 /// Reads a part piece by piece.
-fn large(
-    store: &impl PartStore,
-    rank: usize,
-    label: &PartLabel,
-) -> Result<Option<Vec<u8>>, DistError> {
+fn large(store: &Store, rank: usize, label: &PartLabel) -> Result<Option<Vec<u8>>, StoreError> {
     let mut part = Vec::new();
     for i in 0..label.pieces {
         let Some(Some(piece)) = store.find(&[piece_key(rank, i)])?.pop() else {
@@ -150,17 +124,13 @@ fn large(
 
 /// Frees the memory of a part that has arrived. Unlike a deletion, this does not wait for an
 /// answer.
-pub fn empty(
-    store: &impl PartStore,
-    rank: usize,
-    label: &Option<PartLabel>,
-) -> Result<(), DistError> {
+pub fn empty(store: &Store, rank: usize, label: &Option<PartLabel>) -> Result<(), StoreError> {
     let pieces = label.as_ref().map_or(0, |label| label.pieces);
     (0..pieces).try_for_each(|i| store.set(&piece_key(rank, i), b""))
 }
 
 /// Waits until the ranks that have delivered no longer need the store.
-pub fn see_off(store: &impl PartStore, labels: &[Option<PartLabel>], until: Deadline) {
+pub fn see_off(store: &Store, labels: &[Option<PartLabel>], until: Deadline) {
     let delivered = (1..labels.len()).filter(|rank| labels[*rank].is_some());
     let keys: Vec<_> = delivered.map(left_key).collect();
     for part in keys.chunks(AT_ONCE) {

@@ -12,17 +12,16 @@
 //! is tried, it is tried only if all ranks have arrived, and it runs on a thread that can be left
 //! behind. If it fails, nothing is lost.
 
-use crate::cuda;
-use crate::deadline::{Deadline, within};
-use crate::error::DistError;
 use crate::gather::collection;
 use crate::gather::delivery::{self, CLOSED, PartLabel, left_key};
 use crate::gather::result::{Gathered, Participant, Route};
-use crate::group::ProcessGroup;
-use crate::store::Store;
+use crate::nccl::NcclGroup;
+use crate::within::within;
 use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tch::Device;
+use tcpstore::{Deadline, Store, StoreError};
 
 /// Maximum time of NCCL from rank 0's decision to the last byte; the first collective of 8 ranks
 /// takes seconds.
@@ -37,36 +36,6 @@ const SEE_OFF: Duration = Duration::from_secs(5);
 
 /// Key of rank 0's decision: `nccl` or `store`.
 const WORD: &str = "word";
-
-/// Returns how long a rank may continue after the deadline: to move bytes, to receive rank 0's
-/// decision, to run NCCL and to leave it.
-pub fn longest_after_deadline(device: Device) -> Duration {
-    if device.is_cuda() {
-        SLACK * 3 + NCCL_WAIT
-    } else {
-        SLACK
-    }
-}
-
-/// The reason why NCCL did not bring the parts.
-#[derive(Debug, thiserror::Error)]
-enum NcclFailure {
-    /// This rank computes on the CPU.
-    #[error("this rank has no GPU")]
-    NoGpu,
-    /// The group was not formed, or its collective failed.
-    #[error(transparent)]
-    Group(#[from] DistError),
-    /// The collective was left behind.
-    #[error("no answer within {NCCL_WAIT:?}")]
-    NoAnswer,
-    /// The bytes of a rank do not match its label.
-    #[error("the part of rank {rank} came damaged")]
-    Damaged {
-        /// The rank.
-        rank: usize,
-    },
-}
 
 /// How the part of a rank reached rank 0, with a note for the user.
 struct RouteTaken {
@@ -98,7 +67,7 @@ pub struct Gathering {
 
 impl Gathering {
     /// Runs the gather; `gpu` is the host and UUID of the GPU that only this rank uses.
-    pub fn run(self, mine: Vec<u8>, gpu: Option<String>) -> Result<Gathered, DistError> {
+    pub fn run(self, mine: Vec<u8>, gpu: Option<String>) -> Result<Gathered, StoreError> {
         let label = PartLabel::of(&mine, gpu);
         if self.participant.rank == 0 {
             self.collect(mine, label)
@@ -108,7 +77,7 @@ impl Gathering {
     }
 
     /// Runs the gather on all ranks but rank 0.
-    fn contribute(&self, mine: Vec<u8>, label: &PartLabel) -> Result<Gathered, DistError> {
+    fn contribute(&self, mine: Vec<u8>, label: &PartLabel) -> Result<Gathered, StoreError> {
         delivery::deliver(&self.store, self.participant.rank, &mine, label)?;
         let closed = self.store.check(CLOSED)?;
         let taken = match (closed, &label.gpu) {
@@ -132,14 +101,14 @@ impl Gathering {
 
     /// Follows rank 0's decision. The part is in the store already, so a failure here loses
     /// nothing.
-    fn follow(&self, mine: &[u8]) -> Result<RouteTaken, DistError> {
+    fn follow(&self, mine: &[u8]) -> Result<RouteTaken, StoreError> {
         match self.store.get(WORD, self.until.plus(SLACK).left()) {
             Ok(word) if word == b"nccl" => match self.meet_by_nccl(mine) {
                 Ok(_) => Ok(RouteTaken::new(Route::Nccl)),
                 Err(err) => Ok(RouteTaken::store_because(format!("NCCL failed: {err}"))),
             },
             Ok(_) => Ok(RouteTaken::new(Route::Store)),
-            Err(err) if err.is_timeout() => {
+            Err(err) if err.is_missing() => {
                 let note = "rank 0 did not answer".to_owned();
                 Ok(RouteTaken::store_because(note))
             }
@@ -148,7 +117,7 @@ impl Gathering {
     }
 
     /// Runs the gather on rank 0.
-    fn collect(&self, mine: Vec<u8>, own: PartLabel) -> Result<Gathered, DistError> {
+    fn collect(&self, mine: Vec<u8>, own: PartLabel) -> Result<Gathered, StoreError> {
         let labels = collection::labels(&self.store, own, self.participant.world, self.until)?;
         let why_not = why_not_nccl(&labels);
         self.store
@@ -190,28 +159,29 @@ impl Gathering {
     }
 
     /// Returns all parts by rank, or the reason why NCCL did not deliver them in time.
-    fn meet_by_nccl(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, NcclFailure> {
+    fn meet_by_nccl(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let Device::Cuda(device) = self.device else {
-            return Err(NcclFailure::NoGpu);
+            return Err("this rank has no GPU".to_owned());
         };
-        let store = self.store.prefix("nccl");
+        let (store, mine) = (self.store.prefix("nccl"), mine.to_vec());
         let Participant { rank, world, .. } = self.participant;
-        let group = ProcessGroup::nccl(&store, rank, world, device, NCCL_WAIT)?;
-        let (held, mine) = (group.clone(), mine.to_vec());
-        let outcome = within(NCCL_WAIT, move || {
-            cuda::load()?.select(device)?;
-            held.all_gather_bytes(&mine)
-        });
-        let outcome = match outcome {
-            Some(outcome) => outcome.map_err(NcclFailure::from),
-            None => Err(NcclFailure::NoAnswer),
+        let formed = Arc::new(OnceLock::<NcclGroup>::new());
+        let group = Arc::clone(&formed);
+        let meet = move || {
+            let joined = NcclGroup::join(&store, rank, world, device, SLACK)?;
+            group.get_or_init(|| joined).all_gather_bytes(&mine)
+        };
+        let outcome = match within(NCCL_WAIT, meet) {
+            Some(outcome) => outcome.map_err(|err| err.to_string()),
+            None => Err(format!("no answer within {NCCL_WAIT:?}")),
         };
         let failed = outcome.is_err();
         // Both calls may wait for the device, so their time is limited.
-        within(
-            SLACK,
-            move || if failed { group.abort() } else { group.close() },
-        );
+        within(SLACK, move || match formed.get() {
+            Some(group) if failed => group.abort(),
+            Some(group) => group.close(),
+            None => Ok(()),
+        });
         outcome
     }
 }
@@ -236,12 +206,12 @@ fn why_not_nccl(labels: &[Option<PartLabel>]) -> Option<String> {
 fn whole(
     parts: Vec<Vec<u8>>,
     labels: &[Option<PartLabel>],
-) -> Result<Vec<Option<Vec<u8>>>, NcclFailure> {
+) -> Result<Vec<Option<Vec<u8>>>, String> {
     let fits = |(part, label): (&Vec<u8>, &Option<PartLabel>)| {
         label.as_ref().is_some_and(|label| label.fits(part))
     };
     match parts.iter().zip(labels).position(|pair| !fits(pair)) {
-        Some(rank) => Err(NcclFailure::Damaged { rank }),
+        Some(rank) => Err(format!("the part of rank {rank} came damaged")),
         None => Ok(parts.into_iter().map(Some).collect()),
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the protocol, with ranks that only pretend to have a GPU.
 
 use super::*;
-use crate::store_addr::StoreAddr;
+use tcpstore::StoreAddr;
 
 fn label(gpu: &str) -> Option<PartLabel> {
     Some(PartLabel::of(

@@ -2,8 +2,8 @@
 
 use tch::{Device, Tensor};
 
-use c10d::DistError;
-use c10d::cuda::{self, NoCuda};
+use c10d::TorchError;
+use c10d::cuda;
 use c10d::upload::{Staging, Uploader};
 
 /// The reason why a device cannot be fed.
@@ -15,12 +15,9 @@ pub enum CarrierError {
         /// The device that was asked for.
         device: Device,
     },
-    /// CUDA cannot be used.
+    /// CUDA cannot be used, or refuses.
     #[error(transparent)]
-    NoCuda(#[from] NoCuda),
-    /// CUDA or libtorch refuses.
-    #[error(transparent)]
-    Device(#[from] DistError),
+    Device(#[from] TorchError),
     /// A carrier of the tests refuses.
     #[cfg(test)]
     #[error("{reason}")]

@@ -11,14 +11,14 @@ use jobs::assign::Work;
 use jobs::assign::lease::{Claim, LeaseHolder, NextStep, Want};
 use jobs::job::{JobIndex, Length};
 
-use crate::eval::lease::{LeaseClient, LeaseError};
+use crate::eval::lease::{Claims, LeaseError};
 
 /// The leases of a rank. The queue of its jobs owns them; schedule and journal of a running job
 /// borrow them, and take turns.
 pub struct Leases(RefCell<LeaseSet>);
 
 struct LeaseSet {
-    client: LeaseClient,
+    claims: Claims,
     me: LeaseHolder,
     /// Blocks that this rank holds and that are not done.
     open: BTreeMap<(JobIndex, usize), OpenBlock>,
@@ -58,9 +58,9 @@ struct Visit {
 
 impl Leases {
     /// Creates an empty set of leases.
-    pub fn new(client: LeaseClient, me: LeaseHolder) -> Self {
+    pub fn new(claims: Claims, me: LeaseHolder) -> Self {
         let set = LeaseSet {
-            client,
+            claims,
             me,
             open: BTreeMap::new(),
             visit: None,
@@ -74,7 +74,7 @@ impl Leases {
     /// # Errors
     /// Returns a [`LeaseError`] if the store does not answer.
     pub fn claim(&self, gone: BTreeSet<usize>) -> Result<NextStep, LeaseError> {
-        self.0.borrow().client.claim(Want::Any, gone)
+        self.0.borrow_mut().claims.claim(Want::Any, gone)
     }
 
     /// Records a claimed block of `work`, whose episodes `done` are already in the journals.
@@ -91,7 +91,7 @@ impl Leases {
     pub fn visit(&self, work: &Work, done: Vec<u64>, suspects: BTreeSet<u64>) {
         let mut set = self.0.borrow_mut();
         let job = work.job.index;
-        set.client.helps(job, 1);
+        set.claims.helps(job, 1);
         let is_in_blocks = set
             .open
             .iter()
@@ -167,7 +167,7 @@ impl Leases {
             return Ok(set.is_foreign(job));
         };
         let holder = set.open[&(job, block)].holder;
-        match set.client.mark(holder, job, block)? {
+        match set.claims.mark(holder, job, block)? {
             Some(marked) => set
                 .open
                 .entry((job, block))
@@ -186,7 +186,7 @@ impl Leases {
     /// end.
     pub fn leave(&self, job: JobIndex, is_done: bool) {
         let mut set = self.0.borrow_mut();
-        set.client.helps(job, -1);
+        set.claims.helps(job, -1);
         set.visit = None;
         let whole = |((of, block), open): (&(JobIndex, usize), &OpenBlock)| {
             (*of == job && open.left.is_none()).then_some(*block)
@@ -204,7 +204,7 @@ impl Leases {
         let is_held = set.open.keys().any(|(of, _)| *of == job);
         if is_held {
             set.open.retain(|(of, _), _| *of != job);
-            set.client.shut(job);
+            set.claims.shut(job);
         }
         is_held
     }
@@ -253,7 +253,7 @@ impl LeaseSet {
 
     fn close(&mut self, job: JobIndex, block: usize) {
         if let Some(open) = self.open.remove(&(job, block)) {
-            self.client.done(open.holder, job, block);
+            self.claims.done(open.holder, job, block);
         }
     }
 
@@ -284,7 +284,7 @@ impl LeaseSet {
             if visit.is_over || !visit.later.is_empty() || self.error.is_some() {
                 return None;
             }
-            match self.client.claim(Want::Stay, BTreeSet::new()) {
+            match self.claims.claim(Want::Stay, BTreeSet::new()) {
                 Ok(NextStep::Run(claim)) => self.take(&claim),
                 Ok(_) => visit.is_over = true,
                 Err(err) => self.error = Some(err),

@@ -4,7 +4,7 @@ use super::*;
 use crate::eval::lease::testing::{client, serve, work};
 
 /// The leases of one rank on a store of their own, after the first claim.
-fn open(work: &Work, most: u64, done: &[u64]) -> (c10d::Store, Leases, Claim) {
+fn open(work: &Work, most: u64, done: &[u64]) -> (tcpstore::Store, Leases, Claim) {
     let store = serve();
     let leases = client(&store, 0, std::slice::from_ref(work), most);
     let claim = claim(&leases);

@@ -14,7 +14,7 @@ use crate::eval::monitor::pace::{is_direct, pace};
 use crate::eval::monitor::peers::reconnect::Reconnect;
 use crate::eval::monitor::reader::{BeatReader, BeatWriter};
 use crate::eval::monitor::stop::StopRequest;
-use c10d::{DistError, Store, StoreAddr};
+use tcpstore::{Store, StoreAddr, StoreError};
 
 /// Time limit for the first connection to the store; the ranks of a node start within seconds of
 /// each other.
@@ -65,8 +65,8 @@ impl RankPeers {
     /// Connects to the store of this launch if there is more than one rank.
     ///
     /// # Errors
-    /// Returns a [`DistError`] if the store cannot be reached.
-    pub fn meet(env: &RankEnv) -> Result<Self, DistError> {
+    /// Returns a [`StoreError`] if the store cannot be reached.
+    pub fn meet(env: &RankEnv) -> Result<Self, StoreError> {
         let addr = env.master.as_ref().filter(|_| env.world_size > 1);
         let addr = addr.map(|(host, port)| StoreAddr {
             host: host.clone(),
@@ -154,7 +154,7 @@ impl RankPeers {
         // A set has no answer: only a query shows whether the store is still there.
         match self.called_off() {
             Ok(reason) => reason,
-            Err(err) if err.is_timeout() && !err.is_lost() => None,
+            Err(err) if err.is_missing() => None,
             Err(_) => {
                 if let Some(reconnect) = &mut self.reconnect {
                     reconnect.begin(moment);
@@ -194,7 +194,7 @@ impl RankPeers {
             .map_or(true, |count| count == 1)
     }
 
-    fn called_off(&self) -> Result<Option<String>, DistError> {
+    fn called_off(&self) -> Result<Option<String>, StoreError> {
         let Some(eval_store) = &self.eval_store else {
             return Ok(None);
         };
@@ -326,7 +326,7 @@ impl RankPeers {
         };
         // A timeout is the usual result; a lost connection is noticed by the next query.
         let waited = eval_store.wait(&format!("leased/{stage}"), self.every);
-        if waited.is_err_and(|err| !err.is_timeout()) {
+        if waited.is_err_and(|err| !err.is_missing()) {
             pause(self.every);
         }
     }
@@ -395,7 +395,7 @@ impl RankPeers {
                 have_all_arrived = true;
                 continue;
             }
-            if waited.is_err_and(|err| err.is_timeout() && !err.is_lost()) {
+            if waited.is_err_and(|err| err.is_missing()) {
                 mends = 0;
                 continue;
             }
@@ -434,7 +434,7 @@ impl RankPeers {
         while began.elapsed() < timeout {
             meanwhile();
             match eval_store.wait("reported", MEANWHILE) {
-                Err(err) if err.is_timeout() => {}
+                Err(err) if err.is_missing() => {}
                 Ok(()) | Err(_) => break,
             }
         }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use c10d::{DistError, Store, StoreAddr};
+use tcpstore::{Store, StoreAddr, StoreError};
 
 /// Time limit of one attempt.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ pub struct Reconnect {
     /// When the last attempt began.
     tried: Option<Instant>,
     /// The attempt that is under way.
-    attempt: Option<Receiver<Result<Store, DistError>>>,
+    attempt: Option<Receiver<Result<Store, StoreError>>>,
 }
 
 impl Reconnect {

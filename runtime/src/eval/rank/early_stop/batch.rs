@@ -1,11 +1,11 @@
 //! Outcomes in the store: batches in one list, to which all ranks append.
 
-use c10d::DistError;
 use jobs::episode::Episode;
 use jobs::job::JobIndex;
 use serde::{Deserialize, Serialize};
 
-use crate::eval::numbered_list::{ListReader, ListStore, append};
+use crate::eval::numbered_list::{ListReader, append};
+use tcpstore::{Store, StoreError};
 
 /// The list of batches.
 pub const OUTCOMES: &str = "outcomes";
@@ -60,7 +60,7 @@ impl From<Outcome> for Row {
 ///
 /// # Errors
 /// Returns an error if the store is lost; what is left is published by the next call.
-pub fn publish(store: &impl ListStore, unsent: &mut Vec<Outcome>) -> Result<(), DistError> {
+pub fn publish(store: &Store, unsent: &mut Vec<Outcome>) -> Result<(), StoreError> {
     while !unsent.is_empty() {
         let sent = unsent.len().min(BATCH);
         let text = serde_json::to_vec(&unsent[..sent]).expect("an outcome has no map");
@@ -75,10 +75,10 @@ pub fn publish(store: &impl ListStore, unsent: &mut Vec<Outcome>) -> Result<(), 
 /// # Errors
 /// Returns an error if the store does not answer; what is left is read by the next call.
 pub fn read(
-    store: &impl ListStore,
+    store: &Store,
     batches: &mut ListReader,
     mut on: impl FnMut(Outcome),
-) -> Result<(), DistError> {
+) -> Result<(), StoreError> {
     batches.read(store, |batch| {
         let outcomes: Vec<Outcome> = serde_json::from_slice(&batch).unwrap_or_default();
         outcomes.into_iter().for_each(&mut on);

@@ -25,9 +25,9 @@ use report::compare::sequential::SequentialComparison;
 use report::tables;
 
 use crate::eval::monitor::stop::StopRequest;
-use crate::eval::numbered_list::{ListReader, ListStore};
+use crate::eval::numbered_list::ListReader;
 use crate::eval::rank::early_stop::batch::{OUTCOMES, Outcome, publish};
-use c10d::{DistError, Store};
+use tcpstore::{Store, StoreError};
 
 /// Interval of exchanges when episodes end, for one rank; each further rank adds a millisecond, so
 /// that the store gets a thousand batches a second at most.
@@ -130,13 +130,13 @@ impl EarlyStop {
     /// Publishes what has ended, and looks whether there is a decision. Errors are ignored: what
     /// was not published is published with the next call. Returns a message for the user when this
     /// rank decides.
-    pub fn exchange(&mut self, store: Option<&impl ListStore>) -> Option<String> {
+    pub fn exchange(&mut self, store: Option<&Store>) -> Option<String> {
         let decided = match (&mut self.judge, store) {
             (None, Some(store)) => {
                 if let Err(err) = publish(store, &mut self.unsent) {
                     tracing::debug!(%err, "cannot publish outcomes");
                 }
-                store.check_all(&[DECIDED.to_owned()]).unwrap_or(false)
+                store.check(DECIDED).unwrap_or(false)
             }
             (None, None) => false,
             (Some(judge), store) => {
@@ -183,7 +183,7 @@ impl Judge {
     }
 
     /// Reads the batches that are new.
-    fn read(&mut self, store: &impl ListStore) -> Result<(), DistError> {
+    fn read(&mut self, store: &Store) -> Result<(), StoreError> {
         let comparison = &mut self.comparison;
         batch::read(store, &mut self.batches, |outcome| {
             comparison.add(outcome.job, outcome.episode, outcome.solved);

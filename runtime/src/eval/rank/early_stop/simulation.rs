@@ -9,9 +9,9 @@ use crate::clock::now;
 use crate::eval::monitor::pace::pace;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::numbered_list::ListReader;
-use crate::eval::numbered_list::testing::CountingStore;
 use crate::eval::rank::early_stop::EarlyStop;
 use crate::eval::rank::early_stop::batch::{OUTCOMES, read};
+use tcpstore::memory::MemoryStore;
 
 const SPAN: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ struct Rank {
 
 impl Run {
     fn load(&self) -> Load {
-        let (start, store) = (now(), CountingStore::default());
+        let (start, (store, memory)) = (now(), MemoryStore::new());
         let mut ranks: Vec<Rank> = (0..self.ranks).map(|rank| self.rank(rank, start)).collect();
         let mut batches = ListReader::new(OUTCOMES);
         let mut at_once = 0;
@@ -58,15 +58,16 @@ impl Run {
                     rank.part.exchange(Some(&store));
                     continue;
                 }
-                let mut look = |store: &CountingStore| read(store, &mut batches, |_| ());
-                at_once = at_once.max(store.requests_of(|store| look(store).unwrap()));
+                let before = memory.requests();
+                read(&store, &mut batches, |_| ()).unwrap();
+                at_once = at_once.max(memory.requests() - before);
             }
         }
         let seconds = SPAN.as_secs_f64();
         Load {
-            requests: store.requests.get() as f64 / seconds,
-            bytes: store.bytes.get() as f64 / seconds,
-            held_in_an_hour: store.held() as f64 / seconds * 3600.0,
+            requests: memory.requests() as f64 / seconds,
+            bytes: memory.bytes() as f64 / seconds,
+            held_in_an_hour: memory.held() as f64 / seconds * 3600.0,
             at_once,
         }
     }

@@ -119,5 +119,5 @@ fn a_single_rank_needs_no_store() {
     let mut only = EarlyStop::new(0, 1, StopRequest::default(), Some(comparison()));
     run(&mut only, 0);
     run(&mut only, 1);
-    assert!(only.exchange(None::<&Store>).is_some() && only.stop.is_decided());
+    assert!(only.exchange(None).is_some() && only.stop.is_decided());
 }

@@ -11,7 +11,7 @@ use crate::eval::rank::history::part::starts_in;
 use crate::eval::rank::history::{JournalHistory, name};
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-use c10d::Store;
+use tcpstore::Store;
 
 /// From this world size on, rank 0 reads the journals for all ranks when a round begins. With fewer
 /// ranks it is better that none waits for another.

@@ -1,2 +1,0 @@
-// Nothing of this header is named by ProcessGroupGloo.hpp; see context.h.
-#pragma once

@@ -1,8 +1,0 @@
-// See context.h.
-#pragma once
-#include <memory>
-
-namespace gloo::transport {
-class Device;
-class UnboundBuffer;
-}  // namespace gloo::transport
