@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use jobs::refusal::Refusal;
 use tch::TchError;
 
-use crate::policy::agent::PlannerError;
 use crate::policy::python::WorkerError;
 
 /// The errors of a policy.
@@ -222,9 +221,6 @@ pub enum InferenceError {
         /// The request and what the server said.
         reason: String,
     },
-    /// The planner of an agent fails.
-    #[error(transparent)]
-    Agent(#[from] PlannerError),
     /// The worker of a Python policy gave no actions for a row.
     #[error("policy `{policy}`: {err}")]
     Worker {

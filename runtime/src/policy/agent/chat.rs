@@ -126,33 +126,19 @@ pub(super) struct Completion {
     pub(super) is_cut: bool,
 }
 
-/// What is wrong with an answer with status 200.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CompletionError {
-    /// It is not JSON.
-    #[error("its answer is not JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    /// It has no choice.
-    #[error("its answer has no `choices`")]
-    NoChoices,
-    /// Its choice has neither a text nor a refusal.
-    #[error("its answer has no text in `choices[0].message.content`")]
-    NoText,
-}
-
 impl Completion {
     /// Parses the body of an answer with status 200.
-    pub(super) fn read(body: &[u8]) -> Result<Self, CompletionError> {
-        let value: Value = serde_json::from_slice(body)?;
-        let choice = value
-            .pointer("/choices/0")
-            .ok_or(CompletionError::NoChoices)?;
+    pub(super) fn read(body: &[u8]) -> Result<Self, String> {
+        let value: Value =
+            serde_json::from_slice(body).map_err(|err| format!("its answer is not JSON: {err}"))?;
+        let choice = value.pointer("/choices/0");
+        let choice = choice.ok_or("its answer has no `choices`")?;
         let text = match choice.pointer("/message/content") {
             Some(Value::String(text)) => text.clone(),
             // A refusal or a length of 0: the answer has no plan, which counts as a failure of the
             // model.
             Some(Value::Null) | None if choice.get("message").is_some() => String::new(),
-            _ => return Err(CompletionError::NoText),
+            _ => return Err("its answer has no text in `choices[0].message.content`".to_owned()),
         };
         let tokens = |name: &str| {
             value
@@ -268,7 +254,7 @@ mod tests {
             (b"{}", "`choices`"),
             (br#"{"choices": [{"message": {"content": 3}}]}"#, "no text"),
         ] {
-            let text = Completion::read(body).unwrap_err().to_string();
+            let text = Completion::read(body).unwrap_err();
             assert!(text.contains(reason), "{text}");
         }
     }

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::env::Observation;
-use crate::policy::agent::PlannerError;
+use crate::policy::agent::failed;
 use crate::policy::agent::picture::PngPicture;
 use crate::policy::agent::server::{ModelClient, TimedCompletion};
 use crate::policy::agent::session::{PlanStep, PlanningRules, PlanningSession};
 use crate::policy::agent::transcript::Transcript;
-use crate::policy::{Account, InferenceError, Over, PolicyError, RowAnswer};
+use crate::policy::{Account, Over, PolicyError, RowAnswer};
 
 /// What all episodes share.
 pub(super) struct AgentShared {
@@ -97,7 +97,7 @@ impl AgentEpisode {
             None => Vec::new(),
         };
         let messages = self.session.messages(pictures);
-        let answered = server.ask(&messages).map_err(InferenceError::from)?;
+        let answered = server.ask(&messages).map_err(failed)?;
         let TimedCompletion {
             completion,
             retries,
@@ -235,15 +235,15 @@ impl AgentEpisode {
 fn pictures(cameras: &[String], observation: &Observation) -> Result<Vec<PngPicture>, PolicyError> {
     let picture = |camera: &String| {
         let frame = observation.video.get(camera);
-        let frame = frame.ok_or_else(|| PlannerError::NoPicture {
-            camera: camera.clone(),
-        })?;
+        let frame = frame.ok_or_else(|| format!("camera `{camera}` shows nothing"))?;
         PngPicture::new(camera, frame)
     };
-    let pictures: Result<_, PlannerError> = cameras.iter().map(picture).collect();
-    Ok(pictures.map_err(InferenceError::from)?)
+    let pictures: Result<_, String> = cameras.iter().map(picture).collect();
+    pictures.map_err(failed)
 }
 
 fn unwritten(err: io::Error) -> PolicyError {
-    InferenceError::from(PlannerError::Transcript { err }).into()
+    failed(format!(
+        "the transcript of the planner cannot be written: {err}"
+    ))
 }

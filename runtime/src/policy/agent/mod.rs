@@ -14,17 +14,17 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 
 use serde_json::{Value, json};
 
-use crate::env::EnvSpec;
+use crate::env::{EnvSpec, Observation};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Account, GiveAnswers, InferenceError, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError,
     PolicyFacts, PolicyRow, RowAnswer,
 };
 use episode::{AgentEpisode, AgentShared};
-use gather::Gather;
 use hands::Hands;
 use server::ModelClient;
 use session::{PlanStep, PlanningSession};
@@ -33,10 +33,7 @@ mod answer;
 mod chat;
 mod complaints;
 mod episode;
-mod error;
-mod gather;
 mod hands;
-mod permits;
 mod picture;
 mod prompt;
 mod retry;
@@ -45,7 +42,6 @@ mod session;
 mod settings;
 mod transcript;
 
-pub use error::PlannerError;
 pub(crate) use settings::AgentSettings;
 
 /// A policy that plans with a vision-language model behind OpenAI's protocol.
@@ -93,8 +89,13 @@ impl OpenaiAgent {
             ("planner_cameras", json!(cameras)),
         ];
         let schema = chat::schema(settings.rules.sees);
-        let server = ModelClient::new(settings.terms, settings.key, settings.model, schema)
-            .heard_on(lifeline.clone());
+        let server = ModelClient::new(
+            settings.terms,
+            settings.key,
+            settings.model,
+            schema,
+            lifeline.clone(),
+        );
         let shared = AgentShared {
             server,
             rules: Arc::new(settings.rules),
@@ -191,7 +192,7 @@ impl Policy for OpenaiAgent {
         );
         answer
             .recv()
-            .unwrap_or_else(|_| Err(InferenceError::from(PlannerError::Ended).into()))
+            .unwrap_or_else(|_| Err(failed("the planner has ended".to_owned())))
     }
 }
 
@@ -201,28 +202,28 @@ impl Planner for OpenaiAgent {
     }
 
     fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveAnswers) {
-        let places = Gather::places(rows.len(), give);
-        for (row, place) in rows.iter().zip(places) {
-            let (episode, observation) = (self.episode(row), Arc::clone(row.window.now()));
-            let next = lock(&episode).next(&observation);
-            match next {
-                Ok(PlanStep::Steps(chunk)) => place.put(Ok(RowAnswer::Chunk(chunk))),
-                Ok(PlanStep::Stop) => place.put(Ok(RowAnswer::End)),
-                Err(err) => place.put(Err(err)),
-                Ok(PlanStep::Ask) => {
-                    let shared = Arc::clone(&self.shared);
-                    let think = move || place.put(lock(&episode).think(&shared, &observation));
-                    // The thread is not joined: a rank that is stopped does not wait for a server.
-                    // If the thread cannot be started, its place is dropped, which reports an
-                    // error.
-                    let thread = std::thread::Builder::new()
-                        .name(format!("planner {}", row.env.0))
-                        .spawn(think);
-                    thread
-                        .inspect_err(|err| tracing::warn!(%err, "no thread for a planner"))
-                        .ok();
-                }
-            }
+        let mut planned = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let episode = self.episode(row);
+            let next = lock(&episode).next(row.now());
+            planned.push(match next {
+                Ok(PlanStep::Steps(chunk)) => Planned::Answer(Ok(RowAnswer::Chunk(chunk))),
+                Ok(PlanStep::Stop) => Planned::Answer(Ok(RowAnswer::End)),
+                Err(err) => Planned::Answer(Err(err)),
+                Ok(PlanStep::Ask) => Planned::Ask(episode, Arc::clone(row.window.now())),
+            });
+        }
+        let asks = planned.iter().any(|row| matches!(row, Planned::Ask(..)));
+        let shared = Arc::clone(&self.shared);
+        let answer = move || give(answers(planned, &shared));
+        if !asks {
+            return answer();
+        }
+        // The thread is not joined: a rank that is stopped does not wait for a server. If it cannot
+        // be started, the answers are dropped, which is an error for whoever waits for them.
+        let thread = std::thread::Builder::new().name("planner".to_owned());
+        if let Err(err) = thread.spawn(answer) {
+            tracing::warn!(%err, "no thread for a planner");
         }
     }
 
@@ -239,6 +240,37 @@ impl Drop for OpenaiAgent {
         // Threads that wait for a retry belong to an attempt that is over.
         self.shared.server.close();
     }
+}
+
+/// What a row gets.
+enum Planned {
+    Answer(Result<RowAnswer, PolicyError>),
+    /// The model is asked about this observation.
+    Ask(Arc<Mutex<AgentEpisode>>, Arc<Observation>),
+}
+
+/// Asks the model for all rows that need it at the same time, and waits for their answers.
+fn answers(rows: Vec<Planned>, shared: &AgentShared) -> Result<Vec<RowAnswer>, PolicyError> {
+    let ended = || failed("a planner's thread has ended without an answer".to_owned());
+    std::thread::scope(|scope| {
+        let think = |row| match row {
+            Planned::Answer(answer) => Err(answer),
+            Planned::Ask(episode, seen) => {
+                Ok(scope.spawn(move || lock(&episode).think(shared, &seen)))
+            }
+        };
+        let thinking: Vec<_> = rows.into_iter().map(think).collect();
+        let answer = |row: Result<ScopedJoinHandle<'_, _>, _>| match row {
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err(ended())),
+            Err(answer) => answer,
+        };
+        thinking.into_iter().map(answer).collect()
+    })
+}
+
+/// Returns the error about rows that have no actions, for a reason in words.
+fn failed(reason: String) -> PolicyError {
+    InferenceError::Row { reason }.into()
 }
 
 /// Locks an episode. A panicked thread leaves behind an episode that is no longer continued, so a

@@ -4,7 +4,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::env::Frame;
-use crate::policy::agent::PlannerError;
 
 /// A camera's picture as a PNG file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +16,9 @@ pub(super) struct PngPicture {
 
 impl PngPicture {
     /// Compresses a frame `[height, width, 3]`.
-    pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, PlannerError> {
-        let refuse = |err: png::EncodingError| PlannerError::Png {
-            camera: camera.to_owned(),
-            err,
+    pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, String> {
+        let refuse = |err: png::EncodingError| {
+            format!("the picture of camera `{camera}` is not a PNG: {err}")
         };
         let mut png = Vec::new();
         let mut encoder = png::Encoder::new(&mut png, frame.width, frame.height);
@@ -75,6 +73,6 @@ mod tests {
         let mut frame = frame([2, 3], 0);
         frame.rgb.truncate(5);
         let refused = PngPicture::new("front", &frame).unwrap_err();
-        assert!(refused.to_string().contains("camera `front`"));
+        assert!(refused.contains("camera `front`"));
     }
 }

@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use ureq::Agent;
 use ureq::http::Response;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use crate::policy::agent::PlannerError;
 use crate::policy::agent::chat::{ChatMessage, ChatModel, Completion, reason};
 use crate::policy::agent::complaints::Complaints;
-use crate::policy::agent::permits::Permits;
 use crate::policy::agent::retry::{AttemptFailure, Attempts, RetryLimits};
 use crate::policy::remote::read_certificates;
 use crate::policy::{Lifeline, PolicyError};
@@ -98,13 +97,12 @@ pub(super) struct ModelClient {
     terms: ServerTerms,
     key: Option<ApiKey>,
     agent: Agent,
-    permits: Permits,
+    /// One permit for each request under way; closed once answers are no longer needed.
+    permits: Semaphore,
     model: ChatModel,
     schema: Value,
     /// Whether the server has refused `response_format` and answered without it.
     is_plain: AtomicBool,
-    /// Whether its answers are no longer needed.
-    is_closed: AtomicBool,
     complaints: Mutex<Complaints>,
     lifeline: Lifeline,
 }
@@ -130,12 +128,14 @@ struct AttemptError {
 }
 
 impl ModelClient {
-    /// Creates a client that has not sent any request.
+    /// Creates a client that has not sent any request. The user is told of failed ones through
+    /// `lifeline`.
     pub(super) fn new(
         terms: ServerTerms,
         key: Option<ApiKey>,
         model: ChatModel,
         schema: Value,
+        lifeline: Lifeline,
     ) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -157,52 +157,42 @@ impl ModelClient {
             }
             None => config,
         };
-        let permits = Permits::new(terms.max_concurrent_requests);
-        let (is_plain, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (complaints, lifeline) = (Mutex::default(), Lifeline::alone());
-        let agent = config.build().into();
         Self {
-            agent,
-            permits,
+            agent: config.build().into(),
+            permits: Semaphore::new(terms.max_concurrent_requests),
             key,
             model,
             schema,
             terms,
-            is_plain,
-            is_closed,
-            complaints,
+            is_plain: AtomicBool::new(false),
+            complaints: Mutex::default(),
             lifeline,
         }
     }
 
-    /// Sets the lifeline through which the user is told of failed requests.
-    pub(super) fn heard_on(self, lifeline: Lifeline) -> Self {
-        Self { lifeline, ..self }
-    }
-
     /// Ends waiting requests without an answer.
     pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
+        self.permits.close();
     }
 
     /// Sends a request and retries until there is an answer.
     ///
     /// # Errors
     /// Returns the reason why there is none, with the server's address.
-    pub(super) fn ask(&self, messages: &[ChatMessage]) -> Result<TimedCompletion, PlannerError> {
+    pub(super) fn ask(&self, messages: &[ChatMessage]) -> Result<TimedCompletion, String> {
         #[expect(
             clippy::disallowed_methods,
             reason = "how long an answer takes is told"
         )]
         let started = std::time::Instant::now();
+        let waits = tokio::runtime::Builder::new_current_thread().build();
+        let waits = waits.map_err(|err| err.to_string())?;
         let mut attempts = Attempts::new(self.terms.limits);
         loop {
             let asked = {
-                let _permit = self.permits.take();
-                if self.is_closed.load(Ordering::Relaxed) {
-                    let url = self.terms.url.clone();
-                    return Err(PlannerError::Closed { url });
-                }
+                let closed =
+                    |_| format!("the model server at {} is no longer used", self.terms.url);
+                let _permit = waits.block_on(self.permits.acquire()).map_err(closed)?;
                 self.once(messages)
             };
             let fault = match asked {
@@ -234,10 +224,8 @@ impl ModelClient {
                 } else {
                     String::new()
                 };
-                return Err(PlannerError::ModelServer {
-                    url: self.terms.url.clone(),
-                    reason: format!("{reason}{times}"),
-                });
+                let url = &self.terms.url;
+                return Err(format!("the model server at {url} {reason}{times}"));
             };
             #[expect(
                 clippy::disallowed_methods,
@@ -318,9 +306,9 @@ impl ModelClient {
         let code = response.status().as_u16();
         if code == 200 {
             // A truncated answer may be complete the next time.
-            return Completion::read(&bytes).map_err(|err| AttemptError {
+            return Completion::read(&bytes).map_err(|reason| AttemptError {
                 failure: AttemptFailure::Silence,
-                reason: err.to_string(),
+                reason,
             });
         }
         let why = reason(&bytes);
@@ -353,26 +341,21 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
 }
 
 fn silence(err: &ureq::Error, timeout: Duration) -> AttemptError {
-    match err {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => AttemptError {
-            failure: AttemptFailure::Silence,
-            reason: "accepts no connection in time".to_owned(),
-        },
-        ureq::Error::Timeout(_) => AttemptError {
-            failure: AttemptFailure::Silence,
-            reason: format!("did not answer within {} s", timeout.as_secs_f64()),
-        },
+    let (failure, reason) = match err {
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => (
+            AttemptFailure::Silence,
+            "accepts no connection in time".to_owned(),
+        ),
+        ureq::Error::Timeout(_) => (
+            AttemptFailure::Silence,
+            format!("did not answer within {} s", timeout.as_secs_f64()),
+        ),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => {
-            AttemptError {
-                failure: AttemptFailure::Hopeless,
-                reason: format!("cannot be asked: {err}"),
-            }
+            (AttemptFailure::Hopeless, format!("cannot be asked: {err}"))
         }
-        err => AttemptError {
-            failure: AttemptFailure::Silence,
-            reason: format!("cannot be reached: {err}"),
-        },
-    }
+        err => (AttemptFailure::Silence, format!("cannot be reached: {err}")),
+    };
+    AttemptError { failure, reason }
 }
 
 /// Returns whether a URL refers to this machine.
