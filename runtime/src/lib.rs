@@ -4,8 +4,8 @@
 //! main ─► eval ──► policy, env, record, device      crates: report, c10d (libtorch's C++)
 //! main ─► serve ─► policy, device                   crates: gr00t, wire
 //! main ─► probe ─► device, env, versions            questions of `rrun doctor`
-//! policy ─► env                                     crates: gr00t, c10d, wire
-//! record ─► env                                     device ─► env, policy
+//! policy ─► env, device, python                     crates: gr00t, c10d, wire
+//! record, device ─► env                             env ─► python
 //! eval, serve ─► prometheus, console, error_file, latency
 //! ```
 //! The crate `jobs` is used everywhere.
@@ -21,6 +21,7 @@ mod latency;
 pub mod policy;
 pub mod probe;
 mod prometheus;
+mod python;
 pub mod record;
 pub mod serve;
 pub mod versions;

@@ -100,7 +100,7 @@ fn a_tracker_that_fails_is_reported_once_and_shows_no_secret() {
         .words(&[python.to_str().unwrap()])
         .env("WANDB_API_KEY", "0123456789-secret");
     let ended = eval.run().succeeds();
-    let told = "warning: wandb: OSError: refused: ***; the run goes on without it";
+    let told = "warning: wandb: it raised OSError: refused: *** (";
     assert_eq!(ended.stderr.matches(told).count(), 1, "{}", ended.stderr);
     assert!(eval.report().complete());
     let root = eval.folder().root().to_owned();

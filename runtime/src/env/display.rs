@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::clock::now;
-use crate::env::python::pre_exec;
+use crate::python;
 
 /// Time limit for the start. Xvfb needs less than a second, and more on a busy machine.
 pub const START_LIMIT: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ impl VirtualDisplay {
             .stdout(Stdio::piped())
             .stderr(stderr);
         // On SIGTERM Xvfb removes its socket and its lock file.
-        pre_exec::guard(&mut command, Signal::TERM, &[]);
+        python::guard(&mut command, Signal::TERM, &[]);
         let server = command.spawn().map_err(|err| match err.kind() {
             io::ErrorKind::NotFound => {
                 "Xvfb is not installed, no display can be started: apt install xvfb".to_owned()

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use jobs::eval_args::Screen;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -16,11 +15,12 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use crate::clock::{now, timespec};
 use crate::env::display::{START_LIMIT, VirtualDisplay};
 use crate::env::python::args::DisplayChoice;
-use crate::env::python::child::{CLOSE_LIMIT, Child};
+use crate::env::python::child::Child;
 use crate::env::python::fork_server::ServerEvent;
 use crate::env::python::hello::Hello;
-use crate::env::python::host::{Host, HostSettings, ProcessEvent, ReadyDescriptor};
+use crate::env::python::host::{Host, HostSettings, ProcessEvent};
 use crate::env::{Answer, Answers, Command, EnvError, EnvIndex};
+use crate::python::close_all;
 
 /// Screen of an X display if the job gives no size.
 const SCREEN: Screen = Screen {
@@ -92,7 +92,7 @@ impl BridgeHandle {
                 epoll: waiting,
                 owners: Vec::new(),
                 children: Vec::new(),
-                closing: None,
+                is_closing: false,
                 display: None,
             }
             .run(&shares, screen, &opened);
@@ -143,8 +143,7 @@ struct Bridge {
     /// The owner of each copy.
     owners: Vec<CopyOwner>,
     children: Vec<Child>,
-    /// Time at which closing began.
-    closing: Option<Instant>,
+    is_closing: bool,
     display: Option<VirtualDisplay>,
 }
 
@@ -164,7 +163,7 @@ impl Bridge {
         let failed = hello.is_err();
         // If the caller no longer waits, the channel of requests is closed too.
         opened.send(hello).ok();
-        while !failed && self.closing.is_none() {
+        while !failed && !self.is_closing {
             self.turn();
         }
         self.close();
@@ -176,7 +175,7 @@ impl Bridge {
             let owner = |local| CopyOwner { index, local };
             self.owners.extend((0..share.envs.len()).map(owner));
             self.children
-                .push(Child::new(index, &share.envs, share.gpu, now()));
+                .push(Child::new(index, &share.envs, share.gpu));
         }
         self.host.start_servers(shares);
         self.children
@@ -196,7 +195,7 @@ impl Bridge {
             ServerEvent::Stage(stage) => {
                 waiting.for_each(|child| child.on_server_stage(stage, now()));
             }
-            ServerEvent::Ready | ServerEvent::Over(_) => {
+            ServerEvent::Ready | ServerEvent::Over => {
                 waiting.for_each(|child| child.start(&mut self.host, now()));
             }
         }
@@ -220,7 +219,7 @@ impl Bridge {
             if let Some(failure) = self.host.failure.take() {
                 return Err(failure);
             }
-            if well(self) || self.closing.is_some() {
+            if well(self) || self.is_closing {
                 return Ok(());
             }
             self.turn();
@@ -233,10 +232,7 @@ impl Bridge {
             .children
             .iter()
             .filter_map(|child| child.deadline(&self.host));
-        let deadline = deadlines
-            .chain(self.closing.map(|since| since + 2 * CLOSE_LIMIT))
-            .chain(self.host.answers_due())
-            .min();
+        let deadline = deadlines.chain(self.host.answers_due()).min();
         let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(now())));
         let mut events = Vec::with_capacity(EVENTS);
         // An interrupted wait counts as one without events.
@@ -275,14 +271,9 @@ impl Bridge {
             return self.on_server(&event);
         }
         let child = owner.and_then(|index| self.children.get_mut(index));
-        match (
-            child.filter(|child| child.process_id() == Some(process)),
-            ready,
-        ) {
-            (Some(child), ReadyDescriptor::Socket) => drop(child.on_socket(&mut self.host, now())),
-            (Some(child), ReadyDescriptor::Output) => child.on_output(&self.host),
-            (Some(child), ReadyDescriptor::Ended) => child.on_end(&mut self.host, now()),
-            (None, _) => self.host.reap(process),
+        match child.filter(|child| child.has(process)) {
+            Some(child) => child.on(ready, &mut self.host, now()),
+            None => self.host.reap(process),
         }
         if let Some(child) = owner.and_then(|index| self.children.get_mut(index)) {
             child.flush(&mut self.host, now());
@@ -292,7 +283,7 @@ impl Bridge {
     fn take_requests(&mut self) {
         while let Ok(request) = self.inbox.try_recv() {
             match request {
-                BridgeRequest::Close => self.closing = Some(now()),
+                BridgeRequest::Close => self.is_closing = true,
                 BridgeRequest::Work(work) => self.work(work),
             }
         }
@@ -322,25 +313,9 @@ impl Bridge {
 
     /// Lets every process close its environments, and kills those that do not.
     fn close(&mut self) {
-        self.closing = Some(now());
-        self.children
-            .iter_mut()
-            .for_each(|child| child.shut(&mut self.host, now()));
-        // Twice the limit: once to close, once to die. A process that hangs in a driver even then
-        // is left to the kernel.
-        let is_over = |bridge: &Self| {
-            bridge
-                .closing
-                .is_none_or(|since| now() >= since + 2 * CLOSE_LIMIT)
-        };
-        let has_process = |child: &Child| child.process_id().is_some();
-        while self.children.iter().any(has_process) && !is_over(self) {
-            self.turn();
-        }
+        close_all(self.children.iter_mut().filter_map(Child::shut));
         self.host.end_servers();
-        while self.host.mourns() && !is_over(self) {
-            self.turn();
-        }
+        close_all(self.host.dying());
         self.display = None;
     }
 }

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
-use rustix::io::Errno;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::env::python::args::PythonSettings;
@@ -16,14 +14,14 @@ use crate::env::python::bridge::ProcessShare;
 use crate::env::python::child::MOST_STAGES;
 use crate::env::python::fork_server::{self, ForkServer, ServerEvent};
 use crate::env::python::hello::Hello;
-use crate::env::python::process::PythonProcess;
 use crate::env::python::rounds::Rounds;
-use crate::env::python::variables::{Placeholders, ProcessPlace, Variable, pci, variables};
+use crate::env::python::variables::{Placeholders, ProcessPlace, pci, variables};
 use crate::env::{Answer, AnswerBatch, Answers, EnvError, EnvIndex};
+use crate::python::{Module, Program, Ready, Variable, Worker};
 use jobs::environments::StartMethod;
 
 /// The worker's Python modules, in the order of their dependencies.
-const MODULES: &[(&str, &str)] = &[
+const MODULES: &[Module] = &[
     (
         "rrun_observation",
         include_str!("worker/rrun_observation.py"),
@@ -37,17 +35,6 @@ const MODULES: &[(&str, &str)] = &[
     ("rrun_worker", include_str!("worker/rrun_worker.py")),
 ];
 
-/// The descriptor of a process that is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadyDescriptor {
-    /// The socket has a packet.
-    Socket,
-    /// The process has ended, or the PID of a forked one is there.
-    Ended,
-    /// The process has written output.
-    Output,
-}
-
 /// An event of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessEvent {
@@ -56,14 +43,10 @@ pub struct ProcessEvent {
     /// The child that owns it; `None` if the process is being reaped.
     pub owner: Option<usize>,
     /// Its descriptor that is ready.
-    pub ready: ReadyDescriptor,
+    pub ready: Ready,
 }
 
-const READY: [ReadyDescriptor; 3] = [
-    ReadyDescriptor::Socket,
-    ReadyDescriptor::Ended,
-    ReadyDescriptor::Output,
-];
+const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
 
 /// The settings of an environment that do not change.
 #[derive(Clone, Debug)]
@@ -90,6 +73,13 @@ pub struct HostSettings {
     pub first_seed: u64,
 }
 
+impl HostSettings {
+    /// Returns the number of stages that a start may have.
+    fn stages(&self) -> usize {
+        MOST_STAGES + self.settings.imports.len()
+    }
+}
+
 /// Starts, watches and reaps processes.
 pub struct Host {
     /// The settings that do not change.
@@ -107,12 +97,11 @@ pub struct Host {
     pub display: Option<String>,
     /// The reason why the environment cannot be created, until it is reported.
     pub failure: Option<EnvError>,
-    /// Buffer for packets, which is reused.
-    pub buffer: Vec<u8>,
     epoll: Arc<OwnedFd>,
     owners: BTreeMap<u64, usize>,
     servers: Vec<ForkServer>,
-    dying: Vec<PythonProcess>,
+    /// Killed processes that have not ended yet.
+    dying: Vec<(u64, Worker)>,
     next_id: u64,
 }
 
@@ -127,7 +116,6 @@ impl Host {
             probe_failure: None,
             display: None,
             failure: None,
-            buffer: Vec::new(),
             epoll,
             owners: BTreeMap::new(),
             servers: Vec::new(),
@@ -184,102 +172,108 @@ impl Host {
 
     fn start_server(&mut self, variables: Vec<Variable>) -> io::Result<()> {
         let settings = &self.terms.settings;
-        // The label is longer than those of the processes, which are written over it.
-        let label = format!(
-            "rrun-env job={} rank={} fork server of the environments",
-            self.terms.job, self.terms.rank
-        );
-        let modules: Vec<_> = MODULES
-            .iter()
-            .copied()
-            .chain([fork_server::MODULE])
-            .collect();
-        let config = json!({
-            "modules": modules,
-            "environment": settings.environment,
-            "imports": settings.imports,
-        });
-        let stages = MOST_STAGES + settings.imports.len();
+        let modules = [MODULES, &[fork_server::MODULE]].concat();
+        let program = Program {
+            python: &settings.python,
+            // The label is longer than those of the processes, which are written over it.
+            label: &format!(
+                "rrun-env job={} rank={} fork server of the environments",
+                self.terms.job, self.terms.rank
+            ),
+            variables: &variables,
+            modules: &modules,
+            config: json!({
+                "environment": settings.environment,
+                "imports": settings.imports,
+            }),
+            stages: self.terms.stages(),
+        };
+        let say = |line: &str| tracing::debug!(target: "env", "fork server: {line}");
+        let mut worker = Worker::start(&program, None, Box::new(say))?;
         let id = self.next_id;
-        let server = ForkServer::start(id, &settings.python, &label, variables, config, stages)?;
+        worker.watch(&self.epoll, id * 4)?;
         self.next_id += 1;
-        if let Err(err) = self.watch_process(&server.process) {
-            self.bury(server.process);
-            return Err(err);
-        }
-        self.servers.push(server);
+        self.servers.push(ForkServer {
+            id,
+            worker,
+            variables,
+        });
         Ok(())
     }
 
     /// Handles an event of a fork server; `None` if the process is none.
-    pub fn on_server(&mut self, process: u64, ready: ReadyDescriptor) -> Option<ServerEvent> {
-        let is_it = |server: &ForkServer| server.process.id == process;
+    pub fn on_server(&mut self, process: u64, ready: Ready) -> Option<ServerEvent> {
+        let is_it = |server: &ForkServer| server.id == process;
         let index = self.servers.iter().position(is_it)?;
-        let server = &mut self.servers[index];
-        let event = server.on(ready, &mut self.buffer);
-        let (lines, more) = server.process.listen();
-        for line in lines {
-            tracing::debug!(target: "env", "fork server: {line}");
-        }
-        if let ServerEvent::Over(reason) = &event {
-            tracing::debug!(target: "env", "the fork server is not used: {reason}");
+        let event = self.servers[index].on(ready);
+        if event == ServerEvent::Over {
             let server = self.servers.remove(index);
-            self.bury(server.process);
-        } else if !more {
-            self.ignore(&self.servers[index].process.output);
+            self.bury(server.id, server.worker);
         }
         Some(event)
     }
 
     /// Returns the process that imports for those that wait for it.
-    pub fn importing(&self) -> Option<&PythonProcess> {
-        let server = self.servers.iter().find(|server| !server.is_ready)?;
-        Some(&server.process)
+    pub fn importing(&self) -> Option<&Worker> {
+        let workers = self.servers.iter().map(|server| &server.worker);
+        workers.into_iter().find(|worker| !worker.is_up())
     }
 
     /// Ends the fork servers, and with them the processes that they have forked.
     pub fn end_servers(&mut self) {
         while let Some(server) = self.servers.pop() {
-            self.bury(server.process);
+            self.bury(server.id, server.worker);
         }
     }
 
-    /// Starts the process of child `owner` and sends it its configuration; `None` if its fork
-    /// server is not ready yet.
+    /// Starts the process of child `owner`; `None` if its fork server is not ready yet.
+    ///
+    /// # Errors
+    /// Returns the system's error.
     pub fn start(
         &mut self,
         owner: usize,
         envs: &[EnvIndex],
         gpu: Option<u32>,
-    ) -> io::Result<Option<PythonProcess>> {
-        let (first, last) = (
-            envs.first().map_or(0, |env| env.0),
-            envs.last().map_or(0, |env| env.0),
-        );
-        let label = format!(
-            "rrun-env job={} rank={} envs={first}-{last}",
-            self.terms.job, self.terms.rank
-        );
-        let set = self.variables(envs, gpu);
-        let (id, python) = (self.next_id, &self.terms.settings.python);
-        let server = self.servers.iter().find(|server| server.variables == set);
-        let forked = match server {
-            Some(server) if !server.is_ready => return Ok(None),
-            Some(server) => PythonProcess::fork(id, &server.process, &label).ok(),
-            None => None,
-        };
-        let modules = if forked.is_some() { &[] } else { MODULES };
-        let process = match forked {
-            Some(process) => process,
-            None => PythonProcess::start(id, python, &label, &set)?,
-        };
-        self.next_id += 1;
-        if let Err(err) = self.introduce(&process, modules, envs, gpu) {
-            self.bury(process);
-            return Err(err);
+    ) -> io::Result<Option<(u64, Worker)>> {
+        let first = envs.first().map_or(0, |env| env.0);
+        let last = envs.last().map_or(0, |env| env.0);
+        let variables = self.variables(envs, gpu);
+        let server = self
+            .servers
+            .iter()
+            .find(|server| server.variables == variables);
+        if server.is_some_and(|server| !server.worker.is_up()) {
+            return Ok(None);
         }
-        self.owners.insert(process.id, owner);
-        Ok(Some(process))
+        let settings = &self.terms.settings;
+        let mut program = Program {
+            python: &settings.python,
+            label: &format!(
+                "rrun-env job={} rank={} envs={first}-{last}",
+                self.terms.job, self.terms.rank
+            ),
+            variables: &variables,
+            // A forked process has them already.
+            modules: &[],
+            config: self.config(envs, gpu),
+            stages: self.terms.stages(),
+        };
+        let sink = || Box::new(move |line: &str| tracing::debug!(target: "env", first, "{line}"));
+        let limit = Some(self.terms.stall_timeout);
+        let fork = |server: &ForkServer| Worker::fork(&program, &server.worker, limit, sink()).ok();
+        let mut worker = match server.and_then(fork) {
+            Some(forked) => forked,
+            None => {
+                program.modules = MODULES;
+                Worker::start(&program, limit, sink())?
+            }
+        };
+        let id = self.next_id;
+        worker.watch(&self.epoll, id * 4)?;
+        self.next_id += 1;
+        self.owners.insert(id, owner);
+        Ok(Some((id, worker)))
     }
 
     /// Returns the environment variables of a process.
@@ -307,18 +301,10 @@ impl Host {
         variables(&place, &given, |name| std::env::var_os(name).is_some())
     }
 
-    /// Sends a process its configuration, and watches its descriptors.
-    fn introduce(
-        &self,
-        process: &PythonProcess,
-        modules: &[(&str, &str)],
-        envs: &[EnvIndex],
-        gpu: Option<u32>,
-    ) -> io::Result<()> {
+    /// Returns what the worker of these copies is made with.
+    fn config(&self, envs: &[EnvIndex], gpu: Option<u32>) -> Value {
         let settings = &self.terms.settings;
-        let config = json!({
-            "modules": modules,
-            "memory_fd": process.memfd.as_raw_fd(),
+        json!({
             "first_env": envs.first().map_or(0, |env| env.0),
             "num_envs": envs.len(),
             "gpu": gpu,
@@ -336,34 +322,7 @@ impl Host {
             "first_seed": self.terms.first_seed,
             "probe": self.probe_failure,
             "renders": settings.renders(),
-        });
-        match process.send(config.to_string().as_bytes()) {
-            // The process has ended already, which arrives as an event.
-            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
-            Err(err) => return Err(err.into()),
-        }
-        self.watch_process(process)
-    }
-
-    fn watch_process(&self, process: &PythonProcess) -> io::Result<()> {
-        self.watch(&process.socket, process.id * 4)?;
-        self.watch(&process.exit, process.id * 4 + 1)?;
-        self.watch(&process.output, process.id * 4 + 2)
-    }
-
-    fn watch(&self, fd: impl std::os::fd::AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::add(
-            &*self.epoll,
-            fd,
-            epoll::EventData::new_u64(token),
-            epoll::EventFlags::IN,
-        )?)
-    }
-
-    /// Stops watching a descriptor that is at its end and would be ready for ever.
-    pub fn ignore(&self, fd: impl std::os::fd::AsFd) {
-        // An error means that the descriptor was not watched.
-        epoll::delete(&*self.epoll, fd).ok();
+        })
     }
 
     /// Decodes an event token.
@@ -378,24 +337,22 @@ impl Host {
 
     /// Kills a process and everything it started. The process is reaped when it has ended, which
     /// may take long if a driver hangs.
-    pub fn bury(&mut self, mut process: PythonProcess) {
-        process.kill();
-        self.owners.remove(&process.id);
-        self.ignore(&process.socket);
-        self.ignore(&process.output);
-        if !process.reap() {
-            self.dying.push(process);
+    pub fn bury(&mut self, id: u64, mut worker: Worker) {
+        worker.kill();
+        self.owners.remove(&id);
+        if !worker.reap() {
+            self.dying.push((id, worker));
         }
     }
 
     /// Reaps a killed process that has ended.
     pub fn reap(&mut self, id: u64) {
         self.dying
-            .retain_mut(|process| process.id != id || !process.reap());
+            .retain_mut(|(dying, worker)| *dying != id || !worker.reap());
     }
 
-    /// Returns whether any process has not been reaped yet.
-    pub fn mourns(&self) -> bool {
-        !self.dying.is_empty()
+    /// Returns the killed processes that have not ended yet.
+    pub fn dying(&mut self) -> impl Iterator<Item = Worker> {
+        self.dying.drain(..).map(|(_, worker)| worker)
     }
 }

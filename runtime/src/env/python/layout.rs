@@ -4,14 +4,12 @@
 //! copy now, call now | copy 0: action, state, images | copy 1 …
 //! ```
 //!
-//! Every part begins at a multiple of 64 bytes: a cache line, and more than the alignment of any
-//! number.
+//! The process counts the places in the same way (`rrun_worker.py`).
 
 use std::ops::Range;
 
-use serde_json::{Value, json};
-
 use crate::env::python::hello::Hello;
+use crate::python::memory::Places;
 
 /// Maximum bytes of shared memory of one child.
 const MOST_BYTES: usize = 64 << 30;
@@ -21,6 +19,7 @@ const LARGEST_OBSERVATION: usize = 1 << 30;
 /// Byte range of the copy that the child is working on and of the call that it is in, each a `u32`.
 pub const CALL_NOW: Range<usize> = 0..8;
 
+/// Bytes before the first copy.
 const LINE: usize = 64;
 
 /// Byte ranges in the memory of one child.
@@ -45,7 +44,7 @@ impl MemoryLayout {
     /// # Errors
     /// Returns the required size, as a clause about the child, if it exceeds a limit.
     pub fn new(hello: &Hello, copies: usize) -> Result<Self, String> {
-        let mut free = Cursor(0);
+        let mut free = Places::default();
         let pixels = |height: u32, width: u32| height as usize * width as usize * 3;
         let action = free.take(hello.action.names.len() * 4);
         let mut states = || -> Vec<_> {
@@ -108,33 +107,11 @@ impl MemoryLayout {
     pub fn next_states(&self) -> &[Range<usize>] {
         &self.next_states
     }
-
-    /// Returns the layout in the form that the child reads.
-    pub fn to_json(&self) -> Value {
-        let cameras: Vec<_> = self.cameras.iter().map(|range| range.start).collect();
-        let begins = |ranges: &[Range<usize>]| -> Vec<_> {
-            ranges.iter().map(|range| range.start).collect()
-        };
-        json!({"bytes": self.bytes, "begin": LINE, "copy": self.copy, "cameras": cameras,
-               "states": begins(&self.states), "next_states": begins(&self.next_states)})
-    }
-}
-
-/// Offset of the first free byte.
-struct Cursor(usize);
-
-impl Cursor {
-    fn take(&mut self, bytes: usize) -> Range<usize> {
-        let begin = self.0;
-        self.0 = (begin + bytes).next_multiple_of(LINE);
-        begin..begin + bytes
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
     use crate::env::python::hello::{Hello, tests::hello};
@@ -153,7 +130,7 @@ mod tests {
         let mut hello = Hello {
             cameras,
             state,
-            ..Hello::new(hello()).unwrap()
+            ..Hello::new(hello().to_string().as_bytes()).unwrap()
         };
         hello.action.names = vec![String::new(); dim];
         hello
@@ -182,13 +159,6 @@ mod tests {
             prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
             prop_assert!(ranges.iter().all(|range| range.start % 64 == 0 && range.end <= layout.bytes));
         }
-    }
-
-    #[test]
-    fn the_child_is_told_offsets() {
-        let layout = MemoryLayout::new(&shows(&[(4, 5)], &[3], 2), 1).unwrap();
-        let wanted = json!({"bytes": 320, "begin": 64, "copy": 256, "cameras": [192], "states": [64], "next_states": [128]});
-        assert_eq!(layout.to_json(), wanted);
     }
 
     #[test]

@@ -1,11 +1,9 @@
-//! The packets between this process and a simulator's, in native byte order; `rrun_worker.py`
+//! The bodies of requests to a simulator and of its answers, in native byte order; `rrun_worker.py`
 //! documents the format.
 //!
-//! Received packets come from a process that may be broken. Every length and code is checked, and a
-//! packet that does not fit is refused.
+//! Answers come from a process that may be broken. Every length and code is checked.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::env::{Feedback, NextEpisode};
 
@@ -68,34 +66,6 @@ pub struct Told {
     pub wrong: Option<String>,
 }
 
-/// A packet from the child.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Packet {
-    /// The stage of the start, before `Hello`.
-    Stage(String),
-    /// The description of the environment.
-    Hello(Value),
-    /// The reason why the environment cannot be used.
-    Refused(String),
-    /// The shared memory is mapped.
-    Ready,
-    /// The replies to a batch of commands.
-    Answers {
-        /// Number of the batch.
-        sequence: u32,
-        /// One reply for each command, in order.
-        replies: Vec<Reply>,
-    },
-    /// An exception or a malformed observation; the child exits.
-    Error {
-        /// Index of the copy within the process.
-        local: u16,
-        /// What the simulator did, as a clause: `raised ValueError: …`.
-        reason: String,
-    },
-}
-
-const HEAD: usize = 8;
 const REPLY: usize = 12;
 const SUCCESS: u8 = 1;
 const TERMINATED: u8 = 2;
@@ -103,16 +73,9 @@ const TRUNCATED: u8 = 4;
 const RENDERED: u8 = 8;
 const OUT_OF_BOUNDS: u8 = 16;
 
-/// The packet that tells the child to close its environments and exit.
-pub const CLOSE: &[u8] = b"C";
-
-/// Encodes a batch of commands as a packet.
-pub fn work(sequence: u32, entries: &[CommandEntry]) -> Vec<u8> {
-    let count = u16::try_from(entries.len())
-        .expect("a process has at most 4096 copies, each with one command");
-    let mut packet = vec![b'W', 0];
-    packet.extend(count.to_ne_bytes());
-    packet.extend(sequence.to_ne_bytes());
+/// Encodes a batch of commands.
+pub fn work(entries: &[CommandEntry]) -> Vec<u8> {
+    let mut packet = Vec::new();
     for entry in entries {
         let kind = match (entry.op, entry.episode) {
             (CommandKind::Reset, _) => 0,
@@ -146,54 +109,22 @@ impl CommandEntry {
     }
 }
 
-impl Packet {
-    /// Parses a packet.
-    ///
-    /// # Errors
-    /// Returns what is wrong with the packet, as a sentence.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let refuse = |reason| format!("a packet of {} bytes is malformed: {reason}", bytes.len());
-        let (kind, rest) = bytes.split_first().ok_or_else(|| refuse("it is empty"))?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match kind {
-            b'S' => Ok(Self::Stage(text(rest))),
-            b'F' => Ok(Self::Refused(text(rest))),
-            b'R' if rest.is_empty() => Ok(Self::Ready),
-            b'H' => serde_json::from_slice(rest)
-                .map(Self::Hello)
-                .map_err(|_| refuse("its JSON is broken")),
-            b'E' => {
-                let (head, reason) = rest
-                    .split_at_checked(3)
-                    .ok_or_else(|| refuse("an error ends early"))?;
-                Ok(Self::Error {
-                    local: u16::from_ne_bytes([head[1], head[2]]),
-                    reason: text(reason),
-                })
-            }
-            b'A' => answers(bytes).map_err(refuse),
-            _ => Err(refuse("its kind is not known")),
-        }
-    }
-}
-
-fn answers(bytes: &[u8]) -> Result<Packet, &'static str> {
-    let (head, rest) = bytes
-        .split_first_chunk::<HEAD>()
-        .ok_or("its head ends early")?;
-    let count = usize::from(u16::from_ne_bytes([head[2], head[3]]));
-    let sequence = u32::from_ne_bytes([head[4], head[5], head[6], head[7]]);
-    let (entries, mut texts) = rest
-        .split_at_checked(count * REPLY)
+/// Parses the replies to a batch of commands.
+///
+/// # Errors
+/// Returns what is wrong with the body.
+pub fn replies(count: u16, body: &[u8]) -> Result<Vec<Reply>, &'static str> {
+    let (entries, mut texts) = body
+        .split_at_checked(usize::from(count) * REPLY)
         .ok_or("there are fewer replies than it says")?;
     let replies = entries
         .chunks_exact(REPLY)
         .map(|entry| reply(entry, &mut texts))
         .collect::<Result<_, _>>()?;
-    if !texts.is_empty() {
-        return Err("there is more text than the replies have");
+    match texts {
+        [] => Ok(replies),
+        _ => Err("there is more text than the replies have"),
     }
-    Ok(Packet::Answers { sequence, replies })
 }
 
 fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
@@ -237,10 +168,9 @@ mod tests {
     use super::*;
 
     /// Packs replies as `rrun_worker.py` does.
-    fn pack(sequence: u32, replies: &[Reply]) -> Vec<u8> {
-        let mut packet = vec![b'A', 0];
-        packet.extend((replies.len() as u16).to_ne_bytes());
-        packet.extend(sequence.to_ne_bytes());
+    fn pack(all: &[Reply]) -> Vec<u8> {
+        let mut packet = Vec::new();
+        let replies = all;
         for reply in replies {
             let ends = [reply.success, reply.terminated, reply.truncated];
             let flags = [&ends[..], &[reply.rendered, reply.out_of_bounds]].concat();
@@ -281,25 +211,27 @@ mod tests {
     proptest! {
         #[test]
         fn no_change_to_an_answer_breaks_the_parser(
-            replies in prop::collection::vec(any_reply(), 0..5),
+            all in prop::collection::vec(any_reply(), 0..5), count: u16,
             cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), byte: u8,
         ) {
-            let mut packet = pack(1, &replies);
+            let mut packet = pack(&all);
+            packet.push(0);
             let place = at.index(packet.len());
             packet[place] = byte;
             packet.truncate(cut.index(packet.len()) + 1);
-            let _ = Packet::parse(&packet);
+            let _ = replies(count, &packet);
+            let _ = replies(all.len() as u16, &packet);
         }
 
         #[test]
-        fn answers_come_back_as_they_were_packed(sequence: u32, replies in prop::collection::vec(any_reply(), 0..5)) {
-            prop_assert_eq!(Packet::parse(&pack(sequence, &replies)), Ok(Packet::Answers { sequence, replies }));
+        fn answers_come_back_as_they_were_packed(all in prop::collection::vec(any_reply(), 0..5)) {
+            prop_assert_eq!(replies(all.len() as u16, &pack(&all)), Ok(all));
         }
 
         #[test]
-        fn a_shorter_answer_is_refused(replies in prop::collection::vec(any_reply(), 1..5), cut in 1usize..12) {
-            let packet = pack(1, &replies);
-            prop_assert!(Packet::parse(&packet[..packet.len() - cut]).is_err());
+        fn a_shorter_answer_is_refused(all in prop::collection::vec(any_reply(), 1..5), cut in 1usize..12) {
+            let packet = pack(&all);
+            prop_assert!(replies(all.len() as u16, &packet[..packet.len() - cut]).is_err());
         }
     }
 
@@ -315,18 +247,18 @@ mod tests {
     }
 
     #[test]
-    fn work_has_eight_bytes_and_then_24_an_entry() {
-        let packet = work(5, &[entry(CommandKind::Reset)]);
+    fn a_command_has_24_bytes() {
+        let packet = work(&[entry(CommandKind::Reset)]);
         let native = cfg!(target_endian = "little");
-        assert_eq!(packet.len(), 32);
-        assert!(!native || packet[..16] == [b'W', 0, 1, 0, 5, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0]);
-        assert!(!native || (packet[16], packet[24]) == (3, 4));
+        assert_eq!(packet.len(), 24);
+        assert!(!native || packet[..8] == [1, 0, 0, 1, 0, 0, 0, 0]);
+        assert!(!native || (packet[8], packet[16]) == (3, 4));
     }
 
     #[test]
     fn a_step_with_an_offer_is_followed_by_a_reset_if_it_ends_its_episode() {
         let step = entry(CommandKind::Step);
-        assert_eq!(work(5, &[step])[10], 2, "the kind of the entry");
+        assert_eq!(work(&[step])[2], 2, "the kind of the entry");
         let reply = |truncated| Reply {
             local: 1,
             op: CommandKind::Step,
@@ -351,19 +283,5 @@ mod tests {
         };
         assert_eq!(alone.followed_by(&reply(true)), None);
         assert_eq!(reset.followed_by(&reply(true)), None);
-    }
-
-    #[test]
-    fn what_is_no_packet_says_why() {
-        let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err();
-        for (bytes, why) in [
-            (&b""[..], "it is empty"),
-            (b"Z", "its kind is not known"),
-            (b"H{", "its JSON is broken"),
-            (b"E\0", "an error ends early"),
-        ] {
-            let wanted = format!("a packet of {} bytes is malformed: {why}", bytes.len());
-            assert_eq!(reason(bytes), wanted);
-        }
     }
 }

@@ -9,7 +9,7 @@
 //! Two or more processes are forked by a process that has imported the environment
 //! (`fork_server`). A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation is
 //! copied out of shared memory once, because the process may write there at any moment
-//! (`shm`). A process that dies, hangs or raises loses the episodes of its copies
+//! ([`crate::python::memory`]). A process that dies, hangs or raises loses the episodes of its copies
 //! ([`EnvError::Lost`]), which hear whether one of them is to blame, and the next reset starts another. An invalid value ends one episode
 //! ([`EnvError::Episode`]), and the process goes on.
 //!
@@ -29,24 +29,19 @@ use args::PythonSettings;
 use bridge::{BridgeHandle, BridgeRequest, ProcessShare};
 use host::HostSettings;
 
-pub(crate) mod args;
+mod args;
 mod bridge;
 mod child;
 mod copy;
-mod end;
 mod fork_server;
 mod hello;
 mod host;
-mod last_lines;
 mod layout;
 mod mapping;
 mod message;
 mod observation;
-pub(super) mod pre_exec;
-pub(crate) mod process;
 mod rounds;
-pub(crate) mod shm;
-pub(crate) mod variables;
+mod variables;
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use crate::env::python::copy::CopyState;
 use crate::env::python::hello::Hello;
 use crate::env::python::layout::{CALL_NOW, MemoryLayout};
 use crate::env::python::message::Reply;
-use crate::env::python::shm::{SharedMemory, numbers};
 use crate::env::{Frame, Observation};
+use crate::python::memory::{SharedMemory, numbers};
 
 /// What a process is doing, as it says itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

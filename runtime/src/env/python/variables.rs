@@ -18,7 +18,7 @@
 //! Programming Guide, "CUDA Environment Variables"). Simulators that take their GPU as an argument
 //! (AI2-THOR, Unity, Kit) get it through `"{gpu}"` in `env_kwargs`.
 
-use serde_json::Value;
+use crate::python::Variable;
 
 /// The placement of a simulator's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,27 +35,6 @@ pub struct ProcessPlace {
     pub cores: usize,
     /// Number of simulator processes on the machine.
     pub processes: usize,
-}
-
-/// A variable to set, or to remove if it has no value.
-pub type Variable = (String, Option<String>);
-
-/// Reads a variable from JSON: a text, a number, or null to remove it.
-///
-/// # Errors
-/// Returns what is wrong with anything else, as a clause.
-pub fn read_variable(name: &str, value: &Value) -> Result<Variable, &'static str> {
-    let text = match value {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => return Err("expected a string, a number or null"),
-    };
-    let has_nul = text.as_ref().is_some_and(|text| text.contains('\0'));
-    if name.is_empty() || name.contains(['=', '\0']) || has_nul {
-        return Err("which cannot be an environment variable");
-    }
-    Ok((name.to_owned(), text))
 }
 
 /// Returns the variables of a process. `inherited` tells whether the rank has a variable; those in

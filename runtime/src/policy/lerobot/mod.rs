@@ -18,16 +18,17 @@ use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
 use crate::policy::gr00t::find_model;
-use crate::policy::python::{PythonPolicy, PythonPolicySettings, WorkerModule};
+use crate::policy::python::{PythonPolicy, PythonPolicySettings};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Policy, PolicyError};
+use crate::python::Module;
 
 #[cfg(test)]
 mod tests;
 
 /// The factory of the policy, and the module that has it.
 const FACTORY: &str = "LerobotPolicy";
-const MODULE: WorkerModule = ("rrun_lerobot", include_str!("worker/rrun_lerobot.py"));
+const MODULE: Module = ("rrun_lerobot", include_str!("worker/rrun_lerobot.py"));
 
 /// What the worker's environment has unless the job or the user sets it: nothing is downloaded
 /// while episodes wait for it.

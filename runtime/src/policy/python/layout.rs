@@ -5,20 +5,20 @@
 //! ```text
 //! camera [rows, steps, height, width, 3] uint8 │ … │ state [rows, steps, n] float32 │ … ║ actions [rows, horizon, action] float32
 //! ```
-//! The worker maps the part before `║` for reading only. Pages that no call has used take no memory.
+//! The worker counts the places in the same way, and maps the part before `║` for reading only. Pages
+//! that no call has used take no memory.
 
 use std::ops::Range;
 
-use serde_json::{Value, json};
-
 use crate::env::EnvSpec;
 use crate::policy::python::error::WorkerError;
+use crate::python::memory::Places;
 
 /// Most rows of one call; more are asked for in several calls.
 const MAX_ROWS: usize = 256;
 /// Most bytes of all blocks.
 const MAX_BYTES: usize = 1 << 30;
-/// Alignment of a block: a cache line.
+/// Alignment of a block.
 const LINE: usize = 64;
 /// Alignment of the actions: the largest page of Linux on any machine of today.
 const PAGE: usize = 1 << 16;
@@ -57,7 +57,7 @@ impl BatchLayout {
     /// Computes the layout for chunks of `horizon` actions, and `steps` observations of each row.
     ///
     /// # Errors
-    /// Returns [`WorkerError::RowTooLarge`] if not even one row has room.
+    /// Returns [`WorkerError::Lost`] if not even one row has room.
     pub(super) fn new(
         env: &EnvSpec,
         needs_video: bool,
@@ -78,22 +78,20 @@ impl BatchLayout {
         let padding = PAGE + LINE * (pictures.len() + vectors.len());
         let rows = (MAX_BYTES - padding.min(MAX_BYTES)) / row.max(1);
         if rows == 0 {
-            return Err(WorkerError::RowTooLarge {
-                bytes: row,
-                most: MAX_BYTES,
-            });
+            return Err(WorkerError::Lost(format!(
+                "a row takes {row} bytes, at most {MAX_BYTES} are possible"
+            )));
         }
         let rows = rows.min(MAX_ROWS);
-        let mut end = 0;
+        let mut places = Places::default();
         let mut take = |row_bytes: usize| {
-            let begin = end;
-            end = (begin + rows * row_bytes).next_multiple_of(LINE);
+            let begin = places.take(rows * row_bytes).start;
             BatchBlock { begin, row_bytes }
         };
         let cameras = pictures.into_iter().map(&mut take).collect();
         let states = vectors.into_iter().map(&mut take).collect();
         // An environment may show nothing, and an empty part cannot be mapped.
-        let begin = end.max(1).next_multiple_of(PAGE);
+        let begin = places.0.max(1).next_multiple_of(PAGE);
         let actions = BatchBlock {
             begin,
             row_bytes: action,
@@ -122,17 +120,6 @@ impl BatchLayout {
     pub(super) fn actions(&self, rows: usize) -> Range<usize> {
         let begin = self.actions.begin;
         begin..begin + rows * self.actions.row_bytes
-    }
-
-    /// Returns what the worker has to know of it.
-    pub(super) fn to_json(&self) -> Value {
-        let begins = |blocks: &[BatchBlock]| -> Vec<usize> {
-            blocks.iter().map(|block| block.begin).collect()
-        };
-        json!({
-            "bytes": self.bytes, "rows": self.rows, "actions": self.actions.begin,
-            "cameras": begins(&self.cameras), "states": begins(&self.states),
-        })
     }
 }
 

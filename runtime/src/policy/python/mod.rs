@@ -14,7 +14,6 @@
 mod error;
 mod hello;
 mod layout;
-mod link;
 mod policy_worker;
 mod settings;
 
@@ -26,7 +25,6 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tch::Device;
 
-use crate::env::python::shm::numbers;
 use crate::env::{EnvSpec, Observation};
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
@@ -35,10 +33,15 @@ use crate::policy::{
     Chunk, InferenceError, Lifeline, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow,
     RowAnswer, RowError, looks_back,
 };
+use crate::python::memory::numbers;
 
-pub use error::{OutputLines, WorkerError};
+pub use error::WorkerError;
 pub use settings::PythonPolicySettings;
-pub(in crate::policy) use settings::WorkerModule;
+
+/// Why another worker cannot take over, or has nothing to go on with.
+const OTHER_POLICY: &str =
+    "its worker was restarted, and its policy has another horizon or other needs now";
+const STATE_LOST: &str = "its worker was restarted, which has ended the state that the policy kept";
 
 /// A policy in a worker, which is started again when it fails.
 pub struct PythonPolicy {
@@ -107,10 +110,7 @@ impl PythonPolicy {
     /// # Errors
     /// Returns an error of this call if the worker cannot be started.
     fn revive(&mut self) -> Result<(), WorkerError> {
-        if let Some(worker) = &mut self.worker
-            && worker.has_ended()
-        {
-            let err = worker.ended();
+        if let Some(err) = self.worker.as_mut().and_then(PolicyWorker::ended) {
             self.lose(&err);
         }
         if self.worker.is_some() {
@@ -132,7 +132,7 @@ impl PythonPolicy {
         let started = PolicyWorker::start(&self.terms).and_then(|worker| {
             match worker.hello.is_same_policy(&self.hello) {
                 true => Ok(worker),
-                false => Err(WorkerError::OtherPolicy),
+                false => Err(WorkerError::Lost(OTHER_POLICY.to_owned())),
             }
         });
         match started {
@@ -188,7 +188,7 @@ impl PythonPolicy {
     fn answers(&mut self, rows: &[&PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         match self.revive().and_then(|()| self.ask(rows)) {
             Ok(given) => Ok(given.into_iter().map(RowAnswer::Chunk).collect()),
-            Err(err) if rows.len() > 1 && err.leaves_worker() && !self.hello.has_reset => {
+            Err(WorkerError::Failed(_)) if rows.len() > 1 && !self.hello.has_reset => {
                 let each = rows.chunks(1).map(|row| self.answers(row));
                 Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
             }
@@ -198,7 +198,7 @@ impl PythonPolicy {
 
     /// Returns the answers for rows that an error has cost.
     fn failed(&self, err: WorkerError, count: usize) -> Result<Vec<RowAnswer>, PolicyError> {
-        if let WorkerError::GivenUp { .. } | WorkerError::Stopped { .. } = err {
+        if let WorkerError::GivenUp { .. } | WorkerError::Stopped(_) = err {
             return Err(permanent(&self.terms, err));
         }
         let err = RowError::from(inference(&self.terms, err));
@@ -209,7 +209,8 @@ impl PythonPolicy {
     fn check(&self, row: &PolicyRow) -> Result<(), InferenceError> {
         let told = self.told.get(row);
         if self.hello.has_reset && told.is_some_and(|failures| *failures != self.failures) {
-            return Err(inference(&self.terms, WorkerError::StateLost));
+            let lost = WorkerError::Lost(STATE_LOST.to_owned());
+            return Err(inference(&self.terms, lost));
         }
         self.seen(row)
             .into_iter()
@@ -253,14 +254,14 @@ impl PythonPolicy {
         let needs_video = self.needs_video();
         let seen: Vec<_> = rows.iter().map(|row| row.window.at(&self.deltas)).collect();
         let Some(worker) = &mut self.worker else {
-            return Err(WorkerError::StateLost);
+            return Err(WorkerError::Lost(STATE_LOST.to_owned()));
         };
         let asked = write(worker, &self.terms.env, needs_video, &seen)
             .and_then(|()| worker.ask(call, rows.len(), limit));
         let actions = match asked {
             Ok(actions) => actions,
             Err(err) => {
-                if !err.leaves_worker() {
+                if !matches!(err, WorkerError::Failed(_)) {
                     self.lose(&err);
                 }
                 return Err(err);

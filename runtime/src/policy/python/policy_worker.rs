@@ -1,7 +1,6 @@
 //! One worker: a Python process with the policy, and the memory that it shares with this process.
 
 use std::ops::Range;
-use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,18 +8,23 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use tch::Device;
 
+use crate::clock::now;
+use crate::device::gpu;
 use crate::env::EnvSpec;
-use crate::env::python::process::PythonProcess;
-use crate::env::python::shm::{SharedMemory, bytes_of};
 use crate::policy::Lifeline;
 use crate::policy::python::error::WorkerError;
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::layout::BatchLayout;
-use crate::policy::python::link::WorkerLink;
-use crate::policy::python::settings::{PythonPolicySettings, WorkerModule};
+use crate::policy::python::settings::PythonPolicySettings;
+use crate::python::memory::{SharedMemory, bytes_of};
+use crate::python::{Module, Program, Said, Variable, Worker, close_all};
 
 /// The worker's main module.
-const MAIN: WorkerModule = ("rrun_policy", include_str!("worker/rrun_policy.py"));
+const MAIN: Module = ("rrun_policy", include_str!("worker/rrun_policy.py"));
+/// How often a wait looks whether the evaluation is being stopped.
+const TICK: Duration = Duration::from_millis(200);
+/// Most stages of a start; `rrun_policy.py` has four.
+const MOST_STAGES: usize = 16;
 
 /// What all workers of a policy have in common.
 #[derive(Clone, Debug)]
@@ -36,17 +40,13 @@ pub(super) struct WorkerTerms {
 }
 
 impl WorkerTerms {
-    /// Returns the configuration, which a worker gets first.
-    fn config(&self, process: &PythonProcess) -> Value {
-        // The worker runs the last one.
-        let modules: Vec<WorkerModule> = self.settings.module.into_iter().chain([MAIN]).collect();
+    /// Returns what a worker is made with.
+    fn config(&self) -> Value {
         json!({
-            "modules": modules,
-            "memory_fd": process.memfd.as_raw_fd(),
             "policy": self.settings.policy,
             "policy_kwargs": self.settings.kwargs,
             "seed": self.settings.seed,
-            "device": device_name(self.device),
+            "device": gpu::name(self.device),
             "spec": self.spec(),
         })
     }
@@ -77,17 +77,11 @@ impl WorkerTerms {
     }
 }
 
-/// Returns PyTorch's name of a device.
-fn device_name(device: Device) -> String {
-    match device {
-        Device::Cuda(index) => format!("cuda:{index}"),
-        _ => "cpu".to_owned(),
-    }
-}
-
 /// A worker that has made its policy.
 pub(super) struct PolicyWorker {
-    link: WorkerLink,
+    /// Taken when it ends.
+    worker: Option<Worker>,
+    lifeline: Lifeline,
     memory: SharedMemory,
     /// What it says about its policy.
     pub(super) hello: WorkerHello,
@@ -95,7 +89,8 @@ pub(super) struct PolicyWorker {
     pub(super) layout: BatchLayout,
     /// Number of rows whose pages were written before, so that the system has memory for them.
     written_rows: usize,
-    sequence: u32,
+    /// Whether no call is under way.
+    is_idle: bool,
 }
 
 impl PolicyWorker {
@@ -105,56 +100,61 @@ impl PolicyWorker {
     /// Returns a [`WorkerError`] that says at which stage it failed; the process is gone then.
     pub(super) fn start(terms: &WorkerTerms) -> Result<Self, WorkerError> {
         let settings = &terms.settings;
-        let label = format!("rrun-policy policy={}", settings.name);
-        let variables = variables(settings);
-        let process = PythonProcess::start(0, &settings.python, &label, &variables);
-        let process = process.map_err(|err| WorkerError::Spawn {
-            python: settings.python.clone(),
-            err,
+        // The worker runs the last one.
+        let modules: Vec<Module> = settings.module.into_iter().chain([MAIN]).collect();
+        let program = Program {
+            python: &settings.python,
+            label: &format!("rrun-policy policy={}", settings.name),
+            variables: &variables(settings),
+            modules: &modules,
+            config: terms.config(),
+            stages: MOST_STAGES,
+        };
+        let sink = Box::new(|line: &str| tracing::debug!(target: "policy", "{line}"));
+        let started = Worker::start(&program, Some(settings.startup_timeout), sink);
+        let mut worker = started.map_err(|err| {
+            let python = settings.python.display();
+            WorkerError::Lost(format!("`{python}` cannot be started: {err}"))
         })?;
-        let mut link = WorkerLink::new(process, terms.lifeline.clone());
-        link.during = "the start of the interpreter".to_owned();
-        link.begin(settings.startup_timeout);
-        let config = terms.config(&link.process).to_string();
-        link.send(config.as_bytes()).map_err(|err| link.deaf(err))?;
-        let hello = link.until_hello()?;
+        let text = loop {
+            if let Said::Hello(text) = said(&mut worker, &terms.lifeline)? {
+                break text;
+            }
+        };
+        let hello = WorkerHello::parse(&text).ok_or_else(|| {
+            let text: String = String::from_utf8_lossy(&text).chars().take(100).collect();
+            worker.loss(&format!("sent nonsense: `{text}`"))
+        })?;
         let needs_video = hello.needs_video && !terms.env.cameras.is_empty();
-        let layout = BatchLayout::new(
-            &terms.env,
-            needs_video,
-            hello.action_horizon,
-            hello.looks_back + 1,
-        )?;
-        let memory = shared_memory(&link.process, layout.bytes)?;
-        let places = layout.to_json().to_string();
-        link.send(places.as_bytes()).map_err(|err| link.deaf(err))?;
-        link.until_ready()?;
+        let steps = hello.looks_back + 1;
+        let layout = BatchLayout::new(&terms.env, needs_video, hello.action_horizon, steps)?;
+        let memory = worker.memory(layout.bytes, 2).and_then(|mut memory| {
+            memory.map_for_writing()?;
+            Ok(memory)
+        });
+        let memory = memory.map_err(|err| out_of_memory(layout.bytes, &err))?;
         Ok(Self {
-            link,
+            worker: Some(worker),
+            lifeline: terms.lifeline.clone(),
             memory,
             hello,
             layout,
             written_rows: 0,
-            sequence: 0,
+            is_idle: true,
         })
     }
 
-    /// Returns whether the process has ended since its last answer.
-    pub(super) fn has_ended(&mut self) -> bool {
-        self.link.listen();
-        self.link.is_over(Duration::ZERO)
-    }
-
-    /// Returns why a worker is gone that has ended between two calls.
-    pub(super) fn ended(&mut self) -> WorkerError {
-        self.link.during = "no call".to_owned();
-        self.link.ended()
+    /// Returns why it has ended since its last answer, if it has.
+    pub(super) fn ended(&mut self) -> Option<WorkerError> {
+        let worker = self.worker.as_mut()?;
+        worker.is_at("no call");
+        worker.wait(None, Some(now())).err().map(WorkerError::from)
     }
 
     /// Writes a picture at one of the steps of a row.
     ///
     /// # Errors
-    /// Returns [`WorkerError::Memory`].
+    /// Returns [`WorkerError::Lost`] if the system has no memory.
     pub(super) fn show(
         &self,
         camera: usize,
@@ -168,7 +168,7 @@ impl PolicyWorker {
     /// Writes a state vector at one of the steps of a row.
     ///
     /// # Errors
-    /// Returns [`WorkerError::Memory`].
+    /// Returns [`WorkerError::Lost`] if the system has no memory.
     pub(super) fn tell(
         &self,
         state: usize,
@@ -186,14 +186,13 @@ impl PolicyWorker {
         } else {
             self.memory.write_bytes(place.start, bytes)
         };
-        written.map_err(|err| self.out_of_memory(err))
+        written.map_err(|err| self.out_of_memory(&err))
     }
 
-    /// Asks for the actions of the rows that are in shared memory: `call` without its sequence
-    /// number. Returns `[rows, horizon, action]` as bytes.
+    /// Asks for the actions of the rows that are in shared memory. Returns `[rows, horizon, action]` as bytes.
     ///
     /// # Errors
-    /// Returns a [`WorkerError`]; see [`WorkerError::leaves_worker`].
+    /// Returns a [`WorkerError`]; after [`WorkerError::Failed`] the worker goes on.
     pub(super) fn ask(
         &mut self,
         mut call: Value,
@@ -201,44 +200,77 @@ impl PolicyWorker {
         limit: Duration,
     ) -> Result<Bytes, WorkerError> {
         self.written_rows = self.written_rows.max(rows);
-        self.sequence = self.sequence.wrapping_add(1);
-        call["sequence"] = self.sequence.into();
-        self.link.during = match rows {
+        call["most"] = self.layout.rows.into();
+        let Some(worker) = &mut self.worker else {
+            return Err(WorkerError::Lost("its worker has ended".to_owned()));
+        };
+        worker.is_at(match rows {
             1 => "`act` of 1 row".to_owned(),
             rows => format!("`act` of {rows} rows"),
-        };
-        self.link.begin(limit);
-        match self.link.send(call.to_string().as_bytes()) {
+        });
+        let sequence = match worker.ask(0, call.to_string().as_bytes()) {
+            Ok(sequence) => sequence,
             Err(err @ (Errno::MSGSIZE | Errno::NOBUFS)) => {
-                let err = err.into();
-                return Err(WorkerError::TooLong { rows, err });
+                let what = format!("the instructions of {rows} rows are too long for a call");
+                return Err(WorkerError::Failed(format!("{what}: {err}")));
             }
-            sent => sent.map_err(|err| self.link.deaf(err))?,
+            Err(err) => return Err(worker.loss(&format!("takes no packet ({err})")).into()),
+        };
+        self.is_idle = false;
+        worker.expect_by(Some(limit));
+        loop {
+            match said(worker, &self.lifeline)? {
+                Said::Answer { sequence: it, .. } if it == sequence => break,
+                Said::Failed {
+                    sequence: it,
+                    reason,
+                } if it == sequence => {
+                    worker.expect_by(None);
+                    self.is_idle = true;
+                    return Err(WorkerError::Failed(reason));
+                }
+                Said::Note(_) => {}
+                _ => return Err(worker.loss("answered another call").into()),
+            }
         }
-        self.link.until_answer(self.sequence)?;
+        worker.expect_by(None);
+        self.is_idle = true;
         let read = self.memory.read(self.layout.actions(rows));
-        read.map_err(|err| self.out_of_memory(err))
+        read.map_err(|err| self.out_of_memory(&err))
     }
 
-    fn out_of_memory(&self, err: std::io::Error) -> WorkerError {
-        WorkerError::Memory {
-            bytes: self.layout.bytes,
-            err,
+    fn out_of_memory(&self, err: &std::io::Error) -> WorkerError {
+        out_of_memory(self.layout.bytes, err)
+    }
+}
+
+impl Drop for PolicyWorker {
+    fn drop(&mut self) {
+        // A worker that is idle ends by itself; one that does not answer is not waited for.
+        if self.is_idle {
+            close_all(self.worker.take());
         }
     }
 }
 
-/// Returns the memory that a process shares with this one, which writes to it in each call.
-fn shared_memory(process: &PythonProcess, bytes: usize) -> Result<SharedMemory, WorkerError> {
-    let memory = SharedMemory::with_size(&process.memfd, bytes, 2).and_then(|mut memory| {
-        memory.map_for_writing()?;
-        Ok(memory)
-    });
-    memory.map_err(|err| WorkerError::Memory { bytes, err })
+fn out_of_memory(bytes: usize, err: &std::io::Error) -> WorkerError {
+    WorkerError::Lost(format!("{bytes} bytes of shared memory: {err}"))
+}
+
+/// Waits for what a worker says.
+fn said(worker: &mut Worker, lifeline: &Lifeline) -> Result<Said, WorkerError> {
+    loop {
+        if let Some(said) = worker.wait(None, Some(now() + TICK))? {
+            return Ok(said);
+        }
+        if lifeline.is_cut() {
+            return Err(WorkerError::Stopped(worker.during().to_owned()));
+        }
+    }
 }
 
 /// Returns the environment variables of a worker.
-fn variables(settings: &PythonPolicySettings) -> Vec<(String, Option<String>)> {
+fn variables(settings: &PythonPolicySettings) -> Vec<Variable> {
     let mut all = settings.variables.clone();
     let name = "PYTHONHASHSEED";
     let is_given = all.iter().any(|(given, _)| given == name);

@@ -7,15 +7,8 @@ use jobs::policies::{self, PolicyProcess, Python};
 use jobs::settings::kinds::PyName;
 use serde_json::{Map, Value};
 
-use crate::env::python::args::find_interpreter;
-use crate::env::python::variables::{Variable, read_variable};
 use crate::policy::{PolicyError, argument};
-
-/// Maximum bytes of `policy_kwargs`, which are sent in one packet of at most some 200 kB.
-const LONGEST_KWARGS: usize = 64 << 10;
-
-/// Name and text of a Python module.
-pub(in crate::policy) type WorkerModule = (&'static str, &'static str);
+use crate::python::{Module, Variable, find_interpreter, read_variable};
 
 /// The checked settings of a job's policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +18,7 @@ pub struct PythonPolicySettings {
     /// `file.py:factory` or `package.module:factory`.
     pub(in crate::policy) policy: PyName,
     /// The module of ours that has the factory, if it is ours.
-    pub(in crate::policy) module: Option<WorkerModule>,
+    pub(in crate::policy) module: Option<Module>,
     /// The interpreter.
     pub(in crate::policy) python: PathBuf,
     /// Environment variables of the worker.
@@ -97,11 +90,6 @@ impl PythonPolicySettings {
     }
 
     fn check(&self) -> Result<(), PolicyError> {
-        let bytes = serde_json::to_string(&self.kwargs).map_or(0, |text| text.len());
-        if bytes > LONGEST_KWARGS {
-            let wanted = format!("expected at most {LONGEST_KWARGS} bytes");
-            return Err(refusal("policy_kwargs", &format!("{bytes} bytes"), &wanted));
-        }
         match self.policy.file() {
             Some(path) if !path.is_file() => Err(PolicyError::File {
                 path: path.to_owned(),

@@ -1,6 +1,6 @@
 //! Parses the fields of a job's `arena_env_args` that concern a Python environment.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jobs::environments::{ARENAS, DECLARED_MEMORY, PythonEnvironment, StartMethod};
 use jobs::job::Job;
@@ -11,11 +11,7 @@ use jobs::settings::kinds::{OneOrMany, PyName};
 use serde_json::{Map, Value};
 
 use crate::env::python::mapping;
-use crate::env::python::variables::{Variable, read_variable};
-
-/// Maximum bytes of `env_kwargs` and the mapping, which are sent in one packet of at most some 200
-/// kB.
-const LONGEST_CONFIG: usize = 64 << 10;
+use crate::python::{Variable, find_interpreter, read_variable};
 
 /// The configuration of a job's Python environment.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +83,7 @@ impl PythonSettings {
         let texts = |texts: Option<OneOrMany>| texts.map_or_else(Vec::new, |texts| texts.0);
         let ignored = job.env_args.keys();
         let ignored = ignored.filter(|key| ARENAS.contains(&key.as_str()));
-        let settings = Self {
+        Ok(Self {
             environment: job.environment.clone(),
             env_kwargs: given.env_kwargs.unwrap_or_default(),
             imports: [texts(given.import), texts(given.entry_point)].concat(),
@@ -106,26 +102,7 @@ impl PythonSettings {
             vector: given.vector,
             start_method: given.start_method,
             ignored: ignored.cloned().collect(),
-        };
-        settings.refuse_too_long()?;
-        Ok(settings)
-    }
-
-    fn refuse_too_long(&self) -> Result<(), Refusal> {
-        let bytes =
-            |map: &Map<String, Value>| serde_json::to_string(map).map_or(0, |text| text.len());
-        for (field, bytes) in [
-            ("env_kwargs", bytes(&self.env_kwargs)),
-            ("mapping", bytes(&self.mapping)),
-        ] {
-            if bytes > LONGEST_CONFIG {
-                return Err(Refusal::at(
-                    format_args!("arena_env_args.{field}"),
-                    format_args!("found {bytes} bytes, expected at most {LONGEST_CONFIG}"),
-                ));
-            }
-        }
-        Ok(())
+        })
     }
 
     /// Returns whether the mapping uses `render()`.
@@ -159,39 +136,6 @@ pub(super) fn refuse(field: &str, found: &Value, wanted: &str) -> Refusal {
 fn interpreter(given: Option<&str>) -> Result<PathBuf, Refusal> {
     let name = given.unwrap_or("python3");
     find_interpreter(name).map_err(|reason| refuse("python", &name.into(), reason))
-}
-
-/// Finds an interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
-///
-/// # Errors
-/// Returns why there is none, as a clause.
-pub(crate) fn find_interpreter(name: &str) -> Result<PathBuf, &'static str> {
-    let path = Path::new(name);
-    if !name.contains('/') && !path.is_dir() {
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        let there = std::env::split_paths(&paths).any(|folder| is_program(&folder.join(name)));
-        return if there {
-            Ok(path.to_owned())
-        } else {
-            Err("and PATH has no such program")
-        };
-    }
-    let path = if path.is_dir() {
-        path.join("bin/python")
-    } else {
-        path.to_owned()
-    };
-    if is_program(&path) {
-        Ok(path)
-    } else {
-        Err("expected an interpreter or the folder of a venv")
-    }
-}
-
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::metadata(path)
-        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// Returns the arguments of a job that are those of an environment in Python: without those that

@@ -7,9 +7,8 @@ use crate::env::python::copy::{CopyState, RunningEpisode};
 use crate::env::python::hello::Hello;
 use crate::env::python::host::{Host, HostSettings};
 use crate::env::python::layout::MemoryLayout;
-use crate::env::python::message::{CommandEntry, CommandKind, Reply};
+use crate::env::python::message::{self, CommandEntry, CommandKind, Reply};
 use crate::env::python::observation::ProcessMemory;
-use crate::env::python::shm::SharedMemory;
 use crate::env::{Answer, Observation, Step};
 
 /// A reply, and what its copy has written into shared memory.
@@ -24,12 +23,8 @@ struct ReadReply<'a> {
 
 impl Child {
     /// Checks the description of the environment, and maps shared memory of the size it needs.
-    pub(super) fn attach(
-        &mut self,
-        value: serde_json::Value,
-        host: &mut Host,
-    ) -> Result<(), String> {
-        let hello = Hello::new(value)?;
+    pub(super) fn attach(&mut self, text: &[u8], host: &mut Host) -> Result<(), String> {
+        let hello = Hello::new(text).map_err(|why| format!("describes itself wrongly: {why}"))?;
         let hello = match &host.hello {
             Some(first) if !first.same(&hello) => {
                 return Err(format!("shows something else than the first: {hello:?}"));
@@ -37,17 +32,16 @@ impl Child {
             Some(first) => Arc::clone(first),
             None => Arc::clone(host.hello.insert(Arc::new(hello))),
         };
-        let Some(process) = &self.process else {
+        let Some(worker) = &self.worker else {
             return Ok(());
         };
         let layout = MemoryLayout::new(&hello, self.copies.len())?;
-        let shared = SharedMemory::with_size(&process.memfd, layout.bytes, 2 * self.copies.len())
+        let shared = worker
+            .memory(layout.bytes, 2 * self.copies.len())
             .map_err(|err| {
-            let bytes = layout.bytes;
-            format!("cannot be given {bytes} bytes of shared memory: {err}")
-        })?;
-        let sent = process.send(layout.to_json().to_string().as_bytes());
-        sent.map_err(|err| format!("does not read where its memory is: {err}"))?;
+                let bytes = layout.bytes;
+                format!("cannot be given {bytes} bytes of shared memory: {err}")
+            })?;
         let language = host.terms.language.as_ref().unwrap_or(&hello.language);
         self.copies
             .iter_mut()
@@ -61,9 +55,12 @@ impl Child {
     pub(super) fn answer(
         &mut self,
         sequence: u32,
-        replies: &[Reply],
+        count: u16,
+        body: &[u8],
         host: &mut Host,
     ) -> Result<(), String> {
+        let replies =
+            message::replies(count, body).map_err(|why| format!("sent nonsense: {why}"))?;
         let front = self
             .batches
             .front_mut()
@@ -76,12 +73,12 @@ impl Child {
             (entry.local, entry.op) == (reply.local, reply.op) && is_rendered
         };
         let is_answered = !replies.is_empty() && replies.len() <= batch.entries.len();
-        if !is_answered || !batch.entries.iter().zip(replies).all(fits) {
+        if !is_answered || !batch.entries.iter().zip(&replies).all(fits) {
             return Err("answered a different request".to_owned());
         }
         let mut read = Vec::with_capacity(replies.len());
         let entries: Vec<_> = batch.entries.drain(..replies.len()).collect();
-        for (entry, reply) in entries.iter().zip(replies) {
+        for (entry, reply) in entries.iter().zip(&replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
             let unreadable = |err| format!("has shared memory that cannot be read: {err}");

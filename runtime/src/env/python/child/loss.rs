@@ -1,19 +1,16 @@
 //! Handles processes that are silent or gone.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::clock::now;
-use crate::env::python::child::{CLOSE_LIMIT, Child, ChildState, HeldCommand, LONGEST_REASON};
+use crate::env::python::child::{Child, HeldCommand};
 use crate::env::python::copy::{Culprit, ProcessLoss, RunningEpisode};
 use crate::env::python::host::Host;
 use crate::env::python::message::CommandKind;
 use crate::env::python::observation::{CallNow, ProcessMemory};
-use crate::env::python::process::PythonProcess;
 use crate::env::{Answer, Command, EnvError};
+use crate::python::Worker;
 
-/// Time from the end of its socket to the end of a process, in which its exit code may still
-/// arrive.
-const END_LIMIT: Duration = Duration::from_secs(1);
 /// How the stages begin in which a start tries a reset, in `rrun_worker.py`.
 const PROBE_RESET: &str = "reset(seed=";
 /// The first of them.
@@ -22,18 +19,9 @@ const PROBE: &str = "reset(seed=0)";
 impl Child {
     /// Returns the time at which [`Child::expire`] has to be called.
     pub fn deadline(&self, host: &Host) -> Option<Instant> {
-        let stall = host.terms.stall_timeout;
-        let waits = match self.state {
-            ChildState::Starting { .. } => Some(self.since + stall),
-            ChildState::Up if !self.batches.is_empty() => Some(self.since + stall),
-            ChildState::Closing => Some(self.since + CLOSE_LIMIT),
-            ChildState::Up | ChildState::Down => None,
-        };
-        let ended = self
-            .ended
-            .filter(|_| self.process.is_some())
-            .map(|ended| ended + END_LIMIT);
-        waits.into_iter().chain(ended).min()
+        let server = self.server.as_ref().map(|stage| stage.since);
+        let worker = self.worker.as_ref().and_then(Worker::due);
+        worker.or(server.map(|since| since + host.terms.stall_timeout))
     }
 
     /// Gives up on whatever has exceeded its time limit.
@@ -41,37 +29,27 @@ impl Child {
         if self.deadline(host).is_none_or(|deadline| now < deadline) {
             return;
         }
-        let seconds = host.terms.stall_timeout.as_secs_f64();
-        match &self.state {
-            ChildState::Closing => {
-                // The exit of the process arrives as an event.
-                self.process.iter_mut().for_each(PythonProcess::kill);
-                self.since = now + host.terms.stall_timeout;
+        match &mut self.worker {
+            Some(worker) => {
+                if let Err(loss) = worker.expire(now) {
+                    self.lose(&loss.text, host);
+                }
             }
-            _ if self.ended.is_some() => self.lose("closed its connection", host),
-            _ => self.lose(&format!("gave no answer for {seconds} s"), host),
+            None => {
+                let seconds = host.terms.stall_timeout.as_secs_f64();
+                self.lose(&format!("gave no answer for {seconds} s"), host);
+            }
         }
-    }
-
-    /// Fails the whole environment: the mapping does not fit, or the environment does not exist, so
-    /// another process would fail too.
-    pub(super) fn refuse(&mut self, reason: &str, host: &mut Host) {
-        let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
-        host.failure
-            .get_or_insert_with(|| EnvError::Setup(reason.to_owned()));
-        self.lose(reason, host);
     }
 
     /// Gives up the process, which is gone or will be. Commands that wait for it are answered with
     /// the reason; other copies get it with their next command.
     pub fn lose(&mut self, reason: &str, host: &mut Host) {
-        self.on_output(host);
-        let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
         if self.starts_over(reason, host) {
             return;
         }
+        let starting = self.memory.is_none();
         let doing = self.doing();
-        let starting = matches!(self.state, ChildState::Starting { .. });
         let (rank, job) = (host.terms.rank, &host.terms.job);
         let mut loss = ProcessLoss {
             culprit: match starting {
@@ -81,21 +59,20 @@ impl Child {
             reason: format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`"),
             stderr: Vec::new(),
         };
-        if let Some(mut process) = self.process.take() {
-            // A forked process may have had no event yet that tells its PID.
-            process.has_ended();
-            loss.reason += &format!(", process {}", process.pid());
-            loss.stderr = process.lines.all();
-            host.bury(process);
+        if let Some(mut worker) = self.worker.take() {
+            let last = worker.loss(reason);
+            loss.reason += &format!(", process {}", last.pid);
+            loss.stderr = last.lines;
+            host.bury(self.id, worker);
         } else if let Some(server) = host.importing() {
             loss.reason += &format!(", process {}", server.pid());
-            loss.stderr = server.lines.all();
+            loss.stderr = server.lines();
         }
         if starting {
             host.failure
                 .get_or_insert_with(|| EnvError::Setup(with_lines(&loss)));
         }
-        (self.state, self.memory, self.ended) = (ChildState::Down, None, None);
+        (self.server, self.memory) = (None, None);
         self.batches.clear();
         for copy in &mut self.copies {
             match copy.doing.take() {
@@ -126,16 +103,16 @@ impl Child {
     /// Starts another process if this one was lost at the reset with seed 0 that every start tries. No
     /// episode has that seed, so the next one tries that of the job's first episode.
     fn starts_over(&mut self, reason: &str, host: &mut Host) -> bool {
-        let probes = |stage: &str| self.probes_zero && stage == PROBE;
-        if !matches!(&self.state, ChildState::Starting { stage } if probes(stage)) {
+        let probes = |worker: &Worker| worker.during() == PROBE;
+        let is_at_it = self.memory.is_none() && self.worker.as_ref().is_some_and(probes);
+        if !self.probes_zero || !is_at_it {
             return false;
         }
         host.probe_failure.get_or_insert_with(|| reason.to_owned());
-        self.process
-            .take()
+        let worker = self.worker.take();
+        worker
             .into_iter()
-            .for_each(|process| host.bury(process));
-        self.memory = None;
+            .for_each(|worker| host.bury(self.id, worker));
         self.start(host, now());
         true
     }
@@ -159,8 +136,12 @@ impl Child {
 
     /// Returns a description of the last known activity of the process.
     fn doing(&self) -> String {
-        if let ChildState::Starting { stage } = &self.state {
-            let stage = &stage[..stage.floor_char_boundary(LONGEST_REASON)];
+        if self.memory.is_none() {
+            let stage = match (&self.server, &self.worker) {
+                (Some(stage), _) => &stage.text,
+                (None, Some(worker)) => worker.during(),
+                (None, None) => "start of the interpreter",
+            };
             let note = match stage.starts_with(PROBE_RESET) {
                 true => ", which is tried at the start of a process and is no episode",
                 false => "",

@@ -1,9 +1,9 @@
 //! The state of one simulator process: its commands, the answers it owes, and its replacement.
 //!
 //! ```text
-//! Down ──reset──► Starting ──hello, ready──► Up ──enough episodes──► Closing ──exit──► Starting
-//!   ▲                 │                       │                         │
-//!   └──── lost: exited, raised, no answer in time, invalid packet ──────┘
+//! Down ──reset──► Starting ──hello──► Up ──enough episodes──► Closing ──exit──► Starting
+//!   ▲                 │                │                         │
+//!   └──── lost: exited, raised, no answer in time, nonsense ─────┘
 //! ```
 //!
 //! Commands wait in `held` until the process can take them. Those that arrive together are sent
@@ -14,58 +14,47 @@
 //! answers these resets. So whatever a reset does, the end of the episode before it is known.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::env::python::copy::CopyState;
 use crate::env::python::host::Host;
-use crate::env::python::message::{self, CommandEntry, Packet};
+use crate::env::python::message::CommandEntry;
 use crate::env::python::observation::ProcessMemory;
-use crate::env::python::process::{PythonProcess, ReceivedPacket};
-use crate::env::{Command, EnvIndex};
+use crate::env::{Command, EnvError, EnvIndex};
+use crate::python::{Cause, Loss, Ready, Said, Worker};
 
 mod answers;
 mod loss;
 mod work;
 
-/// Time limit for a process to close its environments.
-pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum number of start stages, beside one for each module that the job imports
 /// (`rrun_worker.py` has four). Each stage extends the start by up to `--stall-timeout`, so the
 /// number must be limited for a start that never ends.
 pub const MOST_STAGES: usize = 16;
-/// Maximum bytes of a reason, because it is written to the journal and to messages, and a packet
-/// may have 200 kB.
-const LONGEST_REASON: usize = 16_000;
 
 /// One process, running or not, and its copies.
 pub struct Child {
     index: usize,
     gpu: Option<u32>,
-    state: ChildState,
-    process: Option<PythonProcess>,
+    /// Number of its process.
+    id: u64,
+    worker: Option<Worker>,
+    /// The stage of the fork server that it waits for.
+    server: Option<ServerStage>,
     memory: Option<ProcessMemory>,
     copies: Vec<CopyState>,
     held: Vec<HeldCommand>,
     batches: VecDeque<SentBatch>,
-    /// Time of the last expected sign of life from the process.
-    since: Instant,
-    /// Time at which its socket was closed.
-    ended: Option<Instant>,
-    sequence: u32,
     /// Number of episodes since it was started.
     served: u64,
-    /// Number of stages that its start has reported.
-    stages: usize,
     /// True if its start tries a reset with seed 0.
     probes_zero: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum ChildState {
-    Down,
-    Starting { stage: String },
-    Up,
-    Closing,
+/// What a fork server is at, and since when.
+struct ServerStage {
+    text: String,
+    since: Instant,
 }
 
 /// A command that was not sent yet.
@@ -87,198 +76,132 @@ struct SentBatch {
 
 impl Child {
     /// Creates the state for these copies, without a process.
-    pub fn new(index: usize, envs: &[EnvIndex], gpu: Option<u32>, now: Instant) -> Self {
+    pub fn new(index: usize, envs: &[EnvIndex], gpu: Option<u32>) -> Self {
         Self {
             index,
             gpu,
-            state: ChildState::Down,
-            process: None,
+            id: 0,
+            worker: None,
+            server: None,
             memory: None,
             copies: envs.iter().map(|env| CopyState::new(*env)).collect(),
             held: Vec::new(),
             batches: VecDeque::new(),
-            since: now,
-            ended: None,
-            sequence: 0,
             served: 0,
-            stages: 0,
             probes_zero: true,
         }
     }
 
-    /// Returns the number of its process, if there is one.
-    pub fn process_id(&self) -> Option<u64> {
-        self.process.as_ref().map(|process| process.id)
+    /// Returns whether this is the number of its process.
+    pub fn has(&self, process: u64) -> bool {
+        self.worker.is_some() && self.id == process
     }
 
     /// Returns whether the process can take commands.
     pub fn is_up(&self) -> bool {
-        self.state == ChildState::Up
+        self.worker.as_ref().is_some_and(Worker::is_up)
     }
 
     /// Returns whether it waits for a fork server that imports.
     pub fn awaits_server(&self) -> bool {
-        matches!(self.state, ChildState::Starting { .. }) && self.process.is_none()
+        self.server.is_some()
     }
 
     /// Takes note of the stage of the fork server that it waits for.
-    pub fn on_server_stage(&mut self, text: &str, now: Instant) {
-        let stage = text.to_owned();
-        (self.state, self.since) = (ChildState::Starting { stage }, now);
+    pub fn on_server_stage(&mut self, text: &str, since: Instant) {
+        let text = text.to_owned();
+        self.server = Some(ServerStage { text, since });
     }
 
     /// Starts the process, or waits for its fork server: [`Child::awaits_server`].
     pub fn start(&mut self, host: &mut Host, now: Instant) {
         let envs: Vec<_> = self.copies.iter().map(|copy| copy.env).collect();
-        self.state = ChildState::Starting {
-            stage: "start of the interpreter".to_owned(),
-        };
-        (self.since, self.ended, self.served, self.stages) = (now, None, 0, 0);
+        (self.server, self.served) = (None, 0);
         self.probes_zero = host.probe_failure.is_none();
         self.copies.iter_mut().for_each(CopyState::renew);
         match host.start(self.index, &envs, self.gpu) {
-            Ok(process) => self.process = process,
+            Ok(Some((id, worker))) => (self.id, self.worker) = (id, Some(worker)),
+            Ok(None) => self.on_server_stage("start of the interpreter", now),
             Err(err) => {
                 let python = host.terms.settings.python.display().to_string();
+                self.on_server_stage("start of the interpreter", now);
                 self.lose(&format!("`{python}` cannot be started: {err}"), host);
             }
         }
     }
 
-    /// Ends the process for good, without waiting for its answers.
-    pub fn shut(&mut self, host: &mut Host, now: Instant) {
-        self.held.clear();
-        self.batches.clear();
-        if self.state == ChildState::Up {
-            self.close(now);
-        } else if self.state != ChildState::Closing {
-            self.state = ChildState::Down;
-            self.process
-                .take()
-                .into_iter()
-                .for_each(|process| host.bury(process));
-        }
+    /// Gives its process up for good, without waiting for answers.
+    pub fn shut(&mut self) -> Option<Worker> {
+        self.worker.take()
     }
 
-    /// Asks the process to end. If resets are held, another is started afterwards.
-    pub fn close(&mut self, now: Instant) {
-        if let Some(process) = &self.process {
-            // If the packet cannot be sent, the process is killed after the time limit.
-            process.send(message::CLOSE).ok();
-            (self.state, self.since) = (ChildState::Closing, now);
-        }
-    }
-
-    /// Handles one packet or the end of the socket. Returns whether there may be more.
-    pub fn on_socket(&mut self, host: &mut Host, now: Instant) -> bool {
-        let Some(process) = &self.process else {
-            return false;
-        };
-        match process.receive(&mut host.buffer) {
-            ReceivedPacket::Packet(packet) => {
-                match packet {
-                    Ok(packet) => self.on_packet(packet, host, now),
-                    Err(malformed) => {
-                        self.lose(&format!("sent a malformed message: {malformed}"), host)
-                    }
-                }
-                true
-            }
-            ReceivedPacket::Nothing => false,
-            ReceivedPacket::Closed => {
-                host.ignore(&process.socket);
-                self.ended.get_or_insert(now);
-                false
-            }
-        }
-    }
-
-    /// Reads the output of the process.
-    pub fn on_output(&mut self, host: &Host) {
-        let first = self.copies.first().map_or(0, |copy| copy.env.0);
-        let Some(process) = &mut self.process else {
+    /// Handles what one descriptor of the process has.
+    pub fn on(&mut self, ready: Ready, host: &mut Host, now: Instant) {
+        let Some(worker) = &mut self.worker else {
             return;
         };
-        let (lines, more) = process.listen();
-        lines
-            .iter()
-            .for_each(|line| tracing::debug!(target: "env", first, "{line}"));
-        if !more {
-            host.ignore(&process.output);
+        match worker.on(ready) {
+            Ok(Some(said)) => self.said(said, host),
+            Ok(None) => {}
+            Err(loss) => self.over(loss, host),
         }
-    }
-
-    /// Handles the exit of the process.
-    pub fn on_end(&mut self, host: &mut Host, now: Instant) {
-        // Earlier packets explain more than the exit code.
-        let id = self.process_id();
-        while self.on_socket(host, now) {}
-        let Some(process) = self.process.as_mut().filter(|it| Some(it.id) == id) else {
-            return;
-        };
-        if !process.has_ended() {
-            return;
-        }
-        let ending = process.ending();
-        if self.state != ChildState::Closing {
-            return self.lose(&ending, host);
-        }
-        self.on_output(host);
-        self.process
-            .take()
-            .into_iter()
-            .for_each(|process| host.bury(process));
-        (self.state, self.memory) = (ChildState::Down, None);
         self.flush(host, now);
     }
 
-    fn on_packet(&mut self, packet: Packet, host: &mut Host, now: Instant) {
-        match (&mut self.state, packet) {
-            (ChildState::Starting { stage }, Packet::Stage(text))
-                if self.stages < MOST_STAGES + host.terms.settings.imports.len() =>
-            {
-                *stage = text;
-                self.stages += 1;
-                self.since = now;
+    fn said(&mut self, said: Said, host: &mut Host) {
+        let stall = Some(host.terms.stall_timeout);
+        let done = match said {
+            Said::Stage(_) => {
+                self.worker
+                    .iter_mut()
+                    .for_each(|worker| worker.expect_by(stall));
+                Ok(())
             }
-            (ChildState::Starting { .. }, Packet::Stage(_)) => {
-                self.lose("has too many stages of its start", host)
+            Said::Hello(text) => self.attach(&text, host),
+            Said::Answer {
+                sequence,
+                count,
+                body,
+            } => {
+                let answered = self.answer(sequence, count, &body, host);
+                let limit = stall.filter(|_| !self.batches.is_empty());
+                self.worker
+                    .iter_mut()
+                    .for_each(|worker| worker.expect_by(limit));
+                answered
             }
-            (ChildState::Starting { .. }, Packet::Hello(value)) if self.memory.is_none() => {
-                if let Err(reason) = self.attach(value, host) {
-                    self.lose(&reason, host);
-                }
-            }
-            (ChildState::Starting { .. }, Packet::Ready) if self.memory.is_some() => {
-                self.state = ChildState::Up;
-                self.flush(host, now);
-            }
-            (ChildState::Starting { .. }, Packet::Refused(reason)) => self.refuse(&reason, host),
-            // The environment is being closed, so the answers are not needed.
-            (ChildState::Closing, Packet::Answers { .. }) => {}
-            (ChildState::Up, Packet::Answers { sequence, replies }) => {
-                match self.answer(sequence, &replies, host) {
-                    Ok(()) => {
-                        self.since = now;
-                        self.flush(host, now);
-                    }
-                    Err(reason) => self.lose(&reason, host),
-                }
-            }
-            (_, Packet::Error { local, reason }) => {
-                let env = self.copies.get(usize::from(local)).map(|copy| copy.env.0);
-                let whose = env
-                    .filter(|_| self.copies.len() > 1)
-                    .map_or(String::new(), |env| format!(" in environment {env}"));
-                self.lose(&format!("{reason}{whose}"), host);
-            }
-            (state, packet) => {
-                let reason = format!("sent {packet:?} while {state:?}")
-                    .chars()
-                    .take(200)
-                    .collect::<String>();
-                self.lose(&reason, host);
-            }
+            Said::Note(_) => Ok(()),
+            Said::Failed { reason, .. } => Err(format!("refused its commands: {reason}")),
+        };
+        if let Err(reason) = done {
+            self.lose(&reason, host);
         }
+    }
+
+    /// Handles the end of the process.
+    fn over(&mut self, loss: Loss, host: &mut Host) {
+        if self.worker.as_ref().is_some_and(Worker::is_closing) {
+            self.memory = None;
+            let worker = self.worker.take();
+            worker
+                .into_iter()
+                .for_each(|worker| host.bury(self.id, worker));
+            return;
+        }
+        let whose = match loss.cause {
+            Cause::Refused => {
+                host.failure
+                    .get_or_insert_with(|| EnvError::Setup(loss.text.clone()));
+                String::new()
+            }
+            Cause::GaveUp(Some(copy)) if self.copies.len() > 1 => {
+                let copy = self.copies.get(usize::from(copy));
+                copy.map_or_else(String::new, |copy| {
+                    format!(" in environment {}", copy.env.0)
+                })
+            }
+            Cause::GaveUp(_) | Cause::Seen => String::new(),
+        };
+        self.lose(&format!("{}{whose}", loss.text), host);
     }
 }

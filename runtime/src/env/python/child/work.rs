@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::io::Errno;
-
-use crate::env::python::child::{Child, ChildState, HeldCommand, SentBatch};
+use crate::env::python::child::{Child, HeldCommand, SentBatch};
 use crate::env::python::copy::{CopyState, RunningEpisode};
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
@@ -72,11 +70,12 @@ impl Child {
         if self.held.is_empty() {
             return;
         }
-        match self.state {
-            ChildState::Down => self.start(host, now),
-            ChildState::Up if self.is_worn(host) => self.close(now),
-            ChildState::Up => self.send(host, now),
-            ChildState::Starting { .. } | ChildState::Closing => {}
+        let is_worn = self.is_worn(host);
+        match &mut self.worker {
+            None if self.server.is_none() => self.start(host, now),
+            Some(worker) if worker.is_up() && is_worn => worker.close(),
+            Some(worker) if worker.is_up() => self.send(host),
+            _ => {}
         }
     }
 
@@ -97,7 +96,7 @@ impl Child {
             && !self.copies.iter().enumerate().any(busy)
     }
 
-    fn send(&mut self, host: &mut Host, now: Instant) {
+    fn send(&mut self, host: &mut Host) {
         let work = std::mem::take(&mut self.held);
         let recycle_after = host.terms.recycle_after;
         let takes_offers = |hello: &Arc<Hello>| hello.takes_offers(recycle_after);
@@ -114,22 +113,22 @@ impl Child {
                 }
             }
         }
-        self.sequence = self.sequence.wrapping_add(1);
-        let Some(process) = &self.process else { return };
-        let sent = process.send(&message::work(self.sequence, &entries));
+        let Some(worker) = &mut self.worker else {
+            return;
+        };
+        let asked = worker.ask(entries.len() as u16, &message::work(&entries));
         if self.batches.is_empty() {
-            self.since = now;
+            worker.expect_by(Some(host.terms.stall_timeout));
         }
         self.batches.push_back(SentBatch {
-            sequence: self.sequence,
+            sequence: asked.unwrap_or_default(),
             entries,
             begun: Vec::new(),
             follows: false,
         });
-        if sent == Err(Errno::AGAIN) {
+        if asked.is_err() {
             self.lose("does not read its commands", host);
         }
-        // Any other error means that the process has ended, which arrives as an event.
     }
 
     /// Writes the action of a command to shared memory and returns the entry to send.

@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 
-sock = socket.socket(fileno=int(sys.argv[-2]))
-config = json.loads(sock.recv(1 << 18))
+sock = socket.socket(fileno=int(sys.argv[-3]))
+memory_fd = int(sys.argv[-2])
 rule = os.environ["RRUN_HOSTILE"]
 SIDE = 8
 
@@ -36,55 +36,59 @@ def stay():
         time.sleep(3600)
 
 
+def send(kind, body=b"", count=0, sequence=0):
+    sock.send(struct.pack("=BBHI", ord(kind), 0, count, sequence) + body)
+
+
 def hello(**changes):
-    sock.send(b"H" + json.dumps({**HELLO, **changes}).encode())
-    return json.loads(sock.recv(1 << 18))
+    send("H", json.dumps({**HELLO, **changes}).encode())
 
 
 if rule == "silent":
     stay()
 if rule == "stages":
     while True:
-        sock.send(b"S" + b"again" * 40_000)
+        send("S", b"again" * 40_000)
 if rule == "orphan stages":
     if os.fork() == 0:
         while True:
-            sock.send(b"Sagain")
+            send("S", b"again")
     os._exit(5)
-if rule == "early ready":
-    sock.send(b"R")
+if rule == "early answer":
+    send("A")
     stay()
 if rule == "seals":
     import fcntl
 
-    fcntl.fcntl(config["memory_fd"], 1033, 4)  # F_ADD_SEALS, F_SEAL_GROW
+    fcntl.fcntl(memory_fd, 1033, 4)  # F_ADD_SEALS, F_SEAL_GROW
     hello()
 if rule == "giant":
     hello(cameras=[[f"c{number}", 8192, 8192] for number in range(500)])
 if rule == "long hello":
     hello(language="x" * 190_000, notes=["y"] * 1000)
 if rule == "half a hello":
-    sock.send(b"H" + json.dumps(HELLO).encode()[:100])
+    send("H", json.dumps(HELLO).encode()[:100])
     stay()
 if rule == "nested":
-    sock.send(b"H" + b"[" * 100_000)
+    send("H", b"[" * 100_000)
     stay()
 if rule == "long refusal":
-    sock.send(b"F" + "é".encode() * 100_000)
+    send("X", "é".encode() * 100_000, 0xFFFF, 1)
     stay()
 if rule == "hello twice":
     hello()
     hello()
 
-layout = hello()
-memory = mmap.mmap(config["memory_fd"], layout["bytes"])
-sock.send(b"R")
+if rule != "hello twice":
+    hello()
+memory = None
 if rule == "never reads":
     stay()
 while True:
     packet = sock.recv(1 << 18)
-    if packet[:1] != b"W":
+    if packet[:1] != b"Q":
         break
+    memory = memory or mmap.mmap(memory_fd, os.fstat(memory_fd).st_size)
     _, _, count, sequence = struct.unpack_from("=BBHI", packet)
     entries = list(struct.iter_unpack("=HBB4xQQ", packet[8:]))
     replies = [(local, kind, 8 if render else 0, 0.0, 0) for local, kind, render, _, _ in entries]
@@ -105,7 +109,7 @@ while True:
             while True:
                 sock.send(head + body)
         elif rule == "junk":
-            sock.send(b"\xff" + os.urandom(199_999))  # no kind of packet begins so
+            sock.send(b"\xff" * 200_000)  # no kind of packet begins so
         elif rule == "closes":
             sock.close()
             stay()

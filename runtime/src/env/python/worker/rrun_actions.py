@@ -5,7 +5,7 @@ Spaces are told apart by what they have, as gymnasium's do: `spaces` (Dict, Tupl
 
 import numpy as np
 
-from rrun_observation import Refused
+from rrun_host import Refused
 
 
 LONGEST_LOOP = 64  # numbers up to which a loop takes less than numpy's calls

@@ -2,7 +2,8 @@
 
 import math
 
-from rrun_observation import Wrong, array, packed, utf8
+from rrun_host import Wrong, packed, utf8
+from rrun_observation import array
 from rrun_simulator import of_copy
 
 LONGEST_WORDS = 4_000  # letters of an instruction or a feedback; a packet takes some 200 kB, at least one answer

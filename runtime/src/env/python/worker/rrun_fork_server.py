@@ -1,11 +1,6 @@
 """A fork server: imports what an environment needs, once, and forks a process whenever it is asked.
 
-It gets its socket and configuration as a process with environments does. It answers with stages, then with
-
-    ready    u8 'R'
-    refused  u8 'F', why its copies would not be as good as processes of their own; it ends then
-
-and takes, as often as they come, packets with the label of a process and four descriptors: a pipe, and the process's socket, shared memory and output. Into the pipe go two i32: the PID (or a negative errno), and later the status as wait(2) gives it. The process is reaped when the other end of the pipe is closed, so that the PID is not used again before. If that happens before the process has ended, it is killed.
+It says hello when it can be asked, and is refused if its copies would not be as good as processes of their own. Then it takes, as often as they come, packets with the label of a process and four descriptors: a pipe, and the process's socket, shared memory and output. Into the pipe go two i32: the PID (or a negative errno), and later the status as wait(2) gives it. The process is reaped when the other end of the pipe is closed, so that the PID is not used again before. If that happens before the process has ended, it is killed.
 """
 
 import contextlib
@@ -24,8 +19,9 @@ import traceback
 
 import numpy as np
 
+import rrun_host
 import rrun_simulator as simulator
-import rrun_worker as worker
+import rrun_worker
 
 NUMBER = struct.Struct("=i")
 PR_SET_PDEATHSIG = 1
@@ -123,11 +119,9 @@ class Server:
             np.random.seed()
             random.seed()
             rename(label)
-            sock = socket.socket(fileno=sock)
-            sys.argv[1:] = [str(sock.fileno()), label]
-            config = json.loads(sock.recv(1 << 18))
-            config["memory_fd"] = memory
-            worker.main(sock, config)
+            sys.argv[1:] = [str(sock), str(memory), label]
+            config = json.loads(os.pread(memory, os.fstat(memory).st_size, 0))["config"]
+            rrun_host.run(rrun_worker.Worker, socket.socket(fileno=sock), memory, config)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -240,30 +234,25 @@ def missing():
     return None
 
 
-def prepare(sock, config, before):
-    for name in config["imports"]:
-        sock.send(b"S" + f"import {name}".encode())
-        __import__(name)
-    sock.send(b"S" + f"make {config['environment']}".encode())
-    simulator.load(config["environment"])
-    simulator.versions()  # fills its cache
-    return before.objection()
+class Worker:
+    def __init__(self, host, config):
+        os.close(host.memory_fd)  # nothing that its children are to have
+        self.host, self.config = host, config
 
-
-def main(sock, config):
-    os.close(config["memory_fd"])
-    code = 1
-    try:
-        reason = missing() or prepare(sock, config, Before())
+    def start(self):
+        reason = missing() or self.imported(Before())
         if reason:
-            sock.send(b"F" + reason.encode())
-        else:
-            gc.freeze()  # a collection writes into every object that it looks at, and a written page is shared no more
-            sock.send(b"R")
-            Server(sock).run()
-        code = 0
-    except BaseException:
-        # The processes are started directly then, and say the same.
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+            raise rrun_host.Refused(reason)
+        gc.freeze()  # a collection writes into every object that it looks at, and a written page is shared no more
+
+    def imported(self, before):
+        for name in self.config["imports"]:
+            self.host.stage(f"import {name}")
+            __import__(name)
+        self.host.stage(f"make {self.config['environment']}")
+        simulator.load(self.config["environment"])
+        simulator.versions()  # fills its cache
+        return before.objection()
+
+    def serve(self):
+        Server(self.host.sock).run()

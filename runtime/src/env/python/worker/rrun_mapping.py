@@ -6,7 +6,8 @@ Afterwards every observation must look as the first one did.
 
 import numpy as np
 
-from rrun_observation import NUMBERS, Wrong, fetch, find, looks
+from rrun_host import Wrong
+from rrun_observation import NUMBERS, fetch, find, looks
 
 BYTE = np.dtype(np.uint8)
 LARGEST_STATE = 4096  # numbers in an entry that a default mapping still takes for a state vector

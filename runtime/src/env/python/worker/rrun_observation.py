@@ -4,31 +4,14 @@ Keys `a.b.c` go into nested dicts; an observation that is one array is called `o
 """
 
 import difflib
-import json
 from collections.abc import Mapping
 
 import numpy as np
 
+from rrun_host import Refused, Wrong
+
 BARE = "observation"
 NUMBERS = "fiub"  # kinds of numpy's types that are cast
-
-
-class Refused(Exception):
-    """The mapping and the environment do not fit."""
-
-
-class Wrong(Exception):
-    """What the environment gave cannot be right; says what, as the object of a sentence: "the reward as str 'x', ..."."""
-
-
-def utf8(text):
-    """A text as bytes. Half a surrogate pair, which UTF-8 has no bytes for, becomes `?`."""
-    return text.encode("utf-8", "replace")
-
-
-def packed(value):
-    """A value as JSON that every reader takes."""
-    return utf8(json.dumps(value, ensure_ascii=False))
 
 
 def children(node):

@@ -4,16 +4,16 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
-import os
 import platform
 import sys
 
 import numpy as np
 
+import rrun_host
 from rrun_actions import stack
-from rrun_observation import Refused, array
+from rrun_host import Refused
+from rrun_observation import array
 
 
 def load(environment):
@@ -33,29 +33,7 @@ def load(environment):
             gymnasium.envs.registration.load_env_creator(entry_point)
 
 
-@functools.lru_cache(maxsize=None)
-def load_factory(environment):
-    """The callable that a dotted path or `file.py:name` means; a file is run once."""
-    place, colon, name = environment.rpartition(":")
-    if not colon:
-        place, _, name = environment.rpartition(".")
-    if place.endswith(".py"):
-        if not os.path.exists(place):
-            raise Refused(f"environment `{environment}`: there is no file `{os.path.abspath(place)}`")
-        stem = os.path.splitext(os.path.basename(place))[0]
-        spec = importlib.util.spec_from_file_location(stem, place)
-        module = sys.modules[stem] = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        spec.loader.exec_module(module)
-    else:
-        module = importlib.import_module(place)
-    factory = module
-    for part in name.split("."):
-        if not hasattr(factory, part):
-            there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-            raise Refused(f"environment `{environment}`: `{place}` has no `{name}`; it has {', '.join(there) or 'nothing that can be called'}")
-        factory = getattr(factory, part)
-    return factory
+load_factory = functools.lru_cache(maxsize=None)(rrun_host.load)  # a file is run once
 
 
 def versions():

@@ -1,6 +1,6 @@
 """Whether an episode is solved after a step, by the job's rule."""
 
-from rrun_observation import Refused, Wrong
+from rrun_host import Refused, Wrong
 from rrun_simulator import keys_of, of_copy
 from rrun_values import flag
 

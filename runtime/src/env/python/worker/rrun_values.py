@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from rrun_observation import NUMBERS, Wrong, array
+from rrun_host import Wrong
+from rrun_observation import NUMBERS, array
 
 LARGEST_REWARD = float(np.finfo(np.float32).max)
 

@@ -1,30 +1,20 @@
 """The process beside the simulator: reads commands, steps, writes what is seen into shared memory.
 
-Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's byte order:
+Requests and answers have entries, in the machine's byte order:
 
-    work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1 / step with an offer 2, u8 render, u32 -, u64 seed, u64 episode
+    request  each: u16 copy, u8 reset 0 / step 1 / step with an offer 2, u8 render, u32 -, u64 seed, u64 episode
              An offer is the episode that the copy begins if the step ends the one before. Its answer follows in a second packet with the same sequence, a reset 0.
-    close    u8 'C'
-    answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
+    answer   each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
              They come in the order of the commands, in as many packets as they need.
              After a step the place of the action has what the environment took. An answer with `wrong` in its text has nothing else.
-    stage    u8 'S', what is being done
-    hello    u8 'H', JSON: what the environment is
-    refused  u8 'F', why it cannot be used
-    ready    u8 'R'
-    error    u8 'E', u8 -, u16 copy, why: this process ends
 
-Python 3.8 and gymnasium's interface are enough: simulators are old. Before anything else comes JSON with the configuration, and after hello JSON with the places in shared memory.
+Shared memory has 64 bytes with the copy and the call that are under way, each a u32, and for each copy: action, states, states of an episode that was offered, pictures.
+
+Python 3.8 and gymnasium's interface are enough: simulators are old.
 """
 
-import contextlib
-import json
 import math
-import mmap
-import os
 import struct
-import sys
-import traceback
 
 import numpy as np
 
@@ -32,15 +22,15 @@ import rrun_mapping as mapping
 import rrun_simulator as simulator
 from rrun_actions import Action
 from rrun_feedback import Feedback
-from rrun_observation import Refused, Scene, Wrong, fetch, packed, utf8
+from rrun_host import LINE, NOBODY, Places, Refused, Wrong, last_line, packed
+from rrun_observation import Scene, fetch
 from rrun_values import flag, reward_of
 from rrun_success import Success
 
-HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBB4xQQ"), struct.Struct("=HBBfI")
+ENTRY, ANSWER = struct.Struct("=HBB4xQQ"), struct.Struct("=HBBfI")
 RESET, STEP, OFFER = 0, 1, 2
 SUCCESS, TERMINATED, TRUNCATED, RENDERED, OUT_OF_BOUNDS = 1, 2, 4, 8, 16
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
-LONGEST_TEXT = 16_000  # bytes of a reason; a packet takes some 200 kB
 LONGEST_WRONG = 1_000  # letters of what is wrong with a copy's answer
 LONGEST_ANSWERS = 100_000  # bytes after which no more answers are added to a packet
 SEED_BITS = (1 << 31) - 1  # what C's and numpy's older generators take
@@ -64,44 +54,41 @@ class Render:
 class Place:
     """Views of one copy in shared memory."""
 
-    def __init__(self, worker, memory, layout, local):
-        begin = layout["begin"] + layout["copy"] * local
-        floats = lambda offset, count: np.frombuffer(memory, np.float32, count, begin + offset)
-        self.action = floats(0, worker.action.size)
-        self.vectors = [floats(offset, state.size) for state, offset in zip(worker.states, layout["states"])]
+    def __init__(self, worker, memory, places):
+        floats = lambda count: np.frombuffer(memory, np.float32, count, places.take(4 * count))
+        self.action = floats(worker.action.size)
+        self.vectors = [floats(state.size) for state in worker.states]
         # What an episode that was offered shows first: the end of the one before may not have been read yet.
-        self.next_vectors = [floats(offset, state.size) for state, offset in zip(worker.states, layout["next_states"])]
+        self.next_vectors = [floats(state.size) for state in worker.states]
         self.pictures = []
-        for camera, offset in zip(worker.cameras, layout["cameras"]):
+        for camera in worker.cameras:
             shape = camera.height, camera.width, 3
-            self.pictures.append(np.frombuffer(memory, np.uint8, math.prod(shape), begin + offset).reshape(shape))
+            size = math.prod(shape)
+            self.pictures.append(np.frombuffer(memory, np.uint8, size, places.take(size)).reshape(shape))
 
 
 class Worker:
-    def __init__(self, sock, config):
-        self.sock, self.config, self.notes = sock, config, []
+    def __init__(self, host, config):
+        self.host, self.config, self.notes = host, config, []
         self.is_hertz_assumed = False
         self.calls = None  # shared words: copy, call
         self.offered = []  # entries of episodes that begin after the batch
-        self.current = 0
+        self.current = NOBODY
 
     # --- start ----------------------------------------------------------------------------------------------------------
 
-    def stage(self, text):
-        self.sock.send(b"S" + utf8(text))
-
-    def prepare(self):
+    def start(self):
         config = self.config
         for name in config["imports"]:
-            self.stage(f"import {name}")
+            self.host.stage(f"import {name}")
             __import__(name)
-        self.stage(f"make {config['environment']}")
+        self.host.stage(f"make {config['environment']}")
         self.copies = simulator.make(config)
         self.action = Action(self.copies.action_space, config["mapping"].get("action") or {}, config["clip_actions"])
         if self.copies.batched:
             self.copies.idle, _ = self.action.decode(self.action.middle())
         observation, info = self.first_reset()
-        self.stage("first observation")
+        self.host.stage("first observation")
         row = 0 if self.copies.batched else None
         scene = Scene(observation, row, config["mapping"], self.copies.space)
         self.cameras = mapping.cameras(scene, Render(self.copies))
@@ -109,7 +96,7 @@ class Worker:
         self.words = mapping.language(scene)
         self.language = self.words(observation, row, info, lambda name: self.copies.attribute(0, name))
         self.feedback = Feedback(self.copies)
-        self.stage("step")
+        self.host.stage("step")
         self.probe(row)
         limit = config["max_episode_steps"] or self.own_limit()
         if not limit:
@@ -117,6 +104,7 @@ class Worker:
         self.limit = limit
         number = config["num_envs"]
         self.steps, self.told = [0] * number, [None] * number
+        return self.hello()
 
     def first_reset(self):
         """With the seed 0; an environment that cannot begin there gets another chance with the first episode's.
@@ -126,13 +114,13 @@ class Worker:
         failure = self.config["probe"]
         if failure is None:
             try:
-                self.stage("reset(seed=0)")
+                self.host.stage("reset(seed=0)")
                 return self.reset_one(0, 0, 0)
             except Exception as error:
-                failure = f"raised {last_line(error).decode()}"
+                failure = f"raised {last_line(error)}"
         seed = self.config["first_seed"] & SEED_BITS
         self.notes.append(f"reset(seed=0), which the start tries, {failure}; it was tried again with the first episode's seed {seed}")
-        self.stage(f"reset(seed={seed})")
+        self.host.stage(f"reset(seed={seed})")
         return self.reset_one(0, seed, 0)
 
     def reset_one(self, local, seed, episode):
@@ -194,28 +182,24 @@ class Worker:
             "versions": simulator.versions(),
         }
 
-    def attach(self, layout):
-        memory = mmap.mmap(self.config["memory_fd"], layout["bytes"])
-        os.close(self.config["memory_fd"])
+    def attach(self):
+        memory, places = self.host.memory(), Places(LINE)
         self.calls = memoryview(memory)[:8].cast("I")
-        self.places = [Place(self, memory, layout, local) for local in range(len(self.steps))]
+        self.places = [Place(self, memory, places) for _ in self.steps]
 
     # --- work -----------------------------------------------------------------------------------------------------------
 
-    def run(self):
-        # Used again and again: memory of this size is given back to the system each time.
-        buffer = memoryview(bytearray(HEAD.size + ENTRY.size * len(self.steps)))
+    def serve(self):
         work = self.together if self.copies.batched else self.separately
-        while True:
-            size = self.sock.recv_into(buffer)
-            if size < HEAD.size:
-                return  # asked to close, or nobody is there any more
-            _, _, _, sequence = HEAD.unpack_from(buffer)
-            self.reply(sequence, work(ENTRY.iter_unpack(buffer[HEAD.size : size])))
+        for sequence, entries in self.host.requests():
+            if self.calls is None:
+                self.attach()
+            self.reply(sequence, work(ENTRY.iter_unpack(entries)))
             if self.offered:
                 # After the answers: whatever these resets do, the steps before them are told.
                 begun, self.offered = self.offered, []
                 self.reply(sequence, self.begin(begun))
+        self.copies.close()
 
     def reply(self, sequence, made):
         answers, texts, size = [], [], 0
@@ -224,15 +208,11 @@ class Worker:
             texts.append(text)
             size += ANSWER.size + len(text)
             if size > LONGEST_ANSWERS:
-                self.tell(sequence, answers, texts)
+                self.host.answer(sequence, b"".join([*answers, *texts]), len(answers))
                 answers, texts, size = [], [], 0
         self.calls[1] = 0
         if answers:
-            self.tell(sequence, answers, texts)
-
-    def tell(self, sequence, answers, texts):
-        head = HEAD.pack(ord("A"), 0, len(answers), sequence)
-        self.sock.send(b"".join([head, *answers, *texts]))
+            self.host.answer(sequence, b"".join([*answers, *texts]), len(answers))
 
     def call(self, local, name):
         self.current = local
@@ -345,46 +325,3 @@ def refusal(local, kind, wrong):
     """The answer where what the environment gave is wrong: its episode is over, and the process lives on."""
     text = packed({"wrong": str(wrong)[:LONGEST_WRONG]})
     return local, kind, 0, 0.0, text
-
-
-def last_line(error):
-    """The exception, and the line of the simulator that raised it."""
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("rrun_")]
-    if frames:
-        text += f" ({frames[-1].filename} line {frames[-1].lineno}, in {frames[-1].name})"
-    return utf8(text)[:LONGEST_TEXT]
-
-
-def main(sock, config):
-    worker = Worker(sock, config)
-    code = 1
-    try:
-        worker.prepare()
-        sock.send(b"H" + packed(worker.hello()))
-        packet = sock.recv(1 << 18)
-        if packet:
-            worker.attach(json.loads(packet))
-            sock.send(b"R")
-            worker.run()
-        worker.copies.close()
-        code = 0
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # nobody may be there to be told
-            tell(sock, worker, error)
-    finally:
-        # Simulators leave threads and exit handlers that hang; everything worth closing is closed.
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-def tell(sock, worker, error):
-    """Says why this process ends."""
-    if isinstance(error, Refused):
-        sock.send(b"F" + utf8(str(error))[:LONGEST_TEXT])
-        return
-    traceback.print_exception(type(error), error, error.__traceback__)
-    reason = b"gave " + utf8(str(error))[:LONGEST_TEXT] if isinstance(error, Wrong) else b"raised " + last_line(error)
-    sock.send(struct.pack("=BBH", ord("E"), 0, worker.current) + reason)

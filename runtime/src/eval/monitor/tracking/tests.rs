@@ -208,7 +208,7 @@ fn a_tracker_that_dies_gives_up_or_floods_is_reported_once_and_the_run_goes_on()
     for (code, wanted) in [
         (dies, lost(exit)),
         (is_killed, lost("its process was killed by SIGKILL")),
-        (gives_up, lost("PermissionError: no API key")),
+        (gives_up, lost("it raised PermissionError: no API key")),
         (&fails, [URL, left_out].map(str::to_owned).to_vec()),
         (&floods, vec![URL.to_owned()]),
     ] {

@@ -10,13 +10,13 @@ use jobs::plan::RunPlan;
 use jobs::tracking::{Tracker, TrackingArgs};
 use serde_json::{Map, Value};
 
-use crate::env::python::args::find_interpreter;
 use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::tracking::config::config;
 use crate::eval::monitor::tracking::mailbox::Mailbox;
 use crate::eval::monitor::tracking::notes::Notes;
 use crate::eval::monitor::tracking::python::PythonTracker;
 use crate::eval::monitor::tracking::tensorboard;
+use crate::python::find_interpreter;
 
 /// The interpreter of trackers if the user names none.
 const PYTHON: &str = "python3";

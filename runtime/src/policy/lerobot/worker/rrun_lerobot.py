@@ -26,7 +26,7 @@ WITHOUT_NOISE = {"act"}
 
 
 def refuse(reason):
-    from rrun_policy import Refused
+    from rrun_host import Refused
 
     raise Refused(reason)
 

@@ -40,7 +40,7 @@ fn a_policy_that_cannot_be_made_says_why() {
         (
             "Toy",
             json!({"python": "/bin/false"}),
-            "its worker exited with code 1 during the start of the interpreter",
+            "its worker exited with code 1 during start of the interpreter",
         ),
         (
             "Unspecified",
@@ -66,7 +66,6 @@ fn a_start_that_takes_too_long_is_ended() {
         text.contains("its worker gave no answer for 1 s during "),
         "{text}"
     );
-    assert!(text.ends_with(", and was killed"), "{text}");
 }
 
 #[test]

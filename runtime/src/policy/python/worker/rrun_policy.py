@@ -1,49 +1,22 @@
 """The process beside the rank that runs a policy in Python: reads calls, asks the policy, writes actions into shared memory.
 
-Calls and answers are packets of a SOCK_SEQPACKET socket:
+A call is JSON: rows (a list of [env, episode, seed, step, index of the text]), texts (of the instructions), reset (indices of the rows whose episode begins), most (rows for which the shared memory has places). The answer is empty: the actions are in shared memory, which is mapped once for reading (observations) and once for writing (actions).
 
-    call     JSON: sequence, rows (a list of [env, episode, seed, step, index of the text]), texts (of the instructions), reset (indices of the rows whose episode begins)
-    stage    'S', what is being done
-    hello    'H', JSON: what the policy is
-    refused  'F', why it cannot be used: this process ends
-    ready    'R'
-    actions  'A', u32 sequence: the actions are in shared memory
-    error    'E', u32 sequence, why there are none: the process goes on
-    gone     'G', u32 sequence, as above, and no call would work again: the process ends
-
-Before anything else comes JSON with the configuration, and after hello JSON with the places in shared memory, which is mapped once for reading (observations)
-and once for writing (actions). numpy is enough; torch is imported only if the policy asks for tensors.
+numpy is enough; torch is imported only if the policy asks for tensors.
 """
 
-import contextlib
-import importlib
-import importlib.util
 import json
+import math
 import mmap
-import os
 import platform
-import struct
 import sys
 import traceback
 
-LARGEST_PACKET = 1 << 18
-LONGEST_TEXT = 16_000  # bytes of a reason
+from rrun_host import Places, Refused, last_line, load
+
 LONGEST_HORIZON = 4096
 MOST_STEPS_BACK = 255
-HEAD = struct.Struct("=cI")
-
-
-class Refused(Exception):
-    """The policy cannot be used as it is."""
-
-
-class Wrong(Exception):
-    """What the policy gave cannot be taken."""
-
-
-def utf8(text):
-    """A text as bytes. Half a surrogate pair, which UTF-8 has no bytes for, becomes `?`."""
-    return text.encode("utf-8", "replace")
+PAGE = 1 << 16  # alignment of the actions
 
 
 class Episode:
@@ -58,50 +31,23 @@ class Episode:
         return f"Episode(env={self.env}, episode={self.episode}, seed={self.seed}, step={self.step})"
 
 
-def load_factory(policy):
-    """The callable that `file.py:name` or `package.module:name` means."""
-    place, _, name = policy.rpartition(":")
-    if place.endswith(".py"):
-        if not os.path.exists(place):
-            raise Refused(f"there is no file `{os.path.abspath(place)}`")
-        stem = os.path.splitext(os.path.basename(place))[0]
-        spec = importlib.util.spec_from_file_location(stem, place)
-        module = sys.modules[stem] = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        spec.loader.exec_module(module)
-    else:
-        module = importlib.import_module(place)
-    factory = module
-    for part in name.split("."):
-        if not hasattr(factory, part):
-            there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-            raise Refused(f"`{place}` has no `{name}`; it has {', '.join(there) or 'nothing that can be called'}")
-        factory = getattr(factory, part)
-    return factory
-
-
 class Worker:
-    def __init__(self, sock, config):
-        self.sock, self.config = sock, config
-        self.doing = "start"
-
-    def stage(self, text):
-        self.doing = text
-        self.sock.send(b"S" + utf8(text))
+    def __init__(self, host, config):
+        self.host, self.config = host, config
 
     # --- start ----------------------------------------------------------------------------------------------------------
 
-    def prepare(self):
+    def start(self):
         config = self.config
-        self.stage("import numpy")
+        self.host.stage("import numpy")
         global np
         import numpy as np
 
-        self.stage(f"import of `{config['policy']}`")
-        factory = load_factory(config["policy"])
+        self.host.stage(f"import of `{config['policy']}`")
+        factory = load(config["policy"])
         if not callable(factory):
             raise Refused(f"`{config['policy']}` is a {type(factory).__name__}, which cannot be called")
-        self.stage("factory")
+        self.host.stage("factory")
         self.policy = factory(self.spec(), config["device"], config["seed"], **config["policy_kwargs"])
         if not callable(getattr(self.policy, "act", None)):
             raise Refused(f"the factory made `{type(self.policy).__name__}`, which has no `act(observations, episodes)`")
@@ -119,6 +65,7 @@ class Worker:
         self.horizon = self.horizon_of(self.own("action_horizon"))
         if self.horizon is None:
             self.horizon = self.probe()
+        return self.hello()
 
     def spec(self):
         """The environment, as the factory gets it."""
@@ -155,7 +102,7 @@ class Worker:
 
     def probe(self):
         """Asks for actions for one row of zeros, to see how many there are."""
-        self.stage("first call of `act`, with zeros")
+        self.host.stage("first call of `act`, with zeros")
         pictures = {name: np.zeros((1, *self.times, size["height"], size["width"], 3), np.uint8) for name, size in self.cameras.items()}
         state = {name: np.zeros((1, *self.times, length), np.float32) for name, length in self.states.items()}
         episodes = [Episode(0, 0, 0, 0)]
@@ -175,21 +122,20 @@ class Worker:
         terms = {"action_horizon": self.horizon, "needs_video": self.needs_video, "looks_back": looks_back, "has_reset": self.resets}
         return {**terms, "versions": versions}
 
-    def attach(self, layout):
-        fd, begin, rows = self.config["memory_fd"], layout["actions"], layout["rows"]
-        seen = mmap.mmap(fd, begin, mmap.MAP_SHARED, mmap.PROT_READ)
-        taken = mmap.mmap(fd, layout["bytes"] - begin, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=begin)
-        os.close(fd)
-
-        def view(kind, shape, offset):
-            count = 1
-            for edge in shape:
-                count *= edge
-            return np.frombuffer(seen, kind, count, offset).reshape(shape)
-
-        sizes = self.cameras.items()
-        self.pictures = {name: view(np.uint8, (rows, *self.times, size["height"], size["width"], 3), offset) for (name, size), offset in zip(sizes, layout["cameras"])}
-        self.state = {name: view(np.float32, (rows, *self.times, length), offset) for (name, length), offset in zip(self.states.items(), layout["states"])}
+    def attach(self, rows):
+        places, blocks = Places(), []
+        shapes = [(np.uint8, (size["height"], size["width"], 3)) for size in self.cameras.values()]
+        shapes += [(np.float32, (length,)) for length in self.states.values()]
+        for kind, shape in shapes:
+            shape = (rows, *self.times, *shape)
+            count = math.prod(shape)
+            blocks.append((kind, shape, count, places.take(count * np.dtype(kind).itemsize)))
+        begin = -(-max(places.at, 1) // PAGE) * PAGE
+        seen = self.host.memory(0, begin, mmap.ACCESS_READ)
+        views = [np.frombuffer(seen, kind, count, offset).reshape(shape) for kind, shape, count, offset in blocks]
+        self.pictures = dict(zip(self.cameras, views))
+        self.state = dict(zip(self.states, views[len(self.cameras) :]))
+        taken = self.host.memory(begin)
         self.actions = np.frombuffer(taken, np.float32, rows * self.horizon * self.size).reshape(rows, self.horizon, self.size)
 
     # --- work -----------------------------------------------------------------------------------------------------------
@@ -215,31 +161,28 @@ class Worker:
             actions = (actions.float() if actions.is_floating_point() else actions).numpy()
         actions = np.asarray(actions)
         if actions.dtype.kind not in "fiub":
-            raise Wrong(f"`act` gave an array of {actions.dtype}, expected numbers")
+            raise Refused(f"`act` gave an array of {actions.dtype}, expected numbers")
         return actions
 
-    def run(self):
-        buffer = memoryview(bytearray(LARGEST_PACKET))
-        while True:
-            size = self.sock.recv_into(buffer)
-            if size < 2:
-                return  # asked to close, or nobody is there any more
-            call = json.loads(bytes(buffer[:size]))
-            sequence = call["sequence"]
+    def serve(self):
+        self.actions = None
+        for sequence, packet in self.host.requests():
+            call = json.loads(bytes(packet))
+            if self.actions is None:
+                self.attach(call["most"])
             try:
                 self.call(call)
             except Exception as error:
-                if isinstance(error, Wrong):
+                if isinstance(error, Refused):
                     reason = str(error)
                 else:
                     traceback.print_exception(type(error), error, error.__traceback__)
                     reason = f"`{self.doing}` raised {last_line(error)}"
-                is_gone = "CUDA error" in reason  # every later call of this process would fail
-                self.sock.send(HEAD.pack(b"G" if is_gone else b"E", sequence) + utf8(reason)[:LONGEST_TEXT])
-                if is_gone:
-                    return
+                if "CUDA error" in reason:  # every later call of this process would fail
+                    raise Refused(reason) from None
+                self.host.failed(sequence, reason)
                 continue
-            self.sock.send(HEAD.pack(b"A", sequence))
+            self.host.answer(sequence)
 
     def call(self, call):
         rows = call["rows"]
@@ -255,41 +198,6 @@ class Worker:
         actions = self.numbers(self.policy.act(self.observations(pictures, state, texts), episodes))
         wanted = (count, self.horizon, self.size)
         if actions.shape != wanted:
-            raise Wrong(f"`act` gave {list(actions.shape)}, expected {list(wanted)}")
+            raise Refused(f"`act` gave {list(actions.shape)}, expected {list(wanted)}")
         with np.errstate(all="ignore"):  # numbers beyond float32 become infinite, and are refused
             self.actions[:count] = actions
-
-
-def last_line(error):
-    """The exception, and the line of the policy that raised it."""
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(("rrun_", "<frozen"))]
-    if frames:
-        text += f" ({frames[-1].filename} line {frames[-1].lineno}, in {frames[-1].name})"
-    return text
-
-
-def main(sock, config):
-    worker = Worker(sock, config)
-    code = 1
-    try:
-        worker.prepare()
-        sock.send(b"H" + json.dumps(worker.hello()).encode())
-        packet = sock.recv(LARGEST_PACKET)
-        if packet:
-            worker.attach(json.loads(packet))
-            sock.send(b"R")
-            worker.run()
-        code = 0
-    except BaseException as error:
-        if not isinstance(error, (Refused, Wrong)):
-            traceback.print_exception(type(error), error, error.__traceback__)
-        reason = str(error) if isinstance(error, (Refused, Wrong)) else f"{worker.doing} raised {last_line(error)}"
-        with contextlib.suppress(OSError):  # nobody may be there to be told
-            sock.send(b"F" + utf8(reason)[:LONGEST_TEXT])
-    finally:
-        # Policies leave threads and exit handlers that hang.
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)

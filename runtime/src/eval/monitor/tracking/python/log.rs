@@ -16,7 +16,6 @@ pub struct OutputLog {
     file: Option<File>,
     redaction: Redaction,
     bytes: usize,
-    has_more: bool,
 }
 
 impl OutputLog {
@@ -27,30 +26,20 @@ impl OutputLog {
             file: None,
             redaction,
             bytes: 0,
-            has_more: true,
         }
     }
 
-    /// Returns whether output is worth waiting for: there may be more, and the log has room.
-    pub fn is_open(&self) -> bool {
-        self.has_more && self.bytes < MOST_BYTES
-    }
-
-    /// Appends lines; `has_more` says whether the process can still write. Errors are ignored: the
-    /// log only helps to find out why a tracker failed.
-    pub fn add(&mut self, lines: &[String], has_more: bool) {
-        self.has_more = has_more;
-        for line in lines {
-            if self.bytes >= MOST_BYTES {
-                return;
-            }
-            let mut text = format!("{}\n", self.redaction.apply(line));
-            self.bytes += text.len();
-            if self.bytes >= MOST_BYTES {
-                text += "rrun: the output is too long, the rest is left out\n";
-            }
-            self.write(&text);
+    /// Appends a line. Errors are ignored: the log only helps to find out why a tracker failed.
+    pub fn add(&mut self, line: &str) {
+        if self.bytes >= MOST_BYTES {
+            return;
         }
+        let mut text = format!("{}\n", self.redaction.apply(line));
+        self.bytes += text.len();
+        if self.bytes >= MOST_BYTES {
+            text += "rrun: the output is too long, the rest is left out\n";
+        }
+        self.write(&text);
     }
 
     fn write(&mut self, text: &str) {
@@ -81,14 +70,14 @@ mod tests {
         let redaction = Redaction::new([("WANDB_API_KEY".to_owned(), "a-secret".to_owned())]);
         let mut log = OutputLog::new(path.clone(), redaction);
         assert!(!path.exists(), "a tracker that prints nothing has no log");
-        log.add(&["the key is a-secret".to_owned()], true);
+        log.add("the key is a-secret");
         let line = "x".repeat(2000);
         for _ in 0..1000 {
-            log.add(std::slice::from_ref(&line), true);
+            log.add(&line);
         }
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("the key is ***\n"), "{}", &text[..40]);
         assert!(text.ends_with("\nrrun: the output is too long, the rest is left out\n"));
-        assert!(text.len() < MOST_BYTES + 3000 && !log.is_open());
+        assert!(text.len() < MOST_BYTES + 3000);
     }
 }

@@ -1,8 +1,8 @@
 //! A tracker by its Python package, in a process of its own: wandb, trackio and mlflow.
 //!
 //! ```text
-//! thread ── start, point, ending ─► rrun_track.py ─► package ─► service or local files
-//!        ◄─ ready, link, warning, failed ─┘ └─ stdout and stderr ─► logs/tracker_<name>.log
+//! thread ── point, ending ─► rrun_track.py ─► package ─► service or local files
+//!        ◄─ link, warning ─┘ └─ stdout and stderr ─► logs/tracker_<name>.log
 //! ```
 //! One message is under way at a time; others wait in the mailbox.
 
@@ -10,28 +10,20 @@ mod log;
 mod packets;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use jobs::printable::printable_line;
 use jobs::secrets::Redaction;
 use jobs::tracking::Tracker;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
-use crate::clock::timespec;
-use crate::env::python::process::PythonProcess;
 use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::tracking::mailbox::{Mailbox, Message};
 use crate::eval::monitor::tracking::notes::Notes;
 use crate::eval::monitor::tracking::python::log::OutputLog;
 use crate::eval::monitor::tracking::tracked_run::RunIntroduction;
+use crate::python::{Cause, Loss, Module, Program, Said, Worker, close_all};
 
 /// The worker's Python module.
-const MODULE: (&str, &str) = ("rrun_track", include_str!("rrun_track.py"));
-/// Time in which a process that is done, or has closed its socket, may end by itself.
-const END_LIMIT: Duration = Duration::from_secs(2);
-/// How often the output of a process is read that has written too much.
-const THROTTLE: Duration = Duration::from_millis(200);
+const MODULE: Module = ("rrun_track", include_str!("rrun_track.py"));
 
 /// What a tracker's process is started with.
 #[derive(Clone, Debug)]
@@ -48,30 +40,15 @@ pub struct PythonTracker {
     pub others: OtherProcesses,
 }
 
-/// A process, and what it has not answered yet.
+/// A process, and who hears of it.
 struct Link<'t> {
-    process: PythonProcess,
+    worker: Worker,
     mailbox: &'t Mailbox,
     notes: &'t Notes,
     redaction: Redaction,
-    log: OutputLog,
-    buffer: Vec<u8>,
     has_warned: bool,
-}
-
-/// What a wait is for, besides the end of the process and of the run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
-    Message,
-    Answer,
-}
-
-/// What a process says.
-enum Answer {
-    Ready,
-    Failed(String),
-    /// Its socket is closed, or it has ended.
-    Gone,
+    /// How it ended, if it has, until a call is told.
+    lost: Option<Loss>,
 }
 
 impl PythonTracker {
@@ -85,30 +62,43 @@ impl PythonTracker {
         mailbox: &Mailbox,
         notes: &Notes,
     ) -> Result<(), String> {
-        let label = format!("rrun-track tracker={}", self.tracker.name());
-        let process = PythonProcess::start(0, &self.python, &label, &[]);
-        let process =
-            process.map_err(|err| format!("cannot start `{}`: {err}", self.python.display()))?;
-        self.others.add(process.pid());
+        let program = Program {
+            python: &self.python,
+            label: &format!("rrun-track tracker={}", self.tracker.name()),
+            variables: &[],
+            modules: &[MODULE],
+            config: packets::start(run, self.tracker),
+            stages: 0,
+        };
         let redaction = Redaction::new(environment());
+        let mut log = OutputLog::new(self.log.clone(), redaction.clone());
+        let worker = Worker::start(&program, None, Box::new(move |line| log.add(line)));
+        let worker =
+            worker.map_err(|err| format!("cannot start `{}`: {err}", self.python.display()))?;
+        self.others.add(worker.pid());
         let mut link = Link {
-            process,
+            worker,
             mailbox,
             notes,
-            log: OutputLog::new(self.log.clone(), redaction.clone()),
             redaction,
-            buffer: Vec::new(),
             has_warned: false,
+            lost: None,
         };
-        link.call(&packets::start(run, self.tracker, &[MODULE]))?;
-        while let Some(message) = link.next() {
+        match link.said()? {
+            Said::Hello(place) => {
+                let place: String = serde_json::from_slice(&place).unwrap_or_default();
+                notes.say(&link.text(&place));
+            }
+            _ => return Err("it does not say where the run is".to_owned()),
+        }
+        while let Some(message) = link.message() {
             let is_last = matches!(message, Message::Ending(_));
             for packet in packets::of(&message, self.is_uploaded) {
                 link.call(&packet)?;
             }
             if is_last {
-                link.is_over(END_LIMIT);
-                break;
+                close_all([link.worker]);
+                return Ok(());
             }
         }
         Ok(())
@@ -124,7 +114,7 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 impl Link<'_> {
     /// Waits for the next message; `None` if the tracker is to end at once. A process that dies
     /// meanwhile is noticed at the next call.
-    fn next(&mut self) -> Option<Message> {
+    fn message(&mut self) -> Option<Message> {
         loop {
             self.mailbox.silence();
             if self.mailbox.is_closed() {
@@ -133,10 +123,8 @@ impl Link<'_> {
             if let Some(message) = self.mailbox.take() {
                 return Some(message);
             }
-            // A socket that is closed would be ready for ever.
-            self.wait(Awaited::Message);
-            if self.is_over(Duration::ZERO) {
-                // The next call says how it ended.
+            if let Err(loss) = self.worker.wait(Some(self.mailbox.bell()), None) {
+                self.lost = Some(loss);
                 return self.mailbox.wait();
             }
         }
@@ -144,106 +132,50 @@ impl Link<'_> {
 
     /// Sends a packet and waits for the answer.
     fn call(&mut self, packet: &[u8]) -> Result<(), String> {
-        match self.process.send(packet) {
-            // The process has ended; the wait for its answer finds out how.
-            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
-            Err(err) => return Err(format!("it takes no message: {err}")),
+        if let Some(loss) = self.lost.take() {
+            return Err(self.ended(&loss));
         }
+        let asked = self.worker.ask(0, packet);
+        asked.map_err(|err| format!("it takes no message: {err}"))?;
+        match self.said()? {
+            Said::Answer { .. } => Ok(()),
+            said => Err(format!("it answered with {said:?}")),
+        }
+    }
+
+    /// Waits for what the process says. It may take as long as the run.
+    fn said(&mut self) -> Result<Said, String> {
         loop {
-            match self.answer() {
-                Some(Answer::Ready) => return Ok(()),
-                Some(Answer::Failed(reason)) => return Err(reason),
-                Some(Answer::Gone) => return Err(self.ended()),
-                None => {}
+            match self.worker.wait(Some(self.mailbox.bell()), None) {
+                Ok(Some(Said::Note(warning))) if !self.has_warned => {
+                    self.notes.warn(&self.text(&warning));
+                    self.has_warned = true;
+                }
+                Ok(Some(Said::Note(_))) => {}
+                Ok(Some(said)) => return Ok(said),
+                Ok(None) => {}
+                Err(loss) => return Err(self.ended(&loss)),
             }
             self.mailbox.silence();
             if self.mailbox.is_closed() {
                 return Err("it has not taken everything in time".to_owned());
             }
-            self.wait(Awaited::Answer);
         }
     }
 
-    /// Returns the next answer that ends a call, if it is there.
-    fn answer(&mut self) -> Option<Answer> {
-        loop {
-            let has_ended = self.is_over(Duration::ZERO);
-            let packet = match self.process.receive_bytes(&mut self.buffer) {
-                None if has_ended => return Some(Answer::Gone),
-                None => return None,
-                Some(packet) => packet.to_vec(),
-            };
-            let text = |text: &[u8]| {
-                let text = String::from_utf8_lossy(text);
-                printable_line(&self.redaction.apply(&text)).into_owned()
-            };
-            match packet.split_first() {
-                None => return Some(Answer::Gone),
-                Some((b'R', _)) => return Some(Answer::Ready),
-                Some((b'F', reason)) => return Some(Answer::Failed(text(reason))),
-                Some((b'L', link)) => self.notes.say(&text(link)),
-                Some((b'W', warning)) if !self.has_warned => {
-                    self.notes.warn(&text(warning));
-                    self.has_warned = true;
-                }
-                Some(_) => {}
-            }
+    fn ended(&self, loss: &Loss) -> String {
+        let text = self.text(loss.text.lines().next().unwrap_or_default());
+        let last = loss.lines.last().map(|line| self.text(line));
+        match (loss.cause, last) {
+            (Cause::Refused, _) => text,
+            (Cause::GaveUp(_), _) => format!("it {text}"),
+            (Cause::Seen, None) => format!("its process {text}"),
+            (Cause::Seen, Some(last)) => format!("its process {text}; its last line: {last}"),
         }
     }
 
-    /// Waits until there is something to do, and reads output.
-    fn wait(&mut self, awaited: Awaited) {
-        let mut ready = vec![
-            PollFd::new(self.mailbox.bell(), PollFlags::IN),
-            PollFd::new(&self.process.exit, PollFlags::IN),
-        ];
-        if awaited == Awaited::Answer {
-            ready.push(PollFd::new(&self.process.socket, PollFlags::IN));
-        }
-        let limit = timespec(THROTTLE);
-        let limit = match self.log.is_open() {
-            true => {
-                ready.push(PollFd::new(&self.process.output, PollFlags::IN));
-                None
-            }
-            false => Some(&limit),
-        };
-        // An interrupted wait counts as one without events.
-        poll(&mut ready, limit).ok();
-        self.listen();
-    }
-
-    /// Reads what the process has written, so that it does not wait for a full pipe for ever.
-    fn listen(&mut self) {
-        let (lines, more) = self.process.listen();
-        self.log.add(&lines, more);
-    }
-
-    /// Returns whether the process ends within `limit`.
-    fn is_over(&self, limit: Duration) -> bool {
-        let mut ready = [PollFd::new(&self.process.exit, PollFlags::IN)];
-        poll(&mut ready, Some(&timespec(limit))).is_ok_and(|count| count > 0)
-    }
-
-    fn ended(&mut self) -> String {
-        self.is_over(END_LIMIT);
-        self.listen();
-        let last = self.process.lines.all().pop().unwrap_or_default();
-        let ending = self.process.ending();
-        match &*printable_line(&self.redaction.apply(&last)) {
-            "" => format!("its process {ending}"),
-            last => format!("its process {ending}; its last line: {last}"),
-        }
-    }
-}
-
-impl Drop for Link<'_> {
-    fn drop(&mut self) {
-        self.listen();
-        // Services of a package may be left over, such as that of wandb.
-        self.process.kill();
-        if self.is_over(END_LIMIT) {
-            self.process.reap();
-        }
+    /// Returns a text for the user, without secrets.
+    fn text(&self, text: &str) -> String {
+        printable_line(&self.redaction.apply(text)).into_owned()
     }
 }

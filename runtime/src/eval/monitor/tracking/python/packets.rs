@@ -10,18 +10,16 @@ use crate::eval::monitor::tracking::tracked_run::RunIntroduction;
 /// Maximum number of values in a packet: names have up to 240 bytes, and a packet up to 208 KiB.
 const MOST_VALUES: usize = 500;
 
-/// Returns the first packet, with the modules of the worker.
-pub fn start(run: &RunIntroduction, tracker: Tracker, modules: &[(&str, &str)]) -> Vec<u8> {
-    let start = json!({
-        "modules": modules,
+/// Returns what the worker is made with.
+pub fn start(run: &RunIntroduction, tracker: Tracker) -> Value {
+    json!({
         "tracker": tracker.name(),
         "project": run.project,
         "name": run.name,
         "is_named": run.is_named,
         "id": run.id,
         "config": run.config,
-    });
-    start.to_string().into_bytes()
+    })
 }
 
 /// Returns the packets of a message; a point of many values needs several.
@@ -55,7 +53,9 @@ pub fn of(message: &Message, is_uploaded: bool) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::python::process::LARGEST_PACKET;
+
+    /// What a socket takes, in `rrun_host.py`.
+    const LARGEST_PACKET: usize = 1 << 18;
 
     #[test]
     fn a_point_of_many_tasks_fits_into_packets() {

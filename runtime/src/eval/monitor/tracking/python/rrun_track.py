@@ -1,15 +1,11 @@
 """The process beside rank 0 that logs a run with the package of an experiment tracker: wandb, trackio or mlflow.
 
-Messages and answers are packets of a SOCK_SEQPACKET socket. Each message is answered before the next one comes:
+Requests are JSON with their `kind`, and each is answered before the next one comes:
 
-    start    JSON: tracker, project, name, id, config                  (first, with the modules)
-    point    JSON: step, unix_s, values
-    ending   JSON: status, rows, page, videos, is_uploaded: the process ends after its answer
+    point    step, unix_s, values
+    ending   status, rows, page, videos, is_uploaded
 
-    ready    'R'
-    link     'L', where to see the run: before an answer
-    warning  'W', what was left out: before an answer
-    failed   'F', why the tracker is of no use: this process ends
+It says where to see the run when it has begun, and notes what was left out.
 """
 
 import json
@@ -18,8 +14,8 @@ import re
 import sys
 import traceback
 
-LARGEST_PACKET = 1 << 18
-LONGEST_TEXT = 2000  # letters of an answer
+from rrun_host import last_line
+
 LARGEST_VIDEO = 20 << 20  # bytes of a video that is uploaded
 ID_TAG = "rrun.run_id"  # by which an MLflow run is found again
 COLUMNS = ["task", "episodes", "successes", "errors", "success_rate", "low", "high"]
@@ -142,44 +138,27 @@ def name_of(name):
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 
-def answer(socket, kind, text=""):
-    socket.send(kind + text[:LONGEST_TEXT].encode(errors="replace"))
+class Worker:
+    def __init__(self, host, config):
+        # The working directory comes first here, and may have the folder `wandb` of earlier runs.
+        sys.path[:] = [path for path in sys.path if path]
+        sys.argv = ["rrun-track"]
+        self.host, self.config = host, config
 
+    def start(self):
+        self.tracker = TRACKERS[self.config["tracker"]](self.config)
+        return self.tracker.link
 
-def serve(socket, start):
-    tracker = TRACKERS[start["tracker"]](start)
-    answer(socket, b"L", tracker.link)
-    answer(socket, b"R")
-    while packet := socket.recv(LARGEST_PACKET):
-        message = json.loads(packet)
-        if message.pop("kind") == "point":
-            try:
-                tracker.point(**message)
-            except Exception as err:
-                # A service may be away for a while.
-                traceback.print_exc()
-                answer(socket, b"W", f"a point was left out: {reason_of(err)}")
-        else:
-            tracker.ending(message)
-            answer(socket, b"R")
-            # What packages would still do at their exit must not keep the run waiting.
-            sys.stdout.flush()
-            os._exit(0)
-        answer(socket, b"R")
-
-
-def reason_of(err):
-    lines = str(err).strip().splitlines()
-    return f"{type(err).__name__}: {lines[0] if lines else ''}"
-
-
-def main(socket, start):
-    # The working directory comes first here, and may have the folder `wandb` of earlier runs.
-    sys.path[:] = [path for path in sys.path if path]
-    sys.argv = ["rrun-track"]
-    try:
-        serve(socket, start)
-    except BaseException as err:
-        traceback.print_exc()
-        answer(socket, b"F", reason_of(err))
-        raise SystemExit(1) from None
+    def serve(self):
+        for sequence, packet in self.host.requests():
+            message = json.loads(bytes(packet))
+            if message.pop("kind") == "point":
+                try:
+                    self.tracker.point(**message)
+                except Exception as error:
+                    # A service may be away for a while.
+                    traceback.print_exc()
+                    self.host.note(f"a point was left out: {last_line(error).splitlines()[0]}")
+            else:
+                self.tracker.ending(message)
+            self.host.answer(sequence)

@@ -1,10 +1,8 @@
-//! One Python process, of a simulator or of a policy: its command line, its socket, its output and
-//! its exit.
+//! One Python process: its command line, its socket, its memory, its output and its exit.
 
 use std::io::{self, IoSlice, PipeReader, PipeWriter, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -15,23 +13,18 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 
-use crate::env::python::end::ProcessEnd;
-use crate::env::python::last_lines::LastLines;
-use crate::env::python::message::Packet;
-use crate::env::python::pre_exec;
-use crate::env::python::shm;
-use crate::env::python::variables::Variable;
+use crate::python::end::ProcessEnd;
+use crate::python::last_lines::LastLines;
+use crate::python::program::Program;
+use crate::python::{memory, pre_exec};
 
-const BOOTSTRAP: &str = include_str!("worker/bootstrap.py");
+const BOOTSTRAP: &str = include_str!("py/bootstrap.py");
 
 /// Maximum bytes of a packet; the kernel's default limit for a Unix socket is 212992.
-pub const LARGEST_PACKET: usize = 1 << 18;
+const LARGEST_PACKET: usize = 1 << 18;
 
-/// A started process. Who starts it, kills and reaps it: [`crate::env::python::bridge`] or a policy
-/// of the type `python`, each in its own thread.
+/// A started process. Who starts it, kills and reaps it.
 pub struct PythonProcess {
-    /// Number of the process within its environment, from 0; identifies its events.
-    pub id: u64,
     /// Socket for commands and answers.
     pub socket: OwnedFd,
     /// Readable after the process has ended, even if another process keeps its pipes open. Of a
@@ -60,7 +53,8 @@ struct Descriptors {
 }
 
 impl Descriptors {
-    fn new() -> io::Result<Self> {
+    /// `text` is what the process finds in its memory.
+    fn new(text: &str) -> io::Result<Self> {
         let (socket, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -68,7 +62,8 @@ impl Descriptors {
             None,
         )?;
         ioctl_fionbio(&socket, true)?;
-        let memfd = shm::create()?;
+        let memfd = memory::create()?;
+        memory::fill(&memfd, text.as_bytes())?;
         let (output, input) = io::pipe()?;
         ioctl_fionbio(&output, true)?;
         Ok(Self {
@@ -81,44 +76,33 @@ impl Descriptors {
     }
 }
 
-/// The result of receiving from the socket.
-#[derive(Debug)]
-pub enum ReceivedPacket {
-    /// One packet, valid or not.
-    Packet(Result<Packet, String>),
-    /// No packet is available now.
-    Nothing,
-    /// The socket is closed.
-    Closed,
-}
-
 impl PythonProcess {
-    /// Starts `python` with these variables and a label for `ps`. The calling thread has to outlive
-    /// the process.
+    /// Starts a program. The calling thread has to outlive the process.
     ///
     /// # Errors
     /// Returns the system's error, without the name of the program.
-    pub fn start(id: u64, python: &Path, label: &str, variables: &[Variable]) -> io::Result<Self> {
+    pub fn start(program: &Program) -> io::Result<Self> {
         let Descriptors {
             socket,
             theirs,
             memfd,
             output,
             input,
-        } = Descriptors::new()?;
-        let mut command = Command::new(python);
+        } = Descriptors::new(&program.text())?;
+        let mut command = Command::new(program.python);
         command.args([
             "-u",
             "-c",
             BOOTSTRAP,
             &theirs.as_raw_fd().to_string(),
-            label,
+            &memfd.as_raw_fd().to_string(),
+            program.label,
         ]);
         command
             .stdin(Stdio::null())
             .stdout(input.try_clone()?)
             .stderr(input);
-        for (name, value) in variables {
+        for (name, value) in program.variables {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -132,7 +116,6 @@ impl PythonProcess {
         let child = command.spawn()?;
         let (end, exit) = ProcessEnd::of_child(child)?;
         Ok(Self {
-            id,
             socket,
             exit,
             output,
@@ -142,28 +125,27 @@ impl PythonProcess {
         })
     }
 
-    /// Asks a fork server for a process with a label for `ps`. It dies with the server.
+    /// Asks a fork server for a process. It dies with the server.
     ///
     /// # Errors
     /// Returns the system's error if the server cannot be asked.
-    pub fn fork(id: u64, server: &Self, label: &str) -> io::Result<Self> {
+    pub fn fork(program: &Program, server: &Self) -> io::Result<Self> {
         let Descriptors {
             socket,
             theirs,
             memfd,
             output,
             input,
-        } = Descriptors::new()?;
+        } = Descriptors::new(&program.text())?;
         let (exit, status) = io::pipe()?;
         ioctl_fionbio(&exit, true)?;
         let given = [status.as_fd(), theirs.as_fd(), memfd.as_fd(), input.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&given));
-        let text = [IoSlice::new(label.as_bytes())];
+        let text = [IoSlice::new(program.label.as_bytes())];
         sendmsg(&server.socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(Self {
-            id,
             socket,
             exit: exit.into(),
             output,
@@ -188,21 +170,12 @@ impl PythonProcess {
 
     /// Receives the bytes of the next packet into `buffer`; `None` if none is available now. No
     /// bytes mean that the socket is closed.
-    pub fn receive_bytes<'b>(&self, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    pub fn receive<'b>(&self, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         buffer.resize(LARGEST_PACKET, 0);
         match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
             Ok((count, _)) => Some(&buffer[..count]),
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(_) => Some(&[]),
-        }
-    }
-
-    /// Receives the next packet of a simulator.
-    pub fn receive(&self, buffer: &mut Vec<u8>) -> ReceivedPacket {
-        match self.receive_bytes(buffer) {
-            None => ReceivedPacket::Nothing,
-            Some([]) => ReceivedPacket::Closed,
-            Some(bytes) => ReceivedPacket::Packet(Packet::parse(bytes)),
         }
     }
 
@@ -220,7 +193,7 @@ impl PythonProcess {
         (ended, true)
     }
 
-    /// Returns whether the process has ended, when `exit` is readable.
+    /// Returns whether the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.end.has_ended(&self.exit)
     }

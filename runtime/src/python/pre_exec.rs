@@ -1,4 +1,4 @@
-//! Prepares a simulator's process between `fork` and `exec`. Unsafe code: only system calls are
+//! Prepares a process between `fork` and `exec`. Unsafe code: only system calls are
 //! allowed there.
 
 use std::io;

@@ -10,8 +10,8 @@
 //! Buffers are reused after the last reference to their bytes is dropped, because new pages cost
 //! more than the copy.
 //!
-//! A memfd is created empty, inherited by the child, and sized after the child has described its
-//! environment; then it is sealed. Offsets into it are computed here, never read from it. Every bit
+//! A memfd is inherited by the child, holds its configuration until it has read it, and is sized after
+//! the child has said what it is; then it is sealed. Offsets into it are computed here, never read from it. Every bit
 //! pattern is a valid number, and every byte a valid colour.
 
 use std::io;
@@ -31,6 +31,51 @@ pub fn create() -> io::Result<OwnedFd> {
         "rrun-env",
         MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
     )?)
+}
+
+/// Writes what the process finds in its memory when it starts.
+pub fn fill(memfd: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
+    check_limit(bytes.len())?;
+    write_all(memfd, 0, bytes)
+}
+
+fn write_all(memfd: &OwnedFd, offset: usize, bytes: &[u8]) -> io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match pwrite(memfd, &bytes[written..], (offset + written) as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => written += count,
+            Err(Errno::INTR) => {}
+            Err(err) => return Err(err.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a size that exceeds `ulimit -f`: a memfd counts as a file, and exceeding the limit raises a
+/// signal that ends this process (SIGXFSZ).
+fn check_limit(len: usize) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < len as u64 => {
+            let reason = format!("files may have {limit} bytes here (`ulimit -f`)");
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Parts of the memory, one after the other; the process counts in the same way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places(pub usize);
+
+impl Places {
+    /// Takes the next part. It begins at a multiple of 64 bytes: a cache line, and more than the
+    /// alignment of any number.
+    pub fn take(&mut self, bytes: usize) -> Range<usize> {
+        let begin = self.0;
+        self.0 = (begin + bytes).next_multiple_of(64);
+        begin..begin + bytes
+    }
 }
 
 /// A mapping of the memfd, from which or into which bytes are copied.
@@ -191,15 +236,9 @@ impl SharedMemory {
     /// Returns an error if the size exceeds `ulimit -f`, or the error of the system: a child may
     /// have sealed the memfd.
     pub fn with_size(memfd: &Arc<OwnedFd>, len: usize, buffers: usize) -> io::Result<Self> {
-        // A memfd counts as a file, and exceeding the limit raises a signal that ends this process
-        // (SIGXFSZ).
-        if let Some(limit) = getrlimit(Resource::Fsize)
-            .current
-            .filter(|limit| *limit < len as u64)
-        {
-            let reason = format!("files may have {limit} bytes here (`ulimit -f`)");
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
-        }
+        check_limit(len)?;
+        // What the process was started with is not left in it.
+        ftruncate(memfd, 0)?;
         ftruncate(memfd, len as u64)?;
         fcntl_add_seals(memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let buffers = Arc::new(Buffers {
@@ -272,16 +311,7 @@ impl SharedMemory {
     /// As [`SharedMemory::write`].
     pub fn write_bytes(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         self.check(&(offset..offset + bytes.len()));
-        let mut written = 0;
-        while written < bytes.len() {
-            match pwrite(&self.memfd, &bytes[written..], (offset + written) as u64) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => written += count,
-                Err(Errno::INTR) => {}
-                Err(err) => return Err(err.into()),
-            }
-        }
-        Ok(())
+        write_all(&self.memfd, offset, bytes)
     }
 
     /// Writes bytes where [`SharedMemory::write_bytes`] has written before. The pages exist then;

@@ -5,14 +5,18 @@
 //! process and of its group, as with a child.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
+
+use crate::clock::timespec;
 
 /// How the end of a process is learnt.
 pub enum ProcessEnd {
@@ -77,10 +81,10 @@ impl ProcessEnd {
         }
     }
 
-    /// Returns whether the process has ended, when `exit` is readable.
+    /// Returns whether the process has ended.
     pub fn has_ended(&mut self, exit: &OwnedFd) -> bool {
         match self {
-            Self::Child { .. } => true,
+            Self::Child { .. } => is_readable(exit, Duration::ZERO),
             Self::Forked(forked) => {
                 forked.listen(exit);
                 forked.outcome.is_some()
@@ -193,4 +197,10 @@ fn signal_name(number: i32) -> String {
         _ => return ExitStatus::from_raw(number).to_string(),
     };
     name.to_owned()
+}
+
+/// Returns whether a descriptor becomes readable within a limit.
+pub(super) fn is_readable(fd: impl AsFd, limit: Duration) -> bool {
+    let mut ready = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut ready, Some(&timespec(limit))).is_ok_and(|count| count > 0)
 }

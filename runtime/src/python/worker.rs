@@ -1,0 +1,497 @@
+//! One conversation with a Python process: the stages of its start, requests and answers, deadlines,
+//! and each way in which it ends.
+//!
+//! ```text
+//! Starting ──hello──► Up ──close──► Closing
+//!    └──────────────────┴──────────────┴──► a Loss: exited, raised, no answer in time, nonsense
+//! ```
+//! Nothing here blocks but [`Worker::wait`], [`close_all`] and the drop of a worker.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::io::Errno;
+
+use crate::clock::{now, timespec};
+use crate::python::end::is_readable;
+use crate::python::memory::SharedMemory;
+use crate::python::process::PythonProcess;
+use crate::python::program::Program;
+use crate::python::said::{Cause, Loss, Ready, Said};
+
+/// Time in which a process that has closed its socket may end, so that its exit code is known.
+const END_LIMIT: Duration = Duration::from_secs(1);
+/// Time limit for a process to end by itself, and to die after it was killed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Maximum bytes of a reason, because it is written to the journal and to messages, and a packet may
+/// have 200 kB.
+const LONGEST_REASON: usize = 16_000;
+/// Maximum letters of a packet in a message.
+const LONGEST_QUOTE: usize = 100;
+/// Bytes before the body of a packet.
+const HEAD: usize = 8;
+/// Where no copy is to blame.
+const NOBODY: u16 = u16::MAX;
+
+/// A process, and how far the conversation is.
+pub struct Worker {
+    process: PythonProcess,
+    phase: Phase,
+    /// What it is at, for messages: the stage of its start, or the request.
+    during: String,
+    due: Option<Due>,
+    stages_left: usize,
+    sequence: u32,
+    buffer: Vec<u8>,
+    /// Takes each line of its output.
+    sink: Sink,
+    has_socket: bool,
+    has_output: bool,
+    is_abandoned: bool,
+    watcher: Option<Arc<OwnedFd>>,
+}
+
+/// Takes the lines that a process writes.
+type Sink = Box<dyn FnMut(&str) + Send>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Up,
+    Closing,
+    /// It has ended, or is given up.
+    Over,
+}
+
+/// When something has to have happened.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    at: Instant,
+    limit: Duration,
+}
+
+impl Worker {
+    /// Starts a program, which has `limit` for the first stage of its start. The calling thread has
+    /// to outlive it. `sink` takes the lines that it writes.
+    ///
+    /// # Errors
+    /// Returns the system's error, without the name of the program.
+    pub fn start(program: &Program, limit: Option<Duration>, sink: Sink) -> io::Result<Self> {
+        let process = PythonProcess::start(program)?;
+        Ok(Self::new(process, program, limit, sink))
+    }
+
+    /// Asks a fork server for a process, which dies with it.
+    ///
+    /// # Errors
+    /// Returns the system's error if the server cannot be asked.
+    pub fn fork(
+        program: &Program,
+        server: &Self,
+        limit: Option<Duration>,
+        sink: Sink,
+    ) -> io::Result<Self> {
+        let process = PythonProcess::fork(program, &server.process)?;
+        Ok(Self::new(process, program, limit, sink))
+    }
+
+    fn new(process: PythonProcess, program: &Program, limit: Option<Duration>, sink: Sink) -> Self {
+        let mut new = Self {
+            process,
+            phase: Phase::Starting,
+            during: "start of the interpreter".to_owned(),
+            due: None,
+            stages_left: program.stages,
+            sequence: 0,
+            buffer: Vec::new(),
+            sink,
+            has_socket: true,
+            has_output: true,
+            is_abandoned: false,
+            watcher: None,
+        };
+        new.expect_by(limit);
+        new
+    }
+
+    /// Has an epoll watch its three descriptors, with the tokens `first` to `first + 2` in the order
+    /// of [`Ready`].
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn watch(&mut self, watcher: &Arc<OwnedFd>, first: u64) -> io::Result<()> {
+        let process = &self.process;
+        let fds = [
+            process.socket.as_fd(),
+            process.exit.as_fd(),
+            process.output.as_fd(),
+        ];
+        for (token, fd) in (first..).zip(fds) {
+            let data = epoll::EventData::new_u64(token);
+            epoll::add(&**watcher, fd, data, epoll::EventFlags::IN)?;
+        }
+        self.watcher = Some(Arc::clone(watcher));
+        Ok(())
+    }
+
+    /// Stops watching a descriptor that is at its end and would be ready for ever.
+    fn ignore(&self, fd: impl AsFd) {
+        if let Some(watcher) = &self.watcher {
+            // An error means that the descriptor was not watched.
+            epoll::delete(&**watcher, fd).ok();
+        }
+    }
+
+    /// Returns the PID; 0 if a fork server has not told it yet.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Returns whether it has said what it is.
+    pub fn is_up(&self) -> bool {
+        self.phase == Phase::Up
+    }
+
+    /// Returns whether it was asked to end.
+    pub fn is_closing(&self) -> bool {
+        self.phase == Phase::Closing
+    }
+
+    /// Returns what it is at.
+    pub fn during(&self) -> &str {
+        &self.during
+    }
+
+    /// Sets the size of the memory for good, before the first request; see
+    /// [`SharedMemory::with_size`].
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn memory(&self, bytes: usize, buffers: usize) -> io::Result<SharedMemory> {
+        SharedMemory::with_size(&self.process.memfd, bytes, buffers)
+    }
+
+    /// Returns the time at which [`Worker::expire`] has to be called.
+    pub fn due(&self) -> Option<Instant> {
+        self.due.map(|due| due.at)
+    }
+
+    /// Expects something within a limit from now on; nothing, without one.
+    pub fn expect_by(&mut self, limit: Option<Duration>) {
+        self.due = limit.map(|limit| Due {
+            at: now() + limit,
+            limit,
+        });
+    }
+
+    /// Sends a request with `count` entries, and returns its number. What is expected by when is for
+    /// the caller to say.
+    ///
+    /// # Errors
+    /// Returns the system's error, unless it means that the process has ended, which is found out
+    /// soon: `EAGAIN` if it does not read.
+    pub fn ask(&mut self, count: u16, body: &[u8]) -> Result<u32, Errno> {
+        let sequence = self.sequence.wrapping_add(1);
+        let mut packet = Vec::with_capacity(HEAD + body.len());
+        packet.extend([b'Q', 0]);
+        packet.extend(count.to_ne_bytes());
+        packet.extend(sequence.to_ne_bytes());
+        packet.extend(body);
+        match self.process.send(&packet) {
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(err) => return Err(err),
+        }
+        self.sequence = sequence;
+        Ok(sequence)
+    }
+
+    /// Says what it is at from now on.
+    pub fn is_at(&mut self, during: impl Into<String>) {
+        self.during = during.into();
+    }
+
+    /// Asks it to end. If it does not, [`Worker::expire`] kills it.
+    pub fn close(&mut self) {
+        // If the packet cannot be sent, the process is killed after the time limit.
+        self.process.send(b"C\0\0\0\0\0\0\0").ok();
+        self.phase = Phase::Closing;
+        self.expect_by(Some(CLOSE_LIMIT));
+    }
+
+    /// Takes what one descriptor has; never blocks.
+    ///
+    /// # Errors
+    /// Returns the [`Loss`] of a process that is of no use any more.
+    pub fn on(&mut self, ready: Ready) -> Result<Option<Said>, Loss> {
+        match ready {
+            Ready::Socket => self.receive(),
+            Ready::Output => {
+                self.listen();
+                Ok(None)
+            }
+            // Earlier packets explain more than the exit code.
+            Ready::Ended if self.process.has_ended() => match self.receive()? {
+                None => Err(self.loss(&self.process.ending())),
+                said => Ok(said),
+            },
+            Ready::Ended => Ok(None),
+        }
+    }
+
+    /// Gives up on what is due.
+    ///
+    /// # Errors
+    /// Returns the [`Loss`] of a process that has exceeded its time limit.
+    pub fn expire(&mut self, now: Instant) -> Result<(), Loss> {
+        let Some(due) = self.due.filter(|due| due.at <= now) else {
+            return Ok(());
+        };
+        match self.phase {
+            Phase::Closing => {
+                // The exit of the process arrives as an event.
+                self.process.kill();
+                self.due = None;
+                Ok(())
+            }
+            _ if !self.has_socket => Err(self.loss("closed its connection")),
+            _ => {
+                let seconds = due.limit.as_secs_f64();
+                Err(self.loss(&format!("gave no answer for {seconds} s")))
+            }
+        }
+    }
+
+    /// Waits for what it says until `until`, or until `bell` is readable.
+    ///
+    /// # Errors
+    /// As [`Worker::on`] and [`Worker::expire`].
+    pub fn wait(
+        &mut self,
+        bell: Option<&OwnedFd>,
+        until: Option<Instant>,
+    ) -> Result<Option<Said>, Loss> {
+        loop {
+            let end = [self.due(), until].into_iter().flatten().min();
+            let left = end.map(|end| timespec(end.saturating_duration_since(now())));
+            let process = &self.process;
+            let watched = [
+                (Some(process.socket.as_fd()), self.has_socket),
+                (Some(process.exit.as_fd()), true),
+                (Some(process.output.as_fd()), self.has_output),
+                (bell.map(AsFd::as_fd), true),
+            ];
+            let mut ready: Vec<_> = watched
+                .iter()
+                .map(|(fd, is_open)| match (fd, is_open) {
+                    (Some(fd), true) => PollFd::from_borrowed_fd(*fd, PollFlags::IN),
+                    // Nothing is asked of it.
+                    _ => PollFd::from_borrowed_fd(process.exit.as_fd(), PollFlags::empty()),
+                })
+                .collect();
+            // An interrupted wait counts as one without events.
+            poll(&mut ready, left.as_ref()).ok();
+            let is_ready: Vec<bool> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let kinds = [Ready::Socket, Ready::Ended, Ready::Output];
+            for (kind, _) in kinds.into_iter().zip(&is_ready).filter(|(_, is)| **is) {
+                if let Some(said) = self.on(kind)? {
+                    return Ok(Some(said));
+                }
+            }
+            self.expire(now())?;
+            let rings = bell.is_some() && is_ready[3];
+            if rings || until.is_some_and(|until| until <= now()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Receives one packet, if there is one.
+    fn receive(&mut self) -> Result<Option<Said>, Loss> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let said = match self.process.receive(&mut buffer) {
+            None => Ok(None),
+            Some([]) => {
+                self.lose_socket();
+                Ok(None)
+            }
+            Some(packet) => self.take(packet),
+        };
+        self.buffer = buffer;
+        said
+    }
+
+    /// Takes note that the socket is closed. The exit code may still arrive.
+    fn lose_socket(&mut self) {
+        if std::mem::take(&mut self.has_socket) {
+            self.ignore(&self.process.socket);
+            let at = now() + END_LIMIT;
+            if self.due.is_none_or(|due| due.at > at) {
+                self.expect_by(Some(END_LIMIT));
+            }
+        }
+    }
+
+    fn take(&mut self, packet: &[u8]) -> Result<Option<Said>, Loss> {
+        let Some((head, body)) = packet.split_first_chunk::<HEAD>() else {
+            return Err(self.nonsense(packet));
+        };
+        let &[kind, _, c0, c1, s0, s1, s2, s3] = head;
+        let count = u16::from_ne_bytes([c0, c1]);
+        let sequence = u32::from_ne_bytes([s0, s1, s2, s3]);
+        match (self.phase, kind) {
+            (Phase::Starting, b'S') => {
+                self.during = text(body);
+                let Some(left) = self.stages_left.checked_sub(1) else {
+                    return Err(self.loss("has too many stages of its start"));
+                };
+                self.stages_left = left;
+                Ok(Some(Said::Stage(text(body))))
+            }
+            (Phase::Starting, b'H') => {
+                self.phase = Phase::Up;
+                self.due = None;
+                Ok(Some(Said::Hello(body.to_vec())))
+            }
+            (Phase::Starting | Phase::Up, b'N') => Ok(Some(Said::Note(text(body)))),
+            // What it does at its end is not needed.
+            (Phase::Closing, b'A' | b'E' | b'N') => Ok(None),
+            (Phase::Up, b'A') => Ok(Some(Said::Answer {
+                sequence,
+                count,
+                body: body.to_vec(),
+            })),
+            (Phase::Up, b'E') => Ok(Some(Said::Failed {
+                sequence,
+                reason: text(body),
+            })),
+            (_, b'X') => {
+                // Its last words may be on their way.
+                is_readable(&self.process.exit, END_LIMIT);
+                let mut loss = self.loss(&text(body));
+                loss.cause = match sequence {
+                    1 => Cause::Refused,
+                    _ => Cause::GaveUp((count != NOBODY).then_some(count)),
+                };
+                Err(loss)
+            }
+            _ => Err(self.nonsense(packet)),
+        }
+    }
+
+    fn nonsense(&mut self, packet: &[u8]) -> Loss {
+        let printable = |letter: char| match letter.is_control() {
+            true => '\u{fffd}',
+            false => letter,
+        };
+        let quote = text(&packet[..packet.len().min(4 * LONGEST_QUOTE)]);
+        let quote: String = quote.chars().take(LONGEST_QUOTE).map(printable).collect();
+        self.loss(&format!("sent nonsense: `{quote}`"))
+    }
+
+    /// Gives the process up for a reason: a clause about it.
+    pub fn loss(&mut self, reason: &str) -> Loss {
+        self.phase = Phase::Over;
+        self.listen();
+        // A forked process may have had no event yet that tells its PID.
+        self.process.has_ended();
+        Loss {
+            cause: Cause::Seen,
+            text: reason[..reason.floor_char_boundary(LONGEST_REASON)].to_owned(),
+            during: self.during.clone(),
+            lines: self.process.lines.all(),
+            pid: self.process.pid(),
+        }
+    }
+
+    /// Reads what the process has written; it never has to wait for a full pipe to be read.
+    fn listen(&mut self) {
+        let (lines, more) = self.process.listen();
+        lines.iter().for_each(|line| (self.sink)(line));
+        if !more && std::mem::take(&mut self.has_output) {
+            self.ignore(&self.process.output);
+        }
+    }
+
+    /// Returns its last lines of output.
+    pub fn lines(&self) -> Vec<String> {
+        self.process.lines.all()
+    }
+
+    /// Kills the process and everything it started. Nothing more is heard of it.
+    pub fn kill(&mut self) {
+        self.phase = Phase::Over;
+        self.due = None;
+        self.process.kill();
+        self.ignore(&self.process.socket);
+        self.ignore(&self.process.output);
+    }
+
+    /// Reaps the process if it has ended; returns whether it has.
+    pub fn reap(&mut self) -> bool {
+        self.process.reap()
+    }
+}
+
+/// Returns a packet's text, cut to what a message may have.
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text[..text.floor_char_boundary(LONGEST_REASON)].to_owned()
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.listen();
+        self.process.kill();
+        let end = now() + CLOSE_LIMIT;
+        // A process that hangs in a driver even then is left to the kernel.
+        while !self.process.reap() && !self.is_abandoned && now() < end {
+            is_readable(&self.process.exit, end.saturating_duration_since(now()));
+        }
+    }
+}
+
+/// Lets processes end together: those that are up close what they have, and whoever does not within
+/// the limit is killed.
+pub fn close_all(workers: impl IntoIterator<Item = Worker>) {
+    let mut workers: Vec<_> = workers.into_iter().collect();
+    let (mut close, end) = (now() + CLOSE_LIMIT, now() + 2 * CLOSE_LIMIT);
+    for worker in &mut workers {
+        match worker.phase {
+            Phase::Up => worker.close(),
+            Phase::Closing => {}
+            Phase::Starting | Phase::Over => worker.kill(),
+        }
+    }
+    loop {
+        workers.retain_mut(|worker| {
+            worker.listen();
+            !worker.process.has_ended()
+                || !{
+                    worker.process.kill();
+                    worker.reap()
+                }
+        });
+        if workers.is_empty() || now() >= end {
+            break;
+        }
+        if now() >= close {
+            workers.iter_mut().for_each(Worker::kill);
+            close = end;
+        }
+        let mut ready: Vec<_> = Vec::new();
+        for worker in &workers {
+            ready.push(PollFd::new(&worker.process.exit, PollFlags::IN));
+            if worker.has_output {
+                ready.push(PollFd::new(&worker.process.output, PollFlags::IN));
+            }
+        }
+        let left = timespec(close.saturating_duration_since(now()));
+        poll(&mut ready, Some(&left)).ok();
+    }
+    workers
+        .iter_mut()
+        .for_each(|worker| worker.is_abandoned = true);
+}
