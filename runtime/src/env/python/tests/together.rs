@@ -102,3 +102,24 @@ fn a_copy_of_a_vector_environment_that_gets_no_action_keeps_no_other_waiting() {
         assert_eq!(moved, expected);
     }
 }
+
+#[test]
+fn a_vector_environment_draws_each_copy_once_for_a_step_of_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let looks = folder.path().join("looks");
+    let mapping = json!({"video": {"view": {"render": true}}});
+    let args = json!({"environment": fixture("vector"), "envs_per_process": 3,
+                      "env_kwargs": {"looks": looks}, "mapping": mapping});
+    let mut env = start(args, 3);
+    let drawn = || std::fs::read_to_string(&looks).unwrap().lines().count();
+    let before = drawn();
+    let seeds = [0, 1, 2].map(|index| (EnvIndex(index), 5));
+    let begun = env.reset(&seeds, Render::Yes);
+    assert_eq!(drawn() - before, 3);
+    let actions = [0, 1, 2].map(|index| (EnvIndex(index), vec![0.0; 2]));
+    let steps = env.step(&actions, Render::Yes);
+    assert_eq!(drawn() - before, 6);
+    let first = &begun[2].as_ref().unwrap().video["view"];
+    let second = &steps[2].as_ref().unwrap().observation.video["view"];
+    assert_ne!(first, second);
+}

@@ -203,6 +203,7 @@ class Together:
         self.begun = [(0, None)] * number  # seed and options of each copy's episode
         self.ended = np.zeros(number, np.bool_)  # by its last step
         self.looker = looker(env)
+        self.shown = {}  # since the last call: the pictures, and attributes by their names; each for all copies
 
     def look(self, render):
         """As that of `Separate`, for all copies."""
@@ -211,6 +212,7 @@ class Together:
 
     def reset(self, seeds, options):
         """Resets the copies in `seeds` (copy -> seed)."""
+        self.shown.clear()
         mask = np.zeros(self.number, np.bool_)
         mask[list(seeds)] = True
         for local, seed in seeds.items():
@@ -226,16 +228,24 @@ class Together:
             if local not in actions:
                 seed, options = self.begun[local]
                 self.reset({local: seed}, options)
+        self.shown.clear()
         values = five(self.env.step(stack([actions.get(local, self.idle) for local in range(self.number)])))
         self.ended = np.asarray(values[2], np.bool_) | np.asarray(values[3], np.bool_)
         return values
 
     def render(self, local):
-        return array(self.env.render()[local])
+        return array(self.once("render()", self.env.render)[local])
 
     def attribute(self, local, name):
-        values = self.env.get_attr(name) if hasattr(self.env, "get_attr") else getattr(self.env, name)
+        read = self.env.get_attr if hasattr(self.env, "get_attr") else functools.partial(getattr, self.env)
+        values = self.once(name, lambda: read(name))
         return values if isinstance(values, (str, bytes)) else values[local]
+
+    def once(self, name, call):
+        """What a call gives for all copies; asking once for each of them would take the square of their number."""
+        if name not in self.shown:
+            self.shown[name] = call()
+        return self.shown[name]
 
     def close(self):
         self.env.close()
