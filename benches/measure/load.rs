@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use gr00t::{ModelDir, Named, Weights, layout};
+use gr00t::model::Gr00t;
+use gr00t::{ModelDir, Weights};
 use serde_json::json;
-use tch::{Device, Kind};
+use tch::{Device, Kind, Tensor};
 
 use crate::{Outcome, now, synchronize};
 
@@ -30,20 +31,20 @@ pub fn main(words: &[&str]) -> Outcome<()> {
     synchronize(device); // The context is not the checkpoint's cost.
     let before = memory();
     let begin = now();
-    let (named, opened) = checkpoint(Path::new(dir), device, kind)?;
+    let (tensors, opened) = checkpoint(Path::new(dir), device, kind)?;
     let loaded = begin.elapsed();
     let after_load = memory();
     // Touches every page once, as the first inference does.
-    let sum: f64 = named
+    let sum: f64 = tensors
         .iter()
-        .map(|(_, tensor)| {
+        .map(|tensor| {
             let each_page = tensor.view(-1).slice(0, 0, None, 1024);
             each_page.sum(Kind::Float).double_value(&[])
         })
         .sum();
     let touched = begin.elapsed();
     let report = json!({
-        "tensors": named.len(),
+        "tensors": tensors.len(),
         "open_s": opened.as_secs_f64(),
         "load_s": loaded.as_secs_f64(),
         "load_and_touch_s": touched.as_secs_f64(),
@@ -57,19 +58,17 @@ pub fn main(words: &[&str]) -> Outcome<()> {
 }
 
 /// Loads all tensors as an evaluation does. Returns the time that opening the files took, too.
-pub fn checkpoint(dir: &Path, device: Device, kind: Kind) -> Outcome<(Named, Duration)> {
+pub fn checkpoint(dir: &Path, device: Device, kind: Kind) -> Outcome<(Vec<Tensor>, Duration)> {
     let begin = now();
     let (model, vlm) = ModelDir::open(dir, None)?.configs()?;
     let mut weights = Weights::open(dir, device, kind)?;
     let opened = begin.elapsed();
-    let specs = layout::tensors(&model, &vlm);
+    let specs = Gr00t::tensors(&model, &vlm);
     weights.ahead(&specs)?;
-    for (name, shape) in &specs {
-        drop(weights.take(name, shape));
-    }
-    let named = weights.finish()?;
+    let tensors = specs.iter().map(|specs| weights.joint(specs)).collect();
+    weights.finish()?;
     synchronize(device);
-    Ok((named, opened))
+    Ok((tensors, opened))
 }
 
 /// Returns the resident memory of this process in KiB: peak, current, anonymous, and file-backed.

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use gr00t::ModelConfig;
-use gr00t::layout::{self, Spec};
-use gr00t::weights::random_tensor;
+use gr00t::model::Gr00t;
+use gr00t::weights::{Spec, random_tensor};
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};
 
@@ -106,7 +106,7 @@ fn write(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     for (name, text) in FILES {
         fs::write(out.join(name), text)?;
     }
-    let specs = layout::tensors(&model, &vlm);
+    let specs = Gr00t::tensors(&model, &vlm).concat();
     write_tensors(out, &specs, kind, arguments.seed)?;
     let parameters: i64 = specs.iter().map(elements).sum();
     println!(

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gr00t::inputs::BatchInputs;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::Outcome;
 use crate::network::{self, CAMERAS, CHUNK, EDGE, GRID};
@@ -92,7 +92,7 @@ impl Samples {
             pixel_values: patches(&Tensor::from_slice(&pictures)),
             image_grid_thw: vec![[1, GRID, GRID]; chosen.len() * CAMERAS],
             state: Tensor::from_slice(&states).view([rows, 1, network::STATE]),
-            embodiment_id: Tensor::zeros([rows], (Kind::Int64, Device::Cpu)),
+            embodiment_id: 0,
         }
     }
 

@@ -7,8 +7,8 @@
 //! be enough to locate it. Twenty channels are left free for the position in the image. All other
 //! weights are random.
 
-use gr00t::layout::{self, Spec};
-use gr00t::weights::random_tensor;
+use gr00t::model::Gr00t;
+use gr00t::weights::{Spec, random_tensor};
 use gr00t::{ModelConfig, Named, VlmConfig};
 use tch::{Device, Kind, Tensor};
 
@@ -45,16 +45,15 @@ const SEEING: i64 = (COLOURS.len() * WAVES.len()) as i64;
 
 /// Returns all initial weights. `patches` (`[n, 1536]`) are a selection of the samples' patches.
 pub fn weights(model: &ModelConfig, vlm: &VlmConfig, seed: i64, patches: &Tensor) -> Named {
-    let specs = layout::tensors(model, vlm);
+    let specs = Gr00t::tensors(model, vlm).into_iter().flatten();
     specs
-        .iter()
-        .map(|spec| (spec.0.clone(), weight(spec, seed, patches)))
+        .map(|spec| (spec.0.clone(), weight(&spec, seed, patches)))
         .collect()
 }
 
 /// Returns whether a tensor is not trained.
 pub fn is_fixed(name: &str) -> bool {
-    name.contains("patch_embed") || name == layout::FINAL_NORM
+    name.contains("patch_embed")
 }
 
 fn weight((name, shape): &Spec, seed: i64, patches: &Tensor) -> Tensor {

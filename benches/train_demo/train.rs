@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gr00t::model::{Features, Gr00t, NoTap, Robot};
+use gr00t::model::{Conditions, Gr00t, PassConstants, PassInputs};
 use gr00t::processor::Prompts;
 use gr00t::{ModelConfig, Named, VlmConfig, Weights};
 use runtime::env::Lockstep;
@@ -159,7 +159,7 @@ impl Training {
             Some(from) => from.clone(),
             None => first(plan, (&model, &vlm), &tasks)?,
         };
-        let mut weights = Weights::open(&from, Device::Cpu, Kind::Float)?;
+        let mut weights = Weights::open(&from, Device::Cpu, Kind::Float)?.kept();
         let network = Gr00t::new(&mut weights, &model, &vlm);
         let all = weights.finish()?;
         let auxiliary = Auxiliary::new();
@@ -198,15 +198,16 @@ impl Training {
     fn loss(&self, samples: &Samples, chosen: &[usize], draws: usize) -> Outcome<(Tensor, Told)> {
         let wanted = samples.wanted(chosen);
         let inputs = samples.inputs(chosen);
-        let features = self.network.features(&inputs, &mut NoTap)?;
-        let (places, distances) =
-            self.auxiliary
-                .loss(&images(&features), &wanted, samples.has_object);
-        let robot = Robot {
-            state: &inputs.state,
-            embodiment_id: &inputs.embodiment_id,
-        };
-        let flow = self.flow(&features, &robot, &wanted.actions, draws)?;
+        let constants = self.network.constants(&inputs, &wanted.actions, 1, None)?;
+        let batch = PassInputs::new(&inputs, wanted.actions.shallow_clone());
+        let features = self.network.features(&constants, &batch);
+        let (places, distances) = self.auxiliary.loss(
+            &images(&features, constants.image_mask()),
+            &wanted,
+            samples.has_object,
+        );
+        let conditions = self.network.conditions(&constants, &features, &batch);
+        let flow = self.flow(&constants, &conditions, &wanted.actions, draws);
         // Without an object there are only the distances to the goal.
         let every = if samples.has_object { 1 } else { 2 };
         let mut told = [f64::NAN; 6];
@@ -233,15 +234,11 @@ impl Training {
 
     fn flow(
         &self,
-        features: &Features,
-        robot: &Robot<'_>,
+        constants: &PassConstants,
+        conditions: &Conditions,
         actions: &Tensor,
         draws: usize,
-    ) -> Outcome<Tensor> {
-        let conditions = self
-            .network
-            .head()
-            .conditions(features, robot, &mut NoTap)?;
+    ) -> Tensor {
         let rows = actions.size()[0];
         let mut losses = Vec::new();
         for _ in 0..draws {
@@ -253,22 +250,23 @@ impl Training {
             let bucket = (&time * buckets).to_kind(Kind::Int64);
             let velocity = self
                 .network
-                .head()
-                .velocity(&conditions, &point, &bucket, &mut NoTap);
+                .velocity(constants, conditions, &point, &bucket);
             losses.push(velocity.mse_loss(&(actions - noise), Reduction::Mean));
         }
-        Ok(Tensor::stack(&losses, 0).mean(Kind::Float))
+        Tensor::stack(&losses, 0).mean(Kind::Float)
     }
 
     /// Writes a checkpoint with the averaged weights.
     fn write(&self, plan: &Plan) -> Outcome<()> {
-        let pick = |(name, tensor): &(String, Tensor)| {
+        let (model, vlm) = &self.configs;
+        let mut named = Named::new();
+        for (specs, (name, tensor)) in Gr00t::tensors(model, vlm).iter().zip(&self.all) {
             let average = self.optimiser.averages().find(|(found, _)| found == name);
             let tensor = average.map_or(tensor, |(_, tensor)| tensor);
-            (name.clone(), tensor.detach())
-        };
-        let named: Named = self.all.iter().map(pick).collect();
-        let (model, vlm) = &self.configs;
+            let rows: Vec<_> = specs.iter().map(|(_, shape)| shape[0]).collect();
+            let parts = tensor.detach().split_with_sizes(rows, 0);
+            named.extend(specs.iter().map(|(name, _)| name.clone()).zip(parts));
+        }
         checkpoint::write(&plan.out, &named, (model, vlm), &plan.vlm)
     }
 }
@@ -326,11 +324,10 @@ fn mean(told: &[Told]) -> Told {
 }
 
 /// Returns the features of the image tokens, `[B, n, H]`.
-fn images(features: &Features) -> Tensor {
-    let (rows, _, width) = features.features.size3().expect("features are [B, S, H]");
-    let mask = features.image_mask().reshape([-1]).nonzero().view([-1]);
+fn images(features: &Tensor, image_mask: &Tensor) -> Tensor {
+    let (rows, _, width) = features.size3().expect("features are [B, S, H]");
+    let mask = image_mask.reshape([-1]).nonzero().view([-1]);
     features
-        .features
         .reshape([-1, width])
         .index_select(0, &mask)
         .view([rows, -1, width])

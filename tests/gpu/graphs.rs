@@ -26,8 +26,8 @@ fn run(graphs: &mut Graphs, key: &ConstantsKey, batch: &PassInputs, pass: &PassF
 
 /// Returns the network of a case on the GPU as a forward pass, with its batch.
 fn prepared(case: &Case, card: &Card, kind: Kind) -> (ConstantsKey, PassInputs, PassFn) {
-    let network = case.network_on(card.device(), kind).fused();
-    let (key, frame, batch) = case.prepared(&network);
+    let network = case.network_on(card.device(), kind);
+    let (key, frame, batch) = case.prepared(&network, case.embodiments()[0]);
     (
         key,
         batch,

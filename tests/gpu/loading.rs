@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use gr00t::{ModelDir, Weights, layout};
+use gr00t::model::Gr00t;
+use gr00t::weights::JointSpec;
+use gr00t::{ModelDir, Weights};
 use tch::{Device, Kind, Tensor};
 
 use crate::gpu::card::{card, device};
@@ -12,7 +14,7 @@ use crate::parity::case::cases;
 /// Returns the tensors of a checkpoint on the CPU, after loading them to `device`, ahead or not.
 fn loaded(
     dir: &Path,
-    specs: &[layout::Spec],
+    specs: &[JointSpec],
     (device, kind): (Device, Kind),
     is_ahead: bool,
 ) -> Vec<Tensor> {
@@ -21,10 +23,7 @@ fn loaded(
     if is_ahead {
         weights.ahead(specs).unwrap();
     }
-    let tensors: Vec<_> = specs
-        .iter()
-        .map(|(name, shape)| weights.take(name, shape))
-        .collect();
+    let tensors: Vec<_> = specs.iter().map(|specs| weights.joint(specs)).collect();
     weights.finish().unwrap();
     assert!(
         tensors
@@ -43,7 +42,7 @@ fn gpu_every_golden_has_the_same_bits_on_the_card() {
     let device = device();
     for case in cases() {
         let (model, vlm) = ModelDir::open(&case.dir, None).unwrap().configs().unwrap();
-        let specs = layout::tensors(&model, &vlm);
+        let specs = Gr00t::tensors(&model, &vlm);
         for kind in [Kind::Float, Kind::BFloat16] {
             let expected = loaded(&case.dir, &specs, (Device::Cpu, kind), false);
             for is_ahead in [true, false] {
@@ -72,7 +71,7 @@ fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
     Tensor::write_safetensors(&named, dir.path().join("model.safetensors")).unwrap();
     let specs: Vec<_> = named
         .iter()
-        .map(|(name, tensor)| (name.clone(), tensor.size()))
+        .map(|(name, tensor)| vec![(name.clone(), tensor.size())])
         .collect();
     for kind in [Kind::Float, Kind::BFloat16] {
         let expected = loaded(dir.path(), &specs, (Device::Cpu, kind), false);
@@ -104,7 +103,7 @@ fn gpu_weights_that_do_not_fit_are_an_error_that_says_so() {
     Tensor::write_safetensors(&named, dir.path().join("model.safetensors")).unwrap();
     let mut weights = Weights::open(dir.path(), card.device(), Kind::Float).unwrap();
     let text = weights
-        .ahead(&[("big".to_owned(), vec![50_000_000])])
+        .ahead(&[vec![("big".to_owned(), vec![50_000_000])]])
         .unwrap_err()
         .to_string();
     println!("of {total} bytes {free} were free: {text}");

@@ -84,7 +84,7 @@ def tensor_bytes(folder: pathlib.Path) -> list[int]:
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:
             header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        del header["__metadata__"]
+        header.pop("__metadata__", None)
         found += [math.prod(it["shape"]) * (8 if it["dtype"] == "I64" else 2) for it in header.values()]
     return found
 

@@ -6,12 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gr00t::inputs::BatchInputs;
-use gr00t::model::{
-    ConstantsKey, Features, Gr00t, NoTap, PassConstants, PassInputs, Robot, Rtc, SamplerOptions,
-    Tap,
-};
+use gr00t::model::{ConstantsKey, Gr00t, PassConstants, PassInputs, Rtc, SamplerStart};
 use gr00t::{ModelConfig, VlmConfig, Weights};
-use jobs::refusal::Refusal;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
@@ -89,14 +85,19 @@ impl Case {
         network
     }
 
-    pub fn features(&self, network: &Gr00t, tap: &mut dyn Tap) -> Result<Features, Refusal> {
-        network.features(&self.inputs(), tap)
+    /// Returns the embodiment of each row.
+    pub fn embodiments(&self) -> Vec<i64> {
+        Vec::try_from(self.input("model.embodiment_id").view(-1)).unwrap()
     }
 
-    /// Returns the inputs of a graph: the constants that follow from shapes, and the batch, on the
-    /// host.
-    pub fn prepared(&self, network: &Gr00t) -> (ConstantsKey, PassConstants, PassInputs) {
-        let (inputs, noise) = (self.inputs(), self.input("noise"));
+    /// Returns the inputs of a graph for one embodiment: the constants that follow from shapes, and
+    /// the batch, on the host.
+    pub fn prepared(
+        &self,
+        network: &Gr00t,
+        embodiment_id: i64,
+    ) -> (ConstantsKey, PassConstants, PassInputs) {
+        let (inputs, noise) = (self.inputs(embodiment_id), self.input("noise"));
         let steps = self.config.num_inference_timesteps;
         let constants = network.constants(&inputs, &noise, steps, None).unwrap();
         (
@@ -106,7 +107,23 @@ impl Case {
         )
     }
 
-    fn inputs(&self) -> BatchInputs {
+    /// As [`Case::prepared`], with the batch on the network's device; it continues the chunk
+    /// `previous` if that is given.
+    pub fn ready(
+        &self,
+        network: &Gr00t,
+        embodiment_id: i64,
+        previous: Option<&Tensor>,
+    ) -> (PassConstants, PassInputs) {
+        let (_, constants, batch) = self.prepared(network, embodiment_id);
+        let rtc = previous.map(|previous| self.rtc(previous));
+        let start = SamplerStart::new(batch.noise.to_kind(network.kind()), rtc.as_ref()).unwrap();
+        let noise = start.actions.to_kind(Kind::Float);
+        let batch = PassInputs { noise, ..batch }.with_strength(start.strength);
+        (constants, batch.to_device(network.device()))
+    }
+
+    fn inputs(&self, embodiment_id: i64) -> BatchInputs {
         let grids: Vec<i64> = Vec::try_from(self.input("model.image_grid_thw").view(-1)).unwrap();
         BatchInputs {
             input_ids: self.input("model.input_ids"),
@@ -117,34 +134,8 @@ impl Case {
                 .map(|grid| [grid[0], grid[1], grid[2]])
                 .collect(),
             state: self.input("model.state"),
-            embodiment_id: self.input("model.embodiment_id"),
+            embodiment_id,
         }
-    }
-
-    pub fn actions(
-        &self,
-        network: &Gr00t,
-        features: &Features,
-        rtc: Option<Rtc<'_>>,
-        tap: &mut dyn Tap,
-    ) -> Tensor {
-        let (state, embodiment_id) = (self.input("model.state"), self.input("model.embodiment_id"));
-        let robot = Robot {
-            state: &state,
-            embodiment_id: &embodiment_id,
-        };
-        let options = SamplerOptions {
-            steps: self.config.num_inference_timesteps,
-            rtc,
-        };
-        network
-            .actions(features, &robot, &self.input("noise"), &options, tap)
-            .unwrap()
-    }
-
-    /// Returns the actions of a run without a tap.
-    pub fn quiet_actions(&self, network: &Gr00t, features: &Features) -> Tensor {
-        self.actions(network, features, None, &mut NoTap)
     }
 
     /// Returns the chunk to continue, if the case has one.
@@ -152,7 +143,7 @@ impl Case {
         self.inputs.get("rtc.action")
     }
 
-    pub fn rtc<'a>(&self, previous: &'a Tensor) -> Rtc<'a> {
+    fn rtc<'a>(&self, previous: &'a Tensor) -> Rtc<'a> {
         let number = |name: &str| self.json["rtc_options"][name].as_f64().unwrap();
         Rtc {
             previous,

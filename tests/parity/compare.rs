@@ -1,11 +1,6 @@
 //! Compares two tensors.
 
-use std::fmt::Arguments;
-
-use gr00t::model::Tap;
 use tch::{Kind, Tensor};
-
-use crate::parity::case::Tensors;
 
 /// The largest accepted differences.
 #[derive(Clone, Copy)]
@@ -26,19 +21,22 @@ impl Tolerance {
         absolute: f64::INFINITY,
     };
 
-    /// Returns the bounds of the bfloat16 case, which are tighter for the network's output.
+    /// Returns the bounds of the bfloat16 case, which are tighter for the network's output. The
+    /// network rounds once where the reference rounds twice; the last velocities show it most.
     pub fn bfloat16(name: &str) -> Self {
-        match name {
-            "action_pred" => Self {
-                relative: 0.015,
-                of_largest: f64::INFINITY,
-                absolute: 0.1,
-            },
-            _ => Self {
-                relative: 0.02,
-                of_largest: f64::INFINITY,
-                absolute: f64::INFINITY,
-            },
+        let relative = match name {
+            "action_pred" => 0.015,
+            _ if name.ends_with(".velocity") => 0.03,
+            _ => 0.02,
+        };
+        let absolute = match name {
+            "action_pred" => 0.1,
+            _ => f64::INFINITY,
+        };
+        Self {
+            relative,
+            of_largest: f64::INFINITY,
+            absolute,
         }
     }
 }
@@ -79,23 +77,5 @@ pub fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Resul
         Err(format!(
             "relative {relative:.1e}, of largest {of_largest:.1e}, absolute {absolute:.1e}"
         ))
-    }
-}
-
-/// Records copies of all tensors, under a prefix.
-#[derive(Default)]
-pub struct Recorder {
-    pub prefix: &'static str,
-    pub seen: Tensors,
-}
-
-impl Tap for Recorder {
-    fn is_listening(&self) -> bool {
-        true
-    }
-
-    fn record(&mut self, name: Arguments<'_>, value: &Tensor) {
-        self.seen
-            .insert(format!("{}{name}", self.prefix), value.copy());
     }
 }

@@ -1,10 +1,16 @@
-//! Compares every tensor of the network with the reference, and the fused network with its results.
+//! Compares every tensor of the network with the reference, and the results of the precomputed
+//! sampler.
 
-use gr00t::model::{Gr00t, NoTap, PassInputs, SamplerStart};
-use tch::{Device, Kind};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::Arguments;
+use std::rc::Rc;
+
+use gr00t::model::{Gr00t, listen};
+use tch::{Device, Kind, Tensor};
 
 use crate::parity::case::{Case, Tensors, cases};
-use crate::parity::compare::{Recorder, Tolerance, compare};
+use crate::parity::compare::{Tolerance, compare};
 
 /// Prefixes of tensors that the tests of processor and policy compare.
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32.action."];
@@ -16,9 +22,10 @@ pub const FLOAT32: &str = "float32.";
 fn every_tensor_is_the_references() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
-        let mut found = trace(&case, &case.network(case.kind()), "");
+        let mut found = every_step(&case, &case.network(case.kind()));
         if case.expected.keys().any(|name| name.starts_with(FLOAT32)) {
-            found.extend(trace(&case, &case.network(Kind::Float), FLOAT32));
+            let wide = trace(&case, &case.network(Kind::Float), None, true).into_iter();
+            found.extend(wide.map(|(name, tensor)| (format!("{FLOAT32}{name}"), tensor)));
         }
         let is_here = |name: &str| !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix));
         judge(&case, "reference", &found, is_here, Tolerance::FLOAT32);
@@ -26,14 +33,10 @@ fn every_tensor_is_the_references() {
 }
 
 #[test]
-fn the_lean_network_gives_the_references_results() {
+fn the_precomputed_sampler_gives_the_references_results() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
-        is_lean(
-            &case,
-            &case.network(case.kind()).fused(),
-            Tolerance::FLOAT32,
-        );
+        is_planned(&case, &case.network(case.kind()), Tolerance::FLOAT32);
     }
 }
 
@@ -45,66 +48,68 @@ fn a_second_inference_gives_the_same_actions() {
         .for_each(|case| is_repeated(case, Device::Cpu));
 }
 
-#[test]
-fn a_pass_over_a_prepared_shape_gives_the_same_actions_to_the_last_bit() {
-    let _no_grad = tch::no_grad_guard();
-    for case in cases() {
-        let network = case.network(case.kind()).fused();
-        let features = case.features(&network, &mut NoTap).unwrap();
-        let wanted = case.quiet_actions(&network, &features).to_kind(Kind::Float);
-        let (_, frame, batch) = case.prepared(&network);
-        assert_eq!(network.pass(&frame, &batch), wanted, "{}", case.name());
-        assert_eq!(network.pass(&frame, &batch), wanted, "{}", case.name());
-    }
-}
-
-#[test]
-fn a_pass_that_continues_the_previous_chunk_gives_the_actions_of_the_sampler_with_its_options() {
-    let _no_grad = tch::no_grad_guard();
-    let mut compared = 0;
-    for case in cases() {
-        let Some(previous) = case.previous() else {
-            continue;
+/// Returns the tensors that a pass shows: with the precomputed sampler, or of every step. Each row
+/// comes from the pass with its own embodiment.
+fn trace(case: &Case, network: &Gr00t, previous: Option<&Tensor>, steps: bool) -> Tensors {
+    let rows = case.embodiments();
+    let run = |&embodiment: &i64| {
+        let (constants, batch) = case.ready(network, embodiment, previous);
+        let constants = match steps {
+            true => constants.step_by_step(),
+            false => constants,
         };
-        let network = case.network(case.kind()).fused();
-        let features = case.features(&network, &mut NoTap).unwrap();
-        let rtc = case.rtc(previous);
-        let wanted = case.actions(&network, &features, Some(rtc), &mut NoTap);
-        let (_, frame, batch) = case.prepared(&network);
-        let start = SamplerStart::new(batch.noise.shallow_clone(), Some(&rtc)).unwrap();
-        let noise = start.actions;
-        let batch = PassInputs { noise, ..batch }.with_strength(start.strength);
-        let found = network.pass(&frame, &batch);
-        assert_eq!(found, wanted.to_kind(Kind::Float), "{}", case.name());
-        compared += 1;
-    }
-    assert!(compared > 0, "no case has a previous chunk");
-}
-
-/// Returns the tensors that a network shows, all of the original one and some of the fused one,
-/// and its actions.
-pub fn trace(case: &Case, network: &Gr00t, prefix: &'static str) -> Tensors {
-    let mut tap = Recorder {
-        prefix,
-        ..Recorder::default()
+        let seen = Rc::new(RefCell::new(Tensors::new()));
+        let own = Rc::clone(&seen);
+        let keep = move |name: Arguments<'_>, value: &Tensor| {
+            own.borrow_mut().insert(name.to_string(), value.copy());
+        };
+        drop(listen(keep, || network.pass(&constants, &batch)));
+        (embodiment, seen.take())
     };
-    let features = case.features(network, &mut tap).unwrap();
-    let actions = case.actions(network, &features, None, &mut tap);
-    tap.seen.insert(format!("{prefix}action_pred"), actions);
-    if let Some(previous) = case.previous().filter(|_| prefix.is_empty()) {
-        tap.prefix = "rtc.";
-        let actions = case.actions(network, &features, Some(case.rtc(previous)), &mut tap);
-        tap.seen.insert("rtc.action_pred".to_owned(), actions);
-    }
-    tap.seen
+    let different: BTreeSet<_> = rows.iter().collect();
+    let runs: Vec<_> = different.into_iter().map(run).collect();
+    let of_its_own = |name: &str| {
+        let row = |(at, embodiment): (i64, &i64)| {
+            let (_, seen) = runs.iter().find(|(of, _)| of == embodiment).unwrap();
+            seen[name].get(at)
+        };
+        Tensor::stack(&(0..).zip(&rows).map(row).collect::<Vec<_>>(), 0)
+    };
+    let by_row = ["step", "head.state_features", "action_pred"];
+    let join = |(name, tensor): (&String, &Tensor)| {
+        let is_by_row = by_row.iter().any(|prefix| name.starts_with(prefix));
+        let tensor = match is_by_row {
+            true => of_its_own(name),
+            false => tensor.shallow_clone(),
+        };
+        (name.clone(), tensor)
+    };
+    runs[0].1.iter().map(join).collect()
 }
 
-/// Checks what a fused network shows: features and actions at least.
-pub fn is_lean(case: &Case, network: &Gr00t, float32: Tolerance) {
-    let found = trace(case, network, "");
+/// Returns what a case and its continued chunk show, step by step.
+pub fn every_step(case: &Case, network: &Gr00t) -> Tensors {
+    let mut found = trace(case, network, None, true);
+    found.extend(continued(case, network, true));
+    found
+}
+
+/// Returns what a pass shows that continues a chunk, if the case has one.
+fn continued(case: &Case, network: &Gr00t, steps: bool) -> Tensors {
+    let previous = case.previous();
+    let seen = previous.map(|previous| trace(case, network, Some(previous), steps));
+    let seen = seen.into_iter().flatten();
+    seen.map(|(name, tensor)| (format!("rtc.{name}"), tensor))
+        .collect()
+}
+
+/// Checks what the precomputed sampler shows: features and actions at least.
+pub fn is_planned(case: &Case, network: &Gr00t, float32: Tolerance) {
+    let mut found = trace(case, network, None, false);
+    found.extend(continued(case, network, false));
     judge(
         case,
-        "lean",
+        "precomputed",
         &found,
         |name| found.contains_key(name),
         float32,
@@ -116,8 +121,11 @@ pub fn is_lean(case: &Case, network: &Gr00t, float32: Tolerance) {
 
 /// Checks that two inferences give the same actions.
 pub fn is_repeated(case: &Case, device: Device) {
-    let network = case.network_on(device, case.kind()).fused();
-    let run = || case.quiet_actions(&network, &case.features(&network, &mut NoTap).unwrap());
+    let network = case.network_on(device, case.kind());
+    let run = || {
+        let (constants, batch) = case.ready(&network, case.embodiments()[0], None);
+        network.pass(&constants, &batch)
+    };
     assert_eq!(run(), run(), "{}", case.name());
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use c10d::operators::InferenceMode;
 use gr00t::graphs::Graphs;
-use gr00t::model::{NoTap, Robot, SamplerOptions};
+use gr00t::model::PassInputs;
 use gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps, collate};
 use runtime::policy::Checkpoints;
 use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
 use runtime::policy::gr00t::{Gr00tSettings, LoadedModel};
 use serde_json::{Map, Value, json};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
 use super::median;
 use crate::{Outcome, now, synchronize};
@@ -120,18 +120,10 @@ impl Bench {
         )?;
         let noise = self.inference.noise(SEED).unsqueeze(0);
         let loaded = &self.loaded;
-        let features = loaded.network.features(&inputs, &mut NoTap)?;
-        let robot = Robot {
-            state: &inputs.state,
-            embodiment_id: &inputs.embodiment_id,
-        };
-        let options = SamplerOptions {
-            steps: loaded.config.num_inference_timesteps,
-            rtc: None,
-        };
-        let actions = loaded
-            .network
-            .actions(&features, &robot, &noise, &options, &mut NoTap)?;
+        let (network, steps) = (&loaded.network, loaded.config.num_inference_timesteps);
+        let constants = network.constants(&inputs, &noise, steps, None)?;
+        let batch = PassInputs::new(&inputs, noise.shallow_clone());
+        let actions = network.pass(&constants, &batch.to_device(network.device()));
         let named = [
             ("input_ids", inputs.input_ids),
             ("pixel_values", inputs.pixel_values),
@@ -140,12 +132,9 @@ impl Bench {
                 Tensor::from_slice(&inputs.image_grid_thw.concat()).view([-1, 3]),
             ),
             ("state", inputs.state),
-            ("embodiment_id", inputs.embodiment_id),
+            ("embodiment_id", Tensor::from_slice(&[inputs.embodiment_id])),
             ("noise", noise),
-            (
-                "actions",
-                actions.to_kind(Kind::Float).to_device(Device::Cpu),
-            ),
+            ("actions", actions.to_device(Device::Cpu)),
         ];
         Ok(Tensor::write_safetensors(&named, path)?)
     }

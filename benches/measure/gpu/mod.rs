@@ -123,7 +123,7 @@ fn loading(folder: &Path, device: Device) -> Outcome<Value> {
     let seconds = begin.elapsed().as_secs_f64();
     let bytes: usize = named
         .iter()
-        .map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes())
+        .map(|tensor| tensor.numel() * tensor.kind().elt_size_in_bytes())
         .sum();
     Ok(json!({
         "what": "load", "seconds": seconds, "bytes": bytes, "tensors": named.len(),

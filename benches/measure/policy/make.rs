@@ -1,7 +1,9 @@
 //! Creates random weights and inputs for which every part of the network affects the result.
 
 use gr00t::inputs::BatchInputs;
-use gr00t::{ModelConfig, VlmConfig, layout};
+use gr00t::model::Gr00t;
+use gr00t::weights::Spec;
+use gr00t::{ModelConfig, VlmConfig};
 use tch::{Device, Kind, Tensor};
 
 use super::Sample;
@@ -17,11 +19,12 @@ const F32: (Kind, Device) = (Kind::Float, Device::Cpu);
 /// norms are not 1.
 pub fn weights(model: &ModelConfig, vlm: &VlmConfig) -> Vec<(String, Tensor)> {
     tch::manual_seed(1);
-    let named = |(name, shape): layout::Spec| {
+    let named = |(name, shape): Spec| {
         let tensor = random(&name, &shape);
         (name, tensor)
     };
-    layout::tensors(model, vlm).into_iter().map(named).collect()
+    let specs = Gr00t::tensors(model, vlm).into_iter().flatten();
+    specs.map(named).collect()
 }
 
 fn random(name: &str, shape: &[i64]) -> Tensor {
@@ -58,7 +61,7 @@ pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {
         pixel_values: Tensor::rand([patches, width], F32) * 2.0 - 1.0,
         image_grid_thw: vec![[1, edge, edge]],
         state: Tensor::randn([1, model.state_history_length, model.max_state_dim], F32),
-        embodiment_id: one(2.min(model.max_num_embodiments - 1)),
+        embodiment_id: 2.min(model.max_num_embodiments - 1),
     };
     Sample {
         inputs,

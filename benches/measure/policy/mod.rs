@@ -12,17 +12,17 @@
 //! The parts are the vision tower, the language model, the conditions (self-attention over the
 //! features, state encoder), and the sampler (keys and values of cross attention, four steps).
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt::Arguments;
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::rc::Rc;
 
 use c10d::operators::InferenceMode;
 use clap::ValueEnum;
 use gr00t::inputs::BatchInputs;
-use gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
+use gr00t::model::{Gr00t, PassInputs, listen};
 use gr00t::{ModelConfig, VlmConfig, Weights};
 use tch::{Device, Kind, Tensor};
 
@@ -62,8 +62,7 @@ fn inputs(dir: &Path) -> Outcome<()> {
     let network = open(dir)?;
     for patches in PATCHES {
         let sample = make::sample(patches, &model, &vlm);
-        let features = network.features(&sample.inputs, &mut NoTap)?;
-        let actions = sample.actions(&network, &features, &mut NoTap)?;
+        let actions = sample.actions(&network)?;
         Tensor::write_safetensors(&sample.named(actions), inputs_path(dir, patches))?;
     }
     Ok(())
@@ -88,23 +87,23 @@ fn run(dir: &Path) -> Outcome<()> {
 
 /// Returns the seconds of vision, language, conditions and sampler.
 fn seconds(network: &Gr00t, sample: &Sample) -> Outcome<[f64; 4]> {
-    let (mut vision, mut condition) = (
-        Moment::of("vision.merger"),
-        Moment::of("head.state_features"),
-    );
-    let begin = now();
-    let features = network.features(&sample.inputs, &mut vision)?;
-    let language = now();
-    let _actions = sample.actions(network, &features, &mut condition)?;
-    let end = now();
-    let (vision, condition) = (vision.passed()?, condition.passed()?);
-    let parts = [
-        vision - begin,
-        language - vision,
-        condition - language,
-        end - condition,
-    ];
-    Ok(parts.map(|part| part.as_secs_f64()))
+    const SHOWN: [&str; 3] = ["vision.merger", "backbone_features", "head.state_features"];
+    let passed = Rc::new(RefCell::new(vec![now()]));
+    let times = Rc::clone(&passed);
+    let see = move |name: Arguments<'_>, _: &Tensor| {
+        let at = times.borrow().len() - 1;
+        if SHOWN.get(at).copied() == name.as_str() {
+            times.borrow_mut().push(now());
+        }
+    };
+    let _actions = listen(see, || sample.actions(network))?;
+    let mut passed = passed.take();
+    passed.push(now());
+    let parts = passed.windows(2).map(|at| (at[1] - at[0]).as_secs_f64());
+    let parts: Vec<_> = parts.collect();
+    Ok(parts
+        .try_into()
+        .map_err(|_| format!("the network has not shown {SHOWN:?} in this order"))?)
 }
 
 fn configs(dir: &Path) -> Outcome<(ModelConfig, VlmConfig)> {
@@ -119,7 +118,7 @@ fn open(dir: &Path) -> Outcome<Gr00t> {
     let mut weights = Weights::open(dir, Device::Cpu, Kind::Float)?;
     let network = Gr00t::new(&mut weights, &model, &vlm);
     weights.finish()?;
-    Ok(network.fused())
+    Ok(network)
 }
 
 fn inputs_path(dir: &Path, patches: i64) -> PathBuf {
@@ -142,7 +141,7 @@ impl Sample {
             pixel_values: take("pixel_values")?,
             image_grid_thw: vec![Vec::<i64>::try_from(&take("image_grid_thw")?)?[..].try_into()?],
             state: take("state")?,
-            embodiment_id: take("embodiment_id")?,
+            embodiment_id: take("embodiment_id")?.int64_value(&[0]),
         };
         Ok(Self {
             inputs,
@@ -150,16 +149,10 @@ impl Sample {
         })
     }
 
-    fn actions(&self, network: &Gr00t, features: &Features, tap: &mut dyn Tap) -> Outcome<Tensor> {
-        let robot = Robot {
-            state: &self.inputs.state,
-            embodiment_id: &self.inputs.embodiment_id,
-        };
-        let options = SamplerOptions {
-            steps: STEPS,
-            rtc: None,
-        };
-        Ok(network.actions(features, &robot, &self.noise, &options, tap)?)
+    fn actions(&self, network: &Gr00t) -> Outcome<Tensor> {
+        let constants = network.constants(&self.inputs, &self.noise, STEPS, None)?;
+        let batch = PassInputs::new(&self.inputs, self.noise.shallow_clone());
+        Ok(network.pass(&constants, &batch))
     }
 
     fn named(self, actions: Tensor) -> Vec<(&'static str, Tensor)> {
@@ -173,43 +166,9 @@ impl Sample {
                 Tensor::from_slice(&inputs.image_grid_thw.concat()),
             ),
             ("state", inputs.state),
-            ("embodiment_id", inputs.embodiment_id),
+            ("embodiment_id", Tensor::from_slice(&[inputs.embodiment_id])),
             ("noise", noise),
             ("actions", actions),
         ]
-    }
-}
-
-/// Records when a tensor first appears. Until then it listens, which costs a reshape for some
-/// tensors of the head.
-struct Moment {
-    name: &'static str,
-    at: Cell<Option<Instant>>,
-}
-
-impl Moment {
-    fn of(name: &'static str) -> Self {
-        Self {
-            name,
-            at: Cell::new(None),
-        }
-    }
-
-    fn passed(&self) -> Outcome<Instant> {
-        self.at
-            .get()
-            .ok_or_else(|| format!("the network has shown no {}", self.name).into())
-    }
-}
-
-impl Tap for Moment {
-    fn is_listening(&self) -> bool {
-        self.at.get().is_none()
-    }
-
-    fn record(&mut self, name: Arguments<'_>, _value: &Tensor) {
-        if name.as_str() == Some(self.name) {
-            self.at.set(Some(now()));
-        }
     }
 }

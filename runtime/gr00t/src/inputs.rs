@@ -18,8 +18,8 @@ pub struct BatchInputs {
     pub image_grid_thw: Vec<[i64; 3]>,
     /// Normalised state, zero-padded to the model's width: `[B, T, max_state_dim]`, `f32`.
     pub state: Tensor,
-    /// Embodiment id of each sample: `[B]`, `i64`.
-    pub embodiment_id: Tensor,
+    /// Embodiment id of all samples.
+    pub embodiment_id: i64,
 }
 
 /// Returns an error if the tensor does not have the shape `wanted`.

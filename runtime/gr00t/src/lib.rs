@@ -16,7 +16,6 @@ pub mod config;
 pub mod directory;
 pub mod graphs;
 pub mod inputs;
-pub mod layout;
 pub mod model;
 pub mod processor;
 pub mod weights;

@@ -118,7 +118,6 @@ proptest! {
         match (model, vlm) {
             (Ok(model), Ok(vlm)) => {
                 let _ = model.check_backbone(Path::new(PATH), &vlm);
-                prop_assert!(!crate::layout::tensors(&model, &vlm).is_empty());
             }
             (Err(refused), _) | (_, Err(refused)) => {
                 prop_assert!(refused.to_string().starts_with("`model/config.json`: `"), "{}", refused);

@@ -2,7 +2,7 @@
 
 use tch::{Device, Tensor};
 
-use crate::model::layers::{Joint, Linear};
+use crate::model::layers::Linear;
 use crate::weights::Weights;
 
 /// The keys that a query attends to.
@@ -110,7 +110,7 @@ impl Heads {
 /// bias and without a mask.
 #[derive(Debug)]
 pub(super) struct SelfAttention {
-    qkv: Joint,
+    qkv: Linear,
     out: Linear,
     heads: Heads,
 }
@@ -118,11 +118,9 @@ pub(super) struct SelfAttention {
 impl SelfAttention {
     /// Takes the four layers whose names start with `name`.
     pub fn take(weights: &mut Weights, name: &str, width: i64, heads: Heads) -> Self {
-        let mut to =
-            |part: &str| Linear::take(weights, &format!("{name}.{part}"), width, heads.inner());
-        let qkv = Joint::Apart(vec![to("to_q"), to("to_k"), to("to_v")]);
+        let layers = ["to_q", "to_k", "to_v"].map(|part| (format!("{name}.{part}"), heads.inner()));
         Self {
-            qkv,
+            qkv: Linear::joint(weights, &layers, width),
             out: Linear::take(weights, &format!("{name}.to_out.0"), heads.inner(), width),
             heads,
         }
@@ -139,13 +137,6 @@ impl SelfAttention {
             sum,
             &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), VisibleKeys::All),
         )
-    }
-
-    /// Joins the three projections into one matrix and fuses the following sum into the last
-    /// product.
-    pub fn make_lean(&mut self) {
-        self.qkv.make_lean();
-        self.out.make_lean();
     }
 }
 

@@ -18,8 +18,9 @@ use tch::{Device, Kind, Tensor};
 use crate::inputs::{BatchInputs, check_shape, integers};
 use crate::model::head::HeadConstants;
 use crate::model::prompt::PromptConstants;
+use crate::model::tap::note;
 use crate::model::vision::PatchTables;
-use crate::model::{Features, Gr00t, NoTap, Robot, SamplerStart};
+use crate::model::{Conditions, Gr00t, SamplerStart};
 
 /// Frames in a patch: the same picture twice.
 const FRAMES: i64 = 2;
@@ -37,8 +38,8 @@ pub struct ConstantsKey {
     stands: Vec<[bool; 2]>,
     /// Patches of each image.
     grids: Vec<[i64; 3]>,
-    /// Embodiment of each sample.
-    embodiments: Vec<i64>,
+    /// Embodiment of all samples.
+    embodiment: i64,
     /// Number of Euler steps.
     steps: i64,
     /// Whether pixels are given as bytes.
@@ -54,7 +55,7 @@ impl ConstantsKey {
             rows,
             stands: vec![],
             grids: vec![],
-            embodiments: vec![],
+            embodiment: 0,
             steps: 4,
             has_bytes: false,
             has_strength: false,
@@ -83,6 +84,21 @@ pub struct PassConstants {
     layout: Option<Rc<PatchTables>>,
     head: HeadConstants,
     normalise: Option<Rc<Normalise>>,
+}
+
+impl PassConstants {
+    /// Returns constants with which actions are denoised step by step as in training, and every
+    /// tensor can be recorded.
+    #[must_use]
+    pub fn step_by_step(mut self) -> Self {
+        self.head.forget_plan();
+        self
+    }
+
+    /// Returns which positions are image tokens: `[rows, S]`, `bool`.
+    pub fn image_mask(&self) -> &Tensor {
+        &self.prompt.image_mask
+    }
 }
 
 /// The data that differs between batches of one shape.
@@ -205,7 +221,7 @@ impl Gr00t {
             rows: inputs.input_ids.size()[0],
             stands: self.text(inputs, &ids, &mask).stands(),
             grids: inputs.image_grid_thw.clone(),
-            embodiments: integers(&inputs.embodiment_id),
+            embodiment: inputs.embodiment_id,
             steps,
             has_bytes: inputs.pixel_values.kind() == Kind::Uint8,
             has_strength: false,
@@ -233,13 +249,7 @@ impl Gr00t {
             &inputs.pixel_values,
             &[prompt.patches, width],
         )?;
-        let robot = Robot {
-            state: &inputs.state,
-            embodiment_id: &inputs.embodiment_id,
-        };
-        let head = self
-            .head
-            .constants(prompt.rows, &robot, noise, (steps, self.device()))?;
+        let head = self.head.constants(prompt.rows, inputs, noise, steps)?;
         let layout = self.vision.layout(&inputs.image_grid_thw);
         let normalise = normalise.filter(|_| has_bytes).map(Rc::clone);
         Ok(PassConstants {
@@ -253,28 +263,63 @@ impl Gr00t {
     /// Returns the actions of a batch on the model's device: `[rows, action_horizon,
     /// max_action_dim]`, `f32`, normalised.
     pub fn pass(&self, constants: &PassConstants, batch: &PassInputs) -> Tensor {
-        let pixels = match &constants.normalise {
-            Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
-            None => batch.pixels.to_kind(self.kind()),
-        };
-        let images = self
-            .vision
-            .forward(&pixels, constants.layout.as_deref(), &mut NoTap);
-        let features = self
-            .language
-            .forward(&batch.ids, &constants.prompt, &images, &mut NoTap);
-        let features = Features {
-            features,
-            prompt: Rc::clone(&constants.prompt),
-        };
+        let features = self.features(constants, batch);
         let start = SamplerStart {
             actions: batch.noise.shallow_clone(),
             strength: batch.strength.as_ref().map(Tensor::shallow_clone),
         };
+        let features = (&features, &*constants.prompt);
         self.head
-            .pass(&constants.head, &features, &batch.state, &start)
+            .pass(&constants.head, features, &batch.state, &start)
             .to_kind(Kind::Float)
             .contiguous()
+    }
+
+    /// Returns the hidden states after `select_layer` decoder layers, `[rows, S,
+    /// backbone_embedding_dim]`: the first part of [`Self::pass`].
+    pub fn features(&self, constants: &PassConstants, batch: &PassInputs) -> Tensor {
+        let pixels = match &constants.normalise {
+            Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
+            None => batch.pixels.to_kind(self.kind()),
+        };
+        let prompt = &constants.prompt;
+        let images = self.vision.forward(&pixels, constants.layout.as_deref());
+        let features = self.language.forward(&batch.ids, prompt, &images);
+        note(format_args!("backbone_features"), &features, None);
+        let masks = [
+            ("backbone_attention_mask", &prompt.attention_mask),
+            ("image_mask", &prompt.image_mask),
+        ];
+        for (name, mask) in masks {
+            note(format_args!("{name}"), mask, None);
+        }
+        features
+    }
+
+    /// Computes what denoising needs beside the actions, from [`Self::features`], for training.
+    pub fn conditions(
+        &self,
+        constants: &PassConstants,
+        features: &Tensor,
+        batch: &PassInputs,
+    ) -> Conditions {
+        let features = (features, &*constants.prompt);
+        self.head
+            .conditions(&constants.head, features, &batch.state)
+    }
+
+    /// Returns the velocity of the flow at `actions`, `[rows, action_horizon, max_action_dim]`, for
+    /// training. Each row is at its own time `bucket`: `[rows]`, `i64`, below
+    /// `num_timestep_buckets`.
+    pub fn velocity(
+        &self,
+        constants: &PassConstants,
+        conditions: &Conditions,
+        actions: &Tensor,
+        bucket: &Tensor,
+    ) -> Tensor {
+        self.head
+            .velocity(&constants.head, conditions, (actions, bucket), 0)
     }
 }
 

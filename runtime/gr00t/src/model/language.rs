@@ -1,16 +1,17 @@
 //! The language model: decoder layers up to `select_layer`, without the final norm and without
 //! `lm_head`.
 
+use std::cell::OnceCell;
 use std::fmt::Arguments;
 
 use tch::{Device, Kind, Tensor};
 
 use crate::config::{ModelConfig, TextConfig};
 use crate::model::attention::{VisibleKeys, attend};
-use crate::model::layers::{Joint, Linear, RmsNorm, scaled_rms};
+use crate::model::layers::{Linear, RmsNorm};
 use crate::model::prompt::PromptConstants;
 use crate::model::rope::TextRope;
-use crate::model::tap::{Tap, note};
+use crate::model::tap::note;
 use crate::model::vision::Images;
 use crate::weights::Weights;
 
@@ -18,7 +19,7 @@ const PREFIX: &str = "backbone.model.model.language_model";
 
 /// The language model's token embeddings and decoder layers.
 #[derive(Debug)]
-pub struct Language {
+pub(super) struct Language {
     embeddings: Tensor,
     layers: Vec<DecoderLayer>,
     rope: TextRope,
@@ -66,10 +67,6 @@ impl Language {
         &self.rope
     }
 
-    pub(super) fn make_lean(&mut self) {
-        self.layers.iter_mut().for_each(DecoderLayer::make_lean);
-    }
-
     /// Returns the hidden states after the last layer, `[rows, S, H]`, for tokens `ids`,
     /// `[rows·S]`.
     pub(super) fn forward(
@@ -77,28 +74,21 @@ impl Language {
         ids: &Tensor,
         prompt: &PromptConstants,
         images: &Images,
-        tap: &mut dyn Tap,
     ) -> Tensor {
         let shape = [prompt.rows, -1, self.embeddings.size()[1]];
-        let see =
-            |tap: &mut dyn Tap, name: Arguments<'_>, x: &Tensor| note(tap, name, x, Some(&shape));
-        note(
-            tap,
-            format_args!("llm.position_ids"),
-            &prompt.positions,
-            None,
-        );
-        note(tap, format_args!("llm.rope_cos"), &prompt.tables.0, None);
-        note(tap, format_args!("llm.rope_sin"), &prompt.tables.1, None);
+        let see = |name: Arguments<'_>, x: &Tensor| note(name, x, Some(&shape));
+        note(format_args!("llm.position_ids"), &prompt.positions, None);
+        note(format_args!("llm.rope_cos"), &prompt.tables.0, None);
+        note(format_args!("llm.rope_sin"), &prompt.tables.1, None);
         let mut x = Tensor::embedding(&self.embeddings, ids, -1, false, false);
-        see(tap, format_args!("llm.token_embeds"), &x);
+        see(format_args!("llm.token_embeds"), &x);
         if images.tokens.numel() > 0 {
             let _ = x.index_copy_(0, &prompt.image_rows, &images.tokens);
         }
         for (k, layer) in self.layers.iter().enumerate() {
-            see(tap, format_args!("llm.layer_in.{k:02}"), &x);
+            see(format_args!("llm.layer_in.{k:02}"), &x);
             x = layer.forward(x, prompt);
-            see(tap, format_args!("llm.layer_out.{k:02}"), &x);
+            see(format_args!("llm.layer_out.{k:02}"), &x);
             if let Some(deep) = images.deepstack.get(k) {
                 let _ = x.index_add_(0, &prompt.image_rows, deep);
             }
@@ -113,7 +103,7 @@ struct DecoderLayer {
     input_norm: RmsNorm,
     attention: GroupedAttention,
     output_norm: RmsNorm,
-    gate_up: Joint,
+    gate_up: Linear,
     down: Linear,
 }
 
@@ -124,25 +114,14 @@ impl DecoderLayer {
             RmsNorm::take(weights, &format!("{name}.{part}"), width, text.rms_norm_eps)
         };
         let (input_norm, output_norm) = (norm("input_layernorm"), norm("post_attention_layernorm"));
-        let mut up = |part: &str| {
-            Linear::take_unbiased(weights, &format!("{name}.mlp.{part}"), width, inner)
-        };
-        let gate_up = Joint::Apart(vec![up("gate_proj"), up("up_proj")]);
+        let ups = ["gate_proj", "up_proj"].map(|part| (format!("{name}.mlp.{part}"), inner));
         Self {
             input_norm,
             output_norm,
-            gate_up,
+            gate_up: Linear::joint_unbiased(weights, &ups, width),
             attention: GroupedAttention::take(weights, &format!("{name}.self_attn"), text),
             down: Linear::take_unbiased(weights, &format!("{name}.mlp.down_proj"), inner, width),
         }
-    }
-
-    fn make_lean(&mut self) {
-        self.input_norm.make_lean();
-        self.output_norm.make_lean();
-        self.gate_up.make_lean();
-        self.attention.make_lean();
-        self.down.make_lean();
     }
 
     /// Maps `[rows·S, H]` to the same shape.
@@ -160,8 +139,12 @@ impl DecoderLayer {
 /// Grouped-query attention with norms on queries and keys.
 #[derive(Debug)]
 struct GroupedAttention {
-    qkv: Joint,
-    norm: HeadNorm,
+    qkv: Linear,
+    q_norm: Tensor,
+    k_norm: Tensor,
+    eps: f64,
+    /// What follows from the weights of the norms, unless they are trained.
+    norm: OnceCell<HeadNorm>,
     out: Linear,
     heads: i64,
     kv_heads: i64,
@@ -171,14 +154,12 @@ struct GroupedAttention {
 /// The norms of query heads and of key heads.
 #[derive(Debug)]
 enum HeadNorm {
-    /// Separate weights, as in the checkpoint.
-    Apart { q: Tensor, k: Tensor, eps: f64 },
     /// One norm with a weight for each head.
     Joint(RmsNorm),
     /// One norm without a weight over all heads at once, including the values. The matrices
     /// `[heads, width, 2·width]` then multiply each query and key head by its weight, and also
     /// yield the same result with its halves swapped.
-    Spread { weights: Tensor, eps: f64 },
+    Spread(Tensor),
 }
 
 /// Turns weights `[heads, d]` into matrices `[heads, d, 2·d]`. The product of a vector and such a
@@ -196,72 +177,57 @@ impl GroupedAttention {
             text.num_key_value_heads,
             text.head_dim,
         );
-        let mut to = |part: &str, count: i64| {
-            Linear::take_unbiased(
-                weights,
-                &format!("{name}.{part}"),
-                text.hidden_size,
-                count * width,
-            )
-        };
-        let qkv = Joint::Apart(vec![
-            to("q_proj", heads),
-            to("k_proj", kv_heads),
-            to("v_proj", kv_heads),
-        ]);
-        let q = weights.take(&format!("{name}.q_norm.weight"), &[width]);
-        let k = weights.take(&format!("{name}.k_norm.weight"), &[width]);
-        let out = Linear::take_unbiased(
-            weights,
-            &format!("{name}.o_proj"),
-            heads * width,
-            text.hidden_size,
-        );
+        let layer = |part: &str, count: i64| (format!("{name}.{part}"), count * width);
+        let layers = [
+            layer("q_proj", heads),
+            layer("k_proj", kv_heads),
+            layer("v_proj", kv_heads),
+        ];
+        let out = format!("{name}.o_proj");
         Self {
-            qkv,
-            norm: HeadNorm::Apart {
-                q,
-                k,
-                eps: text.rms_norm_eps,
-            },
-            out,
+            qkv: Linear::joint_unbiased(weights, &layers, text.hidden_size),
+            q_norm: weights.take(&format!("{name}.q_norm.weight"), &[width]),
+            k_norm: weights.take(&format!("{name}.k_norm.weight"), &[width]),
+            eps: text.rms_norm_eps,
+            norm: OnceCell::new(),
+            out: Linear::take_unbiased(weights, &out, heads * width, text.hidden_size),
             heads,
             kv_heads,
             width,
         }
     }
 
-    fn make_lean(&mut self) {
-        self.qkv.make_lean();
-        self.out.make_lean();
-        let HeadNorm::Apart { q, k, eps } = &self.norm else {
-            return;
-        };
-        let (weights, eps) = (self.per_head(q, k), *eps);
-        self.norm = if weights.device().is_cuda() {
-            HeadNorm::Spread {
-                weights: spread(&weights),
-                eps,
-            }
+    /// Returns the norms, with a weight for each query and key head.
+    fn head_norm(&self) -> HeadNorm {
+        let weight = |norm: &Tensor, heads: i64| norm.expand([heads, self.width], false);
+        let weights = [
+            weight(&self.q_norm, self.heads),
+            weight(&self.k_norm, self.kv_heads),
+        ];
+        let weights = Tensor::cat(&weights, 0);
+        if weights.device().is_cuda() {
+            HeadNorm::Spread(spread(&weights))
         } else {
-            let mut norm = RmsNorm::of(weights, eps);
-            norm.make_lean();
-            HeadNorm::Joint(norm)
-        };
+            HeadNorm::Joint(RmsNorm::of(weights, self.eps))
+        }
     }
 
-    /// Returns normalised and rotated queries and keys, `[rows, S, heads, width]`, in four launches
-    /// where a GPU would otherwise need seven: the product that applies the weights also swaps the
+    /// Returns normalised and rotated queries and keys, `[rows, S, heads, width]`.
+    fn turned(&self, qkv: &Tensor, norm: &HeadNorm, prompt: &PromptConstants) -> Tensor {
+        match norm {
+            HeadNorm::Joint(norm) => {
+                let heads = qkv.narrow(2, 0, self.heads + self.kv_heads);
+                prompt.turn.apply(&norm.forward(&heads))
+            }
+            HeadNorm::Spread(weights) => self.turn_spread(qkv, weights, prompt),
+        }
+    }
+
+    /// As [`Self::turned`], in four launches where a GPU would otherwise need seven: the product that applies the weights also swaps the
     /// halves (each of its sums has one term), and heads are normalised in place.
-    fn turn_spread(
-        &self,
-        qkv: &Tensor,
-        weights: &Tensor,
-        eps: f64,
-        prompt: &PromptConstants,
-    ) -> Tensor {
+    fn turn_spread(&self, qkv: &Tensor, weights: &Tensor, prompt: &PromptConstants) -> Tensor {
         let turned = self.heads + self.kv_heads;
-        let normed = qkv.rms_norm([self.width], None::<&Tensor>, eps);
+        let normed = qkv.rms_norm([self.width], None::<&Tensor>, self.eps);
         let heads = normed
             .view([-1, turned + self.kv_heads, self.width])
             .narrow(1, 0, turned)
@@ -276,12 +242,6 @@ impl GroupedAttention {
         )
     }
 
-    /// Returns the weights of the norms, for each query and key head.
-    fn per_head(&self, q: &Tensor, k: &Tensor) -> Tensor {
-        let spread = |weight: &Tensor, heads: i64| weight.expand([heads, self.width], false);
-        Tensor::cat(&[spread(q, self.heads), spread(k, self.kv_heads)], 0)
-    }
-
     /// Returns `sum` plus the result for `x`, both `[rows·S, H]`.
     fn add_to(&self, sum: Tensor, x: &Tensor, prompt: &PromptConstants) -> Tensor {
         let turned = self.heads + self.kv_heads;
@@ -289,15 +249,10 @@ impl GroupedAttention {
             .qkv
             .forward(x)
             .view([prompt.rows, -1, turned + self.kv_heads, self.width]);
-        let plain = || qkv.narrow(2, 0, turned);
-        let qk = match &self.norm {
-            HeadNorm::Apart { q, k, eps } => {
-                prompt
-                    .turn
-                    .apply(&scaled_rms(&plain(), &self.per_head(q, k), *eps))
-            }
-            HeadNorm::Joint(norm) => prompt.turn.apply(&norm.forward(&plain())),
-            HeadNorm::Spread { weights, eps } => self.turn_spread(&qkv, weights, *eps, prompt),
+        let qk = if self.q_norm.requires_grad() {
+            self.turned(&qkv, &self.head_norm(), prompt)
+        } else {
+            self.turned(&qkv, self.norm.get_or_init(|| self.head_norm()), prompt)
         };
         let qk = qk.transpose(1, 2);
         let v = qkv.narrow(2, turned, self.kv_heads).transpose(1, 2);

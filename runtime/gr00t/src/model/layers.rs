@@ -1,5 +1,7 @@
 //! The layers from which all parts of the network are built, on activations `[rows, width]`.
 
+use std::cell::OnceCell;
+
 use tch::{Device, Kind, Tensor};
 
 use crate::weights::Weights;
@@ -13,27 +15,38 @@ pub(super) const HEAD_EPS: f64 = 1e-5;
 pub(super) struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
-    /// Whether a following sum or activation may be fused into the matrix product. The fused form
-    /// rounds once where two operators round twice.
-    is_fused: bool,
 }
 
 impl Linear {
     /// Takes `{name}.weight` and `{name}.bias`.
     pub fn take(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
-        let bias = Some(weights.take(&format!("{name}.bias"), &[outputs]));
-        Self {
-            bias,
-            ..Self::take_unbiased(weights, name, inputs, outputs)
-        }
+        Self::joint(weights, &[(name.to_owned(), outputs)], inputs)
     }
 
     /// Takes `{name}.weight`.
     pub fn take_unbiased(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
+        Self::joint_unbiased(weights, &[(name.to_owned(), outputs)], inputs)
+    }
+
+    /// Takes layers with the same input, given by name and number of outputs. Their results lie
+    /// side by side: `[rows, out₀ + out₁ + …]`.
+    pub fn joint(weights: &mut Weights, layers: &[(String, i64)], inputs: i64) -> Self {
+        let bias = |(name, outputs): &(String, i64)| (format!("{name}.bias"), vec![*outputs]);
+        let biases: Vec<_> = layers.iter().map(bias).collect();
+        let layer = Self::joint_unbiased(weights, layers, inputs);
+        Self::of(layer.weight, weights.joint(&biases))
+    }
+
+    /// As [`Self::joint`], for layers without a bias.
+    pub fn joint_unbiased(weights: &mut Weights, layers: &[(String, i64)], inputs: i64) -> Self {
+        let weight = |(name, outputs): &(String, i64)| {
+            let shape = vec![*outputs, inputs];
+            (format!("{name}.weight"), shape)
+        };
+        let specs: Vec<_> = layers.iter().map(weight).collect();
         Self {
-            weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]),
+            weight: weights.joint(&specs),
             bias: None,
-            is_fused: false,
         }
     }
 
@@ -42,13 +55,7 @@ impl Linear {
         Self {
             weight,
             bias: Some(bias),
-            is_fused: false,
         }
-    }
-
-    /// Fuses a following sum or activation into the product from now on.
-    pub fn make_lean(&mut self) {
-        self.is_fused = true;
     }
 
     /// Maps `[rows, in]` to `[rows, out]`.
@@ -56,15 +63,9 @@ impl Linear {
         x.linear(&self.weight, self.bias.as_ref())
     }
 
-    /// Returns `sum` plus the result of [`Self::forward`], `[rows, out]`; a fused layer may
-    /// overwrite `sum`.
+    /// Returns `sum` plus the result of [`Self::forward`], `[rows, out]`; may overwrite `sum`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
-        if self.is_fused {
-            return operators::add_linear(sum, x, &self.weight, self.bias.as_ref());
-        }
-        let mut out = self.forward(x);
-        out += sum;
-        out
+        operators::add_linear(sum, x, &self.weight, self.bias.as_ref())
     }
 
     /// As [`Self::add_to`], but into a new tensor.
@@ -75,8 +76,8 @@ impl Linear {
     /// Returns the tanh-approximated GELU of the result of [`Self::forward`].
     pub fn gelu(&self, x: &Tensor) -> Tensor {
         match &self.bias {
-            Some(bias) if self.is_fused => operators::linear_gelu(x, &self.weight, bias),
-            _ => self.forward(x).gelu("tanh"),
+            Some(bias) => operators::linear_gelu(x, &self.weight, bias),
+            None => self.forward(x).gelu("tanh"),
         }
     }
 
@@ -88,7 +89,6 @@ impl Linear {
         Self {
             weight: pick(&self.weight),
             bias: self.bias.as_ref().map(pick),
-            is_fused: self.is_fused,
         }
     }
 
@@ -100,45 +100,6 @@ impl Linear {
     /// Returns the transposed weight, `[in, out]`, and the bias.
     pub fn parts(&self) -> (Tensor, Option<&Tensor>) {
         (self.weight.tr(), self.bias.as_ref())
-    }
-}
-
-/// Several linear layers with the same input. Their results lie side by side:
-/// `[rows, out₀ + out₁ + …]`.
-#[derive(Debug)]
-pub(super) enum Joint {
-    /// Separate layers, as in the checkpoint.
-    Apart(Vec<Linear>),
-    /// All layers in one matrix.
-    Fused(Linear),
-}
-
-impl Joint {
-    /// Returns all results, in the order of the layers.
-    pub fn forward(&self, x: &Tensor) -> Tensor {
-        match self {
-            Self::Apart(parts) => Tensor::cat(
-                &parts.iter().map(|part| part.forward(x)).collect::<Vec<_>>(),
-                -1,
-            ),
-            Self::Fused(joint) => joint.forward(x),
-        }
-    }
-
-    /// Joins the layers into one matrix.
-    pub fn make_lean(&mut self) {
-        let Self::Apart(parts) = self else { return };
-        let weight = Tensor::cat(
-            &parts.iter().map(|part| &part.weight).collect::<Vec<_>>(),
-            0,
-        );
-        let biases: Option<Vec<_>> = parts.iter().map(|part| part.bias.as_ref()).collect();
-        let bias = biases.map(|biases| Tensor::cat(&biases, 0));
-        *self = Self::Fused(Linear {
-            weight,
-            bias,
-            is_fused: true,
-        });
     }
 }
 
@@ -178,23 +139,16 @@ pub(super) fn plain_norm(x: &Tensor, width: i64, eps: f64) -> Tensor {
     x.layer_norm([width], None::<&Tensor>, None, eps, false)
 }
 
-/// A root-mean-square norm over the last axis: statistics in float32, weight in the dtype of the
-/// model.
+/// A root-mean-square norm over the last axis.
+///
+/// A GPU has one operator for both the norm and its weight. A CPU computes the same value as
+/// x / ‖(x, √(D·eps))‖ · (√D·w), in four operators and in float32.
 #[derive(Debug)]
 pub(super) struct RmsNorm {
     weight: Tensor,
     eps: f64,
-    fused: Option<FusedRms>,
-}
-
-/// The fused form x / ‖(x, √(D·eps))‖ · (√D·w): the same value in four operators instead of seven.
-#[derive(Debug)]
-struct FusedRms {
-    weight: Tensor,
-    offset: Tensor,
-    /// The weight as in the checkpoint.
-    plain: Tensor,
-    eps: f64,
+    /// √D·w and √(D·eps), of a weight that is not trained.
+    scaled: OnceCell<[Tensor; 2]>,
 }
 
 impl RmsNorm {
@@ -208,54 +162,34 @@ impl RmsNorm {
         Self {
             weight,
             eps,
-            fused: None,
+            scaled: OnceCell::new(),
         }
     }
 
     /// Normalises over the last axis; the shape stays the same.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        match &self.fused {
-            Some(fused) => fused.forward(x),
-            None => scaled_rms(x, &self.weight, self.eps),
-        }
-    }
-
-    /// Precomputes everything that depends only on the weight.
-    pub fn make_lean(&mut self) {
-        let width = *self
-            .weight
-            .size()
-            .last()
-            .expect("a norm has a weight per channel") as f64;
-        let weight = self.weight.to_kind(Kind::Float) * width.sqrt();
-        let offset = Tensor::from((width * self.eps).sqrt() as f32).to_device(weight.device());
-        self.fused = Some(FusedRms {
-            weight,
-            offset,
-            plain: self.weight.shallow_clone(),
-            eps: self.eps,
-        });
-    }
-}
-
-impl FusedRms {
-    /// A GPU has one operator for both the norm and its weight.
-    fn forward(&self, x: &Tensor) -> Tensor {
         if x.device().is_cuda() {
-            return x.rms_norm(self.plain.size(), Some(&self.plain), self.eps);
+            return x.rms_norm(self.weight.size(), Some(&self.weight), self.eps);
         }
-        let length = x
-            .norm_scalaropt_dim_dtype(2.0, [-1], true, Kind::Float)
-            .hypot(&self.offset);
-        ((x / length) * &self.weight).to_kind(x.kind())
+        if self.weight.requires_grad() {
+            return normed(x, &self.scaled());
+        }
+        normed(x, self.scaled.get_or_init(|| self.scaled()))
+    }
+
+    fn scaled(&self) -> [Tensor; 2] {
+        let width = self.weight.size().last().copied().unwrap_or(1) as f64;
+        let offset = Tensor::from((width * self.eps).sqrt() as f32);
+        let weight = self.weight.to_kind(Kind::Float) * width.sqrt();
+        [weight, offset.to_device(self.weight.device())]
     }
 }
 
-/// Computes the norm as transformers does.
-pub(super) fn scaled_rms(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
-    let wide = x.to_kind(Kind::Float);
-    let mean = wide.square().mean_dim([-1].as_slice(), true, Kind::Float);
-    (wide * (mean + eps).rsqrt()).to_kind(x.kind()) * weight
+fn normed(x: &Tensor, [weight, offset]: &[Tensor; 2]) -> Tensor {
+    let length = x
+        .norm_scalaropt_dim_dtype(2.0, [-1], true, Kind::Float)
+        .hypot(offset);
+    ((x / length) * weight).to_kind(x.kind())
 }
 
 /// A feed-forward layer: linear, tanh-approximated GELU, linear.
@@ -284,12 +218,6 @@ impl FeedForward {
         )
     }
 
-    /// Fuses the activation and the following sum into the products from now on.
-    pub fn make_lean(&mut self) {
-        self.up.make_lean();
-        self.down.make_lean();
-    }
-
     /// Returns `sum` plus the result for `x`, both `[rows, width]`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
         self.down.add_to(sum, &self.up.gelu(x))
@@ -301,33 +229,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lean_norm_equals_the_plain_one() {
+    fn the_norm_is_that_of_transformers() {
         tch::manual_seed(1);
-        let weight = Tensor::randn([24], (Kind::Float, tch::Device::Cpu));
-        let x = Tensor::randn([5, 24], (Kind::Float, tch::Device::Cpu)) * 1e-3;
-        let mut norm = RmsNorm::of(weight, 1e-6);
-        let plain = norm.forward(&x);
-        norm.make_lean();
-        assert!((norm.forward(&x) - plain).abs().max().double_value(&[]) < 1e-6);
+        let weight = Tensor::randn([24], (Kind::Float, Device::Cpu));
+        let x = Tensor::randn([5, 24], (Kind::Float, Device::Cpu)) * 1e-3;
+        let mean = x.square().mean_dim([-1].as_slice(), true, Kind::Float);
+        let wanted = &x * (mean + 1e-6).rsqrt() * &weight;
+        let found = RmsNorm::of(weight, 1e-6).forward(&x);
+        assert!((found - wanted).abs().max().double_value(&[]) < 1e-6);
+    }
+
+    #[test]
+    fn a_norm_that_is_trained_follows_its_weight() {
+        let mut weight = Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        let norm = RmsNorm::of(weight.shallow_clone(), 1e-6);
+        let x = Tensor::ones([1, 4], (Kind::Float, Device::Cpu));
+        norm.forward(&x).sum(Kind::Float).backward();
+        assert!((weight.grad() - 1.0).abs().max().double_value(&[]) < 1e-5);
+        tch::no_grad(|| drop(weight.fill_(3.0)));
+        assert!((norm.forward(&x) - 3.0).abs().max().double_value(&[]) < 1e-5);
     }
 
     #[test]
     fn a_joint_layer_keeps_the_order_of_its_parts() {
-        let ones = |value: f64| Linear {
-            weight: Tensor::full([1, 2], value, (Kind::Float, tch::Device::Cpu)),
-            bias: Some(Tensor::from_slice(&[value as f32])),
-            is_fused: false,
-        };
-        let mut joint = Joint::Apart(vec![ones(1.0), ones(2.0)]);
-        let x = Tensor::from_slice(&[1.0f32, 1.0]).view([1, 2]);
-        let apart = joint.forward(&x);
-        joint.make_lean();
-        assert_eq!(
-            (apart, joint.forward(&x)),
-            (
-                Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2]),
-                Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2])
-            )
-        );
+        let mut weights = Weights::random(1, Device::Cpu, Kind::Float);
+        let names = ["b", "a"].map(|name| (name.to_owned(), 2));
+        let joint = Linear::joint(&mut weights, &names, 3);
+        let mut alone = |name| Linear::take(&mut weights, name, 3, 2);
+        let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0]).view([1, 3]);
+        let parts = [alone("b"), alone("a")].map(|layer| layer.forward(&x));
+        assert_eq!(joint.forward(&x), Tensor::cat(&parts, 1));
     }
 }

@@ -66,11 +66,6 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
         values.by_key.insert(key, value.clone());
         Ok(value)
     }
-
-    /// Drops all values.
-    pub fn clear(&mut self) {
-        self.values.get_mut().clear();
-    }
 }
 
 impl<K, V> MemoValues<K, V> {

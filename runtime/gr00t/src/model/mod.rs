@@ -7,11 +7,10 @@
 //! state, embodiment_id ───────────────────────────────────────┘
 //! ```
 //!
-//! [`Gr00t::new`] builds the network as its authors wrote it: separate projections, masks over
-//! padded batches, and modulations computed from the time of every row. This form can be trained.
-//! [`Gr00t::fused`] turns it into the fused form for inference: joint projections, everything that
-//! depends only on the checkpoint and the number of steps computed once, and cross-attention over
-//! only the visible tokens. Both forms run the same modules and agree within rounding.
+//! There is one form of the network, for inference and for training. Projections with the same input
+//! are one matrix, cross-attention covers only the visible tokens, and operators use a fused kernel
+//! unless they need a gradient. What depends only on the checkpoint and the number of steps is
+//! computed once, unless the weights are trained.
 //!
 //! Inside the network, activations are `[rows, width]`, with the rows of all samples one after the
 //! other; only attention separates samples and heads. Source: NVIDIA/Isaac-GR00T of 2026-05-26,
@@ -32,20 +31,20 @@ mod vision;
 use std::rc::Rc;
 
 use jobs::refusal::Refusal;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind};
 
 use crate::config::{ModelConfig, VlmConfig};
-use crate::inputs::{BatchInputs, check_shape, integers};
-use crate::weights::Weights;
-use c10d::operators::InferenceMode;
+use crate::inputs::{BatchInputs, integers};
+use crate::weights::{JointSpec, Weights};
+use head::ActionHead;
+use language::Language;
 use memo::Memo;
 use prompt::PromptConstants;
+use vision::Vision;
 
 pub use constants::{ConstantsKey, Normalise, PassConstants, PassInputs};
-pub use head::{ActionHead, Conditions, Rtc, SamplerOptions, SamplerStart};
-pub use language::Language;
-pub use tap::{NoTap, Tap};
-pub use vision::Vision;
+pub use head::{Conditions, Rtc, SamplerStart};
+pub use tap::listen;
 
 /// Number of prompts and image sizes whose tables are kept; a job has a handful.
 const REMEMBERED: usize = 32;
@@ -65,26 +64,6 @@ pub struct Gr00t {
 }
 
 type PromptKey = (i64, Vec<[bool; 2]>, Vec<[i64; 3]>);
-
-/// The backbone's output for images and prompts.
-#[derive(Debug)]
-pub struct Features {
-    /// Hidden states after `select_layer` decoder layers: `[B, S, backbone_embedding_dim]`.
-    pub features: Tensor,
-    prompt: Rc<PromptConstants>,
-}
-
-impl Features {
-    /// Returns which positions are tokens: `[B, S]`, `bool`.
-    pub fn attention_mask(&self) -> &Tensor {
-        &self.prompt.attention_mask
-    }
-
-    /// Returns which positions are image tokens: `[B, S]`, `bool`.
-    pub fn image_mask(&self) -> &Tensor {
-        &self.prompt.image_mask
-    }
-}
 
 impl Gr00t {
     /// Builds the network from a checkpoint; [`Weights::finish`] reports problems with its tensors.
@@ -111,17 +90,9 @@ impl Gr00t {
         }
     }
 
-    /// Rearranges the weights for inference; the network can no longer be trained afterwards.
-    #[must_use]
-    pub fn fused(mut self) -> Self {
-        let _mode = InferenceMode::begin();
-        self.language.make_lean();
-        self.head.make_lean();
-        // The matrices of the vision tower grow here: they go into the gaps that the other parts
-        // have left.
-        self.vision.make_lean();
-        self.prompts.clear();
-        self
+    /// Returns what the network takes from a checkpoint, in that order.
+    pub fn tensors(config: &ModelConfig, vlm: &VlmConfig) -> Vec<JointSpec> {
+        Weights::record(|weights| drop(Self::new(weights, config, vlm)))
     }
 
     /// Returns the device of the weights.
@@ -132,57 +103,6 @@ impl Gr00t {
     /// Returns the dtype of weights and activations.
     pub fn kind(&self) -> Kind {
         self.language.kind()
-    }
-
-    /// Returns the action head, for training.
-    pub fn head(&self) -> &ActionHead {
-        &self.head
-    }
-
-    /// Runs the vision tower and the language model.
-    ///
-    /// # Errors
-    /// Returns a [`Refusal`] if prompts and images do not belong together.
-    pub fn features(&self, inputs: &BatchInputs, tap: &mut dyn Tap) -> Result<Features, Refusal> {
-        let prompt = self.prompt(inputs)?;
-        let pixels = inputs
-            .pixel_values
-            .to_device(self.device())
-            .to_kind(self.kind());
-        check_shape(
-            "pixel_values",
-            &pixels,
-            &[prompt.patches, self.vision.patch_width()],
-        )?;
-        let layout = self.vision.layout(&inputs.image_grid_thw);
-        let ids = inputs.input_ids.view(-1).to_device(self.device());
-        let images = self.vision.forward(&pixels, layout.as_deref(), tap);
-        let features = self.language.forward(&ids, &prompt, &images, tap);
-        tap::note(tap, format_args!("backbone_features"), &features, None);
-        tap::note(
-            tap,
-            format_args!("backbone_attention_mask"),
-            &prompt.attention_mask,
-            None,
-        );
-        tap::note(tap, format_args!("image_mask"), &prompt.image_mask, None);
-        Ok(Features { features, prompt })
-    }
-
-    /// Denoises `noise` (`[B, action_horizon, max_action_dim]`) to normalised actions of the same
-    /// shape.
-    ///
-    /// # Errors
-    /// Returns a [`Refusal`] if state, embodiments or options do not fit the model.
-    pub fn actions(
-        &self,
-        features: &Features,
-        robot: &Robot<'_>,
-        noise: &Tensor,
-        options: &SamplerOptions<'_>,
-        tap: &mut dyn Tap,
-    ) -> Result<Tensor, Refusal> {
-        self.head.actions(features, robot, noise, options, tap)
     }
 
     fn text<'a>(
@@ -220,13 +140,4 @@ impl Gr00t {
             },
         )
     }
-}
-
-/// The robot's part of the inputs: its state and embodiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Robot<'a> {
-    /// Normalised state: `[B, T, max_state_dim]`.
-    pub state: &'a Tensor,
-    /// Embodiment of each sample: `[B]`, `i64`, on the CPU.
-    pub embodiment_id: &'a Tensor,
 }

@@ -1,38 +1,38 @@
-//! Gives access to intermediate tensors of the network.
+//! Gives access to intermediate tensors of the network, for comparisons and measurements.
 
+use std::cell::RefCell;
 use std::fmt::Arguments;
 
 use tch::Tensor;
 
-/// Receives intermediate tensors by name, such as `vision.block.00` or `step0.dit_in`.
-pub trait Tap {
-    /// Returns whether [`Self::record`] does anything.
-    fn is_listening(&self) -> bool;
+type Listener = Box<dyn FnMut(Arguments<'_>, &Tensor)>;
 
-    /// Receives one tensor. The network may change it in place afterwards, so an implementation
-    /// that keeps it must copy it.
-    fn record(&mut self, name: Arguments<'_>, value: &Tensor);
+thread_local! {
+    static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// A tap that ignores all tensors and costs nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoTap;
-
-impl Tap for NoTap {
-    fn is_listening(&self) -> bool {
-        false
-    }
-
-    fn record(&mut self, _name: Arguments<'_>, _value: &Tensor) {}
+/// Runs `work`, and tells `listener` of each intermediate tensor by name, such as `vision.block.00`
+/// or `step0.dit_in`. The network may change a tensor in place afterwards.
+pub fn listen<T>(
+    listener: impl FnMut(Arguments<'_>, &Tensor) + 'static,
+    work: impl FnOnce() -> T,
+) -> T {
+    LISTENER.set(Some(Box::new(listener)));
+    let done = work();
+    LISTENER.set(None);
+    done
 }
 
-/// Passes `value` to `tap`, reshaped if `shape` is given.
-pub(super) fn note(tap: &mut dyn Tap, name: Arguments<'_>, value: &Tensor, shape: Option<&[i64]>) {
-    if !tap.is_listening() {
-        return;
-    }
-    match shape {
-        Some(shape) => tap.record(name, &value.reshape(shape)),
-        None => tap.record(name, value),
-    }
+/// Returns whether somebody listens.
+pub(super) fn is_heard() -> bool {
+    LISTENER.with_borrow(Option::is_some)
+}
+
+/// Tells of `value` if somebody listens, reshaped if `shape` is given.
+pub(super) fn note(name: Arguments<'_>, value: &Tensor, shape: Option<&[i64]>) {
+    LISTENER.with_borrow_mut(|listener| match (listener, shape) {
+        (Some(listener), Some(shape)) => listener(name, &value.reshape(shape)),
+        (Some(listener), None) => listener(name, value),
+        (None, _) => {}
+    });
 }

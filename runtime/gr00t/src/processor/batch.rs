@@ -44,7 +44,6 @@ pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs,
         .iter()
         .flat_map(|sample| sample.state.iter().copied())
         .collect();
-    let embodiments: Vec<i64> = samples.iter().map(|sample| sample.embodiment_id).collect();
     let pixels: Vec<&Tensor> = samples.iter().map(|sample| &sample.pixels).collect();
     Ok(BatchInputs {
         input_ids: Tensor::from_slice(&ids).view([batch, longest]),
@@ -61,7 +60,7 @@ pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs,
         state: Tensor::from_slice(&state)
             .view([batch, length(first.state_steps), -1])
             .to_kind(Kind::Float),
-        embodiment_id: Tensor::from_slice(&embodiments),
+        embodiment_id: first.embodiment_id,
     })
 }
 

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
 use crate::error::{no_room, refuse};
 use crate::weights::checkpoint::Checkpoint;
-use crate::weights::layout::Spec;
 use crate::weights::upload::{
     Carrier, CarrierError, Extent, ToCard, Upload, UploadError, UploadSizes, UploadTarget,
 };
-use crate::weights::{TensorPlace, locate};
+use crate::weights::{JointSpec, Spec, TensorPlace, joint_shape, locate};
 use c10d::torch_error::shortage;
 
 /// What the loaded tensors are to be.
@@ -26,7 +26,8 @@ pub(super) struct LoadTarget {
 
 /// The tensors that are being loaded.
 pub(super) struct Ahead {
-    numbers: BTreeMap<String, usize>,
+    /// By the name of the first part: the tensor, and the numbers of its parts in the upload.
+    tensors: BTreeMap<String, (Tensor, Range<usize>)>,
     upload: Upload,
 }
 
@@ -37,7 +38,7 @@ impl Ahead {
     /// Returns [`Refusal`] if there is no memory for the tensors.
     pub(super) fn to_card(
         checkpoint: &Checkpoint,
-        specs: &[Spec],
+        specs: &[JointSpec],
         kind: Kind,
         device: Device,
     ) -> Result<Option<Self>, Refusal> {
@@ -54,15 +55,18 @@ impl Ahead {
     /// Starts loading with any carrier, which is created after the tensors to which it copies.
     pub(super) fn begin<C: Carrier>(
         checkpoint: &Checkpoint,
-        specs: &[Spec],
+        specs: &[JointSpec],
         target: LoadTarget,
         sizes: UploadSizes,
         carrier: impl FnOnce() -> Result<C, CarrierError>,
     ) -> Result<Option<Self>, Refusal> {
-        let place =
-            |(name, shape): &'_ Spec| Some((name.clone(), locate(checkpoint, name, shape).ok()?));
-        let (names, places): (Vec<_>, Vec<_>) = specs.iter().filter_map(place).unzip();
-        let wanted = room(checkpoint, &places, target)?;
+        let find = |specs: &JointSpec| {
+            let place = |(name, shape): &Spec| locate(checkpoint, name, shape).ok();
+            let places = specs.iter().map(place).collect::<Option<Vec<_>>>()?;
+            Some((specs.clone(), places))
+        };
+        let found: Vec<_> = specs.iter().filter_map(find).collect();
+        let (tensors, wanted) = room(checkpoint, &found, target)?;
         let sources = checkpoint
             .shards()
             .iter()
@@ -72,10 +76,7 @@ impl Ahead {
             .map_err(UploadError::from)
             .and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
         match started {
-            Ok(upload) => Ok(Some(Self {
-                numbers: names.into_iter().zip(0..).collect(),
-                upload,
-            })),
+            Ok(upload) => Ok(Some(Self { tensors, upload })),
             Err(failure) => {
                 tracing::warn!("weights are copied piece by piece: {failure}");
                 Ok(None)
@@ -83,11 +84,13 @@ impl Ahead {
         }
     }
 
-    /// Waits for a tensor; returns `None` if it is not being loaded, or if the GPU cannot be fed in
-    /// this way.
-    pub(super) fn take(&self, name: &str) -> Option<Result<Tensor, Refusal>> {
-        match self.upload.take(*self.numbers.get(name)?) {
-            Ok(tensor) => Some(Ok(tensor)),
+    /// Waits for a tensor, which is then no longer kept here; returns `None` if it is not being
+    /// loaded, or if the GPU cannot be fed in this way.
+    pub(super) fn take(&mut self, specs: &[Spec]) -> Option<Result<Tensor, Refusal>> {
+        let (name, _) = specs.first()?;
+        let (tensor, parts) = self.tensors.remove(name)?;
+        match self.upload.wait(parts) {
+            Ok(()) => Some(Ok(tensor)),
             Err(UploadError::File { path, err }) => Some(Err(refuse(&path, err))),
             Err(failure) => {
                 tracing::warn!("`{name}` is copied piece by piece: {failure}");
@@ -100,48 +103,53 @@ impl Ahead {
 impl fmt::Debug for Ahead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ahead")
-            .field("tensors", &self.numbers.len())
+            .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
     }
 }
 
-/// Allocates a tensor on the device for each place, in their order, to be filled later.
-///
-/// The order is that of the computation. Layers that will be joined lie next to each other in it,
-/// so that they leave a gap into which the joined layers of the next block fit. In the order of the
-/// names most gaps are too small, and for the released model libtorch's allocator holds 0.7 GB more
-/// of the GPU's memory.
+/// The tensors to be filled, by the names of their first parts, and the places of all parts.
+type Room = (BTreeMap<String, (Tensor, Range<usize>)>, Vec<UploadTarget>);
+
+/// Allocates the tensors on the device, in the order of the computation, to be filled later.
 fn room(
     checkpoint: &Checkpoint,
-    places: &[TensorPlace<'_>],
+    found: &[(JointSpec, Vec<TensorPlace<'_>>)],
     LoadTarget { kind, device }: LoadTarget,
-) -> Result<Vec<UploadTarget>, Refusal> {
-    let bytes = |place: &TensorPlace<'_>| {
-        place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64
-    };
-    let total: i64 = places.iter().map(bytes).sum();
+) -> Result<Room, Refusal> {
+    let elements = |(specs, _): &(JointSpec, _)| joint_shape(specs).iter().product::<i64>();
+    let total = found.iter().map(elements).sum::<i64>() * kind.elt_size_in_bytes() as i64;
     // Allocate one block that libtorch divides for the following tensors, because hundreds of
     // allocations by the driver take longer than the copies. If one block is not available, smaller
     // ones may be.
     drop(Tensor::f_empty([total], (Kind::Uint8, device)));
-    let wanted = |place: &TensorPlace<'_>| {
-        let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| {
+    let (mut tensors, mut targets) = (BTreeMap::new(), Vec::new());
+    for (specs, places) in found {
+        let tensor = Tensor::f_empty(joint_shape(specs), (kind, device));
+        let tensor = tensor.map_err(|err| {
+            let reason = err.to_string();
             no_room(
                 checkpoint.dir(),
                 total.unsigned_abs(),
                 device,
-                shortage(&err.to_string()),
+                shortage(&reason),
             )
         })?;
-        let bytes = place.entry.bytes.start.unsigned_abs()..place.entry.bytes.end.unsigned_abs();
-        Ok(UploadTarget {
-            extent: Extent {
-                file: place.number,
-                bytes,
-            },
-            stored: place.stored,
-            tensor,
-        })
-    };
-    places.iter().map(wanted).collect()
+        let (first, flat, mut at) = (targets.len(), tensor.view(-1), 0);
+        for place in places {
+            let count = place.entry.shape.iter().product();
+            let bytes = &place.entry.bytes;
+            targets.push(UploadTarget {
+                extent: Extent {
+                    file: place.number,
+                    bytes: bytes.start.unsigned_abs()..bytes.end.unsigned_abs(),
+                },
+                stored: place.stored,
+                tensor: flat.narrow(0, at, count),
+            });
+            at += count;
+        }
+        tensors.insert(specs[0].0.clone(), (tensor, first..targets.len()));
+    }
+    Ok((tensors, targets))
 }

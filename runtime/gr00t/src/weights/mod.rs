@@ -1,14 +1,17 @@
 //! Loads the tensors of a checkpoint to the device, by name.
 //!
 //! ```text
-//! model directory ─► index ─► shards, mapped ─► take(name, shape) ─► view: CPU, same type
-//!                             headers checked │                  ├─► else copy, pages released
-//!                                             └► ahead(specs) ───┘   all at once, to a GPU
-//! seed ───────────────────────────────────────► take(name, shape) ─► random tensor
-//!                                               finish() ─► all taken tensors, or all problems
+//! model directory ─► index ─► shards, mapped ─► joint(specs) ─► view: CPU, same type, one tensor
+//!                             headers checked │              ├─► else copy, pages released
+//!                                             └► ahead ──────┘   all at once, to a GPU
+//! seed ───────────────────────────────────────► joint(specs) ─► random tensor
+//! nothing ────────────────────────────────────► joint(specs) ─► no memory; record() has the specs
+//!                                               finish() ─► what is kept, or all problems
 //! ```
 //!
-//! `ahead` loads in the background. After a copy, the pages of the map are returned to the kernel.
+//! A network names each tensor where it takes it, and nowhere else: the list of its tensors is what
+//! it takes from a source that only records. `ahead` loads in the background. After a copy, the
+//! pages of the map are returned to the kernel.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +19,6 @@ use std::path::Path;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::layout::{self, Spec};
 use ahead::Ahead;
 use checkpoint::Checkpoint;
 use header::TensorEntry;
@@ -34,8 +36,28 @@ mod random;
 mod shard;
 mod upload;
 
-/// Tensors with their names, in the order in which they were taken.
+/// Name and shape of a tensor in a checkpoint.
+pub type Spec = (String, Vec<i64>);
+
+/// Tensors of a checkpoint that lie one after the other in one tensor of the network: mostly a
+/// single one.
+pub type JointSpec = Vec<Spec>;
+
+/// Tensors with their names.
 pub type Named = Vec<(String, Tensor)>;
+
+/// The token embedding table, which a checkpoint may store as [`LM_HEAD`] instead.
+pub const EMBED_TOKENS: &str = "backbone.model.model.language_model.embed_tokens.weight";
+/// Output layer of the language model: tied to the token embedding table and not used.
+const LM_HEAD: &str = "backbone.model.lm_head.weight";
+/// Tensors that a checkpoint may have although the network does not use them: the output layer, the
+/// last norm of the language model (GR00T takes the features before it), and training state found
+/// in a derivative of N1.7.
+const REDUNDANT: [&str; 3] = [
+    LM_HEAD,
+    "backbone.model.model.language_model.norm.weight",
+    "action_head.dropout_prob_by_embodiment",
+];
 
 /// A checkpoint from which a network takes the tensors that it needs.
 #[derive(Debug)]
@@ -44,7 +66,9 @@ pub struct Weights {
     device: Device,
     kind: Kind,
     ahead: Option<Ahead>,
-    taken: Named,
+    taken: Vec<JointSpec>,
+    /// The tensors of `taken`, if they are asked for.
+    kept: Option<Vec<Tensor>>,
     problems: Vec<Problem>,
     /// The first error that occurred while reading tensors.
     failure: Option<Refusal>,
@@ -54,6 +78,7 @@ pub struct Weights {
 enum WeightSource {
     Checkpoint(Checkpoint),
     Random { seed: i64 },
+    Record,
 }
 
 impl Weights {
@@ -62,17 +87,28 @@ impl Weights {
     /// # Errors
     /// Returns a [`Refusal`] that names the missing or broken file.
     pub fn open(dir: &Path, device: Device, kind: Kind) -> Result<Self, Refusal> {
-        Ok(Self::new(
-            WeightSource::Checkpoint(Checkpoint::open(dir)?),
-            device,
-            kind,
-        ))
+        let source = WeightSource::Checkpoint(Checkpoint::open(dir)?);
+        Ok(Self::new(source, device, kind))
     }
 
     /// Creates random weights: norms are 1, biases are 0, the rest is normally distributed with a
     /// standard deviation of 0.02.
     pub fn random(seed: i64, device: Device, kind: Kind) -> Self {
         Self::new(WeightSource::Random { seed }, device, kind)
+    }
+
+    /// Returns what `network` takes, in that order; its tensors are zeros without memory.
+    pub fn record(network: impl FnOnce(&mut Self)) -> Vec<JointSpec> {
+        let mut weights = Self::new(WeightSource::Record, Device::Cpu, Kind::Float);
+        network(&mut weights);
+        weights.taken
+    }
+
+    /// Keeps the tensors for [`Weights::finish`].
+    #[must_use]
+    pub fn kept(self) -> Self {
+        let kept = Some(Vec::new());
+        Self { kept, ..self }
     }
 
     /// Returns the device of the tensors.
@@ -85,31 +121,25 @@ impl Weights {
         self.kind
     }
 
-    /// Compares the headers with the tensors that a network will take, before the network is built.
+    /// Compares the headers with what a network will take, before the network is built.
     ///
     /// # Errors
     /// Returns the same [`Refusal`] as [`Weights::finish`] would.
-    pub fn check(&self, specs: &[Spec]) -> Result<(), Refusal> {
+    pub fn check(&self, specs: &[JointSpec]) -> Result<(), Refusal> {
         let WeightSource::Checkpoint(checkpoint) = &self.source else {
             return Ok(());
         };
-        let problems = specs
-            .iter()
-            .filter_map(|(name, shape)| locate(checkpoint, name, shape).err())
-            .collect();
-        refuse(
-            checkpoint,
-            specs.iter().map(|(name, _)| name.as_str()),
-            problems,
-        )
+        let find = |(name, shape): &Spec| locate(checkpoint, name, shape).err();
+        let problems = specs.iter().flatten().filter_map(find).collect();
+        refuse(checkpoint, specs, problems)
     }
 
-    /// Starts to load these tensors to a GPU, all at once and in the background; [`Weights::take`]
+    /// Starts to load these tensors to a GPU, all at once and in the background; [`Weights::joint`]
     /// waits for its own tensor. On a CPU, where tensors are views of files, it does nothing.
     ///
     /// # Errors
     /// Returns [`Refusal`] if the tensors do not fit into the GPU's memory.
-    pub fn ahead(&mut self, specs: &[Spec]) -> Result<(), Refusal> {
+    pub fn ahead(&mut self, specs: &[JointSpec]) -> Result<(), Refusal> {
         let WeightSource::Checkpoint(checkpoint) = &self.source else {
             return Ok(());
         };
@@ -123,7 +153,7 @@ impl Weights {
     #[cfg(test)]
     fn ahead_by<C: upload::Carrier>(
         &mut self,
-        specs: &[Spec],
+        specs: &[JointSpec],
         sizes: upload::UploadSizes,
         carrier: C,
     ) {
@@ -137,38 +167,62 @@ impl Weights {
         self.ahead = Ahead::begin(checkpoint, specs, target, sizes, || Ok(carrier)).unwrap();
     }
 
-    /// Returns the tensor `name`. A tensor that is missing or has another shape is recorded for
-    /// [`Weights::finish`], and the result is zeros that take no memory.
+    /// Returns the tensor `name`, as [`Weights::joint`] does.
     pub fn take(&mut self, name: &str, shape: &[i64]) -> Tensor {
-        let found = match &self.source {
-            WeightSource::Random { seed } => {
-                Ok(random_tensor(*seed, name, shape, self.kind, self.device))
-            }
-            WeightSource::Checkpoint(checkpoint) => locate(checkpoint, name, shape).map(|place| {
-                let ahead = self.ahead.as_ref().and_then(|ahead| ahead.take(name));
-                match ahead {
-                    Some(Ok(tensor)) => tensor,
-                    Some(Err(err)) => {
-                        self.failure.get_or_insert(err);
-                        zeros(shape, self.kind, self.device)
-                    }
-                    None => place.tensor(self.kind, self.device),
-                }
-            }),
-        };
-        match found {
-            Ok(tensor) => {
-                self.taken.push((name.to_owned(), tensor.shallow_clone()));
-                tensor
-            }
-            Err(problem) => {
-                self.problems.push(problem);
-                zeros(shape, self.kind, self.device)
-            }
-        }
+        self.joint(&[(name.to_owned(), shape.to_vec())])
     }
 
-    /// Returns all tensors that were taken.
+    /// Returns tensors one after the other along the first axis. What is missing or has another
+    /// shape is recorded for [`Weights::finish`], and the result is zeros that take no memory.
+    pub fn joint(&mut self, specs: &[Spec]) -> Tensor {
+        self.taken.push(specs.to_vec());
+        let found = match &self.source {
+            WeightSource::Record => None,
+            WeightSource::Random { seed } => {
+                let random = |(name, shape): &Spec| {
+                    random_tensor(*seed, name, shape, self.kind, self.device)
+                };
+                Some(join(specs.iter().map(random).collect()))
+            }
+            WeightSource::Checkpoint(_) => self.from_checkpoint(specs),
+        };
+        let found = found.unwrap_or_else(|| {
+            Tensor::zeros([0; 0], (self.kind, self.device)).expand(joint_shape(specs), false)
+        });
+        if let Some(kept) = &mut self.kept {
+            kept.push(found.shallow_clone());
+        }
+        found
+    }
+
+    fn from_checkpoint(&mut self, specs: &[Spec]) -> Option<Tensor> {
+        match self.ahead.as_mut().and_then(|ahead| ahead.take(specs)) {
+            Some(Ok(tensor)) => return Some(tensor),
+            Some(Err(err)) => {
+                self.failure.get_or_insert(err);
+                return None;
+            }
+            None => {}
+        }
+        let WeightSource::Checkpoint(checkpoint) = &self.source else {
+            return None;
+        };
+        let found: Vec<_> = specs
+            .iter()
+            .map(|(name, shape)| locate(checkpoint, name, shape))
+            .collect();
+        let mut tensors = Vec::new();
+        for place in found {
+            match place {
+                Ok(place) => tensors.push(place.tensor(self.kind, self.device)),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        (tensors.len() == specs.len()).then(|| join(tensors))
+    }
+
+    /// Returns the tensors that were taken if they were [`kept`](Weights::kept), in the order of
+    /// [`Weights::record`]. A joint tensor has the names of its parts, separated by `+`.
     ///
     /// # Errors
     /// Returns [`Refusal`] with a list of the tensors that are missing, wrong, or
@@ -178,13 +232,14 @@ impl Weights {
             return Err(failure);
         }
         if let WeightSource::Checkpoint(checkpoint) = &self.source {
-            refuse(
-                checkpoint,
-                self.taken.iter().map(|(name, _)| name.as_str()),
-                self.problems,
-            )?;
+            refuse(checkpoint, &self.taken, self.problems)?;
         }
-        Ok(self.taken)
+        let name = |specs: &JointSpec| {
+            let names: Vec<_> = specs.iter().map(|(name, _)| name.as_str()).collect();
+            names.join("+")
+        };
+        let names = self.taken.iter().map(name);
+        Ok(names.zip(self.kept.unwrap_or_default()).collect())
     }
 
     fn new(source: WeightSource, device: Device, kind: Kind) -> Self {
@@ -194,15 +249,30 @@ impl Weights {
             kind,
             ahead: None,
             taken: Vec::new(),
+            kept: None,
             problems: Vec::new(),
             failure: None,
         }
     }
 }
 
-/// Returns zeros that take no memory.
-fn zeros(shape: &[i64], kind: Kind, device: Device) -> Tensor {
-    Tensor::zeros([1], (kind, device)).expand(shape, false)
+fn join(mut tensors: Vec<Tensor>) -> Tensor {
+    match tensors.len() {
+        1 => tensors.remove(0),
+        _ => Tensor::cat(&tensors, 0),
+    }
+}
+
+/// Returns the shape of the tensors together.
+fn joint_shape(specs: &[Spec]) -> Vec<i64> {
+    let mut shape = specs
+        .first()
+        .map_or_else(Vec::new, |(_, shape)| shape.clone());
+    let rows = |(_, shape): &Spec| shape.first().copied();
+    if let Some(first) = shape.first_mut() {
+        *first = specs.iter().filter_map(rows).sum();
+    }
+    shape
 }
 
 /// The location of a tensor in the checkpoint, and its type there.
@@ -228,8 +298,8 @@ fn locate<'a>(
     shape: &[i64],
 ) -> Result<TensorPlace<'a>, Problem> {
     let tied = || {
-        (name == layout::EMBED_TOKENS)
-            .then(|| checkpoint.find(layout::LM_HEAD))
+        (name == EMBED_TOKENS)
+            .then(|| checkpoint.find(LM_HEAD))
             .flatten()
     };
     let Some((number, entry)) = checkpoint.find(name).or_else(tied) else {
@@ -261,17 +331,21 @@ fn locate<'a>(
 
 /// Adds the tensors that are neither used nor known to the problems, and returns an error if there
 /// are any.
-fn refuse<'a>(
+fn refuse(
     checkpoint: &Checkpoint,
-    used: impl Iterator<Item = &'a str>,
+    used: &[JointSpec],
     mut problems: Vec<Problem>,
 ) -> Result<(), Refusal> {
-    let used: BTreeSet<_> = used.collect();
+    let used: BTreeSet<_> = used
+        .iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
     let is_known =
         |name: &str| used.contains(name) || problems.iter().any(|problem| problem.name() == name);
     let unknown = checkpoint
         .names()
-        .filter(|name| !is_known(name) && !layout::is_redundant(name));
+        .filter(|name| !is_known(name) && !REDUNDANT.contains(name));
     let unexpected: Vec<_> = unknown
         .map(|name| Problem::Unexpected {
             name: name.to_owned(),

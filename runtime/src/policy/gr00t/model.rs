@@ -12,7 +12,8 @@ use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, shortage};
 use gr00t::graphs::{CudaEngine, Graphs};
 use gr00t::model::Gr00t;
-use gr00t::{ModelConfig, ModelDir, Weights, layout, no_room};
+use gr00t::weights::Spec;
+use gr00t::{ModelConfig, ModelDir, Weights, no_room};
 
 /// A network on its device, with the directory from which it was loaded.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct LoadedModel {
     /// The captured passes, if the device can capture. Declared before the network, whose memory
     /// they read, so that they are dropped first.
     pub graphs: RefCell<Option<Graphs>>,
-    /// The network, rearranged for inference.
+    /// The network.
     pub network: Rc<Gr00t>,
     /// Sizes and switches of the network.
     pub config: ModelConfig,
@@ -59,19 +60,19 @@ impl LoadedModel {
         let dir = ModelDir::open(&of.root, of.vlm.as_deref())?;
         let (config, vlm) = dir.configs()?;
         let mut weights = Weights::open(dir.root(), device, of.kind)?;
-        let specs = layout::tensors(&config, &vlm);
-        weights.check(&specs)?;
-        weights.ahead(&specs)?;
-        let fused = || {
+        let mut bytes = 0;
+        let build = || {
+            let specs = Gr00t::tensors(&config, &vlm);
+            bytes = specs.iter().flatten().map(|spec| size(spec, of.kind)).sum();
+            weights.check(&specs)?;
+            weights.ahead(&specs)?;
             let network = Gr00t::new(&mut weights, &config, &vlm);
-            weights.finish()?;
-            Ok(network.fused())
+            weights.finish().map(|_| network)
         };
-        let network = Rc::new(caught(fused).unwrap_or_else(|reason| {
-            let bytes = specs.iter().map(|(_, shape)| bytes(shape, of.kind)).sum();
-            Err(no_room(dir.root(), bytes, device, shortage(&reason)))
-        })?);
-        release(device);
+        let network =
+            Rc::new(caught(build).unwrap_or_else(|reason| {
+                Err(no_room(dir.root(), bytes, device, shortage(&reason)))
+            })?);
         Ok(Self {
             graphs,
             network,
@@ -88,19 +89,8 @@ impl LoadedModel {
 }
 
 /// Returns the size of a tensor in bytes.
-fn bytes(shape: &[i64], kind: Kind) -> u64 {
+fn size((_, shape): &Spec, kind: Kind) -> u64 {
     shape.iter().product::<i64>().unsigned_abs() * kind.elt_size_in_bytes() as u64
-}
-
-/// Returns to the device the memory that libtorch's allocator still caches from the layers that
-/// were joined.
-fn release(device: Device) {
-    let (Device::Cuda(_), Ok(cuda)) = (device, cuda::load()) else {
-        return;
-    };
-    if let Err(err) = cuda.empty_cache() {
-        tracing::warn!("libtorch's cache is not released: {err}");
-    }
 }
 
 /// Creates the storage for captured passes, with a stream for this thread. Returns `None` on a CPU,

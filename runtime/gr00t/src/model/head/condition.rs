@@ -6,7 +6,7 @@ use crate::config::ModelConfig;
 use crate::model::attention::{Heads, SelfAttention};
 use crate::model::head::PREFIX;
 use crate::model::layers::{FeedForward, HEAD_EPS, LayerNorm};
-use crate::model::tap::{Tap, note};
+use crate::model::tap::note;
 use crate::weights::Weights;
 
 /// An optional norm and optional self-attention blocks. Nothing is masked, so padding takes part.
@@ -48,15 +48,8 @@ impl Condition {
         Self { norm, blocks }
     }
 
-    pub fn make_lean(&mut self) {
-        for block in &mut self.blocks {
-            block.attention.make_lean();
-            block.ff.make_lean();
-        }
-    }
-
     /// Maps `[B, S, H]` to rows `[B·S, H]`.
-    pub fn forward(&self, features: &Tensor, tap: &mut dyn Tap) -> Tensor {
+    pub fn forward(&self, features: &Tensor) -> Tensor {
         let (rows, _, width) = features.size3().expect("features are [B, S, H]");
         let shape = features.size();
         let features = features.view([-1, width]);
@@ -66,16 +59,11 @@ impl Condition {
             None => features.copy(),
         };
         if self.norm.is_some() {
-            note(tap, format_args!("head.vlln"), &x, Some(&shape));
+            note(format_args!("head.vlln"), &x, Some(&shape));
         }
         for (i, block) in self.blocks.iter().enumerate() {
             x = block.forward(x, rows);
-            note(
-                tap,
-                format_args!("head.vl_self_attention.{i}"),
-                &x,
-                Some(&shape),
-            );
+            note(format_args!("head.vl_self_attention.{i}"), &x, Some(&shape));
         }
         x
     }

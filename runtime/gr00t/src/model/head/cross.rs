@@ -5,7 +5,7 @@ use tch::Tensor;
 use crate::config::ModelConfig;
 use crate::model::attention::{Heads, VisibleKeys, attend};
 use crate::model::head::PREFIX;
-use crate::model::layers::{Joint, Linear};
+use crate::model::layers::Linear;
 use crate::model::prompt::{PositionSubset, PromptConstants};
 use crate::weights::Weights;
 
@@ -70,7 +70,7 @@ pub(super) struct CrossGroup {
     looks: Looks,
     blocks: Vec<usize>,
     /// Keys and values of the first block, then of the next, and so on.
-    layers: Joint,
+    layers: Linear,
 }
 
 impl CrossGroup {
@@ -89,42 +89,33 @@ impl CrossGroup {
             .iter()
             .flat_map(|&i| [name(i, "to_k"), name(i, "to_v")]);
         let width = config.backbone_embedding_dim;
-        let layers: Vec<_> = names
-            .map(|name| Linear::take(weights, &name, width, heads.inner()))
-            .collect();
-        let blocks: Vec<_> = blocks.into_iter().map(|i| i as usize).collect();
-        (!blocks.is_empty()).then_some(Self {
+        let layers: Vec<_> = names.map(|name| (name, heads.inner())).collect();
+        (!blocks.is_empty()).then(|| Self {
             looks,
-            blocks,
-            layers: Joint::Apart(layers),
+            layers: Linear::joint(weights, &layers, width),
+            blocks: blocks.into_iter().map(|i| i as usize).collect(),
         })
     }
 
-    pub fn make_lean(&mut self) {
-        self.layers.make_lean();
-    }
-
-    /// Returns the keys and values of `vl` (rows `[B·S, H]`) for each block. If `picks` is set and
-    /// every sample has the same number of visible tokens, they cover only those; otherwise they
-    /// cover all tokens, with a mask.
+    /// Returns the keys and values of `vl` (rows `[B·S, H]`) for each block. If every sample has
+    /// the same number of visible tokens, they cover only those; otherwise they cover all tokens,
+    /// with a mask.
     pub fn keys(
         &self,
         vl: &Tensor,
         prompt: &PromptConstants,
         heads: Heads,
-        picks: bool,
     ) -> Vec<(usize, CrossKeys)> {
-        let part = self.looks.part(prompt);
-        let (seen, mask) = match (
-            part,
-            part.and_then(|part| part.picked.as_ref()).filter(|_| picks),
-        ) {
-            (_, Some(picked)) => (vl.index_select(0, picked), None),
-            (Some(part), None) => (
+        let (seen, mask) = match self.looks.part(prompt) {
+            None => (vl.shallow_clone(), None),
+            Some(PositionSubset {
+                picked: Some(picked),
+                ..
+            }) => (vl.index_select(0, picked), None),
+            Some(part) => (
                 vl.shallow_clone(),
                 Some(part.mask.expand([-1, heads.count, -1, -1], false)),
             ),
-            (None, None) => (vl.shallow_clone(), None),
         };
         let blocks = self.blocks.len() as i64;
         let joint = self.layers.forward(&seen).view([

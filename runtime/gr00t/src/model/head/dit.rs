@@ -10,7 +10,7 @@ use crate::model::head::time::TimeEmbedding;
 use crate::model::head::{PREFIX, dit_heads};
 use crate::model::layers::{FeedForward, HEAD_EPS, Linear, plain_norm};
 use crate::model::prompt::PromptConstants;
-use crate::model::tap::{Tap, note};
+use crate::model::tap::note;
 use crate::weights::Weights;
 
 /// Epsilon of the norm before the output layer.
@@ -70,29 +70,13 @@ impl Dit {
         }
     }
 
-    pub fn make_lean(&mut self) {
-        self.groups.iter_mut().for_each(CrossGroup::make_lean);
-        for block in &mut self.blocks {
-            block.ff.make_lean();
-            match &mut block.attention {
-                DitAttention::Own(attention) => attention.make_lean(),
-                DitAttention::Cross { out, .. } => out.make_lean(),
-            }
-        }
-    }
-
     /// Returns keys and values of the cross-attention blocks; `None` for self-attention blocks.
-    pub fn keys(
-        &self,
-        vl: &Tensor,
-        prompt: &PromptConstants,
-        picks: bool,
-    ) -> Vec<Option<CrossKeys>> {
+    pub fn keys(&self, vl: &Tensor, prompt: &PromptConstants) -> Vec<Option<CrossKeys>> {
         let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
         for (block, found) in self
             .groups
             .iter()
-            .flat_map(|group| group.keys(vl, prompt, self.heads, picks))
+            .flat_map(|group| group.keys(vl, prompt, self.heads))
         {
             keys[block] = Some(found);
         }
@@ -114,22 +98,20 @@ impl Dit {
         }
     }
 
-    /// Runs all blocks over rows `[B·n, width]`; `at` holds the number of samples, the sampler's
-    /// step, and the tap.
+    /// Runs all blocks over rows `[B·n, width]`; `at` holds the number of samples and the sampler's
+    /// step.
     pub fn blocks(
         &self,
         mut x: Tensor,
         times: &TimeModulation,
         keys: &[Option<CrossKeys>],
-        at: (i64, i64, &mut dyn Tap),
+        (rows, k): (i64, i64),
     ) -> Tensor {
-        let (rows, k, tap) = at;
         for (i, ((block, modulation), keys)) in
             self.blocks.iter().zip(&times.blocks).zip(keys).enumerate()
         {
             x = block.forward(x, modulation, keys.as_ref(), (rows, self.heads));
             note(
-                tap,
                 format_args!("step{k}.dit_block.{i:02}"),
                 &x,
                 Some(&[rows, -1, self.heads.inner()]),

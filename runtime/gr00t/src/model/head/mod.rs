@@ -9,20 +9,20 @@
 use std::rc::Rc;
 
 use jobs::refusal::Refusal;
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use crate::config::ModelConfig;
-use crate::inputs::check_shape;
+use crate::inputs::{BatchInputs, check_shape};
 use crate::model::attention::Heads;
 use crate::model::memo::Memo;
-use crate::model::tap::{NoTap, Tap, note};
-use crate::model::{Features, Robot};
+use crate::model::prompt::PromptConstants;
+use crate::model::tap::note;
 use crate::weights::Weights;
-use category::{CategoryMlp, Embodiments};
+use category::{BoundMlp, CategoryMlp};
 use condition::Condition;
 use cross::CrossKeys;
 use dit::Dit;
-use encoder::ActionEncoder;
+use encoder::{ActionEncoder, BoundEncoder};
 use modulation::TimeModulation;
 use plan::SamplerPlan;
 
@@ -45,7 +45,7 @@ const REMEMBERED: usize = 8;
 
 /// All weights after the backbone.
 #[derive(Debug)]
-pub struct ActionHead {
+pub(super) struct ActionHead {
     condition: Condition,
     state: CategoryMlp,
     encoder: ActionEncoder,
@@ -57,7 +57,6 @@ pub struct ActionHead {
     /// Modulations by number of steps; plans by steps and embodiment.
     times: Memo<i64, Rc<Vec<TimeModulation>>>,
     plans: Memo<(i64, i64), Rc<SamplerPlan>>,
-    is_fused: bool,
 }
 
 /// The sizes that the head needs and checks.
@@ -72,13 +71,12 @@ struct HeadSizes {
     buckets: i64,
 }
 
-/// Options of the sampler.
-#[derive(Clone, Copy, Debug)]
-pub struct SamplerOptions<'a> {
-    /// Number of Euler steps.
-    pub steps: i64,
-    /// Options for continuing a chunk that is already being executed.
-    pub rtc: Option<Rtc<'a>>,
+/// The layers of the head that belong to one embodiment, as views of its weights.
+#[derive(Debug)]
+pub(super) struct Embodiment {
+    state: BoundMlp,
+    encoder: BoundEncoder,
+    decoder: BoundMlp,
 }
 
 /// The values that stay the same while a chunk is denoised.
@@ -88,16 +86,22 @@ pub struct Conditions {
     keys: Vec<Option<CrossKeys>>,
     /// The state token, `[B, 1, E]`.
     state: Tensor,
-    embodiments: Rc<Embodiments>,
 }
 
 /// The constants of the head for a batch shape.
 #[derive(Debug)]
 pub(super) struct HeadConstants {
-    embodiments: Rc<Embodiments>,
-    /// The precomputed sampler, if all rows have the same embodiment and the head is fused.
+    embodiment: Embodiment,
+    /// The precomputed sampler, unless the weights are trained or every step is to be seen.
     plan: Option<Rc<SamplerPlan>>,
     steps: i64,
+}
+
+impl HeadConstants {
+    /// Denoises step by step from now on.
+    pub fn forget_plan(&mut self) {
+        self.plan = None;
+    }
 }
 
 impl ActionHead {
@@ -138,221 +142,110 @@ impl ActionHead {
             sizes,
             times: Memo::new(REMEMBERED),
             plans: Memo::new(REMEMBERED),
-            is_fused: false,
         }
     }
 
-    pub(super) fn make_lean(&mut self) {
-        self.condition.make_lean();
-        self.dit.make_lean();
-        self.is_fused = true;
-    }
-
-    /// Computes everything that does not depend on the actions.
-    ///
-    /// # Errors
-    /// Returns a [`Refusal`] if state or embodiments do not fit the model.
-    pub fn conditions(
-        &self,
-        features: &Features,
-        robot: &Robot<'_>,
-        tap: &mut dyn Tap,
-    ) -> Result<Conditions, Refusal> {
-        let device = features.features.device();
-        let embodiments = self.embodiments(features.prompt.rows, robot, device)?;
-        Ok(self.conditions_of(features, &robot.state.to_device(device), embodiments, tap))
-    }
-
-    /// Returns the embodiments of `rows` samples after checking the shape of the state.
-    fn embodiments(
-        &self,
-        rows: i64,
-        robot: &Robot<'_>,
-        device: Device,
-    ) -> Result<Rc<Embodiments>, Refusal> {
-        check_shape(
-            "state",
-            robot.state,
-            &[rows, self.sizes.history, self.sizes.state],
-        )?;
-        check_shape("embodiment_id", robot.embodiment_id, &[rows])?;
-        Embodiments::new(robot.embodiment_id, self.sizes.embodiments, device).map(Rc::new)
-    }
-
-    fn conditions_of(
-        &self,
-        features: &Features,
-        state: &Tensor,
-        embodiments: Rc<Embodiments>,
-        tap: &mut dyn Tap,
-    ) -> Conditions {
-        let vl = self.condition.forward(&features.features, tap);
-        note(
-            tap,
-            format_args!("head.vl_embeds"),
-            &vl,
-            Some(&features.features.size()),
-        );
-        let state = self.state.forward(
-            &state.to_kind(vl.kind()).view([features.prompt.rows, 1, -1]),
-            &embodiments,
-        );
-        note(tap, format_args!("head.state_features"), &state, None);
-        Conditions {
-            keys: self.dit.keys(&vl, &features.prompt, self.is_fused),
-            state,
-            embodiments,
+    /// Returns the layers of an embodiment.
+    fn of(&self, embodiment: i64) -> Embodiment {
+        Embodiment {
+            state: self.state.of(embodiment),
+            encoder: self.encoder.of(embodiment),
+            decoder: self.decoder.of(embodiment),
         }
-    }
-
-    /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
-    /// shape returned). Each row is at its own time `bucket` (`[B]`, `i64`, below
-    /// `num_timestep_buckets`).
-    pub fn velocity(
-        &self,
-        conditions: &Conditions,
-        actions: &Tensor,
-        bucket: &Tensor,
-        tap: &mut dyn Tap,
-    ) -> Tensor {
-        self.step(conditions, actions, bucket, (0, tap))
-    }
-
-    fn step(
-        &self,
-        conditions: &Conditions,
-        actions: &Tensor,
-        bucket: &Tensor,
-        at: (i64, &mut dyn Tap),
-    ) -> Tensor {
-        let (k, tap) = at;
-        let rows = actions.size()[0];
-        let temb = self.dit.time.forward(bucket, actions.kind());
-        note(tap, format_args!("step{k}.temb"), &temb, None);
-        let encoded = self
-            .encoder
-            .forward(actions, bucket, &conditions.embodiments);
-        note(tap, format_args!("step{k}.action_encoder"), &encoded, None);
-        let tokens = match &self.position {
-            Some(position) => encoded + position.narrow(0, 0, self.sizes.horizon),
-            None => encoded,
-        };
-        let x = Tensor::cat(&[&conditions.state, &tokens], 1);
-        note(tap, format_args!("step{k}.dit_in"), &x, None);
-        let times = self.dit.times(&temb);
-        let x = self.dit.blocks(
-            x.view([-1, self.sizes.embedding]),
-            &times,
-            &conditions.keys,
-            (rows, k, &mut *tap),
-        );
-        let out = self
-            .dit
-            .out(&x, &times.out, rows)
-            .view([rows, 1 + self.sizes.horizon, -1]);
-        note(tap, format_args!("step{k}.dit_out"), &out, None);
-        let velocity =
-            self.decoder
-                .forward(&out, &conditions.embodiments)
-                .narrow(1, 1, self.sizes.horizon);
-        note(tap, format_args!("step{k}.velocity"), &velocity, None);
-        velocity
-    }
-
-    pub(super) fn actions(
-        &self,
-        features: &Features,
-        robot: &Robot<'_>,
-        noise: &Tensor,
-        options: &SamplerOptions<'_>,
-        tap: &mut dyn Tap,
-    ) -> Result<Tensor, Refusal> {
-        self.check_noise(noise, features.prompt.rows)?;
-        let noise = noise
-            .to_device(features.features.device())
-            .to_kind(features.features.kind());
-        let start = SamplerStart::new(noise, options.rtc.as_ref())?;
-        let conditions = self.conditions(features, robot, tap)?;
-        let actions = match self.plan(options.steps, &conditions.embodiments) {
-            Some(plan) => plan.run(&self.dit, &conditions, start),
-            None => self.euler(&conditions, start, options.steps, tap),
-        };
-        note(tap, format_args!("action_pred"), &actions, None);
-        Ok(actions)
     }
 
     /// Checks the inputs of [`Self::pass`] and computes the constants that it needs.
     pub(super) fn constants(
         &self,
         rows: i64,
-        robot: &Robot<'_>,
+        inputs: &BatchInputs,
         noise: &Tensor,
-        (steps, device): (i64, Device),
+        steps: i64,
     ) -> Result<HeadConstants, Refusal> {
-        self.check_noise(noise, rows)?;
-        let embodiments = self.embodiments(rows, robot, device)?;
+        let sizes = &self.sizes;
+        check_shape("noise", noise, &[rows, sizes.horizon, sizes.action])?;
+        check_shape("state", &inputs.state, &[rows, sizes.history, sizes.state])?;
+        let embodiment = inputs.embodiment_id;
+        if !(0..sizes.embodiments).contains(&embodiment) {
+            let last = sizes.embodiments - 1;
+            return Err(Refusal::new(format_args!(
+                "embodiment id is {embodiment}, expected 0 to {last}"
+            )));
+        }
         Ok(HeadConstants {
-            plan: self.plan(steps, &embodiments),
-            embodiments,
+            embodiment: self.of(embodiment),
+            plan: (!self.encoder.is_trained()).then(|| self.plan(steps, embodiment)),
             steps,
         })
     }
 
-    /// As [`Self::actions`], for data that is already on the device: `state` and `start` must have
-    /// the shapes for which the constants were made.
+    fn plan(&self, steps: i64, embodiment: i64) -> Rc<SamplerPlan> {
+        let times = self
+            .times
+            .get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
+        self.plans.get_or((steps, embodiment), |_| {
+            Rc::new(SamplerPlan::new(self, times, &self.of(embodiment)))
+        })
+    }
+
+    /// Denoises `start` to actions of the same shape, in the dtype of the weights. All tensors are
+    /// on the device and have the shapes for which the constants were made.
     pub(super) fn pass(
         &self,
         constants: &HeadConstants,
-        features: &Features,
+        (features, prompt): (&Tensor, &PromptConstants),
         state: &Tensor,
         start: &SamplerStart,
     ) -> Tensor {
-        let kind = features.features.kind();
+        let kind = features.kind();
         let start = SamplerStart {
             actions: start.actions.to_kind(kind),
             strength: start.strength.as_ref().map(|factor| factor.to_kind(kind)),
         };
-        let conditions = self.conditions_of(
-            features,
-            state,
-            Rc::clone(&constants.embodiments),
-            &mut NoTap,
-        );
-        match &constants.plan {
+        let conditions = self.conditions(constants, (features, prompt), state);
+        let actions = match &constants.plan {
             Some(plan) => plan.run(&self.dit, &conditions, start),
-            None => self.euler(&conditions, start, constants.steps, &mut NoTap),
-        }
+            None => self.euler(constants, &conditions, start),
+        };
+        note(format_args!("action_pred"), &actions, None);
+        actions
     }
 
-    fn check_noise(&self, noise: &Tensor, rows: i64) -> Result<(), Refusal> {
-        check_shape(
-            "noise",
-            noise,
-            &[rows, self.sizes.horizon, self.sizes.action],
-        )
+    /// Computes everything that does not depend on the actions.
+    pub(super) fn conditions(
+        &self,
+        constants: &HeadConstants,
+        (features, prompt): (&Tensor, &PromptConstants),
+        state: &Tensor,
+    ) -> Conditions {
+        let vl = self.condition.forward(features);
+        note(format_args!("head.vl_embeds"), &vl, Some(&features.size()));
+        let state = state.to_kind(vl.kind()).view([prompt.rows, 1, -1]);
+        let state = constants.embodiment.state.forward(&state);
+        note(format_args!("head.state_features"), &state, None);
+        Conditions {
+            keys: self.dit.keys(&vl, prompt),
+            state,
+        }
     }
 
     fn euler(
         &self,
+        constants: &HeadConstants,
         conditions: &Conditions,
         start: SamplerStart,
-        steps: i64,
-        tap: &mut dyn Tap,
     ) -> Tensor {
         let SamplerStart {
             mut actions,
             strength,
         } = start;
+        let steps = constants.steps;
+        let batch = (actions.size()[0], actions.device());
         for k in 0..steps {
-            note(tap, format_args!("step{k}.actions_in"), &actions, None);
-            let bucket = time::bucket(
-                k,
-                steps,
-                self.sizes.buckets,
-                (actions.size()[0], actions.device()),
-            );
-            let moved =
-                self.step(conditions, &actions, &bucket, (k, &mut *tap)) * (1.0 / steps as f64);
+            note(format_args!("step{k}.actions_in"), &actions, None);
+            let bucket = time::bucket(k, steps, self.sizes.buckets, batch);
+            let velocity = self.velocity(constants, conditions, (&actions, &bucket), k);
+            let moved = velocity * (1.0 / steps as f64);
             actions = match &strength {
                 Some(strength) => actions + moved * strength,
                 None => actions + moved,
@@ -361,15 +254,37 @@ impl ActionHead {
         actions
     }
 
-    /// Returns the precomputed sampler if the head is fused and all rows have the same embodiment.
-    fn plan(&self, steps: i64, embodiments: &Embodiments) -> Option<Rc<SamplerPlan>> {
-        let embodiment = embodiments.only.filter(|_| self.is_fused)?;
-        let times = self
-            .times
-            .get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
-        Some(self.plans.get_or((steps, embodiment), |_| {
-            Rc::new(SamplerPlan::new(self, times, embodiment))
-        }))
+    /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
+    /// shape returned). Each row is at its own time `bucket` (`[B]`, `i64`, below
+    /// `num_timestep_buckets`). `k` is the number of the step, for the names of tensors.
+    pub(super) fn velocity(
+        &self,
+        constants: &HeadConstants,
+        conditions: &Conditions,
+        (actions, bucket): (&Tensor, &Tensor),
+        k: i64,
+    ) -> Tensor {
+        let (rows, horizon) = (actions.size()[0], self.sizes.horizon);
+        let temb = self.dit.time.forward(bucket, actions.kind());
+        note(format_args!("step{k}.temb"), &temb, None);
+        let encoded = constants.embodiment.encoder.forward(actions, bucket);
+        note(format_args!("step{k}.action_encoder"), &encoded, None);
+        let tokens = match &self.position {
+            Some(position) => encoded + position.narrow(0, 0, horizon),
+            None => encoded,
+        };
+        let x = Tensor::cat(&[&conditions.state, &tokens], 1);
+        note(format_args!("step{k}.dit_in"), &x, None);
+        let times = self.dit.times(&temb);
+        let x = x.view([-1, self.sizes.embedding]);
+        let x = self.dit.blocks(x, &times, &conditions.keys, (rows, k));
+        let out = self.dit.out(&x, &times.out, rows);
+        let out = out.view([rows, 1 + horizon, -1]);
+        note(format_args!("step{k}.dit_out"), &out, None);
+        let velocity = constants.embodiment.decoder.forward(&out);
+        let velocity = velocity.narrow(1, 1, horizon);
+        note(format_args!("step{k}.velocity"), &velocity, None);
+        velocity
     }
 }
 

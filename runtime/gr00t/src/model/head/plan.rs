@@ -13,8 +13,7 @@ use crate::model::head::dit::Dit;
 use crate::model::head::modulation::TimeModulation;
 use crate::model::head::rtc::SamplerStart;
 use crate::model::head::time::{bucket, sinusoid};
-use crate::model::head::{ActionHead, Conditions};
-use crate::model::tap::NoTap;
+use crate::model::head::{ActionHead, Conditions, Embodiment};
 use c10d::operators;
 
 /// The constants for one number of steps and one embodiment.
@@ -49,19 +48,16 @@ pub(super) fn times(head: &ActionHead, steps: i64) -> Vec<TimeModulation> {
 }
 
 impl SamplerPlan {
-    pub fn new(head: &ActionHead, times: Rc<Vec<TimeModulation>>, embodiment: i64) -> Self {
+    pub fn new(head: &ActionHead, times: Rc<Vec<TimeModulation>>, of: &Embodiment) -> Self {
         let (kind, device) = head.encoder.kind_and_device();
         let wide = |x: &Tensor| x.to_kind(Kind::Float);
         let narrow = |x: Tensor| x.to_kind(kind);
         let (width, steps) = (head.sizes.embedding, times.len() as i64);
 
-        let (w1, b1) = head.encoder.w1.of(embodiment);
-        let (w2, b2) = head.encoder.w2.of(embodiment);
-        let (action, time) = (
-            wide(&w2.narrow(0, 0, width)),
-            wide(&w2.narrow(0, width, width)),
-        );
-        let bias = wide(&b1).unsqueeze(0).mm(&action) + wide(&b2);
+        let (w1, w2, w3) = (&of.encoder.w1, &of.encoder.w2, &of.encoder.w3);
+        let half = |half: i64| wide(&w2.weight.narrow(0, half * width, width));
+        let (action, time) = (half(0), half(1));
+        let bias = wide(&w1.bias).unsqueeze(0).mm(&action) + wide(&w2.bias);
         let wave = |k| {
             wide(&sinusoid(
                 &bucket(k, steps, head.sizes.buckets, (1, device)),
@@ -69,32 +65,31 @@ impl SamplerPlan {
                 kind,
             ))
         };
-        let (encoder_out, b3) = head.encoder.w3.of(embodiment);
         let position = head
             .position
             .as_ref()
             .map(|position| position.narrow(0, 0, head.sizes.horizon));
-        let (d1, e1) = head.decoder.layer1.of(embodiment);
-        let (d2, e2) = head.decoder.layer2.of(embodiment);
+        let (d1, d2) = (&of.decoder.layer1, &of.decoder.layer2);
         let (projection, offset) = head.dit.projection.parts();
-        let offset = offset.map(|offset| wide(offset).unsqueeze(0).mm(&wide(&d1)));
+        let offset = offset.map(|offset| wide(offset).unsqueeze(0).mm(&wide(&d1.weight)));
         let step = 1.0 / steps as f64;
         Self {
-            encoder_in: narrow(wide(&w1).mm(&action)),
+            encoder_in: narrow(wide(&w1.weight).mm(&action)),
             encoder_in_bias: (0..steps)
                 .map(|k| narrow((wave(k).mm(&time) + &bias).view(-1)))
                 .collect(),
-            encoder_out: encoder_out.tr(),
+            encoder_out: w3.weight.tr(),
             token_bias: match position {
-                Some(position) => position + b3,
-                None => b3.unsqueeze(0).repeat([head.sizes.horizon, 1]),
+                Some(position) => position + &w3.bias,
+                None => w3.bias.unsqueeze(0).repeat([head.sizes.horizon, 1]),
             },
-            decoder_in: narrow(wide(&projection).mm(&wide(&d1))).tr(),
-            decoder_in_bias: narrow(
-                offset.map_or_else(|| wide(&e1), |offset| (offset + wide(&e1)).view(-1)),
-            ),
-            decoder_out: (d2 * step).tr(),
-            decoder_out_bias: e2 * step,
+            decoder_in: narrow(wide(&projection).mm(&wide(&d1.weight))).tr(),
+            decoder_in_bias: narrow(offset.map_or_else(
+                || wide(&d1.bias),
+                |offset| (offset + wide(&d1.bias)).view(-1),
+            )),
+            decoder_out: (&d2.weight * step).tr(),
+            decoder_out_bias: &d2.bias * step,
             times,
         }
     }
@@ -123,7 +118,7 @@ impl SamplerPlan {
                 1,
             )
             .view([-1, width]);
-            let x = dit.blocks(x, times, &conditions.keys, (rows, k, &mut NoTap));
+            let x = dit.blocks(x, times, &conditions.keys, (rows, k));
             let x = x.view([rows, 1 + horizon, width]).narrow(1, 1, horizon);
             let normed = dit.normed(&x, &times.out, rows).view([-1, width]);
             let hidden = operators::linear_relu(&normed, &self.decoder_in, &self.decoder_in_bias);

@@ -27,7 +27,7 @@ impl VisionBlock {
     pub fn take(weights: &mut Weights, name: &str, config: &VisionConfig) -> Self {
         let (width, inner) = (config.hidden_size, config.intermediate_size);
         let mlp = ["linear_fc1", "linear_fc2"].map(|part| format!("{name}.mlp.{part}"));
-        Self {
+        let mut block = Self {
             norm1: LayerNorm::take(weights, &format!("{name}.norm1"), width, EPS),
             qkv: Linear::take(weights, &format!("{name}.attn.qkv"), width, 3 * width),
             repeats_halves: false,
@@ -38,7 +38,12 @@ impl VisionBlock {
                 count: config.num_heads,
                 width: width / config.num_heads,
             },
+        };
+        let device = block.qkv.device();
+        if device.is_cuda() {
+            block.repeat_halves(device);
         }
+        block
     }
 
     /// Maps `[P, D]` to the same shape.
@@ -49,18 +54,8 @@ impl VisionBlock {
         self.mlp.add_to(x, &normed)
     }
 
-    /// Fuses sums and activations into the products. On a GPU, the projection also repeats the
-    /// first halves, so that swapped halves are a view, whereas rolling them takes a launch. On a
-    /// CPU the larger product would cost more than it saves.
-    pub fn make_lean(&mut self) {
-        self.proj.make_lean();
-        self.mlp.make_lean();
-        let device = self.qkv.device();
-        if device.is_cuda() {
-            self.repeat_halves(device);
-        }
-    }
-
+    /// Lets the projection repeat the first halves, so that swapped halves are a view, whereas
+    /// rolling them takes a launch. On a CPU the larger product would cost more than it saves.
     fn repeat_halves(&mut self, device: Device) {
         let Heads { count, width } = self.heads;
         let rows =

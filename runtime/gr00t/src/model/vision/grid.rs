@@ -23,7 +23,7 @@ pub(in crate::model) struct PatchTables {
     pub freqs: Tensor,
     /// Rotation of queries and keys in float32, `[P, 1, 1, head_dim]`.
     pub turn: RopeTable,
-    /// The interpolated position embedding, `[P, D]`, if it may be kept.
+    /// The interpolated position embedding, `[P, D]`, unless it is trained.
     pub position: Option<Tensor>,
     /// Indices of each patch's four neighbours in the position table, `[4, P]`.
     neighbours: Tensor,

@@ -8,7 +8,7 @@ use crate::config::VisionConfig;
 use crate::model::layers::Linear;
 use crate::model::memo::Memo;
 use crate::model::rope::frequencies;
-use crate::model::tap::{Tap, note};
+use crate::model::tap::{is_heard, note};
 use crate::weights::Weights;
 use block::VisionBlock;
 use grid::PatchGrid;
@@ -32,7 +32,7 @@ const REMEMBERED: usize = 32;
 
 /// The tower: patch projection, blocks and mergers.
 #[derive(Debug)]
-pub struct Vision {
+pub(super) struct Vision {
     patch_embed: Linear,
     pos_embed: Tensor,
     /// Rotary frequencies, `[head_dim / 4]`.
@@ -44,7 +44,6 @@ pub struct Vision {
     patch_width: i64,
     merge: i64,
     layouts: Memo<Vec<[i64; 3]>, Rc<PatchTables>>,
-    is_fused: bool,
 }
 
 /// The tower's output for the images of a batch, in their order.
@@ -101,7 +100,6 @@ impl Vision {
             patch_width,
             merge: config.spatial_merge_size,
             layouts: Memo::new(REMEMBERED),
-            is_fused: false,
         }
     }
 
@@ -115,32 +113,20 @@ impl Vision {
         self.merge
     }
 
-    pub(super) fn make_lean(&mut self) {
-        self.is_fused = true;
-        self.patch_embed.make_lean();
-        self.blocks.iter_mut().for_each(VisionBlock::make_lean);
-        self.layouts.clear();
-    }
-
     /// Runs the tower; `pixels` is `[P, patch width]` in the dtype of the weights, images one after
     /// the other, merge block by merge block.
-    pub(super) fn forward(
-        &self,
-        pixels: &Tensor,
-        layout: Option<&PatchTables>,
-        tap: &mut dyn Tap,
-    ) -> Images {
+    pub(super) fn forward(&self, pixels: &Tensor, layout: Option<&PatchTables>) -> Images {
         let Some(layout) = layout else {
             return Images {
                 tokens: Tensor::empty([0], (pixels.kind(), pixels.device())),
                 deepstack: Vec::new(),
             };
         };
-        let mut x = self.embed(pixels, layout, tap);
+        let mut x = self.embed(pixels, layout);
         let mut deepstack = Vec::with_capacity(self.deepstack.len());
         for (i, block) in (0i64..).zip(&self.blocks) {
             x = block.forward(x, layout);
-            note(tap, format_args!("vision.block.{i:02}"), &x, None);
+            note(format_args!("vision.block.{i:02}"), &x, None);
             if let Some((j, (_, merger))) = self
                 .deepstack
                 .iter()
@@ -149,7 +135,6 @@ impl Vision {
             {
                 deepstack.push(merger.forward(&x));
                 note(
-                    tap,
                     format_args!("vision.deepstack.{j}"),
                     &deepstack[deepstack.len() - 1],
                     None,
@@ -157,28 +142,23 @@ impl Vision {
             }
         }
         let tokens = self.merger.forward(&x);
-        note(tap, format_args!("vision.merger"), &tokens, None);
+        note(format_args!("vision.merger"), &tokens, None);
         Images { tokens, deepstack }
     }
 
     /// Returns the patches as input of the first block, `[P, D]`.
-    fn embed(&self, pixels: &Tensor, layout: &PatchTables, tap: &mut dyn Tap) -> Tensor {
-        if let (Some(position), false) = (&layout.position, tap.is_listening()) {
+    fn embed(&self, pixels: &Tensor, layout: &PatchTables) -> Tensor {
+        if let (Some(position), false) = (&layout.position, is_heard()) {
             return self.patch_embed.plus(position, pixels);
         }
         let mut x = self.patch_embed.forward(pixels);
-        note(tap, format_args!("vision.patch_embed"), &x, None);
-        note(
-            tap,
-            format_args!("vision.rotary_freqs"),
-            &layout.freqs,
-            None,
-        );
+        note(format_args!("vision.patch_embed"), &x, None);
+        note(format_args!("vision.rotary_freqs"), &layout.freqs, None);
         let position = match &layout.position {
             Some(position) => position.shallow_clone(),
             None => layout.interpolate(&self.pos_embed),
         };
-        note(tap, format_args!("vision.pos_embed"), &position, None);
+        note(format_args!("vision.pos_embed"), &position, None);
         x += position;
         x
     }
@@ -191,7 +171,7 @@ impl Vision {
                 merge: self.merge,
             };
             let mut layout = PatchTables::new(grids, grid, &self.inverse);
-            if self.is_fused {
+            if !self.pos_embed.requires_grad() {
                 layout.position = Some(layout.interpolate(&self.pos_embed));
             }
             Rc::new(layout)

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 
 use super::*;
+use crate::model::Gr00t;
 use crate::weights::tests::goldens::checkpoints;
 use crate::weights::upload::{Carrier, CarrierError, Late, UploadSizes, refused};
 use c10d::upload::Staging;
@@ -15,7 +16,7 @@ const SMALL: UploadSizes = UploadSizes {
 };
 
 /// Loads all of `specs`, ahead and one by one.
-fn both(dir: &Path, specs: &[Spec], kind: Kind, sizes: UploadSizes) -> [Vec<Tensor>; 2] {
+fn both(dir: &Path, specs: &[JointSpec], kind: Kind, sizes: UploadSizes) -> [Vec<Tensor>; 2] {
     let open = || Weights::open(dir, Device::Cpu, kind).unwrap();
     let (mut ahead, mut plain) = (open(), open());
     ahead.ahead_by(specs, sizes, Late::default());
@@ -43,7 +44,7 @@ impl Carrier for BrokenCarrier {
 fn every_golden_has_the_same_bits() {
     for case in checkpoints() {
         let (model, vlm) = ModelDir::open(&case, None).unwrap().configs().unwrap();
-        let specs = layout::tensors(&model, &vlm);
+        let specs = Gr00t::tensors(&model, &vlm);
         for kind in [Kind::Float, Kind::BFloat16] {
             for sizes in [SMALL, UploadSizes::usual()] {
                 let [ahead, plain] = both(&case, &specs, kind, sizes);
@@ -90,7 +91,7 @@ fn a_tensor_larger_than_all_buffers_and_tiny_ones_beside_it_arrive() {
         .chain((0..200).map(tiny))
         .collect();
     let dir = written(&named);
-    let spec = |(name, tensor): &(String, Tensor)| (name.clone(), tensor.size());
+    let spec = |(name, tensor): &(String, Tensor)| vec![(name.clone(), tensor.size())];
     let specs: Vec<_> = named.iter().map(spec).collect();
     for kind in [Kind::Float, Kind::BFloat16] {
         let [ahead, _] = both(dir.path(), &specs, kind, SMALL);
@@ -111,8 +112,8 @@ fn a_scalar_and_an_empty_tensor_arrive() {
 
 #[test]
 fn the_output_layer_stands_in_for_the_token_table_ahead_too() {
-    let dir = single(&json!({layout::LM_HEAD: entry("F32", &[2], 0, 8)}), 8);
-    let specs = specs([(layout::EMBED_TOKENS, &[2])]);
+    let dir = single(&json!({LM_HEAD: entry("F32", &[2], 0, 8)}), 8);
+    let specs = specs([(EMBED_TOKENS, &[2])]);
     let [ahead, plain] = both(dir.path(), &specs, Kind::Float, SMALL);
     assert_eq!(ahead, plain);
 }
@@ -170,6 +171,6 @@ fn nobody_has_to_take_what_is_under_way() {
 fn on_a_cpu_nothing_is_brought_ahead() {
     let (dir, ..) = two_tensors();
     let mut weights = open(&dir, Kind::Float).unwrap();
-    weights.ahead(&[("a".to_owned(), vec![2, 2])]).unwrap();
+    weights.ahead(&of_two_tensors()).unwrap();
     assert!(weights.ahead.is_none());
 }

@@ -30,14 +30,13 @@ fn entry(dtype: &str, shape: &[i64], begin: u64, end: u64) -> Value {
 const F32: (Kind, Device) = (Kind::Float, Device::Cpu);
 
 /// Names tensors of these shapes.
-fn specs<const N: usize>(named: [(&str, &[i64]); N]) -> [Spec; N] {
-    named.map(|(name, shape)| (name.to_owned(), shape.to_vec()))
+fn specs<const N: usize>(named: [(&str, &[i64]); N]) -> [JointSpec; N] {
+    named.map(|(name, shape)| vec![(name.to_owned(), shape.to_vec())])
 }
 
 /// Takes all tensors of `specs`.
-fn take_all(weights: &mut Weights, specs: &[Spec]) -> Vec<Tensor> {
-    let take = |(name, shape): &Spec| weights.take(name, shape);
-    specs.iter().map(take).collect()
+fn take_all(weights: &mut Weights, specs: &[JointSpec]) -> Vec<Tensor> {
+    specs.iter().map(|specs| weights.joint(specs)).collect()
 }
 
 /// Creates a directory with these files.
@@ -62,7 +61,7 @@ fn two_tensors() -> (TempDir, Tensor, Tensor) {
     (dir, a, b)
 }
 
-fn of_two_tensors() -> [Spec; 2] {
+fn of_two_tensors() -> [JointSpec; 2] {
     specs([("a", &[2, 2]), ("b", &[3])])
 }
 
@@ -84,11 +83,39 @@ fn refusal(dir: &TempDir) -> String {
 #[test]
 fn what_is_written_is_loaded() {
     let (dir, a, b) = two_tensors();
-    let mut weights = open(&dir, Kind::Float).unwrap();
-    assert_eq!(take_all(&mut weights, &of_two_tensors()), [a, b]);
-    let names: Vec<_> = weights.finish().unwrap();
-    let names: Vec<_> = names.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["a", "b"]);
+    let mut weights = open(&dir, Kind::Float).unwrap().kept();
+    let wanted = [a, b];
+    assert_eq!(take_all(&mut weights, &of_two_tensors()), wanted);
+    let wanted: Vec<_> = ["a".to_owned(), "b".to_owned()]
+        .into_iter()
+        .zip(wanted)
+        .collect();
+    assert_eq!(weights.finish().unwrap(), wanted);
+}
+
+#[test]
+fn joint_tensors_follow_each_other_and_what_lacks_is_told_of_each_part() {
+    let (dir, a, _) = two_tensors();
+    let twice = [("a".to_owned(), vec![2, 2]), ("a".to_owned(), vec![2, 2])];
+    let mut weights = open(&dir, Kind::BFloat16).unwrap();
+    let joint = weights.joint(&twice).to_kind(Kind::Float);
+    assert_eq!(joint, Tensor::cat(&[&a, &a], 0));
+    let lacking = [("c".to_owned(), vec![3, 2]), ("b".to_owned(), vec![4, 2])];
+    assert_eq!(weights.joint(&lacking).size(), [7, 2]);
+    let told = weights.finish().unwrap_err().to_string();
+    let wanted = "1 missing tensor: `c` [3, 2]; 1 wrong tensor: `b` is [3], expected [4, 2]";
+    assert!(told.ends_with(wanted), "{told}");
+}
+
+#[test]
+fn what_a_network_takes_is_recorded_without_memory() {
+    let large = vec![1 << 40, 1 << 10];
+    let parts = [("a".to_owned(), large.clone()), ("b".to_owned(), large)];
+    let found = Weights::record(|weights| {
+        assert_eq!(weights.joint(&parts).size(), [1 << 41, 1 << 10]);
+        drop(weights.take("c", &[]));
+    });
+    assert_eq!(found, [parts.to_vec(), vec![("c".to_owned(), vec![])]]);
 }
 
 #[test]
@@ -159,7 +186,7 @@ fn all_that_is_wrong_is_told_at_once() {
         "a": entry("F32", &[2], 0, 8),
         "b": entry("I32", &[1], 8, 12),
         "c": entry("F32", &[1], 12, 16),
-        layout::FINAL_NORM: entry("F32", &[1], 16, 20),
+        REDUNDANT[1]: entry("F32", &[1], 16, 20),
     });
     let dir = single(&header, 20);
     let wanted = format!(
@@ -171,17 +198,17 @@ fn all_that_is_wrong_is_told_at_once() {
     let mut weights = open(&dir, Kind::Float).unwrap();
     assert_eq!(weights.check(&specs).unwrap_err().to_string(), wanted);
     let taken = take_all(&mut weights, &specs);
-    let fits = |(tensor, (_, shape)): (&Tensor, &Spec)| tensor.size() == *shape;
+    let fits = |(tensor, specs): (&Tensor, &JointSpec)| tensor.size() == specs[0].1;
     assert!(taken.iter().zip(&specs).all(fits));
     assert_eq!(weights.finish().unwrap_err().to_string(), wanted);
 }
 
 #[test]
 fn the_output_layer_stands_in_for_the_token_table() {
-    let dir = single(&json!({layout::LM_HEAD: entry("F32", &[2], 0, 8)}), 8);
+    let dir = single(&json!({LM_HEAD: entry("F32", &[2], 0, 8)}), 8);
     let mut weights = open(&dir, Kind::Float).unwrap();
-    assert_eq!(weights.take(layout::EMBED_TOKENS, &[2]).size(), [2]);
-    assert_eq!(weights.finish().unwrap()[0].0, layout::EMBED_TOKENS);
+    assert_eq!(weights.take(EMBED_TOKENS, &[2]).size(), [2]);
+    weights.finish().unwrap();
 }
 
 #[test]
@@ -205,10 +232,8 @@ fn the_shards_of_an_index_are_put_together() {
 fn random_weights_depend_on_seed_and_name_alone() {
     let take = |seed, names: &[&str]| -> BTreeMap<String, Tensor> {
         let mut weights = Weights::random(seed, Device::Cpu, Kind::Float);
-        for name in names {
-            drop(weights.take(name, &[300, 700]));
-        }
-        weights.finish().unwrap().into_iter().collect()
+        let take = |name: &&str| ((*name).to_owned(), weights.take(name, &[300, 700]));
+        names.iter().map(take).collect()
     };
     let (one, other) = (take(1, &["a", "b"]), take(1, &["b", "a"]));
     assert_eq!((&one["a"], &one["b"]), (&other["a"], &other["b"]));

@@ -16,9 +16,9 @@ const TENSORS: i64 = 12;
 /// Environment variable with the checkpoint's folder for a started rank.
 const FOLDER: &str = "RRUN_TEST_CHECKPOINT";
 
-fn specs() -> Vec<Spec> {
+fn specs() -> Vec<JointSpec> {
     (0..TENSORS)
-        .map(|at| (format!("t{at}"), vec![ELEMENTS]))
+        .map(|at| vec![(format!("t{at}"), vec![ELEMENTS])])
         .collect()
 }
 
@@ -109,11 +109,9 @@ fn load_as_a_rank(dir: &Path) {
         threads: 2,
     };
     weights.ahead_by(&specs(), sizes, Late::default());
-    for (at, (name, shape)) in specs().iter().enumerate() {
-        assert_eq!(
-            weights.take(name, shape).double_value(&[ELEMENTS - 1]),
-            at as f64
-        );
+    for (at, specs) in specs().iter().enumerate() {
+        let last = weights.joint(specs).double_value(&[ELEMENTS - 1]);
+        assert_eq!(last, at as f64);
     }
     println!("read {}", read_bytes() - before);
 }

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::mem;
 use std::num::NonZero;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -171,23 +172,26 @@ impl Upload {
         Ok(upload)
     }
 
-    /// Waits for a tensor, given by its index in `wanted`.
+    /// Waits for tensors, given by their indices in `wanted`, and forgets them.
     ///
     /// # Errors
     /// Returns the failure to the first caller; later callers only learn that loading has failed.
-    pub(super) fn take(&self, number: usize) -> Result<Tensor, UploadError> {
+    pub(super) fn wait(&self, numbers: Range<usize>) -> Result<(), UploadError> {
         let mut state = self.shared.lock();
-        while !state.has_failed && !state.ring.has(number) {
-            state = self
-                .shared
-                .changed
-                .wait(state)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        for number in numbers {
+            while !state.has_failed && !state.ring.has(number) {
+                state = self
+                    .shared
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+            if !state.ring.has(number) {
+                return Err(state.failure.take().unwrap_or(UploadError::Before));
+            }
+            state.wanted[number].tensor = Tensor::new();
         }
-        if state.ring.has(number) {
-            return Ok(state.wanted[number].tensor.shallow_clone());
-        }
-        Err(state.failure.take().unwrap_or(UploadError::Before))
+        Ok(())
     }
 }
 
