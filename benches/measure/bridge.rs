@@ -171,5 +171,6 @@ fn seen(set: usize, row: usize) -> PolicyRow {
         inference: 0,
         window: Window::new(Arc::new(observation)),
         continues: None,
+        noise: None,
     }
 }

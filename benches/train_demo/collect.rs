@@ -112,6 +112,7 @@ fn episodes(
                 inference: u64::from(step),
                 window: Window::new(Arc::clone(&live.seen)),
                 continues: None,
+                noise: None,
             })
             .collect();
         let plans = expert.act(&rows)?;

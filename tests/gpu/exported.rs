@@ -35,7 +35,13 @@ fn refusal(card: &Card, keys: &TorchKeys) -> String {
     let config = json!({ "model_path": path });
     let mut models = Checkpoints::new(card.device());
     let config = config.as_object().unwrap();
-    let made = make("exported", config, &env(), &mut models, &Lifeline::alone());
+    let made = make(
+        "exported",
+        config,
+        Some(&env()),
+        &mut models,
+        &Lifeline::alone(),
+    );
     made.err().unwrap().to_string()
 }
 

@@ -13,10 +13,10 @@ use crate::eval::monitor::progress::Progress;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rank::Evaluation;
 use crate::eval::rank::observers::Observers;
-use crate::eval::rollout::inference::InferenceThread;
 use crate::eval::setup::launch;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
+use crate::policy::PolicyThread;
 use crate::{console, error_file};
 
 /// The program `eval`: parses `words`, its arguments, and runs this rank's share.
@@ -54,7 +54,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Stop> {
     introduce(&setup, &progress);
     let device = setup.device.device;
     let no_thread = |owner| move |err| Stop::rank(format_args!("no thread for {owner}"), err);
-    let inference = InferenceThread::start(device).map_err(no_thread("the policy"))?;
+    let inference = PolicyThread::start(device).map_err(no_thread("the policy"))?;
     let meter = Meter::start(device).map_err(no_thread("the meter"))?;
     let observers = Observers::new(peers, progress, stop.clone(), lock, &meter);
     Evaluation::new(args, &setup, &stop, inference, journal, observers).run()

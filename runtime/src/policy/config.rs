@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use jobs::policies::{self, Exported, PolicyType, Replay, Scripted, Torchscript};
+use jobs::refusal::Refusal;
 use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
 use crate::policy::agent::AgentSettings;
 use crate::policy::basic::OneActionSettings;
-use crate::policy::gr00t::Gr00tSettings;
 use crate::policy::gr00t::remote::RemoteSettings;
+use crate::policy::gr00t::{Gr00tPolicy, Gr00tSettings};
 use crate::policy::lerobot::LerobotSettings;
 use crate::policy::openpi::OpenpiSettings;
 use crate::policy::python::PythonPolicySettings;
@@ -17,7 +18,7 @@ use crate::policy::remote::Lifeline;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::xpolicylab::XpolicylabSettings;
-use crate::policy::{Checkpoints, Policy, PolicyError, PolicyFacts, argument};
+use crate::policy::{Checkpoints, OwnKeys, Policy, PolicyError, PolicyFacts, argument};
 
 /// A policy, and what is constant about it.
 pub struct Made {
@@ -42,7 +43,8 @@ pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
     settings.map_or_else(|_| Vec::new(), |settings| settings.files())
 }
 
-/// Creates the policy of a job for an environment. `lifeline` reports waiting for servers, and ends
+/// Creates the policy of a job for an environment, or without one for the keys of its own
+/// checkpoint, which only some policies can. `lifeline` reports waiting for servers, and ends
 /// it.
 ///
 /// # Errors
@@ -51,19 +53,35 @@ pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
 pub fn make(
     policy_type: &str,
     config: &Map<String, Value>,
-    env: &EnvSpec,
+    env: Option<&EnvSpec>,
     models: &mut Checkpoints,
     lifeline: &Lifeline,
 ) -> Result<Made, PolicyError> {
     let policy_type = known(policy_type)?;
     let settings = read(policy_type, config)?;
     let chunk_length = settings.chunk_length();
-    let mut policy = settings.make(MakeContext {
-        env,
-        models,
-        lifeline,
-    })?;
+    let mut policy: Box<dyn Policy> = match env {
+        Some(env) => settings.make(MakeContext {
+            env,
+            models,
+            lifeline,
+        })?,
+        None if policy_type == PolicyType::Gr00t => Box::new(Gr00tPolicy::new(
+            Gr00tSettings::read(config)?,
+            None,
+            models,
+        )?),
+        None => {
+            let name = policy_type.name();
+            return Err(Refusal::new(format!("policy `{name}` has to know an interface")).into());
+        }
+    };
     let mut facts = policy.facts();
+    facts.policy = policy_type.name();
+    facts.action_names = match (env, &facts.own_keys) {
+        (Some(env), _) => env.action.names.clone(),
+        (None, keys) => keys.iter().flat_map(OwnKeys::action_names).collect(),
+    };
     facts.chunk_length = chunk_length.unwrap_or(facts.horizon);
     facts.is_planner = policy.planner().is_some();
     facts.is_remote = policy_type.row().is_remote;
@@ -79,7 +97,7 @@ pub fn make(
 }
 
 /// Returns the policy of a name.
-pub(super) fn known(name: &str) -> Result<PolicyType, PolicyError> {
+fn known(name: &str) -> Result<PolicyType, PolicyError> {
     PolicyType::of(name).ok_or_else(|| PolicyError::Unknown {
         name: name.to_owned(),
         known: PolicyType::names().join(", "),
@@ -125,7 +143,7 @@ pub(crate) mod tests {
         make(
             policy_type,
             config,
-            &env_spec(),
+            Some(&env_spec()),
             &mut models,
             &Lifeline::alone(),
         )

@@ -1,6 +1,5 @@
 //! The errors of policies.
 
-use std::io;
 use std::path::PathBuf;
 
 use jobs::refusal::Refusal;
@@ -28,14 +27,6 @@ pub enum PolicyError {
         /// Path of the file.
         path: PathBuf,
         /// What is wrong with the file.
-        reason: String,
-    },
-    /// The policy cannot answer the clients of a server.
-    #[error("`policy_type` is `{policy}`, which cannot be served: {reason}")]
-    NotServed {
-        /// Type of the policy.
-        policy: &'static str,
-        /// The reason, as a clause.
         reason: String,
     },
     /// The environment does not provide what the policy needs.
@@ -122,53 +113,11 @@ pub enum InferenceError {
     /// Nothing says what is to be done.
     #[error("neither job nor environment has an instruction; set language_instruction")]
     NoInstruction,
-    /// A request of a client has no observation.
-    #[error("the observation has no rows")]
-    NoRows,
-    /// A request of a client has another number of noises than of rows.
-    #[error("{rows} rows have {noises} noises")]
-    Noises {
-        /// Number of observations.
-        rows: usize,
-        /// Number of noises.
-        noises: usize,
-    },
-    /// A picture or a state of a client has another shape than in the interface.
-    #[error(
-        "{what} {name} has the shape {found:?}, expected {wanted:?} \
-         ([rows, steps, …], as in the interface of this server)"
-    )]
-    ClientShape {
-        /// `picture of camera` or `state`.
-        what: &'static str,
-        /// Name of the camera or of the state.
-        name: String,
-        /// The shape that was sent.
-        found: Vec<usize>,
-        /// The shape of the interface.
-        wanted: Vec<usize>,
-    },
     /// The inference of a row failed.
     #[error("{reason}")]
     Row {
         /// What the policy said.
         reason: String,
-    },
-    /// The policy has ended the episode of a client.
-    #[error("policy `{policy}` has ended the episode; `reset` starts another")]
-    EpisodeEnded {
-        /// Type of the policy.
-        policy: String,
-    },
-    /// A chunk has fewer actions than clients were promised.
-    #[error("policy `{policy}` gave a chunk of {found} actions, expected at least {wanted}")]
-    ShortChunk {
-        /// Type of the policy.
-        policy: String,
-        /// Number of actions in the chunk.
-        found: usize,
-        /// Number of actions that clients get.
-        wanted: usize,
     },
     /// An action is NaN or infinite.
     #[error("policy `{policy}` gave {value} as `{name}` of action {step}")]
@@ -233,13 +182,6 @@ pub enum InferenceError {
     /// The thread that runs the policy has ended.
     #[error("the policy's thread has ended")]
     ThreadEnded,
-    /// The thread that runs the policy cannot be started.
-    #[error("no thread for the policy: {err}")]
-    NoThread {
-        /// The operating system's error.
-        #[source]
-        err: io::Error,
-    },
     /// Chunks were asked for before a policy was made.
     #[error("no policy was made")]
     NoPolicy,
@@ -258,12 +200,14 @@ pub enum InferenceError {
 }
 
 impl PolicyError {
-    /// Returns the error about a policy that cannot be served.
-    pub(crate) fn not_served(policy: &'static str, reason: &str) -> Self {
-        Self::NotServed {
-            policy,
-            reason: reason.to_owned(),
-        }
+    /// Returns whether no later call of the policy can succeed in this process.
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::DeviceLost(_)
+                | Self::Worker { .. }
+                | Self::Inference(InferenceError::ThreadEnded)
+        )
     }
 }
 

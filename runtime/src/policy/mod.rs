@@ -5,6 +5,7 @@
 //! with its first row ([`PerEpisode`]).
 
 use crate::env::EnvSpec;
+use ::gr00t::processor::Modalities;
 
 mod agent;
 mod answers;
@@ -24,8 +25,8 @@ pub mod remote;
 mod replay;
 mod row;
 mod scripted;
-pub mod served;
 mod settings;
+mod thread;
 mod tokens;
 mod torchscript;
 pub mod vla_eval;
@@ -41,8 +42,9 @@ pub use error::{InferenceError, PolicyError};
 pub use planner::{Account, GiveAnswers, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;
-pub use row::{Continuation, PerEpisode, PolicyRow, Window, looks_back};
+pub use row::{Continuation, PerEpisode, PolicyRow, RowNoise, Window, looks_back};
 pub use scripted::Scripted;
+pub use thread::{Inferred, PolicyThread};
 
 /// The actions for the next steps of one environment: `[horizon, action_dim]`, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,15 +82,22 @@ impl Chunk {
         self.values.len() / self.action_dim
     }
 
+    /// Returns the action of each step.
+    pub fn actions(&self) -> impl Iterator<Item = &[f32]> {
+        self.values.chunks_exact(self.action_dim)
+    }
+
     /// Returns the action of step `index`, if the chunk is long enough.
     pub fn action(&self, index: usize) -> Option<&[f32]> {
-        self.values.chunks_exact(self.action_dim).nth(index)
+        self.actions().nth(index)
     }
 }
 
 /// The properties of a policy, which never change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyFacts {
+    /// Name of the policy, the `policy_type` of a job; [`make`] knows it.
+    pub policy: &'static str,
     /// Number of steps in a chunk.
     pub horizon: usize,
     /// Number of actions of a chunk that are executed, at most the horizon; [`make`] knows it.
@@ -103,10 +112,40 @@ pub struct PolicyFacts {
     pub is_planner: bool,
     /// Whether another process runs the inference; [`make`] knows it.
     pub is_remote: bool,
+    /// Name of each number of an action; [`make`] knows it.
+    pub action_names: Vec<String>,
+    /// What the checkpoint says of its keys, if the policy acts for them and for no environment.
+    pub own_keys: Option<OwnKeys>,
     /// What the policy reports about itself for the journal: `policy_path`, `dtype` and the like.
     pub reported: Vec<(&'static str, serde_json::Value)>,
     /// Notes for the user before the first episode, such as settings without effect.
     pub notes: Vec<String>,
+}
+
+/// The inputs and actions of a checkpoint, as its clients know them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnKeys {
+    /// Keys and steps of all inputs and actions.
+    pub modalities: Modalities,
+    /// State vectors and their lengths, where the checkpoint tells them.
+    pub states: Vec<(String, Option<usize>)>,
+    /// Action vectors and their lengths, in order.
+    pub actions: Vec<(String, usize)>,
+    /// Shape of the noise from which a chunk starts.
+    pub noise_shape: [usize; 2],
+    /// Seed of the policy.
+    pub seed: u64,
+}
+
+impl OwnKeys {
+    /// Returns the name of each number of all action vectors, one after the other.
+    fn action_names(&self) -> impl Iterator<Item = String> {
+        let numbers = |(key, width): &(String, usize)| {
+            let key = key.clone();
+            (0..*width).map(move |at| format!("{key}[{at}]"))
+        };
+        self.actions.iter().flat_map(numbers)
+    }
 }
 
 /// A policy, which maps observations to chunks of actions.
@@ -214,6 +253,7 @@ pub(crate) mod tests {
             inference: 0,
             window: Window::new(Arc::new(observation)),
             continues: None,
+            noise: None,
         }
     }
 

@@ -23,6 +23,17 @@ pub struct PolicyRow {
     pub window: Window,
     /// How the new chunk follows the previous one of the episode; `None` for the first.
     pub continues: Option<Continuation>,
+    /// The noise that a client of the checkpoint's own keys has chosen in place of its episode's.
+    pub noise: Option<RowNoise>,
+}
+
+/// The noise from which the denoising of a chunk starts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowNoise {
+    /// Noise drawn from this seed.
+    Seed(u64),
+    /// The noise itself, of the shape in [`crate::policy::OwnKeys::noise_shape`], row-major.
+    Given(Vec<f32>),
 }
 
 impl PolicyRow {

@@ -8,12 +8,47 @@
 
 use jobs::seed;
 
-use crate::policy::served::{Actions, ClientEpisodeRow, ClientId, Noise, ServedSpec};
+use crate::policy::{Chunk, RowNoise, Window};
+use crate::serve::card::ServedSpec;
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::observation::ValidatedRequest;
 use crate::serve::server::ServerState;
 use wire::Value;
+
+/// One observation for which a client wants a chunk, with those of the steps before.
+#[derive(Clone, Debug)]
+pub struct ClientRow {
+    /// The observations.
+    pub window: Window,
+    /// What determines its noise.
+    pub of: RowOf,
+}
+
+/// What determines the noise of a row.
+#[derive(Clone, Debug)]
+pub enum RowOf {
+    /// The client's episode.
+    Episode(ClientEpisodeRow),
+    /// The client's choice. For a policy that draws its noise from the seed of an episode, a seed
+    /// is that of an episode of its own, of which the row is the first.
+    Chosen(RowNoise),
+}
+
+/// The episode to which one row of a request belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientEpisodeRow {
+    /// The client.
+    pub client: ConnectionId,
+    /// Index of the row in the requests of the client, each of which acts in episodes of its own.
+    pub row: usize,
+    /// Number of the client's episode, from 0.
+    pub number: u64,
+    /// Seed of the row's episode.
+    pub seed: u64,
+    /// Number of requests in the episode before this one that were answered.
+    pub inference: u64,
+}
 
 /// The current episode of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +83,7 @@ impl ClientEpisode {
         };
     }
 
-    /// Asks the policy for the actions of the next inference.
+    /// Asks the policy for the chunks of the next inference.
     ///
     /// # Errors
     /// Returns the reason if there are no actions; the inference then has the same noise when it
@@ -57,22 +92,27 @@ impl ClientEpisode {
         &mut self,
         server: &ServerState,
         asked: ValidatedRequest,
-    ) -> Result<Actions, RequestError> {
-        let (rows, chose_noise) = (asked.rows, asked.noise.is_some());
-        let request = asked.request(|rows| self.noise(rows, &server.card));
-        let actions = server.ask(self.client, rows, request).await?;
+    ) -> Result<Vec<Chunk>, RequestError> {
+        let chose_noise = asked.noise.is_some();
+        let of = match asked.noise {
+            Some(chosen) => chosen.into_iter().map(RowOf::Chosen).collect(),
+            None => self.rows(asked.rows.len(), &server.card),
+        };
+        let rows = asked.rows.into_iter().zip(of);
+        let rows = rows.map(|(window, of)| ClientRow { window, of });
+        let chunks = server.ask(self.client, rows.collect()).await?;
         self.answered += u64::from(!chose_noise);
-        Ok(actions)
+        Ok(chunks)
     }
 
-    /// Returns the noise of `rows` rows for which the client chose none.
-    fn noise(&self, rows: usize, card: &ServedSpec) -> Vec<Noise> {
+    /// Returns the episodes of `rows` rows for which the client chose no noise.
+    fn rows(&self, rows: usize, card: &ServedSpec) -> Vec<RowOf> {
         let episode = self
             .seed
             .unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
         let row = |row: usize| {
-            Noise::Episode(ClientEpisodeRow {
-                client: ClientId(self.client.0),
+            RowOf::Episode(ClientEpisodeRow {
+                client: self.client,
                 row,
                 number: self.number,
                 seed: episode.wrapping_add(row as u64),
@@ -126,7 +166,7 @@ pub fn chosen_noise(
     rows: usize,
     options: Option<&Value>,
     card: &ServedSpec,
-) -> Result<Option<Vec<Noise>>, RequestError> {
+) -> Result<Option<Vec<RowNoise>>, RequestError> {
     if let Some(noise) = option(options, "noise") {
         return given(noise, rows, card).map(Some);
     }
@@ -140,10 +180,10 @@ pub fn chosen_noise(
     let seeds = seeds.ok_or_else(|| {
         format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row")
     })?;
-    Ok(Some(seeds.into_iter().map(Noise::Seed).collect()))
+    Ok(Some(seeds.into_iter().map(RowNoise::Seed).collect()))
 }
 
-fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, RequestError> {
+fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<RowNoise>, RequestError> {
     let [steps, width] = card.noise_shape.ok_or_else(|| {
         let policy = card.policy;
         format!(
@@ -160,6 +200,6 @@ fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, Re
     let numbers = array.to_f32();
     Ok(numbers
         .chunks(steps * width)
-        .map(|row| Noise::Given(row.to_vec()))
+        .map(|row| RowNoise::Given(row.to_vec()))
         .collect())
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::policy::served::{Actions, ServedSpec};
+use crate::policy::Chunk;
+use crate::serve::card::ServedSpec;
 use crate::serve::client::{ClientEpisode, chosen_noise, chosen_seed};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
@@ -150,9 +151,10 @@ impl Gr00tClient {
         asked: ValidatedRequest,
         is_flat: bool,
     ) -> Result<Value, RequestError> {
-        let actions = self.episode.ask(&self.server, asked).await?;
+        let chunks = self.episode.ask(&self.server, asked).await?;
+        let prefix = if is_flat { "action." } else { "" };
         Ok(vec![
-            by_key(&actions, if is_flat { "action." } else { "" }),
+            by_key(&chunks, &self.server.card.actions, prefix),
             Value::map([]),
         ]
         .into())
@@ -247,7 +249,7 @@ fn get_action(
         false => observation,
     };
     let mut asked = asked(&observation, card, limits)?;
-    asked.noise = chosen_noise(asked.rows, options, card)?;
+    asked.noise = chosen_noise(asked.rows.len(), options, card)?;
     Ok(EndpointRequest::GetAction {
         asked: Box::new(asked),
         is_flat,
@@ -303,12 +305,19 @@ fn arguments<'a, const N: usize>(
 }
 
 /// Returns a map of arrays of shape `[rows, horizon, width]`.
-fn by_key(actions: &Actions, prefix: &str) -> Value {
-    let keys = actions.keys.iter().map(|actions_of| {
-        let shape = [actions.rows, actions.horizon, actions_of.width];
-        let array = Array::of_f32(&shape, &actions_of.values);
-        let key = Key::Text(format!("{prefix}{}", actions_of.key));
-        (key, Value::Array(array))
+fn by_key(chunks: &[Chunk], actions: &[(String, usize)], prefix: &str) -> Value {
+    let horizon = chunks.first().map_or(0, Chunk::horizon);
+    let mut from = 0;
+    let keys = actions.iter().map(|(key, width)| {
+        let part = from..from + width;
+        from = part.end;
+        let steps = chunks.iter().flat_map(Chunk::actions);
+        let numbers: Vec<f32> = steps
+            .flat_map(|step| &step[part.clone()])
+            .copied()
+            .collect();
+        let array = Array::of_f32(&[chunks.len(), horizon, *width], &numbers);
+        (Key::Text(format!("{prefix}{key}")), Value::Array(array))
     });
     Value::Map(keys.collect())
 }

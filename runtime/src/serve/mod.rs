@@ -5,7 +5,7 @@
 //! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits┐
 //!             ├ websocket ─► openpi, vla_eval ──────────────┘                                  │
 //!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄───┘
-//!                                                                        └─► inference thread
+//!                                                                        └─► policy thread (crate::policy)
 //! ```
 //! All connections are tasks of one thread; decoding and inference have threads of their own. At
 //! most one request per connection is in flight between them. Nothing takes long in the
@@ -25,6 +25,7 @@ pub mod connections;
 pub mod fair_queue;
 pub mod http;
 
+mod card;
 mod client;
 mod close;
 mod decoder;
@@ -32,6 +33,7 @@ mod dispatcher;
 mod error;
 mod front;
 mod gr00t;
+mod interface;
 mod limits;
 mod listener;
 mod metered;
@@ -40,7 +42,7 @@ mod openpi;
 mod program;
 mod reply;
 mod server;
-mod serving_thread;
+mod slots;
 mod stats;
 mod vla_eval;
 mod websocket;

@@ -1,34 +1,26 @@
 //! Converts the values of a message to the processor's types, without copying arrays, and checks
 //! the observations of both protocols.
 
-use crate::policy::served::{Noise, PolicyRequest, ServedSpec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::env::{Frame, Observation};
+use crate::policy::{RowNoise, Window};
+use crate::serve::card::ServedSpec;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
 use gr00t::client::{PyArray, PyObject, validate};
-use gr00t::processor::Modalities;
 use wire::Value;
 
 /// A checked request for actions, within the limits.
 #[derive(Debug)]
 pub struct ValidatedRequest {
-    /// How many observations it holds.
-    pub rows: usize,
-    /// The inputs of the policy, without anything else that was sent.
-    pub observation: PyObject,
+    /// The observations that the policy sees, without anything else that was sent.
+    pub rows: Vec<Window>,
     /// Noise of each row, if the client chose it.
-    pub noise: Option<Vec<Noise>>,
-}
-
-impl ValidatedRequest {
-    /// Returns the request for the policy. `draw` supplies the noise for the rows if the client
-    /// chose none.
-    pub fn request(self, draw: impl FnOnce(usize) -> Vec<Noise>) -> PolicyRequest {
-        let noise = self.noise.unwrap_or_else(|| draw(self.rows));
-        PolicyRequest {
-            observation: self.observation,
-            noise,
-        }
-    }
+    pub noise: Option<Vec<RowNoise>>,
 }
 
 /// Checks an observation, with the order and the messages of the reference, and then against the
@@ -43,29 +35,112 @@ pub fn asked(
 ) -> Result<ValidatedRequest, RequestError> {
     validate(observation, &card.modalities).map_err(RequestError::new)?;
     let rows = limits.check(observation, &card.modalities)?;
-    Ok(ValidatedRequest {
-        rows,
-        observation: needed(observation, &card.modalities),
-        noise: None,
-    })
+    let rows = windows(observation, card, rows)?;
+    Ok(ValidatedRequest { rows, noise: None })
 }
 
-/// Returns the members of an observation that the policy uses. They are sliced for each batch.
-fn needed(observation: &PyObject, modalities: &Modalities) -> PyObject {
-    let language = [modalities.language_key().to_owned()];
-    let parts = [
-        ("video", &modalities.video.keys[..]),
-        ("state", &modalities.state.keys),
-        ("language", &language),
-    ];
-    let parts = parts.map(|(name, keys)| {
-        let part = observation.get(name);
-        let members = keys
-            .iter()
-            .filter_map(|key| Some((key.clone(), part?.get(key)?.clone())));
-        (name.to_owned(), PyObject::Map(members.collect()))
-    });
-    PyObject::Map(parts.into())
+/// Returns the observations of each row of a checked observation. Pictures share the memory of the
+/// message.
+///
+/// # Errors
+/// Refuses an array of another size than that of the interface.
+fn windows(
+    observation: &PyObject,
+    card: &ServedSpec,
+    rows: usize,
+) -> Result<Vec<Window>, RequestError> {
+    let member = |part: &str, key: &str| observation.get(part)?.get(key);
+    let arrays = |part: &'static str, keys: &'_ [String]| -> Vec<(String, PyArray)> {
+        let array = |key: &String| match member(part, key)? {
+            PyObject::Array(array) => Some((key.clone(), array.clone())),
+            _ => None,
+        };
+        keys.iter().filter_map(array).collect()
+    };
+    let modalities = &card.modalities;
+    let video = arrays("video", &modalities.video.keys);
+    let state = arrays("state", &modalities.state.keys);
+    if card.is_interface() {
+        for ((name, [height, width]), (_, array)) in card.view_sizes.iter().zip(&video) {
+            let wanted = [*height as usize, *width as usize, 3];
+            sized("picture of camera", name, array, &wanted)?;
+        }
+        for ((name, length), (_, array)) in card.states.iter().zip(&state) {
+            sized("state", name, array, length.as_slice())?;
+        }
+    }
+    let texts = match member("language", modalities.language_key()) {
+        Some(PyObject::List(texts)) => &texts[..],
+        _ => &[],
+    };
+    let steps = [modalities.video.horizon(), modalities.state.horizon()];
+    let steps = steps.into_iter().max().unwrap_or(1).max(1);
+    let window = |row: usize| {
+        let language: Arc<str> = texts.get(row).and_then(text).unwrap_or_default().into();
+        let seen = (0..steps).map(|step| Observation {
+            // The last steps of shorter histories are now, too.
+            video: of_step(&video, [rows, row], steps - step, frame),
+            state: of_step(&state, [rows, row], steps - step, numbers),
+            language: Arc::clone(&language),
+            ..Observation::empty()
+        });
+        Window::of(seen)
+    };
+    Ok((0..rows).filter_map(window).collect())
+}
+
+/// Returns a row's part of each array `[rows, steps, …]` at a step, which is counted from the end.
+fn of_step<T>(
+    arrays: &[(String, PyArray)],
+    [rows, row]: [usize; 2],
+    from_end: usize,
+    read: impl Fn(&PyArray, Bytes) -> T,
+) -> BTreeMap<String, T> {
+    let part = |(key, array): &(String, PyArray)| {
+        let steps = array.shape()[1];
+        let size = array.bytes().len().checked_div(rows * steps).unwrap_or(0);
+        let place = row * steps + steps.checked_sub(from_end)?;
+        let bytes = array.shared().slice(place * size..(place + 1) * size);
+        Some((key.clone(), read(array, bytes)))
+    };
+    arrays.iter().filter_map(part).collect()
+}
+
+fn frame(array: &PyArray, rgb: Bytes) -> Frame {
+    let edge = |axis: usize| u32::try_from(array.shape()[axis]).unwrap_or(u32::MAX);
+    let [height, width] = [2, 3].map(edge);
+    Frame { height, width, rgb }
+}
+
+fn numbers(_: &PyArray, bytes: Bytes) -> Vec<f32> {
+    let values = bytes.as_chunks::<4>().0.iter();
+    values.map(|value| f32::from_le_bytes(*value)).collect()
+}
+
+fn text(row: &PyObject) -> Option<&str> {
+    match row {
+        PyObject::List(texts) => texts.first().and_then(text),
+        PyObject::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Checks the size of a step in an array of an interface.
+fn sized(
+    what: &'static str,
+    name: &str,
+    array: &PyArray,
+    wanted: &[usize],
+) -> Result<(), RequestError> {
+    let found = array.shape();
+    if found[2..] == *wanted {
+        return Ok(());
+    }
+    let wanted = [&found[..2], wanted].concat();
+    Err(RequestError::new(format_args!(
+        "{what} {name} has the shape {found:?}, expected {wanted:?} ([rows, steps, …], as in the \
+         interface of this server)"
+    )))
 }
 
 /// Converts a value to Python's types; arrays share the memory of the message.
@@ -96,4 +171,83 @@ pub fn array(array: &wire::Array, shape: &[usize]) -> PyObject {
     // the same number of elements.
     PyArray::new(&dtype.name(), dtype.size(), shape, array.data().clone())
         .map_or(PyObject::None, PyObject::Array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::PolicyFacts;
+    use crate::policy::tests::env_with;
+
+    fn object(members: Vec<(&str, PyObject)>) -> PyObject {
+        let members = members.into_iter();
+        PyObject::Map(
+            members
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        )
+    }
+
+    fn floats(shape: &[usize], values: &[f32]) -> PyObject {
+        self::array(&wire::Array::of_f32(shape, values), shape)
+    }
+
+    /// Returns a request with two rows of an interface with a camera and a state, and what its
+    /// policy sees.
+    fn taken(state: PyObject) -> Result<Vec<Window>, String> {
+        let mut env = env_with(&["front"], [1, 1]);
+        env.interface.state = vec![("x".to_owned(), 1)];
+        let facts = PolicyFacts {
+            needs_video: true,
+            looks_back: 1,
+            chunk_length: 1,
+            ..PolicyFacts::default()
+        };
+        let card = ServedSpec::of_interface(facts, &env);
+        assert_eq!(card.modalities.video.delta_indices, [-1, 0]);
+        let shape = [2, 2, 1, 1, 3];
+        let pixels = (0..12u8).map(|byte| byte / 3).collect::<Vec<_>>();
+        let front = self::array(&wire::Array::of_u8(&shape, pixels.into()), &shape);
+        let texts = ["go", "stop"].map(|text| {
+            let text = PyObject::Text(text.to_owned());
+            PyObject::List(vec![text])
+        });
+        let observation = object(vec![
+            ("video", object(vec![("front", front)])),
+            ("state", object(vec![("x", state)])),
+            (
+                "language",
+                object(vec![("task", PyObject::List(texts.into()))]),
+            ),
+        ]);
+        let limits = RequestLimits {
+            max_rows: 2,
+            max_prompt_bytes: 4,
+            max_picture_edge: 1,
+        };
+        let asked = asked(&observation, &card, &limits).map_err(|err| err.to_string())?;
+        Ok(asked.rows)
+    }
+
+    #[test]
+    fn a_row_has_the_steps_that_its_client_sent() {
+        let rows = taken(floats(&[2, 2, 1], &[0.0, 1.0, 2.0, 3.0])).unwrap();
+        let seen = |row: &Window| {
+            let step = |seen: &Observation| (seen.state["x"][0], seen.video["front"].rgb[0]);
+            let steps = row.at(&[-1, 0]).into_iter().map(step);
+            (steps.collect::<Vec<_>>(), row.now().language.to_string())
+        };
+        assert_eq!(seen(&rows[0]), (vec![(0.0, 0), (1.0, 1)], "go".to_owned()));
+        assert_eq!(
+            seen(&rows[1]),
+            (vec![(2.0, 2), (3.0, 3)], "stop".to_owned())
+        );
+    }
+
+    #[test]
+    fn an_observation_of_another_size_is_refused_by_name() {
+        let refused = taken(floats(&[2, 2, 2], &[0.0; 8])).unwrap_err();
+        let wanted = "state x has the shape [2, 2, 2], expected [2, 2, 1] ([rows, steps, …]";
+        assert!(refused.starts_with(wanted), "{refused}");
+    }
 }

@@ -20,7 +20,8 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::clock::now;
-use crate::policy::served::{Actions, ServedSpec};
+use crate::policy::Chunk;
+use crate::serve::card::ServedSpec;
 use crate::serve::client::{ClientEpisode, chosen_noise, chosen_reset};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
@@ -122,11 +123,11 @@ impl OpenpiClient {
             self.episode.reset(seed);
         }
         let inferring = now();
-        let actions = self.episode.ask(&self.server, asked).await?;
-        Ok(self.reply(&actions, started, inferring))
+        let chunks = self.episode.ask(&self.server, asked).await?;
+        Ok(self.reply(&chunks, started, inferring))
     }
 
-    fn reply(&mut self, actions: &Actions, asked: Instant, inferring: Instant) -> Bytes {
+    fn reply(&mut self, chunks: &[Chunk], asked: Instant, inferring: Instant) -> Bytes {
         let milliseconds = |took: Duration| Value::Float(took.as_secs_f64() * 1e3);
         let infer = inferring.elapsed();
         let mut timing = Value::map([("infer_ms", milliseconds(infer))]);
@@ -134,7 +135,7 @@ impl OpenpiClient {
             timing.set("prev_total_ms", milliseconds(last));
         }
         let value = Value::map([
-            ("actions", side_by_side(actions).into()),
+            ("actions", side_by_side(chunks).into()),
             (
                 "policy_timing",
                 Value::map([("infer_ms", milliseconds(infer))]),
@@ -155,7 +156,7 @@ fn decode(
 ) -> Result<(ValidatedRequest, Option<Option<u64>>), RequestError> {
     let message = read(body).map_err(|err| RequestError::rejected(Counted::Unreadable, err))?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
-    asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
+    asked.noise = chosen_noise(asked.rows.len(), Some(&options(&message.value)), card)?;
     Ok((asked, chosen_reset(message.value.get("reset"))?))
 }
 
@@ -269,17 +270,15 @@ fn with_edges(value: &Value, wanted: usize) -> PyObject {
     array(found, &shape)
 }
 
-/// Concatenates all keys: `[horizon, width]`, or `[rows, horizon, width]` for more than one row.
-fn side_by_side(actions: &Actions) -> Array {
-    let width: usize = actions.keys.iter().map(|key| key.width).sum();
-    let mut numbers = Vec::with_capacity(actions.rows * actions.horizon * width);
-    for step in 0..actions.rows * actions.horizon {
-        for key in &actions.keys {
-            numbers.extend_from_slice(&key.values[step * key.width..(step + 1) * key.width]);
-        }
-    }
-    match actions.rows {
-        1 => Array::of_f32(&[actions.horizon, width], &numbers),
-        rows => Array::of_f32(&[rows, actions.horizon, width], &numbers),
+/// Returns all actions: `[horizon, width]`, or `[rows, horizon, width]` for more than one row.
+fn side_by_side(chunks: &[Chunk]) -> Array {
+    let numbers: Vec<f32> = chunks.iter().flat_map(Chunk::values).copied().collect();
+    let shape = chunks
+        .first()
+        .map_or([0, 0], |chunk| [chunk.horizon(), chunk.action_dim()]);
+    let [horizon, width] = shape;
+    match chunks.len() {
+        1 => Array::of_f32(&[horizon, width], &numbers),
+        rows => Array::of_f32(&[rows, horizon, width], &numbers),
     }
 }

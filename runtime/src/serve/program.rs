@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::exit::FINAL;
-use jobs::policies::PolicyType;
+use jobs::policies::{PolicyType, Serving};
 use jobs::rank_env::{FRONT_VARIABLE, RankEnv};
 use jobs::refusal::Refusal;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
@@ -24,13 +24,13 @@ use crate::console::{self, Level, Style};
 use crate::device::{self, Decision, DeviceRequest, gpu, resolve};
 use crate::env::EnvSpec;
 use crate::error_file;
-use crate::policy::{self, served};
+use crate::policy::{self, PolicyThread};
 use crate::serve::batcher::BatchLimits;
+use crate::serve::card::ServedSpec;
 use crate::serve::front::FrontLink;
 use crate::serve::limits::RequestLimits;
 use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
-use crate::serve::serving_thread::ServingThread;
-use crate::serve::{dispatcher, listener};
+use crate::serve::{dispatcher, interface, listener};
 use c10d::cuda;
 
 /// Default number of rows in a batch on a GPU.
@@ -84,6 +84,7 @@ fn run(args: &ServeArgs) -> Result<ExitCode, Refusal> {
     // `ServeSetup::read` refuses a command line without either.
     let choice = policy.ok_or_else(|| Refusal::new("--policy is missing"))?;
     policy::check(&choice.policy_type, &choice.config).map_err(Refusal::new)?;
+    servable(&choice, interface.is_some())?;
     let local_rank = env.local_rank.unwrap_or(0);
     let address = SocketAddr::new(args.host, args.port_of(local_rank)?);
     let reporter = Reporter {
@@ -131,6 +132,19 @@ struct ServeTarget {
     device: Device,
 }
 
+/// Checks that a policy can answer clients, of an interface or else of its own keys.
+fn servable(choice: &PolicyChoice, has_interface: bool) -> Result<(), Refusal> {
+    let policy = &choice.policy_type;
+    let reason = match PolicyType::of(policy).map(|policy| policy.row().serving) {
+        Some(Serving::Refused(reason)) => reason,
+        Some(Serving::Interface) if !has_interface => "it has to know an interface",
+        _ => return Ok(()),
+    };
+    Err(Refusal::new(format!(
+        "`policy_type` is `{policy}`, which cannot be served: {reason}"
+    )))
+}
+
 /// Prints the interface of an environment, as `--interface` reads it.
 fn print_interface(source: Option<InterfaceSource>, env: &RankEnv) -> Result<ExitCode, Refusal> {
     if let Some(spec) = described(source, env, Device::Cpu)? {
@@ -151,7 +165,7 @@ fn described(
         None => Ok(None),
         Some(InterfaceSource::File(robot)) => Ok(Some(EnvSpec::seen(robot))),
         Some(InterfaceSource::Environment(job)) => {
-            let spec = served::of_environment(&job, env, device);
+            let spec = interface::of_environment(&job, env, device);
             let refuse = |err| Refusal::at("environment of the clients", err);
             Ok(Some(spec.map_err(refuse)?))
         }
@@ -195,10 +209,21 @@ async fn serve(
     let interface = described(interface, &env, device)?;
     let limits = batch_limits(args, device, &choice);
     let own = reporter.clone();
-    let say = move |text| own.say(&format!("warning: {text}"));
-    let (policy, card) =
-        ServingThread::start(choice, interface, device, say).map_err(Refusal::new)?;
-    let loss = policy.loss();
+    let say = move |text: &str| own.say(&format!("warning: {text}"));
+    let policy =
+        PolicyThread::start(device).map_err(|err| Refusal::at("no thread for the policy", err))?;
+    let tell = |texts: Vec<String>| {
+        texts.iter().for_each(|text| say(text));
+        true
+    };
+    let facts = policy.make(choice, interface.as_ref(), None, tell);
+    let mut facts = facts.map_err(Refusal::new)?;
+    facts.notes.iter().for_each(|note| say(note));
+    let card = match (interface, facts.own_keys.take()) {
+        (Some(env), _) => ServedSpec::of_interface(facts, &env),
+        (None, Some(keys)) => ServedSpec::of_keys(facts, keys),
+        (None, None) => return Err(Refusal::new("the policy has no keys of its own")),
+    };
     let (to_dispatcher, inbox) = mpsc::unbounded_channel();
     let server = ServerState::new(card, server_config(args), to_dispatcher);
     end_on_signals(&server).map_err(Refusal::new)?;
@@ -207,7 +232,8 @@ async fn serve(
     let listener = tokio::spawn(listener::run(listener, front, Arc::clone(&server)));
     let reports = tokio::spawn(report(Arc::clone(&server), reporter.clone()));
     let mut stop = server.stop.subscribe();
-    let dispatcher = tokio::spawn(dispatcher::run(Arc::clone(&server), limits, policy, inbox));
+    let dispatcher = dispatcher::run(Arc::clone(&server), limits, policy, inbox, say);
+    let dispatcher = tokio::spawn(dispatcher);
     let reason = stop
         .wait_for(Option::is_some)
         .await
@@ -218,14 +244,14 @@ async fn serve(
         "stopping: {reason}; pending requests are answered, new ones are refused"
     ));
     // A panic was printed when it happened.
-    dispatcher.await.ok();
+    let loss = dispatcher.await.ok().flatten();
     listener.await.ok();
     reports.abort();
     flush(&server).await;
     let (_, summary) = server.stats.summary();
     reporter.say(&format!("ended after {summary}"));
     if reason == POLICY_IS_GONE {
-        let reason = loss.get().map_or(POLICY_IS_GONE, String::as_str);
+        let reason = loss.as_deref().unwrap_or(POLICY_IS_GONE);
         console::error(reason);
         error_file::write_error_file(reason);
         return Ok(ExitCode::FAILURE);
@@ -388,5 +414,29 @@ impl Reporter {
             Level::Info
         };
         console::say(level, &self.label, line, json!({}));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_served_is_what_the_table_says() {
+        for policy in PolicyType::ALL.iter().copied() {
+            let choice = PolicyChoice {
+                policy_type: policy.name().to_owned(),
+                config: serde_json::Map::new(),
+            };
+            let [alone, with_interface] =
+                [false, true].map(|has_interface| servable(&choice, has_interface).is_ok());
+            let serving = policy.row().serving;
+            assert_eq!(alone, serving == Serving::OwnKeys, "{policy:?}");
+            assert_eq!(
+                with_interface,
+                !matches!(serving, Serving::Refused(_)),
+                "{policy:?}"
+            );
+        }
     }
 }

@@ -10,8 +10,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use crate::clock::now;
-use crate::policy::served::{Actions, PolicyRequest, ServedSpec};
+use crate::policy::Chunk;
 use crate::serve::batcher::STOPPING;
+use crate::serve::card::ServedSpec;
+use crate::serve::client::ClientRow;
 use crate::serve::connections::ConnectionId;
 use crate::serve::connections::Connections;
 use crate::serve::decoder::Decoder;
@@ -30,12 +32,10 @@ pub enum DispatcherMessage {
     Request {
         /// The client that asks.
         client: ConnectionId,
-        /// Number of observations in the request.
-        rows: usize,
-        /// The observations and the noise.
-        request: Box<PolicyRequest>,
+        /// The observations, and their episodes or noise.
+        rows: Vec<ClientRow>,
         /// Receives the answer.
-        reply: oneshot::Sender<Result<Actions, RequestError>>,
+        reply: oneshot::Sender<Result<Vec<Chunk>, RequestError>>,
         /// Time of the request.
         at: Instant,
     },
@@ -196,21 +196,20 @@ impl ServerState {
         self.decoder.run(bytes, decode).await
     }
 
-    /// Sends a request to the policy and waits for the actions.
+    /// Sends rows to the policy and waits for their chunks, which have as many actions as clients
+    /// are promised.
     ///
     /// # Errors
     /// Returns the reason if there are no actions.
     pub async fn ask(
         &self,
         client: ConnectionId,
-        rows: usize,
-        request: PolicyRequest,
-    ) -> Result<Actions, RequestError> {
+        rows: Vec<ClientRow>,
+    ) -> Result<Vec<Chunk>, RequestError> {
         let (reply, answer) = oneshot::channel();
         let asked = DispatcherMessage::Request {
             client,
             rows,
-            request: Box::new(request),
             reply,
             at: now(),
         };

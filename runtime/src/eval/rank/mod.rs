@@ -51,9 +51,9 @@ use crate::eval::rank::idle::IdleRank;
 use crate::eval::rank::job_queue::JobQueue;
 use crate::eval::rank::observers::Observers;
 use crate::eval::rank::policy_files::PolicyHashing;
-use crate::eval::rollout::inference::InferenceThread;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
+use crate::policy::PolicyThread;
 use crate::versions::versions;
 use crate::{console, host};
 
@@ -62,7 +62,7 @@ pub struct Evaluation<'a> {
     args: &'a EvalArgs,
     setup: &'a RankSetup,
     stop: &'a StopRequest,
-    inference: InferenceThread,
+    inference: PolicyThread,
     journal: Journal,
     observers: Observers<'a>,
     begun: Instant,
@@ -84,7 +84,7 @@ impl<'a> Evaluation<'a> {
         args: &'a EvalArgs,
         setup: &'a RankSetup,
         stop: &'a StopRequest,
-        inference: InferenceThread,
+        inference: PolicyThread,
         journal: Journal,
         observers: Observers<'a>,
     ) -> Self {

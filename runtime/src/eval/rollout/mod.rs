@@ -13,7 +13,6 @@
 
 mod episode;
 mod episode_loop;
-pub mod inference;
 pub mod job;
 mod pictures;
 pub mod recording;

@@ -123,7 +123,13 @@ mod tests {
         let config: serde_json::Map<_, _> = config.as_object().unwrap().clone();
         let config = config.into_iter().filter(|(_, value)| !value.is_null());
         let (mut models, lifeline) = (Checkpoints::new(Device::Cpu), Lifeline::alone());
-        let made = make("gr00t", &config.collect(), &env(), &mut models, &lifeline);
+        let made = make(
+            "gr00t",
+            &config.collect(),
+            Some(&env()),
+            &mut models,
+            &lifeline,
+        );
         made.map_err(|err| err.to_string()).unwrap().policy
     }
 
@@ -144,6 +150,7 @@ mod tests {
             inference: 0,
             window: Window::new(Arc::new(seen)),
             continues,
+            noise: None,
         }
     }
 

@@ -15,12 +15,10 @@ mod continuing;
 mod joints;
 mod model;
 mod policy;
-mod served;
 mod settings;
 
 pub use joints::Joints;
 pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;
-pub use served::Gr00tServed;
 pub use settings::Gr00tSettings;
 pub(crate) use settings::find_model;

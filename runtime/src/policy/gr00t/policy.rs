@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::env::{CameraSpec, EnvSpec, Frame, Observation};
 use crate::policy::gr00t::continuing::PreviousChunks;
@@ -22,8 +22,8 @@ use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Checkpoints, Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
-    RowError, Shortage, Window, looks_back,
+    Checkpoints, Chunk, InferenceError, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow,
+    RowAnswer, RowError, RowNoise, Shortage, Window, looks_back,
 };
 use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 
@@ -34,44 +34,64 @@ pub struct Gr00tPolicy {
     wiring: Wiring,
     /// The newest chunks, if the next ones continue them.
     previous: Option<PreviousChunks>,
+    /// The steps, from now, of which it sees the pictures and the states.
+    deltas: [Vec<i64>; 2],
     /// Number of actions of a chunk that may be used.
     horizon: usize,
     /// Maximum number of rows of one inference.
     max_rows: usize,
     /// A blank observation of the environment, for warming up.
-    blank: Window,
+    blank: Option<Window>,
+    /// Whether it acts for its own keys, and not for an environment.
+    has_own_keys: bool,
     settings: Gr00tSettings,
 }
 
 impl Gr00tPolicy {
-    /// Loads the checkpoint that the settings name and connects it to the environment.
+    /// Loads the checkpoint that the settings name and connects it to the environment, if there is
+    /// one. Otherwise its own keys are those of observations and actions: then pictures and states
+    /// have the steps that it sees, and no others.
     ///
     /// # Errors
     /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Mismatch`] if
     /// checkpoint and environment do not fit together.
     pub fn new(
-        settings: Gr00tSettings,
-        env: &EnvSpec,
+        mut settings: Gr00tSettings,
+        env: Option<&EnvSpec>,
         checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
         // Read the small files first, so that errors in them show before gigabytes are read.
         let processor = inference::open_processor(&settings)?;
-        let wiring = Wiring::new(
-            &keys(&processor),
-            env,
-            settings.cameras.as_deref(),
-            settings.joints.as_ref(),
-        )?;
-        let previous = PreviousChunks::new(&settings, &processor)?;
+        let modalities = processor.modalities();
+        let mut deltas =
+            [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
+        let keys = keys(&processor);
+        let (wiring, previous) = match env {
+            Some(env) => {
+                let cameras = settings.cameras.as_deref();
+                let wiring = Wiring::new(&keys, env, cameras, settings.joints.as_ref())?;
+                (wiring, PreviousChunks::new(&settings, &processor)?)
+            }
+            None => {
+                settings.language = None;
+                deltas = deltas.map(|deltas| (1 - deltas.len() as i64..=0).collect());
+                (Wiring::own(&keys), None)
+            }
+        };
         let inference = Gr00tInference::load(&settings, processor, checkpoints)?;
-        let horizon = inference::horizon(&settings, &inference)?;
+        let horizon = match env {
+            Some(_) => inference::horizon(&settings, &inference)?,
+            None => inference.horizon(),
+        };
         Ok(Self {
             previous,
             inference,
             wiring,
             horizon,
             max_rows: usize::MAX,
-            blank: Window::new(Arc::new(blank(env))),
+            deltas,
+            blank: env.map(|env| Window::new(Arc::new(blank(env)))),
+            has_own_keys: env.is_none(),
             settings,
         })
     }
@@ -103,7 +123,13 @@ impl Gr00tPolicy {
 
     /// Returns where the denoising of a row starts.
     fn start(&self, row: &PolicyRow) -> Result<RowStart, PolicyError> {
-        let noise = self.inference.noise(row.noise_seed(self.settings.seed));
+        let noise = match &row.noise {
+            None => self.inference.noise(row.noise_seed(self.settings.seed)),
+            Some(RowNoise::Seed(seed)) => self.inference.noise(*seed),
+            Some(RowNoise::Given(numbers)) => Tensor::from_slice(numbers)
+                .reshape(self.inference.noise_shape())
+                .to_kind(Kind::Float),
+        };
         match &self.previous {
             Some(previous) => previous.start(row, &noise, self.inference.horizon()),
             None => Ok(RowStart::at(noise)),
@@ -112,7 +138,10 @@ impl Gr00tPolicy {
 
     /// Runs `rows` blank rows twice: the second run is as fast as later ones.
     fn run_blank(&self, rows: usize) -> Result<(), PolicyError> {
-        let inputs = vec![self.inputs(&self.blank)?; rows];
+        let Some(blank) = &self.blank else {
+            return Ok(());
+        };
+        let inputs = vec![self.inputs(blank)?; rows];
         let noises: Vec<Tensor> = (0..rows)
             .map(|row| self.inference.noise(row as u64))
             .collect();
@@ -125,15 +154,14 @@ impl Gr00tPolicy {
     /// Returns what the checkpoint reads of an observation and of those before it, under its own
     /// keys.
     fn inputs<'a>(&'a self, seen: &'a Window) -> Result<RowInputs<'a>, PolicyError> {
-        let modalities = self.inference.processor().modalities();
-        let frames = seen.at(&modalities.video.delta_indices);
+        let frames = seen.at(&self.deltas[0]);
         let mut video = BTreeMap::new();
         for (key, camera) in self.wiring.cameras() {
             let pictures = frames.iter().map(|seen| picture(seen, camera));
             video.insert(key.as_str(), pictures.collect::<Result<_, _>>()?);
         }
         let mut values: BTreeMap<&str, Vec<Vec<f32>>> = BTreeMap::new();
-        for step in seen.at(&modalities.state.delta_indices) {
+        for step in seen.at(&self.deltas[1]) {
             for (key, step) in self.wiring.states(step)? {
                 values.entry(key).or_default().push(step);
             }
@@ -180,7 +208,7 @@ impl PolicySettings for Gr00tSettings {
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
         Ok(Box::new(Gr00tPolicy::new(
             *self,
-            context.env,
+            Some(context.env),
             context.models,
         )?))
     }
@@ -190,13 +218,22 @@ impl Policy for Gr00tPolicy {
     fn facts(&self) -> PolicyFacts {
         let rate = self.settings.rtc_ramp_rate;
         let rtc = rate.map(|rate| ("rtc_ramp_rate", rate.into()));
-        let modalities = self.inference.processor().modalities();
-        let deltas = [&modalities.video, &modalities.state];
-        let back = deltas.map(|modality| looks_back(&modality.delta_indices));
+        let own_keys = || {
+            let processor = self.inference.processor();
+            let CheckpointKeys { state, action, .. } = keys(processor);
+            OwnKeys {
+                modalities: processor.modalities().clone(),
+                states: state,
+                actions: action,
+                noise_shape: self.inference.noise_shape().map(|edge| edge as usize),
+                seed: self.settings.seed,
+            }
+        };
         PolicyFacts {
             horizon: self.horizon,
             needs_video: true,
-            looks_back: back[0].max(back[1]),
+            looks_back: looks_back(&self.deltas.concat()),
+            own_keys: self.has_own_keys.then(own_keys),
             reported: self
                 .inference
                 .facts(&self.settings)

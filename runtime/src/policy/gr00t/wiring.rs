@@ -78,6 +78,23 @@ impl Wiring {
         Ok(wiring)
     }
 
+    /// Returns the wiring of a checkpoint whose clients use its own keys.
+    pub fn own(keys: &CheckpointKeys) -> Self {
+        let states = keys.state.iter();
+        Self {
+            cameras: keys
+                .video
+                .iter()
+                .map(|key| (key.clone(), key.clone()))
+                .collect(),
+            states: states
+                .map(|(key, _)| (key.clone(), StateSource::Whole(key.clone())))
+                .collect(),
+            actions: one_after_the_other(keys),
+            action_dim: keys.action.iter().map(|(_, width)| width).sum(),
+        }
+    }
+
     /// Connects the inputs of the policy as [`Wiring::new`] does; [`Wiring::act`] connects its
     /// actions later.
     ///
@@ -266,13 +283,17 @@ fn in_order(
         );
         return Err(mismatch(env, wanted, found));
     }
+    Ok(one_after_the_other(keys))
+}
+
+fn one_after_the_other(keys: &CheckpointKeys) -> BTreeMap<String, Vec<Option<usize>>> {
     let mut next = 0;
     let places = keys.action.iter().map(|(key, width)| {
         let from = next;
         next += width;
         (key.clone(), (from..next).map(Some).collect())
     });
-    Ok(places.collect())
+    places.collect()
 }
 
 fn by_joint(

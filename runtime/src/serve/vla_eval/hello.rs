@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use wire::{VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::clock::unix_seconds;
-use crate::policy::served::ServedSpec;
+use crate::serve::card::ServedSpec;
 
 /// Returns the `hello` that answers message `seq`.
 ///

@@ -28,7 +28,7 @@ use jobs::sha256;
 use wire::{Array, Dialect, VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::clock::unix_seconds;
-use crate::policy::served::Actions;
+use crate::policy::Chunk;
 use crate::serve::client::ClientEpisode;
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
@@ -166,21 +166,12 @@ impl VlaEvalClient {
         let decode = move || observation::validated(&steps, &card, &limits);
         let asked = self.server.decode(decoded, decode).await??;
         self.server.stats.asked("infer");
-        let actions = self.episode.ask(&self.server, asked).await?;
-        let executed = self.server.chunk_size.unwrap_or(actions.horizon);
-        self.chunk = (0..actions.horizon.min(executed))
-            .map(|step| at(&actions, step))
-            .collect();
+        let chunks = self.episode.ask(&self.server, asked).await?;
+        let executed = self.server.chunk_size.unwrap_or(usize::MAX);
+        let steps = chunks.first().into_iter().flat_map(Chunk::actions);
+        self.chunk = steps.take(executed).map(<[f32]>::to_vec).collect();
         Ok(())
     }
-}
-
-/// Returns all keys of the first row's action at a step, one after the other.
-fn at(actions: &Actions, step: usize) -> Vec<f32> {
-    let keys = actions.keys.iter();
-    keys.flat_map(|key| &key.values[step * key.width..(step + 1) * key.width])
-        .copied()
-        .collect()
 }
 
 fn action_of(seq: u64, action: &[f32]) -> Bytes {

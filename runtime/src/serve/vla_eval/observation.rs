@@ -9,7 +9,7 @@
 use gr00t::client::PyObject;
 use wire::{Array, Key, Value};
 
-use crate::policy::served::ServedSpec;
+use crate::serve::card::ServedSpec;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
 use crate::serve::observation::{ValidatedRequest, array, asked, object};

@@ -1,13 +1,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gr00t::client::PyObject;
 use gr00t::processor::{Modalities, ModalityConfig};
 use proptest::prelude::*;
 use wire::{Array, Dialect, Key, Value, VlaEvalMessage};
 
 use super::*;
-use crate::policy::served::ServedSpec;
+use crate::serve::card::ServedSpec;
 use crate::serve::limits::RequestLimits;
 use crate::serve::observation::ValidatedRequest;
 use crate::serve::vla_eval::past::PastObservations;
@@ -93,20 +92,12 @@ fn validated(payload: &Value, card: &ServedSpec) -> Result<ValidatedRequest, Str
     observation::validated(&steps, card, &LIMITS).map_err(|err| err.to_string())
 }
 
-fn view<'a>(request: &'a ValidatedRequest, part: &str, key: &str) -> &'a gr00t::client::PyArray {
-    let member = request.observation.get(part).and_then(|part| part.get(key));
-    match member {
-        Some(PyObject::Array(array)) => array,
-        other => panic!("{part} {key}: {other:?}"),
-    }
-}
-
 #[test]
 fn pictures_go_by_name_or_else_by_place() {
     let colours = |names: [&str; 2]| {
         let sent = observation(&[(names[0], raw(1)), (names[1], raw(2))]);
         let request = validated(&sent, &card(&[0])).unwrap();
-        ["front", "wrist"].map(|key| view(&request, "video", key).bytes()[0])
+        ["front", "wrist"].map(|key| request.rows[0].now().video[key].rgb[0])
     };
     assert_eq!(colours(["front", "wrist"]), [1, 2]);
     assert_eq!(colours(["wrist", "front"]), [2, 1]);
@@ -123,16 +114,17 @@ fn pictures_go_by_name_or_else_by_place() {
 fn a_state_is_divided_in_the_order_of_the_checkpoint() {
     let sent = observation(&[("front", raw(1)), ("wrist", raw(2))]);
     let request = validated(&sent, &card(&[0])).unwrap();
-    assert_eq!(view(&request, "state", "arm").shape(), [1, 1, 2]);
-    let hand = view(&request, "state", "hand");
-    assert_eq!(hand.bytes(), 3.0f32.to_le_bytes());
+    let state = &request.rows[0].now().state;
+    assert_eq!(
+        (&state["arm"][..], &state["hand"][..]),
+        (&[1.0, 2.0][..], &[3.0][..])
+    );
     let mut named = sent.clone();
     let hand = Array::of_f32(&[1], &[9.0]).into();
     let arm = Array::of_f32(&[2], &[7.0, 8.0]).into();
     named.set("states", Value::map([("hand", hand), ("arm", arm)]));
     let request = validated(&named, &card(&[0])).unwrap();
-    let hand = view(&request, "state", "hand");
-    assert_eq!(hand.bytes(), 9.0f32.to_le_bytes());
+    assert_eq!(request.rows[0].now().state["hand"], [9.0]);
     let mut short = sent;
     short.set("states", Array::of_f32(&[2], &[1.0, 2.0]).into());
     let refusal = validated(&short, &card(&[0])).unwrap_err();
@@ -181,9 +173,11 @@ fn a_checkpoint_that_looks_back_gets_earlier_pictures() {
         let now = observation(&[("front", raw(step)), ("wrist", raw(0))]);
         let steps = past.steps(&now);
         let request = observation::validated(&steps, &card, &LIMITS).unwrap();
-        let front = view(&request, "video", "front");
-        assert_eq!(front.shape(), [1, 2, 1, 2, 3]);
-        colours.push([front.bytes()[0], front.bytes()[6]]);
+        let seen = request.rows[0].at(&[-1, 0]).into_iter();
+        colours.push(
+            seen.map(|seen| seen.video["front"].rgb[0])
+                .collect::<Vec<_>>(),
+        );
         past.push(now, 100);
         assert_eq!(past.bytes(), usize::from(step.min(2)) * 100);
     }

@@ -15,10 +15,9 @@ use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::episode_loop::restart::{self, Restart};
-use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::schedule::env_group::AnswerKey;
 use crate::eval::stop::Stop;
-use crate::policy::{Account, InferenceError, PolicyError, RowAnswer, RowError, Window};
+use crate::policy::{Account, Inferred, RowAnswer, RowError, Window};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_, '_> {
@@ -26,10 +25,10 @@ impl EpisodeLoop<'_, '_> {
     pub(super) fn on_inference(
         &mut self,
         index: usize,
-        inference: InferenceResult,
+        inference: Inferred,
         waited: Duration,
     ) -> Result<(), Stop> {
-        let InferenceResult {
+        let Inferred {
             answers,
             took,
             shortage,
@@ -49,7 +48,9 @@ impl EpisodeLoop<'_, '_> {
             self.totals.inferred += took;
         }
         let needs_chunk = std::mem::take(&mut self.groups[index].thinking);
-        self.check(&answers, needs_chunk.len())?;
+        if !self.active.policy.is_planner {
+            self.failures.count(&self.job().policy_type, &answers)?;
+        }
         let delay = self.active.latency.steps(waited);
         for (env, answer) in needs_chunk.into_iter().zip(answers) {
             if let Some(live) = self.live.get_mut(&env) {
@@ -76,21 +77,6 @@ impl EpisodeLoop<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    fn check(&self, answers: &[RowAnswer], rows: usize) -> Result<(), Stop> {
-        let dim = self.envs.spec().action.names.len();
-        let mut chunks = answers.iter().filter_map(RowAnswer::chunk);
-        if answers.len() == rows && chunks.all(|chunk| chunk.action_dim() == dim) {
-            return Ok(());
-        }
-        let wrong = InferenceError::Chunks {
-            policy: self.job().policy_type.clone(),
-            found: answers.len(),
-            rows,
-            dim,
-        };
-        Err(PolicyError::from(wrong).into())
     }
 
     /// Ends an episode as an error, because the policy has no chunk for it.

@@ -38,6 +38,7 @@ use crate::eval::rollout::schedule::env_group::EnvGroup;
 use crate::eval::rollout::schedule::source::EpisodeSource;
 use crate::eval::rollout::totals::Totals;
 use crate::eval::stop::Stop;
+use crate::policy::FailedRows;
 
 /// How often a waiting loop checks whether it has to stop.
 const TICK: Duration = Duration::from_millis(200);
@@ -54,6 +55,8 @@ pub struct EpisodeLoop<'a, 'l> {
     pub alone: bool,
     groups: Vec<EnvGroup<'l>>,
     live: BTreeMap<EnvIndex, LiveEpisode>,
+    /// Rows that the policy has failed to answer.
+    failures: FailedRows,
     /// Episodes that have lost their environments.
     retries: Retries,
     /// Those of them that start again and the user was not told about.
@@ -93,6 +96,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             alone: false,
             groups: Vec::new(),
             live: BTreeMap::new(),
+            failures: FailedRows::default(),
             retries: Retries::default(),
             restarts: Vec::new(),
             announced: BTreeSet::new(),

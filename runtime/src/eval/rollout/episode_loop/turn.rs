@@ -78,6 +78,7 @@ impl EpisodeLoop<'_, '_> {
             inference: live.infer_calls,
             window: live.window.clone(),
             continues: steps.map(|steps| Continuation { steps, delay }),
+            noise: None,
         })
     }
 

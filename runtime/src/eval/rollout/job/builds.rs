@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::env::{self, AnswerBatch, Answers, EnvIndex, EnvSpec, NewEnv, VectorEnv};
 use crate::eval::lease::Leases;
-use crate::eval::rollout::inference::InferenceResult;
 use crate::eval::rollout::job::context::JobContext;
 use crate::eval::rollout::job::earlier::Earlier;
 use crate::eval::rollout::schedule;
 use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
 use crate::eval::stop::Stop;
+use crate::policy::Inferred;
 
 /// An event that the episode loop waits for.
 pub enum LoopEvent {
@@ -23,7 +23,7 @@ pub enum LoopEvent {
         /// Index of the group.
         group: usize,
         /// Its chunks.
-        result: InferenceResult,
+        result: Inferred,
         /// Time since the loop asked, which includes waiting for inferences of other groups.
         waited: Duration,
     },

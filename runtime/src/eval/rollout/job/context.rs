@@ -16,11 +16,10 @@ use crate::env::EnvPlacement;
 use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::stop::StopRequest;
-use crate::eval::rollout::inference::InferenceThread;
 use crate::eval::rollout::job::latency::StepLatency;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::stop::Stop;
-use crate::policy::PolicyFacts;
+use crate::policy::{PolicyFacts, PolicyThread};
 
 /// The context of a job: what the rank provides to it.
 pub struct JobContext<'a> {
@@ -35,7 +34,7 @@ pub struct JobContext<'a> {
     /// EnvPlacement where the environments run: GPUs, processes, render device.
     pub place: EnvPlacement,
     /// Thread that owns the policy.
-    pub inference: &'a InferenceThread,
+    pub inference: &'a PolicyThread,
     /// Base seed of the run.
     pub seed: u64,
     /// Files that decide the outcomes, as they were when the run was begun.

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use jobs::job::Length;
 use jobs::journal::{JobStart, Line};
+use jobs::serve_args::PolicyChoice;
 use jobs::suspects::{Suspects, Treatment};
 use jobs::time::rfc3339;
 use serde_json::Value;
@@ -113,12 +114,18 @@ fn make_policy(
 ) -> Result<PolicyFacts, Stop> {
     let job = context.job();
     let folder = context.folder.planner(&job.name);
-    let made = context.inference.make(job, spec, &folder, |texts| {
-        for text in texts {
-            log.say_about(&job.name, &text);
-        }
-        !context.stop.asked()
-    });
+    let choice = PolicyChoice {
+        policy_type: job.policy_type.clone(),
+        config: job.policy_config.clone(),
+    };
+    let made = context
+        .inference
+        .make(choice, Some(spec), Some(&folder), |texts| {
+            for text in texts {
+                log.say_about(&job.name, &text);
+            }
+            !context.stop.asked()
+        });
     if made.is_err() && context.stop.asked() {
         return Err(Stop::Asked);
     }

@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::env::EnvIndex;
-use crate::policy::served::request::{ClientEpisodeRow, ClientId};
+use crate::serve::client::ClientEpisodeRow;
+use crate::serve::connections::ConnectionId;
 
 /// The slots of all clients.
 #[derive(Debug, Default)]
 pub struct ClientSlots {
-    taken: BTreeMap<(ClientId, usize), ClientSlot>,
+    taken: BTreeMap<(ConnectionId, usize), ClientSlot>,
     free: BTreeSet<usize>,
     /// The first index that was never used.
     next: usize,
@@ -87,7 +88,7 @@ impl ClientSlots {
     }
 
     /// Frees the slots of a client.
-    pub fn leave(&mut self, client: ClientId) {
+    pub fn leave(&mut self, client: ConnectionId) {
         let rows: Vec<_> = self
             .taken
             .range((client, 0)..=(client, usize::MAX))
@@ -114,7 +115,7 @@ mod tests {
 
     fn row(client: u64, row: usize, number: u64) -> ClientEpisodeRow {
         ClientEpisodeRow {
-            client: ClientId(client),
+            client: ConnectionId(client),
             row,
             number,
             seed: 10 * client + number,
@@ -128,7 +129,7 @@ mod tests {
         let mut index = |client, row_index| slots.slot(&row(client, row_index, 0)).env.0;
         assert_eq!([index(1, 0), index(1, 1), index(2, 0)], [0, 1, 2]);
         assert_eq!([index(1, 1), index(2, 0)], [1, 2]);
-        slots.leave(ClientId(1));
+        slots.leave(ConnectionId(1));
         let mut index = |client, row_index| slots.slot(&row(client, row_index, 0)).env.0;
         assert_eq!([index(3, 0), index(2, 0), index(3, 1)], [0, 2, 1]);
     }
@@ -156,7 +157,7 @@ mod tests {
     fn a_client_in_the_slot_of_another_starts_an_episode_of_its_own() {
         let mut slots = ClientSlots::default();
         slots.slot(&row(1, 0, 3));
-        slots.leave(ClientId(1));
+        slots.leave(ConnectionId(1));
         let start = slots.slot(&row(2, 0, 3));
         let found = (start.env, start.episode, start.seed, start.inference);
         assert_eq!(found, (EnvIndex(0), 3, 23, 0));

@@ -1,15 +1,18 @@
-//! Rows, batches and failures of the inference thread.
+//! Rows, batches and failures of the policy's thread.
 
 use std::sync::mpsc::channel;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::policy::RowAnswer;
 use crate::policy::tests::env_spec;
 
-fn job(policy: &str) -> Job {
-    crate::eval::tests::jobs([json!({"policy_type": policy})]).remove(0)
+fn choice(policy: &str, config: Value) -> PolicyChoice {
+    PolicyChoice {
+        policy_type: policy.to_owned(),
+        config: config.as_object().unwrap().clone(),
+    }
 }
 
 fn rows(count: usize) -> Vec<PolicyRow> {
@@ -21,7 +24,7 @@ fn rows(count: usize) -> Vec<PolicyRow> {
 }
 
 fn answers(
-    thread: &InferenceThread,
+    thread: &PolicyThread,
     count: usize,
     max_batch: usize,
 ) -> Result<Vec<RowAnswer>, PolicyError> {
@@ -34,9 +37,14 @@ fn answers(
 
 #[test]
 fn rows_are_answered_in_order_in_batches_of_any_size() {
-    let thread = InferenceThread::start(Device::Cpu).unwrap();
+    let thread = PolicyThread::start(Device::Cpu).unwrap();
     thread
-        .make(&job("random_action"), &env_spec(), Path::new(""), |_| true)
+        .make(
+            choice("random_action", json!({})),
+            Some(&env_spec()),
+            None,
+            |_| true,
+        )
         .unwrap();
     let together = answers(&thread, 3, usize::MAX).unwrap();
     assert_eq!(answers(&thread, 3, 2).unwrap(), together);
@@ -45,33 +53,26 @@ fn rows_are_answered_in_order_in_batches_of_any_size() {
 
 #[test]
 fn an_inference_without_a_policy_is_an_error() {
-    let thread = InferenceThread::start(Device::Cpu).unwrap();
+    let thread = PolicyThread::start(Device::Cpu).unwrap();
     assert_eq!(
         answers(&thread, 1, 1).unwrap_err().to_string(),
         "no policy was made"
     );
 }
 
-/// Returns a job whose server does not exist.
-fn remote() -> Job {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let mut job = job("gr00t_remote_closedloop");
-    job.policy_config
-        .insert("remote_host".to_owned(), "127.0.0.1".into());
-    job.policy_config
-        .insert("remote_port".to_owned(), port.into());
-    job
+/// Returns a policy whose server does not exist.
+fn remote() -> PolicyChoice {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let config = json!({"remote_host": "127.0.0.1", "remote_port": port});
+    choice("gr00t_remote_closedloop", config)
 }
 
 #[test]
 fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
-    let thread = InferenceThread::start(Device::Cpu).unwrap();
+    let thread = PolicyThread::start(Device::Cpu).unwrap();
     let mut told = Vec::new();
-    let err = thread.make(&remote(), &env_spec(), Path::new(""), |said| {
+    let err = thread.make(remote(), Some(&env_spec()), None, |said| {
         told.extend(said);
         told.is_empty()
     });
@@ -89,9 +90,8 @@ fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
 #[test]
 fn an_unanswered_question_answers_itself() {
     let (give, answer) = channel();
-    drop(InferenceReply::new(move |result: InferenceResult| {
-        drop(give.send(result.answers))
-    }));
+    let give = move |result: Inferred| drop(give.send(result.answers));
+    drop(Give(Some(Box::new(give))));
     assert_eq!(
         answer.recv().unwrap().unwrap_err().to_string(),
         "the policy's thread has ended"

@@ -1,0 +1,194 @@
+//! The thread of a rank or a server that owns checkpoints and policy, so that environments step,
+//! and connections are served, while the policy infers.
+//!
+//! ```text
+//! rollout or dispatcher ─► PolicyThread ── orders ──► worker ─► policy (crate::policy)
+//!      ▲                                                │
+//!      └──────────────────── Inferred ──────────────────┘
+//! ```
+//! Orders are carried out one after the other. The results are the same as in a single thread,
+//! because a row has all that a policy sees.
+
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use jobs::serve_args::PolicyChoice;
+use tch::Device;
+
+use crate::env::EnvSpec;
+use crate::policy::thread::worker::{Make, Order, PolicyWorker};
+use crate::policy::{
+    Account, InferenceError, Lifeline, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    Shortage,
+};
+
+/// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
+const STACK_BYTES: usize = 16 << 20;
+
+/// How often [`PolicyThread::make`] asks its caller whether to go on.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The result of an inference.
+#[derive(Debug)]
+pub struct Inferred {
+    /// One answer for each row, in order; chunks have finite actions of the right length.
+    pub answers: Result<Vec<RowAnswer>, PolicyError>,
+    /// Duration of the call.
+    pub took: Duration,
+    /// Memory shortages that the policy has reported since it was made.
+    pub shortage: Shortage,
+}
+
+/// Sends the result of an inference, exactly once. If the thread dies, dropping it sends an error.
+struct Give(Option<Box<dyn FnOnce(Inferred) + Send>>);
+
+impl Give {
+    fn give(mut self, result: Inferred) {
+        if let Some(give) = self.0.take() {
+            give(result);
+        }
+    }
+}
+
+impl Drop for Give {
+    fn drop(&mut self) {
+        if let Some(give) = self.0.take() {
+            give(Inferred {
+                answers: Err(gone()),
+                took: Duration::ZERO,
+                shortage: Shortage::default(),
+            });
+        }
+    }
+}
+
+/// The handle of the policy's thread.
+pub struct PolicyThread {
+    /// Cut when no answer is needed any more; then remote calls end early.
+    lifeline: Lifeline,
+    words: Receiver<String>,
+    // `None` after the thread was told to end.
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PolicyThread {
+    /// Starts the thread; policies will be on `device`.
+    ///
+    /// # Errors
+    /// Returns an error if the thread cannot be started.
+    pub fn start(device: Device) -> std::io::Result<Self> {
+        let (orders, inbox) = channel();
+        let (lifeline, words) = Lifeline::heard();
+        let own = lifeline.clone();
+        let thread = std::thread::Builder::new()
+            .name("policy".to_owned())
+            .stack_size(STACK_BYTES);
+        let thread = thread.spawn(move || PolicyWorker::new(device, own).serve(&inbox))?;
+        Ok(Self {
+            lifeline,
+            words,
+            orders: Some(orders),
+            thread: Some(thread),
+        })
+    }
+
+    /// Makes a policy in place of the previous one, for an environment or else for the keys of its
+    /// own checkpoint; one that keeps files writes them to `folder`. Meanwhile `goes_on` is called
+    /// regularly with the messages of the policy. After it returns false, calls to remote servers
+    /// end early.
+    ///
+    /// # Errors
+    /// Returns the errors of [`crate::policy::make`].
+    pub fn make(
+        &self,
+        choice: PolicyChoice,
+        env: Option<&EnvSpec>,
+        folder: Option<&Path>,
+        mut goes_on: impl FnMut(Vec<String>) -> bool,
+    ) -> Result<PolicyFacts, PolicyError> {
+        let (reply, answer) = channel();
+        self.order(Order::Make(Box::new(Make {
+            choice,
+            env: env.cloned(),
+            folder: folder.map(Path::to_owned),
+            reply,
+        })));
+        loop {
+            let made = answer.recv_timeout(TICK);
+            if !goes_on(self.said()) {
+                self.lifeline.cut();
+            }
+            match made {
+                Ok(made) => return made,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            }
+        }
+    }
+
+    /// Returns the messages of the policy for the user since the last call.
+    pub fn said(&self) -> Vec<String> {
+        self.words.try_iter().collect()
+    }
+
+    /// Announces that inferences usually have `rows` rows, and at most `max_rows`.
+    pub fn warm_up(&self, rows: usize, max_rows: usize) {
+        self.order(Order::WarmUp { rows, max_rows });
+    }
+
+    /// Asks for the chunks of rows, with at most `max_rows` in one call of the policy. The thread
+    /// calls `give` with the result.
+    pub fn infer(
+        &self,
+        rows: Vec<PolicyRow>,
+        max_rows: usize,
+        give: impl FnOnce(Inferred) + Send + 'static,
+    ) {
+        self.order(Order::Infer {
+            rows,
+            max_rows,
+            give: Give(Some(Box::new(give))),
+        });
+    }
+
+    /// Tells a planner that an episode is over, and waits for its account of it, which takes little
+    /// time.
+    ///
+    /// # Errors
+    /// Returns the errors of [`crate::policy::Planner::end`].
+    pub fn end(&self, over: Over) -> Result<Account, PolicyError> {
+        let (reply, answer) = channel();
+        self.order(Order::End(over, reply));
+        answer.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Sends an order. If the thread is gone, it is dropped together with its reply.
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            orders.send(order).ok();
+        }
+    }
+}
+
+impl Drop for PolicyThread {
+    fn drop(&mut self) {
+        self.orders.take();
+        self.lifeline.cut();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed when it happened.
+            thread.join().ok();
+        }
+    }
+}
+
+/// Returns the error of a thread that has ended.
+fn gone() -> PolicyError {
+    InferenceError::ThreadEnded.into()
+}
