@@ -202,11 +202,10 @@ impl Watch {
     }
 
     /// Returns what other ranks must know of all.
-    pub fn overview(&self, by: usize, turn: u64, now: Instant) -> Overview {
+    pub fn overview(&self, turn: u64, now: Instant) -> Overview {
         let still = self.still(now, STILL).into_iter();
         let seconds = |rank: usize| now.saturating_duration_since(self.last[rank].1).as_secs();
         Overview {
-            by,
             turn,
             arrived: self.ranks(|_, beat, _| beat.arrived).len(),
             still: still.map(|rank| (rank, seconds(rank))).collect(),
@@ -292,12 +291,12 @@ mod tests {
         watch.on(3, moved(1), at(start, 9));
         for seconds in [9, 10, 19, 20] {
             let now = at(start, seconds);
-            let overview = watch.overview(0, 1, now);
+            let overview = watch.overview(1, now);
             let told = (overview.lost(TIMEOUT), overview.settled(5, TIMEOUT));
             let known = (watch.lost(now, TIMEOUT), watch.settled(now, TIMEOUT));
             assert_eq!(told, known, "{seconds}");
         }
-        assert!(watch.overview(0, 1, at(start, 20)).settled(5, TIMEOUT));
+        assert!(watch.overview(1, at(start, 20)).settled(5, TIMEOUT));
     }
 
     #[test]

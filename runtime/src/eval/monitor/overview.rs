@@ -1,13 +1,11 @@
-//! What a rank that waits must know of all others, read by one rank for all: who has arrived, who
-//! makes no progress, who does not come back. Pure.
+//! What a rank that waits must know of all others, read by rank 0 for all: who has arrived, who makes
+//! no progress, who does not come back. Pure.
 //!
 //! ```text
-//! all ranks ── heartbeats ──► store ──► the guide: rank 0 ── overview ──► store ──► ranks that wait
-//!                                          │ silent for too long
-//!                                          ▼
-//!                        the first rank that waits and notices is the guide
+//! all ranks ── heartbeats ──► store ──► rank 0 ── overview ──► store ──► ranks that wait
 //! ```
-//! If each of n ranks read n heartbeats, the store would send n² of them a second.
+//! If each of n ranks read n heartbeats, the store would send n² of them a second. Without rank 0
+//! there is no report to wait for: who waits counts it as lost and leaves.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +15,10 @@ use serde::{Deserialize, Serialize};
 /// shortest time after which a rank counts as lost.
 pub const STILL: Duration = Duration::from_secs(5);
 
-/// What the guide publishes.
+/// What rank 0 publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overview {
-    /// The guide.
-    pub by: usize,
-    /// Grows with every overview of this guide.
+    /// Grows with every overview, so that it shows that rank 0 is alive.
     pub turn: u64,
     /// Number of ranks that have arrived.
     pub arrived: usize,
@@ -50,62 +46,47 @@ impl Overview {
     }
 }
 
-/// A rank that relies on the overviews of a guide.
+/// A rank that relies on the overviews of rank 0.
 #[derive(Debug)]
 pub struct Follower {
-    guide: usize,
     last: Overview,
-    /// When the last news of a guide came.
+    /// When the last one came.
     since: Instant,
-    /// Elections since then.
-    elections: u32,
 }
 
 impl Follower {
     /// Returns a follower of rank 0, which has published nothing.
     pub fn new(now: Instant) -> Self {
         Self {
-            guide: 0,
             last: Overview::default(),
             since: now,
-            elections: 0,
         }
     }
 
     /// Takes note of what the store has.
     pub fn on(&mut self, overview: Overview, now: Instant) {
-        if overview == self.last {
-            return;
+        if overview != self.last {
+            (self.last, self.since) = (overview, now);
         }
-        self.guide = overview.by;
-        self.last = overview;
-        self.since = now;
-        self.elections = 0;
     }
 
-    /// Returns the key under which the next guide is elected, if this one has been silent for
-    /// `timeout`. All who have seen the same overviews name the same key.
-    pub fn election(&self, now: Instant, timeout: Duration) -> Option<String> {
-        let Overview { by, turn, .. } = self.last;
-        let is_silent = now.saturating_duration_since(self.since) >= timeout.max(STILL);
-        is_silent.then(|| format!("guide/{by}/{turn}/{}", self.elections))
+    /// Returns whether rank 0 has said nothing new for `timeout`.
+    fn is_alone(&self, now: Instant, timeout: Duration) -> bool {
+        now.saturating_duration_since(self.since) >= timeout.max(STILL)
     }
 
-    /// Follows the elected guide, which has time to publish.
-    pub fn follow(&mut self, guide: usize, now: Instant) {
-        self.guide = guide;
-        self.since = now;
-        self.elections += 1;
+    /// Returns the ranks that are lost, in order; see [`Overview::lost`].
+    pub fn lost(&self, now: Instant, timeout: Duration) -> Vec<usize> {
+        let mut lost = self.last.lost(timeout);
+        if self.is_alone(now, timeout) && lost.first() != Some(&0) {
+            lost.insert(0, 0);
+        }
+        lost
     }
 
-    /// Returns the guide.
-    pub fn guide(&self) -> usize {
-        self.guide
-    }
-
-    /// Returns the last overview.
-    pub fn last(&self) -> &Overview {
-        &self.last
+    /// Returns whether there is nobody of `ranks` ranks left to wait for.
+    pub fn settled(&self, ranks: usize, now: Instant, timeout: Duration) -> bool {
+        self.is_alone(now, timeout) || self.last.settled(ranks, timeout)
     }
 }
 
@@ -135,32 +116,19 @@ mod tests {
     }
 
     #[test]
-    fn a_guide_is_followed_as_long_as_it_says_something_new() {
+    fn rank_0_is_lost_when_it_says_nothing_new_for_the_reader_s_own_time() {
         let start = now();
+        let at = |part: u32| start + TIMEOUT / 2 * part;
         let mut follower = Follower::new(start);
         for turn in 1..10 {
-            follower.on(overview(turn), start + TIMEOUT / 2 * turn as u32);
-            follower.on(overview(turn), start + TIMEOUT / 2 * (turn as u32 + 1));
-            assert_eq!(
-                follower.election(start + TIMEOUT / 2 * (turn as u32 + 1), TIMEOUT),
-                None
-            );
+            follower.on(overview(u64::from(turn)), at(turn));
+            follower.on(overview(u64::from(turn)), at(turn + 1));
+            assert_eq!(follower.lost(at(turn + 1), TIMEOUT), [3, 8]);
+            assert!(!follower.settled(100, at(turn + 1), TIMEOUT));
         }
-    }
-
-    #[test]
-    fn those_who_lost_the_same_guide_meet_in_one_election_after_another() {
-        let start = now();
-        let (mut one, mut other) = (Follower::new(start), Follower::new(start));
-        one.on(overview(4), start);
-        other.on(overview(4), start + Duration::from_secs(1));
-        let late = start + TIMEOUT + Duration::from_secs(1);
-        let key = one.election(late, TIMEOUT).expect("it was silent");
-        assert_eq!(other.election(late, TIMEOUT).as_ref(), Some(&key));
-        one.follow(5, late);
-        assert_eq!((one.guide(), one.election(late, TIMEOUT)), (5, None));
-        // The elected one dies before it says anything.
-        let later = late + TIMEOUT;
-        assert!(one.election(later, TIMEOUT).is_some_and(|next| next != key));
+        assert_eq!(follower.lost(at(11), TIMEOUT), [0, 3, 8]);
+        assert!(follower.settled(100, at(11), TIMEOUT));
+        follower.on(overview(1), at(12));
+        assert_eq!(follower.lost(at(12), TIMEOUT), [3, 8], "it is back");
     }
 }

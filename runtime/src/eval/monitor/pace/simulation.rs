@@ -52,7 +52,7 @@ impl Run {
         for rank in 0..self.ranks.saturating_sub(64).max(self.ranks / 2) {
             watch.on(rank, self.beat(rank), later);
         }
-        watch.overview(0, 1, later)
+        watch.overview(1, later)
     }
 
     /// Each request is that of `peers` and `reader`; the bytes are those of values in both

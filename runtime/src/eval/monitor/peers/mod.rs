@@ -52,7 +52,7 @@ pub struct RankPeers {
     reader: BeatReader,
     /// `None` on a rank that reads the heartbeats itself.
     follower: Option<Follower>,
-    /// The last overview that this rank has published.
+    /// The last overview that this rank has published as rank 0.
     overview: Overview,
     /// Interval of the heartbeats.
     every: Duration,
@@ -148,9 +148,6 @@ impl RankPeers {
         self.watch.on(self.rank, beat.clone(), moment);
         self.adopt_new(Reconnect::ended);
         self.publish(beat);
-        if self.rank != 0 && self.is_guide() {
-            self.read();
-        }
         // A set has no answer: only a query shows whether the store is still there.
         match self.called_off() {
             Ok(reason) => reason,
@@ -206,11 +203,6 @@ impl RankPeers {
         Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
     }
 
-    /// Returns whether this rank publishes overviews for the others.
-    fn is_guide(&self) -> bool {
-        self.follower.is_none() && !is_direct(self.world_size)
-    }
-
     /// Reads the heartbeats of the other ranks, and returns those of all. A rank that relies on the
     /// overview of another one has none.
     pub fn look(&mut self) -> impl Iterator<Item = &Heartbeat> {
@@ -225,7 +217,8 @@ impl RankPeers {
         let (Some(eval_store), Some(losses)) = (&self.eval_store, &self.losses) else {
             return;
         };
-        let patience = match is_direct(self.world_size) {
+        let is_direct = is_direct(self.world_size);
+        let patience = match is_direct {
             true => Duration::ZERO,
             false => self.every * 2,
         };
@@ -235,18 +228,16 @@ impl RankPeers {
         if let Err(err) = read {
             tracing::debug!(%err, "cannot read the heartbeats of all ranks");
         }
-        if self.is_guide() {
-            let turn = self.overview.turn + 1;
-            self.overview = self.watch.overview(self.rank, turn, now());
+        if !is_direct {
+            self.overview = self.watch.overview(self.overview.turn + 1, now());
             let text = serde_json::to_vec(&self.overview).expect("numbers and lists of them");
             // If this fails, the others read the one before.
             let _ = eval_store.set(OVERVIEW, &text);
         }
     }
 
-    /// Reads what there is to know of the other ranks; elects another guide if this one was silent
-    /// for `timeout`.
-    fn update(&mut self, timeout: Duration) {
+    /// Reads what there is to know of the other ranks.
+    fn update(&mut self) {
         let (Some(eval_store), Some(follower)) = (&self.eval_store, &mut self.follower) else {
             return self.read();
         };
@@ -254,68 +245,35 @@ impl RankPeers {
             true => eval_store.get(OVERVIEW, ANSWER).map(Some),
             false => Ok(None),
         });
-        let Ok(text) = found else { return };
+        let text = found.ok().flatten();
         if let Some(overview) = text.and_then(|text| serde_json::from_slice(&text).ok()) {
             follower.on(overview, now());
         }
-        let Some(key) = follower.election(now(), timeout) else {
-            return;
-        };
-        let own = self.rank.to_string();
-        let Ok(elected) = eval_store.compare_set(&key, b"", own.as_bytes()) else {
-            return;
-        };
-        let Ok(elected) = String::from_utf8_lossy(&elected).parse() else {
-            return;
-        };
-        if elected != self.rank {
-            return follower.follow(elected, now());
-        }
-        let (guide, turn) = (follower.guide(), follower.last().turn);
-        tracing::warn!(
-            guide,
-            "it is silent; this rank tells the others of all ranks now"
-        );
-        self.watch = Watch::new(self.world_size, now());
-        self.watch.gone(guide);
-        // A rank that looks has nothing to do, and reads of itself no more than of the others.
-        let idle = Heartbeat {
-            arrived: true,
-            ..Heartbeat::default()
-        };
-        self.watch.on(self.rank, idle, now());
-        self.overview.turn = turn;
-        self.follower = None;
-        self.read();
     }
 
-    /// Returns the overview by which this rank decides, the same as the ranks beside it; `None` if
-    /// each decides by what it reads.
-    fn common(&self) -> Option<&Overview> {
-        match &self.follower {
-            Some(follower) => Some(follower.last()),
-            None => (!is_direct(self.world_size)).then_some(&self.overview),
-        }
-    }
+    // With many ranks, rank 0 decides by its overview, as the ranks do that read it.
 
     fn lost_so_far(&self, timeout: Duration) -> Vec<usize> {
-        match self.common() {
-            Some(overview) => overview.lost(timeout),
-            None => self.watch.lost(now(), timeout),
+        match &self.follower {
+            Some(follower) => follower.lost(now(), timeout),
+            None if is_direct(self.world_size) => self.watch.lost(now(), timeout),
+            None => self.overview.lost(timeout),
         }
     }
 
     fn is_settled(&self, timeout: Duration) -> bool {
-        match self.common() {
-            Some(overview) => overview.settled(self.world_size, timeout),
-            None => self.watch.settled(now(), timeout),
+        let ranks = self.world_size;
+        match &self.follower {
+            Some(follower) => follower.settled(ranks, now(), timeout),
+            None if is_direct(ranks) => self.watch.settled(now(), timeout),
+            None => self.overview.settled(ranks, timeout),
         }
     }
 
     /// Returns the ranks that do not come back, or have made no progress for `timeout` since they
     /// were first seen.
     pub fn lost(&mut self, timeout: Duration) -> Vec<usize> {
-        self.update(timeout);
+        self.update();
         self.lost_so_far(timeout)
     }
 
@@ -371,7 +329,7 @@ impl RankPeers {
             let _ = eval_store.set("all", b"");
         }
         loop {
-            self.update(timeout);
+            self.update();
             let beats: Vec<_> = self.watch.beats().cloned().collect();
             meanwhile(self, &beats);
             if self.is_settled(timeout) || stop.asked() {
@@ -382,7 +340,7 @@ impl RankPeers {
                 .as_ref()
                 .map_or(Ok(()), |eval_store| eval_store.wait("all", self.every));
             if waited.is_ok() && self.follower.is_some() {
-                // All have arrived, whether the guide knows that or not.
+                // All have arrived, whether rank 0 knows that or not.
                 return Vec::new();
             }
             if waited.is_ok() {

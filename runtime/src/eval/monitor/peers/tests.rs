@@ -187,7 +187,7 @@ fn many_ranks_agree_on_one_that_never_comes() {
 }
 
 #[test]
-fn without_rank_0_another_rank_reads_for_the_others() {
+fn many_ranks_without_rank_0_wait_no_longer_than_for_any_other() {
     let (server, world) = (serve(), DIRECT + 8);
     let lost = arrive_together(crowd(&server, world, 1..world), STILL);
     assert_eq!(lost, vec![vec![0]; world - 1]);
