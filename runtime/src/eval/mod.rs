@@ -18,6 +18,7 @@
 //! ```
 
 pub mod lease;
+mod ledger;
 mod monitor;
 mod numbered_list;
 mod program;

@@ -5,14 +5,17 @@ use std::process::ExitCode;
 
 use jobs::eval_args::EvalArgs;
 use jobs::exit::FINAL;
+use jobs::live::PAGE_VARIABLE;
 use jobs::refusal::Refused;
 
+use crate::eval::ledger::Ledger;
+use crate::eval::monitor::Monitor;
 use crate::eval::monitor::meter::Meter;
+use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::peers::RankPeers;
 use crate::eval::monitor::progress::Progress;
 use crate::eval::monitor::stop::StopRequest;
-use crate::eval::rank::Evaluation;
-use crate::eval::rank::observers::Observers;
+use crate::eval::rank;
 use crate::eval::setup::launch;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
@@ -28,7 +31,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
         Err(Refused::Input(refusal)) => Err(Stop::Refused(refusal)),
-        Ok(args) => run(&args),
+        Ok(args) => run(args),
     };
     let err = match done {
         Ok(code) => return code,
@@ -43,8 +46,8 @@ pub fn main(words: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(args: &EvalArgs) -> Result<ExitCode, Stop> {
-    console::Style::of(args, |name| std::env::var(name).ok()).adopt();
+fn run(args: EvalArgs) -> Result<ExitCode, Stop> {
+    console::Style::of(&args, |name| std::env::var(name).ok()).adopt();
     let stop = StopRequest::on_signals().map_err(|err| Stop::Rank(err.to_string()))?;
     let mut setup = RankSetup::new(args)?;
     let peers = RankPeers::meet(&setup.env)?;
@@ -56,8 +59,11 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Stop> {
     let no_thread = |owner| move |err| Stop::rank(format_args!("no thread for {owner}"), err);
     let inference = PolicyThread::start(device).map_err(no_thread("the policy"))?;
     let meter = Meter::start(device).map_err(no_thread("the meter"))?;
-    let observers = Observers::new(peers, progress, stop.clone(), lock, &meter);
-    Evaluation::new(args, &setup, &stop, inference, journal, observers).run()
+    let launch = setup.env.launch.as_deref();
+    let has_page = std::env::var_os(PAGE_VARIABLE).is_some();
+    let orders = LiveOrders::new(&setup.folder, launch, has_page);
+    let monitor = Monitor::new(peers, progress, stop, orders, meter, lock);
+    rank::run(setup, inference, Ledger::new(journal, monitor))
 }
 
 /// Opens the log of this rank, and tells the user about its device and its setup.

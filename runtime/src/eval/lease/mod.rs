@@ -1,7 +1,7 @@
 //! The leases of a rank: which blocks of episodes it runs, and how they are marked as written.
 //!
 //! ```text
-//! job_queue ── claim any ──► Leases ──► Claims ──► store (jobs::assign::lease)
+//! queue ────── claim any ──► Leases ──► Claims ──► store (jobs::assign::lease)
 //!   │ a job                 ▲ ▲
 //!   ▼                       │ └── journal: may it be written? ─► it is written ─► block done
 //! rollout ── the next ──────┘

@@ -10,212 +10,125 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::device::gpu;
-use crate::eval::lease::Leases;
-use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::rank::history::JournalHistory;
+use crate::eval::ledger::totals::Totals;
 use crate::eval::rank::{Evaluation, datasets};
-use crate::eval::rollout::job::context::JobContext;
-use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::job::run as run_job;
-use crate::eval::rollout::recording::episode_log::EpisodeLog;
-use crate::eval::rollout::totals::Totals;
+use crate::eval::rollout::job;
+use crate::eval::rollout::job::task::Task;
 use crate::eval::stop::Stop;
 use crate::{error_file, host};
 
-/// One attempt at a job.
-struct JobAttempt<'t> {
-    /// The part of the job that this rank runs.
-    work: &'t Work,
-    /// The leases under which it runs; `None` if it is not leased.
-    leases: Option<&'t Leases>,
-    /// 1 for the first attempt.
-    number: u32,
-}
-
-/// How an attempt ended.
-struct AttemptEnd {
-    beat: Heartbeat,
-    /// The reason why it failed.
-    error: Option<String>,
-    /// True if it goes on: the rank has recorded an episode that another one has taken over, and has
-    /// to open its dataset again.
-    is_overtaken: bool,
-}
-
-impl AttemptEnd {
-    fn without_error(beat: Heartbeat) -> Self {
-        Self {
-            beat,
-            error: None,
-            is_overtaken: false,
-        }
-    }
-
-    fn overtaken(beat: Heartbeat) -> Self {
-        Self {
-            is_overtaken: true,
-            ..Self::without_error(beat)
-        }
-    }
-}
-
-impl Evaluation<'_> {
+impl Evaluation {
     /// Runs the rest of a job, and retries it if it fails.
     ///
     /// # Errors
-    /// Returns a [`Stop`] if the journal cannot be written, the store of the leases fails, or
-    /// the GPU is lost.
-    pub(super) fn job(
-        &mut self,
-        work: &Work,
-        leases: Option<&Leases>,
-        history: &mut JournalHistory,
-        last: Heartbeat,
-    ) -> Result<Heartbeat, Stop> {
-        let (job, mut beat) = (&work.job, last);
-        if history.given_up.contains(&job.index) {
+    /// Returns an error if the journal cannot be written, the store of the leases fails, or the GPU
+    /// is lost.
+    pub(super) fn job(&mut self, work: &Work, is_leased: bool) -> Result<(), Stop> {
+        let job = &work.job;
+        if self.past.given_up.contains(&job.index) {
             self.failed.get_or_insert_with(|| {
                 format!("{} has failed before this rank was restarted", job.name)
             });
-            return Ok(beat);
+            return Ok(());
         }
-        let mut number = 1;
+        let mut attempt = 0;
         loop {
-            let attempt = JobAttempt {
-                work,
-                leases,
-                number,
+            let lines = self.past.about(job.index);
+            let task = Task::new(work, is_leased, attempt, &lines, &self.past.suspects);
+            let failed = match self.attempt(&task) {
+                Ok(()) => break,
+                Err(Stop::Overtaken) => None,
+                Err(Stop::Job(reason)) => Some(reason),
+                Err(stop) => return Err(stop),
             };
-            let ended = self.attempt(&attempt, history, &beat)?;
-            beat = ended.beat;
-            if ended.is_overtaken {
-                history.refresh_own(self.setup)?;
-                continue;
-            }
-            let Some(error) = ended.error else { break };
-            history.refresh_own(self.setup)?;
-            if number == self.args.job_attempts {
-                datasets::clean_job(self.setup, history, &self.observers.progress, job);
-                let reason = format!("{}: {error}", job.name);
+            self.past.refresh_own(&self.run)?;
+            let Some(reason) = failed else { continue };
+            attempt += 1;
+            if attempt == self.run.args.job_attempts {
+                datasets::clean_job(&self.run, &self.past, &self.out.monitor, job);
+                let reason = format!("{}: {reason}", job.name);
                 error_file::write_error_file(&reason);
                 self.failed = Some(reason);
                 break;
             }
-            number += 1;
         }
-        beat.jobs_done += u64::from(!self.stop.asked());
-        Ok(beat)
+        self.out.beat.jobs_done += u64::from(!self.out.monitor.stop.asked());
+        Ok(())
     }
 
-    fn attempt(
-        &mut self,
-        attempt: &JobAttempt,
-        history: &JournalHistory,
-        last: &Heartbeat,
-    ) -> Result<AttemptEnd, Stop> {
-        let JobAttempt { work, leases, .. } = *attempt;
-        let (index, suspects) = (work.job.index, &history.suspects);
-        let earlier = Earlier::of(work, history.about(index), suspects, attempt.number - 1);
-        let mut beat = last.of_job(&work.job.name);
-        match leases {
-            None => (beat.done, beat.solved) = (earlier.done.len() as u64, earlier.solved),
+    /// Runs the rest of a job once.
+    ///
+    /// # Errors
+    /// Returns [`Stop::Job`] if the job failed, [`Stop::Overtaken`] if it has to go on with its
+    /// dataset opened again, and otherwise why the rank cannot go on.
+    fn attempt(&mut self, task: &Task) -> Result<(), Stop> {
+        let index = task.index();
+        let out = &mut self.out;
+        out.beat = out.beat.of_job(&task.job().name);
+        match (&mut out.leases, task.is_leased) {
             // With leases, finished episodes of other ranks do not count for this one.
-            Some(leases) => leases.visit(work, earlier.done.clone(), suspects.of(index)),
+            (Some(leases), true) => {
+                leases.visit(&task.work, task.done.clone(), task.suspects.of(index));
+            }
+            _ => (out.beat.done, out.beat.solved) = (task.done.len() as u64, task.solved),
         }
-        let leave = |is_done| {
-            leases
-                .iter()
-                .for_each(|leases| leases.leave(index, is_done))
-        };
-        if earlier.is_finished(work) {
-            leave(true);
-            return Ok(AttemptEnd::without_error(beat));
+        if task.is_finished {
+            self.leave(task, true);
+            return Ok(());
         }
         let started = now();
-        let mut totals = Totals::default();
-        let result = self.run_job(attempt, &earlier, &mut totals, &mut beat);
-        leave(result.is_ok());
-        self.busy_s += started.elapsed().as_secs_f64();
-        let error = match result {
-            Err(Stop::Asked) => return Ok(AttemptEnd::without_error(beat)),
+        let result = self.run_job(task);
+        self.leave(task, result.is_ok());
+        let took = started.elapsed();
+        self.busy_s += took.as_secs_f64();
+        let failed = match result {
+            Err(Stop::Asked) => return Ok(()),
             Err(Stop::TakenOver) => {
                 // This rank does not open the dataset of the job again.
-                datasets::clean_job(self.setup, history, &self.observers.progress, &work.job);
-                return Ok(AttemptEnd::without_error(beat));
+                datasets::clean_job(&self.run, &self.past, &self.out.monitor, task.job());
+                return Ok(());
             }
-            Err(Stop::Overtaken) => return Ok(AttemptEnd::overtaken(beat)),
             Err(Stop::GpuLost(reason)) => return Err(self.lose(reason)?),
-            Err(err @ (Stop::Rank(_) | Stop::Refused(_))) => return Err(err),
             Err(Stop::Job(reason)) => Some(reason),
+            Err(stop) => return Err(stop),
             // A job in steps is over when it says so, so one that was cut short must not.
-            Ok(()) if self.is_cut_short(work) => {
-                return Ok(AttemptEnd::without_error(beat));
-            }
+            Ok(()) if self.is_cut_short(task) => return Ok(()),
             Ok(()) => None,
         };
-        let took = started.elapsed();
-        self.observers.progress.job_ended(&beat, took);
-        self.note_end(attempt, &totals, error.as_deref(), took)?;
-        Ok(AttemptEnd {
-            error,
-            ..AttemptEnd::without_error(beat)
-        })
+        self.out.monitor.progress.job_ended(&self.out.beat, took);
+        self.note_end(task, failed.as_deref(), took)?;
+        failed.map_or(Ok(()), |reason| Err(Stop::Job(reason)))
+    }
+
+    /// Ends the visit of a job that is leased.
+    fn leave(&mut self, task: &Task, is_done: bool) {
+        if let Some(leases) = self.out.leases.as_mut().filter(|_| task.is_leased) {
+            leases.leave(task.index(), is_done);
+        }
     }
 
     /// Returns whether a user has left out the rest of a job in steps.
-    fn is_cut_short(&self, work: &Work) -> bool {
-        matches!(work.job.length, Length::Steps(_)) && self.orders.forbid(work.job.index, now())
+    fn is_cut_short(&self, task: &Task) -> bool {
+        matches!(task.job().length, Length::Steps(_))
+            && self.out.monitor.orders.forbid(task.index(), now())
     }
 
-    /// Runs the job with what this rank provides, and counts its episodes in `beat`.
-    fn run_job(
-        &mut self,
-        attempt: &JobAttempt,
-        earlier: &Earlier,
-        totals: &mut Totals,
-        beat: &mut Heartbeat,
-    ) -> Result<(), Stop> {
-        let (setup, work) = (self.setup, attempt.work);
-        let (name, rank) = (&work.job.name, setup.env.rank);
-        let _span = tracing::info_span!("job", %name, rank, attempt = attempt.number).entered();
-        let device = setup.device.device;
-        let meter = self.observers.meter;
-        let context = JobContext {
-            args: self.args,
-            env: &setup.env,
-            device,
-            work,
-            place: setup.placement.place(self.args, &setup.env, work, device),
-            inference: &self.inference,
-            seed: setup.plan.seed,
-            inputs: &setup.plan.inputs,
-            folder: &setup.folder,
-            stop: self.stop,
-            meter,
-            orders: &self.orders,
-        };
-        meter.begin();
-        let last = std::mem::take(beat);
-        let (journal, observers) = (&mut self.journal, &mut self.observers);
-        let mut log = EpisodeLog::new(journal, observers, attempt.leases, last);
-        let result = run_job(&context, earlier, &mut log, totals);
+    fn run_job(&mut self, task: &Task) -> Result<(), Stop> {
+        let (name, rank, attempt) = (&task.job().name, self.run.env.rank, task.attempt + 1);
+        let _span = tracing::info_span!("job", %name, rank, attempt).entered();
+        self.out.monitor.meter.begin();
+        self.out.totals = Totals::default();
+        let result = job::run(&self.run, task, &self.inference, &mut self.out);
         // However the job ended, its finished episodes are reported before anything else happens.
-        let synced = log.sync();
-        *beat = log.beat;
+        let synced = self.out.sync();
         result.and(synced)
     }
 
     /// Tells the user how an attempt failed, and writes its last journal line.
-    fn note_end(
-        &mut self,
-        attempt: &JobAttempt,
-        totals: &Totals,
-        error: Option<&str>,
-        took: Duration,
-    ) -> Result<(), Stop> {
-        let is_retried = error.is_some() && attempt.number < self.args.job_attempts;
+    fn note_end(&mut self, task: &Task, error: Option<&str>, took: Duration) -> Result<(), Stop> {
+        let is_retried = error.is_some() && task.attempt + 1 < self.run.args.job_attempts;
         if let Some(error) = error {
-            let name = &attempt.work.job.name;
+            let name = &task.job().name;
             let text = match is_retried {
                 // If it fails again, it says the rest then.
                 true => {
@@ -224,29 +137,29 @@ impl Evaluation<'_> {
                 }
                 false => format!("{name} failed: {error}"),
             };
-            self.observers.progress.say(&text);
+            self.out.monitor.say(&text);
         }
-        let (folder, rank) = (&self.setup.folder, self.setup.env.rank);
+        let (folder, rank) = (&self.run.folder, self.run.env.rank);
         let line = JobEnd {
             error: error.map(str::to_owned),
             retried: is_retried,
             log: error.map(|_| folder.relative(&folder.log(rank))),
-            ..self.job_end_line(attempt, totals, took)
+            ..self.job_end_line(task, took)
         };
-        self.append(&Line::JobEnd(Box::new(line)))
+        self.out.write(&Line::JobEnd(Box::new(line)))
     }
 
     /// Returns the line of an attempt without an error.
-    fn job_end_line(&self, attempt: &JobAttempt, totals: &Totals, took: Duration) -> JobEnd {
-        let JobAttempt { work, number, .. } = attempt;
-        let libtorch = gpu::take_peak(self.setup.device.device);
-        let envs = self.observers.meter.job();
+    fn job_end_line(&self, task: &Task, took: Duration) -> JobEnd {
+        let totals = &self.out.totals;
+        let libtorch = gpu::take_peak(self.run.device.device);
+        let envs = self.out.monitor.meter.job();
         JobEnd {
-            job: work.job.name.clone(),
-            job_index: work.job.index,
-            rank: self.setup.env.rank,
-            share: work.share,
-            attempt: number - 1,
+            job: task.job().name.clone(),
+            job_index: task.index(),
+            rank: self.run.env.rank,
+            share: task.work.share,
+            attempt: task.attempt,
             wall_s: took.as_secs_f64(),
             costs: Costs {
                 env_steps: totals.env_steps,

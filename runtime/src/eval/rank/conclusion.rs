@@ -12,40 +12,41 @@ use report::{Report, tables};
 use crate::clock::now;
 use crate::console;
 use crate::error_file;
+use crate::eval::monitor::Monitor;
+use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::rank::early_stop::EarlyStop;
-use crate::eval::rank::observers::Observers;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::{Evaluation, outcome};
 use crate::eval::stop::Stop;
 use c10d::torch_error::is_hardware_failure;
 
-impl Evaluation<'_> {
+impl Evaluation {
     /// Waits for the other ranks and writes the report. A rank that was stopped, or whose job
     /// failed without `--continue-on-error`, does not wait; in the second case it also calls off
     /// the other ranks.
     ///
     /// # Errors
     /// Returns a [`Stop`] if the journal or the report cannot be written.
-    pub(super) fn conclude(&mut self, last: Heartbeat) -> Result<ExitCode, Stop> {
+    pub(super) fn conclude(&mut self) -> Result<ExitCode, Stop> {
         if let Some(reason) = self.reason_not_to_wait() {
             self.end()?;
             return self.conclude_early(reason);
         }
-        let timeout = self.args.gather_timeout();
-        self.observers.exchange_outcomes();
-        let Observers {
+        let timeout = self.run.args.gather_timeout();
+        self.out.monitor.exchange_outcomes();
+        let Monitor {
             peers,
             pulse,
             progress,
             early_stop,
+            stop,
             ..
-        } = &mut self.observers;
+        } = &mut self.out.monitor;
         let arrived = Heartbeat {
             arrived: true,
-            ..last.clone()
+            ..self.out.beat.clone()
         };
-        let lost = peers.wait_for_all(last, timeout, self.stop, |peers, beats| {
+        let lost = peers.wait_for_all(arrived.clone(), timeout, stop, |peers, beats| {
             pulse.on(&arrived, now());
             let early_stop = early_stop.as_mut();
             if let Some(text) = early_stop.and_then(|stop| stop.exchange(peers.eval_store())) {
@@ -55,29 +56,29 @@ impl Evaluation<'_> {
         });
         self.note_decision()?;
         self.end()?;
-        if let Some(reason) = self.stop.reason() {
+        if let Some(reason) = self.out.monitor.stop.reason() {
             return self.conclude_early(reason);
         }
-        let together = outcome::bring_together(self.setup, &self.observers.peers, &lost);
-        let Observers {
+        let together = outcome::bring_together(&self.run, &self.out.monitor.peers, &lost);
+        let Monitor {
             peers,
             pulse,
             progress,
             ..
-        } = &mut self.observers;
+        } = &mut self.out.monitor;
         progress.finish();
         if let Some(note) = &together.note {
             progress.say(&format!("warning: {note}"));
         }
-        if self.setup.env.rank != 0 {
+        if self.run.env.rank != 0 {
             if self.failed.is_none() {
                 return Ok(ExitCode::SUCCESS);
             }
             peers.wait_for_report(timeout, || pulse.on(&arrived, now()));
             return Ok(ExitCode::from(FINAL));
         }
-        let report = outcome::report(self.setup, together, self.reference_table())?;
-        self.observers.peers.report_is_written();
+        let report = outcome::report(&self.run, together, self.reference_table())?;
+        self.out.monitor.peers.report_is_written();
         self.finish_tracking(&report);
         if let Some(ended) = self.done_before.as_ref().filter(|_| report.complete()) {
             let episodes = counted(report.overall.episodes, "episode");
@@ -97,65 +98,63 @@ impl Evaluation<'_> {
 
     /// Returns why this rank ends without the others: it was stopped, or its job failed for good.
     fn reason_not_to_wait(&self) -> Option<String> {
-        if let Some(reason) = self.stop.reason() {
+        if let Some(reason) = self.out.monitor.stop.reason() {
             return Some(reason);
         }
         let failed = self.failed.as_ref()?;
-        if self.args.continue_on_error {
+        if self.run.args.continue_on_error {
             return None;
         }
         let reason = format!("a job failed, and --continue-on-error is not given: {failed}");
-        self.observers.peers.call_off(&reason);
+        self.out.monitor.peers.call_off(&reason);
         Some(reason)
     }
 
     fn conclude_early(&mut self, reason: String) -> Result<ExitCode, Stop> {
-        self.observers.progress.finish();
-        if self.setup.env.rank == 0 {
-            let together = outcome::from_disk(&self.setup.env, reason);
-            let report = outcome::report(self.setup, together, self.reference_table())?;
+        self.out.monitor.progress.finish();
+        if self.run.env.rank == 0 {
+            let together = outcome::from_disk(&self.run.env, reason);
+            let report = outcome::report(&self.run, together, self.reference_table())?;
             self.finish_tracking(&report);
         }
         Ok(ExitCode::from(FINAL))
     }
 
     fn reference_table(&self) -> Option<String> {
-        self.observers.early_stop.as_ref()?.table()
+        self.out.monitor.early_stop.as_ref()?.table()
     }
 
     /// Writes the journal line with the decision of the sequential test, unless the rank was stopped
     /// before there was one.
     fn note_decision(&mut self) -> Result<(), Stop> {
-        self.observers.exchange_outcomes();
-        let decision = self
-            .observers
-            .early_stop
-            .as_ref()
-            .and_then(EarlyStop::decision);
-        match decision {
-            Some(decision) if !self.stop.asked() || self.stop.is_decided() => {
-                self.append(&Line::Decision(Box::new(decision)))
+        self.out.monitor.exchange_outcomes();
+        let early_stop = self.out.monitor.early_stop.as_ref();
+        match early_stop.and_then(EarlyStop::decision) {
+            Some(decision)
+                if !self.out.monitor.stop.asked() || self.out.monitor.stop.is_decided() =>
+            {
+                self.out.write(&Line::Decision(Box::new(decision)))
             }
             _ => Ok(()),
         }
     }
 
     fn finish_tracking(&mut self, report: &Report) {
-        let progress = &mut self.observers.progress;
-        progress.finish_tracking(report, &self.setup.folder, self.stop);
+        let Monitor { progress, stop, .. } = &mut self.out.monitor;
+        progress.finish_tracking(report, &self.run.folder, stop);
     }
 
     /// Writes the last journal line. The other ranks have been waited for, or will not be.
     fn end(&mut self) -> Result<(), Stop> {
-        self.note_policy_files(match self.stop.asked() {
+        self.note_policy_files(match self.out.monitor.stop.asked() {
             true => PolicyHashing::take,
             false => PolicyHashing::finish,
         })?;
         let line = RankEnd {
-            stopped: self.stop.asked(),
+            stopped: self.out.monitor.stop.asked(),
             ..self.rank_end_line()
         };
-        self.append(&Line::RankEnd(line))
+        self.out.write(&Line::RankEnd(line))
     }
 
     /// Writes the last journal line of a rank that has lost its GPU; returns the error with which
@@ -166,14 +165,14 @@ impl Evaluation<'_> {
             failure: Some(reason.clone()),
             ..self.rank_end_line()
         };
-        self.append(&Line::RankEnd(line))?;
-        let rank = self.setup.env.rank;
+        self.out.write(&Line::RankEnd(line))?;
+        let rank = self.run.env.rank;
         Ok(Stop::rank(format_args!("rank {rank} ends"), reason))
     }
 
     fn rank_end_line(&self) -> RankEnd {
         RankEnd {
-            rank: self.setup.env.rank,
+            rank: self.run.env.rank,
             wall_s: self.begun.elapsed().as_secs_f64(),
             busy_s: self.busy_s,
             ended: rfc3339(SystemTime::now()),

@@ -14,42 +14,43 @@ use std::path::{Path, PathBuf};
 use jobs::job::Job;
 use jobs::journal;
 
-use crate::eval::monitor::progress::Progress;
+use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::{JournalHistory, is_first_life};
-use crate::eval::rollout::job::earlier;
+use crate::eval::rollout::job::task;
 use crate::eval::rollout::recording::leftovers;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::record::{self, DatasetPlan};
 
 /// Drops what no journal line names from the datasets of this rank. A dataset that cannot be read or
 /// written is reported and left as it is.
-pub fn clean(setup: &RankSetup, history: &JournalHistory, progress: &Progress) {
+pub fn clean(setup: &RankSetup, past: &JournalHistory, monitor: &Monitor) {
     if is_first_life(setup) {
         return;
     }
     for job in &setup.plan.jobs {
-        clean_job(setup, history, progress, job);
+        clean_job(setup, past, monitor, job);
     }
 }
 
 /// Works like [`clean`], for one job.
-pub fn clean_job(setup: &RankSetup, history: &JournalHistory, progress: &Progress, job: &Job) {
+pub fn clean_job(setup: &RankSetup, past: &JournalHistory, monitor: &Monitor, job: &Job) {
     let datasets = match of_this_rank(setup, job) {
         Ok(datasets) => datasets,
         Err(err) => {
             let folder = setup.folder.job(&job.name);
             let text = format!("warning: datasets in `{}`: {err}", folder.display());
-            return progress.say(&text);
+            return monitor.say(&text);
         }
     };
     for path in datasets {
         let file = setup.folder.relative(&path);
-        let named = earlier::demos_in(&history.about(job.index), &file);
+        let lines = past.about(job.index);
+        let named = task::demos_in(task::demos_of(&lines).map(|(_, demo)| demo), &file);
         let cleaned = clean_dataset(setup, &path, &named);
         match cleaned {
             Ok(left) if left.is_empty() => {}
-            Ok(left) => progress.say(&leftovers::told(&setup.folder, &path, &left)),
-            Err(reason) => progress.say(&format!("warning: `{file}` is left as it is: {reason}")),
+            Ok(left) => monitor.say(&leftovers::told(&setup.folder, &path, &left)),
+            Err(reason) => monitor.say(&format!("warning: `{file}` is left as it is: {reason}")),
         }
     }
 }

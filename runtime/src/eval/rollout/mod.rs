@@ -8,8 +8,8 @@
 //!              ├─► pictures       what environments show, for the page of the run
 //!              └─► recording      dataset and videos, then the line in the journal
 //! ```
-//! Each owner lends what it has to the next: the rank its [`job::context::JobContext`] and the log
-//! of the journal, the job the policy's properties, and the loop alone changes what runs.
+//! A job knows the [`crate::eval::setup::rank_setup::RankSetup`] and its [`job::task::Task`], and
+//! changes nothing but the [`crate::eval::ledger::Ledger`].
 
 mod episode;
 mod episode_loop;
@@ -17,4 +17,3 @@ pub mod job;
 mod pictures;
 pub mod recording;
 mod schedule;
-pub mod totals;

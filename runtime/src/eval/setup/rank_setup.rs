@@ -21,8 +21,10 @@ use crate::eval::setup::device;
 use crate::eval::setup::placement::RankPlacement;
 use crate::{env, policy};
 
-/// The configuration of a rank before anything is started.
+/// The configuration of a rank: what is known before anything is started, and never changes.
 pub struct RankSetup {
+    /// The parsed command line.
+    pub args: EvalArgs,
     /// Rank, world size and the other variables of the launcher.
     pub env: RankEnv,
     /// Folder for all files of the run.
@@ -44,7 +46,7 @@ impl RankSetup {
     ///
     /// # Errors
     /// Returns the first problem; a retry would fail in the same way.
-    pub fn new(args: &EvalArgs) -> Result<Self, Refusal> {
+    pub fn new(args: EvalArgs) -> Result<Self, Refusal> {
         let variable = |name: &str| std::env::var(name).ok();
         let env = RankEnv::read(variable)?;
         if args.quick && env.launch.is_none() {
@@ -52,15 +54,20 @@ impl RankSetup {
                 "--quick needs the launcher `rrun`; leave it out under another one",
             ));
         }
-        let setup = Setup::read(args, &variable)?;
-        setup.check_jobs(args)?;
+        let setup = Setup::read(&args, &variable)?;
+        setup.check_jobs(&args)?;
         let jobs_file = format!("`{}`", setup.file.path.display());
         let folder = RunFolder::new(&setup.output);
         let visible = gpu::visible()?;
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
-        let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
-            .started_in(Path::new("."))
-            .of_launch(env.launch.clone());
+        let plan = RunPlan::new(
+            &args,
+            setup.file,
+            env.world_size,
+            rfc3339(SystemTime::now()),
+        )
+        .started_in(Path::new("."))
+        .of_launch(env.launch.clone());
         let mut plan = match asker(&env) {
             Some(asker) => plan.with_inputs(&folder, asker, &variable),
             None => plan,
@@ -68,9 +75,9 @@ impl RankSetup {
         check_jobs(&plan.jobs).map_err(|refusal| refusal.inside(&jobs_file))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);
-        let device = device::decide(args, &env, &placement.work, placement.placed(args, &env))?;
+        let device = device::decide(&args, &env, &placement.work, placement.placed(&args, &env))?;
         if let Some(bytes) = args.gpu_memory {
-            let ranks = placement.ranks_on_gpu(args, &env, &visible);
+            let ranks = placement.ranks_on_gpu(&args, &env, &visible);
             notes.extend(device::limit(device.device, bytes, ranks).map_err(Refusal::new)?);
         }
         if env.rank == 0 {
@@ -79,10 +86,11 @@ impl RankSetup {
         let plan = plan.settle(&folder, args.accept_changed_jobs)?;
         placement.settle(&plan.jobs, &env, device.device);
         let comparison = match env.rank {
-            0 => sequential::of_run(args, &plan)?,
+            0 => sequential::of_run(&args, &plan)?,
             _ => None,
         };
         Ok(Self {
+            args,
             env,
             folder,
             plan,

@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
@@ -13,17 +12,14 @@ use jobs::job::{JobIndex, Length};
 
 use crate::eval::lease::{Claims, LeaseError};
 
-/// The leases of a rank. The queue of its jobs owns them; schedule and journal of a running job
-/// borrow them, and take turns.
-pub struct Leases(RefCell<LeaseSet>);
-
-struct LeaseSet {
+/// The leases of a rank.
+pub struct Leases {
     claims: Claims,
     me: LeaseHolder,
     /// Blocks that this rank holds and that are not done.
     open: BTreeMap<(JobIndex, usize), OpenBlock>,
     visit: Option<Visit>,
-    /// The error of the store that ended [`Leases::numbers`] early.
+    /// The error of the store for which [`Leases::next`] has returned nothing.
     error: Option<LeaseError>,
 }
 
@@ -59,40 +55,37 @@ struct Visit {
 impl Leases {
     /// Creates an empty set of leases.
     pub fn new(claims: Claims, me: LeaseHolder) -> Self {
-        let set = LeaseSet {
+        Self {
             claims,
             me,
             open: BTreeMap::new(),
             visit: None,
             error: None,
-        };
-        Self(RefCell::new(set))
+        }
     }
 
     /// Claims a block of any job, or returns why there is none.
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store does not answer.
-    pub fn claim(&self, gone: BTreeSet<usize>) -> Result<NextStep, LeaseError> {
-        self.0.borrow_mut().claims.claim(Want::Any, gone)
+    pub fn claim(&mut self, gone: BTreeSet<usize>) -> Result<NextStep, LeaseError> {
+        self.claims.claim(Want::Any, gone)
     }
 
     /// Records a claimed block of `work`, whose episodes `done` are already in the journals.
     /// Returns false if nothing is left to run.
-    pub fn hold(&self, claim: &Claim, work: &Work, is_in_blocks: bool, done: &[u64]) -> bool {
-        let mut set = self.0.borrow_mut();
+    pub fn hold(&mut self, claim: &Claim, work: &Work, is_in_blocks: bool, done: &[u64]) -> bool {
         let left = is_in_blocks.then(|| left(claim, work, done));
-        set.hold(claim, left)
+        self.keep(claim, left)
     }
 
     /// Records that the rank has environments for `work`, whose episodes `done` are already in the
     /// journals. The rest of the blocks that the rank holds runs first. `suspects` are the episodes
     /// that have to run alone.
-    pub fn visit(&self, work: &Work, done: Vec<u64>, suspects: BTreeSet<u64>) {
-        let mut set = self.0.borrow_mut();
+    pub fn visit(&mut self, work: &Work, done: Vec<u64>, suspects: BTreeSet<u64>) {
         let job = work.job.index;
-        set.claims.helps(job, 1);
-        let is_in_blocks = set
+        self.claims.helps(job, 1);
+        let is_in_blocks = self
             .open
             .iter()
             .any(|((of, _), open)| *of == job && open.left.is_some());
@@ -100,7 +93,7 @@ impl Leases {
             Length::Episodes(count) if is_in_blocks => work.job.rebuilds(count),
             _ => Vec::new(),
         };
-        let later = set
+        let later = self
             .open
             .keys()
             .filter(|(of, _)| *of == job)
@@ -108,7 +101,7 @@ impl Leases {
             .collect();
         let work = work.clone();
         let (queue, apart) = (VecDeque::new(), Vec::new());
-        set.visit = Some(Visit {
+        self.visit = Some(Visit {
             work,
             builds,
             build: 0,
@@ -121,39 +114,24 @@ impl Leases {
         });
     }
 
-    /// Returns the number of the next build of the environments that has work.
-    pub fn next_build(&self) -> Option<u64> {
-        self.0.borrow_mut().next_build()
-    }
-
-    /// Returns the episodes of the current build for any free environment. They are claimed from
-    /// the store on demand. At the end, call [`Leases::check`] to see whether an error ended the
-    /// iterator.
-    pub fn numbers(&self) -> impl Iterator<Item = u64> {
-        std::iter::from_fn(|| self.0.borrow_mut().next())
-    }
-
-    /// Like [`Leases::numbers`], as far as the rank holds leases for them.
-    pub fn queued(&self) -> impl Iterator<Item = u64> {
-        std::iter::from_fn(|| self.0.borrow_mut().visit.as_mut()?.queue.pop_front())
+    /// Returns the next episode of the current build for any free environment, as far as the rank
+    /// holds leases for it.
+    pub fn queued(&mut self) -> Option<u64> {
+        self.visit.as_mut()?.queue.pop_front()
     }
 
     /// Returns the episodes of the current build that have to run alone.
-    pub fn apart(&self) -> Vec<u64> {
-        self.0
-            .borrow_mut()
-            .visit
-            .as_mut()
-            .map(|visit| std::mem::take(&mut visit.apart))
-            .unwrap_or_default()
+    pub fn apart(&mut self) -> Vec<u64> {
+        let visit = self.visit.as_mut();
+        visit.map_or_else(Vec::new, |visit| std::mem::take(&mut visit.apart))
     }
 
-    /// Checks that the store has answered all claims of [`Leases::numbers`].
+    /// Checks that the store has answered all claims of [`Leases::next`].
     ///
     /// # Errors
     /// Returns the [`LeaseError`] of a claim that failed.
-    pub fn check(&self) -> Result<(), LeaseError> {
-        self.0.borrow_mut().error.take().map_or(Ok(()), Err)
+    pub fn check(&mut self) -> Result<(), LeaseError> {
+        self.error.take().map_or(Ok(()), Err)
     }
 
     /// Returns whether an episode may be written to the journal: false if another rank has taken
@@ -161,72 +139,56 @@ impl Leases {
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store does not answer.
-    pub fn may_write(&self, job: JobIndex, episode: u64) -> Result<bool, LeaseError> {
-        let mut set = self.0.borrow_mut();
-        let Some(block) = set.block_of(job, episode) else {
-            return Ok(set.is_foreign(job));
+    pub fn may_write(&mut self, job: JobIndex, episode: u64) -> Result<bool, LeaseError> {
+        let Some(block) = self.block_of(job, episode) else {
+            return Ok(self.is_foreign(job));
         };
-        let holder = set.open[&(job, block)].holder;
-        match set.claims.mark(holder, job, block)? {
-            Some(marked) => set
+        let holder = self.open[&(job, block)].holder;
+        match self.claims.mark(holder, job, block)? {
+            Some(marked) => self
                 .open
                 .entry((job, block))
                 .and_modify(|open| open.holder = marked),
-            None => return Ok(set.lose(job, block)),
+            None => return Ok(self.lose(job, block)),
         };
         Ok(true)
     }
 
-    /// Records that an episode is in the journal.
-    pub fn written(&self, job: JobIndex, episode: u64) {
-        self.0.borrow_mut().written(job, episode);
-    }
-
     /// Ends the visit of a job: its environments are closed. `is_done` says that the job ran to its
     /// end.
-    pub fn leave(&self, job: JobIndex, is_done: bool) {
-        let mut set = self.0.borrow_mut();
-        set.claims.helps(job, -1);
-        set.visit = None;
+    pub fn leave(&mut self, job: JobIndex, is_done: bool) {
+        self.claims.helps(job, -1);
+        self.visit = None;
         let whole = |((of, block), open): (&(JobIndex, usize), &OpenBlock)| {
             (*of == job && open.left.is_none()).then_some(*block)
         };
-        let whole: Vec<_> = set.open.iter().filter_map(whole).collect();
+        let whole: Vec<_> = self.open.iter().filter_map(whole).collect();
         if is_done {
-            whole.into_iter().for_each(|block| set.close(job, block));
+            whole.into_iter().for_each(|block| self.close(job, block));
         }
     }
 
     /// Gives up a job if blocks of it are still held: it did not run to its end and will not, so no
     /// rank is to run it. Returns whether that is so.
-    pub fn give_up(&self, job: JobIndex) -> bool {
-        let mut set = self.0.borrow_mut();
-        let is_held = set.open.keys().any(|(of, _)| *of == job);
+    pub fn give_up(&mut self, job: JobIndex) -> bool {
+        let is_held = self.open.keys().any(|(of, _)| *of == job);
         if is_held {
-            set.open.retain(|(of, _), _| *of != job);
-            set.claims.shut(job);
+            self.open.retain(|(of, _), _| *of != job);
+            self.claims.shut(job);
         }
         is_held
     }
 
     /// Returns whether the current job is leased in blocks.
     pub fn is_in_blocks(&self) -> bool {
-        self.0
-            .borrow()
-            .visit
-            .as_ref()
-            .is_some_and(|visit| !visit.builds.is_empty())
+        let visit = self.visit.as_ref();
+        visit.is_some_and(|visit| !visit.builds.is_empty())
     }
 
     /// Returns the number of episodes left in the leases that this rank holds.
     pub fn held(&self) -> u64 {
-        self.0
-            .borrow()
-            .open
-            .values()
-            .flat_map(|open| &open.left)
-            .map(|left| left.len() as u64)
-            .sum()
+        let left = self.open.values().flat_map(|open| &open.left);
+        left.map(|left| left.len() as u64).sum()
     }
 }
 
@@ -236,8 +198,8 @@ fn left(claim: &Claim, work: &Work, done: &[u64]) -> BTreeSet<u64> {
     claim.episodes.clone().filter(is_left).collect()
 }
 
-impl LeaseSet {
-    fn hold(&mut self, claim: &Claim, left: Option<BTreeSet<u64>>) -> bool {
+impl Leases {
+    fn keep(&mut self, claim: &Claim, left: Option<BTreeSet<u64>>) -> bool {
         let is_empty = left.as_ref().is_some_and(BTreeSet::is_empty);
         let open = OpenBlock {
             holder: self.me,
@@ -257,7 +219,8 @@ impl LeaseSet {
         }
     }
 
-    fn next_build(&mut self) -> Option<u64> {
+    /// Returns the number of the next build of the environments that has work.
+    pub fn next_build(&mut self) -> Option<u64> {
         let Self { visit, open, .. } = self;
         let visit = visit.as_mut()?;
         let build_of = |block: &usize| {
@@ -274,28 +237,10 @@ impl LeaseSet {
         Some(next as u64)
     }
 
-    fn next(&mut self) -> Option<u64> {
-        loop {
-            let visit = self.visit.as_mut()?;
-            if let Some(episode) = visit.queue.pop_front() {
-                return Some(episode);
-            }
-            // A block of another build ends the current build.
-            if visit.is_over || !visit.later.is_empty() || self.error.is_some() {
-                return None;
-            }
-            match self.claims.claim(Want::Stay, BTreeSet::new()) {
-                Ok(NextStep::Run(claim)) => self.take(&claim),
-                Ok(_) => visit.is_over = true,
-                Err(err) => self.error = Some(err),
-            }
-        }
-    }
-
     fn take(&mut self, claim: &Claim) {
         let Some(visit) = &self.visit else { return };
         let left = left(claim, &visit.work, &visit.done);
-        if !self.hold(claim, Some(left)) {
+        if !self.keep(claim, Some(left)) {
             return;
         }
         let Self {
@@ -347,7 +292,8 @@ impl LeaseSet {
         false
     }
 
-    fn written(&mut self, job: JobIndex, episode: u64) {
+    /// Records that an episode is in the journal.
+    pub fn written(&mut self, job: JobIndex, episode: u64) {
         let Some(block) = self.block_of(job, episode) else {
             return;
         };
@@ -358,6 +304,30 @@ impl LeaseSet {
         left.remove(&episode);
         if left.is_empty() {
             self.close(job, block);
+        }
+    }
+}
+
+/// The episodes of the current build for any free environment. They are claimed from the store on
+/// demand. At the end, call [`Leases::check`] to see whether an error has ended them.
+impl Iterator for Leases {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        loop {
+            let visit = self.visit.as_mut()?;
+            if let Some(episode) = visit.queue.pop_front() {
+                return Some(episode);
+            }
+            // A block of another build ends the current build.
+            if visit.is_over || !visit.later.is_empty() || self.error.is_some() {
+                return None;
+            }
+            match self.claims.claim(Want::Stay, BTreeSet::new()) {
+                Ok(NextStep::Run(claim)) => self.take(&claim),
+                Ok(_) => visit.is_over = true,
+                Err(err) => self.error = Some(err),
+            }
         }
     }
 }

@@ -6,13 +6,13 @@ use crate::eval::lease::testing::{client, serve, work};
 /// The leases of one rank on a store of their own, after the first claim.
 fn open(work: &Work, most: u64, done: &[u64]) -> (tcpstore::Store, Leases, Claim) {
     let store = serve();
-    let leases = client(&store, 0, std::slice::from_ref(work), most);
-    let claim = claim(&leases);
+    let mut leases = client(&store, 0, std::slice::from_ref(work), most);
+    let claim = claim(&mut leases);
     assert!(leases.hold(&claim, work, true, done));
     (store, leases, claim)
 }
 
-fn claim(leases: &Leases) -> Claim {
+fn claim(leases: &mut Leases) -> Claim {
     let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
         panic!("there is work")
     };
@@ -24,25 +24,24 @@ const JOB: JobIndex = JobIndex(0);
 #[test]
 fn blocks_are_taken_as_episodes_are_asked_for() {
     let work = work(12, 1);
-    let (store, leases, first) = open(&work, 4, &[1]);
+    let (store, mut leases, first) = open(&work, 4, &[1]);
     leases.visit(&work, vec![1], BTreeSet::new());
     assert_eq!((first.episodes, leases.next_build()), (0..3, Some(0)));
-    let mut numbers = leases.numbers();
-    assert_eq!((numbers.next(), numbers.next()), (Some(0), Some(2)));
+    assert_eq!((leases.next(), leases.next()), (Some(0), Some(2)));
     // Another rank arrives and claims the rest of the job except what is already taken.
-    let other = client(&store, 1, std::slice::from_ref(&work), 4);
-    assert_eq!(claim(&other).episodes, 3..6);
-    assert_eq!(numbers.by_ref().collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);
+    let mut other = client(&store, 1, std::slice::from_ref(&work), 4);
+    assert_eq!(claim(&mut other).episodes, 3..6);
+    assert_eq!(leases.by_ref().collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);
     assert_eq!((leases.next_build(), leases.check().is_ok()), (None, true));
 }
 
 #[test]
 fn a_block_is_done_when_all_of_it_is_written() {
     let work = work(2, 1);
-    let (_store, leases, _) = open(&work, 1, &[]);
+    let (_store, mut leases, _) = open(&work, 1, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
-    assert_eq!(leases.numbers().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(leases.by_ref().collect::<Vec<_>>(), [0, 1]);
     for episode in [1, 0] {
         assert!(leases.may_write(JOB, episode).unwrap());
         leases.written(JOB, episode);
@@ -54,16 +53,16 @@ fn a_block_is_done_when_all_of_it_is_written() {
 #[test]
 fn what_was_taken_over_is_neither_written_nor_begun() {
     let work = work(12, 1);
-    let (store, leases, _) = open(&work, 4, &[]);
+    let (store, mut leases, _) = open(&work, 4, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
-    assert_eq!(leases.numbers().next(), Some(0));
+    assert_eq!(leases.next(), Some(0));
     // The rank is restarted while its old process hangs.
-    let again = client(&store, 0, std::slice::from_ref(&work), 4);
-    let claims = [(); 7].map(|()| claim(&again).episodes);
+    let mut again = client(&store, 0, std::slice::from_ref(&work), 4);
+    let claims = [(); 7].map(|()| claim(&mut again).episodes);
     assert_eq!(claims[6], 0..3, "what nobody had comes first");
     assert!(!leases.may_write(JOB, 0).unwrap());
-    assert_eq!(leases.numbers().next(), None);
+    assert_eq!(leases.next(), None);
     let other = leases.may_write(JobIndex(7), 0).unwrap();
     assert!(other, "a job that is not leased is nobody else's");
 }
@@ -71,11 +70,11 @@ fn what_was_taken_over_is_neither_written_nor_begun() {
 #[test]
 fn each_build_has_its_own_blocks() {
     let work = work(7, 2);
-    let (_store, leases, _) = open(&work, 4, &[]);
+    let (_store, mut leases, _) = open(&work, 4, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     let mut builds = Vec::new();
     while let Some(build) = leases.next_build() {
-        builds.push((build, leases.numbers().collect::<Vec<_>>()));
+        builds.push((build, leases.by_ref().collect::<Vec<_>>()));
     }
     assert_eq!(builds, [(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6])]);
 }
@@ -83,16 +82,16 @@ fn each_build_has_its_own_blocks() {
 #[test]
 fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
     let work = work(6, 1);
-    let (_store, leases, _) = open(&work, 2, &[]);
+    let (_store, mut leases, _) = open(&work, 2, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
-    assert_eq!(leases.numbers().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(leases.by_ref().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     assert!(leases.may_write(JOB, 1).unwrap());
     leases.written(JOB, 1);
     leases.leave(JOB, false);
     leases.visit(&work, vec![1], BTreeSet::from([3]));
     assert_eq!(leases.next_build(), Some(0));
-    assert_eq!(leases.numbers().collect::<Vec<_>>(), [0, 2, 4, 5]);
+    assert_eq!(leases.by_ref().collect::<Vec<_>>(), [0, 2, 4, 5]);
     assert_eq!(leases.apart(), [3]);
     leases.leave(JOB, false);
     leases.give_up(JOB);

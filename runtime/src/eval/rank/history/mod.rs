@@ -12,7 +12,7 @@ use jobs::job::JobIndex;
 use jobs::journal::{self, Contents, Line};
 use jobs::suspects::Suspects;
 
-use crate::eval::monitor::progress::Progress;
+use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::extract::ExtractWriter;
 use crate::eval::rank::history::part::{JournalPart, failed_for_good, started, this_launch};
 use crate::eval::setup::rank_setup::RankSetup;
@@ -45,7 +45,7 @@ impl JournalHistory {
     /// the caller's. Rank 0 warns the user of lines that are left out.
     fn read(
         setup: &RankSetup,
-        progress: &Progress,
+        monitor: &Monitor,
         mut extract: Option<&mut ExtractWriter>,
     ) -> Result<Self, Stop> {
         let RankSetup {
@@ -63,7 +63,7 @@ impl JournalHistory {
                 // The torn line of a rank of this launch may be a line that is being written now.
                 let is_live = of_launch.contains(path);
                 for warning in left_out(path, &contents, is_live) {
-                    progress.say(&format!("warning: {warning}"));
+                    monitor.say(&format!("warning: {warning}"));
                 }
             }
             let launch = env.launch.as_deref();
@@ -94,9 +94,9 @@ impl JournalHistory {
     ///
     /// # Errors
     /// Returns a [`Stop`] if the journals cannot be read; the history is then empty.
-    pub fn refresh(&mut self, setup: &RankSetup, progress: &Progress) -> Result<(), Stop> {
+    pub fn refresh(&mut self, setup: &RankSetup, monitor: &Monitor) -> Result<(), Stop> {
         *self = Self::default();
-        *self = Self::read(setup, progress, None)?;
+        *self = Self::read(setup, monitor, None)?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
 
-use crate::eval::monitor::progress::Progress;
+use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::extract::{self, Extract, ExtractWriter};
 use crate::eval::rank::history::part::starts_in;
 use crate::eval::rank::history::{JournalHistory, name};
@@ -38,17 +38,17 @@ enum Source {
 
 /// Reads what a rank has to know at its start. Thousands of ranks that begin together would open
 /// millions of files if each of them read all journals, so they read only their own if nothing in
-/// the others can be for them, and otherwise what rank 0 has written for them. `store` is that of
-/// the round. Rank 0 keeps the extract as long as it runs.
+/// the others can be for them, and otherwise what rank 0 has written for them. Rank 0 keeps the
+/// extract as long as it runs.
 ///
 /// # Errors
 /// Returns a [`Stop`] if the journals cannot be read.
 pub fn begin(
     setup: &RankSetup,
-    store: Option<&Store>,
-    progress: &Progress,
+    monitor: &Monitor,
 ) -> Result<(JournalHistory, Option<Extract>), Stop> {
     let RankSetup { plan, env, .. } = setup;
+    let store = monitor.peers.eval_store();
     let store = store.filter(|_| env.world_size >= SHARED_FROM);
     let begins = match store {
         None => false,
@@ -58,10 +58,10 @@ pub fn begin(
             starts_in(&own.lines, env.launch.as_deref(), env.round) <= 1
         }
     };
-    let all = || JournalHistory::read(setup, progress, None);
+    let all = || JournalHistory::read(setup, monitor, None);
     let history = match (source(plan, env, begins), store) {
         (Source::Own, _) => read_own(setup)?,
-        (Source::AllForOthers, Some(store)) => return read_for_others(setup, store, progress),
+        (Source::AllForOthers, Some(store)) => return read_for_others(setup, store, monitor),
         (Source::RankZero, Some(store)) => read_extract(setup, store).or_else(|reason| {
             tracing::info!(reason, "reads all journals, without the extract of rank 0");
             all()
@@ -99,13 +99,13 @@ pub fn is_first_life(RankSetup { plan, env, .. }: &RankSetup) -> bool {
 fn read_for_others(
     setup: &RankSetup,
     store: &Store,
-    progress: &Progress,
+    monitor: &Monitor,
 ) -> Result<(JournalHistory, Option<Extract>), Stop> {
     let failed = |err| tracing::warn!(%err, "cannot write an extract of the journals");
     let mut writer = ExtractWriter::create(&setup.folder.journals())
         .map_err(failed)
         .ok();
-    let history = JournalHistory::read(setup, progress, writer.as_mut())?;
+    let history = JournalHistory::read(setup, monitor, writer.as_mut())?;
     let written = writer.and_then(|writer| writer.finish().map_err(failed).ok());
     let (extract, said) = written.unzip();
     // If this fails, the others read the journals after a time limit.

@@ -15,12 +15,13 @@ use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::episode_loop::restart::{self, Restart};
-use crate::eval::rollout::schedule::env_group::AnswerKey;
+use crate::eval::rollout::job::builds::check_inputs;
+use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::stop::Stop;
 use crate::policy::{Account, Inferred, RowAnswer, RowError, Window};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
-impl EpisodeLoop<'_, '_> {
+impl EpisodeLoop<'_> {
     /// Gives the answers of an inference to the environments of a group.
     pub(super) fn on_inference(
         &mut self,
@@ -33,9 +34,9 @@ impl EpisodeLoop<'_, '_> {
             took,
             shortage,
         } = inference;
-        self.totals.shortage = shortage;
+        self.out.totals.shortage = shortage;
         let answers = answers?;
-        self.totals.infer.add(took);
+        self.out.totals.infer.add(took);
         tracing::trace!(
             group = index,
             rows = answers.len(),
@@ -43,9 +44,9 @@ impl EpisodeLoop<'_, '_> {
             "inferred"
         );
         if self.active.policy.is_planner {
-            self.totals.thinking.end(now());
+            self.out.totals.thinking.end(now());
         } else {
-            self.totals.inferred += took;
+            self.out.totals.inferred += took;
         }
         let needs_chunk = std::mem::take(&mut self.groups[index].thinking);
         if !self.active.policy.is_planner {
@@ -62,7 +63,7 @@ impl EpisodeLoop<'_, '_> {
             match answer {
                 RowAnswer::Failed(reason) => {
                     // A policy whose process was lost has read its program again.
-                    self.active.context.check_inputs()?;
+                    check_inputs(self.active.run, self.job())?;
                     self.on_failed_row(index, env, reason)?;
                 }
                 RowAnswer::End => self.ended_by_policy(index, env)?,
@@ -71,8 +72,7 @@ impl EpisodeLoop<'_, '_> {
                         let length = self.active.policy.chunk_length as u64;
                         latency::check(delay, length, chunk.horizon() as u64).map_err(Stop::job)?;
                     }
-                    let schedule = &mut self.groups[index].schedule;
-                    schedule.add_chunk(env, chunk, delay as usize);
+                    self.groups[index].add_chunk(env, chunk, delay as usize);
                 }
             }
         }
@@ -87,7 +87,7 @@ impl EpisodeLoop<'_, '_> {
         RowError(reason): RowError,
     ) -> Result<(), Stop> {
         self.recording.forget(env)?;
-        self.groups[index].schedule.end(env);
+        self.groups[index].end(env);
         let Some(live) = self.live.remove(&env) else {
             return Ok(());
         };
@@ -100,12 +100,12 @@ impl EpisodeLoop<'_, '_> {
             )));
         }
         let errored = live.errored(self.job(), self.place(env), reason);
-        self.recording.log.errored_episode(errored)
+        self.out.errored_episode(errored)
     }
 
     /// Ends an episode because the policy says so.
     fn ended_by_policy(&mut self, index: usize, env: EnvIndex) -> Result<(), Stop> {
-        self.groups[index].schedule.end(env);
+        self.groups[index].end(env);
         let Some(live) = self.live.remove(&env) else {
             return Ok(());
         };
@@ -132,10 +132,12 @@ impl EpisodeLoop<'_, '_> {
 
     /// Processes the answers of a group after all its environments have answered.
     pub(super) fn on_answers(&mut self, index: usize) -> Result<(), Stop> {
-        let answers = std::mem::take(&mut self.groups[index].answers);
-        let mut actions = std::mem::take(&mut self.groups[index].actions);
-        for (AnswerKey { env, .. }, answer) in answers {
-            let action = actions.remove(&env).unwrap_or_default();
+        for answered in self.groups[index].take_answers() {
+            let Answered {
+                env,
+                answer,
+                action,
+            } = answered;
             match answer {
                 Answer::Reset(Ok(observation)) => self.on_reset(env, observation)?,
                 Answer::Step(Ok(step)) => self.on_stepped(index, env, &action, step)?,
@@ -153,7 +155,7 @@ impl EpisodeLoop<'_, '_> {
         }
         let name = &self.job().name;
         for text in restart::messages(name, std::mem::take(&mut self.restarts)) {
-            self.recording.log.observer.say(&text);
+            self.out.monitor.say(&text);
         }
         Ok(())
     }
@@ -169,7 +171,7 @@ impl EpisodeLoop<'_, '_> {
         if let Some(outcome) = self.on_step(env, action, step)?
             && let Some(live) = self.live.remove(&env)
         {
-            self.groups[index].schedule.end(env);
+            self.groups[index].end(env);
             self.on_end(env, live, outcome)?;
         }
         Ok(())
@@ -180,7 +182,7 @@ impl EpisodeLoop<'_, '_> {
         let seed = self.active.seed(episode);
         tracing::debug!(episode, env = env.0, seed, "begun");
         self.announced.remove(&episode);
-        self.groups[index].schedule.begin(env, episode);
+        self.groups[index].begin(env, episode);
         self.live.insert(env, LiveEpisode::new(episode, seed));
     }
 
@@ -189,7 +191,7 @@ impl EpisodeLoop<'_, '_> {
             return Ok(());
         };
         let (episode, seed) = (live.episode, live.seed);
-        self.totals.frames += observation.video.len() as u64;
+        self.out.totals.frames += observation.video.len() as u64;
         if let Some(pictures) = &mut self.pictures {
             pictures.show(env, &observation, now());
         }
@@ -218,14 +220,14 @@ impl EpisodeLoop<'_, '_> {
         };
         live.length += 1;
         live.reward(step.reward);
-        self.totals.frames += step.observation.video.len() as u64;
+        self.out.totals.frames += step.observation.video.len() as u64;
         if let Some(pictures) = &mut self.pictures {
             pictures.show(env, &step.observation, now());
         }
         let signs = Signs::of(&step, live.length, live.solved_once);
         (live.solved_once, live.solved_now) = (signs.success, step.success);
         live.out_of_bounds += u64::from(step.out_of_bounds);
-        self.totals.out_of_bounds += u64::from(step.out_of_bounds);
+        self.out.totals.out_of_bounds += u64::from(step.out_of_bounds);
         let outcome = ending.after(signs).map(|end| EndedEpisode::of(end, &step));
         if let Some(recorder) = self.recording.recorder() {
             recorder.step(env, action, Some(&step.processed_action), &step)?;
@@ -246,7 +248,7 @@ impl EpisodeLoop<'_, '_> {
         let EndedEpisode { end, recorded } = outcome;
         let account = if self.active.policy.is_planner {
             let over = live.over(env, recorded.success);
-            self.active.context.inference.end(over)?
+            self.active.inference.end(over)?
         } else {
             Account::default()
         };
@@ -257,7 +259,7 @@ impl EpisodeLoop<'_, '_> {
             metrics: account.metrics,
             ..live.ended(self.job(), self.place(env), end)
         };
-        self.recording.end(env, episode, recorded)
+        self.recording.end(env, episode, recorded, self.out)
     }
 
     /// Handles an error of one environment: its episode ends as an error, or starts again if the
@@ -283,7 +285,7 @@ impl EpisodeLoop<'_, '_> {
             let lost = EnvLost {
                 job: self.active.job().name.clone(),
                 job_index: self.active.job().index,
-                rank: self.active.context.env.rank,
+                rank: self.active.run.env.rank,
                 env: env.0,
                 episode: live.episode,
                 step: live.length,
@@ -293,12 +295,12 @@ impl EpisodeLoop<'_, '_> {
                 stderr,
                 at: rfc3339(SystemTime::now()),
             };
-            self.recording.log.write(&Line::EnvLost(Box::new(lost)))?;
+            self.out.write(&Line::EnvLost(Box::new(lost)))?;
             if ruling.again {
                 // The next process reads the simulator again.
-                self.active.context.check_inputs()?;
-                self.totals.env_restarts += 1;
-                self.groups[index].schedule.again(env);
+                check_inputs(self.active.run, self.job())?;
+                self.out.totals.env_restarts += 1;
+                self.groups[index].again(env);
                 let restart = Restart {
                     env: env.0,
                     episode: live.episode,
@@ -309,8 +311,8 @@ impl EpisodeLoop<'_, '_> {
                 return Ok(());
             }
         }
-        self.groups[index].schedule.end(env);
+        self.groups[index].end(env);
         let errored = live.errored(self.job(), self.place(env), reason);
-        self.recording.log.errored_episode(errored)
+        self.out.errored_episode(errored)
     }
 }

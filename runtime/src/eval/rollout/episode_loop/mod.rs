@@ -26,17 +26,16 @@ use jobs::job::{Job, Length};
 
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
+use crate::eval::ledger::Ledger;
 use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
 use crate::eval::rollout::episode_loop::restart::Restart;
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
-use crate::eval::rollout::schedule::Schedule;
 use crate::eval::rollout::schedule::company::Retries;
-use crate::eval::rollout::schedule::env_group::EnvGroup;
-use crate::eval::rollout::schedule::source::EpisodeSource;
-use crate::eval::rollout::totals::Totals;
+use crate::eval::rollout::schedule::feed::{Episodes, Feed};
+use crate::eval::rollout::schedule::group::Group;
 use crate::eval::stop::Stop;
 use crate::policy::FailedRows;
 
@@ -44,16 +43,18 @@ use crate::policy::FailedRows;
 const TICK: Duration = Duration::from_millis(200);
 
 /// Runs the episodes of a job in its environments.
-pub struct EpisodeLoop<'a, 'l> {
-    active: &'a ActiveJob<'a>,
+pub struct EpisodeLoop<'a> {
+    /// The job and its policy.
+    pub active: &'a ActiveJob<'a>,
     /// The environments, and the channel on which they and the policy answer.
     pub envs: EnvBuild,
     /// Where finished episodes go.
-    pub recording: Recording<'a, 'l>,
-    totals: &'a mut Totals,
+    pub recording: Recording,
+    /// What the job changes in its rank.
+    pub out: &'a mut Ledger,
     /// True if only one episode runs at a time, so that the cause of a death is known.
     pub alone: bool,
-    groups: Vec<EnvGroup<'l>>,
+    groups: Vec<Group>,
     live: BTreeMap<EnvIndex, LiveEpisode>,
     /// Rows that the policy has failed to answer.
     failures: FailedRows,
@@ -80,19 +81,23 @@ struct StallWatch {
     is_told: bool,
 }
 
-impl<'a, 'l> EpisodeLoop<'a, 'l> {
+impl<'a> EpisodeLoop<'a> {
     /// Creates a loop that has not started any episode.
     pub fn new(
         active: &'a ActiveJob<'a>,
         envs: EnvBuild,
-        recording: Recording<'a, 'l>,
-        totals: &'a mut Totals,
+        recording: Recording,
+        out: &'a mut Ledger,
     ) -> Self {
+        let pictures = match out.monitor.orders.has_page() {
+            true => LivePictures::start(&active.run.folder, active.run.env.rank),
+            false => None,
+        };
         Self {
             active,
             envs,
             recording,
-            totals,
+            out,
             alone: false,
             groups: Vec::new(),
             live: BTreeMap::new(),
@@ -100,7 +105,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             retries: Retries::default(),
             restarts: Vec::new(),
             announced: BTreeSet::new(),
-            pictures: active.context.pictures(),
+            pictures,
         }
     }
 
@@ -112,15 +117,15 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Returns whether no more episodes are to begin.
     pub fn is_decided(&self) -> bool {
-        self.active.context.begins_no_more()
+        self.out.monitor.begins_no_more(self.job().index)
     }
 
-    /// Runs the episodes of a source to their end.
+    /// Runs these episodes to their end.
     ///
     /// # Errors
     /// Returns the first [`Stop`]; it ends the job.
-    pub fn run(&mut self, source: &EpisodeSource<'l>) -> Result<(), Stop> {
-        self.groups = self.groups(source);
+    pub fn run(&mut self, episodes: &Episodes) -> Result<(), Stop> {
+        self.groups = self.groups(episodes);
         self.retries = Retries::new(self.active.env_restarts());
         self.announced.clear();
         let result = self.turns();
@@ -142,7 +147,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             self.place(EnvIndex(0)),
             reason,
         );
-        self.recording.log.errored_episode(errored)
+        self.out.errored_episode(errored)
     }
 
     /// Closes the files of the job, after its last episode.
@@ -154,37 +159,40 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
             active,
             envs,
             recording,
-            totals,
+            out,
             ..
         } = self;
         // Sample the memory now: the processes are at their largest, and end with `envs`.
-        active.context.meter.look();
-        if totals.out_of_bounds > 0 {
+        out.monitor.meter.look();
+        if out.totals.out_of_bounds > 0 {
             let text = format!(
                 "{} actions, of which {} were out of bounds (docs/own_simulator.md, `clip_actions`)",
-                totals.env_steps, totals.out_of_bounds
+                out.totals.env_steps, out.totals.out_of_bounds
             );
-            recording.log.say_about(&active.job().name, &text);
+            out.say_about(&active.job().name, &text);
         }
-        let settled = recording.finish(totals);
+        let settled = recording.finish(out);
         drop(envs);
         settled
     }
 
-    fn groups(&self, source: &EpisodeSource<'l>) -> Vec<EnvGroup<'l>> {
+    fn groups(&self, episodes: &Episodes) -> Vec<Group> {
         let num_envs = self.envs.num_envs();
         let steps = match self.job().length {
             Length::Steps(steps) => Some(steps),
             Length::Episodes(_) | Length::Policy => None,
         };
         let group = |envs: Range<usize>| {
-            let waiting = source.waiting(envs.clone(), num_envs, self.active.context.work.share);
-            let length = self.active.policy.chunk_length;
-            let schedule = Schedule::new(waiting, envs.clone(), length, steps);
-            let schedule = schedule
+            let feed = Feed::new(
+                episodes,
+                envs.clone(),
+                num_envs,
+                self.active.task.work.share,
+            );
+            let group = Group::new(feed, envs, self.active.policy.chunk_length, steps);
+            group
                 .holding(self.active.latency.hold)
-                .stepping_together(self.envs.steps_together());
-            EnvGroup::new(envs, schedule)
+                .stepping_together(self.envs.steps_together())
         };
         let groups = self.envs.groups(self.active.stages());
         groups.into_iter().map(group).collect()
@@ -194,8 +202,8 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     fn turns(&mut self) -> Result<(), Stop> {
         (0..self.groups.len()).try_for_each(|group| self.start_turn(group))?;
         let before = BusyBefore {
-            sim_s: self.recording.log.beat.sim_s - self.totals.sim_busy.total().as_secs_f64(),
-            infer_s: self.recording.log.beat.infer_s - self.totals.infer_busy().as_secs_f64(),
+            sim_s: self.out.beat.sim_s - self.out.totals.sim_busy.total().as_secs_f64(),
+            infer_s: self.out.beat.infer_s - self.out.totals.infer_busy().as_secs_f64(),
         };
         let mut watch = StallWatch {
             moved: now(),
@@ -203,21 +211,21 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         };
         let result = self.wait_for_all(&before, &mut watch);
         // What follows may take long without an answer: another build, or the end of the files.
-        self.recording.log.beat.is_stepping = false;
-        self.recording.log.report();
+        self.out.beat.is_stepping = false;
+        self.out.report();
         result
     }
 
     fn wait_for_all(&mut self, before: &BusyBefore, watch: &mut StallWatch) -> Result<(), Stop> {
-        while self.groups.iter().any(EnvGroup::is_waiting) {
-            if self.active.context.stop.asked() {
+        while self.groups.iter().any(Group::is_waiting) {
+            if self.out.monitor.stop.asked() {
                 return Err(Stop::Asked);
             }
             self.wait(watch)?;
-            for text in self.active.context.inference.said() {
+            for text in self.active.inference.said() {
                 self.say(&text);
             }
-            self.recording.settle()?;
+            self.recording.settle(self.out)?;
             self.report(before);
         }
         Ok(())
@@ -225,14 +233,14 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Waits for one event for at most a tick, and processes it.
     fn wait(&mut self, watch: &mut StallWatch) -> Result<(), Stop> {
-        let patience = self.recording.log.patience(TICK);
+        let patience = self.out.patience(TICK);
         match self.envs.inbox.recv_timeout(patience) {
             Ok(event) => {
                 *watch = StallWatch {
                     moved: now(),
                     is_told: false,
                 };
-                let beat = &mut self.recording.log.beat;
+                let beat = &mut self.out.beat;
                 (beat.moves, beat.is_stepping) = (beat.moves + 1, true);
                 self.on(event)?;
             }
@@ -269,7 +277,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
     /// Takes an answer, and starts the next turn of its group if it is the last of this one.
     fn on_answer(&mut self, env: EnvIndex, answer: Answer) -> Result<(), Stop> {
         if !matches!(answer, Answer::Last { .. }) {
-            self.totals.sim_busy.end(now());
+            self.out.totals.sim_busy.end(now());
         }
         let mut groups = self.groups.iter();
         let Some(index) = groups.position(|group| group.envs.contains(&env.0)) else {
@@ -279,7 +287,7 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
         if !group.answered(env, answer) {
             return Ok(());
         }
-        self.totals.sim.add(group.since.elapsed());
+        self.out.totals.sim.add(group.since.elapsed());
         self.on_answers(index)?;
         self.next_turn(index)
     }
@@ -299,15 +307,15 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     /// Reports the heartbeat with the seconds of work so far.
     fn report(&mut self, before: &BusyBefore) {
-        let log = &mut *self.recording.log;
-        log.beat.sim_s = before.sim_s + self.totals.sim_busy.total().as_secs_f64();
-        log.beat.infer_s = before.infer_s + self.totals.infer_busy().as_secs_f64();
-        log.report();
+        let out = &mut *self.out;
+        out.beat.sim_s = before.sim_s + out.totals.sim_busy.total().as_secs_f64();
+        out.beat.infer_s = before.infer_s + out.totals.infer_busy().as_secs_f64();
+        out.report();
     }
 
     fn place(&self, env: EnvIndex) -> EpisodePlace {
         EpisodePlace {
-            rank: self.active.context.env.rank,
+            rank: self.active.run.env.rank,
             env,
             rebuild: self.envs.number,
         }
@@ -315,12 +323,16 @@ impl<'a, 'l> EpisodeLoop<'a, 'l> {
 
     fn say(&mut self, text: &str) {
         let job = self.job();
-        self.recording.log.say_about(&job.name, text);
+        self.out.say_about(&job.name, text);
     }
 
     fn say_stalled(&mut self, waited: Duration) {
+        let under_way = |env| {
+            let live = self.live.get(&env)?;
+            Some((live.episode, live.length))
+        };
         let waiting = self.groups.iter().filter(|group| group.is_waiting());
-        let waiting: Vec<_> = waiting.map(|group| group.waits_for(&self.live)).collect();
+        let waiting: Vec<_> = waiting.map(|group| group.waits_for(under_way)).collect();
         let (seconds, waiting) = (waited.as_secs(), waiting.join("; "));
         self.say(&format!("no progress for {seconds} s: {waiting}"));
     }

@@ -17,17 +17,23 @@ use crate::policy::{Continuation, PolicyRow};
 /// Commands for the environments of a group.
 type Commands = Vec<(EnvIndex, Command)>;
 
-impl EpisodeLoop<'_, '_> {
+impl EpisodeLoop<'_> {
     /// Starts the next turn of a group.
     pub(super) fn start_turn(&mut self, index: usize) -> Result<(), Stop> {
         let starts = match self.is_decided() {
             true => Vec::new(),
             false => {
                 let process = |env| self.envs.company(env);
-                schedule::start(&mut self.groups, index, &mut self.retries, process)
+                schedule::start(
+                    &mut self.groups,
+                    index,
+                    &mut self.retries,
+                    &mut self.out.leases,
+                    process,
+                )
             }
         };
-        match self.groups[index].schedule.turn(starts) {
+        match self.groups[index].turn(starts) {
             Turn::Infer(needs_chunk) => self.infer(index, needs_chunk),
             Turn::Act { starts, mut due } => {
                 let mut commands = Vec::with_capacity(starts.len() + due.len());
@@ -57,12 +63,11 @@ impl EpisodeLoop<'_, '_> {
             events.send(inference).ok();
         };
         self.active
-            .context
             .inference
             .infer(rows, self.active.max_batch(), give);
         self.groups[index].thinking = needs_chunk;
         if self.active.policy.is_planner {
-            self.totals.thinking.begin(1, now());
+            self.out.totals.thinking.begin(1, now());
         }
     }
 
@@ -70,7 +75,7 @@ impl EpisodeLoop<'_, '_> {
         let live = self.live.get(&env)?;
         let delay = self.active.latency.fixed();
         let delay = delay.unwrap_or(live.latency.max_steps) as usize;
-        let steps = self.groups[index].schedule.age(env);
+        let steps = self.groups[index].age(env);
         Some(PolicyRow {
             env,
             episode: live.episode,
@@ -100,11 +105,11 @@ impl EpisodeLoop<'_, '_> {
 
     /// Notes that an episode begins, or may begin.
     fn note_start(&mut self, env: EnvIndex, episode: u64) -> Result<(), Stop> {
-        self.recording.log.note(&Line::EpisodeStart(EpisodeStart {
+        self.out.note(&Line::EpisodeStart(EpisodeStart {
             job: self.job().name.clone(),
             job_index: self.job().index,
             episode,
-            rank: self.active.context.env.rank,
+            rank: self.active.run.env.rank,
             env: env.0,
             alone: self.alone,
             started: rfc3339(SystemTime::now()),
@@ -124,7 +129,7 @@ impl EpisodeLoop<'_, '_> {
         if has_images || ignores_ends || waits || !takes_offers || self.is_decided() {
             return Ok(());
         }
-        self.groups[index].schedule.offer(due);
+        self.groups[index].offer(due, &mut self.out.leases);
         for due in due {
             if let Some(episode) = due.next
                 && self.announced.insert(episode)
@@ -138,20 +143,18 @@ impl EpisodeLoop<'_, '_> {
     /// Sends the commands of a turn, `due` among them.
     fn send(&mut self, index: usize, commands: Commands, due: Vec<DueStep>) {
         let group = &mut self.groups[index];
-        self.totals.env_steps += due.len() as u64;
-        self.recording.log.beat.steps += due.len() as u64;
+        self.out.totals.env_steps += due.len() as u64;
+        self.out.beat.steps += due.len() as u64;
         for due in due.iter().filter(|due| due.is_held) {
             if let Some(live) = self.live.get_mut(&due.env) {
                 live.latency.held += 1;
             }
         }
-        group.actions = due.into_iter().map(|due| (due.env, due.action)).collect();
-        group.since = now();
+        group.sent(due, commands.len());
         if commands.is_empty() {
             return;
         }
-        group.outstanding += commands.len();
-        self.totals.sim_busy.begin(commands.len(), now());
+        self.out.totals.sim_busy.begin(commands.len(), now());
         self.envs.env().send(commands);
     }
 

@@ -5,12 +5,14 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use jobs::inputs;
+use jobs::job::Job;
+
 use crate::env::{self, AnswerBatch, Answers, EnvIndex, EnvSpec, NewEnv, VectorEnv};
-use crate::eval::lease::Leases;
-use crate::eval::rollout::job::context::JobContext;
-use crate::eval::rollout::job::earlier::Earlier;
+use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::schedule;
-use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
+use crate::eval::rollout::schedule::feed::Episodes;
+use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::policy::Inferred;
 
@@ -45,17 +47,20 @@ impl EnvBuild {
     ///
     /// # Errors
     /// Fails if an input was changed or the simulator cannot be started.
-    pub fn make(context: &JobContext) -> Result<Self, Stop> {
-        context.check_inputs()?;
+    pub fn make(run: &RankSetup, task: &Task) -> Result<Self, Stop> {
+        check_inputs(run, task.job())?;
         let (events, inbox) = channel();
         let outbox = events.clone();
         let answers = Answers::in_batches(move |batch| {
             // The receiver is gone after the loop was stopped.
             outbox.send(LoopEvent::Envs(batch)).ok();
         });
-        let seed = jobs::seed::episode(context.seed, context.job(), 0);
+        let job = task.job();
+        let seed = jobs::seed::episode(run.plan.seed, job, 0);
+        let device = run.device.device;
+        let place = run.placement.place(&run.args, &run.env, &task.work, device);
         Ok(Self {
-            made: env::make(context.job(), seed, &context.place, answers)?,
+            made: env::make(job, seed, &place, answers)?,
             number: 0,
             events,
             inbox,
@@ -102,12 +107,12 @@ impl EnvBuild {
     }
 
     /// Returns messages for the user about the environments of the job.
-    pub fn notes(&self, context: &JobContext) -> Vec<String> {
+    pub fn notes(&self, job: &Job) -> Vec<String> {
         let ignored = &self.made.ignored;
         let without_effect = (!ignored.is_empty()).then(|| {
             format!(
                 "environment `{}` does not use {}",
-                context.job().environment,
+                job.environment,
                 ignored.join(", ")
             )
         });
@@ -118,72 +123,49 @@ impl EnvBuild {
     }
 }
 
+/// Checks that what is about to be read decides the outcomes as it did when the run was begun.
+///
+/// # Errors
+/// Fails for the first file that was changed.
+pub fn check_inputs(run: &RankSetup, job: &Job) -> Result<(), Stop> {
+    let variable = |name: &str| std::env::var(name).ok();
+    match inputs::changed(job, &run.plan.inputs, &run.folder, &variable) {
+        Some(change) => Err(Stop::job(format_args!(
+            "{change}, was changed since the run was begun; put it back and repeat the command, \
+             or start its jobs over with --accept-changed-jobs"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// A build that has episodes left to run.
-pub struct Build<'l> {
+pub struct Build {
     /// Number of the build within the job.
     pub number: u64,
     /// Its episodes.
-    pub source: EpisodeSource<'l>,
+    pub episodes: Episodes,
 }
 
-/// The builds of the environments that have episodes left to run.
-pub enum BuildQueue<'l> {
-    /// Builds that are known in advance.
-    Fixed(std::vec::IntoIter<Build<'l>>),
-    /// Builds that follow from the leases.
-    Leased(&'l Leases),
-}
-
-impl<'l> BuildQueue<'l> {
-    /// Returns the builds of a job with `episodes` episodes, or of a job in steps. `leases` are
-    /// those under which the job runs.
-    pub fn new(
-        context: &JobContext,
-        episodes: Option<u64>,
-        earlier: &Earlier,
-        leases: Option<&'l Leases>,
-    ) -> Self {
-        if let Some(leases) = leases.filter(|leases| leases.is_in_blocks()) {
-            return Self::Leased(leases);
-        }
-        let Some(count) = episodes else {
-            return Self::Fixed(in_steps(context.job().num_rebuilds).into_iter());
+/// Returns the builds that have episodes left to run, of a job with this number of episodes or of
+/// one in steps. Those of a job that is leased in blocks follow from the leases, one by one.
+pub fn known(task: &Task, num_episodes: Option<u64>) -> Vec<Build> {
+    let job = task.job();
+    let Some(count) = num_episodes else {
+        // Each build takes all steps.
+        let of = job.num_rebuilds.max(1) as usize;
+        let in_steps = |build| Build {
+            number: build as u64,
+            episodes: Episodes::Steps { build, of },
         };
-        let mut builds = Vec::new();
-        for (number, range) in (0..).zip(context.job().rebuilds(count)) {
-            let own = context.work.episodes(range);
-            let left: Vec<u64> = own.filter(|episode| earlier.is_left(*episode)).collect();
-            if !left.is_empty() {
-                builds.push(Build {
-                    number,
-                    source: EpisodeSource::These(left),
-                });
-            }
-        }
-        Self::Fixed(builds.into_iter())
-    }
-}
-
-/// Returns the builds of a job in steps, each with all steps.
-fn in_steps<'l>(num_rebuilds: u64) -> Vec<Build<'l>> {
-    let of = num_rebuilds.max(1) as usize;
-    let build = |number| Build {
-        number: number as u64,
-        source: EpisodeSource::Steps(StepBuild { number, of }),
+        return (0..of).map(in_steps).collect();
     };
-    (0..of).map(build).collect()
-}
-
-impl<'l> Iterator for BuildQueue<'l> {
-    type Item = Build<'l>;
-
-    fn next(&mut self) -> Option<Build<'l>> {
-        match self {
-            Self::Fixed(builds) => builds.next(),
-            Self::Leased(leases) => Some(Build {
-                number: leases.next_build()?,
-                source: EpisodeSource::Leased(leases),
-            }),
-        }
-    }
+    let left = |(number, range)| {
+        let own = task.work.episodes(range);
+        let left: Vec<u64> = own.filter(|episode| task.is_left(*episode)).collect();
+        (!left.is_empty()).then_some(Build {
+            number,
+            episodes: Episodes::These(left),
+        })
+    };
+    (0..).zip(job.rebuilds(count)).filter_map(left).collect()
 }

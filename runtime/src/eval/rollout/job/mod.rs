@@ -6,9 +6,9 @@
 
 pub mod builds;
 pub mod context;
-pub mod earlier;
 pub mod latency;
 mod settings;
+pub mod task;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -16,52 +16,54 @@ use std::time::SystemTime;
 use jobs::job::Length;
 use jobs::journal::{JobStart, Line};
 use jobs::serve_args::PolicyChoice;
-use jobs::suspects::{Suspects, Treatment};
+use jobs::suspects::Treatment;
 use jobs::time::rfc3339;
 use serde_json::Value;
 
 use crate::env::EnvSpec;
+use crate::eval::ledger::Ledger;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::job::builds::{BuildQueue, EnvBuild};
-use crate::eval::rollout::job::context::{ActiveJob, JobContext};
-use crate::eval::rollout::job::earlier::Earlier;
+use crate::eval::rollout::job::builds::{Build, EnvBuild};
+use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::job::latency::StepLatency;
+use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::recording::Recording;
-use crate::eval::rollout::recording::episode_log::EpisodeLog;
-use crate::eval::rollout::schedule::source::EpisodeSource;
-use crate::eval::rollout::totals::Totals;
+use crate::eval::rollout::schedule::feed::Episodes;
+use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-use crate::policy::PolicyFacts;
+use crate::policy::{PolicyFacts, PolicyThread};
 use crate::record::Amount;
 
-/// Runs the rest of a job, and counts in `totals` what it did.
+/// Runs the rest of a job, and counts in the totals of `out` what it did.
 ///
 /// # Errors
-/// Returns a [`Stop`] if the job did not run to its end.
+/// Returns why the job did not run to its end.
 pub fn run(
-    context: &JobContext,
-    earlier: &Earlier,
-    log: &mut EpisodeLog,
-    totals: &mut Totals,
+    run: &RankSetup,
+    task: &Task,
+    inference: &PolicyThread,
+    out: &mut Ledger,
 ) -> Result<(), Stop> {
-    let job = context.job();
-    let mut envs = EnvBuild::make(context)?;
-    for note in envs.notes(context) {
-        log.say_about(&job.name, &note);
+    let job = task.job();
+    let mut envs = EnvBuild::make(run, task)?;
+    for note in envs.notes(job) {
+        out.say_about(&job.name, &note);
     }
-    let policy = make_policy(context, envs.spec(), log)?;
+    let policy = make_policy(run, task, inference, envs.spec(), out)?;
     let latency = StepLatency::new(job, envs.spec(), &policy).map_err(Stop::job)?;
     let active = &ActiveJob {
-        context,
+        run,
+        task,
+        inference,
         policy,
         latency,
     };
     let groups = envs.groups(active.stages());
     let rows = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-    context.inference.warm_up(rows, active.max_batch());
+    inference.warm_up(rows, active.max_batch());
     let num_episodes = active.num_episodes()?;
     let settings = settings::effective(active, envs.versions());
-    let others = earlier.other_versions(&settings);
+    let others = task.other_versions(&settings);
     if !others.is_empty() {
         return Err(Stop::job(format_args!(
             "packages have other versions than when the run was begun ({}); install those again, or \
@@ -69,35 +71,37 @@ pub fn run(
             others.join(", ")
         )));
     }
-    log.write(&start_line(active, num_episodes, earlier, settings))?;
-    let own: Vec<u64> = context
-        .work
-        .episodes(0..num_episodes.unwrap_or(0))
-        .collect();
-    let amount = amount(context, envs.spec(), log, count_left(&own, earlier));
-    let leases = log.leases;
-    let recording = Recording::start(context, envs.spec(), earlier, amount, log)?;
+    out.write(&start_line(active, num_episodes, settings))?;
+    let own: Vec<u64> = task.work.episodes(0..num_episodes.unwrap_or(0)).collect();
+    let left = own.iter().filter(|episode| task.is_left(**episode)).count();
+    let amount = amount(task, envs.spec(), out, left as u64);
+    let recording = Recording::start(run, task, envs.spec(), amount, out)?;
     if recording.every_frame || active.policy.needs_video {
         for note in envs.env().open_renderers()? {
-            recording.log.observer.say_for_all("renderer", &note);
+            out.monitor.say_for_all("renderer", &note);
         }
     }
-    recording.log.beat.of = match leases {
-        Some(_) => 0,
-        None => own.len() as u64,
+    out.beat.of = match task.is_leased {
+        true => 0,
+        false => own.len() as u64,
     };
-    let builds = BuildQueue::new(context, num_episodes, earlier, leases);
-    let mut episodes = EpisodeLoop::new(active, envs, recording, totals);
+    let mut known = match out.leases_in_blocks() {
+        Some(_) => Vec::new(),
+        None => builds::known(task, num_episodes),
+    }
+    .into_iter();
+    let mut episodes = EpisodeLoop::new(active, envs, recording, out);
     let mut result = Ok(());
-    for (index, build) in builds.enumerate() {
-        if context.begins_no_more() {
+    let mut is_first = true;
+    while let Some(build) = known.next().or_else(|| next_leased(episodes.out)) {
+        if episodes.is_decided() {
             break;
         }
-        if index > 0 {
-            episodes.envs = EnvBuild::make(context)?;
+        if !std::mem::take(&mut is_first) {
+            episodes.envs = EnvBuild::make(run, task)?;
         }
         episodes.envs.number = build.number;
-        result = run_build(&mut episodes, build.source, earlier.suspects);
+        result = run_build(&mut episodes, build.episodes);
         if result.is_err() {
             break;
         }
@@ -108,30 +112,30 @@ pub fn run(
 
 /// Makes the policy in its thread, and passes its messages on meanwhile.
 fn make_policy(
-    context: &JobContext,
+    run: &RankSetup,
+    task: &Task,
+    inference: &PolicyThread,
     spec: &EnvSpec,
-    log: &mut EpisodeLog,
+    out: &Ledger,
 ) -> Result<PolicyFacts, Stop> {
-    let job = context.job();
-    let folder = context.folder.planner(&job.name);
+    let (job, stop) = (task.job(), &out.monitor.stop);
+    let folder = run.folder.planner(&job.name);
     let choice = PolicyChoice {
         policy_type: job.policy_type.clone(),
         config: job.policy_config.clone(),
     };
-    let made = context
-        .inference
-        .make(choice, Some(spec), Some(&folder), |texts| {
-            for text in texts {
-                log.say_about(&job.name, &text);
-            }
-            !context.stop.asked()
-        });
-    if made.is_err() && context.stop.asked() {
+    let made = inference.make(choice, Some(spec), Some(&folder), |texts| {
+        for text in texts {
+            out.say_about(&job.name, &text);
+        }
+        !stop.asked()
+    });
+    if made.is_err() && stop.asked() {
         return Err(Stop::Asked);
     }
     let policy = made?;
     for note in &policy.notes {
-        log.say_about(&job.name, note);
+        out.say_about(&job.name, note);
     }
     Ok(policy)
 }
@@ -139,33 +143,26 @@ fn make_policy(
 fn start_line(
     active: &ActiveJob,
     num_episodes: Option<u64>,
-    earlier: &Earlier,
     settings: BTreeMap<String, Value>,
 ) -> Line {
-    let context = active.context;
+    let ActiveJob { run, task, .. } = active;
     Line::JobStart(JobStart {
         job: active.job().name.clone(),
         job_index: active.job().index,
-        rank: context.env.rank,
+        rank: run.env.rank,
         episodes: num_episodes,
-        share: context.work.share,
-        attempt: earlier.attempt,
+        share: task.work.share,
+        attempt: task.attempt,
         settings,
         started: rfc3339(SystemTime::now()),
     })
 }
 
-fn count_left(own: &[u64], earlier: &Earlier) -> u64 {
-    own.iter()
-        .filter(|episode| earlier.is_left(**episode))
-        .count() as u64
-}
-
 /// Returns an upper bound for what will be recorded, with `left` episodes still to run.
-fn amount(context: &JobContext, spec: &EnvSpec, log: &EpisodeLog, left: u64) -> Amount {
-    if let Length::Steps(steps) = context.job().length {
-        let copies = context.place.gpus.len() as u64;
-        let copies = copies.saturating_mul(context.job().num_rebuilds);
+fn amount(task: &Task, spec: &EnvSpec, out: &mut Ledger, left: u64) -> Amount {
+    if let Length::Steps(steps) = task.job().length {
+        let copies = task.work.seats.len() as u64;
+        let copies = copies.saturating_mul(task.job().num_rebuilds);
         let steps = steps.saturating_mul(copies);
         return Amount {
             steps,
@@ -173,7 +170,7 @@ fn amount(context: &JobContext, spec: &EnvSpec, log: &EpisodeLog, left: u64) -> 
             episodes: copies,
         };
     }
-    let in_blocks = log.leases.filter(|leases| leases.is_in_blocks());
+    let in_blocks = out.leases_in_blocks();
     Amount {
         steps: left.saturating_mul(u64::from(spec.max_episode_steps)),
         // Each episode has at least one step.
@@ -182,29 +179,35 @@ fn amount(context: &JobContext, spec: &EnvSpec, log: &EpisodeLog, left: u64) -> 
     }
 }
 
+/// Returns the next build of a job that is leased in blocks.
+fn next_leased(out: &mut Ledger) -> Option<Build> {
+    Some(Build {
+        number: out.leases_in_blocks()?.next_build()?,
+        episodes: Episodes::Leased,
+    })
+}
+
 /// Runs the episodes of one build. Those that may have killed a rank run after the others, one at a
 /// time.
-fn run_build<'l>(
-    episodes: &mut EpisodeLoop<'_, 'l>,
-    source: EpisodeSource<'l>,
-    suspects: &Suspects,
-) -> Result<(), Stop> {
-    let job = episodes.job().index;
+fn run_build(episodes: &mut EpisodeLoop, of_build: Episodes) -> Result<(), Stop> {
+    let (job, suspects) = (episodes.job().index, &episodes.active.task.suspects);
     let apart = suspects.of(job);
-    let suspected = match source {
-        EpisodeSource::These(left) => {
+    let suspected = match of_build {
+        Episodes::These(left) => {
             let (suspected, usual) = left
                 .into_iter()
                 .partition(|episode| apart.contains(episode));
-            episodes.run(&EpisodeSource::These(usual))?;
+            episodes.run(&Episodes::These(usual))?;
             suspected
         }
-        EpisodeSource::Steps(build) => {
-            episodes.run(&EpisodeSource::Steps(build))?;
+        Episodes::Steps { .. } => {
+            episodes.run(&of_build)?;
             Vec::new()
         }
-        EpisodeSource::Leased(leases) => {
-            episodes.run(&EpisodeSource::Leased(leases))?;
+        Episodes::Leased => {
+            episodes.run(&Episodes::Leased)?;
+            let leases = episodes.out.leases.as_mut();
+            let leases = leases.expect("the job has been leased");
             leases.check()?;
             leases.apart()
         }
@@ -215,11 +218,11 @@ fn run_build<'l>(
             break;
         }
         // Write finished episodes first: an episode without its journal line counts as under way.
-        episodes.recording.catch_up()?;
+        episodes.recording.catch_up(episodes.out)?;
         match suspects.standing(job, episode) {
             Treatment::GivenUp(deaths) => episodes.give_up(episode, deaths)?,
             Treatment::Alone | Treatment::Usual => {
-                episodes.run(&EpisodeSource::These(vec![episode]))?;
+                episodes.run(&Episodes::These(vec![episode]))?;
             }
         }
     }

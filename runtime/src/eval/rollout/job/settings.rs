@@ -13,7 +13,7 @@ pub fn effective(
     active: &ActiveJob,
     versions: &BTreeMap<String, String>,
 ) -> BTreeMap<String, Value> {
-    let (job, context, policy) = (active.job(), active.context, &active.policy);
+    let (job, run, policy) = (active.job(), active.run, &active.policy);
     let max_batch = match active.max_batch() {
         usize::MAX => Value::Null,
         rows => json!(rows),
@@ -21,11 +21,11 @@ pub fn effective(
     let own = [
         ("chunk_length", json!(policy.chunk_length)),
         ("action_horizon", json!(policy.horizon)),
-        ("device", json!(gpu::name(context.device))),
+        ("device", json!(gpu::name(run.device.device))),
         ("max_batch", max_batch),
         ("pipeline_stages", json!(active.stages())),
         ("num_envs", json!(job.num_envs)),
-        ("base_seed", json!(context.seed)),
+        ("base_seed", json!(run.plan.seed)),
         ("seed", json!(job.seed)),
         ("env_restarts", json!(active.env_restarts())),
     ];

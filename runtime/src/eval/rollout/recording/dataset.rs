@@ -6,10 +6,10 @@ use jobs::eval_args::ExportMode;
 use jobs::record_format::RecordFormat;
 
 use crate::env::EnvSpec;
-use crate::eval::rollout::job::context::JobContext;
-use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::recording::episode_log::EpisodeLog;
+use crate::eval::ledger::Ledger;
+use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::recording::leftovers;
+use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::record::{DatasetPlan, EarlierDemos, Export, Format};
 
@@ -18,12 +18,12 @@ use crate::record::{DatasetPlan, EarlierDemos, Export, Format};
 /// # Errors
 /// Fails if the journals cannot be read.
 pub fn plan(
-    context: &JobContext,
+    run: &RankSetup,
+    task: &Task,
     spec: &EnvSpec,
-    earlier: &Earlier,
-    log: &mut EpisodeLog,
+    out: &Ledger,
 ) -> Result<Option<DatasetPlan>, Stop> {
-    let (folder, args, job) = (context.folder, context.args, context.job());
+    let (folder, args, job) = (&run.folder, &run.args, task.job());
     let export = match args.export_mode {
         _ if args.no_dataset => return Ok(None),
         ExportMode::None => return Ok(None),
@@ -31,7 +31,7 @@ pub fn plan(
         ExportMode::Succeeded => Export::Succeeded,
         ExportMode::Separate => Export::Separate,
     };
-    let file = folder.dataset(&job.name, context.env.rank, context.env.world_size);
+    let file = folder.dataset(&job.name, run.env.rank, run.env.world_size);
     // A dataset for training needs its images; one for analysis is far smaller without them.
     let (format, path, cameras) = match args.record_format {
         RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
@@ -41,8 +41,8 @@ pub fn plan(
     Ok(Some(DatasetPlan {
         format,
         export,
-        earlier: demos(context, earlier, &path, log)?,
-        earlier_failed: demos(context, earlier, &failed, log)?,
+        earlier: demos(run, task, &path, out)?,
+        earlier_failed: demos(run, task, &failed, out)?,
         env_args: serde_json::json!({
             "env_name": job.environment,
             "type": 2,
@@ -55,15 +55,10 @@ pub fn plan(
 }
 
 /// Returns what the journals say about the demonstrations of a dataset.
-fn demos(
-    context: &JobContext,
-    earlier: &Earlier,
-    path: &Path,
-    log: &mut EpisodeLog,
-) -> Result<EarlierDemos, Stop> {
-    let folder = context.folder;
+fn demos(run: &RankSetup, task: &Task, path: &Path, out: &Ledger) -> Result<EarlierDemos, Stop> {
+    let folder = &run.folder;
     let file = folder.relative(path);
-    let [named, runs_again] = earlier.demos(context.work, &file);
+    let [named, runs_again] = task.demos(&file);
     let journals = |err| {
         let folder = folder.journals();
         Stop::job(format_args!(
@@ -73,11 +68,11 @@ fn demos(
     };
     let mut left_out = leftovers::of(folder, path, &named).map_err(journals)?;
     if !left_out.is_empty() {
-        log.observer.say(&leftovers::told(folder, path, &left_out));
+        out.monitor.say(&leftovers::told(folder, path, &left_out));
     }
     left_out.extend(runs_again);
     Ok(EarlierDemos {
-        next: earlier.first_demo(context.args.record_format, &file),
+        next: task.first_demo(run.args.record_format, &file),
         left_out,
     })
 }

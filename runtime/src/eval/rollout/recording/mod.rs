@@ -1,77 +1,72 @@
 //! The way of an episode to disk: dataset and video first, then its journal line.
 
 mod dataset;
-pub mod episode_log;
 pub mod leftovers;
-mod sync_pace;
 #[cfg(test)]
 mod tests;
 mod video_plan;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
 use jobs::layout::RunFolder;
 
 use crate::env::{EnvIndex, EnvSpec};
-use crate::eval::rollout::job::context::JobContext;
-use crate::eval::rollout::job::earlier::Earlier;
-use crate::eval::rollout::recording::episode_log::EpisodeLog;
-use crate::eval::rollout::totals::Totals;
+use crate::eval::ledger::Ledger;
+use crate::eval::rollout::job::task::Task;
+use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::record::{Amount, EpisodeEnd, Estimate, RecordPlan, Recorded, Recorder};
 
 /// Time between two looks at what the recorder has finished.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The recorder of a job, the finished episodes that wait for it, and the log that they go to.
-pub struct Recording<'a, 'l> {
+/// The recorder of a job, and the finished episodes that wait for it.
+pub struct Recording {
     recorder: Option<Recorder>,
     waiting: BTreeMap<(EnvIndex, u64), Episode>,
-    folder: &'a RunFolder,
+    folder: RunFolder,
     /// True if every step has to be rendered.
     pub every_frame: bool,
     /// True if a demonstration has got no line. Then no later one gets one, so that what has no
     /// line is the end of the dataset, which the next attempt drops.
     is_torn: bool,
-    /// Journal, heartbeat and observer of the job.
-    pub log: &'a mut EpisodeLog<'l>,
 }
 
-impl<'a, 'l> Recording<'a, 'l> {
+impl Recording {
     /// Opens the files for the rest of a job, of which at most `amount` will be recorded.
     ///
     /// # Errors
     /// Returns an error if the plan does not fit the environment, a file cannot be written, or the
     /// file system is full.
     pub fn start(
-        context: &'a JobContext<'a>,
+        run: &RankSetup,
+        task: &Task,
         spec: &EnvSpec,
-        earlier: &Earlier,
         amount: Amount,
-        log: &'a mut EpisodeLog<'l>,
+        out: &Ledger,
     ) -> Result<Self, Stop> {
-        let (folder, job) = (context.folder, context.job());
+        let (folder, job) = (&run.folder, task.job());
         let plan = RecordPlan {
-            dataset: dataset::plan(context, spec, earlier, log)?,
-            video: video_plan::plan(context.args, job, &context.work.seats, folder, spec),
+            dataset: dataset::plan(run, task, spec, out)?,
+            video: video_plan::plan(&run.args, job, &task.work.seats, folder, spec),
             num_envs: job.num_envs,
             env: spec.clone(),
         };
         let has_cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
         let every_frame = plan.video.is_some() || has_cameras;
         let recorder = match plan.dataset.is_some() || plan.video.is_some() {
-            true => Some(open(context, plan, amount, log)?),
+            true => Some(open(&folder.job(&job.name), plan, amount, out)?),
             false => None,
         };
         Ok(Self {
             recorder,
             waiting: BTreeMap::new(),
-            folder,
+            folder: folder.clone(),
             every_frame,
             is_torn: false,
-            log,
         })
     }
 
@@ -96,11 +91,17 @@ impl<'a, 'l> Recording<'a, 'l> {
     ///
     /// # Errors
     /// Returns an error if a file cannot be written or the store of the leases fails.
-    pub fn end(&mut self, env: EnvIndex, episode: Episode, end: EpisodeEnd) -> Result<(), Stop> {
+    pub fn end(
+        &mut self,
+        env: EnvIndex,
+        episode: Episode,
+        end: EpisodeEnd,
+        out: &mut Ledger,
+    ) -> Result<(), Stop> {
         let Some(recorder) = &mut self.recorder else {
-            return self.log.episode(episode);
+            return out.episode(episode);
         };
-        if !self.log.may_write(&episode)? {
+        if !out.may_write(&episode)? {
             return Ok(recorder.forget(env)?);
         }
         recorder.end(env, end)?;
@@ -113,21 +114,21 @@ impl<'a, 'l> Recording<'a, 'l> {
     ///
     /// # Errors
     /// Returns an error if the recorder lost an episode or the journal cannot be written.
-    pub fn settle(&mut self) -> Result<(), Stop> {
+    pub fn settle(&mut self, out: &mut Ledger) -> Result<(), Stop> {
         let recorded = self
             .recorder
             .as_mut()
             .map(Recorder::poll)
             .unwrap_or_default();
-        self.on_all_recorded(recorded)?;
-        self.log.settle()
+        self.on_all_recorded(recorded, out)?;
+        out.settle()
     }
 
     /// Waits until the journal lines of all finished episodes are on the disk.
     ///
     /// # Errors
     /// Returns the errors of [`Recording::settle`].
-    pub fn catch_up(&mut self) -> Result<(), Stop> {
+    pub fn catch_up(&mut self, out: &mut Ledger) -> Result<(), Stop> {
         while !self.waiting.is_empty() {
             // If the threads of the recorder have ended, its next use returns the reason.
             let Some(recorded) = self
@@ -137,31 +138,31 @@ impl<'a, 'l> Recording<'a, 'l> {
             else {
                 break;
             };
-            self.on_all_recorded(recorded)?;
+            self.on_all_recorded(recorded, out)?;
         }
-        self.log.sync()
+        out.sync()
     }
 
-    /// Waits for the files, writes the last journal lines, and counts in `totals` how long the loop
-    /// has waited for the disk.
+    /// Waits for the files, writes the last journal lines, and counts how long the loop has waited
+    /// for the disk.
     ///
     /// # Errors
     /// Returns the errors of [`Recording::settle`], or the reason why a file is not complete.
-    pub fn finish(mut self, totals: &mut Totals) -> Result<(), Stop> {
+    pub fn finish(mut self, out: &mut Ledger) -> Result<(), Stop> {
         let Some(mut recorder) = self.recorder.take() else {
-            return self.log.sync();
+            return out.sync();
         };
         // Report first what was written before something failed.
         let said = recorder.warnings().len();
         let recorded = recorder.drain();
-        let written = self.on_all_recorded(recorded);
-        let written = written.and(self.log.sync());
+        let written = self.on_all_recorded(recorded, out);
+        let written = written.and(out.sync());
         for warning in recorder.warnings().iter().skip(said) {
-            self.log.observer.say(warning);
+            out.monitor.say(warning);
         }
         let pressure = recorder.pressure();
-        totals.record_waits = pressure.video.count + pressure.dataset.count;
-        totals.record_wait = pressure.video.time + pressure.dataset.time;
+        out.totals.record_waits = pressure.video.count + pressure.dataset.count;
+        out.totals.record_wait = pressure.video.time + pressure.dataset.time;
         recorder.finish()?;
         written
     }
@@ -170,15 +171,16 @@ impl<'a, 'l> Recording<'a, 'l> {
     fn on_all_recorded(
         &mut self,
         recorded: impl IntoIterator<Item = Recorded>,
+        out: &mut Ledger,
     ) -> Result<(), Stop> {
         let mut result = Ok(());
         for recorded in recorded {
-            result = result.and(self.on_recorded(recorded));
+            result = result.and(self.on_recorded(recorded, out));
         }
         result
     }
 
-    fn on_recorded(&mut self, recorded: Recorded) -> Result<(), Stop> {
+    fn on_recorded(&mut self, recorded: Recorded, out: &mut Ledger) -> Result<(), Stop> {
         let Some(episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else {
             return Ok(());
         };
@@ -186,12 +188,17 @@ impl<'a, 'l> Recording<'a, 'l> {
         if is_demo && self.is_torn {
             return Ok(());
         }
-        let written = self.write(episode, recorded);
+        let written = self.write(episode, recorded, out);
         self.is_torn |= is_demo && written.is_err();
         written
     }
 
-    fn write(&mut self, mut episode: Episode, recorded: Recorded) -> Result<(), Stop> {
+    fn write(
+        &self,
+        mut episode: Episode,
+        recorded: Recorded,
+        out: &mut Ledger,
+    ) -> Result<(), Stop> {
         if let Some(reason) = recorded.error {
             let episode = recorded.episode;
             return Err(Stop::job(format_args!(
@@ -199,9 +206,9 @@ impl<'a, 'l> Recording<'a, 'l> {
             )));
         }
         if let Some(warning) = recorded.warning {
-            self.log.observer.say(&format!("warning: {warning}"));
+            out.monitor.say(&format!("warning: {warning}"));
         }
-        if !self.log.may_write(&episode)? {
+        if !out.may_write(&episode)? {
             return match recorded.demo {
                 None => Ok(()),
                 Some(_) => Err(Stop::Overtaken),
@@ -220,28 +227,22 @@ impl<'a, 'l> Recording<'a, 'l> {
         episode.episode_video = recorded
             .episode_video
             .map(|path| self.folder.relative(&path));
-        self.log.write_episode(episode)
+        out.write_episode(episode)
     }
 }
 
-/// Creates the folders of `plan`, checks that the disk has room for it, and starts its recorder.
-fn open(
-    context: &JobContext,
-    plan: RecordPlan,
-    amount: Amount,
-    log: &mut EpisodeLog,
-) -> Result<Recorder, Stop> {
-    let folder = context.folder.job(&context.job().name);
-    let videos = plan.video.as_ref().map(|video| video.dir.clone());
-    for dir in std::iter::once(folder.clone()).chain(videos) {
-        std::fs::create_dir_all(&dir).map_err(|err| Stop::not_written(&dir, err))?;
+/// Creates the folders of `plan`, `folder` among them, checks that the disk has room for it, and starts its recorder.
+fn open(folder: &Path, plan: RecordPlan, amount: Amount, out: &Ledger) -> Result<Recorder, Stop> {
+    let videos = plan.video.as_ref().map(|video| video.dir.as_path());
+    for dir in std::iter::once(folder).chain(videos) {
+        std::fs::create_dir_all(dir).map_err(|err| Stop::not_written(dir, err))?;
     }
-    if let Some(warning) = Estimate::of(&plan, amount).check(&folder)? {
-        log.observer.say(&format!("warning: {warning}"));
+    if let Some(warning) = Estimate::of(&plan, amount).check(folder)? {
+        out.monitor.say(&format!("warning: {warning}"));
     }
     let recorder = Recorder::start(plan)?;
     for warning in recorder.warnings() {
-        log.observer.say(warning);
+        out.monitor.say(warning);
     }
     Ok(recorder)
 }

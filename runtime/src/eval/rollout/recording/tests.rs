@@ -11,17 +11,7 @@ use jobs::samples;
 use super::*;
 use crate::eval::lease::Leases;
 use crate::eval::lease::testing::{client, serve, work};
-use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::rollout::recording::episode_log::JobObserver;
-
-struct Deaf;
-
-impl JobObserver for Deaf {
-    fn on(&mut self, _: &Heartbeat) {}
-    fn ended(&mut self, _: &Episode) {}
-    fn say(&mut self, _: &str) {}
-    fn say_for_all(&mut self, _: &'static str, _: &str) {}
-}
+use crate::eval::monitor::Monitor;
 
 fn recorded(env: usize, demo: Option<&str>) -> Recorded {
     Recorded {
@@ -38,11 +28,11 @@ fn recorded(env: usize, demo: Option<&str>) -> Recorded {
 
 /// Has these episodes written, one of each environment and job, and returns the result with the
 /// environments of those that are in the journal.
-fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), Stop>, Vec<usize>) {
+fn written(leases: Option<Leases>, all: Vec<Recorded>) -> (Result<(), Stop>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
-    let (mut deaf, folder) = (Deaf, RunFolder::new("out".as_ref()));
-    let mut log = EpisodeLog::new(&mut journal, &mut deaf, leases, Heartbeat::default());
+    let journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
+    let mut out = Ledger::new(journal, Monitor::alone());
+    out.leases = leases;
     let episode = |recorded: &Recorded| {
         let env = recorded.env.0;
         let mut episode = samples::episode(env, "a", recorded.episode);
@@ -52,12 +42,11 @@ fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), Stop>, Ve
     let mut recording = Recording {
         recorder: None,
         waiting: all.iter().map(episode).collect(),
-        folder: &folder,
+        folder: RunFolder::new("out".as_ref()),
         every_frame: false,
         is_torn: false,
-        log: &mut log,
     };
-    let result = recording.on_all_recorded(all);
+    let result = recording.on_all_recorded(all, &mut out);
     let journals = journal::read_all(dir.path(), &Accepted::default()).unwrap();
     let lines = journals[0].lines.iter();
     let envs = lines.map(|line| match line {
@@ -70,7 +59,7 @@ fn written(leases: Option<&Leases>, all: Vec<Recorded>) -> (Result<(), Stop>, Ve
 #[test]
 fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
     let (work, store) = (work(12, 1), serve());
-    let leases = client(&store, 0, std::slice::from_ref(&work), 4);
+    let mut leases = client(&store, 0, std::slice::from_ref(&work), 4);
     let NextStep::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else {
         panic!("there is work")
     };
@@ -78,7 +67,7 @@ fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
     leases.visit(&work, Vec::new(), BTreeSet::new());
     assert_eq!(leases.next_build(), Some(0));
     // The rank is restarted while its old process hangs, and takes all over.
-    let again = client(&store, 0, std::slice::from_ref(&work), 4);
+    let mut again = client(&store, 0, std::slice::from_ref(&work), 4);
     for _ in 0..7 {
         again.claim(BTreeSet::new()).unwrap();
     }
@@ -89,7 +78,7 @@ fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
         recorded(1, Some("demo_1")),
         recorded(2, None),
     ];
-    let (result, envs) = written(Some(&leases), all);
+    let (result, envs) = written(Some(leases), all);
     assert!(matches!(result, Err(Stop::Overtaken)), "{result:?}");
     assert_eq!(envs, [2]);
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::eval::rollout::schedule::source::{EpisodeSource, StepBuild};
+use crate::eval::rollout::schedule::feed::{Episodes, Feed};
+use crate::policy::Chunk;
 use jobs::journal::Blame;
 use jobs::placement::Share;
 use proptest::prelude::*;
@@ -19,30 +20,33 @@ fn alone(env: EnvIndex) -> Range<usize> {
     env.0..env.0 + 1
 }
 
-fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> WaitingEpisodes<'static> {
-    WaitingEpisodes::Anyone(Box::new(episodes))
+fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> Feed {
+    Feed::anyone(episodes)
 }
 
-fn starts(schedule: &mut Schedule) -> Vec<(usize, u64)> {
-    let starts = schedule.start().into_iter();
+fn starts(group: &mut Group) -> Vec<(usize, u64)> {
+    let starts = group.start(&mut None).into_iter();
     starts.map(|(env, episode)| (env.0, episode)).collect()
 }
 
-fn due(schedule: &mut Schedule) -> Vec<(usize, f32, bool)> {
-    let due = schedule.due().into_iter();
+fn due(group: &mut Group) -> Vec<(usize, f32, bool)> {
+    let due = group.due().into_iter();
     due.map(|due| (due.env.0, due.action[0], due.last))
         .collect()
 }
 
 /// Returns the numbers that two environments get in a build of a job in steps.
 fn in_steps(number: usize, share: Option<Share>) -> Vec<u64> {
-    let source = EpisodeSource::Steps(StepBuild { number, of: 3 });
-    let mut schedule = Schedule::new(source.waiting(0..2, 2, share), 0..2, 1, Some(9));
+    let in_steps = Episodes::Steps {
+        build: number,
+        of: 3,
+    };
+    let mut group = Group::new(Feed::new(&in_steps, 0..2, 2, share), 0..2, 1, Some(9));
     let mut numbers = Vec::new();
     for _ in 0..3 {
-        for (env, episode) in schedule.start() {
+        for (env, episode) in group.start(&mut None) {
             numbers.push(episode);
-            schedule.end(env);
+            group.end(env);
         }
     }
     numbers
@@ -68,76 +72,80 @@ fn builds_of_a_job_in_steps_have_episodes_of_their_own() {
 
 #[test]
 fn only_environments_without_actions_are_hungry() {
-    let mut schedule = Schedule::new(anyone(0..2), 0..2, 2, None);
-    assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
-    schedule.add_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]), 0);
-    assert_eq!(schedule.needs_chunk(), envs(&[1]));
-    assert_eq!(due(&mut schedule), [(0, 1.0, false)]);
-    assert_eq!(schedule.needs_chunk(), envs(&[1]));
-    assert_eq!(due(&mut schedule), [(0, 2.0, true)]);
+    let mut group = Group::new(anyone(0..2), 0..2, 2, None);
+    assert_eq!(starts(&mut group), [(0, 0), (1, 1)]);
+    group.add_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]), 0);
+    assert_eq!(group.needs_chunk(), envs(&[1]));
+    assert_eq!(due(&mut group), [(0, 1.0, false)]);
+    assert_eq!(group.needs_chunk(), envs(&[1]));
+    assert_eq!(due(&mut group), [(0, 2.0, true)]);
     // The third action lies beyond the chunk length.
-    assert_eq!(schedule.needs_chunk(), envs(&[0, 1]));
+    assert_eq!(group.needs_chunk(), envs(&[0, 1]));
 }
 
 #[test]
 fn a_new_episode_does_not_get_the_old_ones_actions() {
-    let mut schedule = Schedule::new(anyone(0..2), 0..1, 4, None);
-    schedule.start();
-    schedule.add_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]), 0);
-    schedule.due();
-    schedule.end(EnvIndex(0));
-    assert_eq!(starts(&mut schedule), [(0, 1)]);
-    assert_eq!(schedule.needs_chunk(), envs(&[0]));
-    assert!(schedule.due().is_empty());
+    let mut group = Group::new(anyone(0..2), 0..1, 4, None);
+    group.start(&mut None);
+    group.add_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]), 0);
+    group.due();
+    group.end(EnvIndex(0));
+    assert_eq!(starts(&mut group), [(0, 1)]);
+    assert_eq!(group.needs_chunk(), envs(&[0]));
+    assert!(group.due().is_empty());
 }
 
 #[test]
 fn the_last_step_of_a_chunk_has_to_be_looked_at() {
-    let mut schedule = Schedule::new(anyone(0..1), 0..1, 3, None);
-    schedule.start();
-    schedule.add_chunk(EnvIndex(0), Chunk::new(1, vec![0.0; 3]), 0);
-    let last: Vec<_> = (0..3).map(|_| due(&mut schedule)[0].2).collect();
+    let mut group = Group::new(anyone(0..1), 0..1, 3, None);
+    group.start(&mut None);
+    group.add_chunk(EnvIndex(0), Chunk::new(1, vec![0.0; 3]), 0);
+    let last: Vec<_> = (0..3).map(|_| due(&mut group)[0].2).collect();
     assert_eq!(last, [false, false, true]);
 }
 
 #[test]
 fn a_lost_episode_begins_again_where_it_was() {
-    let mut schedule = Schedule::new(anyone(5..9), 2..4, 3, None);
-    assert_eq!(starts(&mut schedule), [(2, 5), (3, 6)]);
-    schedule.again(EnvIndex(3));
-    assert_eq!(starts(&mut schedule), [(3, 6)]);
-    schedule.end(EnvIndex(2));
-    assert_eq!(starts(&mut schedule), [(2, 7)]);
+    let mut group = Group::new(anyone(5..9), 2..4, 3, None);
+    assert_eq!(starts(&mut group), [(2, 5), (3, 6)]);
+    group.again(EnvIndex(3));
+    assert_eq!(starts(&mut group), [(3, 6)]);
+    group.end(EnvIndex(2));
+    assert_eq!(starts(&mut group), [(2, 7)]);
 }
 
 #[test]
 fn episodes_of_their_own_stay_with_their_environments() {
-    let own: Vec<NextEpisodes<'_>> =
-        vec![Box::new([0, 2].into_iter()), Box::new([1, 3].into_iter())];
-    let mut schedule = Schedule::new(WaitingEpisodes::Own(own), 0..2, 3, None);
-    assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
-    schedule.end(EnvIndex(1));
-    assert_eq!(starts(&mut schedule), [(1, 3)]);
-    schedule.end(EnvIndex(1));
-    assert_eq!(starts(&mut schedule), []);
+    let share = Share {
+        first: 0,
+        count: 2,
+        total: 2,
+    };
+    let feed = Feed::new(&Episodes::These((0..4).collect()), 0..2, 2, Some(share));
+    let mut group = Group::new(feed, 0..2, 3, None);
+    assert_eq!(starts(&mut group), [(0, 0), (1, 1)]);
+    group.end(EnvIndex(1));
+    assert_eq!(starts(&mut group), [(1, 3)]);
+    group.end(EnvIndex(1));
+    assert_eq!(starts(&mut group), []);
 }
 
 #[test]
 fn each_environment_takes_as_many_steps_as_it_may() {
-    let mut schedule = Schedule::new(anyone(0..), 0..2, 2, Some(3));
+    let mut group = Group::new(anyone(0..), 0..2, 2, Some(3));
     let mut taken = [0; 2];
     loop {
-        schedule.start();
-        schedule
+        group.start(&mut None);
+        group
             .needs_chunk()
             .into_iter()
-            .for_each(|env| schedule.add_chunk(env, Chunk::new(1, vec![0.0; 2]), 0));
-        let due = schedule.due();
+            .for_each(|env| group.add_chunk(env, Chunk::new(1, vec![0.0; 2]), 0));
+        let due = group.due();
         due.iter().for_each(|due| taken[due.env.0] += 1);
         if due.is_empty() {
             break;
         }
-        schedule.end(EnvIndex(0));
+        group.end(EnvIndex(0));
     }
     assert_eq!(taken, [3, 3]);
 }
@@ -159,11 +167,8 @@ fn given_up(run: &LossyRun) -> BTreeSet<u64> {
     };
     let mut retries = Retries::new(1);
     let group = |envs: Range<usize>| {
-        let episodes = deal(0..count, num_envs, envs.clone()).collect::<Vec<_>>();
-        EnvGroup::new(
-            envs.clone(),
-            Schedule::new(anyone(episodes.into_iter()), envs, 1, None),
-        )
+        let episodes = deal(0..count, num_envs, envs.clone());
+        Group::new(anyone(episodes), envs, 1, None)
     };
     let mut groups: Vec<_> = groups(num_envs, 2, alone).into_iter().map(group).collect();
     let mut running: BTreeMap<EnvIndex, (u64, usize)> = BTreeMap::new();
@@ -174,7 +179,7 @@ fn given_up(run: &LossyRun) -> BTreeSet<u64> {
     for turn in 0.. {
         assert!(turn < 100_000, "it does not end");
         let index = turn % groups.len();
-        let starts = start(&mut groups, index, &mut retries, process);
+        let starts = start(&mut groups, index, &mut retries, &mut None, process);
         idle = if starts.is_empty() { idle + 1 } else { 0 };
         running.extend(starts.iter().map(|(env, episode)| (*env, (*episode, 0))));
         for env in groups[index].envs.clone().map(EnvIndex) {
@@ -188,7 +193,7 @@ fn given_up(run: &LossyRun) -> BTreeSet<u64> {
             }
             if !run.is_faulty(episode) {
                 running.remove(&env);
-                groups[index].schedule.end(env);
+                groups[index].end(env);
                 assert!(ended.insert(episode), "{episode} ran twice");
                 continue;
             }
@@ -202,11 +207,11 @@ fn given_up(run: &LossyRun) -> BTreeSet<u64> {
                     (true, true) => Blame::Own,
                     (true, false) => Blame::Neighbour,
                 };
-                let schedule = &mut groups[index_of(other)].schedule;
+                let group = &mut groups[index_of(other)];
                 if retries.on_loss(lost, blame, process(other).len()).again {
-                    schedule.again(other);
+                    group.again(other);
                 } else {
-                    schedule.end(other);
+                    group.end(other);
                     given_up.insert(lost);
                 }
             }
@@ -254,18 +259,18 @@ proptest! {
         stages in 1usize..4
     ) {
         let mut ended = Vec::new();
-        for group in groups(num_envs, stages, alone) {
-            let episodes: Vec<_> = deal(0..lengths.len() as u64, num_envs, group.clone()).collect();
-            let mut schedule = Schedule::new(anyone(episodes.into_iter()), group, chunk, None);
+        for envs in groups(num_envs, stages, alone) {
+            let episodes = deal(0..lengths.len() as u64, num_envs, envs.clone());
+            let mut group = Group::new(anyone(episodes), envs, chunk, None);
             let mut running = vec![None; num_envs];
             for _ in 0..1000 {
-                for (env, episode) in schedule.start() {
+                for (env, episode) in group.start(&mut None) {
                     prop_assert!(running[env.0].replace((episode, 0)).is_none());
                 }
-                for env in schedule.needs_chunk() {
-                    schedule.add_chunk(env, Chunk::new(1, vec![0.0; 4]), 0);
+                for env in group.needs_chunk() {
+                    group.add_chunk(env, Chunk::new(1, vec![0.0; 4]), 0);
                 }
-                let due = schedule.due();
+                let due = group.due();
                 if due.is_empty() { break; }
                 for DueStep { env, .. } in due {
                     let (episode, steps) = running[env.0].as_mut().unwrap();
@@ -273,7 +278,7 @@ proptest! {
                     if *steps == lengths[*episode as usize] {
                         ended.push(*episode);
                         running[env.0] = None;
-                        schedule.end(env);
+                        group.end(env);
                     }
                 }
             }

@@ -73,16 +73,16 @@ impl VectorRun {
         };
         let count = steps.map_or(self.lengths.len() as u64, |_| u64::MAX);
         for envs in groups(self.num_envs, self.stages, |env| self.process(env)) {
-            let waiting = anyone(deal(0..count, self.num_envs, envs.clone()));
-            let schedule = Schedule::new(waiting, envs.clone(), self.chunk, steps);
-            let mut schedule = schedule.stepping_together(true);
+            let feed = anyone(deal(0..count, self.num_envs, envs.clone()));
+            let group = Group::new(feed, envs.clone(), self.chunk, steps);
+            let mut group = group.stepping_together(true);
             loop {
-                let starts = schedule.start();
-                match schedule.turn(starts) {
+                let starts = group.start(&mut None);
+                match group.turn(starts) {
                     Turn::Infer(needs_chunk) => {
                         for env in needs_chunk {
                             let Running { episode, steps, .. } = world.copies[env.0].unwrap();
-                            schedule.add_chunk(env, self.infer(episode, steps), 0);
+                            group.add_chunk(env, self.infer(episode, steps), 0);
                         }
                     }
                     Turn::Act { starts, due } if starts.is_empty() && due.is_empty() => break,
@@ -93,7 +93,7 @@ impl VectorRun {
                         }
                         for due in due {
                             if self.act(&mut world, &due) {
-                                schedule.end(due.env);
+                                group.end(due.env);
                             }
                         }
                     }

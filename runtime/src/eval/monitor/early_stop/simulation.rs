@@ -6,11 +6,11 @@ use jobs::episode::Episode;
 use jobs::samples;
 
 use crate::clock::now;
+use crate::eval::monitor::early_stop::EarlyStop;
+use crate::eval::monitor::early_stop::batch::{OUTCOMES, read};
 use crate::eval::monitor::pace::pace;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::numbered_list::ListReader;
-use crate::eval::rank::early_stop::EarlyStop;
-use crate::eval::rank::early_stop::batch::{OUTCOMES, read};
 use tcpstore::memory::MemoryStore;
 
 const SPAN: Duration = Duration::from_secs(20);

@@ -1,11 +1,14 @@
-//! Where the episodes of a job end up: the journal, with the leases that protect it, and the
-//! observers of the rank.
+//! The ledger of a rank: the only thing outside a job that a job changes. It has the journal, the
+//! leases that protect it, the heartbeat, and the monitor that shows it.
 //!
 //! ```text
-//! episode ─► line written ─► … ─► synced ─► lease, heartbeat, observers
+//! episode ─► line written ─► … ─► synced ─► lease, heartbeat, monitor
 //!               a killed rank keeps it       nobody hears of an episode before
 //! ```
 //! Several lines share a sync if episodes are short, see [`SyncPace`].
+
+mod sync_pace;
+pub mod totals;
 
 use std::time::{Duration, Instant};
 
@@ -14,54 +17,38 @@ use jobs::journal::{Journal, Line};
 
 use crate::clock::now;
 use crate::eval::lease::Leases;
+use crate::eval::ledger::sync_pace::SyncPace;
+use crate::eval::ledger::totals::Totals;
+use crate::eval::monitor::Monitor;
 use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::rollout::recording::sync_pace::SyncPace;
 use crate::eval::stop::Stop;
 
-/// Observer of a running job.
-pub trait JobObserver {
-    /// Reports progress.
-    fn on(&mut self, beat: &Heartbeat);
-
-    /// Takes note of an episode that is in the journal, on the disk.
-    fn ended(&mut self, episode: &Episode);
-
-    /// Tells the user something once.
-    fn say(&mut self, text: &str);
-
-    /// Tells the user something that several ranks and jobs may report; the user sees one message
-    /// for each topic.
-    fn say_for_all(&mut self, topic: &'static str, text: &str);
-}
-
-/// The log of a job: journal lines, heartbeat and messages.
-pub struct EpisodeLog<'a> {
+/// What a rank has done, and who is told of it.
+pub struct Ledger {
     /// The rank's journal.
-    pub journal: &'a mut Journal,
-    /// Observer of the job.
-    pub observer: &'a mut dyn JobObserver,
-    /// The leases under which the job runs; `None` if it is not leased.
-    pub leases: Option<&'a Leases>,
+    journal: Journal,
+    /// The leases of the rank; `None` if its jobs are its own.
+    pub leases: Option<Leases>,
+    /// Who is told.
+    pub monitor: Monitor,
     /// The rank's heartbeat, which counts every episode.
     pub beat: Heartbeat,
+    /// Counters of the attempt at a job that is under way.
+    pub totals: Totals,
     /// Episodes whose lines are not synced, in the order of the lines.
     unsynced: Vec<Episode>,
     pace: SyncPace,
 }
 
-impl<'a> EpisodeLog<'a> {
-    /// Creates the log of a job without episodes; the heartbeat goes on from `beat`.
-    pub fn new(
-        journal: &'a mut Journal,
-        observer: &'a mut dyn JobObserver,
-        leases: Option<&'a Leases>,
-        beat: Heartbeat,
-    ) -> Self {
+impl Ledger {
+    /// Creates the ledger of a rank that has not done anything.
+    pub fn new(journal: Journal, monitor: Monitor) -> Self {
         Self {
             journal,
-            observer,
-            leases,
-            beat,
+            leases: None,
+            monitor,
+            beat: Heartbeat::default(),
+            totals: Totals::default(),
             unsynced: Vec::new(),
             pace: SyncPace::default(),
         }
@@ -85,6 +72,11 @@ impl<'a> EpisodeLog<'a> {
         noted.map_err(|err| Stop::not_written(self.journal.path(), err))
     }
 
+    /// Returns the leases if the job that is under way has them in blocks.
+    pub fn leases_in_blocks(&mut self) -> Option<&mut Leases> {
+        self.leases.as_mut().filter(|leases| leases.is_in_blocks())
+    }
+
     /// Returns whether an episode may be written to the journal: false if another rank has taken
     /// over its lease.
     ///
@@ -92,13 +84,13 @@ impl<'a> EpisodeLog<'a> {
     /// Fails if the store does not answer, and with [`Stop::TakenOver`] if
     /// the whole job was one lease.
     pub fn may_write(&mut self, episode: &Episode) -> Result<bool, Stop> {
-        let Some(leases) = self.leases else {
+        let Some(leases) = &mut self.leases else {
             return Ok(true);
         };
         let may = leases.may_write(episode.job_index, episode.episode)?;
         if !may {
             let (job, episode) = (&episode.job, episode.episode);
-            self.observer.say(&format!(
+            self.monitor.say(&format!(
                 "{job} episode {episode} is left to the rank that has taken it over, because this \
                  one made no progress for too long"
             ));
@@ -111,10 +103,10 @@ impl<'a> EpisodeLog<'a> {
     }
 
     /// Writes the journal line of an episode that has ended, unless another rank has taken it over.
-    /// The line is synced soon, see [`EpisodeLog::settle`].
+    /// The line is synced soon, see [`Ledger::settle`].
     ///
     /// # Errors
-    /// Returns the errors of [`EpisodeLog::may_write`] and [`EpisodeLog::write`].
+    /// Returns the errors of [`Ledger::may_write`] and [`Ledger::write`].
     pub fn episode(&mut self, episode: Episode) -> Result<(), Stop> {
         match self.may_write(&episode)? {
             true => self.write_episode(episode),
@@ -122,7 +114,7 @@ impl<'a> EpisodeLog<'a> {
         }
     }
 
-    /// Works like [`EpisodeLog::episode`], after [`EpisodeLog::may_write`].
+    /// Works like [`Ledger::episode`], after [`Ledger::may_write`].
     ///
     /// # Errors
     /// Fails if the file cannot be written.
@@ -139,7 +131,7 @@ impl<'a> EpisodeLog<'a> {
     /// Syncs the lines of finished episodes if it is time, and reports these.
     ///
     /// # Errors
-    /// Returns the errors of [`EpisodeLog::sync`].
+    /// Returns the errors of [`Ledger::sync`].
     pub fn settle(&mut self) -> Result<(), Stop> {
         match self.pace.due() {
             Some(due) if due <= now() => self.sync(),
@@ -147,7 +139,7 @@ impl<'a> EpisodeLog<'a> {
         }
     }
 
-    /// Returns how long the loop may wait before it has to call [`EpisodeLog::settle`], at most
+    /// Returns how long the loop may wait before it has to call [`Ledger::settle`], at most
     /// `longest`.
     pub fn patience(&self, longest: Duration) -> Duration {
         let left = |due: Instant| due.saturating_duration_since(now());
@@ -183,115 +175,82 @@ impl<'a> EpisodeLog<'a> {
             length = episode.length,
             "episode ended"
         );
-        if let Some(leases) = self.leases {
+        if let Some(leases) = &mut self.leases {
             leases.written(episode.job_index, episode.episode);
         }
         self.beat.count(episode);
-        self.observer.ended(episode);
+        self.monitor.ended(episode);
     }
 
     /// Writes an episode that an error ended to the journal.
     ///
     /// # Errors
-    /// Returns the errors of [`EpisodeLog::episode`].
+    /// Returns the errors of [`Ledger::episode`].
     pub fn errored_episode(&mut self, episode: Episode) -> Result<(), Stop> {
         if let Some(reason) = &episode.error {
             let text = format!("{} episode {}: {reason}", episode.job, episode.episode);
-            self.observer.say(&text);
+            self.monitor.say(&text);
         }
         self.episode(episode)
     }
 
-    /// Reports the heartbeat to the observer.
+    /// Reports the heartbeat.
     pub fn report(&mut self) {
-        self.observer.on(&self.beat);
+        self.monitor.on(&self.beat);
     }
 
     /// Tells the user something about `job`.
-    pub fn say_about(&mut self, job: &str, text: &str) {
-        self.observer.say(&format!("{job}: {text}"));
+    pub fn say_about(&self, job: &str, text: &str) {
+        self.monitor.say(&format!("{job}: {text}"));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use jobs::episode::End;
-    use jobs::journal;
-    use serde_json::json;
+    use std::path::Path;
+
+    use jobs::{journal, samples};
 
     use super::*;
-    use crate::env::EnvIndex;
-    use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
-
-    /// Notes what it is told of.
-    #[derive(Default)]
-    struct Heard {
-        ended: Vec<u64>,
-        done: u64,
-    }
-
-    impl JobObserver for Heard {
-        fn on(&mut self, beat: &Heartbeat) {
-            self.done = beat.done;
-        }
-
-        fn ended(&mut self, episode: &Episode) {
-            self.ended.push(episode.episode);
-        }
-
-        fn say(&mut self, _: &str) {}
-
-        fn say_for_all(&mut self, _: &'static str, _: &str) {}
-    }
 
     fn episode(number: u64) -> Episode {
-        let jobs = crate::eval::tests::jobs([json!({})]);
-        let place = EpisodePlace {
-            rank: 0,
-            env: EnvIndex(0),
-            rebuild: 0,
-        };
-        LiveEpisode::new(number, 7).ended(&jobs[0], place, End::TimeLimit)
+        samples::episode(0, "a", number)
+    }
+
+    /// Returns a ledger in `dir` after a sync whose pause does not end during the test.
+    fn ledger(dir: &Path) -> Ledger {
+        let journal = Journal::open(&dir.join("journal_rank0.jsonl")).unwrap();
+        let mut out = Ledger::new(journal, Monitor::alone());
+        let began = now();
+        out.pace.on_sync(began, began + Duration::from_secs(3600));
+        out
     }
 
     #[test]
     fn an_episode_is_reported_when_its_line_is_synced_and_not_before() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
-        let mut heard = Heard::default();
-        let mut log = EpisodeLog::new(&mut journal, &mut heard, None, Heartbeat::default());
-        // A pause that does not end during the test.
-        let began = now();
-        log.pace.on_sync(began, began + Duration::from_secs(3600));
-        log.episode(episode(0)).unwrap();
-        log.episode(episode(1)).unwrap();
-        log.settle().unwrap();
-        assert_eq!((log.beat.done, log.unsynced.len()), (0, 2));
-        assert!(log.patience(Duration::MAX) > Duration::from_secs(60));
+        let mut out = ledger(dir.path());
+        out.episode(episode(0)).unwrap();
+        out.episode(episode(1)).unwrap();
+        out.settle().unwrap();
+        assert_eq!((out.beat.done, out.unsynced.len()), (0, 2));
+        assert!(out.patience(Duration::MAX) > Duration::from_secs(60));
         let lines = || {
             journal::read_all(dir.path(), &journal::Accepted::default()).unwrap()[0]
                 .lines
                 .len()
         };
         assert_eq!(lines(), 2, "a killed rank loses none of them");
-        log.sync().unwrap();
-        assert_eq!((log.beat.done, log.unsynced.len()), (2, 0));
-        drop(log);
-        assert_eq!((heard.ended, heard.done), (vec![0, 1], 2));
+        out.sync().unwrap();
+        assert_eq!((out.beat.done, out.unsynced.len()), (2, 0));
     }
 
     #[test]
     fn a_line_that_does_not_wait_syncs_those_before_it() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
-        let mut heard = Heard::default();
-        let mut log = EpisodeLog::new(&mut journal, &mut heard, None, Heartbeat::default());
-        let began = now();
-        log.pace.on_sync(began, began + Duration::from_secs(3600));
-        log.episode(episode(0)).unwrap();
-        log.write(&Line::from(episode(1))).unwrap();
-        assert_eq!(log.beat.done, 1);
-        drop(log);
-        assert_eq!(heard.ended, [0]);
+        let mut out = ledger(dir.path());
+        out.episode(episode(0)).unwrap();
+        out.write(&Line::from(episode(1))).unwrap();
+        assert_eq!(out.beat.done, 1);
     }
 }

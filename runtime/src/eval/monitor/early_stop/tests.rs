@@ -1,6 +1,6 @@
 use super::*;
 use crate::eval::lease::testing::serve;
-use crate::eval::rank::early_stop::batch::BATCH;
+use crate::eval::monitor::early_stop::batch::BATCH;
 use jobs::journal::Line;
 use jobs::samples;
 use report::compare::Side;

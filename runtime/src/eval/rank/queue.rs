@@ -12,16 +12,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use jobs::assign::lease::{Claim, NextStep};
-use jobs::assign::{Assign, Work};
-use jobs::eval_args::EvalArgs;
+use jobs::assign::{self, Assign, Work};
 use jobs::job::JobIndex;
-use jobs::journal::Line;
 use jobs::progress;
-use jobs::rank_env::RankEnv;
 
-use crate::eval::lease::{BlockCut, Claims, LeaseConfig, LeaseError, Leases};
+use crate::eval::lease::{BlockCut, Claims, LeaseConfig, Leases};
+use crate::eval::ledger::Ledger;
+use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::rank::history::JournalHistory;
-use crate::eval::rank::idle::IdleRank;
+use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use tcpstore::StoreAddr;
 
@@ -61,7 +60,6 @@ struct Leasing {
 struct Leased {
     works: BTreeMap<JobIndex, Work>,
     cut: BlockCut,
-    leases: Leases,
     timeout: Duration,
     /// Jobs of which this rank has already run a part: its journal has newer lines than it has
     /// read.
@@ -69,23 +67,20 @@ struct Leased {
 }
 
 impl JobQueue {
-    /// Creates the queue. Jobs of `work` that are shared by environments are the rank's own. The
-    /// others are leased with `--assign dynamic` if there is more than one rank. `lines` are the
-    /// lines of the journals.
+    /// Creates the queue. Jobs that are shared by environments are the rank's own. The others are
+    /// leased with `--assign dynamic` if there is more than one rank.
     ///
     /// # Errors
-    /// Returns a [`LeaseError`] if the store cannot be reached.
-    pub fn new(
-        work: Vec<Work>,
-        stages: Vec<Range<u64>>,
-        args: &EvalArgs,
-        env: &RankEnv,
-        lines: &[Line],
-    ) -> Result<Self, LeaseError> {
+    /// Fails if the store cannot be reached.
+    pub fn new(run: &RankSetup, past: &JournalHistory, out: &mut Ledger) -> Result<Self, Stop> {
+        let RankSetup { args, env, .. } = run;
         let is_dynamic = args.assign == Assign::Dynamic && env.world_size > 1;
         let addr = env.master.clone().filter(|_| is_dynamic);
-        let (own, leased): (Vec<_>, Vec<_>) = work
-            .into_iter()
+        let (own, leased): (Vec<_>, Vec<_>) = run
+            .placement
+            .work
+            .iter()
+            .cloned()
             .partition(|work| addr.is_none() || work.share.is_some());
         let leasing = addr.map(|(host, port)| Leasing {
             work: leased,
@@ -100,6 +95,11 @@ impl JobQueue {
             timeout: args.lease_timeout(),
             given_up: BTreeSet::new(),
         });
+        // Only a run that a sequential test may end early has stages.
+        let stages = match out.monitor.early_stop {
+            Some(_) => assign::stages(&run.plan.jobs, args.assignment(), env.world_size),
+            None => Vec::new(),
+        };
         let mut queue = Self {
             own,
             leasing,
@@ -110,7 +110,7 @@ impl JobQueue {
                 leased: None,
             },
         };
-        queue.enter(0, lines)?;
+        queue.enter(0, past, out)?;
         Ok(queue)
     }
 
@@ -124,27 +124,24 @@ impl JobQueue {
         self.stages.len() > 1
     }
 
-    /// Returns the leases for `work`; `None` if it is not leased.
-    pub fn leases(&self, work: &Work) -> Option<&Leases> {
-        self.now
-            .leased
-            .as_ref()
-            .filter(|_| work.share.is_none())
-            .map(|leased| &leased.leases)
+    /// Returns whether `work` is leased.
+    pub fn is_leased(&self, work: &Work) -> bool {
+        self.leasing.is_some() && work.share.is_none()
     }
 
     /// Returns the next job, or the next part of one. Waits while other ranks hold all that is left,
-    /// because they may die. Reads `history` again if it may be outdated.
+    /// because they may die. Reads `past` again if it may be outdated.
     ///
     /// # Errors
     /// Returns an error if the store is gone or the journals cannot be read.
     pub fn next(
         &mut self,
-        history: &mut JournalHistory,
-        idle: &mut IdleRank,
+        run: &RankSetup,
+        past: &mut JournalHistory,
+        out: &mut Ledger,
     ) -> Result<Option<Work>, Stop> {
         loop {
-            if idle.is_over() {
+            if out.monitor.is_over() {
                 return Ok(None);
             }
             if let Some(work) = self.now.own.next() {
@@ -152,32 +149,32 @@ impl JobQueue {
             }
             let stage = self.now.number;
             if let Some(leased) = &mut self.now.leased
-                && let Some(work) = leased.next(stage, history, idle)?
+                && let Some(work) = leased.next(stage, run, past, out)?
             {
                 return Ok(Some(work));
             }
-            if idle.is_over() || stage + 1 >= self.stages.len() {
+            if out.monitor.is_over() || stage + 1 >= self.stages.len() {
                 return Ok(None);
             }
             // This rank may have run parts of the same jobs in the stage before.
-            history.refresh_own(idle.setup)?;
-            self.enter(stage + 1, &history.lines)?;
+            past.refresh_own(run)?;
+            self.enter(stage + 1, past, out)?;
         }
     }
 
     /// Call it after a job. If blocks of it are still held, the job has failed for good, and no
     /// rank takes more of it.
-    pub fn after(&mut self, work: &Work) {
+    pub fn after(&mut self, work: &Work, out: &mut Ledger) {
         let index = work.job.index;
-        let has_failed = self
-            .leases(work)
-            .is_some_and(|leases| leases.give_up(index));
-        if has_failed && let Some(leasing) = &mut self.leasing {
+        if let Some(leasing) = &mut self.leasing
+            && let Some(leases) = &mut out.leases
+            && leases.give_up(index)
+        {
             leasing.given_up.insert(index);
         }
     }
 
-    fn enter(&mut self, stage: usize, lines: &[Line]) -> Result<(), LeaseError> {
+    fn enter(&mut self, stage: usize, past: &JournalHistory, out: &mut Ledger) -> Result<(), Stop> {
         let range = self.is_staged().then(|| self.stages[stage].clone());
         let part = |work: &Work| match &range {
             Some(range) => work.in_stage(range),
@@ -185,7 +182,7 @@ impl JobQueue {
         };
         let leased = self.leasing.as_ref().map(|leasing| {
             let parts = leasing.work.iter().filter_map(part).collect();
-            leasing.of(stage, parts, lines)
+            leasing.of(stage, parts, past, out)
         });
         let own: Vec<_> = self.own.iter().filter_map(part).collect();
         self.now = Stage {
@@ -199,22 +196,27 @@ impl JobQueue {
 
 impl Leasing {
     /// Begins the leases of a stage.
-    fn of(&self, stage: usize, work: Vec<Work>, lines: &[Line]) -> Result<Leased, LeaseError> {
-        let is_left = |work: &Work| !self.given_up.contains(&work.job.index);
-        let work: Vec<_> = work.into_iter().filter(is_left).collect();
+    fn of(
+        &self,
+        stage: usize,
+        mut work: Vec<Work>,
+        past: &JournalHistory,
+        out: &mut Ledger,
+    ) -> Result<Leased, Stop> {
+        work.retain(|work| !self.given_up.contains(&work.job.index));
         let config = LeaseConfig {
             addr: self.addr.clone(),
             prefix: format!("{}/{stage}", self.prefix),
             rank: self.rank,
         };
-        let (claims, me) = Claims::start(config, self.cut.tasks(&work, lines))?;
+        let (claims, me) = Claims::start(config, self.cut.tasks(&work, &past.lines))?;
+        out.leases = Some(Leases::new(claims, me));
         Ok(Leased {
             works: work
                 .into_iter()
                 .map(|work| (work.job.index, work))
                 .collect(),
             cut: self.cut,
-            leases: Leases::new(claims, me),
             timeout: self.timeout,
             begun: BTreeSet::new(),
         })
@@ -227,58 +229,61 @@ impl Leased {
     fn next(
         &mut self,
         stage: usize,
-        history: &mut JournalHistory,
-        idle: &mut IdleRank,
+        run: &RankSetup,
+        past: &mut JournalHistory,
+        out: &mut Ledger,
     ) -> Result<Option<Work>, Stop> {
         let mut gone = BTreeSet::new();
-        loop {
-            match self.leases.claim(std::mem::take(&mut gone))? {
+        while let Some(leases) = &mut out.leases {
+            match leases.claim(std::mem::take(&mut gone))? {
                 NextStep::Run(claim) => {
-                    if let Some(work) = self.take(&claim, history, idle)? {
+                    if let Some(work) = self.take(&claim, run, past, out)? {
                         return Ok(Some(work));
                     }
                 }
                 NextStep::Finished => {
-                    idle.finished(stage);
-                    return Ok(None);
+                    out.monitor.peers.leased(stage);
+                    break;
                 }
                 NextStep::Nothing | NextStep::Ask(_) => {
-                    if !idle.rest(stage) {
-                        return Ok(None);
+                    out.monitor.on(&Heartbeat {
+                        arrived: true,
+                        ..out.beat.clone()
+                    });
+                    out.monitor.peers.rest(stage);
+                    if out.monitor.is_over() {
+                        break;
                     }
-                    gone = idle.lost(self.timeout);
+                    gone = out.monitor.peers.lost(self.timeout).into_iter().collect();
                 }
             }
         }
+        Ok(None)
     }
 
     /// Returns the work for a claim; `None` if none of it is left.
     fn take(
         &mut self,
         claim: &Claim,
-        history: &mut JournalHistory,
-        idle: &mut IdleRank,
+        run: &RankSetup,
+        past: &mut JournalHistory,
+        out: &mut Ledger,
     ) -> Result<Option<Work>, Stop> {
         let Some(work) = self.works.get(&claim.job) else {
             return Ok(None);
         };
         if claim.is_taken_over {
-            idle.refresh(history)?;
+            past.refresh(run, &out.monitor)?;
+            out.say_about(&work.job.name, "takes over the rest from another rank");
         } else if self.begun.contains(&claim.job) {
-            history.refresh_own(idle.setup)?;
-        }
-        if claim.is_taken_over {
-            idle.say(&format!(
-                "{}: takes over the rest from another rank",
-                work.job.name
-            ));
+            past.refresh_own(run)?;
         }
         self.begun.insert(claim.job);
-        let about = history.about(claim.job);
-        let done = progress::done(about).remove(&claim.job).unwrap_or_default();
-        let is_left = self
-            .leases
-            .hold(claim, work, self.cut.is_in_blocks(&work.job), &done);
+        let done = progress::done(past.about(claim.job));
+        let done = done.get(&claim.job).map_or(&[][..], Vec::as_slice);
+        let is_in_blocks = self.cut.is_in_blocks(&work.job);
+        let leases = out.leases.as_mut();
+        let is_left = leases.is_some_and(|leases| leases.hold(claim, work, is_in_blocks, done));
         Ok(is_left.then(|| work.clone()))
     }
 }

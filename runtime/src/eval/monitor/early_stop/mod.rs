@@ -24,9 +24,9 @@ use jobs::time::rfc3339;
 use report::compare::sequential::SequentialComparison;
 use report::tables;
 
+use crate::eval::monitor::early_stop::batch::{OUTCOMES, Outcome, publish};
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::numbered_list::ListReader;
-use crate::eval::rank::early_stop::batch::{OUTCOMES, Outcome, publish};
 use tcpstore::{Store, StoreError};
 
 /// Interval of exchanges when episodes end, for one rank; each further rank adds a millisecond, so
