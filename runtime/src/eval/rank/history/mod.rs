@@ -1,20 +1,19 @@
 //! The history of a run: the journal lines that earlier attempts of any rank wrote.
 
 mod extract;
-mod part;
 mod start;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use jobs::job::JobIndex;
 use jobs::journal::{self, Contents, Line};
-use jobs::suspects::Suspects;
+use jobs::suspects::{Suspect, Suspects};
+use serde::{Deserialize, Serialize};
 
 use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::extract::ExtractWriter;
-use crate::eval::rank::history::part::{JournalPart, failed_for_good, started, this_launch};
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 pub use start::{begin, is_first_life};
@@ -34,19 +33,74 @@ pub struct JournalHistory {
     suspects_of_others: Suspects,
     /// Jobs that have failed for good in this rank, in this launch.
     pub given_up: BTreeSet<JobIndex>,
+    /// How often this rank has begun in this round of the launch.
+    starts: usize,
     /// UTC time at which this launch began: the first start of any of its ranks, as far as the
     /// journals know; empty before their first lines. What a faster rank has done since then is not
     /// earlier work.
     pub launched: String,
 }
 
+/// What a rank keeps of one journal.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JournalPart {
+    /// Episodes that may have killed the rank of the journal.
+    suspects: Vec<Suspect>,
+    /// UTC time at which that rank began in this launch, if it did.
+    began: Option<String>,
+    /// The lines that decide what is left to do, in their order, with their jobs: names are not
+    /// kept.
+    lines: Vec<(Option<JobIndex>, Line)>,
+}
+
+impl JournalPart {
+    /// Takes from the lines of a journal what is kept, in the launch of this name.
+    fn of(lines: Vec<Line>, launch: Option<&str>) -> Self {
+        let mut suspects = Suspects::default();
+        suspects.add(&lines);
+        let began = named(&lines, launch).and_then(|first| started(&lines[first]));
+        Self {
+            suspects: suspects.list(),
+            began,
+            lines: lines.into_iter().filter_map(kept).collect(),
+        }
+    }
+
+    /// Sets the jobs of the lines, which they do not say themselves when they are read.
+    fn with_jobs(mut self) -> Self {
+        for (job, line) in &mut self.lines {
+            if let Some(job) = job {
+                line.set_job_index(*job);
+            }
+        }
+        self
+    }
+}
+
+/// Returns what a rank keeps of a line as long as it runs: what decides what is left to do, and what
+/// policies are made of.
+fn kept(line: Line) -> Option<(Option<JobIndex>, Line)> {
+    let job = line.job().map(|(_, job)| job);
+    match line {
+        Line::Episode(mut episode) => {
+            episode.job = String::new();
+            episode.language_instruction = String::new();
+            episode.metrics = BTreeMap::new();
+            (episode.video, episode.episode_video) = (None, None);
+            Some((job, Line::Episode(episode)))
+        }
+        Line::JobStart(_) | Line::JobEnd(_) | Line::PolicyFiles(_) => Some((job, line)),
+        _ => None,
+    }
+}
+
 impl JournalHistory {
-    /// Reads all journals of the run, and writes what is kept of them into `extract`, whose error is
-    /// the caller's. Rank 0 warns the user of lines that are left out.
+    /// Reads all journals of the run, and writes what is kept of them into `extract`, which is gone
+    /// after an error. Rank 0 warns the user of lines that are left out.
     fn read(
         setup: &RankSetup,
         monitor: &Monitor,
-        mut extract: Option<&mut ExtractWriter>,
+        extract: &mut Option<ExtractWriter>,
     ) -> Result<Self, Stop> {
         let RankSetup {
             folder, plan, env, ..
@@ -66,14 +120,14 @@ impl JournalHistory {
                     monitor.say(&format!("warning: {warning}"));
                 }
             }
-            let launch = env.launch.as_deref();
             if path == own {
-                history.judge_own(&contents.lines, launch);
+                history.judge_own(&contents.lines, setup);
             }
-            let part = JournalPart::of(contents.lines, launch);
-            if let Some(extract) = &mut extract {
-                extract.add(&name(path), &part);
-            }
+            let part = JournalPart::of(contents.lines, env.launch.as_deref());
+            extract.take_if(|extract| {
+                let added = extract.add(&name(path), &part);
+                added.inspect_err(start::not_written).is_err()
+            });
             history.add(part, path == own);
             Ok(())
         };
@@ -96,7 +150,7 @@ impl JournalHistory {
     /// Returns a [`Stop`] if the journals cannot be read; the history is then empty.
     pub fn refresh(&mut self, setup: &RankSetup, monitor: &Monitor) -> Result<(), Stop> {
         *self = Self::default();
-        *self = Self::read(setup, monitor, None)?;
+        *self = Self::read(setup, monitor, &mut None)?;
         Ok(())
     }
 
@@ -111,9 +165,8 @@ impl JournalHistory {
         } = setup;
         let contents = journal::read(&folder.journal(env.rank), &plan.accepted())
             .map_err(|err| journals_err(setup, &err))?;
-        let launch = env.launch.as_deref();
-        self.judge_own(&contents.lines, launch);
-        self.add(JournalPart::of(contents.lines, launch), true);
+        self.judge_own(&contents.lines, setup);
+        self.add(JournalPart::of(contents.lines, env.launch.as_deref()), true);
         Ok(())
     }
 
@@ -126,23 +179,24 @@ impl JournalHistory {
     }
 
     /// Takes note of what the lines of this rank's own journal say about its launch.
-    fn judge_own(&mut self, lines: &[Line], launch: Option<&str>) {
-        let launch = this_launch(lines, launch);
+    fn judge_own(&mut self, lines: &[Line], RankSetup { env, .. }: &RankSetup) {
+        let launch = this_launch(lines, env.launch.as_deref());
         self.given_up = failed_for_good(launch);
         self.began(launch.first().and_then(started));
+        let begins = |line: &&Line| match line {
+            Line::Rank(start) => start.round == env.round && start.launch == env.launch,
+            _ => false,
+        };
+        self.starts = lines.iter().filter(begins).count();
     }
 
     /// Adds one journal. `is_own` says that this rank writes it; it is the last.
     fn add(&mut self, part: JournalPart, is_own: bool) {
-        let JournalPart {
-            suspects,
-            began,
-            lines,
-        } = part;
+        let suspects = Suspects::from_list(&part.suspects);
         self.suspects.include(&suspects);
-        self.began(began);
-        for line in lines {
-            if let Some((_, job)) = line.job() {
+        self.began(part.began);
+        for (job, line) in part.lines {
+            if let Some(job) = job {
                 self.by_job.entry(job).or_default().push(self.lines.len());
             }
             self.lines.push(line);
@@ -171,6 +225,48 @@ impl JournalHistory {
             .map(|at| &self.lines[*at])
             .collect()
     }
+}
+
+/// Returns the lines since this rank's launch began. A launcher that does not name its launches
+/// gives each restart a new name; then the restart counter tells where the launch began.
+fn this_launch<'a>(lines: &'a [Line], launch: Option<&str>) -> &'a [Line] {
+    let first = named(lines, launch)
+        .or_else(|| lines.iter().rposition(is_fresh))
+        .unwrap_or(0);
+    &lines[first..]
+}
+
+/// Returns the index of the line with which a rank began in the launch of this name.
+fn named(lines: &[Line], launch: Option<&str>) -> Option<usize> {
+    let launch = launch?;
+    let is_named =
+        |line: &Line| matches!(line, Line::Rank(start) if start.launch.as_deref() == Some(launch));
+    lines
+        .iter()
+        .position(is_named)
+        .filter(|first| is_fresh(&lines[*first]))
+}
+
+fn is_fresh(line: &Line) -> bool {
+    matches!(line, Line::Rank(start) if start.restart == 0)
+}
+
+/// Returns when the rank began that wrote this line at its start.
+fn started(line: &Line) -> Option<String> {
+    if let Line::Rank(start) = line {
+        Some(start.started.clone())
+    } else {
+        None
+    }
+}
+
+/// Returns the jobs that have failed and are not retried.
+fn failed_for_good(launch: &[Line]) -> BTreeSet<JobIndex> {
+    let failed = launch.iter().filter_map(|line| match line {
+        Line::JobEnd(end) if end.error.is_some() && !end.retried => Some(end.job_index),
+        _ => None,
+    });
+    failed.collect()
 }
 
 fn journals_err(setup: &RankSetup, err: &io::Error) -> Stop {

@@ -1,5 +1,6 @@
 //! What a rank reads of the journals when it starts.
 
+use std::io;
 use std::time::Duration;
 
 use jobs::plan::RunPlan;
@@ -7,7 +8,6 @@ use jobs::rank_env::RankEnv;
 
 use crate::eval::monitor::Monitor;
 use crate::eval::rank::history::extract::{self, Extract, ExtractWriter};
-use crate::eval::rank::history::part::starts_in;
 use crate::eval::rank::history::{JournalHistory, name};
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
@@ -53,12 +53,9 @@ pub fn begin(
     let begins = match store {
         None => false,
         Some(store) if env.rank == 0 => store.check(HISTORY).is_ok_and(|is_told| !is_told),
-        Some(_) => {
-            let own = read_own(setup)?;
-            starts_in(&own.lines, env.launch.as_deref(), env.round) <= 1
-        }
+        Some(_) => read_own(setup)?.starts <= 1,
     };
-    let all = || JournalHistory::read(setup, monitor, None);
+    let all = || JournalHistory::read(setup, monitor, &mut None);
     let history = match (source(plan, env, begins), store) {
         (Source::Own, _) => read_own(setup)?,
         (Source::AllForOthers, Some(store)) => return read_for_others(setup, store, monitor),
@@ -101,16 +98,19 @@ fn read_for_others(
     store: &Store,
     monitor: &Monitor,
 ) -> Result<(JournalHistory, Option<Extract>), Stop> {
-    let failed = |err| tracing::warn!(%err, "cannot write an extract of the journals");
-    let mut writer = ExtractWriter::create(&setup.folder.journals())
-        .map_err(failed)
-        .ok();
-    let history = JournalHistory::read(setup, monitor, writer.as_mut())?;
-    let written = writer.and_then(|writer| writer.finish().map_err(failed).ok());
+    let created = ExtractWriter::create(&setup.folder.journals());
+    let mut writer = created.inspect_err(not_written).ok();
+    let history = JournalHistory::read(setup, monitor, &mut writer)?;
+    let finished = writer.map(|writer| writer.finish().inspect_err(not_written));
+    let written = finished.and_then(Result::ok);
     let (extract, said) = written.unzip();
     // If this fails, the others read the journals after a time limit.
     let _ = store.set(HISTORY, said.unwrap_or_default().as_bytes());
     Ok((history, extract))
+}
+
+pub(super) fn not_written(err: &io::Error) {
+    tracing::warn!(%err, "cannot write an extract of the journals");
 }
 
 /// Reads the extract of rank 0, and this rank's own journal.
@@ -120,8 +120,9 @@ fn read_extract(setup: &RankSetup, store: &Store) -> Result<JournalHistory, Stri
     let RankSetup { folder, env, .. } = setup;
     let journal = name(&folder.journal(env.rank));
     let mut history = JournalHistory::default();
-    let add = |part| history.add(part, false);
-    extract::read(&folder.journals(), &said, &journal, add).map_err(|err| err.to_string())?;
+    let parts = extract::read(&folder.journals(), &said, &journal);
+    let parts = parts.map_err(|err| err.to_string())?;
+    parts.into_iter().for_each(|part| history.add(part, false));
     tracing::info!(
         lines = history.lines.len(),
         "has read the extract of rank 0 instead of all journals"
