@@ -77,3 +77,4 @@ pub mod tree;
 pub mod trust;
 pub mod usage;
 pub mod variation;
+pub mod wiring;

@@ -112,6 +112,19 @@ pub struct Gr00tWiring {
     pub video_backend: Option<Ignored>,
 }
 
+impl Gr00tWiring {
+    /// Returns the files that it names, whose contents decide the actions.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = [
+            &self.policy_config_yaml_path,
+            &self.policy_joints_config_path,
+            &self.state_joints_config_path,
+            &self.action_joints_config_path,
+        ];
+        files.into_iter().flatten()
+    }
+}
+
 /// Element type of a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -29,18 +29,6 @@ pub enum PolicyError {
         /// What is wrong with the file.
         reason: String,
     },
-    /// The environment does not provide what the policy needs.
-    #[error("policy `{policy}` needs {wanted}; environment `{env}` has {found}")]
-    Mismatch {
-        /// Type of the policy.
-        policy: &'static str,
-        /// Name of the environment.
-        env: String,
-        /// What is missing.
-        wanted: String,
-        /// What the environment provides.
-        found: String,
-    },
     /// A checkpoint cannot be used.
     #[error("{0}")]
     Checkpoint(String),

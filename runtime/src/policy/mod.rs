@@ -4,7 +4,6 @@
 //! the environments that have used up their chunk. What a policy remembers of an episode is made anew
 //! with its first row ([`PerEpisode`]).
 
-use crate::env::EnvSpec;
 use ::gr00t::processor::Modalities;
 
 mod agent;
@@ -25,6 +24,7 @@ pub mod remote;
 mod replay;
 mod row;
 mod scripted;
+mod seen;
 mod settings;
 mod thread;
 mod tokens;
@@ -181,33 +181,6 @@ pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
     jobs::policies::argument(field, found, wanted).into()
 }
 
-/// Checks that the environment provides the state vectors that a policy reads.
-pub(crate) fn require_state(
-    policy: &'static str,
-    env: &EnvSpec,
-    keys: &[&str],
-) -> Result<(), PolicyError> {
-    let missing: Vec<_> = keys
-        .iter()
-        .filter(|key| !env.state.iter().any(|(name, _)| name == *key))
-        .copied()
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(PolicyError::Mismatch {
-        policy,
-        env: env.name.clone(),
-        wanted: format!("state {}", missing.join(", ")),
-        found: env
-            .state
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect::<Vec<_>>()
-            .join(", "),
-    })
-}
-
 #[cfg(test)]
 #[allow(dead_code, reason = "the tests of `gr00t` use the rest")]
 #[path = "../../gr00t/src/graphs/testing.rs"]
@@ -218,6 +191,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::env::EnvSpec;
     use crate::env::{ActionSpec, CameraSpec, EnvIndex, Frame, Observation};
     use jobs::interface::Interface;
 
@@ -308,15 +282,5 @@ pub(crate) mod tests {
             (chunk.horizon(), chunk.action(1), chunk.action(2)),
             (2, Some(&[3.0, 4.0][..]), None)
         );
-    }
-
-    #[test]
-    fn a_missing_state_vector_is_named() {
-        let text = require_state("scripted", &env_spec(), &["joint_position", "door_angle"])
-            .unwrap_err()
-            .to_string();
-        assert!(text.starts_with(
-            "policy `scripted` needs state door_angle; environment `push` has joint_position"
-        ));
     }
 }

@@ -21,13 +21,12 @@ use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::tokens::Tokens;
 use crate::policy::{
     Checkpoints, Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
-    require_state,
 };
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, message};
-use jobs::policies::Torchscript;
-
-const NAME: &str = "torchscript";
+use jobs::policies::{PolicyType, Torchscript};
+use jobs::refusal::Refusal;
+use jobs::wiring::Sides;
 
 impl PolicySettings for Torchscript {
     fn check(&self) -> Result<(), PolicyError> {
@@ -87,12 +86,13 @@ impl TorchScript {
         let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
         let given = settings.state_keys.clone();
         let state_keys: Vec<String> = given.map_or_else(all_states, |keys| keys.0);
-        require_state(
-            NAME,
-            env,
-            &state_keys.iter().map(String::as_str).collect::<Vec<_>>(),
-        )?;
-        let (cameras, size) = cameras(settings.cameras.as_ref().map(|given| &given.0[..]), env)?;
+        let sides = Sides {
+            policy: PolicyType::Torchscript.name(),
+            face: env,
+        };
+        sides.require_states(&state_keys)?;
+        let asked = settings.cameras.as_ref().map(|given| &given.0[..]);
+        let (cameras, size) = cameras(sides, asked)?;
         let mut script = Self {
             module,
             device,
@@ -114,13 +114,8 @@ impl TorchScript {
 
     /// Returns the horizon of the module's output for zeros.
     fn probe(&self, env: &EnvSpec) -> Result<usize, PolicyError> {
-        let width = |key: &String| {
-            env.state
-                .iter()
-                .find(|(name, _)| name == key)
-                .map_or(0, |(_, length)| *length)
-        };
-        let state_dim: usize = self.state_keys.iter().map(width).sum();
+        let widths = self.state_keys.iter().filter_map(|key| env.length(key));
+        let state_dim: usize = widths.sum();
         let [height, columns] = self.size.map(i64::from);
         let images = Tensor::zeros(
             [1, self.cameras.len() as i64, height, columns, 3],
@@ -241,42 +236,15 @@ impl Policy for TorchScript {
 }
 
 /// Returns the requested cameras, which must all have the same size.
-fn cameras(
-    asked: Option<&[String]>,
-    env: &EnvSpec,
-) -> Result<(Vec<String>, [u32; 2]), PolicyError> {
-    let names: Vec<String> = match asked {
-        Some(names) => names.to_vec(),
-        None => env
-            .cameras
-            .iter()
-            .map(|camera| camera.name.clone())
-            .collect(),
-    };
-    let sizes: Option<Vec<[u32; 2]>> = names
-        .iter()
-        .map(|name| {
-            env.cameras
-                .iter()
-                .find(|camera| camera.name == *name)
-                .map(|camera| [camera.height, camera.width])
-        })
-        .collect();
-    match sizes.as_deref() {
-        Some([]) => Ok((names, [1, 1])),
-        Some([first, rest @ ..]) if rest.iter().all(|size| size == first) => Ok((names, *first)),
-        _ => Err(PolicyError::Mismatch {
-            policy: NAME,
-            env: env.name.clone(),
-            wanted: format!("cameras of one size: {}", names.join(", ")),
-            found: env
-                .cameras
-                .iter()
-                .map(|camera| format!("{} [{}, {}]", camera.name, camera.height, camera.width))
-                .collect::<Vec<_>>()
-                .join(", "),
-        }),
+fn cameras(sides: Sides, asked: Option<&[String]>) -> Result<(Vec<String>, [u32; 2]), Refusal> {
+    let cameras = sides.listed_cameras(asked)?;
+    let names: Vec<String> = cameras.iter().map(|camera| camera.name.clone()).collect();
+    let mut sizes = cameras.iter().map(|camera| [camera.height, camera.width]);
+    let size = sizes.next().unwrap_or([1, 1]);
+    if sizes.any(|other| other != size) {
+        return Err(sides.lacks(format_args!("cameras of one size: {}", names.join(", "))));
     }
+    Ok((names, size))
 }
 
 fn gone(what: &'static str, name: &str) -> InferenceError {

@@ -5,6 +5,8 @@ use crate::env::{EnvSpec, Observation};
 use crate::policy::argument;
 use crate::policy::scripted::skill::{Motion, SKILL_CHUNK, Skills};
 use crate::policy::{Chunk, PolicyError};
+use jobs::policies::PolicyType;
+use jobs::wiring::Sides;
 
 /// Executes one action at a time.
 #[derive(Clone, Debug)]
@@ -57,15 +59,15 @@ impl Hands {
                 );
                 return Err(argument("actions", "a list", &wanted));
             }
-            return Skills::new(env)
-                .map(Self::Skills)
-                .map_err(|_| PolicyError::Mismatch {
-                    policy: "openai_agent",
-                    env: env.name.clone(),
-                    wanted: "an environment of the suite or one with a Discrete action space"
-                        .to_owned(),
-                    found: format!("an action of {} numbers", env.action.names.len()),
-                });
+            return Skills::new(env).map(Self::Skills).map_err(|_| {
+                let sides = Sides {
+                    policy: PolicyType::OpenaiAgent.name(),
+                    face: env,
+                };
+                let wanted = "an environment of the suite or one with a Discrete action space";
+                let found = format!("an action of {} numbers", env.action.names.len());
+                sides.mismatch(wanted, found).into()
+            });
         };
         let names = given.map_or(discrete.names.clone(), <[String]>::to_vec);
         if names.is_empty() {

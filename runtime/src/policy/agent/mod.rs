@@ -16,6 +16,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 
+use jobs::policies::PolicyType;
+use jobs::wiring::Sides;
 use serde_json::{Value, json};
 
 use crate::env::{EnvSpec, Observation};
@@ -125,29 +127,15 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
     if !settings.rules.sees {
         return Ok(Vec::new());
     }
-    let there: Vec<_> = env
-        .cameras
-        .iter()
-        .map(|camera| camera.name.clone())
-        .collect();
-    let asked = settings.cameras.clone().unwrap_or_else(|| there.clone());
-    let mismatch = |wanted: String| PolicyError::Mismatch {
-        policy: "openai_agent",
-        env: env.name.clone(),
-        wanted,
-        found: if there.is_empty() {
-            "no cameras".to_owned()
-        } else {
-            format!("cameras {}", there.join(", "))
-        },
+    let sides = Sides {
+        policy: PolicyType::OpenaiAgent.name(),
+        face: env,
     };
-    if asked.is_empty() {
-        return Err(mismatch("a camera, or `language_only`".to_owned()));
+    let cameras = sides.listed_cameras(settings.cameras.as_deref())?;
+    if cameras.is_empty() {
+        return Err(sides.lacks("a camera, or `language_only`").into());
     }
-    match asked.iter().find(|name| !there.contains(name)) {
-        Some(missing) => Err(mismatch(format!("camera `{missing}`"))),
-        None => Ok(asked),
-    }
+    Ok(cameras.iter().map(|camera| camera.name.clone()).collect())
 }
 
 impl PolicySettings for AgentSettings {

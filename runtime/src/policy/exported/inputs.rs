@@ -1,7 +1,7 @@
 //! The inputs of a package, made of observations: `[B, …]` tensors on the CPU, in the order of the
 //! arguments of its `forward`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tch::{Device, Kind, Tensor};
 
@@ -11,10 +11,8 @@ use crate::policy::{InferenceError, PolicyError, PolicyRow, argument};
 use c10d::operators::normal;
 use c10d::package::{Signature, TensorLayout};
 use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKind};
-use jobs::policies::Exported;
-
-/// The name of the policy type, for errors.
-const NAME: &str = "exported";
+use jobs::policies::{Exported, PolicyType};
+use jobs::wiring::Sides;
 
 /// Where the values of all inputs come from.
 pub(super) struct Inputs {
@@ -48,18 +46,22 @@ impl Inputs {
     /// Connects the inputs of a package to an environment.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Mismatch`] for a camera or a state that the environment lacks or has
-    /// in another size, and [`PolicyError::Setting`] for settings that the package has no use for.
+    /// Returns [`PolicyError::Setting`] for a camera or a state that the environment lacks or has
+    /// in another size, and for settings that the package has no use for.
     pub(super) fn new(
         description: &Description,
         settings: &Exported,
         env: &EnvSpec,
     ) -> Result<Self, PolicyError> {
         check_names(description, settings)?;
+        let sides = Sides {
+            policy: PolicyType::Exported.name(),
+            face: env,
+        };
         let mut sources = Vec::new();
         let mut layouts = Vec::new();
         for input in &description.inputs {
-            let source = Source::new(input, settings, env)?;
+            let source = Source::new(input, settings, sides)?;
             layouts.push(source.layout());
             sources.push(source);
         }
@@ -108,7 +110,7 @@ impl Inputs {
 }
 
 impl Source {
-    fn new(input: &Input, settings: &Exported, env: &EnvSpec) -> Result<Self, PolicyError> {
+    fn new(input: &Input, settings: &Exported, sides: Sides) -> Result<Self, PolicyError> {
         Ok(match input {
             Input::Cameras {
                 names,
@@ -117,14 +119,30 @@ impl Source {
                 layout,
                 dtype,
                 stacked,
-            } => Self::Pictures(Pictures {
-                cameras: cameras(names, [*height, *width], settings, env)?,
-                size: [*height, *width],
-                layout: *layout,
-                pixels: *dtype,
-                is_stacked: *stacked,
-            }),
-            Input::State { vectors } => Self::State(states(vectors, settings, env)?),
+            } => {
+                let size = [*height, *width];
+                let mut cameras = Vec::with_capacity(names.len());
+                for name in names {
+                    let own = settings.cameras.get(name).unwrap_or(name);
+                    cameras.push(sides.camera(name, &[own], Some(size))?.name.clone());
+                }
+                Self::Pictures(Pictures {
+                    cameras,
+                    size,
+                    layout: *layout,
+                    pixels: *dtype,
+                    is_stacked: *stacked,
+                })
+            }
+            Input::State { vectors } => {
+                let mut states = Vec::with_capacity(vectors.len());
+                for StateVector { name, size } in vectors {
+                    let own = settings.states.get(name).unwrap_or(name);
+                    sides.states(name, Some(*size), &[&[own]])?;
+                    states.push((own.clone(), *size));
+                }
+                Self::State(states)
+            }
             Input::Tokens { length, tokenizer } => {
                 let path = settings.tokenizer_path.as_deref();
                 if *tokenizer == TokenKind::File && path.is_none() {
@@ -280,79 +298,6 @@ fn check_names(description: &Description, settings: &Exported) -> Result<(), Pol
             Err(argument("tokenizer_path", &found, wanted))
         }
         _ => Ok(()),
-    }
-}
-
-/// Returns the environment's name of each camera; all must be there in this size.
-fn cameras(
-    names: &[String],
-    size: [u32; 2],
-    settings: &Exported,
-    env: &EnvSpec,
-) -> Result<Vec<String>, PolicyError> {
-    let found: BTreeMap<&str, [u32; 2]> = env
-        .cameras
-        .iter()
-        .map(|camera| (camera.name.as_str(), [camera.height, camera.width]))
-        .collect();
-    let names: Vec<String> = names
-        .iter()
-        .map(|name| settings.cameras.get(name).unwrap_or(name).clone())
-        .collect();
-    let fits = |name: &String| found.get(name.as_str()) == Some(&size);
-    if names.iter().all(fits) {
-        return Ok(names);
-    }
-    let [height, width] = size;
-    let wanted = names
-        .iter()
-        .map(|name| format!("{name} [{height}, {width}]"));
-    let wanted: Vec<String> = wanted.collect();
-    let has = env.cameras.iter();
-    let has = has.map(|camera| format!("{} [{}, {}]", camera.name, camera.height, camera.width));
-    Err(mismatch(env, "camera", &wanted, has.collect()))
-}
-
-/// Returns the environment's name of each state vector, with its length.
-fn states(
-    vectors: &[StateVector],
-    settings: &Exported,
-    env: &EnvSpec,
-) -> Result<Vec<(String, usize)>, PolicyError> {
-    let named: Vec<(String, usize)> = vectors
-        .iter()
-        .map(|vector| {
-            let name = settings.states.get(&vector.name).unwrap_or(&vector.name);
-            (name.clone(), vector.size)
-        })
-        .collect();
-    if named.iter().all(|vector| env.state.contains(vector)) {
-        return Ok(named);
-    }
-    let text = |(name, size): &(String, usize)| format!("{name} [{size}]");
-    let wanted: Vec<String> = named.iter().map(text).collect();
-    Err(mismatch(
-        env,
-        "state",
-        &wanted,
-        env.state.iter().map(text).collect(),
-    ))
-}
-
-fn mismatch(env: &EnvSpec, what: &str, wanted: &[String], found: Vec<String>) -> PolicyError {
-    let missing: Vec<&str> = wanted
-        .iter()
-        .filter(|wanted| !found.contains(wanted))
-        .map(String::as_str)
-        .collect();
-    PolicyError::Mismatch {
-        policy: NAME,
-        env: env.name.clone(),
-        wanted: format!("{what} {}", missing.join(", ")),
-        found: match found.join(", ") {
-            none if none.is_empty() => "none".to_owned(),
-            some => some,
-        },
     }
 }
 

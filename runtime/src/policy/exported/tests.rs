@@ -235,11 +235,11 @@ fn what_an_environment_lacks_is_named() {
     for (env, reason) in [
         (
             small,
-            "policy `exported` needs camera wrist [64, 64]; environment `push` has front [64, 64], wrist [32, 64]",
+            "policy `exported` needs camera wrist [64, 64]; environment `push` has cameras front [64, 64], wrist [32, 64]; ",
         ),
         (
             blind,
-            "policy `exported` needs state goal_position [3]; environment `push` has joint_position [7]",
+            "policy `exported` needs state goal_position [3]; environment `push` has cameras front [64, 64], wrist [64, 64]; states joint",
         ),
         (
             narrow,

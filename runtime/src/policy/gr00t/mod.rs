@@ -9,15 +9,13 @@
 
 pub mod inference;
 pub mod remote;
-pub mod wiring;
 
+mod actions;
 mod continuing;
-mod joints;
 mod model;
 mod policy;
 mod settings;
 
-pub use joints::Joints;
 pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;
 pub use settings::Gr00tSettings;

@@ -16,22 +16,27 @@ use std::sync::Arc;
 use tch::{Kind, Tensor};
 
 use crate::env::{CameraSpec, EnvSpec, Frame, Observation};
+use crate::policy::gr00t::actions;
 use crate::policy::gr00t::continuing::PreviousChunks;
 use crate::policy::gr00t::inference::{self, Gr00tInference, RowChunk, RowStart, inference};
 use crate::policy::gr00t::settings::Gr00tSettings;
-use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
+use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Checkpoints, Chunk, InferenceError, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow,
     RowAnswer, RowError, RowNoise, Shortage, Window, looks_back,
 };
 use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
+use jobs::policies::PolicyType;
+use jobs::wiring::{ActionPlaces, Sides, Wiring};
 
 /// A checkpoint that acts in one environment.
 #[derive(Debug)]
 pub struct Gr00tPolicy {
     inference: Gr00tInference,
     wiring: Wiring,
+    places: ActionPlaces,
+    action_dim: usize,
     /// The newest chunks, if the next ones continue them.
     previous: Option<PreviousChunks>,
     /// The steps, from now, of which it sees the pictures and the states.
@@ -53,7 +58,7 @@ impl Gr00tPolicy {
     /// have the steps that it sees, and no others.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Mismatch`] if
+    /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Setting`] if
     /// checkpoint and environment do not fit together.
     pub fn new(
         mut settings: Gr00tSettings,
@@ -65,18 +70,29 @@ impl Gr00tPolicy {
         let modalities = processor.modalities();
         let mut deltas =
             [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
-        let keys = keys(&processor);
-        let (wiring, previous) = match env {
+        let (views, states) = (&modalities.video.keys, processor.numbers().state_keys());
+        let (actions, joints) = (action_keys(&processor), settings.joints.as_ref());
+        let (wiring, places, previous) = match env {
             Some(env) => {
-                let cameras = settings.cameras.as_deref();
-                let wiring = Wiring::new(&keys, env, cameras, settings.joints.as_ref())?;
-                (wiring, PreviousChunks::new(&settings, &processor)?)
+                let sides = Sides {
+                    policy: PolicyType::Gr00t.name(),
+                    face: env,
+                };
+                let given = (settings.cameras.as_deref(), joints);
+                let wiring = Wiring::checkpoint(sides, views, states, given)?;
+                let places = ActionPlaces::new(sides, &actions, joints)?;
+                (wiring, places, PreviousChunks::new(&settings, &processor)?)
             }
             None => {
                 settings.language = None;
                 deltas = deltas.map(|deltas| (1 - deltas.len() as i64..=0).collect());
-                (Wiring::own(&keys), None)
+                let wiring = Wiring::own(views, states.iter().map(|(key, _)| *key));
+                (wiring, ActionPlaces::one_after_the_other(&actions), None)
             }
+        };
+        let action_dim = match env {
+            Some(env) => env.action.names.len(),
+            None => actions.iter().map(|(_, width)| width).sum(),
         };
         let inference = Gr00tInference::load(&settings, processor, checkpoints)?;
         let horizon = match env {
@@ -87,6 +103,8 @@ impl Gr00tPolicy {
             previous,
             inference,
             wiring,
+            places,
+            action_dim,
             horizon,
             max_rows: usize::MAX,
             deltas,
@@ -158,27 +176,18 @@ impl Gr00tPolicy {
         let mut video = BTreeMap::new();
         for (key, camera) in self.wiring.cameras() {
             let pictures = frames.iter().map(|seen| picture(seen, camera));
-            video.insert(key.as_str(), pictures.collect::<Result<_, _>>()?);
+            video.insert(key, pictures.collect::<Result<_, _>>()?);
         }
-        let mut values: BTreeMap<&str, Vec<Vec<f32>>> = BTreeMap::new();
-        for step in seen.at(&self.deltas[1]) {
-            for (key, step) in self.wiring.states(step)? {
-                values.entry(key).or_default().push(step);
-            }
-        }
+        let steps = seen.at(&self.deltas[1]);
         let mut state = BTreeMap::new();
-        for (key, steps) in values {
-            let width = steps.first().map_or(0, Vec::len);
-            state.insert(
-                key,
-                StateSteps::new(width, steps.concat()).map_err(inference)?,
-            );
+        for (key, parts) in self.wiring.states() {
+            let values = steps.iter().map(|step| seen::numbers(parts, step));
+            let values: Vec<Vec<f32>> = values.collect::<Result<_, _>>()?;
+            let width = values.first().map_or(0, Vec::len);
+            let values = StateSteps::new(width, values.concat()).map_err(inference)?;
+            state.insert(key, values);
         }
-        let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let instruction = match &*seen.now().language {
-            "" => fallback,
-            own => own,
-        };
+        let instruction = seen::words(seen.now(), self.settings.language.as_deref());
         Ok(RowInputs {
             video,
             state,
@@ -187,8 +196,7 @@ impl Gr00tPolicy {
     }
 
     fn chunk(&self, actions: &[KeyActions]) -> Chunk {
-        let rows = self.wiring.actions(actions, self.horizon);
-        Chunk::new(rows.len() / self.horizon, rows)
+        actions::placed(&self.places, actions, [self.horizon, self.action_dim])
     }
 }
 
@@ -198,11 +206,8 @@ impl PolicySettings for Gr00tSettings {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        [&Some(self.model_path.clone()), &self.vlm_path, &self.file]
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect()
+        let checkpoint = std::iter::once(&self.model_path).chain(&self.vlm_path);
+        checkpoint.chain(&self.files).cloned().collect()
     }
 
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
@@ -220,11 +225,11 @@ impl Policy for Gr00tPolicy {
         let rtc = rate.map(|rate| ("rtc_ramp_rate", rate.into()));
         let own_keys = || {
             let processor = self.inference.processor();
-            let CheckpointKeys { state, action, .. } = keys(processor);
+            let states = processor.numbers().state_keys().into_iter();
             OwnKeys {
                 modalities: processor.modalities().clone(),
-                states: state,
-                actions: action,
+                states: states.map(|(key, width)| (key.to_owned(), width)).collect(),
+                actions: action_keys(processor),
                 noise_shape: self.inference.noise_shape().map(|edge| edge as usize),
                 seed: self.settings.seed,
             }
@@ -275,8 +280,7 @@ impl Policy for Gr00tPolicy {
 }
 
 fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<RgbPicture<'a>, PolicyError> {
-    let frame = seen.video.get(camera);
-    let frame = frame.ok_or_else(|| InferenceError::no_picture(camera))?;
+    let frame = seen::frame(camera, seen)?;
     RgbPicture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(inference)
 }
 
@@ -306,19 +310,8 @@ fn black(camera: &CameraSpec) -> Frame {
     }
 }
 
-fn keys(processor: &Processor) -> CheckpointKeys {
-    let numbers = processor.numbers();
-    CheckpointKeys {
-        video: processor.modalities().video.keys.clone(),
-        state: numbers
-            .state_keys()
-            .into_iter()
-            .map(|(key, width)| (key.to_owned(), width))
-            .collect(),
-        action: numbers
-            .action_keys()
-            .into_iter()
-            .map(|(key, width)| (key.to_owned(), width))
-            .collect(),
-    }
+/// Returns the action keys of a checkpoint, with their lengths.
+fn action_keys(processor: &Processor) -> Vec<(String, usize)> {
+    let keys = processor.numbers().action_keys().into_iter();
+    keys.map(|(key, width)| (key.to_owned(), width)).collect()
 }

@@ -12,14 +12,14 @@ use tch::Kind;
 
 use crate::policy::PolicyError;
 use crate::policy::argument;
-use crate::policy::gr00t::joints::Joints;
 use jobs::policies::{self, Batching, Dtype, Gr00t, Gr00tWiring};
+use jobs::wiring::Joints;
 
 /// The settings of a job's GR00T policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gr00tSettings {
-    /// Path of the YAML file with the same settings.
-    pub file: Option<PathBuf>,
+    /// The files that the settings name beside the checkpoint.
+    pub files: Vec<PathBuf>,
     /// Directory of the checkpoint.
     pub model_path: PathBuf,
     /// Directory of the backbone's tokenizer and configuration, unless it is `vlm/` in the
@@ -67,7 +67,7 @@ impl Gr00tSettings {
         let joints = Joints::read(&wiring)?;
         let (action_horizon, chunk_length) = lengths(&wiring)?;
         Ok(Self {
-            file: wiring.policy_config_yaml_path,
+            files: wiring.files().cloned().collect(),
             model_path: find_model(&given.model_path)?,
             vlm_path: given.vlm_path,
             embodiment_tag: given.embodiment_tag,
@@ -152,5 +152,8 @@ mod tests {
         assert_eq!(settings.language, None);
         assert_eq!(settings.cameras.unwrap(), ["robot_pov_cam_rgb"]);
         assert!(settings.joints.is_some());
+        let named = ["policy", "policy_joints", "state_joints", "state_joints"];
+        let named = named.map(|name| folder.path().join(format!("{name}.yaml")));
+        assert_eq!(settings.files, named, "their contents decide the actions");
     }
 }

@@ -14,6 +14,7 @@ use jobs::policies::lerobot::{
 };
 use jobs::policies::{self, Lerobot, PolicyType};
 use jobs::settings::kinds::PyName;
+use jobs::wiring::Sides;
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
@@ -97,8 +98,8 @@ impl LerobotSettings {
     /// Returns the settings of the worker in an environment.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] for an environment that lacks what the checkpoint reads, and
-    /// [`PolicyError::Mismatch`] for one with other actions.
+    /// Returns [`PolicyError::Setting`] for an environment that lacks what the checkpoint reads, or
+    /// has other actions.
     fn for_env(&self, env: &EnvSpec) -> Result<PythonPolicySettings, PolicyError> {
         let names: Vec<&str> = env
             .cameras
@@ -108,16 +109,12 @@ impl LerobotSettings {
         let (checkpoint, mapping) = (&self.checkpoint, &self.mapping);
         let cameras = mapping.cameras(checkpoint, &env.name, &names)?;
         let states = mapping.states(checkpoint, &env.name, &env.state)?;
-        let wanted = env.action.names.len();
-        if let Some(found) = checkpoint.action_size
-            && found != wanted
-        {
-            return Err(PolicyError::Mismatch {
+        if let Some(size) = checkpoint.action_size {
+            let sides = Sides {
                 policy: PolicyType::Lerobot.name(),
-                env: env.name.clone(),
-                wanted: format!("actions of {found} numbers"),
-                found: format!("{wanted}: {}", env.action.names.join(", ")),
-            });
+                face: env,
+            };
+            sides.action(size, "")?;
         }
         let mut worker = self.worker.clone();
         worker.notes = notes(checkpoint, env, &cameras);

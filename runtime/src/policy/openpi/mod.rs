@@ -2,18 +2,16 @@
 //! `WebsocketPolicyServer`.
 //!
 //! ```text
-//! Observation ─► Adapter: the server's keys ─► Picture: 224 × 224 with black bars ─► one request
+//! Observation ─► Wiring: the server's keys ─► Picture: 224 × 224 with black bars ─► one request
 //! {"actions": [horizon, action_dim]} ─► Chunk
 //! ```
 //! The protocol allows one observation per request. Arena's client asks for one environment after
 //! the other. Here each environment has its own connection, so that the server already has the next
 //! request when it has answered one, and may infer several together.
 
-pub(in crate::policy) mod adapter;
 pub(in crate::policy) mod picture;
 mod policy;
 mod settings;
 
-pub use adapter::Adapter;
 pub use policy::Openpi;
 pub use settings::OpenpiSettings;

@@ -5,20 +5,21 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::openpi::adapter::Adapter;
 use crate::policy::openpi::picture;
 use crate::policy::openpi::settings::OpenpiSettings;
-use crate::policy::remote::inputs::{self, InputSource};
 use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
+use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
+use jobs::policies::PolicyType;
+use jobs::wiring::{Given, Sides, Source, Wiring};
 use wire::{Array, Dialect, Key, Value};
 
 /// A server's policy that acts in one environment.
 #[derive(Debug)]
 pub struct Openpi {
     settings: OpenpiSettings,
-    adapter: Adapter,
+    wiring: Wiring,
     lifeline: Lifeline,
     /// Callers by connection index, created on first use.
     callers: BTreeMap<usize, Caller<WebsocketConnection>>,
@@ -29,19 +30,27 @@ impl Openpi {
     /// Connects the server's keys to the environment, and the policy to the server.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Mismatch`] if both sides do not fit together, and
+    /// Returns [`PolicyError::Setting`] if both sides do not fit together, and
     /// [`PolicyError::Remote`] if the server is unreachable.
     pub fn new(
         settings: OpenpiSettings,
         env: &EnvSpec,
         lifeline: &Lifeline,
     ) -> Result<Self, PolicyError> {
-        let (mapping, cameras) = (settings.mapping.as_ref(), settings.cameras.as_deref());
-        let adapter = Adapter::new(settings.embodiment, env, mapping, cameras)?;
+        let sides = Sides {
+            policy: PolicyType::Pi0Remote.name(),
+            face: env,
+        };
+        let given = Given {
+            mapping: settings.mapping.as_ref(),
+            cameras: settings.cameras.as_deref(),
+            ..Given::default()
+        };
+        let wiring = settings.embodiment.connect(sides, &given)?;
         let mut first = Caller::new(&settings.server, lifeline);
         first.meet()?;
         Ok(Self {
-            adapter,
+            wiring,
             lifeline: lifeline.clone(),
             callers: BTreeMap::from([(0, first)]),
             action_dim: env.action.names.len(),
@@ -52,23 +61,23 @@ impl Openpi {
     /// Returns the request `{name: picture or numbers, …, "prompt": words}`.
     fn request(&self, observation: &Observation) -> Result<Bytes, PolicyError> {
         let mut members = Vec::new();
-        for (key, source) in self.adapter.sources() {
+        for (key, source) in self.wiring.inputs() {
             let value = match source {
-                InputSource::Camera(camera) => self.picture(camera, observation)?,
-                InputSource::States(names) => {
-                    let numbers = inputs::numbers(names, observation)?;
+                Source::Camera(camera) => self.picture(camera, observation)?,
+                Source::States(parts) => {
+                    let numbers = seen::numbers(parts, observation)?;
                     Array::of_f32(&[numbers.len()], &numbers).into()
                 }
             };
-            members.push((Key::from(key.as_str()), value));
+            members.push((Key::from(key), value));
         }
-        let words = inputs::instruction(observation, self.settings.language.as_deref())?;
+        let words = seen::instruction(observation, self.settings.language.as_deref())?;
         members.push((Key::from("prompt"), words.into()));
         Ok(wire::write(&Value::Map(members), Dialect::Openpi).into())
     }
 
     fn picture(&self, camera: &str, observation: &Observation) -> Result<Value, PolicyError> {
-        let frame = inputs::frame(camera, observation)?;
+        let frame = seen::frame(camera, observation)?;
         let [height, width] = self.settings.picture;
         let bytes = picture::resize_with_pad(frame, self.settings.picture);
         Ok(Array::of_u8(&[height, width, 3], bytes.into()).into())
@@ -121,11 +130,14 @@ impl Policy for Openpi {
         let settings = &self.settings;
         PolicyFacts {
             horizon: settings.chunk_length,
-            needs_video: self.adapter.sees(),
+            needs_video: self.wiring.sees(),
             reported: vec![
                 ("policy_path", settings.server.to_string().into()),
                 ("policy_variant", settings.variant.clone().into()),
-                ("openpi_embodiment_adapter", settings.embodiment.name.into()),
+                (
+                    "openpi_embodiment_adapter",
+                    settings.embodiment.name().into(),
+                ),
                 ("picture_size", settings.picture.to_vec().into()),
             ],
             notes: settings.notes.clone(),

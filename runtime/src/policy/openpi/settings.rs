@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
 use crate::policy::argument;
-use crate::policy::openpi::adapter::{CUSTOM, DROID, LIBERO, OpenpiEmbodiment};
 use crate::policy::remote::PolicyServer;
 use jobs::policies::{self, Pi0, Pi0Adapter};
 
@@ -23,7 +22,8 @@ const PICTURE: [usize; 2] = [224, 224];
 pub struct OpenpiSettings {
     /// The server: its address and how to talk to it.
     pub server: PolicyServer,
-    pub(super) embodiment: &'static OpenpiEmbodiment,
+    /// The server's names of cameras and states.
+    pub embodiment: Pi0Adapter,
     /// The server's checkpoint, by name.
     pub variant: String,
     /// Number of actions of a chunk that are executed.
@@ -49,18 +49,14 @@ impl OpenpiSettings {
     /// Returns [`PolicyError::Setting`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Pi0 = policies::read(config)?;
-        let embodiment = match given.openpi_embodiment_adapter {
-            Pi0Adapter::Droid => &DROID,
-            Pi0Adapter::Libero => &LIBERO,
-            Pi0Adapter::Custom => &CUSTOM,
-        };
+        let embodiment = given.openpi_embodiment_adapter;
         let variant = given.policy_variant;
         let chunk_length = match given.action_chunk_length {
             Some(length) => length.into(),
             None => default_length(embodiment, &variant)?,
         };
         let mapping = given.observation_mapping;
-        if embodiment.name == "custom" && mapping.as_ref().is_none_or(Map::is_empty) {
+        if embodiment == Pi0Adapter::Custom && mapping.as_ref().is_none_or(Map::is_empty) {
             let wanted = "expected the server's names with openpi_embodiment_adapter custom";
             return Err(argument("observation_mapping", "missing", wanted));
         }
@@ -82,20 +78,19 @@ impl OpenpiSettings {
 
 /// Returns the default chunk length: `open_loop_horizon` of Arena's adapter for DROID,
 /// `replan_steps` of openpi's LIBERO example.
-fn default_length(embodiment: &OpenpiEmbodiment, variant: &str) -> Result<usize, PolicyError> {
-    match (embodiment.name, variant) {
-        ("droid", "pi05") => Ok(15),
-        ("droid", "pi0" | "pi0_fast") => Ok(10),
-        ("libero", _) => Ok(5),
-        ("droid", _) => {
+fn default_length(embodiment: Pi0Adapter, variant: &str) -> Result<usize, PolicyError> {
+    match (embodiment, variant) {
+        (Pi0Adapter::Droid, "pi05") => Ok(15),
+        (Pi0Adapter::Droid, "pi0" | "pi0_fast") => Ok(10),
+        (Pi0Adapter::Libero, _) => Ok(5),
+        (Pi0Adapter::Droid, _) => {
             let wanted = "expected one of pi05, pi0, pi0_fast, or action_chunk_length";
             Err(argument("policy_variant", &format!("{variant:?}"), wanted))
         }
-        (name, _) => {
-            let wanted = format!(
-                "expected the number of actions to execute with openpi_embodiment_adapter {name}"
-            );
-            Err(argument("action_chunk_length", "missing", &wanted))
+        (Pi0Adapter::Custom, _) => {
+            let wanted =
+                "expected the number of actions to execute with openpi_embodiment_adapter custom";
+            Err(argument("action_chunk_length", "missing", wanted))
         }
     }
 }

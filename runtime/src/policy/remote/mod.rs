@@ -13,7 +13,6 @@
 //! name included, has the timeout `remote_timeout_s`, and the eval loop can cut the lifeline.
 
 mod caller;
-pub mod inputs;
 mod lifeline;
 mod patience;
 mod request;

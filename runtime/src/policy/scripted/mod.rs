@@ -21,9 +21,8 @@ use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
 use crate::policy::argument;
 use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{
-    Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, require_state,
-};
+use crate::policy::{Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
+use jobs::wiring::Sides;
 use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
 
 pub(crate) mod skill;
@@ -129,8 +128,8 @@ impl Scripted {
     /// Creates an expert that plans `horizon` steps at a time.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Mismatch`] for an environment that is not a task of the suite or
-    /// lacks state, and [`PolicyError::Setting`] for a horizon of 0.
+    /// Returns [`PolicyError::Setting`] for an environment that is not a task of the suite or
+    /// lacks state, and for a horizon of 0.
     pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
         let task = task_of(env)?;
         if horizon == 0 {
@@ -169,34 +168,28 @@ fn task_of(env: &EnvSpec) -> Result<TaskName, PolicyError> {
         ),
         _ => return Err(unknown_task(env)),
     };
-    require_state(
-        NAME,
-        env,
-        &[
-            "eef_position",
-            "eef_quaternion",
-            "gripper_position",
-            "goal_position",
-        ],
-    )?;
-    require_state(NAME, env, keys)?;
+    let sides = Sides {
+        policy: NAME,
+        face: env,
+    };
+    sides.require_states(&[
+        "eef_position",
+        "eef_quaternion",
+        "gripper_position",
+        "goal_position",
+    ])?;
+    sides.require_states(keys)?;
     Ok(task)
 }
 
 fn unknown_task(env: &EnvSpec) -> PolicyError {
-    PolicyError::Mismatch {
+    let sides = Sides {
         policy: NAME,
-        env: env.name.clone(),
-        wanted: "one of the tasks reach, push, pick_and_place".to_owned(),
-        found: format!(
-            "state {}",
-            env.state
-                .iter()
-                .map(|(name, _)| name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
-    }
+        face: env,
+    };
+    sides
+        .lacks("one of the tasks reach, push, pick_and_place")
+        .into()
 }
 
 impl Policy for Scripted {

@@ -105,7 +105,7 @@ impl Skills {
     /// Returns the skills of an environment of the suite.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Mismatch`] for any other environment.
+    /// Returns [`PolicyError::Setting`] for any other environment.
     pub(crate) fn new(env: &EnvSpec) -> Result<Self, PolicyError> {
         Ok(Self {
             task: task_of(env)?,

@@ -6,10 +6,8 @@
 
 use wire::{VLA_EVAL_VERSION, Value};
 
-use crate::env::EnvSpec;
-use crate::policy::PolicyError;
-use crate::policy::vla_eval::POLICY;
-use crate::policy::vla_eval::mapping::ObservationMapping;
+use jobs::refusal::Refusal;
+use jobs::wiring::{Sides, Wiring};
 
 /// The format of a picture in a specification.
 const PICTURE: &str = "rgb_hwc_uint8";
@@ -93,47 +91,40 @@ impl VlaEvalHello {
     /// notes for the user.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Mismatch`] with both sides if they cannot fit.
-    pub(super) fn check(
-        &self,
-        env: &EnvSpec,
-        mapping: &ObservationMapping,
-    ) -> Result<Vec<String>, PolicyError> {
-        let refused = |wanted: String, found: String| PolicyError::Mismatch {
-            policy: POLICY,
-            env: env.name.clone(),
-            wanted: format!("{wanted} for model server {}", self.model),
-            found,
-        };
-        let sent = mapping.pictures();
+    /// Refuses with both sides if they cannot fit.
+    pub(super) fn check(&self, sides: Sides, wiring: &Wiring) -> Result<Vec<String>, Refusal> {
+        let server = format!("for model server {}", self.model);
+        let images = wiring.cameras().map(|(key, _)| key);
+        let sent: Vec<&str> = images
+            .filter_map(|key| key.strip_prefix("images/"))
+            .collect();
         let wanted = self.pictures.len().max(usize::from(self.sends_wrist) * 2);
         if sent.len() < wanted {
             let names = self.pictures.join(", ");
-            let wanted = format!("{wanted} images ({names})");
+            let wanted = format!("{wanted} images ({names}) {server}");
             let found = format!("{} in observation_mapping: {}", sent.len(), sent.join(", "));
-            return Err(refused(wanted, found));
+            return Err(sides.mismatch(wanted, found));
         }
-        if mapping.state_length(env) == 0 && (self.sends_state || !self.states.is_empty()) {
-            let found = "none in observation_mapping".to_owned();
-            return Err(refused("a state (`states`)".to_owned(), found));
+        let length = wiring.state_length(sides);
+        if length == 0 && (self.sends_state || !self.states.is_empty()) {
+            let wanted = format!("a state (`states`) {server}");
+            return Err(sides.mismatch(wanted, "none in observation_mapping"));
         }
         let mut notes = Vec::new();
         if let [(name, dims)] = &self.states[..]
             && *dims > 0
-            && mapping.state_length(env) != *dims
+            && length != *dims
         {
             notes.push(format!(
-                "model server {} expects {dims} values as {name}, and gets {}: see \
+                "model server {} expects {dims} values as {name}, and gets {length}: see \
                  observation_mapping",
-                self.model,
-                mapping.state_length(env)
+                self.model
             ));
         }
-        let width = env.action.names.len();
+        let width = sides.face.action.names.len();
         let told: usize = self.actions.iter().map(|(_, dims)| dims).sum();
         if told > width {
-            let found = format!("one of {width} ({})", env.action.names.join(", "));
-            return Err(refused(format!("an action of {told} numbers"), found));
+            sides.action(told, format_args!(" {server}"))?;
         }
         if told < width && !self.actions.is_empty() && self.actions.iter().all(|(_, n)| *n > 0) {
             notes.push(format!(

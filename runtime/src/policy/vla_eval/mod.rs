@@ -1,7 +1,7 @@
 //! A policy on a model server of vla-eval: any subclass of its `ModelServer`.
 //!
 //! ```text
-//! Observation ─► ObservationMapping: {images: {…}, states, task_description} ─► VlaEvalSession
+//! Observation ─► Wiring: {images: {…}, states, task_description} ─► VlaEvalSession
 //!                    hello, episode_start, observation, episode_end ──► │ one websocket for
 //! {"actions": [dim] or [horizon, dim]} ─► answer ─► Chunk ◄──────────── │ each environment
 //! ```
@@ -13,7 +13,6 @@
 
 mod answer;
 mod hello;
-mod mapping;
 mod policy;
 mod session;
 mod settings;
@@ -22,6 +21,3 @@ mod settings;
 mod tests;
 
 pub use settings::VlaEvalSettings;
-
-/// The name of the policy in errors.
-const POLICY: &str = "vla_eval_remote";

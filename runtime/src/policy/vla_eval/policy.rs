@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use wire::Value;
+use jobs::policies::PolicyType;
+use jobs::wiring::{Sides, Source, Wiring, vla_eval};
+use wire::{Array, Key, Value};
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::openpi::picture;
 use crate::policy::remote::Lifeline;
+use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::vla_eval::answer;
 use crate::policy::vla_eval::hello::VlaEvalHello;
-use crate::policy::vla_eval::mapping::ObservationMapping;
 use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::vla_eval::settings::VlaEvalSettings;
 use crate::policy::{
@@ -20,7 +23,7 @@ use crate::policy::{
 #[derive(Debug)]
 pub(super) struct VlaEvalPolicy {
     settings: VlaEvalSettings,
-    mapping: ObservationMapping,
+    wiring: Wiring,
     hello: VlaEvalHello,
     lifeline: Lifeline,
     sessions: BTreeMap<EnvIndex, VlaEvalSession>,
@@ -34,20 +37,24 @@ impl VlaEvalPolicy {
     /// Connects to the server, and checks that it fits the environment.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Mismatch`] if both sides do not fit together, and
+    /// Returns [`PolicyError::Setting`] if both sides do not fit together, and
     /// [`PolicyError::Remote`] if the server is unreachable or does not speak the protocol.
     fn new(
         settings: VlaEvalSettings,
         env: &EnvSpec,
         lifeline: &Lifeline,
     ) -> Result<Self, PolicyError> {
-        let mapping = ObservationMapping::new(env, settings.mapping.as_ref(), settings.picture)?;
+        let sides = Sides {
+            policy: PolicyType::VlaEvalRemote.name(),
+            face: env,
+        };
+        let wiring = vla_eval(sides, settings.mapping.as_ref())?;
         let mut first = VlaEvalSession::new(&settings.server, lifeline, None);
         let hello = first.meet()?;
         let mut notes = settings.notes.clone();
-        notes.extend(hello.check(env, &mapping)?);
+        notes.extend(hello.check(sides, &wiring)?);
         Ok(Self {
-            mapping,
+            wiring,
             hello,
             lifeline: lifeline.clone(),
             sessions: BTreeMap::from([(EnvIndex(0), first)]),
@@ -65,16 +72,16 @@ impl VlaEvalPolicy {
     }
 
     fn observation(&self, observation: &Observation) -> Result<Value, PolicyError> {
-        let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let words = if observation.language.is_empty() {
-            fallback
-        } else {
-            &observation.language
-        };
+        let words = seen::words(observation, self.settings.language.as_deref());
         if words.is_empty() && self.hello.needs_language {
             return Err(InferenceError::NoInstruction.into());
         }
-        self.mapping.observation(observation, words)
+        Ok(shown(
+            &self.wiring,
+            self.settings.picture,
+            observation,
+            words,
+        )?)
     }
 
     fn answer(&self, payload: &Value) -> Result<RowAnswer, PolicyError> {
@@ -113,6 +120,45 @@ impl VlaEvalPolicy {
     }
 }
 
+/// Returns what the server is shown: `{"images": {name: [height, width, 3]}, "states": [n],
+/// "task_description": words}`, with pictures of this height and width, or as they are.
+///
+/// # Errors
+/// Returns an error if the observation lacks a picture or a state.
+pub(super) fn shown(
+    wiring: &Wiring,
+    size: Option<[usize; 2]>,
+    observation: &Observation,
+    words: &str,
+) -> Result<Value, InferenceError> {
+    let (mut images, mut members) = (Vec::new(), Vec::new());
+    for (key, source) in wiring.inputs() {
+        let value = match source {
+            Source::Camera(camera) => picture_of(seen::frame(camera, observation)?, size),
+            Source::States(parts) => {
+                let numbers = seen::numbers(parts, observation)?;
+                Array::of_f32(&[numbers.len()], &numbers).into()
+            }
+        };
+        match key.strip_prefix("images/") {
+            Some(name) => images.push((Key::from(name), value)),
+            None => members.push((Key::from(key), value)),
+        }
+    }
+    members.insert(0, (Key::from("images"), Value::Map(images)));
+    members.push((Key::from("task_description"), words.into()));
+    Ok(Value::Map(members))
+}
+
+fn picture_of(frame: &Frame, size: Option<[usize; 2]>) -> Value {
+    let Some([height, width]) = size else {
+        let shape = [frame.height as usize, frame.width as usize, 3];
+        return Array::of_u8(&shape, frame.rgb.clone()).into();
+    };
+    let bytes = picture::resize_with_pad(frame, [height, width]);
+    Array::of_u8(&[height, width, 3], bytes.into()).into()
+}
+
 impl PolicySettings for VlaEvalSettings {
     fn chunk_length(&self) -> Option<usize> {
         // The policy cuts its chunks itself.
@@ -129,7 +175,7 @@ impl Policy for VlaEvalPolicy {
     fn facts(&self) -> PolicyFacts {
         PolicyFacts {
             horizon: self.settings.chunk_length.unwrap_or(1),
-            needs_video: self.mapping.sees(),
+            needs_video: self.wiring.sees(),
             reported: vec![
                 ("policy_path", self.settings.server.to_string().into()),
                 ("policy_variant", self.hello.model.clone().into()),

@@ -1,6 +1,7 @@
 use std::net::TcpListener;
 
 use bytes::Bytes;
+use jobs::wiring::{Sides, Wiring, vla_eval};
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
 use tungstenite::Message;
@@ -12,7 +13,7 @@ use crate::policy::tests::{env_with, frame, row};
 use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::vla_eval::answer::chunk;
 use crate::policy::vla_eval::hello::VlaEvalHello;
-use crate::policy::vla_eval::mapping::ObservationMapping;
+use crate::policy::vla_eval::policy::shown;
 use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::{Chunk, PolicyRow};
 
@@ -22,8 +23,15 @@ fn env() -> EnvSpec {
     env
 }
 
-fn mapping(given: Json) -> Result<ObservationMapping, String> {
-    ObservationMapping::new(&env(), given.as_object(), None).map_err(|err| err.to_string())
+fn sides(env: &EnvSpec) -> Sides<'_> {
+    Sides {
+        policy: "vla_eval_remote",
+        face: env,
+    }
+}
+
+fn wiring(given: Json) -> Result<Wiring, String> {
+    vla_eval(sides(&env()), given.as_object()).map_err(|err| err.to_string())
 }
 
 fn observation() -> Observation {
@@ -48,9 +56,8 @@ fn numbers(numbers: &[f32]) -> Value {
 
 #[test]
 fn without_a_mapping_everything_is_sent_under_its_name() {
-    let sent = mapping(Json::Null)
-        .unwrap()
-        .observation(&observation(), "go");
+    let wiring = wiring(Json::Null).unwrap();
+    let sent = shown(&wiring, None, &observation(), "go");
     let images = Value::map([("front", picture(1)), ("wrist", picture(2))]);
     let wanted = Value::map([
         ("images", images),
@@ -64,7 +71,7 @@ fn without_a_mapping_everything_is_sent_under_its_name() {
 #[test]
 fn a_mapping_names_what_is_sent_and_nothing_else_is() {
     let given = json!({"images/agentview": "wrist", "states": ["gripper", "joints"]});
-    let sent = mapping(given).unwrap().observation(&observation(), "");
+    let sent = shown(&wiring(given).unwrap(), None, &observation(), "");
     let wanted = Value::map([
         ("images", Value::map([("agentview", picture(2))])),
         ("states", numbers(&[3.0, 1.0, 2.0])),
@@ -92,8 +99,10 @@ fn checked(given: &str) -> Result<Vec<String>, String> {
     let (more, given) = given.split_once('\n').unwrap();
     let read = |text: &str| serde_json::from_str(text).unwrap();
     let hello = VlaEvalHello::read(&hello(read(more)))?;
-    let mapping = mapping(read(given))?;
-    hello.check(&env(), &mapping).map_err(|err| err.to_string())
+    let wiring = wiring(read(given))?;
+    hello
+        .check(sides(&env()), &wiring)
+        .map_err(|err| err.to_string())
 }
 
 #[test]
@@ -363,7 +372,7 @@ proptest! {
         if let Ok(message) = wire::read(&Bytes::from(bytes))
             && let Ok(hello) = VlaEvalHello::read(&message.value)
         {
-            let _ = hello.check(&env(), &mapping(Json::Null).unwrap());
+            let _ = hello.check(sides(&env()), &wiring(Json::Null).unwrap());
         }
     }
 }

@@ -18,14 +18,12 @@
 //! the collection uses the first, and the pings of the websocket do what the second does.
 
 mod actions;
-mod adapter;
 mod connection;
 mod frame;
 mod policy;
 mod settings;
 
 pub use actions::read_chunk;
-pub use adapter::Adapter;
 pub use connection::XpolicylabConnection;
 pub use frame::{MessageType, payload};
 pub use policy::Xpolicylab;

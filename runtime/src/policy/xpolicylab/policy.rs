@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::remote::{Caller, Lifeline, inputs};
+use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::remote::{Caller, Lifeline};
+use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::xpolicylab::actions::read_chunk;
-use crate::policy::xpolicylab::adapter::Adapter;
 use crate::policy::xpolicylab::connection::{XpolicylabConnection, fresh_id};
 use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
 use crate::policy::xpolicylab::settings::XpolicylabSettings;
 use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
+use jobs::policies::PolicyType;
+use jobs::wiring::{Sides, Source, Wiring, xpolicylab};
 use wire::{Array, Key, Value};
 
 /// Version of the format of observations that are sent.
@@ -20,7 +22,7 @@ const DATA_FORMAT: &str = "v1.0";
 #[derive(Debug)]
 pub struct Xpolicylab {
     settings: XpolicylabSettings,
-    adapter: Adapter,
+    wiring: Wiring,
     caller: Caller<XpolicylabConnection>,
     lifeline: Lifeline,
     action_dim: usize,
@@ -38,20 +40,24 @@ impl Xpolicylab {
     /// Connects the parts of an observation to the environment, and the policy to the server.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Mismatch`] if both sides do not fit together, and
+    /// Returns [`PolicyError::Setting`] if both sides do not fit together, and
     /// [`PolicyError::Remote`] if the server is unreachable.
     pub fn new(
         settings: XpolicylabSettings,
         env: &EnvSpec,
         lifeline: &Lifeline,
     ) -> Result<Self, PolicyError> {
-        let adapter = Adapter::new(env, settings.mapping.as_ref())?;
+        let sides = Sides {
+            policy: PolicyType::XpolicylabRemote.name(),
+            face: env,
+        };
+        let wiring = xpolicylab(sides, settings.mapping.as_ref())?;
         let evaluation_id = fresh_id().map_err(|reason| settings.server.error(reason))?;
         let mut caller = Caller::new(&settings.server, lifeline);
         caller.meet()?;
         Ok(Self {
             settings,
-            adapter,
+            wiring,
             caller,
             lifeline: lifeline.clone(),
             action_dim: env.action.names.len(),
@@ -127,31 +133,27 @@ impl Xpolicylab {
 
     /// Returns an observation in XPolicyLab's format v1.0.
     fn observation(&self, env: EnvIndex, seen: &Observation) -> Result<Value, PolicyError> {
-        let words = inputs::instruction(seen, self.settings.language.as_deref())?;
-        let mut vision = Vec::new();
-        for (name, camera) in &self.adapter.cameras {
-            let frame = inputs::frame(camera, seen)?;
-            let (height, width) = (frame.height as usize, frame.width as usize);
-            let color = Array::of_u8(&[height, width, 3], frame.rgb.clone());
-            let shape = vec![Value::from(height as u64), Value::from(width as u64)];
-            let picture = Value::map([("color", color.into()), ("shape", shape.into())]);
-            vision.push((Key::from(name.as_str()), picture));
-        }
-        let mut state = Value::Map(Vec::new());
-        for (path, names) in &self.adapter.states {
-            let numbers = inputs::numbers(names, seen)?;
-            let numbers = Array::of_f32(&[numbers.len()], &numbers);
-            insert(&mut state, path, numbers.into());
-        }
+        let words = seen::instruction(seen, self.settings.language.as_deref())?;
         let frequency = Value::from(u64::from(self.control_hz));
-        Ok(Value::map([
+        let mut observation = Value::map([
             ("data_format_version", DATA_FORMAT.into()),
             ("instruction", words.into()),
             ("env_idx", Value::from(env.0 as u64)),
-            ("vision", Value::Map(vision)),
-            ("state", state),
+            ("vision", Value::Map(Vec::new())),
+            ("state", Value::Map(Vec::new())),
             ("additional_info", Value::map([("frequency", frequency)])),
-        ]))
+        ]);
+        for (path, source) in self.wiring.inputs() {
+            let value = match source {
+                Source::Camera(camera) => picture(seen::frame(camera, seen)?),
+                Source::States(parts) => {
+                    let numbers = seen::numbers(parts, seen)?;
+                    Array::of_f32(&[numbers.len()], &numbers).into()
+                }
+            };
+            insert(&mut observation, path, value);
+        }
+        Ok(observation)
     }
 }
 
@@ -186,18 +188,25 @@ fn payload_about(trial_id: &str) -> Vec<(Key, Value)> {
     vec![(Key::from("trial_id"), trial_id.into())]
 }
 
-/// Inserts a value into nested maps.
-fn insert(map: &mut Value, path: &[String], value: Value) {
-    let (Value::Map(members), [first, rest @ ..]) = (map, path) else {
+fn picture(frame: &Frame) -> Value {
+    let (height, width) = (frame.height as usize, frame.width as usize);
+    let color = Array::of_u8(&[height, width, 3], frame.rgb.clone());
+    let shape = vec![Value::from(height as u64), Value::from(width as u64)];
+    Value::map([("color", color.into()), ("shape", shape.into())])
+}
+
+/// Inserts a value into nested maps, at a path such as `state/mobile/base_pose`.
+fn insert(map: &mut Value, path: &str, value: Value) {
+    let Value::Map(members) = map else {
         return;
     };
-    if rest.is_empty() {
-        members.push((Key::from(first.as_str()), value));
+    let Some((first, rest)) = path.split_once('/') else {
+        members.push((Key::from(path), value));
         return;
-    }
+    };
     let position = members.iter().position(|(key, _)| key.is(first));
     let position = position.unwrap_or_else(|| {
-        members.push((Key::from(first.as_str()), Value::Map(Vec::new())));
+        members.push((Key::from(first), Value::Map(Vec::new())));
         members.len() - 1
     });
     insert(&mut members[position].1, rest, value);
@@ -219,7 +228,7 @@ impl Policy for Xpolicylab {
     fn facts(&self) -> PolicyFacts {
         PolicyFacts {
             horizon: self.settings.chunk_length,
-            needs_video: !self.adapter.cameras.is_empty(),
+            needs_video: self.wiring.sees(),
             reported: vec![
                 ("policy_path", self.settings.server.to_string().into()),
                 ("action_keys", self.settings.action_keys.clone().into()),
@@ -253,13 +262,10 @@ mod tests {
 
     #[test]
     fn a_path_becomes_nested_maps() {
-        let path = |parts: &[&str]| -> Vec<String> {
-            parts.iter().map(|part| (*part).to_owned()).collect()
-        };
         let mut state = Value::Map(Vec::new());
-        insert(&mut state, &path(&["mobile", "base_pose"]), 1i64.into());
-        insert(&mut state, &path(&["mobile", "base_twist"]), 2i64.into());
-        insert(&mut state, &path(&["ee_pose"]), 3i64.into());
+        insert(&mut state, "mobile/base_pose", 1i64.into());
+        insert(&mut state, "mobile/base_twist", 2i64.into());
+        insert(&mut state, "ee_pose", 3i64.into());
         let mobile = Value::map([("base_pose", 1i64.into()), ("base_twist", 2i64.into())]);
         let wanted = Value::map([("mobile", mobile), ("ee_pose", 3i64.into())]);
         assert_eq!(state, wanted);

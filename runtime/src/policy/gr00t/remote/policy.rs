@@ -1,7 +1,6 @@
 //! The remote GR00T policy: sends observations of many environments in one request and reads the
 //! chunks of actions from the answer.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -10,15 +9,18 @@ use serde_json::Value as Json;
 use crate::env::{EnvSpec, Frame};
 use crate::policy::answers::each;
 use crate::policy::argument;
+use crate::policy::gr00t::actions;
 use crate::policy::gr00t::remote::protocol::{self, RequestInputs, ServerModalities};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
-use crate::policy::gr00t::wiring::{CheckpointKeys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
+use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, looks_back,
 };
 use gr00t::processor::KeyActions;
+use jobs::policies::PolicyType;
+use jobs::wiring::{ActionPlaces, Sides, Wiring};
 use wire::Value;
 
 /// A server's policy that acts in one environment.
@@ -29,8 +31,8 @@ pub struct Gr00tRemote {
     modalities: ServerModalities,
     env: EnvSpec,
     wiring: Wiring,
-    /// Whether the widths of the actions are known, which is the case after the first answer.
-    knows_widths: bool,
+    /// Where the actions go, once the first answer has told their widths.
+    places: Option<ActionPlaces>,
     horizon: usize,
 }
 
@@ -39,7 +41,7 @@ impl Gr00tRemote {
     ///
     /// # Errors
     /// Returns [`PolicyError::Remote`] if the server is unreachable or refuses, and
-    /// [`PolicyError::Mismatch`] if it and the environment do not fit together.
+    /// [`PolicyError::Setting`] if it and the environment do not fit together.
     pub fn new(
         settings: RemoteSettings,
         env: &EnvSpec,
@@ -53,12 +55,10 @@ impl Gr00tRemote {
         let wrong = |reason: String| settings.server.error(format!("{what}: {reason}"));
         let modalities =
             ServerModalities::read(&protocol::answer(&answer).map_err(wrong)?).map_err(wrong)?;
-        let wiring = Wiring::seeing(
-            &keys(&modalities, Vec::new()),
-            env,
-            settings.cameras.as_deref(),
-            settings.joints.as_ref(),
-        )?;
+        // Nothing tells the widths of its states.
+        let states = modalities.state.keys.iter().map(|key| (key.as_str(), None));
+        let given = (settings.cameras.as_deref(), settings.joints.as_ref());
+        let wiring = Wiring::checkpoint(sides(env), &modalities.video.keys, states, given)?;
         let has = modalities.action.deltas.len();
         let horizon = settings.action_horizon.unwrap_or(has);
         if horizon > has {
@@ -67,7 +67,7 @@ impl Gr00tRemote {
         }
         Ok(Self {
             env: env.clone(),
-            knows_widths: false,
+            places: None,
             settings,
             caller,
             modalities,
@@ -116,31 +116,21 @@ impl Gr00tRemote {
                 .collect::<Result<_, _>>()?;
             seen.video.push((key, frames));
         }
-        // The vectors come ordered by row, step and key; the request needs them by key, row and
-        // step.
-        let mut state: BTreeMap<&str, Vec<Vec<Vec<f32>>>> = BTreeMap::new();
-        for (index, row) in rows.iter().enumerate() {
-            let deltas = &self.modalities.state.deltas;
-            for step in row.window.at(deltas) {
-                for (key, values) in self.wiring.states(step)? {
-                    let of_key = state.entry(key).or_default();
-                    of_key.resize_with(index + 1, Vec::new);
-                    of_key[index].push(values);
-                }
-            }
+        let deltas = &self.modalities.state.deltas;
+        for (key, parts) in self.wiring.states() {
+            let steps = |row: &PolicyRow| -> Result<_, _> {
+                let steps = row.window.at(deltas).into_iter();
+                steps.map(|step| seen::numbers(parts, step)).collect()
+            };
+            let vectors = rows
+                .iter()
+                .map(steps)
+                .collect::<Result<_, InferenceError>>()?;
+            seen.state.push((key, vectors));
         }
-        let keys = self.modalities.state.keys.iter();
-        seen.state = keys
-            .filter_map(|key| Some((key.as_str(), state.remove(key.as_str())?)))
-            .collect();
-        let fallback = self.settings.language.as_deref().unwrap_or_default();
-        let words: Vec<&str> = rows
-            .iter()
-            .map(|row| match &*row.now().language {
-                "" => fallback,
-                own => own,
-            })
-            .collect();
+        let fallback = self.settings.language.as_deref();
+        let words = rows.iter().map(|row| seen::words(row.now(), fallback));
+        let words: Vec<&str> = words.collect();
         let language = self.modalities.language.keys.iter();
         seen.language = language.map(|key| (key.as_str(), words.clone())).collect();
         let reason = |reason| InferenceError::Row { reason };
@@ -152,44 +142,29 @@ impl Gr00tRemote {
         row: &'a PolicyRow,
         camera: &str,
     ) -> Result<Vec<&'a Frame>, InferenceError> {
-        let gone = || InferenceError::no_picture(camera);
-        row.window
-            .at(&self.modalities.video.deltas)
-            .into_iter()
-            .map(|seen| seen.video.get(camera).ok_or_else(gone))
-            .collect()
+        let steps = row.window.at(&self.modalities.video.deltas).into_iter();
+        steps.map(|step| seen::frame(camera, step)).collect()
     }
 
-    /// Connects the server's actions to the environment's, once their widths are known.
-    fn learn_widths(&mut self, chunk: &[KeyActions]) -> Result<(), PolicyError> {
-        if !std::mem::replace(&mut self.knows_widths, true) {
-            let widths = chunk
-                .iter()
-                .map(|rows| (rows.key.clone(), rows.width))
-                .collect();
-            self.wiring.act(
-                &keys(&self.modalities, widths),
-                &self.env,
-                self.settings.joints.as_ref(),
-            )?;
-        }
-        Ok(())
+    /// Returns where the actions go in the environment's; their widths are those of the first
+    /// answer.
+    fn places(&mut self, chunk: &[KeyActions]) -> Result<&ActionPlaces, PolicyError> {
+        let places = match self.places.take() {
+            Some(places) => places,
+            None => {
+                let widths = chunk.iter().map(|rows| (rows.key.clone(), rows.width));
+                let joints = self.settings.joints.as_ref();
+                ActionPlaces::new(sides(&self.env), &widths.collect::<Vec<_>>(), joints)?
+            }
+        };
+        Ok(self.places.insert(places))
     }
 }
 
-/// Returns the server's keys. Only its answers tell the widths of its actions, and nothing tells
-/// the widths of its states.
-fn keys(modalities: &ServerModalities, action: Vec<(String, usize)>) -> CheckpointKeys {
-    let state = modalities
-        .state
-        .keys
-        .iter()
-        .map(|key| (key.clone(), None))
-        .collect();
-    CheckpointKeys {
-        video: modalities.video.keys.clone(),
-        state,
-        action,
+fn sides(env: &EnvSpec) -> Sides<'_> {
+    Sides {
+        policy: PolicyType::Gr00tRemote.name(),
+        face: env,
     }
 }
 
@@ -199,7 +174,7 @@ impl PolicySettings for RemoteSettings {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        self.file.iter().cloned().collect()
+        self.files.clone()
     }
 
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
@@ -254,13 +229,11 @@ impl Gr00tRemote {
             self.horizon,
         );
         let chunks = chunks.map_err(|reason| self.refused("get_action", &reason))?;
-        if let Some(first) = chunks.first() {
-            self.learn_widths(first)?;
-        }
-        let dim = self.env.action.names.len();
-        Ok(chunks
+        let size = [self.horizon, self.env.action.names.len()];
+        let places = self.places(chunks.first().map_or(&[], Vec::as_slice))?;
+        let placed = chunks
             .iter()
-            .map(|chunk| Chunk::new(dim, self.wiring.actions(chunk, self.horizon)))
-            .collect())
+            .map(|chunk| actions::placed(places, chunk, size));
+        Ok(placed.collect())
     }
 }

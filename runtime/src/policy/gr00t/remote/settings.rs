@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::gr00t::joints::Joints;
 use crate::policy::gr00t::settings::lengths;
 use crate::policy::remote::{Defaults, PolicyServer};
 use jobs::policies::{self, Gr00tRemote, Scheduler};
+use jobs::wiring::Joints;
 
 /// Default timeout of GR00T's client.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -44,8 +44,8 @@ pub struct RemoteSettings {
     /// Seed of the noise, sent to servers of this project as `options.noise_seeds`; nothing is sent
     /// without one.
     pub seed: Option<u64>,
-    /// Path of the YAML file.
-    pub file: Option<PathBuf>,
+    /// The files that the settings name.
+    pub files: Vec<PathBuf>,
     /// Notes for the user on fields of the job that have no effect.
     pub notes: Vec<String>,
 }
@@ -75,6 +75,7 @@ impl RemoteSettings {
             );
         }
         Ok(Self {
+            files: wiring.files().cloned().collect(),
             server,
             action_horizon,
             chunk_length,
@@ -82,7 +83,6 @@ impl RemoteSettings {
             cameras: wiring.pov_cam_name_sim.map(|names| names.0),
             joints,
             seed: given.remote_noise_seeds.then_some(wiring.seed),
-            file: wiring.policy_config_yaml_path,
             notes,
         })
     }

@@ -15,10 +15,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::policy::PolicyError;
-use crate::policy::argument;
-use jobs::policies::Gr00tWiring;
-use jobs::settings::read_yaml;
+use crate::policies::{Gr00tWiring, argument, of_file};
+use crate::refusal::Refusal;
+use crate::settings::read_yaml;
 
 /// The configuration fields that name the files.
 const POLICY: &str = "policy_joints_config_path";
@@ -41,7 +40,10 @@ pub struct Joints {
 
 impl Joints {
     /// Reads the files if they are named; either all of them must be named or none.
-    pub(super) fn read(given: &Gr00tWiring) -> Result<Option<Self>, PolicyError> {
+    ///
+    /// # Errors
+    /// Refuses some of the files without the others, and a file of another form.
+    pub fn read(given: &Gr00tWiring) -> Result<Option<Self>, Refusal> {
         let (policy, state, action) = match (
             &given.policy_joints_config_path,
             &given.state_joints_config_path,
@@ -77,7 +79,7 @@ impl Joints {
     }
 }
 
-fn incomplete(field: &str) -> PolicyError {
+fn incomplete(field: &str) -> Refusal {
     argument(
         field,
         "missing",
@@ -92,7 +94,7 @@ struct Indices<'a> {
 }
 
 impl<'a> Indices<'a> {
-    fn read(file: &'a Path) -> Result<Self, PolicyError> {
+    fn read(file: &'a Path) -> Result<Self, Refusal> {
         let mut by_name = BTreeMap::new();
         for (name, value) in read_joints(file)? {
             let index = value
@@ -100,10 +102,8 @@ impl<'a> Indices<'a> {
                 .and_then(|index| usize::try_from(index).ok())
                 .filter(|index| *index < MOST);
             let refuse = || {
-                refuse(
-                    file,
-                    format!("joint {name} is {value}, expected an index below {MOST}"),
-                )
+                let wanted = format!("joint {name} is {value}, expected an index below {MOST}");
+                of_file(file, wanted)
             };
             by_name.insert(name.clone(), index.ok_or_else(refuse)?);
         }
@@ -114,12 +114,10 @@ impl<'a> Indices<'a> {
         self.by_name.values().max().map_or(0, |last| last + 1)
     }
 
-    fn all(&self, names: &[String]) -> Result<Vec<usize>, PolicyError> {
+    fn all(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
         let missing = |name| {
-            refuse(
-                self.file,
-                format!("joint {name} is missing, but the checkpoint's state has it"),
-            )
+            let reason = format!("joint {name} is missing, but the checkpoint's state has it");
+            of_file(self.file, reason)
         };
         names
             .iter()
@@ -128,7 +126,7 @@ impl<'a> Indices<'a> {
     }
 }
 
-fn read_groups(file: &Path) -> Result<Vec<(String, Vec<String>)>, PolicyError> {
+fn read_groups(file: &Path) -> Result<Vec<(String, Vec<String>)>, Refusal> {
     let groups = read_joints(file)?.into_iter().map(|(group, value)| {
         let names = value.as_array().and_then(|names| {
             names
@@ -137,27 +135,18 @@ fn read_groups(file: &Path) -> Result<Vec<(String, Vec<String>)>, PolicyError> {
                 .collect()
         });
         let refuse = || {
-            refuse(
-                file,
-                format!("group {group} is {value}, expected a list of joint names"),
-            )
+            let wanted = format!("group {group} is {value}, expected a list of joint names");
+            of_file(file, wanted)
         };
         Ok((group.clone(), names.ok_or_else(refuse)?))
     });
     groups.collect()
 }
 
-fn read_joints(file: &Path) -> Result<Map<String, Value>, PolicyError> {
+fn read_joints(file: &Path) -> Result<Map<String, Value>, Refusal> {
     match read_yaml(file)?.remove("joints") {
         Some(Value::Object(joints)) => Ok(joints),
-        _ => Err(refuse(file, "expected a map `joints`".to_owned())),
-    }
-}
-
-fn refuse(file: &Path, reason: String) -> PolicyError {
-    PolicyError::File {
-        path: file.to_owned(),
-        reason,
+        _ => Err(of_file(file, "expected a map `joints`")),
     }
 }
 
@@ -178,7 +167,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             config.insert((*field).to_owned(), json!(path));
         }
-        let given = jobs::settings::read("", &config).unwrap();
+        let given = crate::settings::read("", &config).unwrap();
         Joints::read(&given).map_err(|err| err.to_string())
     }
 
