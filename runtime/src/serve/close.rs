@@ -11,27 +11,28 @@ use wire::WireError;
 /// Interval at which a waiting client that has sent more data is checked for disconnection.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The reason why the server closed a connection.
+/// The reason why a connection was closed.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseReason {
     /// An error of the network.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The client violated ZMTP.
-    #[error(transparent)]
-    Zmtp(#[from] WireError),
-    /// The client violated HTTP.
-    #[error("not an HTTP request: {0}")]
-    Http(&'static str),
-    /// The client violated the WebSocket protocol.
-    #[error("websocket: {0}")]
-    Websocket(String),
-    /// The client sent or read too slowly.
-    #[error("nothing was received in the middle of a message for too long")]
-    Slow,
-    /// The client speaks a protocol that is not served.
-    #[error("a protocol that --protocol leaves out")]
-    Unwanted,
+    /// What the client did, for which the server closed the connection.
+    #[error("{0}")]
+    Violation(String),
+}
+
+impl CloseReason {
+    /// The reason for a client that sent or read too slowly.
+    pub fn slow() -> Self {
+        Self::Violation("nothing was received in the middle of a message for too long".to_owned())
+    }
+}
+
+impl From<WireError> for CloseReason {
+    fn from(err: WireError) -> Self {
+        Self::Violation(err.to_string())
+    }
 }
 
 /// Waits until the peer has closed the connection, even if unread data precedes the close.

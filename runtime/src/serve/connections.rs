@@ -40,7 +40,15 @@ struct ConnectionState {
     /// True while the connection waits for an answer.
     is_waiting: bool,
     /// Bytes of its messages that are being received or wait for their answer.
-    held_bytes: usize,
+    message_bytes: usize,
+    /// Bytes of earlier messages that are kept for it.
+    kept_bytes: usize,
+}
+
+impl ConnectionState {
+    fn held_bytes(&self) -> usize {
+        self.message_bytes + self.kept_bytes
+    }
 }
 
 /// A new connection, and the one that is closed for it.
@@ -105,7 +113,8 @@ impl Connections {
             is_known: false,
             is_authenticated,
             is_waiting: false,
-            held_bytes: 0,
+            message_bytes: 0,
+            kept_bytes: 0,
         };
         self.taken.insert(client, connection);
         Some(Admitted { client, evicted })
@@ -114,7 +123,7 @@ impl Connections {
     /// Records that the messages of a connection now use `bytes` bytes. Returns the connection to
     /// close if that exceeds the limit.
     pub fn hold(&mut self, client: ConnectionId, bytes: usize) -> Option<ConnectionId> {
-        self.set_held(client, bytes);
+        self.change(client, |connection| connection.message_bytes = bytes);
         let [all, unauthenticated] = self.held_bytes;
         let strangers_hold_too_much = unauthenticated > self.memory_bytes / UNAUTHENTICATED_SHARE;
         if all <= self.memory_bytes && !strangers_hold_too_much {
@@ -124,22 +133,35 @@ impl Connections {
             .taken
             .iter()
             .filter(|(_, connection)| !strangers_hold_too_much || !connection.is_authenticated);
-        let (greediest, _) = may_go.max_by_key(|(_, connection)| connection.held_bytes)?;
+        let (greediest, _) = may_go.max_by_key(|(_, connection)| connection.held_bytes())?;
         let greediest = *greediest;
         self.leave(greediest);
         Some(greediest)
     }
 
-    fn set_held(&mut self, client: ConnectionId, bytes: usize) {
+    fn change(&mut self, client: ConnectionId, change: impl FnOnce(&mut ConnectionState)) {
         let Some(connection) = self.taken.get_mut(&client) else {
             return;
         };
-        let before = std::mem::replace(&mut connection.held_bytes, bytes);
+        let before = connection.held_bytes();
+        change(connection);
+        let after = connection.held_bytes();
         let [all, unauthenticated] = &mut self.held_bytes;
-        *all = *all - before + bytes;
+        *all = *all - before + after;
         if !connection.is_authenticated {
-            *unauthenticated = *unauthenticated - before + bytes;
+            *unauthenticated = *unauthenticated - before + after;
         }
+    }
+
+    /// Records that `bytes` bytes of answered messages are kept for a connection.
+    pub fn keep(&mut self, client: ConnectionId, bytes: usize) {
+        self.change(client, |connection| connection.kept_bytes = bytes);
+    }
+
+    /// Returns whether a connection has sent the token, or none is needed.
+    pub fn is_authenticated(&self, client: ConnectionId) -> bool {
+        let connection = self.taken.get(&client);
+        connection.is_some_and(|connection| connection.is_authenticated)
     }
 
     /// Records that a connection has sent a whole message and waits for the answer.
@@ -158,7 +180,7 @@ impl Connections {
             .filter(|connection| !connection.is_authenticated)
         {
             connection.is_authenticated = true;
-            self.held_bytes[1] -= connection.held_bytes;
+            self.held_bytes[1] -= connection.held_bytes();
         }
     }
 
@@ -171,16 +193,18 @@ impl Connections {
 
     /// Records that a connection has its answer.
     pub fn answered(&mut self, client: ConnectionId, now: Instant) {
-        self.set_held(client, 0);
-        if let Some(connection) = self.taken.get_mut(&client) {
+        self.change(client, |connection| {
+            connection.message_bytes = 0;
             connection.heard = now;
             connection.is_waiting = false;
-        }
+        });
     }
 
     /// Removes a connection that is closed.
     pub fn leave(&mut self, client: ConnectionId) {
-        self.set_held(client, 0);
+        self.change(client, |connection| {
+            (connection.message_bytes, connection.kept_bytes) = (0, 0);
+        });
         self.taken.remove(&client);
     }
 }

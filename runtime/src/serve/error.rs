@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::serve::stats::{Counted, Stats};
+use crate::serve::stats::Counted;
 
 /// Maximum size of an error text in bytes; some of them quote what a client sent.
 const LONGEST: usize = 4096;
@@ -39,16 +39,9 @@ impl RequestError {
         }
     }
 
-    /// Returns whether the message could be read.
-    pub fn is_of_readable(&self) -> bool {
-        self.counted != Some(Counted::Unreadable)
-    }
-
-    /// Counts the error among those for which a request reached no policy.
-    pub fn count(&self, stats: &Stats) {
-        if let Some(counted) = self.counted {
-            stats.count(counted);
-        }
+    /// Returns as what it is counted among the requests that reached no policy.
+    pub fn counted(&self) -> Option<Counted> {
+        self.counted
     }
 }
 

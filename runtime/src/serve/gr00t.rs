@@ -12,7 +12,8 @@ use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
 use crate::serve::observation::{ValidatedRequest, asked, object};
-use crate::serve::server::{AfterAnswer, ServerState};
+use crate::serve::server::ServerState;
+use crate::serve::session::{Reply, Then};
 use crate::serve::stats::Counted;
 use gr00t::client::{PyObject, validate_flat};
 use wire::{Array, Dialect, Key, Value, peek_text, read, write};
@@ -25,7 +26,6 @@ pub struct Gr00tClient {
     episode: ClientEpisode,
     /// Encoding of the arrays in its last message.
     dialect: Dialect,
-    is_authenticated: bool,
 }
 
 /// The answer to a request.
@@ -62,23 +62,16 @@ enum EndpointRequest {
 impl Gr00tClient {
     /// Creates a client that has sent nothing yet.
     pub fn new(server: Arc<ServerState>, id: ConnectionId) -> Self {
-        let is_authenticated = server.token.is_none();
         Self {
             episode: ClientEpisode::new(id),
             dialect: server.arrays,
             server,
             id,
-            is_authenticated,
         }
     }
 
-    /// Returns whether the client has sent the token, or none is needed.
-    pub fn is_authenticated(&self) -> bool {
-        self.is_authenticated
-    }
-
     /// Answers one message; an invalid message gets an error as its answer.
-    pub async fn answer(&mut self, parts: Vec<Bytes>) -> AfterAnswer {
+    pub async fn answer(&mut self, parts: Vec<Bytes>) -> Reply {
         let answer = match <[Bytes; 1]>::try_from(parts) {
             Ok([body]) => self.read(body).await,
             Err(parts) => {
@@ -87,19 +80,18 @@ impl Gr00tClient {
                 Err(RequestError::new(text))
             }
         };
-        let (answer, ends) = match answer {
-            Ok(EndpointAnswer::Value(value)) => (value, false),
-            Ok(EndpointAnswer::Killed) => (Value::Nil, true),
-            Err(err) => {
-                err.count(&self.server.stats);
-                (Value::map([("error", err.to_string().into())]), false)
-            }
+        let then = match &answer {
+            Ok(EndpointAnswer::Killed) => Then::Stop,
+            _ => Then::GoOn,
         };
-        let bytes = Bytes::from(write(&answer, self.dialect));
-        if ends {
-            AfterAnswer::End(bytes)
-        } else {
-            AfterAnswer::GoOn(bytes)
+        let (value, outcome) = match answer {
+            Ok(EndpointAnswer::Value(value)) => (value, Ok(())),
+            Ok(EndpointAnswer::Killed) => (Value::Nil, Ok(())),
+            Err(err) => (Value::map([("error", err.to_string().into())]), Err(err)),
+        };
+        Reply {
+            then,
+            ..Reply::to_request(write(&value, self.dialect), outcome)
         }
     }
 
@@ -110,7 +102,6 @@ impl Gr00tClient {
             let text = "Unauthorized: Invalid API token";
             return Err(RequestError::rejected(Counted::Unauthorized, text));
         }
-        self.is_authenticated = true;
         self.server.connections().authenticated(self.id);
         let (card, limits, body_bytes) = (
             Arc::clone(&self.server.card),

@@ -54,7 +54,7 @@ pub(super) async fn serve(
     let mut buffer = BytesMut::with_capacity(1024);
     let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer))
         .await
-        .map_err(|_| CloseReason::Slow)??
+        .map_err(|_| CloseReason::slow())??
     else {
         return Ok(());
     };
@@ -140,7 +140,7 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
 async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), CloseReason> {
     timeout(PATIENCE, stream.write_all(bytes))
         .await
-        .map_err(|_| CloseReason::Slow)?
+        .map_err(|_| CloseReason::slow())?
         .map_err(CloseReason::Io)
 }
 
@@ -153,7 +153,7 @@ async fn read_head(
             return Ok(Some(head));
         }
         if buffer.len() >= LONGEST_HEAD {
-            return Err(CloseReason::Http("its head is too long"));
+            return Err(no_request("its head is too long"));
         }
         if stream.read_buf(buffer).await? == 0 {
             return Ok(None);
@@ -161,16 +161,20 @@ async fn read_head(
     }
 }
 
+fn no_request(reason: &str) -> CloseReason {
+    CloseReason::Violation(format!("not an HTTP request: {reason}"))
+}
+
 /// Parses the request head at the start of `bytes`; returns `None` if it is incomplete.
 ///
 /// # Errors
-/// Returns [`CloseReason::Http`] if this is not an HTTP request.
+/// Returns a [`CloseReason`] if this is not an HTTP request.
 pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, CloseReason> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     let status = request
         .parse(bytes)
-        .map_err(|_| CloseReason::Http("it cannot be read"))?;
+        .map_err(|_| no_request("it cannot be read"))?;
     let httparse::Status::Complete(length) = status else {
         return Ok(None);
     };
@@ -213,27 +217,32 @@ fn token(head: &RequestHead) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use jobs::serve_args::Arrays;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
 
     use super::*;
     use crate::clock::now;
+    use crate::serve::card::ServedSpec;
     use crate::serve::limits::RequestLimits;
-    use crate::serve::server::ServerConfig;
+    use crate::serve::server::{DispatcherMessage, ServerConfig};
     use crate::serve::vla_eval::tests::card;
 
-    /// Returns the state of a server with a token, and with 64 bytes for messages.
-    fn server() -> Arc<ServerState> {
+    /// Returns the state of a server with 64 KiB for messages of at most 64 bytes.
+    pub fn server(
+        card: ServedSpec,
+        token: Option<&str>,
+        dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
+    ) -> Arc<ServerState> {
         let rules = ServerConfig {
-            token: Some("s3cret".to_owned()),
+            token: token.map(str::to_owned),
             ignores_kill: false,
             arrays: Arrays::Kind,
             protocol: Protocol::Both,
             most_bytes: 64,
             unauthenticated_bytes: 8,
-            memory_bytes: 64,
+            memory_bytes: 64 << 10,
             limits: RequestLimits {
                 max_rows: 1,
                 max_prompt_bytes: 100,
@@ -242,8 +251,7 @@ mod tests {
             chunk_size: None,
             most_connections: 9,
         };
-        let (dispatcher, _) = mpsc::unbounded_channel();
-        ServerState::new(card(&[0]), rules, dispatcher)
+        ServerState::new(card, rules, dispatcher)
     }
 
     /// Asks a server for a websocket; returns its connection, and the status line of the answer.
@@ -269,13 +277,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_websocket_with_the_token_has_the_memory_of_clients() {
-        let server = server();
+        let server = server(card(&[0]), Some("s3cret"), mpsc::unbounded_channel().0);
         let (stranger, status) = upgrade(&server, "gue55ed").await;
         assert_eq!(status, "HTTP/1.1 401 Unauthorized");
-        assert_eq!(server.connections().hold(stranger, 40), Some(stranger));
+        assert_eq!(
+            server.connections().hold(stranger, 40 << 10),
+            Some(stranger)
+        );
         let (client, status) = upgrade(&server, "s3cret").await;
         assert_eq!(status, "HTTP/1.1 101 Switching Protocols");
-        assert_eq!(server.connections().hold(client, 40), None);
+        assert_eq!(server.connections().hold(client, 40 << 10), None);
     }
 
     #[test]

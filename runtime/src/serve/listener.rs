@@ -103,7 +103,7 @@ async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), CloseReas
     let mut first = [0];
     if timeout(FIRST_BYTE, stream.peek(&mut first))
         .await
-        .map_err(|_| CloseReason::Slow)??
+        .map_err(|_| CloseReason::slow())??
         == 0
     {
         return Ok(());
@@ -113,7 +113,10 @@ async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), CloseReas
         (0xff, Protocol::Zmq | Protocol::Both) => {
             zmtp::serve(stream, server, presence.client).await
         }
-        (0xff, Protocol::Websocket) => Err(CloseReason::Unwanted),
+        (0xff, Protocol::Websocket) => {
+            let reason = "a protocol that --protocol leaves out";
+            Err(CloseReason::Violation(reason.to_owned()))
+        }
         _ => http::serve(stream, server, presence.client).await,
     }
 }

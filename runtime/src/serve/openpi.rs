@@ -56,11 +56,6 @@ impl OpenpiClient {
         }
     }
 
-    /// Returns the state that all connections share.
-    pub fn server(&self) -> &ServerState {
-        &self.server
-    }
-
     /// Returns the metadata that a client receives when it connects.
     pub fn metadata(&self) -> Value {
         let card = &self.server.card;
@@ -111,10 +106,8 @@ impl OpenpiClient {
             .server
             .decode(bytes, move || decode(&body, &card, &limits))
             .await?;
-        if decoded
-            .as_ref()
-            .map_or_else(RequestError::is_of_readable, |_| true)
-        {
+        let why_not = decoded.as_ref().err().and_then(RequestError::counted);
+        if why_not != Some(Counted::Unreadable) {
             self.server.stats.asked("infer");
             self.server.connections().known(self.id);
         }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bytes::Bytes;
 use jobs::serve_args::{Arrays, Protocol};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -152,6 +151,12 @@ impl ServerState {
         }
     }
 
+    /// Records that `bytes` bytes of answered messages are kept for a connection.
+    pub fn keep(&self, client: ConnectionId, bytes: usize) {
+        self.connections().keep(client, bytes);
+        self.hold(client, 0);
+    }
+
     /// Closes a connection by aborting its task.
     pub fn close(&self, client: ConnectionId) {
         let task = self.tasks().remove(&client);
@@ -239,13 +244,4 @@ impl ServerState {
     pub fn is_ending(&self) -> bool {
         self.stop.borrow().is_some()
     }
-}
-
-/// An answer, and what follows it.
-#[derive(Debug)]
-pub enum AfterAnswer {
-    /// Send it and serve the next request.
-    GoOn(Bytes),
-    /// Send it and stop the server.
-    End(Bytes),
 }

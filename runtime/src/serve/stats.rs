@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::latency::Latency;
 use crate::prometheus::Metrics;
+use crate::serve::error::RequestError;
 
 /// Length of a window; quantiles cover the current window and the previous one.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -84,9 +85,12 @@ impl Stats {
     }
 
     /// Counts an answered request and its latency.
-    pub fn answered(&self, took: Duration, is_error: bool, now: Instant) {
+    pub fn answered(&self, took: Duration, outcome: &Result<(), RequestError>, now: Instant) {
         let mut counts = self.counts();
-        counts.add(Counted::Error, u64::from(is_error));
+        if let Err(err) = outcome {
+            counts.add(Counted::Error, 1);
+            err.counted().iter().for_each(|why| counts.add(*why, 1));
+        }
         counts.total.add(took, now);
     }
 
@@ -236,15 +240,21 @@ mod tests {
         stats.asked("get_action");
         stats.asked("../../etc/passwd");
         stats.batch(6, &[Duration::from_millis(2)], start);
-        stats.answered(Duration::from_secs(9), false, start);
+        stats.answered(Duration::from_secs(9), &Ok(()), start);
         for minute in 1..=3 {
-            stats.answered(Duration::from_millis(10), true, start + WINDOW * minute);
+            let error = RequestError::rejected(Counted::Limit, "too much");
+            stats.answered(
+                Duration::from_millis(10),
+                &Err(error),
+                start + WINDOW * minute,
+            );
         }
         let text = stats.render(3);
         for line in [
             "rrun_serve_requests_total{endpoint=\"get_action\"} 1",
             "rrun_serve_requests_total{endpoint=\"unknown\"} 1",
             "rrun_serve_errors_total 3",
+            "rrun_serve_rejected_total{reason=\"limit\"} 3",
             "rrun_serve_connections 3",
             "rrun_serve_rows_total 6",
         ] {

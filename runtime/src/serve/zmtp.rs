@@ -1,5 +1,5 @@
-//! Serves one ZeroMQ client as a REP socket, from its greeting to the end of the connection. The
-//! byte format is in [`wire::zmtp`].
+//! The connections of ZeroMQ clients: the server is a REP socket for each. The byte format is in
+//! [`wire::zmtp`].
 //!
 //! This is an implementation of its own because the REP socket of a library does not suit a server:
 //! it answers one client after the other, so that requests could not be batched, and the crate
@@ -14,12 +14,14 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::clock::now;
-use crate::serve::close::{CloseReason, gone};
+use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
 use crate::serve::gr00t::Gr00tClient;
-use crate::serve::server::{AfterAnswer, ServerState};
+use crate::serve::server::ServerState;
+use crate::serve::session::{self, Client, Peer, Received};
 use wire::zmtp::{Heard, Multipart, Reader, Socket, answer_head, greeting, pong};
 
 /// Time limit for the greeting, and from the first to the last byte of a message.
@@ -41,43 +43,28 @@ pub async fn serve(
     server: Arc<ServerState>,
     id: ConnectionId,
 ) -> Result<(), CloseReason> {
-    let mut client = Gr00tClient::new(Arc::clone(&server), id);
-    let is_authenticated = client.is_authenticated();
-    let most_bytes = if is_authenticated {
-        server.most_bytes
-    } else {
-        server.unauthenticated_bytes
-    };
     let mut peer = ZmtpPeer {
-        reader: Reader::new(most_bytes),
+        reader: Reader::new(server.unauthenticated_bytes),
         stream,
         buffer: BytesMut::new(),
-        server,
+        most_bytes: server.unauthenticated_bytes,
+        server: Arc::clone(&server),
         id,
-        is_authenticated,
-        most_bytes,
+        is_authenticated: false,
+        envelope: Vec::new(),
     };
     peer.write(&greeting()).await?;
     let until = now() + PATIENCE;
-    let Some(Heard::Greeting) = peer.hear(Some(until)).await? else {
+    let Some(Heard::Greeting) = peer.next(Some(until)).await? else {
         return Ok(());
     };
     peer.write(&Socket::Rep.ready()).await?;
-    match peer.hear(Some(until)).await? {
+    match peer.next(Some(until)).await? {
         Some(Heard::Command(name, properties)) => Socket::Rep.check_ready(&name, &properties)?,
         _ => return Ok(()),
     }
-    while let Some(heard) = peer.hear(None).await? {
-        match heard {
-            Heard::Request(request) => peer.answer(&mut client, request).await?,
-            // PING has a time to live of two bytes before its context.
-            Heard::Command(name, data) if name == "PING" => {
-                peer.write(&pong(data.get(2..).unwrap_or_default())).await?;
-            }
-            Heard::Command(..) | Heard::Greeting => {}
-        }
-    }
-    Ok(())
+    let client = Client::Gr00t(Gr00tClient::new(Arc::clone(&server), id));
+    session::serve(peer, client, &server, id).await
 }
 
 struct ZmtpPeer {
@@ -90,45 +77,55 @@ struct ZmtpPeer {
     is_authenticated: bool,
     /// Bytes that it may still send: in one message, or in total until it has sent the token.
     most_bytes: usize,
+    /// That of the message that is answered next.
+    envelope: Vec<Bytes>,
+}
+
+impl Peer for ZmtpPeer {
+    fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    async fn hear(&mut self) -> Result<Option<Received>, CloseReason> {
+        self.is_authenticated = self.server.connections().is_authenticated(self.id);
+        if self.is_authenticated {
+            self.most_bytes = self.server.most_bytes;
+        }
+        self.reader.set_most_bytes(self.most_bytes);
+        while let Some(heard) = self.next(None).await? {
+            match heard {
+                Heard::Request(Multipart { envelope, body }) => {
+                    let bytes = body.iter().chain(&envelope).map(Bytes::len).sum();
+                    self.most_bytes = self.most_bytes.saturating_sub(bytes);
+                    self.envelope = envelope;
+                    return Ok(Some(Received { parts: body, bytes }));
+                }
+                // PING has a time to live of two bytes before its context.
+                Heard::Command(name, data) if name == "PING" => {
+                    self.write(&pong(data.get(2..).unwrap_or_default())).await?;
+                }
+                Heard::Command(..) | Heard::Greeting => {}
+            }
+        }
+        Ok(None)
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), CloseReason> {
+        let body = message.into_data();
+        let mut bytes = answer_head(&std::mem::take(&mut self.envelope), body.len());
+        bytes.extend_from_slice(&body);
+        self.write(&bytes).await
+    }
+
+    async fn close(&mut self) -> Result<(), CloseReason> {
+        Ok(())
+    }
 }
 
 impl ZmtpPeer {
-    async fn answer(
-        &mut self,
-        client: &mut Gr00tClient,
-        Multipart { envelope, body }: Multipart,
-    ) -> Result<(), CloseReason> {
-        let asked = now();
-        let bytes: usize = body.iter().chain(&envelope).map(Bytes::len).sum();
-        self.server.connections().asked(self.id, asked);
-        self.server.hold(self.id, bytes);
-        let then = tokio::select! {
-            then = client.answer(body) => then,
-            () = gone(&self.stream) => return Ok(()),
-        };
-        self.is_authenticated = client.is_authenticated();
-        self.most_bytes = match self.is_authenticated {
-            true => self.server.most_bytes,
-            false => self.most_bytes.saturating_sub(bytes),
-        };
-        self.reader.set_most_bytes(self.most_bytes);
-        let (AfterAnswer::GoOn(body) | AfterAnswer::End(body)) = &then;
-        let mut bytes = answer_head(&envelope, body.len());
-        bytes.extend_from_slice(body);
-        self.write(&bytes).await?;
-        self.server
-            .stats
-            .answered(asked.elapsed(), is_error(body), now());
-        self.server.connections().answered(self.id, now());
-        if let AfterAnswer::End(_) = then {
-            self.server.end("a client asked for it");
-        }
-        Ok(())
-    }
-
     /// Returns what the peer sends next, or `None` if it has disconnected. Without `until` the peer
     /// may be silent between messages, but not in the middle of one.
-    async fn hear(&mut self, mut until: Option<Instant>) -> Result<Option<Heard>, CloseReason> {
+    async fn next(&mut self, mut until: Option<Instant>) -> Result<Option<Heard>, CloseReason> {
         loop {
             if let Some(heard) = self.reader.next(&mut self.buffer)? {
                 if self.buffer.is_empty() {
@@ -159,7 +156,7 @@ impl ZmtpPeer {
             let count = match until {
                 Some(until) => timeout_at(until.into(), read)
                     .await
-                    .map_err(|_| CloseReason::Slow)??,
+                    .map_err(|_| CloseReason::slow())??,
                 None => read.await?,
             };
             match count {
@@ -173,12 +170,7 @@ impl ZmtpPeer {
     async fn write(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
         let written = timeout_at((now() + PATIENCE).into(), self.stream.write_all(bytes)).await;
         written
-            .map_err(|_| CloseReason::Slow)?
+            .map_err(|_| CloseReason::slow())?
             .map_err(|err: io::Error| err.into())
     }
-}
-
-/// Returns whether an answer is `{"error": …}`.
-fn is_error(body: &[u8]) -> bool {
-    body.starts_with(b"\x81\xa5error")
 }

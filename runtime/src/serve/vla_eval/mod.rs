@@ -32,8 +32,8 @@ use crate::policy::Chunk;
 use crate::serve::client::ClientEpisode;
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
-use crate::serve::reply::WebsocketReply;
 use crate::serve::server::ServerState;
+use crate::serve::session::{Reply, Then};
 use crate::serve::stats::Counted;
 use crate::serve::vla_eval::past::PastObservations;
 
@@ -80,16 +80,15 @@ impl VlaEvalClient {
     }
 
     /// Answers one message.
-    pub async fn answer(&mut self, body: Bytes) -> WebsocketReply {
+    pub async fn answer(&mut self, body: Bytes) -> Reply {
         let bytes = body.len();
         let read = move || VlaEvalMessage::read(&body);
         let message = match self.server.decode(bytes, read).await {
             Ok(Ok(message)) => message,
             Ok(Err(err)) => {
-                self.server.stats.count(Counted::Unreadable);
-                return WebsocketReply::Last(error(0, err.to_string()));
+                return last(0, RequestError::rejected(Counted::Unreadable, err));
             }
-            Err(err) => return self.failed(0, &err),
+            Err(err) => return failed(0, err),
         };
         self.server.connections().known(self.id);
         match message.kind {
@@ -97,34 +96,32 @@ impl VlaEvalClient {
             VlaEvalKind::EpisodeStart => {
                 self.server.stats.asked("reset");
                 self.restart(chosen_seed(&message.payload));
-                WebsocketReply::Nothing
+                Reply::nothing()
             }
             VlaEvalKind::EpisodeEnd => {
                 self.restart(None);
-                WebsocketReply::Nothing
+                Reply::nothing()
             }
             VlaEvalKind::Observation => self.observe(message, bytes).await,
             // The reference prints it.
-            VlaEvalKind::Error => WebsocketReply::Nothing,
-            VlaEvalKind::Action => WebsocketReply::Last(error(
-                message.seq,
-                "actions come from the server".to_owned(),
-            )),
+            VlaEvalKind::Error => Reply::nothing(),
+            VlaEvalKind::Action => {
+                let reason = "actions come from the server";
+                last(message.seq, RequestError::new(reason))
+            }
         }
     }
 
-    fn hello(&mut self, message: &VlaEvalMessage) -> WebsocketReply {
+    fn hello(&mut self, message: &VlaEvalMessage) -> Reply {
         let version = message.payload.get("protocol_version");
         if version.and_then(Value::as_u64) != Some(VLA_EVAL_VERSION) {
             let text = format!("expected protocol_version {VLA_EVAL_VERSION} in hello");
-            return WebsocketReply::Last(error(message.seq, text));
+            return last(message.seq, RequestError::new(text));
         }
         if std::mem::take(&mut self.is_greeted) {
-            return WebsocketReply::Nothing;
+            return Reply::nothing();
         }
-        WebsocketReply::Control(
-            hello::message(&self.server.card, message.seq).write(unix_seconds()),
-        )
+        Reply::control(hello::message(&self.server.card, message.seq).write(unix_seconds()))
     }
 
     /// Forgets the episode, and starts another one.
@@ -134,37 +131,32 @@ impl VlaEvalClient {
         self.past.clear();
     }
 
-    async fn observe(&mut self, message: VlaEvalMessage, bytes: usize) -> WebsocketReply {
+    async fn observe(&mut self, message: VlaEvalMessage, bytes: usize) -> Reply {
         let VlaEvalMessage { payload, seq, .. } = message;
         if let Some(action) = self.chunk.pop_front() {
             self.past.push(payload, bytes);
-            return WebsocketReply::Control(action_of(seq, &action));
+            return Reply::control(action_of(seq, &action));
         }
-        match self.infer(&payload, bytes).await {
+        match self.infer(payload, bytes).await {
             Ok(()) => {
-                self.past.push(payload, bytes);
                 let action = self.chunk.pop_front().unwrap_or_default();
-                WebsocketReply::Answer(action_of(seq, &action))
+                Reply::to_request(action_of(seq, &action), Ok(()))
             }
-            Err(err) => self.failed(seq, &err),
+            Err(err) => failed(seq, err),
         }
-    }
-
-    fn failed(&self, seq: u64, err: &RequestError) -> WebsocketReply {
-        err.count(&self.server.stats);
-        WebsocketReply::Error(error(seq, err.to_string()))
     }
 
     /// Fills the chunk.
-    async fn infer(&mut self, now: &Value, bytes: usize) -> Result<(), RequestError> {
+    async fn infer(&mut self, now: Value, bytes: usize) -> Result<(), RequestError> {
         let (card, limits) = (Arc::clone(&self.server.card), self.server.limits);
-        let steps = self.past.steps(now);
+        let steps = self.past.steps(&now);
         // Decoded pictures take more than the message, and past ones are decoded again.
         let decoded = bytes + steps.decoded_bytes(limits.max_picture_edge);
-        let held = decoded + self.past.bytes();
-        self.server.hold(self.id, held);
+        self.server.hold(self.id, decoded);
         let decode = move || observation::validated(&steps, &card, &limits);
         let asked = self.server.decode(decoded, decode).await??;
+        // The environment has shown this, whatever comes of the inference.
+        self.past.push(now, bytes);
         self.server.stats.asked("infer");
         let chunks = self.episode.ask(&self.server, asked).await?;
         let executed = self.server.chunk_size.unwrap_or(usize::MAX);
@@ -184,13 +176,22 @@ fn action_of(seq: u64, action: &[f32]) -> Bytes {
     message.write(unix_seconds())
 }
 
-fn error(seq: u64, text: String) -> Bytes {
+/// Answers with an error, after which the client may send others.
+fn failed(seq: u64, err: RequestError) -> Reply {
     let message = VlaEvalMessage {
         kind: VlaEvalKind::Error,
-        payload: Value::map([("error", text.into())]),
+        payload: Value::map([("error", err.to_string().into())]),
         seq,
     };
-    message.write(unix_seconds())
+    Reply::to_request(message.write(unix_seconds()), Err(err))
+}
+
+/// Answers with an error, after which the connection is closed.
+fn last(seq: u64, err: RequestError) -> Reply {
+    Reply {
+        then: Then::Close,
+        ..failed(seq, err)
+    }
 }
 
 /// Returns the seed of the noise of an episode: that in its task, or one that follows from the

@@ -3,12 +3,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use gr00t::processor::{Modalities, ModalityConfig};
 use proptest::prelude::*;
+use tokio::sync::mpsc;
 use wire::{Array, Dialect, Key, Value, VlaEvalMessage};
 
 use super::*;
 use crate::serve::card::ServedSpec;
+use crate::serve::http;
 use crate::serve::limits::RequestLimits;
 use crate::serve::observation::ValidatedRequest;
+use crate::serve::server::DispatcherMessage;
 use crate::serve::vla_eval::past::PastObservations;
 
 const LIMITS: RequestLimits = RequestLimits {
@@ -191,6 +194,32 @@ fn a_checkpoint_that_looks_back_gets_earlier_pictures() {
     let refused = observation::validated(&steps, &card, &LIMITS).unwrap_err();
     let wanted = "`front` has another size than in an earlier step of the episode";
     assert_eq!(refused.to_string(), wanted);
+}
+
+#[tokio::test]
+async fn an_observation_whose_inference_failed_belongs_to_the_past() {
+    let (dispatcher, mut inbox) = mpsc::unbounded_channel();
+    let server = http::tests::server(card(&[-2, 0]), None, dispatcher);
+    tokio::spawn(async move {
+        while let Some(DispatcherMessage::Request { reply, .. }) = inbox.recv().await {
+            let _ = reply.send(Err(RequestError::new("as a test wants it")));
+        }
+    });
+    let mut client = VlaEvalClient::new(server, ConnectionId(0), true);
+    let message = |images: &[(&str, Value)]| VlaEvalMessage {
+        kind: VlaEvalKind::Observation,
+        payload: observation(images),
+        seq: 1,
+    };
+    let shown = message(&[("front", raw(1)), ("wrist", raw(0))]).write(0.0);
+    let bytes = shown.len();
+    let failed = client.answer(shown).await.outcome;
+    assert_eq!(failed, Some(Err(RequestError::new("as a test wants it"))));
+    assert_eq!(client.kept_bytes(), bytes);
+    // What is refused was no observation.
+    let refused = client.answer(message(&[]).write(0.0)).await;
+    assert!(matches!(refused.outcome, Some(Err(_))));
+    assert_eq!(client.kept_bytes(), bytes);
 }
 
 #[test]
