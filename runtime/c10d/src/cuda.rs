@@ -5,16 +5,19 @@
 //! once and remembers the result.
 
 use crate::error::TorchError;
-use crate::ffi::cuda::{CudaShim, RawDevice};
-use crate::ffi::graph::GraphHandle;
-use crate::ffi::library::Library;
+use crate::ffi::library::{Library, functions};
+use crate::ffi::{LastWords, RawTensor, checked, owned, raw};
+use crate::graph::RawGraph;
 use crate::libtorch;
+use crate::upload::RawUpload;
+use libc::c_int;
 use std::fmt;
 use std::path::Path;
+use std::ptr;
 use std::sync::OnceLock;
 use tch::Tensor;
 
-pub use crate::ffi::cuda::CudaVersions;
+pub use crate::graph::CudaGraph;
 
 /// The compiled `shim/cuda.cc`, built by build.rs.
 static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
@@ -26,10 +29,73 @@ const SHIM_TORCH: &str = env!("RRUN_CUDA_SHIM_TORCH");
 /// WSL.
 const SIGNS_OF_A_DRIVER: [&str; 3] = ["/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"];
 
+/// A function that takes the index of a device.
+type OnDevice = unsafe extern "C" fn(c_int) -> c_int;
+
+/// A function that writes what it knows of a device.
+pub(crate) type OfDevice<T> = unsafe extern "C" fn(c_int, *mut T) -> c_int;
+
+functions! {
+    /// The functions of `shim/cuda.cc`, `shim/products.cc` and `shim/upload.cc`.
+    pub(crate) Functions {
+        rr_cuda_last_words: LastWords,
+        rr_cuda_device_count: unsafe extern "C" fn(*mut c_int) -> c_int,
+        rr_cuda_describe: OfDevice<RawDevice>,
+        rr_cuda_select: OnDevice,
+        rr_cuda_memory: OfDevice<DeviceMemory>,
+        rr_cuda_reset_peak: OnDevice,
+        rr_cuda_empty_cache: unsafe extern "C" fn() -> c_int,
+        rr_cuda_choose_attention: unsafe extern "C" fn() -> c_int,
+        rr_cuda_limit: unsafe extern "C" fn(c_int, u64) -> c_int,
+        rr_cuda_reserved: OfDevice<u64>,
+        rr_cuda_ooms: OfDevice<u64>,
+        rr_cuda_versions: unsafe extern "C" fn(*mut CudaVersions) -> c_int,
+        rr_cuda_own_stream: OnDevice,
+        rr_cuda_synchronize: OnDevice,
+        rr_cuda_feed:
+            unsafe extern "C" fn(c_int, *const RawTensor, *const RawTensor, usize) -> c_int,
+        rr_cuda_fetch: unsafe extern "C" fn(RawTensor, *mut RawTensor) -> c_int,
+        rr_cuda_add_linear:
+            unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, RawTensor) -> c_int,
+        rr_graph_begin: OfDevice<*mut RawGraph>,
+        rr_graph_end: unsafe extern "C" fn(*mut RawGraph, *mut u64) -> c_int,
+        rr_graph_replay: unsafe extern "C" fn(*mut RawGraph) -> c_int,
+        rr_graph_abort: unsafe extern "C" fn(*mut RawGraph),
+        rr_graph_free: unsafe extern "C" fn(*mut RawGraph),
+        rr_upload_pinned: unsafe extern "C" fn(i64, *mut RawTensor) -> c_int,
+        rr_upload_new: unsafe extern "C" fn(c_int, c_int, *mut *mut RawUpload) -> c_int,
+        rr_upload_free: unsafe extern "C" fn(*mut RawUpload) -> c_int,
+        rr_upload_copy: unsafe extern "C" fn(*mut RawUpload, RawTensor, RawTensor) -> c_int,
+        rr_upload_mark: unsafe extern "C" fn(*mut RawUpload, c_int) -> c_int,
+        rr_upload_wait: unsafe extern "C" fn(*mut RawUpload, c_int) -> c_int,
+    }
+}
+
 /// A handle that proves that libtorch's CUDA half is loaded.
 #[derive(Clone, Copy)]
-pub struct Cuda {
-    shim: CudaShim,
+pub struct Cuda(&'static Functions);
+
+/// The driver's description of a device: `RrDevice` in `shim/cuda.cc`.
+#[repr(C)]
+pub(crate) struct RawDevice {
+    name: [u8; 256],
+    uuid: [u8; 16],
+    pci_domain: i32,
+    pci_bus: i32,
+    pci_device: i32,
+    major: i32,
+    minor: i32,
+    total_bytes: u64,
+}
+
+/// Versions of the CUDA libraries, in their own numbering: `RrVersions` in `shim/cuda.cc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CudaVersions {
+    /// Version of CUDA's runtime: 13000 means 13.0.
+    pub runtime: i32,
+    /// The newest CUDA version that the driver supports.
+    pub driver: i32,
 }
 
 /// Properties of one CUDA device, as reported by the driver.
@@ -48,8 +114,9 @@ pub struct DeviceFacts {
     pub total_bytes: u64,
 }
 
-/// Memory usage of one CUDA device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Memory usage of one CUDA device: `RrMemory` in `shim/cuda.cc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct DeviceMemory {
     /// Memory that is currently free for all processes, in bytes.
     pub free_bytes: u64,
@@ -89,19 +156,8 @@ fn load_now() -> Result<Cuda, TorchError> {
     Library::open("libcuda.so.1", false).map_err(no_driver)?;
     let cuda = load_libraries()?;
     cuda.device_count()?;
-    choose_attention(&cuda)?;
+    cuda.choose_attention()?;
     Ok(cuda)
-}
-
-/// Restricts attention to its flash, memory-efficient and plain kernels, in the whole process.
-///
-/// libtorch 2.11 prefers cuDNN's kernel for bfloat16 on Hopper and Blackwell. That kernel builds a
-/// plan for every new shape, and its result for a query without visible keys is undocumented. The
-/// other kernels return zeros: the memory-efficient kernel divides by one if the sum of weights is
-/// zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain one uses
-/// `_safe_softmax`, and flash attention takes no mask, so that every query sees a key.
-fn choose_attention(cuda: &Cuda) -> Result<(), TorchError> {
-    Ok(cuda.shim.choose_attention()?)
 }
 
 /// Extends dlopen's error about a missing library with advice; other errors stay unchanged.
@@ -121,9 +177,7 @@ fn load_libraries() -> Result<Cuda, TorchError> {
     // Loaded globally, so that the shim finds libtorch's symbols. libtorch's own run path finds the
     // NVIDIA libraries.
     Library::open(&library.to_string_lossy(), true).map_err(of_library)?;
-    Ok(Cuda {
-        shim: CudaShim::bind(load_shim()?)?,
-    })
+    Ok(Cuda(Box::leak(Box::new(Functions::bind(load_shim()?)?))))
 }
 
 /// Loads the CUDA shim for the libtorch of this process.
@@ -149,73 +203,122 @@ fn load_shim() -> Result<Library, TorchError> {
 }
 
 impl Cuda {
+    pub(crate) fn functions(self) -> &'static Functions {
+        self.0
+    }
+
+    pub(crate) fn check(self, status: c_int) -> Result<(), TorchError> {
+        checked(status, self.0.rr_cuda_last_words)
+    }
+
+    fn on(self, function: OnDevice, index: usize) -> Result<(), TorchError> {
+        let index = number(index)?;
+        // SAFETY: the function is one of our shim; an invalid index throws an exception.
+        self.check(unsafe { function(index) })
+    }
+
+    pub(crate) fn of<T>(
+        self,
+        function: OfDevice<T>,
+        index: usize,
+        mut out: T,
+    ) -> Result<T, TorchError> {
+        let index = number(index)?;
+        // SAFETY: the function is one of our shim, where the type of `out` has the same layout;
+        // `out` outlives the call, and an invalid index throws an exception.
+        self.check(unsafe { function(index, &mut out) })?;
+        Ok(out)
+    }
+
+    /// Restricts attention to its flash, memory-efficient and plain kernels, in the whole process.
+    ///
+    /// libtorch 2.11 prefers cuDNN's kernel for bfloat16 on Hopper and Blackwell. That kernel builds a
+    /// plan for every new shape, and its result for a query without visible keys is undocumented. The
+    /// other kernels return zeros: the memory-efficient kernel divides by one if the sum of weights is
+    /// zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain one uses
+    /// `_safe_softmax`, and flash attention takes no mask, so that every query sees a key.
+    fn choose_attention(self) -> Result<(), TorchError> {
+        // SAFETY: this sets a flag of libtorch's global context, which is read when an attention
+        // kernel is chosen.
+        self.check(unsafe { (self.0.rr_cuda_choose_attention)() })
+    }
+
     /// Returns the number of devices that this process may use (`CUDA_VISIBLE_DEVICES`), at least
     /// one.
     pub fn device_count(&self) -> Result<usize, TorchError> {
-        Ok(self.shim.device_count()?.try_into().unwrap_or(0))
+        let mut count = 0;
+        // SAFETY: `count` outlives the call.
+        self.check(unsafe { (self.0.rr_cuda_device_count)(&mut count) })?;
+        Ok(count.try_into().unwrap_or(0))
     }
 
     /// Returns the driver's description of device `index` without allocating memory on it.
     pub fn device(&self, index: usize) -> Result<DeviceFacts, TorchError> {
-        Ok(facts(&self.shim.describe(number(index)?)?))
+        let nothing = RawDevice {
+            name: [0; 256],
+            uuid: [0; 16],
+            pci_domain: 0,
+            pci_bus: 0,
+            pci_device: 0,
+            major: 0,
+            minor: 0,
+            total_bytes: 0,
+        };
+        Ok(facts(&self.of(self.0.rr_cuda_describe, index, nothing)?))
     }
 
     /// Makes `index` this thread's device. It must be called before the first tensor is created;
     /// otherwise a context of some 200 MB remains on device 0.
     pub fn select(&self, index: usize) -> Result<(), TorchError> {
-        Ok(self.shim.select(number(index)?)?)
+        self.on(self.0.rr_cuda_select, index)
     }
 
     /// Returns the memory usage of device `index`.
     pub fn memory(&self, index: usize) -> Result<DeviceMemory, TorchError> {
-        let raw = self.shim.memory(number(index)?)?;
-        Ok(DeviceMemory {
-            free_bytes: raw.free_bytes,
-            total_bytes: raw.total_bytes,
-            allocated_bytes: raw.allocated_bytes,
-            allocated_peak_bytes: raw.allocated_peak_bytes,
-            reserved_peak_bytes: raw.reserved_peak_bytes,
-        })
+        self.of(self.0.rr_cuda_memory, index, DeviceMemory::default())
     }
 
     /// Resets the peaks in [`memory`](Self::memory).
     pub fn reset_peak(&self, index: usize) -> Result<(), TorchError> {
-        Ok(self.shim.reset_peak(number(index)?)?)
+        self.on(self.0.rr_cuda_reset_peak, index)
     }
 
     /// Returns unused cached memory to the device, for example after an out-of-memory error.
     pub fn empty_cache(&self) -> Result<(), TorchError> {
-        Ok(self.shim.empty_cache()?)
+        // SAFETY: libtorch's allocator takes its own lock.
+        self.check(unsafe { (self.0.rr_cuda_empty_cache)() })
     }
 
     /// Limits libtorch to `bytes` of memory on device `index`; allocations beyond that fail as out
     /// of memory. CUDA's own context, about half a gibibyte, and the memory of other libraries are
     /// not counted.
     pub fn limit(&self, index: usize, bytes: u64) -> Result<(), TorchError> {
-        Ok(self.shim.limit(number(index)?, bytes)?)
+        let index = number(index)?;
+        // SAFETY: an invalid index or an invalid fraction of the memory throws an exception.
+        self.check(unsafe { (self.0.rr_cuda_limit)(index, bytes) })
     }
 
     /// Returns how much memory of device `index` libtorch has taken, in tensors or in its cache,
     /// without calling CUDA.
     pub fn reserved(&self, index: usize) -> Result<u64, TorchError> {
-        Ok(self.shim.reserved(number(index)?)?)
+        self.of(self.0.rr_cuda_reserved, index, 0)
     }
 
     /// Returns how often libtorch's allocator had too little memory on device `index` since the
     /// start.
     pub fn ooms(&self, index: usize) -> Result<u64, TorchError> {
-        Ok(self.shim.ooms(number(index)?)?)
+        self.of(self.0.rr_cuda_ooms, index, 0)
     }
 
     /// Gives this thread a stream of its own on device `index`, which starts after all work that
     /// was launched before; later calls have no effect.
     pub fn own_stream(&self, index: usize) -> Result<(), TorchError> {
-        Ok(self.shim.graphs().own_stream(number(index)?)?)
+        self.on(self.0.rr_cuda_own_stream, index)
     }
 
     /// Waits for the work on this thread's stream.
     pub fn synchronize(&self, index: usize) -> Result<(), TorchError> {
-        Ok(self.shim.graphs().synchronize(number(index)?)?)
+        self.on(self.0.rr_cuda_synchronize, index)
     }
 
     /// Copies each host tensor of `from` into the corresponding device tensor of `to`, through
@@ -225,76 +328,52 @@ impl Cuda {
     /// # Panics
     /// Panics if the two slices differ in length.
     pub fn feed(&self, index: usize, to: &[&Tensor], from: &[&Tensor]) -> Result<(), TorchError> {
-        Ok(self.shim.graphs().feed(number(index)?, to, from)?)
+        assert_eq!(to.len(), from.len(), "each tensor is copied into one");
+        let index = number(index)?;
+        let (to, from): (Vec<_>, Vec<_>) = to
+            .iter()
+            .zip(from)
+            .map(|(to, from)| (raw(to), raw(from)))
+            .unzip();
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; both
+        // lists have the same length. Shapes that do not match throw an exception.
+        self.check(unsafe { (self.0.rr_cuda_feed)(index, to.as_ptr(), from.as_ptr(), to.len()) })
     }
 
     /// Returns a copy of a device tensor in pinned host memory. Waits for this thread's earlier
     /// work on the device.
     pub fn fetch(&self, from: &Tensor) -> Result<Tensor, TorchError> {
-        Ok(self.shim.graphs().fetch(from)?)
-    }
-
-    /// Captures the work that `work` launches on this thread's own stream, instead of running it.
-    /// `work` must neither wait for the device nor copy from the host. If it panics, the capture
-    /// ends before the panic continues.
-    pub fn capture<T>(
-        &self,
-        index: usize,
-        work: impl FnOnce() -> T,
-    ) -> Result<(CudaGraph, T), TorchError> {
-        let (handle, done) = self.shim.graphs().capture(number(index)?, work)?;
-        Ok((CudaGraph { handle }, done))
+        let mut out = ptr::null_mut();
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call; `out` is
+        // written before success is returned.
+        self.check(unsafe { (self.0.rr_cuda_fetch)(raw(from), &mut out) })?;
+        // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
+        Ok(unsafe { owned(out) })
     }
 
     /// Computes out = sum + x·weightᵀ + bias in one launch; `out` may be `sum`. See
     /// [`add_linear`](crate::operators::add_linear).
     pub(crate) fn add_linear(
         &self,
-        out: &Tensor,
-        sum: &Tensor,
-        x: &Tensor,
-        weight: &Tensor,
+        [out, sum, x, weight]: [&Tensor; 4],
         bias: Option<&Tensor>,
     ) -> Result<(), TorchError> {
-        Ok(self
-            .shim
-            .products()
-            .add_linear([out, sum, x, weight], bias)?)
+        let bias = bias.map_or(ptr::null_mut(), raw);
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call. The
+        // call launches work in stream order, and libtorch's allocator does not give their memory
+        // to other work on this stream before that work is done. Shapes, types and devices that do
+        // not match throw an exception.
+        self.check(unsafe {
+            (self.0.rr_cuda_add_linear)(raw(out), raw(sum), raw(x), raw(weight), bias)
+        })
     }
 
     /// Returns the versions of the loaded libraries.
     pub fn versions(&self) -> Result<CudaVersions, TorchError> {
-        Ok(self.shim.versions()?)
-    }
-
-    pub(super) fn shim(&self) -> CudaShim {
-        self.shim
-    }
-}
-
-/// Captured work on a device (`at::cuda::CUDAGraph`), which belongs to the thread that captured it.
-/// The tensors that it reads and writes must live as long as it is replayed.
-pub struct CudaGraph {
-    handle: GraphHandle,
-}
-
-impl fmt::Debug for CudaGraph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CudaGraph")
-            .field("bytes", &self.bytes())
-            .finish_non_exhaustive()
-    }
-}
-
-impl CudaGraph {
-    /// Launches the captured work on this thread's stream. Does not wait.
-    pub fn replay(&self) -> Result<(), TorchError> {
-        Ok(self.handle.replay()?)
-    }
-
-    /// Returns the device memory that it holds, in bytes: its tensors and the graph itself.
-    pub fn bytes(&self) -> u64 {
-        self.handle.bytes()
+        let mut out = CudaVersions::default();
+        // SAFETY: `out` has the layout of `RrVersions` and outlives the call.
+        self.check(unsafe { (self.0.rr_cuda_versions)(&mut out) })?;
+        Ok(out)
     }
 }
 

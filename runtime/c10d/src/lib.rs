@@ -4,7 +4,7 @@
 //! gather ─► protocol ─┬► delivery ─► tcpstore::Store
 //!                     └► nccl      libnccl.so.2, loaded when it is needed
 //!            device ───► cuda ─────┐
-//!            weights ──► upload ───┼─► ffi ─┬► shim/cuda.cc    embedded, loaded if there
+//!            weights ──► upload ───┼────────┬► shim/cuda.cc    embedded, loaded if there
 //!                                  │        │  shim/upload.cc  is a driver
 //!             policy ──► package ──┘        └► shim/package.cc linked: compiled packages
 //! ```
@@ -20,6 +20,7 @@ pub mod cuda;
 mod error;
 mod ffi;
 mod gather;
+mod graph;
 pub mod libtorch;
 pub mod nccl;
 pub mod operators;

@@ -5,7 +5,7 @@
 
 use crate::cuda;
 use crate::error::TorchError;
-use crate::ffi::library::Library;
+use crate::ffi::library::{Library, functions};
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::ptr;
@@ -25,55 +25,30 @@ struct UniqueId([u8; 128]);
 
 type Comm = *mut c_void;
 type Stream = *mut c_void;
-type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
-type GetUniqueId = unsafe extern "C" fn(*mut UniqueId) -> c_int;
-type InitRank = unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int) -> c_int;
-type AllGather =
-    unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Comm, Stream) -> c_int;
-type AllReduce =
-    unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream) -> c_int;
 type End = unsafe extern "C" fn(Comm) -> c_int;
-type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// The functions of the library.
-struct Nccl {
-    get_version: GetVersion,
-    get_unique_id: GetUniqueId,
-    init_rank: InitRank,
-    all_gather: AllGather,
-    all_reduce: AllReduce,
-    destroy: End,
-    abort: End,
-    error_string: ErrorString,
-}
-
-/// Looks up a function of the library.
-macro_rules! function {
-    ($library:ident, $name:literal as $type:ty) => {{
-        let symbol = $library.symbol($name)?;
-        // SAFETY: the function of this name has this type in the nccl.h of both versions; function
-        // pointers and data pointers have the same size on Linux.
-        unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
-    }};
+functions! {
+    /// The functions of the library.
+    Nccl {
+        ncclGetVersion: unsafe extern "C" fn(*mut c_int) -> c_int,
+        ncclGetUniqueId: unsafe extern "C" fn(*mut UniqueId) -> c_int,
+        ncclCommInitRank: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int) -> c_int,
+        ncclAllGather:
+            unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Comm, Stream) -> c_int,
+        ncclAllReduce: unsafe extern "C" fn(
+            *const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream
+        ) -> c_int,
+        ncclCommDestroy: End,
+        ncclCommAbort: End,
+        ncclGetErrorString: unsafe extern "C" fn(c_int) -> *const c_char,
+    }
 }
 
 impl Nccl {
     /// Returns the functions of the library, which is loaded once.
     fn load() -> Result<&'static Self, TorchError> {
         static LOADED: OnceLock<Result<Nccl, TorchError>> = OnceLock::new();
-        let load = || {
-            let library = Library::open("libnccl.so.2", false)?;
-            Ok(Self {
-                get_version: function!(library, c"ncclGetVersion" as GetVersion),
-                get_unique_id: function!(library, c"ncclGetUniqueId" as GetUniqueId),
-                init_rank: function!(library, c"ncclCommInitRank" as InitRank),
-                all_gather: function!(library, c"ncclAllGather" as AllGather),
-                all_reduce: function!(library, c"ncclAllReduce" as AllReduce),
-                destroy: function!(library, c"ncclCommDestroy" as End),
-                abort: function!(library, c"ncclCommAbort" as End),
-                error_string: function!(library, c"ncclGetErrorString" as ErrorString),
-            })
-        };
+        let load = || Self::bind(Library::open("libnccl.so.2", false)?);
         LOADED.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
@@ -83,7 +58,7 @@ impl Nccl {
             return Ok(());
         }
         // SAFETY: NCCL returns a literal for every number.
-        let reason = unsafe { CStr::from_ptr((self.error_string)(result)) };
+        let reason = unsafe { CStr::from_ptr((self.ncclGetErrorString)(result)) };
         Err(failed(&format!("{what}: {}", reason.to_string_lossy())))
     }
 }
@@ -96,7 +71,7 @@ pub fn version() -> Result<i32, TorchError> {
     let (nccl, mut version) = (Nccl::load()?, 0);
     // SAFETY: `version` outlives the call.
     nccl.check("ncclGetVersion", unsafe {
-        (nccl.get_version)(&mut version)
+        (nccl.ncclGetVersion)(&mut version)
     })?;
     Ok(version)
 }
@@ -160,7 +135,9 @@ impl NcclGroup {
         let mut id = UniqueId([0; 128]);
         if rank == 0 {
             // SAFETY: `id` outlives the call.
-            nccl.check("ncclGetUniqueId", unsafe { (nccl.get_unique_id)(&mut id) })?;
+            nccl.check("ncclGetUniqueId", unsafe {
+                (nccl.ncclGetUniqueId)(&mut id)
+            })?;
             store.set(ID, &id.0).map_err(lost)?;
         } else {
             let found = store.get(ID, wait).map_err(lost)?;
@@ -172,7 +149,7 @@ impl NcclGroup {
         }
         let mut comm = ptr::null_mut();
         // SAFETY: `comm` outlives the call, which writes it before it returns success.
-        let joined = unsafe { (nccl.init_rank)(&mut comm, world_size, id, rank_index) };
+        let joined = unsafe { (nccl.ncclCommInitRank)(&mut comm, world_size, id, rank_index) };
         nccl.check("ncclCommInitRank", joined)?;
         let device = Device::Cuda(device);
         let comm = Arc::new(OwnedComm {
@@ -214,7 +191,7 @@ impl NcclGroup {
         let kind = data_type(mine.kind())?;
         // SAFETY: both are contiguous tensors of this kind on the group's device, with `count` and
         // `world * count` elements; they live until the copy below has waited for the collective.
-        let begun = unsafe { (nccl.all_gather)(from, to, count, kind, comm, ptr::null_mut()) };
+        let begun = unsafe { (nccl.ncclAllGather)(from, to, count, kind, comm, ptr::null_mut()) };
         nccl.check("ncclAllGather", begun)?;
         Ok(all.f_to_device(Device::Cpu)?)
     }
@@ -236,7 +213,7 @@ impl NcclGroup {
         // SAFETY: the tensor is contiguous and of this kind, on the group's device, with `count`
         // elements. libtorch's allocator gives its memory only to later work of this stream.
         let begun =
-            unsafe { (nccl.all_reduce)(data, data, count, kind, SUM, comm, ptr::null_mut()) };
+            unsafe { (nccl.ncclAllReduce)(data, data, count, kind, SUM, comm, ptr::null_mut()) };
         nccl.check("ncclAllReduce", begun)
     }
 
@@ -245,7 +222,7 @@ impl NcclGroup {
     /// # Errors
     /// Returns an error if NCCL fails.
     pub fn abort(&self) -> Result<(), TorchError> {
-        self.comm.end("ncclCommAbort", self.comm.nccl.abort)
+        self.comm.end("ncclCommAbort", self.comm.nccl.ncclCommAbort)
     }
 
     /// Leaves the group regularly; every rank must call it after the last collective.
@@ -253,7 +230,8 @@ impl NcclGroup {
     /// # Errors
     /// Returns an error if NCCL fails.
     pub fn close(&self) -> Result<(), TorchError> {
-        self.comm.end("ncclCommDestroy", self.comm.nccl.destroy)
+        self.comm
+            .end("ncclCommDestroy", self.comm.nccl.ncclCommDestroy)
     }
 }
 

@@ -6,18 +6,43 @@
 //! [`cuda::load`](crate::cuda::load) has loaded. So an empty library that is called `libtorch.so`
 //! is loaded from memory first, and the linker asks for no other.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::path::Path;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
+use libc::{c_char, c_int};
 use tch::{Device, Kind, Tensor};
 
 use crate::error::TorchError;
 use crate::ffi::library::Library;
-use crate::ffi::package::PackageHandle;
+use crate::ffi::{RawTensor, boxed, c_string, check, owned, raw};
 
 /// An empty shared library whose name is `libtorch.so`.
 static STAND_IN: &[u8] = include_bytes!(env!("RRUN_TORCH_STAND_IN"));
+
+/// An opaque `RrPackage`.
+#[repr(C)]
+struct RawPackage([u8; 0]);
+
+unsafe extern "C" {
+    fn rr_package_load(
+        library: *const c_char,
+        kind: *const c_char,
+        device: *const c_char,
+        folder: *const c_char,
+        out: *mut *mut RawPackage,
+    ) -> c_int;
+    fn rr_package_call_spec(package: *const RawPackage) -> *const c_char;
+    fn rr_package_run(
+        package: *mut RawPackage,
+        inputs: *const RawTensor,
+        count: usize,
+        out: *mut RawTensor,
+    ) -> c_int;
+    fn rr_package_free(package: *mut RawPackage);
+}
 
 /// What a package was compiled for: types and shapes of its inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +66,7 @@ pub struct TensorLayout {
 
 /// A loaded package, which belongs to one thread.
 pub struct CompiledPackage {
-    handle: PackageHandle,
+    package: NonNull<RawPackage>,
     signature: Signature,
     device: Device,
 }
@@ -75,8 +100,30 @@ impl CompiledPackage {
             _ => ("cpu", "cpu".to_owned()),
         };
         let [library, folder] = [library, folder].map(Path::to_string_lossy);
-        let handle = PackageHandle::load(&library, kind, &name, &folder)?;
-        let (found, wanted) = (arguments(&handle.call_spec()), signature.inputs.len());
+        let [library, kind, name, folder] = [&*library, kind, &*name, &*folder].map(c_string);
+        let (library, kind, name, folder) = (library?, kind?, name?, folder?);
+        let mut package = ptr::null_mut();
+        // SAFETY: the texts are terminated by a zero byte and outlive the call; `package` is
+        // written before success is returned. What the library does is up to its author, as with
+        // any program that the user starts.
+        check(unsafe {
+            rr_package_load(
+                library.as_ptr(),
+                kind.as_ptr(),
+                name.as_ptr(),
+                folder.as_ptr(),
+                &mut package,
+            )
+        })?;
+        let loaded = Self {
+            package: boxed(package),
+            signature,
+            device,
+        };
+        let (found, wanted) = (
+            arguments(&loaded.call_spec()),
+            loaded.signature.inputs.len(),
+        );
         if found.is_some_and(|found| found != wanted) {
             let what = format!(
                 "its `forward` has {} inputs, and its description {wanted}",
@@ -84,11 +131,15 @@ impl CompiledPackage {
             );
             return Err(TorchError::new(what));
         }
-        Ok(Self {
-            handle,
-            signature,
-            device,
-        })
+        Ok(loaded)
+    }
+
+    /// Returns how the arguments are nested, as JSON.
+    fn call_spec(&self) -> String {
+        // SAFETY: the shim returns `std::string::c_str` of a text in the box, which lives as long
+        // as `self` and does not change; it is copied.
+        let text = unsafe { CStr::from_ptr(rr_package_call_spec(self.package.as_ptr())) };
+        text.to_string_lossy().into_owned()
     }
 
     /// Returns the device on which it runs.
@@ -104,9 +155,18 @@ impl CompiledPackage {
     pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor, TorchError> {
         self.check(inputs).map_err(TorchError::new)?;
         let inputs: Vec<Tensor> = inputs.iter().map(Tensor::contiguous).collect();
-        // SAFETY: the inputs are those of the signature, which is that of the package, contiguous
-        // and on its device: the lines above check it.
-        Ok(unsafe { self.handle.run(&inputs) }?)
+        let raws: Vec<RawTensor> = inputs.iter().map(raw).collect();
+        let mut out = ptr::null_mut();
+        // SAFETY: the compiled code reads its inputs without a check. They are those of the
+        // signature, which is that of the package, contiguous and on its device: the lines above
+        // check it. A `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call.
+        // The box belongs to this thread, because this type is not `Sync`. `out` is written before
+        // success is returned.
+        let status =
+            unsafe { rr_package_run(self.package.as_ptr(), raws.as_ptr(), raws.len(), &mut out) };
+        check(status)?;
+        // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
+        Ok(unsafe { owned(out) })
     }
 
     /// Checks that inputs are those of the signature.
@@ -142,6 +202,13 @@ impl CompiledPackage {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for CompiledPackage {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the box and drops it once.
+        unsafe { rr_package_free(self.package.as_ptr()) }
     }
 }
 

@@ -9,6 +9,33 @@ use std::io::{self, Write};
 use std::os::fd::{FromRawFd, IntoRawFd};
 use std::ptr::NonNull;
 
+/// Declares a table of C functions, each found in a library by its name here.
+macro_rules! functions {
+    ($(#[$doc:meta])* $visible:vis $table:ident { $($name:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[allow(non_snake_case, reason = "the names are those of the library")]
+        $visible struct $table {
+            $($visible $name: $type,)*
+        }
+
+        impl $table {
+            /// Looks up every function.
+            fn bind(library: crate::ffi::library::Library) -> Result<Self, TorchError> {
+                Ok(Self {
+                    $($name: {
+                        let symbol = library.symbol(concat!(stringify!($name), "\0"))?;
+                        // SAFETY: the function of this name has this type in the header or source
+                        // that the table names; function pointers and data pointers have the same
+                        // size on Linux.
+                        unsafe { std::mem::transmute::<*mut libc::c_void, $type>(symbol) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+pub(crate) use functions;
+
 /// A library that stays loaded until the process ends.
 #[derive(Clone, Copy)]
 pub struct Library(NonNull<c_void>);
@@ -47,16 +74,16 @@ impl Library {
         Self::open(&format!("/proc/self/fd/{}", file.into_raw_fd()), false)
     }
 
-    /// Returns the address of a function.
-    pub(crate) fn symbol(self, name: &CStr) -> Result<*mut c_void, TorchError> {
+    /// Returns the address of a function, whose name ends with a zero byte.
+    pub(crate) fn symbol(self, name: &str) -> Result<*mut c_void, TorchError> {
+        let missing = || TorchError::new(format!("{} is missing", name.trim_end_matches('\0')));
+        let text = CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| missing())?;
         // SAFETY: the library is never closed, and the name is terminated by a zero byte.
-        let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        let symbol = unsafe { libc::dlsym(self.0.as_ptr(), text.as_ptr()) };
         if symbol.is_null() {
-            let name = name.to_string_lossy();
-            Err(TorchError::new(format!("{name} is missing in a library")))
-        } else {
-            Ok(symbol)
+            return Err(missing());
         }
+        Ok(symbol)
     }
 }
 

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use libc::{c_int, c_void};
 use tch::Tensor;
 
-use crate::ffi::{RawTensor, check, raw};
+use crate::ffi::{RawTensor, check, owned, raw};
 
 /// An opaque `c10::InferenceMode`.
 #[repr(C)]
@@ -36,8 +36,8 @@ pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool)
     if let Err(exception) = check(status) {
         panic!("{exception}");
     }
-    // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
-    unsafe { Tensor::from_ptr(out.cast()) }
+    // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
+    unsafe { owned(out) }
 }
 
 /// Draws standard normal numbers on the CPU with a generator of their own: float32 of this shape.
@@ -53,8 +53,8 @@ pub fn normal(seed: u64, shape: &[i64]) -> Tensor {
     if let Err(exception) = check(status) {
         panic!("{exception}");
     }
-    // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
-    unsafe { Tensor::from_ptr(out.cast()) }
+    // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
+    unsafe { owned(out) }
 }
 
 /// A guard for libtorch's inference mode (`c10::InferenceMode`) on this thread. Operators cost less

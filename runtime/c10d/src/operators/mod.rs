@@ -109,7 +109,7 @@ fn needs_gradient(tensors: &[&Tensor]) -> bool {
 
 fn fused_add(out: &Tensor, sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) {
     let cuda = cuda::loaded().expect("a tensor is on a CUDA device, so CUDA was loaded");
-    if let Err(error) = cuda.add_linear(out, sum, x, weight, bias) {
+    if let Err(error) = cuda.add_linear([out, sum, x, weight], bias) {
         panic_as_tch(&error);
     }
 }
