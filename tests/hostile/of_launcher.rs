@@ -46,7 +46,10 @@ fn hostile_store() {
                     assert!(needed > input.len() - at);
                     return (outcome, None);
                 }
-                Err(err) => return (outcome, Some(discriminant(&err))),
+                Err(err) => {
+                    let reason = err.to_string().replace(|c: char| c.is_ascii_hexdigit(), "");
+                    return (outcome, Some(reason));
+                }
             }
         }
         unreachable!("input ends")

@@ -19,44 +19,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
-use crate::hub::{Evicted, StoreSession};
+use crate::error::StoreRefusal;
+use crate::hub::StoreSession;
 use crate::limits::{HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES};
 use crate::outbox::Outbox;
-use crate::table::StoreRefusal;
-use crate::wire::{Parsed, StoreRequest, StoreWireError, parse};
+use crate::wire::{Parsed, StoreRequest, parse};
 
 /// Bytes to reserve for one read.
 const READ: usize = 4096;
-
-/// The reason why the server closed a connection, or why it broke.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectionEnd {
-    /// The client sent bytes of another protocol, or exceeded a limit.
-    #[error(transparent)]
-    Wire(#[from] StoreWireError),
-    /// The store refused a request.
-    #[error(transparent)]
-    Refused(#[from] StoreRefusal),
-    /// The first request was not the handshake.
-    #[error("the first request is not VALIDATE")]
-    Greeting,
-    /// For this long, the client neither completed the handshake, nor read its replies, nor sent
-    /// the rest of its request.
-    #[error("nothing happened for {} s", .0.as_secs())]
-    Stalled(Duration),
-    /// The connection was evicted to make room for others.
-    #[error("it was silent, and other clients need its place")]
-    Evicted,
-    /// The connection broke.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-impl From<Evicted> for ConnectionEnd {
-    fn from(_: Evicted) -> ConnectionEnd {
-        ConnectionEnd::Evicted
-    }
-}
 
 /// One client connection.
 #[derive(Debug)]
@@ -90,8 +60,9 @@ impl StoreConnection {
         }
     }
 
-    /// Answers requests until the client closes the connection.
-    pub async fn serve(mut self) -> Result<(), ConnectionEnd> {
+    /// Answers requests until the client closes the connection, or has to be closed: it has sent
+    /// bytes of another protocol, exceeded a limit, or owes something for too long.
+    pub async fn serve(mut self) -> Result<(), StoreRefusal> {
         loop {
             self.answer()?;
             self.flush()?;
@@ -106,7 +77,8 @@ impl StoreConnection {
                 ready = self.stream.ready(self.interest()) => ready?,
                 () = self.session.ready() => Ready::EMPTY,
                 patience = pass(self.patience()) => {
-                    return Err(ConnectionEnd::Stalled(patience));
+                    let seconds = patience.as_secs();
+                    return Err(StoreRefusal::new(format!("nothing happened for {seconds} s")));
                 }
             };
             if !ready.is_empty() {
@@ -121,7 +93,7 @@ impl StoreConnection {
 
     /// Answers the complete requests in the buffer, until the turn is over or the replies have
     /// reached their limit.
-    fn answer(&mut self) -> Result<(), ConnectionEnd> {
+    fn answer(&mut self) -> Result<(), StoreRefusal> {
         let mut left = TURN;
         while left > 0 && self.has_work() {
             match parse(&self.input[self.at..])? {
@@ -129,7 +101,7 @@ impl StoreConnection {
                 Parsed::Request(request, length) => {
                     self.is_greeted |= request == StoreRequest::Validate;
                     if !self.is_greeted {
-                        return Err(ConnectionEnd::Greeting);
+                        return Err(StoreRefusal::new("the first request is not VALIDATE"));
                     }
                     let items = request.items().max(1);
                     let cost_of_one = 1 + length / items / TURN_BYTES;
@@ -176,7 +148,7 @@ impl StoreConnection {
 
     /// Reads once; returns false at the end of the connection. The buffer grows with the bytes
     /// received, not with the length announced.
-    async fn receive(&mut self) -> Result<bool, ConnectionEnd> {
+    async fn receive(&mut self) -> Result<bool, StoreRefusal> {
         self.input.drain(..self.at);
         self.at = 0;
         if self.input.is_empty() {
@@ -196,7 +168,7 @@ impl StoreConnection {
         // again would keep the others waiting.
         let mut read = pin!(self.stream.read_buf(&mut self.input));
         match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
-            Poll::Ready(read) => Ok(read.map_err(ConnectionEnd::Io)? > 0),
+            Poll::Ready(read) => Ok(read? > 0),
             Poll::Pending => Ok(true),
         }
     }

@@ -95,6 +95,23 @@ impl StoreError {
     }
 }
 
+/// The reason why a server refuses a request, and closes the connection on which it came.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StoreRefusal(String);
+
+impl StoreRefusal {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<io::Error> for StoreRefusal {
+    fn from(err: io::Error) -> Self {
+        Self(err.to_string())
+    }
+}
+
 /// Returns `host:port`, with brackets if the host is an IPv6 address.
 pub fn authority(host: &str, port: u16) -> String {
     if host.contains(':') {

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::error::StoreRefusal;
 use crate::limits::{FREE_BUFFER, StoreLimits};
 use crate::outbox::Outbox;
-use crate::table::{StoreRefusal, StoreTable, TableAction};
+use crate::table::{StoreTable, TableAction};
 use crate::value::StoreValue;
 use crate::waits::StoreClientId;
 use crate::wire::StoreRequest;
@@ -75,10 +76,6 @@ pub struct StoreSession {
     /// Bytes that are counted as buffered.
     buffered: usize,
 }
-
-/// The connection has to close to make room for others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Evicted;
 
 impl Hub {
     /// Returns an empty store.
@@ -173,10 +170,11 @@ impl StoreSession {
     }
 
     /// Appends to `out` the replies that requests of other clients caused for this one.
-    pub fn collect(&self, out: &mut Outbox) -> Result<(), Evicted> {
+    pub fn collect(&self, out: &mut Outbox) -> Result<(), StoreRefusal> {
         let mut state = self.record.lock();
         if state.is_evicted {
-            return Err(Evicted);
+            let why = "it was silent, and other clients need its place";
+            return Err(StoreRefusal::new(why));
         }
         out.append(&mut state.outbox);
         Ok(())
@@ -278,10 +276,11 @@ impl Inner {
     fn exchange(&mut self, before: usize, now: usize) -> Result<(), StoreRefusal> {
         let (held, most) = (self.buffered - before, self.limits.buffered);
         if now > before && now > most.saturating_sub(held) {
-            return Err(StoreRefusal::Buffers {
-                held: self.buffered,
-                most,
-            });
+            return Err(StoreRefusal::new(format!(
+                "requests and replies under way take {} of at most {most} bytes, and there is no \
+                 room for more",
+                self.buffered
+            )));
         }
         self.table.buffer(before, now)?;
         self.buffered = held + now;

@@ -11,11 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::connection::StoreConnection;
-use crate::error::{StoreError, authority};
+use crate::error::{StoreError, StoreRefusal, authority};
 use crate::hub::Hub;
 use crate::limits::StoreLimits;
 use crate::port_owner::PortOwner;
-use crate::table::StoreRefusal;
 use crate::value::StoreValue;
 
 /// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at

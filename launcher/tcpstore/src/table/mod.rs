@@ -14,12 +14,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::error::StoreRefusal;
 use crate::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
 use crate::reply::StoreReply;
 use crate::retired::Retired;
 use crate::value::StoreValue;
 use crate::waits::{StoreClientId, StoreWaits};
 use crate::wire::StoreRequest;
+
+const NOT_A_NUMBER: &str = "the value to add to is not a 64-bit number";
+
+const SECOND_WAIT: &str = "a second wait before the first has ended";
 
 /// An action for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,39 +33,6 @@ pub enum TableAction {
     Send(StoreClientId, StoreReply),
     /// Close the connection and answer none of its requests any more.
     Close(StoreClientId, StoreRefusal),
-}
-
-/// The reason why the table refuses a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoreRefusal {
-    /// `ADD` or `BARRIER` on a value that is not a number.
-    #[error("the value to add to is not a 64-bit number")]
-    NotANumber,
-    /// A second wait before the first one was over.
-    #[error("a second wait before the first has ended")]
-    SecondWait,
-    /// The store is full.
-    #[error("the store holds {held} of at most {most} bytes, and has no room for more")]
-    Full {
-        /// Bytes that the store holds.
-        held: usize,
-        /// Bytes that it may hold.
-        most: usize,
-    },
-    /// Other connections have used up the memory for buffers.
-    #[error(
-        "requests and replies under way take {held} of at most {most} bytes, and there is no room \
-         for more"
-    )]
-    Buffers {
-        /// Bytes that all connections buffer.
-        held: usize,
-        /// Bytes that they may buffer.
-        most: usize,
-    },
-    /// `APPEND` would make a value too long.
-    #[error("a value of {0} bytes, expected at most {MAX_APPENDED} appended together")]
-    TooLong(usize),
 }
 
 /// The contents of a store: values, queues and waits.
@@ -272,7 +244,7 @@ impl StoreTable {
             .values
             .get(key)
             .map_or(Some(0), |value| leading_number(value))
-            .ok_or(StoreRefusal::NotANumber)?;
+            .ok_or_else(|| StoreRefusal::new(NOT_A_NUMBER))?;
         let sum = sum.wrapping_add(delta);
         self.set(key, sum.to_string().as_bytes(), actions)?;
         Ok(sum)
@@ -289,7 +261,9 @@ impl StoreTable {
         };
         let length = old.len() + value.len();
         if length > MAX_APPENDED {
-            return Err(StoreRefusal::TooLong(length));
+            return Err(StoreRefusal::new(format!(
+                "a value of {length} bytes, expected at most {MAX_APPENDED} appended together"
+            )));
         }
         self.exchange(0, value.len())?;
         if let Some(old) = self.values.get_mut(key) {
@@ -374,10 +348,10 @@ impl StoreTable {
         if new > old && !self.has_room(new - old) {
             self.retired.sweep();
             if !self.has_room(new - old) {
-                return Err(StoreRefusal::Full {
-                    held: self.held,
-                    most: self.most,
-                });
+                let (held, most) = (self.held, self.most);
+                return Err(StoreRefusal::new(format!(
+                    "the store holds {held} of at most {most} bytes, and has no room for more"
+                )));
             }
         }
         self.held = self.held - old + new;
@@ -391,7 +365,7 @@ impl StoreTable {
 
     fn is_free_to_wait(&self, client: StoreClientId) -> Result<(), StoreRefusal> {
         if self.waits.has_whole(client) || self.barriers.has_whole(client) {
-            Err(StoreRefusal::SecondWait)
+            Err(StoreRefusal::new(SECOND_WAIT))
         } else {
             Ok(())
         }

@@ -5,6 +5,7 @@
 //! either a request and its length, or the number of bytes needed before parsing is worth another
 //! attempt.
 
+use crate::error::StoreRefusal;
 use crate::limits::{MAX_KEY, MAX_KEYS, MAX_REQUEST, MAX_VALUE};
 
 /// First field of a connection, after `VALIDATE` (torch: `validationMagicNumber`).
@@ -91,32 +92,9 @@ pub enum Parsed<'a> {
     Needs(usize),
 }
 
-/// The reason why bytes are not a request of this protocol, or exceed a limit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoreWireError {
-    /// The first byte is not an op byte.
-    #[error("unknown operation {0:#04x}")]
-    Op(u8),
-    /// The magic number is wrong: another protocol, or another byte order.
-    #[error("the magic number is {0:#010x}, expected {MAGIC:#010x}")]
-    Magic(u32),
-    /// The key is too long; refused when its length arrives.
-    #[error("a key of {0} bytes, expected at most {MAX_KEY}")]
-    KeyLength(u64),
-    /// The value is too long; refused when its length arrives.
-    #[error("a value of {0} bytes, expected at most {MAX_VALUE}")]
-    ValueLength(u64),
-    /// There are too many keys; refused when their count arrives.
-    #[error("{0} keys in one request, expected at most {MAX_KEYS}")]
-    KeyCount(u64),
-    /// The request is too long; refused as soon as that is certain.
-    #[error("a request of {0} bytes or more, expected at most {MAX_REQUEST}")]
-    RequestLength(usize),
-}
-
 /// Parses the request at the start of `bytes`. Allocates memory for the bytes received, not for the
 /// lengths announced.
-pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, StoreWireError> {
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, StoreRefusal> {
     let mut fields = FieldReader::of(bytes);
     let needed = match fields.request() {
         Ok(request) if fields.at <= MAX_REQUEST => return Ok(Parsed::Request(request, fields.at)),
@@ -125,7 +103,9 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, StoreWireError> {
         Err(ParseStop::Refused(err)) => return Err(err),
     };
     if needed > MAX_REQUEST {
-        Err(StoreWireError::RequestLength(needed))
+        Err(StoreRefusal::new(format!(
+            "a request of {needed} bytes or more, expected at most {MAX_REQUEST}"
+        )))
     } else {
         Ok(Parsed::Needs(needed))
     }
@@ -136,7 +116,7 @@ pub enum ParseStop {
     /// There have to be this many bytes.
     Needs(usize),
     /// They are not of this protocol, or exceed a limit.
-    Refused(StoreWireError),
+    Refused(StoreRefusal),
 }
 
 /// Reads one field after the other.
@@ -197,14 +177,16 @@ impl<'a> FieldReader<'a> {
                 key: self.key()?,
                 world: self.number()?,
             },
-            op => return Err(ParseStop::Refused(StoreWireError::Op(op))),
+            op => return Err(ParseStop::refused(format!("unknown operation {op:#04x}"))),
         })
     }
 
     fn magic(&mut self) -> Result<StoreRequest<'a>, ParseStop> {
         match u32::from_le_bytes(self.array()?) {
             MAGIC => Ok(StoreRequest::Validate),
-            other => Err(ParseStop::Refused(StoreWireError::Magic(other))),
+            other => Err(ParseStop::refused(format!(
+                "the magic number is {other:#010x}, expected {MAGIC:#010x}"
+            ))),
         }
     }
 
@@ -218,9 +200,7 @@ impl<'a> FieldReader<'a> {
         least: usize,
         item: impl Fn(&mut Self) -> Result<T, ParseStop>,
     ) -> Result<Vec<T>, ParseStop> {
-        let count = self.word()?;
-        let count =
-            within(count, MAX_KEYS).ok_or(ParseStop::Refused(StoreWireError::KeyCount(count)))?;
+        let count = self.bounded(MAX_KEYS, "keys in one request")?;
         let mut items = Vec::with_capacity(count.min((self.bytes.len() - self.at) / least));
         for left in (0..count).rev() {
             items.push(item(self).map_err(|stop| stop.with_more(left * least))?);
@@ -229,10 +209,8 @@ impl<'a> FieldReader<'a> {
     }
 
     fn key(&mut self) -> Result<&'a [u8], ParseStop> {
-        let length = self.word()?;
-        self.take(
-            within(length, MAX_KEY).ok_or(ParseStop::Refused(StoreWireError::KeyLength(length)))?,
-        )
+        let length = self.bounded(MAX_KEY, "bytes of a key")?;
+        self.take(length)
     }
 
     fn value(&mut self) -> Result<&'a [u8], ParseStop> {
@@ -241,13 +219,15 @@ impl<'a> FieldReader<'a> {
 
     /// Reads a text of at most `most` bytes.
     pub fn text(&mut self, most: usize) -> Result<&'a [u8], ParseStop> {
-        let length = self.word()?;
-        let is_long = ParseStop::Refused(StoreWireError::ValueLength(length));
-        self.take(within(length, most).ok_or(is_long)?)
+        let length = self.bounded(most, "bytes of a value")?;
+        self.take(length)
     }
 
-    fn word(&mut self) -> Result<u64, ParseStop> {
-        self.array().map(u64::from_le_bytes)
+    /// Reads a length or a count; one that is too large is refused as soon as it arrives.
+    fn bounded(&mut self, most: usize, what: &str) -> Result<usize, ParseStop> {
+        let found = self.array().map(u64::from_le_bytes)?;
+        let fits = usize::try_from(found).ok().filter(|found| *found <= most);
+        fits.ok_or_else(|| ParseStop::refused(format!("{found} {what}, expected at most {most}")))
     }
 
     /// Reads a number.
@@ -273,16 +253,16 @@ impl<'a> FieldReader<'a> {
 }
 
 impl ParseStop {
+    fn refused(text: String) -> ParseStop {
+        ParseStop::Refused(StoreRefusal::new(text))
+    }
+
     fn with_more(self, bytes: usize) -> ParseStop {
         match self {
             ParseStop::Needs(needed) => ParseStop::Needs(needed + bytes),
             refused => refused,
         }
     }
-}
-
-fn within(found: u64, most: usize) -> Option<usize> {
-    usize::try_from(found).ok().filter(|found| *found <= most)
 }
 
 /// Returns a client's key as it is on the wire: torch's clients put a `/` before each.

@@ -123,7 +123,7 @@ impl TableModel {
                         ]
                         .concat()
                     }
-                    None => vec![TableAction::Close(client, StoreRefusal::NotANumber)],
+                    None => vec![TableAction::Close(client, StoreRefusal::new(NOT_A_NUMBER))],
                 }
             }
             StoreRequest::Get { key } => send(StoreReply::Value(shared(self.get(key)))),
@@ -152,7 +152,7 @@ impl TableModel {
             }
             StoreRequest::QueueLen { key } => send(StoreReply::Number(self.count(key) as i64)),
             StoreRequest::Wait { .. } if self.waits.iter().any(|(c, _)| *c == client) => {
-                vec![TableAction::Close(client, StoreRefusal::SecondWait)]
+                vec![TableAction::Close(client, StoreRefusal::new(SECOND_WAIT))]
             }
             StoreRequest::Wait { ref keys } if keys.iter().all(|key| self.has(key)) => {
                 vec![stop(client)]
