@@ -2,12 +2,12 @@
 
 use crate::dist::child;
 use crate::dist::ranks::{PATIENCE, join, ranks, serve};
-use c10d::{GatherError, Gathered, Participant, Route, gather};
+use c10d::{Gathered, Participant, Route, gather};
 use std::io::{self, BufRead, BufReader};
 use std::process::abort;
 use std::time::Duration;
 use tch::Device;
-use tcpstore::Store;
+use tcpstore::{Store, StoreError};
 
 fn who(rank: usize, world: usize) -> Participant {
     Participant {
@@ -18,16 +18,12 @@ fn who(rank: usize, world: usize) -> Participant {
     }
 }
 
-fn is_lost(err: &GatherError) -> bool {
-    matches!(err, GatherError::Store(err) if err.is_lost())
-}
-
 fn on_cpu(
     store: &Store,
     who: Participant,
     mine: &[u8],
     deadline: Duration,
-) -> Result<Gathered, GatherError> {
+) -> Result<Gathered, StoreError> {
     gather(Some(store), who, Device::Cpu, false, mine, deadline)
 }
 
@@ -174,9 +170,9 @@ fn a_store_that_dies_while_rank_0_waits_is_an_error_long_before_the_deadline() {
     host.kill().unwrap();
     host.wait().unwrap();
     let err = waiting.join().unwrap().unwrap_err();
-    assert!(is_lost(&err), "{err:?}");
+    assert!(err.is_lost(), "{err:?}");
     let err = on_cpu(&store, who(1, 2), b"1", Duration::from_secs(3600)).unwrap_err();
-    assert!(is_lost(&err), "{err:?}");
+    assert!(err.is_lost(), "{err:?}");
 }
 
 /// Rank 0 leaves with its store as soon as it has everything; the other rank must not treat that as

@@ -30,4 +30,4 @@ pub mod upload;
 mod within;
 
 pub use error::TorchError;
-pub use gather::{GatherError, Gathered, Participant, Route, gather};
+pub use gather::{Gathered, Participant, Route, gather};

@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! part/<rank>/0 … part/<rank>/<n-1>    at most 4 MiB each
-//! label/<rank>                          "<bytes> <pieces> <crc32> <gpu>"
+//! label/<rank>                          "<bytes> <pieces> <crc32c> <gpu>"
 //! ```
 
+use crc32c::crc32c;
 use std::fmt;
 use std::time::Duration;
 use tcpstore::{Store, StoreError};
@@ -24,7 +25,7 @@ const LABEL_WAIT: Duration = Duration::from_secs(10);
 pub struct PartLabel {
     pub bytes: usize,
     pub pieces: usize,
-    pub crc32: u32,
+    pub checksum: u32,
     /// Host and UUID of the GPU that only this rank uses; `None` rules out NCCL.
     pub gpu: Option<String>,
 }
@@ -34,7 +35,7 @@ impl PartLabel {
         Self {
             bytes: part.len(),
             pieces: part.len().div_ceil(PIECE_BYTES),
-            crc32: crc32(part),
+            checksum: crc32c(part),
             gpu,
         }
     }
@@ -43,19 +44,19 @@ impl PartLabel {
         let mut words = str::from_utf8(text).ok()?.splitn(4, ' ');
         let bytes = words.next()?.parse().ok()?;
         let pieces = words.next()?.parse().ok()?;
-        let crc32 = u32::from_str_radix(words.next()?, 16).ok()?;
+        let checksum = u32::from_str_radix(words.next()?, 16).ok()?;
         let gpu = words.next()?;
         let gpu = (gpu != "-").then(|| gpu.to_owned());
         (pieces == usize::div_ceil(bytes, PIECE_BYTES)).then_some(Self {
             bytes,
             pieces,
-            crc32,
+            checksum,
             gpu,
         })
     }
 
     pub fn fits(&self, part: &[u8]) -> bool {
-        self.bytes == part.len() && self.crc32 == crc32(part)
+        self.bytes == part.len() && self.checksum == crc32c(part)
     }
 }
 
@@ -66,7 +67,7 @@ impl fmt::Display for PartLabel {
             "{} {} {:08x} {}",
             self.bytes,
             self.pieces,
-            self.crc32,
+            self.checksum,
             self.gpu.as_deref().unwrap_or("-")
         )
     }
@@ -103,43 +104,10 @@ pub fn left_key(rank: usize) -> String {
     format!("left/{rank}")
 }
 
-/// Computes the CRC-32 of zip and Ethernet (polynomial 0xEDB88320, reflected).
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, &byte| {
-        (crc >> 8) ^ CRC_OF_BYTE[((crc ^ u32::from(byte)) & 0xff) as usize]
-    })
-}
-
-const CRC_OF_BYTE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 {
-                (crc >> 1) ^ 0xEDB8_8320
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn crc_is_that_of_zip() {
-        assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
-        assert_eq!(crc32(b""), 0);
-    }
 
     #[test]
     fn an_empty_part_has_no_pieces_and_one_byte_more_than_a_piece_has_two() {

@@ -73,7 +73,7 @@ fn a_label_that_promises_more_than_there_is_costs_only_that_part() {
     let pieces = PartLabel {
         bytes,
         pieces: bytes >> 22,
-        crc32: 0,
+        checksum: 0,
         gpu: None,
     };
     store

@@ -14,7 +14,7 @@
 
 use crate::gather::collection;
 use crate::gather::delivery::{self, CLOSED, PartLabel, left_key};
-use crate::gather::result::{Gathered, Participant, Route};
+use crate::gather::{Gathered, Participant, Route};
 use crate::nccl::NcclGroup;
 use crate::within::within;
 use std::collections::HashSet;
@@ -36,25 +36,6 @@ const SEE_OFF: Duration = Duration::from_secs(5);
 
 /// Key of rank 0's decision: `nccl` or `store`.
 const WORD: &str = "word";
-
-/// How the part of a rank reached rank 0, with a note for the user.
-struct RouteTaken {
-    route: Route,
-    note: Option<String>,
-}
-
-impl RouteTaken {
-    fn new(route: Route) -> Self {
-        Self { route, note: None }
-    }
-
-    fn store_because(note: String) -> Self {
-        Self {
-            route: Route::Store,
-            note: Some(note),
-        }
-    }
-}
 
 /// One rank's participation in one gather.
 pub struct Gathering {
@@ -78,39 +59,34 @@ impl Gathering {
 
     /// Runs the gather on all ranks but rank 0.
     fn contribute(&self, mine: Vec<u8>, label: &PartLabel) -> Result<Gathered, StoreError> {
-        delivery::deliver(&self.store, self.participant.rank, &mine, label)?;
-        let closed = self.store.check(CLOSED)?;
-        let taken = match (closed, &label.gpu) {
-            (true, _) => RouteTaken::store_because(format!(
-                "rank 0 had closed the report before rank {} came",
-                self.participant.rank
-            )),
-            (false, None) => RouteTaken::new(Route::Store),
-            (false, Some(_)) => self.follow(&mine)?,
+        let Participant { rank, world, .. } = self.participant;
+        delivery::deliver(&self.store, rank, &mine, label)?;
+        let (route, note) = if self.store.check(CLOSED)? {
+            let note = format!("rank 0 had closed the report before rank {rank} came");
+            (Route::Store, Some(note))
+        } else if label.gpu.is_some() {
+            self.follow(&mine)?
+        } else {
+            (Route::Store, None)
         };
         // The part is delivered, so errors of the store no longer matter.
-        drop(self.store.set(&left_key(self.participant.rank), b""));
-        let mut parts = vec![None; self.participant.world];
-        parts[self.participant.rank] = Some(mine);
-        Ok(Gathered {
-            parts,
-            route: taken.route,
-            note: taken.note,
-        })
+        drop(self.store.set(&left_key(rank), b""));
+        let mut parts = vec![None; world];
+        parts[rank] = Some(mine);
+        Ok(Gathered { parts, route, note })
     }
 
     /// Follows rank 0's decision. The part is in the store already, so a failure here loses
     /// nothing.
-    fn follow(&self, mine: &[u8]) -> Result<RouteTaken, StoreError> {
+    fn follow(&self, mine: &[u8]) -> Result<(Route, Option<String>), StoreError> {
         match self.store.get(WORD, self.until.plus(SLACK).left()) {
-            Ok(word) if word == b"nccl" => match self.meet_by_nccl(mine) {
-                Ok(_) => Ok(RouteTaken::new(Route::Nccl)),
-                Err(err) => Ok(RouteTaken::store_because(format!("NCCL failed: {err}"))),
-            },
-            Ok(_) => Ok(RouteTaken::new(Route::Store)),
+            Ok(word) if word == b"nccl" => Ok(match self.meet_by_nccl(mine) {
+                Ok(_) => (Route::Nccl, None),
+                Err(err) => (Route::Store, Some(format!("NCCL failed: {err}"))),
+            }),
+            Ok(_) => Ok((Route::Store, None)),
             Err(err) if err.is_missing() => {
-                let note = "rank 0 did not answer".to_owned();
-                Ok(RouteTaken::store_because(note))
+                Ok((Route::Store, Some("rank 0 did not answer".to_owned())))
             }
             Err(err) => Err(err),
         }
@@ -120,42 +96,34 @@ impl Gathering {
     fn collect(&self, mine: Vec<u8>, own: PartLabel) -> Result<Gathered, StoreError> {
         let labels = collection::labels(&self.store, own, self.participant.world, self.until)?;
         let why_not = why_not_nccl(&labels);
-        self.store
-            .set(WORD, if why_not.is_none() { b"nccl" } else { b"store" })?;
-        let mut notes = vec![];
-        if why_not.is_none() {
-            match self
+        let word: &[u8] = if why_not.is_none() { b"nccl" } else { b"store" };
+        self.store.set(WORD, word)?;
+        let by_nccl = match why_not {
+            Some(reason) => Err(self
+                .device
+                .is_cuda()
+                .then(|| format!("NCCL was not used: {reason}"))),
+            None => self
                 .meet_by_nccl(&mine)
                 .and_then(|parts| whole(parts, &labels))
-            {
-                Ok(parts) => {
-                    for (rank, label) in labels.iter().enumerate().skip(1) {
-                        collection::empty(&self.store, rank, label)?;
-                    }
-                    self.see_off(&labels);
-                    return Ok(Gathered {
-                        parts,
-                        route: Route::Nccl,
-                        note: None,
-                    });
+                .map_err(|err| Some(format!("NCCL failed ({err}), the store was used"))),
+        };
+        let (parts, route, note) = match by_nccl {
+            Ok(parts) => {
+                for (rank, label) in labels.iter().enumerate().skip(1) {
+                    collection::empty(&self.store, rank, label)?;
                 }
-                Err(err) => notes.push(format!("NCCL failed ({err}), the store was used")),
+                (parts, Route::Nccl, None)
             }
-        } else if self.device.is_cuda() {
-            notes.extend(why_not.map(|reason| format!("NCCL was not used: {reason}")));
-        }
-        let parts = collection::parts(&self.store, mine, &labels)?;
-        self.see_off(&labels);
-        notes.extend(absent(&labels, &parts));
-        Ok(Gathered {
-            parts,
-            route: Route::Store,
-            note: (!notes.is_empty()).then(|| notes.join("; ")),
-        })
-    }
-
-    fn see_off(&self, labels: &[Option<PartLabel>]) {
-        collection::see_off(&self.store, labels, Deadline::after(SEE_OFF));
+            Err(note) => {
+                let parts = collection::parts(&self.store, mine, &labels)?;
+                let notes: Vec<_> = note.into_iter().chain(absent(&labels, &parts)).collect();
+                let note = (!notes.is_empty()).then(|| notes.join("; "));
+                (parts, Route::Store, note)
+            }
+        };
+        collection::see_off(&self.store, &labels, Deadline::after(SEE_OFF));
+        Ok(Gathered { parts, route, note })
     }
 
     /// Returns all parts by rank, or the reason why NCCL did not deliver them in time.
