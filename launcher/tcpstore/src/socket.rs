@@ -2,8 +2,8 @@
 //! lost its power answers nothing, and TCP notices after many minutes.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
-use std::sync::{Mutex, PoisonError};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -68,13 +68,27 @@ fn rest(pause: Duration) {
 /// Tries the addresses of the host, one after the other.
 fn dial(addr: &StoreAddr, until: Deadline) -> io::Result<TcpStream> {
     let mut failed = ErrorKind::NotFound.into();
-    for found in (addr.host.as_str(), addr.port).to_socket_addrs()? {
+    for found in resolve(addr, until)? {
         match TcpStream::connect_timeout(&found, until.left().max(LEAST)) {
             Ok(stream) => return stream.set_nodelay(true).map(|()| stream),
             Err(err) => failed = err,
         }
     }
     Err(failed)
+}
+
+/// Looks up the addresses of the host, on a thread that is left behind if the resolver hangs.
+fn resolve(addr: &StoreAddr, until: Deadline) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = addr.host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, addr.port)]);
+    }
+    let (done, found) = mpsc::channel();
+    let (host, port) = (addr.host.clone(), addr.port);
+    let look = move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+    let named = thread::Builder::new().name("rrun-lookup".to_owned());
+    named.spawn(move || drop(done.send(look())))?;
+    let late = |_| Err(io::Error::new(ErrorKind::TimedOut, "the name lookup hangs"));
+    found.recv_timeout(until.left()).unwrap_or_else(late)
 }
 
 /// Performs the handshake, which checks that the other end is a store.
