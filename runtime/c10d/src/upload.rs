@@ -100,7 +100,7 @@ impl Staging {
         // SAFETY: the tensor owns `numel` contiguous bytes of host memory as long as it lives, it
         // is never handed out, and no other reference is made from it. Its views are pointers in
         // libtorch that the callers of this method no longer read (a device that did would read
-        // other bytes, which the ring of slots prevents). The driver provided the memory or it was
+        // other bytes: the copies are waited for before). The driver provided the memory or it was
         // filled with zeros, so every byte is initialised.
         unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast(), self.0.numel()) }
     }

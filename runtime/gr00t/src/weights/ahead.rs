@@ -7,10 +7,10 @@ use std::ops::Range;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::error::{no_room, refuse};
+use crate::error::no_room;
 use crate::weights::checkpoint::Checkpoint;
 use crate::weights::upload::{
-    Carrier, CarrierError, Extent, ToCard, Upload, UploadError, UploadSizes, UploadTarget,
+    Carrier, Extent, ToCard, Upload, UploadError, UploadSizes, UploadTarget,
 };
 use crate::weights::{JointSpec, Spec, TensorPlace, joint_shape, locate};
 use c10d::torch_error::shortage;
@@ -48,7 +48,7 @@ impl Ahead {
             specs,
             LoadTarget { kind, device },
             sizes,
-            || ToCard::new(device, sizes.slots),
+            || ToCard::new(device, sizes.slots()),
         )
     }
 
@@ -58,7 +58,7 @@ impl Ahead {
         specs: &[JointSpec],
         target: LoadTarget,
         sizes: UploadSizes,
-        carrier: impl FnOnce() -> Result<C, CarrierError>,
+        carrier: impl FnOnce() -> Result<C, String>,
     ) -> Result<Option<Self>, Refusal> {
         let find = |specs: &JointSpec| {
             let place = |(name, shape): &Spec| locate(checkpoint, name, shape).ok();
@@ -72,9 +72,7 @@ impl Ahead {
             .iter()
             .map(|shard| shard.source().clone())
             .collect();
-        let started = carrier()
-            .map_err(UploadError::from)
-            .and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
+        let started = carrier().and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
         match started {
             Ok(upload) => Ok(Some(Self { tensors, upload })),
             Err(failure) => {
@@ -91,9 +89,9 @@ impl Ahead {
         let (tensor, parts) = self.tensors.remove(name)?;
         match self.upload.wait(parts) {
             Ok(()) => Some(Ok(tensor)),
-            Err(UploadError::File { path, err }) => Some(Err(refuse(&path, err))),
-            Err(failure) => {
-                tracing::warn!("`{name}` is copied piece by piece: {failure}");
+            Err(UploadError::File(refusal)) => Some(Err(refusal)),
+            Err(UploadError::Device(reason)) => {
+                tracing::warn!("`{name}` is copied piece by piece: {reason}");
                 None
             }
         }

@@ -5,7 +5,7 @@
 //! ```
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
@@ -33,39 +33,6 @@ pub(super) struct TensorEntry {
     pub(super) bytes: Range<i64>,
 }
 
-/// What is wrong with a header.
-#[derive(Debug, thiserror::Error)]
-enum HeaderError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("{size} bytes are not even a header")]
-    Short { size: u64 },
-    #[error("a header of {length} bytes is announced in a file of {size}")]
-    Length { length: u64, size: u64 },
-    #[error("header: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("tensor `{name}` is listed twice")]
-    Twice { name: String },
-    #[error("{size} bytes long, but the header describes {described}")]
-    Size { size: u64, described: u64 },
-    #[error("a header of {begin} bytes")]
-    Begin { begin: u64 },
-    #[error("a size of {value}")]
-    Number { value: usize },
-    #[error("tensor `{name}` is not described")]
-    NotDescribed { name: String },
-}
-
-impl HeaderError {
-    /// Returns the error with the name of its file.
-    fn at(self, path: &Path) -> Refusal {
-        match self {
-            Self::Io(err) => refuse(path, err),
-            other => refuse(path, format_args!("not a safetensors file: {other}")),
-        }
-    }
-}
-
 /// Reads the header of the file at `path` and returns its tensors by name. They cover the rest of
 /// the file without gap or overlap.
 ///
@@ -73,43 +40,49 @@ impl HeaderError {
 /// Returns a [`Refusal`] that names the file.
 pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, TensorEntry)>, Refusal> {
     let size = file.metadata().map_err(in_file(path))?.len();
-    let json = header(file, size).map_err(|err| err.at(path))?;
-    entries(&json, size).map_err(|err| err.at(path))
+    let json = header(file, size);
+    let entries = json.and_then(|json| entries(&json, size));
+    entries.map_err(|reason| refuse(path, format_args!("not a safetensors file: {reason}")))
 }
 
 /// Reads the JSON, without reading beyond the size of the file.
-fn header(file: &mut impl Read, size: u64) -> Result<Vec<u8>, HeaderError> {
+fn header(file: &mut impl Read, size: u64) -> Result<Vec<u8>, String> {
     let mut length = [0; LENGTH as usize];
     if size < LENGTH {
-        return Err(HeaderError::Short { size });
+        return Err(format!("{size} bytes are not even a header"));
     }
-    file.read_exact(&mut length)?;
+    file.read_exact(&mut length)
+        .map_err(|err| err.to_string())?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER || length > size - LENGTH {
-        return Err(HeaderError::Length { length, size });
+        return Err(format!(
+            "a header of {length} bytes is announced in a file of {size}"
+        ));
     }
     let mut json = Vec::new();
-    file.by_ref().take(length).read_to_end(&mut json)?;
+    let read = file.by_ref().take(length).read_to_end(&mut json);
+    read.map_err(|err| err.to_string())?;
     Ok(json)
 }
 
 /// Returns the tensors that `json`, in a file of `size` bytes, describes.
-fn entries(json: &[u8], size: u64) -> Result<Vec<(String, TensorEntry)>, HeaderError> {
-    let names: JsonPairs<IgnoredAny> = serde_json::from_slice(json)?;
+fn entries(json: &[u8], size: u64) -> Result<Vec<(String, TensorEntry)>, String> {
+    let broken = |err: serde_json::Error| format!("header: {err}");
+    let names: JsonPairs<IgnoredAny> = serde_json::from_slice(json).map_err(broken)?;
     if let Some(name) = names.duplicate() {
-        return Err(HeaderError::Twice {
-            name: name.to_owned(),
-        });
+        return Err(format!("tensor `{name}` is listed twice"));
     }
     // Deserialisation refuses gaps, overlaps, overflows, and shapes that do not match the byte
     // ranges.
-    let metadata: Metadata = serde_json::from_slice(json)?;
+    let metadata: Metadata = serde_json::from_slice(json).map_err(broken)?;
     let begin = LENGTH + json.len() as u64;
     let described = begin.saturating_add(metadata.data_len() as u64);
     if described != size {
-        return Err(HeaderError::Size { size, described });
+        return Err(format!(
+            "{size} bytes long, but the header describes {described}"
+        ));
     }
-    let begin = i64::try_from(begin).map_err(|_| HeaderError::Begin { begin })?;
+    let begin = i64::try_from(begin).map_err(|_| format!("a header of {begin} bytes"))?;
     metadata
         .offset_keys()
         .into_iter()
@@ -118,9 +91,9 @@ fn entries(json: &[u8], size: u64) -> Result<Vec<(String, TensorEntry)>, HeaderE
 }
 
 /// Returns the entry of a tensor; the data begins at byte `begin` of the file.
-fn entry(metadata: &Metadata, name: String, begin: i64) -> Result<TensorEntry, HeaderError> {
+fn entry(metadata: &Metadata, name: String, begin: i64) -> Result<TensorEntry, String> {
     let Some(info) = metadata.info(&name) else {
-        return Err(HeaderError::NotDescribed { name });
+        return Err(format!("tensor `{name}` is not described"));
     };
     let shape = info
         .shape
@@ -134,8 +107,8 @@ fn entry(metadata: &Metadata, name: String, begin: i64) -> Result<TensorEntry, H
     })
 }
 
-fn number(value: usize) -> Result<i64, HeaderError> {
-    i64::try_from(value).map_err(|_| HeaderError::Number { value })
+fn number(value: usize) -> Result<i64, String> {
+    i64::try_from(value).map_err(|_| format!("a size of {value}"))
 }
 
 #[cfg(test)]
@@ -155,9 +128,8 @@ mod tests {
     }
 
     /// Returns an error message without its numbers and names.
-    fn kind(err: HeaderError) -> String {
-        err.to_string()
-            .chars()
+    fn kind(err: String) -> String {
+        err.chars()
             .filter(|letter| letter.is_ascii_alphabetic())
             .take(24)
             .collect()

@@ -5,12 +5,11 @@ use std::fs::OpenOptions;
 use super::*;
 use crate::model::Gr00t;
 use crate::weights::tests::goldens::checkpoints;
-use crate::weights::upload::{Carrier, CarrierError, Late, UploadSizes, refused};
+use crate::weights::upload::{Carrier, Late, UploadSizes};
 use c10d::upload::Staging;
 
 /// Sizes so small that every buffer is used many times.
 const SMALL: UploadSizes = UploadSizes {
-    slots: 3,
     buffer: 4096,
     threads: 3,
 };
@@ -27,16 +26,16 @@ fn both(dir: &Path, specs: &[JointSpec], kind: Kind, sizes: UploadSizes) -> [Vec
 struct BrokenCarrier;
 
 impl Carrier for BrokenCarrier {
-    fn buffer(&self, bytes: usize) -> Result<Staging, CarrierError> {
-        Err(refused(format!("{bytes} bytes cannot be pinned")))
+    fn buffer(&self, bytes: usize) -> Result<Staging, String> {
+        Err(format!("{bytes} bytes cannot be pinned"))
     }
 
-    fn send(&self, slot: usize, _: Vec<(Tensor, Tensor)>) -> Result<(), CarrierError> {
-        Err(refused(format!("slot {slot} has no buffer")))
+    fn send(&self, slot: usize, _: Vec<(Tensor, Tensor)>) -> Result<(), String> {
+        Err(format!("slot {slot} has no buffer"))
     }
 
-    fn land(&self, slot: usize) -> Result<(), CarrierError> {
-        Err(refused(format!("slot {slot} has no buffer")))
+    fn land(&self, slot: usize) -> Result<(), String> {
+        Err(format!("slot {slot} has no buffer"))
     }
 }
 
@@ -65,11 +64,7 @@ fn tensors_at_odd_places_arrive() {
     let specs = specs([("a", &[3]), ("b", &[5]), ("c", &[2, 1]), ("d", &[3])]);
     for kind in [Kind::Float, Kind::BFloat16, Kind::Half] {
         for buffer in [64, 128, 4096] {
-            let sizes = UploadSizes {
-                slots: 1,
-                buffer,
-                threads: 2,
-            };
+            let sizes = UploadSizes { buffer, threads: 2 };
             let [ahead, plain] = both(dir.path(), &specs, kind, sizes);
             let same = |(one, other): (&Tensor, &Tensor)| {
                 one.view_dtype(Kind::Uint8) == other.view_dtype(Kind::Uint8)

@@ -104,7 +104,6 @@ fn load_as_a_rank(dir: &Path) {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let before = read_bytes();
     let sizes = UploadSizes {
-        slots: 4,
         buffer: 1 << 20,
         threads: 2,
     };

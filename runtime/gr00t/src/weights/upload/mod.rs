@@ -1,63 +1,70 @@
 //! Copies all tensors of a checkpoint to a GPU at once, as fast as the GPU accepts them.
 //!
 //! ```text
-//! plan ─► ring ─► threads: pread ─► staging buffer (pinned) ─► copy on its own stream ─► tensor
-//!                          page cache                          dtype converted on the GPU
+//! plan ─► threads: pread ─► staging buffer (pinned) ─► copy on its own stream ─► tensor
+//!                  page cache                          dtype converted on the GPU
 //! ```
 //!
 //! A copy from a mapped file is done by the driver, page by page, through a small buffer of its
 //! own, while the caller waits; that uses a fraction of the bus bandwidth. Here several threads
-//! read the files (with `pread`, which causes no page faults), and the bus is busy from the first
-//! buffer to the last. Files are read in order, through the page cache, so ranks of a node that
-//! load the same checkpoint read the disk once.
+//! read the files (with `pread`, which causes no page faults), each into one of its two buffers
+//! while the other is copied, and the bus is busy from the first buffer to the last. Files are read
+//! in order, through the page cache, so ranks of a node that load the same checkpoint read the disk
+//! once.
 
 use std::fs::File;
-use std::io;
 use std::mem;
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle, available_parallelism};
 
+use jobs::refusal::Refusal;
 use tch::{Kind, Tensor};
 
+use crate::error::refuse;
 use c10d::operators::InferenceMode;
-use c10d::torch_error::{caught, first_line, is_context_lost};
+use c10d::torch_error::{caught, first_line};
 use c10d::upload::Staging;
-pub(super) use carrier::{Carrier, CarrierError, ToCard};
 #[cfg(test)]
-pub(super) use carrier::{Late, refused};
+pub(super) use carrier::Late;
+pub(super) use carrier::{Carrier, ToCard};
 pub(super) use plan::Extent;
-use plan::{Load, LoadPiece, plan};
-use ring::{Ring, RingTask};
+use plan::{Load, LoadPiece, pieces, plan};
 
 mod carrier;
 mod plan;
-mod ring;
+
+/// Number of buffers of a thread: one is filled while the other is copied.
+const BUFFERS: usize = 2;
 
 /// How much is processed at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UploadSizes {
-    pub(super) slots: usize,
     /// Size of a staging buffer in bytes.
     pub(super) buffer: usize,
     pub(super) threads: usize,
 }
 
 impl UploadSizes {
-    /// Returns 64 MiB in 16 buffers and 8 threads. Pinning costs the driver some 0.3 s per GB, so
+    /// Returns 64 MiB in the buffers of 8 threads. Pinning costs the driver some 0.3 s per GB, so
     /// more memory would cost what it gains. A buffer of 4 MiB takes 80 µs on a bus of 50 GB/s,
     /// which makes the fixed cost of a copy negligible, and 0.5 ms for one reading thread, so that
     /// 8 threads keep up.
     pub(super) fn usual() -> Self {
         let cores = available_parallelism().map_or(1, NonZero::get);
         Self {
-            slots: 16,
             buffer: 4 << 20,
             threads: cores.clamp(2, 8),
         }
+    }
+
+    /// Returns the number of buffers of all threads.
+    pub(super) fn slots(self) -> usize {
+        BUFFERS * self.threads
     }
 }
 
@@ -79,32 +86,18 @@ pub(super) struct UploadTarget {
 }
 
 /// The reason why tensors cannot be loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(super) enum UploadError {
     /// A file cannot be read, or has become shorter.
-    #[error("`{}`: {err}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// The operating system's error.
-        #[source]
-        err: io::Error,
-    },
-    /// The device refuses the copies.
-    #[error(transparent)]
-    Device(#[from] CarrierError),
-    /// libtorch has panicked in a thread that loads.
-    #[error("{reason}")]
-    Panicked {
-        /// The first line of libtorch's message.
-        reason: String,
-    },
-    /// A thread cannot be started.
-    #[error(transparent)]
-    NoThread(io::Error),
-    /// The failure was reported to an earlier caller.
-    #[error("loading has failed before")]
-    Before,
+    File(Refusal),
+    /// The device cannot be fed in this way.
+    Device(String),
+}
+
+impl From<String> for UploadError {
+    fn from(reason: String) -> Self {
+        Self::Device(reason)
+    }
 }
 
 /// The tensors that are being loaded.
@@ -116,6 +109,8 @@ pub(super) struct Upload {
 struct UploadShared {
     sources: Vec<ShardFile>,
     loads: Vec<Load>,
+    /// The first load that no thread has begun.
+    next: AtomicUsize,
     buffer: usize,
     carrier: Box<dyn Carrier>,
     state: Mutex<UploadState>,
@@ -124,10 +119,9 @@ struct UploadShared {
 }
 
 struct UploadState {
-    ring: Ring,
     wanted: Vec<UploadTarget>,
-    /// Buffers of the slots that no thread is filling; allocated when a slot is first used.
-    buffers: Vec<Option<Staging>>,
+    /// Number of pieces of each tensor that have not arrived yet.
+    missing: Vec<usize>,
     failure: Option<UploadError>,
     has_failed: bool,
 }
@@ -135,24 +129,27 @@ struct UploadState {
 impl Upload {
     /// Starts loading. Each of `wanted` refers to `sources` by index, and is on the device to which
     /// `carrier` copies.
+    ///
+    /// # Errors
+    /// Returns the reason why a thread cannot be started.
     pub(super) fn start(
         sources: Vec<ShardFile>,
         wanted: Vec<UploadTarget>,
         carrier: impl Carrier,
         sizes: UploadSizes,
-    ) -> Result<Self, UploadError> {
+    ) -> Result<Self, String> {
         let extents: Vec<_> = wanted.iter().map(|wanted| wanted.extent.clone()).collect();
         let loads = plan(&extents, sizes.buffer);
         let state = UploadState {
-            ring: Ring::new(sizes.slots, &loads, wanted.len()),
+            missing: pieces(&loads, wanted.len()),
             wanted,
-            buffers: (0..sizes.slots).map(|_| None).collect(),
             failure: None,
             has_failed: false,
         };
         let shared = Arc::new(UploadShared {
             sources,
             loads,
+            next: AtomicUsize::new(0),
             buffer: sizes.buffer,
             carrier: Box::new(carrier),
             state: Mutex::new(state),
@@ -166,8 +163,8 @@ impl Upload {
             let shared = Arc::clone(&upload.shared);
             let thread = thread::Builder::new()
                 .name(format!("load {number}"))
-                .spawn(move || shared.work());
-            upload.threads.push(thread.map_err(UploadError::NoThread)?);
+                .spawn(move || shared.work(number));
+            upload.threads.push(thread.map_err(|err| err.to_string())?);
         }
         Ok(upload)
     }
@@ -179,15 +176,16 @@ impl Upload {
     pub(super) fn wait(&self, numbers: Range<usize>) -> Result<(), UploadError> {
         let mut state = self.shared.lock();
         for number in numbers {
-            while !state.has_failed && !state.ring.has(number) {
+            while !state.has_failed && state.missing[number] > 0 {
                 state = self
                     .shared
                     .changed
                     .wait(state)
                     .unwrap_or_else(|poisoned| poisoned.into_inner());
             }
-            if !state.ring.has(number) {
-                return Err(state.failure.take().unwrap_or(UploadError::Before));
+            if state.missing[number] > 0 {
+                let before = || UploadError::Device("loading has failed before".to_owned());
+                return Err(state.failure.take().unwrap_or_else(before));
             }
             state.wanted[number].tensor = Tensor::new();
         }
@@ -198,13 +196,20 @@ impl Upload {
 impl Drop for Upload {
     /// Stops the threads: afterwards nothing writes to a tensor or reads a buffer.
     fn drop(&mut self) {
-        self.shared.lock().ring.stop();
-        self.shared.changed.notify_all();
+        self.shared.stop();
         for thread in self.threads.drain(..) {
             // A panic of the thread has already been reported as a failure.
             drop(thread.join());
         }
     }
+}
+
+/// The buffers of a thread, allocated when they are first used, and the loads that are being copied
+/// from them.
+#[derive(Default)]
+struct ThreadBuffers {
+    buffers: [Option<Staging>; BUFFERS],
+    loads: [Option<usize>; BUFFERS],
 }
 
 impl UploadShared {
@@ -214,93 +219,90 @@ impl UploadShared {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Runs the loop of one thread.
-    fn work(&self) {
+    /// Lets no thread begin another load.
+    fn stop(&self) {
+        self.next.store(self.loads.len(), Ordering::Relaxed);
+    }
+
+    /// Runs one thread.
+    fn work(&self, thread: usize) {
         let _mode = InferenceMode::begin();
-        let lost = |reason: String| {
-            Err(UploadError::Panicked {
-                reason: first_line(&reason).to_owned(),
-            })
-        };
-        let outcome = caught(|| self.turns()).unwrap_or_else(lost);
-        if let Err(failure) = outcome {
-            let mut state = self.lock();
-            if is_context_lost(&failure.to_string()) {
-                // libtorch asks CUDA before it frees pinned memory, and ends the process if CUDA
-                // does not answer, so the buffers are leaked.
-                mem::forget(mem::take(&mut state.buffers));
-            }
-            state.ring.stop();
-            state.has_failed = true;
-            state.failure.get_or_insert(failure);
+        let mut own = ThreadBuffers::default();
+        let lost = |reason: String| Err(first_line(&reason).to_owned().into());
+        let outcome = caught(|| self.turns(thread, &mut own)).unwrap_or_else(lost);
+        let Err(failure) = outcome else { return };
+        let slot = |side| BUFFERS * thread + side;
+        let are_idle = matches!(failure, UploadError::File(_))
+            && (0..BUFFERS)
+                .all(|side| own.loads[side].is_none() || self.carrier.land(slot(side)).is_ok());
+        if !are_idle {
+            // Copies from the buffers may be under way, and libtorch ends the process if it is to
+            // free pinned memory of a lost GPU: they are leaked.
+            mem::forget(own.buffers);
         }
+        self.stop();
+        let mut state = self.lock();
+        state.has_failed = true;
+        state.failure.get_or_insert(failure);
         self.changed.notify_all();
     }
 
-    fn turns(&self) -> Result<(), UploadError> {
+    /// Fills the buffers in turn, each as soon as what was in it has been copied.
+    fn turns(&self, thread: usize, own: &mut ThreadBuffers) -> Result<(), UploadError> {
+        let mut sides = (0..BUFFERS).cycle();
         loop {
-            match self.next() {
-                RingTask::Fill { slot, load } => self.fill(slot, &self.loads[load])?,
-                RingTask::Land { slot } => {
+            let load = self.next.fetch_add(1, Ordering::Relaxed);
+            // Without another load, what was sent last is waited for.
+            let turns = if load < self.loads.len() { 1 } else { BUFFERS };
+            for side in sides.by_ref().take(turns) {
+                let slot = BUFFERS * thread + side;
+                if let Some(sent) = own.loads[side].take() {
                     self.carrier.land(slot)?;
-                    self.lock().ring.landed(slot, &self.loads);
+                    self.landed(&self.loads[sent]);
                 }
-                RingTask::Wait | RingTask::Over => return Ok(()),
+                if let Some(pieces) = self.loads.get(load) {
+                    self.fill(slot, pieces, &mut own.buffers[side])?;
+                    own.loads[side] = Some(load);
+                }
             }
-            self.changed.notify_all();
+            if load >= self.loads.len() {
+                return Ok(());
+            }
         }
     }
 
-    /// Waits until there is something to do; never returns [`RingTask::Wait`].
-    fn next(&self) -> RingTask {
+    /// Counts the pieces of a load that has been copied.
+    fn landed(&self, load: &Load) {
         let mut state = self.lock();
-        loop {
-            match state.ring.next() {
-                RingTask::Wait => {
-                    state = self
-                        .changed
-                        .wait(state)
-                        .unwrap_or_else(|poisoned| poisoned.into_inner())
-                }
-                other => return other,
-            }
-        }
+        load.iter()
+            .for_each(|piece| state.missing[piece.tensor] -= 1);
+        self.changed.notify_all();
     }
 
-    /// Reads a load and sends it.
-    fn fill(&self, slot: usize, load: &Load) -> Result<(), UploadError> {
-        let kept = self.lock().buffers.get_mut(slot).and_then(Option::take);
-        let mut buffer = kept.map_or_else(|| self.carrier.buffer(self.buffer), Ok)?;
+    /// Reads a load into a buffer and sends it.
+    fn fill(
+        &self,
+        slot: usize,
+        load: &Load,
+        buffer: &mut Option<Staging>,
+    ) -> Result<(), UploadError> {
+        let buffer = match buffer {
+            Some(buffer) => buffer,
+            None => buffer.insert(self.carrier.buffer(self.buffer)?),
+        };
         let bytes = buffer.bytes_mut();
         for piece in load {
-            let source = &self.sources[piece.file];
-            let read = source
-                .file
-                .read_exact_at(&mut bytes[piece.buffer.clone()], piece.at);
-            read.map_err(|err| UploadError::File {
-                path: source.path.clone(),
-                err,
-            })?;
+            let ShardFile { path, file } = &self.sources[piece.file];
+            let read = file.read_exact_at(&mut bytes[piece.buffer.clone()], piece.at);
+            read.map_err(|err| UploadError::File(refuse(path, err)))?;
         }
         let pairs = {
             let state = self.lock();
             load.iter()
-                .map(|piece| pair(piece, &state.wanted[piece.tensor], &buffer))
+                .map(|piece| pair(piece, &state.wanted[piece.tensor], buffer))
                 .collect()
         };
-        if let Err(err) = self.carrier.send(slot, pairs) {
-            // Copies from the buffer may be under way, so it is leaked.
-            mem::forget(buffer);
-            return Err(err.into());
-        }
-        let mut state = self.lock();
-        match state.buffers.get_mut(slot) {
-            Some(place) => *place = Some(buffer),
-            // Loading has failed, so the buffer is leaked.
-            None => mem::forget(buffer),
-        }
-        state.ring.sent(slot);
-        Ok(())
+        Ok(self.carrier.send(slot, pairs)?)
     }
 }
 
