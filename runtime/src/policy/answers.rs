@@ -1,6 +1,6 @@
 //! What a policy answers for a row, and when a row's failure is that of its policy.
 
-use crate::policy::{Chunk, InferenceError, PolicyError};
+use crate::policy::{Chunk, PolicyError, RowError};
 
 /// Number of rows that fail in succession, with none answered between them, until their policy has
 /// failed: more than a few states that a network cannot take, and few of a job's episodes.
@@ -17,11 +17,6 @@ pub enum RowAnswer {
     /// The inference of the row failed. It costs the row's episode or request, and no other.
     Failed(RowError),
 }
-
-/// Why the inference of a row failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RowError(pub String);
 
 impl RowAnswer {
     /// Returns the answer for a row from the result of its inference.
@@ -61,26 +56,6 @@ impl From<Result<Chunk, RowError>> for RowAnswer {
     }
 }
 
-impl From<InferenceError> for RowError {
-    fn from(err: InferenceError) -> Self {
-        Self(err.to_string())
-    }
-}
-
-impl PolicyError {
-    /// Returns the error of an inference of one row as that of the row.
-    ///
-    /// # Errors
-    /// Returns the error itself if no other row would fare better.
-    pub(in crate::policy) fn of_row(self) -> Result<RowError, Self> {
-        match self {
-            Self::Inference(InferenceError::OutOfMemory { .. }) => Err(self),
-            Self::Inference(err) => Ok(err.into()),
-            other => Err(other),
-        }
-    }
-}
-
 /// Infers rows together, and one by one if that fails for a reason that may be that of one of them.
 ///
 /// # Errors
@@ -97,7 +72,7 @@ pub(in crate::policy) fn each<'a, R, T>(
         return Ok(vec![Err(err)]);
     }
     let alone = |row| match infer(std::slice::from_ref(row)) {
-        Ok(mut one) => Ok(one.pop().ok_or_else(|| InferenceError::NotInferred.into())),
+        Ok(mut one) => Ok(one.pop().ok_or_else(|| RowError::not_inferred())),
         Err(err) => err.of_row().map(Err),
     };
     rows.iter().map(alone).collect()
@@ -107,21 +82,21 @@ pub(in crate::policy) fn each<'a, R, T>(
 /// environment, or a robot. `name` names a component of an action.
 ///
 /// # Errors
-/// Returns [`InferenceError::NotFinite`] for the first such number.
+/// Returns the error for the first such number.
 pub fn check_finite(
     policy: &str,
     values: &[f32],
     width: usize,
     name: impl FnOnce(usize) -> String,
-) -> Result<(), InferenceError> {
+) -> Result<(), RowError> {
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
-        Some(place) => Err(InferenceError::NotFinite {
-            policy: policy.to_owned(),
-            value: values[place],
-            name: name(place % width),
-            step: place / width,
-        }),
+        Some(place) => Err(RowError(format!(
+            "policy `{policy}` gave {} as `{}` of action {}",
+            values[place],
+            name(place % width),
+            place / width
+        ))),
     }
 }
 
@@ -133,8 +108,7 @@ impl FailedRows {
     /// Counts the failures of a call.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Failing`] with the reason of the last row if the policy answers no
-    /// row any more.
+    /// Returns an error with the reason of the last row if the policy answers no row any more.
     pub fn count(&mut self, policy: &str, answers: &[RowAnswer]) -> Result<(), PolicyError> {
         let mut reasons = answers.iter().map(RowAnswer::failure);
         let Some(Some(reason)) = reasons.next_back() else {
@@ -149,11 +123,11 @@ impl FailedRows {
         if self.0 < MOST_FAILED_ROWS {
             return Ok(());
         }
-        Err(PolicyError::Failing {
-            policy: policy.to_owned(),
-            rows: self.0,
-            reason: reason.to_owned(),
-        })
+        Err(PolicyError::Failed(format!(
+            "policy `{policy}` has answered none of {} observations in succession, at last: \
+             {reason}",
+            self.0
+        )))
     }
 }
 
@@ -175,7 +149,7 @@ mod tests {
             return Err(PolicyError::DeviceLost("gone".to_owned()));
         }
         match rows.iter().find(|row| *row % 2 == 1) {
-            Some(odd) => Err(InferenceError::no_state(&odd.to_string()).into()),
+            Some(odd) => Err(RowError::no_state(&odd.to_string()).into()),
             None => Ok(rows.iter().map(|row| 2 * row).collect()),
         }
     }
@@ -193,8 +167,7 @@ mod tests {
     fn what_no_row_survives_is_not_blamed_on_rows() {
         assert_eq!(each(&[2, 100], doubled).unwrap_err().to_string(), "gone");
         let full = |_: &[u32]| -> Result<Vec<u32>, _> {
-            let shortage = "1 GiB".to_owned();
-            Err(InferenceError::OutOfMemory { shortage }.into())
+            Err(PolicyError::Failed("out of memory".to_owned()))
         };
         let text = each(&[1, 2], full).unwrap_err().to_string();
         assert!(text.starts_with("out of memory"), "{text}");

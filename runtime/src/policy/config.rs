@@ -98,9 +98,11 @@ pub fn make(
 
 /// Returns the policy of a name.
 fn known(name: &str) -> Result<PolicyType, PolicyError> {
-    PolicyType::of(name).ok_or_else(|| PolicyError::Unknown {
-        name: name.to_owned(),
-        known: PolicyType::names().join(", "),
+    PolicyType::of(name).ok_or_else(|| {
+        let known = PolicyType::names().join(", ");
+        PolicyError::Failed(format!(
+            "unknown policy_type `{name}`: expected one of {known}"
+        ))
     })
 }
 

@@ -4,7 +4,7 @@ use c10d::torch_error::caught_of_libtorch;
 use tch::Device;
 
 use crate::device::gpu;
-use crate::policy::{InferenceError, PolicyError};
+use crate::policy::{PolicyError, RowError};
 
 /// Runs `work`, which uses `device` for the policy.
 ///
@@ -15,8 +15,7 @@ pub fn using<T>(
     device: Device,
     work: impl FnOnce() -> Result<T, PolicyError>,
 ) -> Result<T, PolicyError> {
-    let done = caught_of_libtorch(work)
-        .unwrap_or_else(|message| Err(InferenceError::Torch { reason: message }.into()));
+    let done = caught_of_libtorch(work).unwrap_or_else(|message| Err(RowError(message).into()));
     done.map_err(|err| loss(device, &err).unwrap_or(err))
 }
 
@@ -24,7 +23,7 @@ pub fn using<T>(
 pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
     match err {
         // What a worker says of CUDA is about its own context, not that of this process.
-        PolicyError::Worker { .. } => None,
+        PolicyError::Gone(_) => None,
         _ => gpu::lost(device, &err.to_string()).map(PolicyError::DeviceLost),
     }
 }

@@ -32,13 +32,13 @@ mod torchscript;
 pub mod vla_eval;
 pub mod xpolicylab;
 
-pub use answers::{FailedRows, RowAnswer, RowError, check_finite};
+pub use answers::{FailedRows, RowAnswer, check_finite};
 pub use basic::{RandomAction, ZeroAction};
 pub use batches::Shortage;
 pub use checkpoints::Checkpoints;
 pub use config::{Made, check, files, make};
 pub use device::{loss, using};
-pub use error::{InferenceError, PolicyError};
+pub use error::{PolicyError, RowError};
 pub use planner::{Account, GiveAnswers, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;

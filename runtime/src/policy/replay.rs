@@ -50,8 +50,8 @@ impl ReplayAction {
     /// Reads all actions of a dataset in robomimic layout, or those of one of its demonstrations.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with file and demonstration if it cannot be read, or if
-    /// the actions do not fit this environment.
+    /// Returns an error with file and demonstration if it cannot be read, or if the actions do not
+    /// fit this environment.
     pub fn open(path: &Path, only: Option<&str>, env: &EnvSpec) -> Result<Self, PolicyError> {
         let refuse = |found: String, wanted: &str| {
             argument(
@@ -117,25 +117,14 @@ fn number(name: &str) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// What is wrong with a demonstration.
-#[derive(Debug, thiserror::Error)]
-enum DemoError {
-    #[error("cannot be read: {0}")]
-    Unreadable(#[from] hdf5::Error),
-    #[error("has actions of shape {shape:?}")]
-    Shape { shape: Vec<usize> },
-}
-
-fn read(data: &Group, name: &str, action_dim: usize) -> Result<ReplayDemo, DemoError> {
-    let group = data.group(name)?;
-    let dataset = group.dataset("actions")?;
+/// Returns a demonstration, or what is wrong with it.
+fn read(data: &Group, name: &str, action_dim: usize) -> Result<ReplayDemo, String> {
+    let unreadable = |err: hdf5::Error| format!("cannot be read: {err}");
+    let group = data.group(name).map_err(unreadable)?;
+    let dataset = group.dataset("actions").map_err(unreadable)?;
     match dataset.shape()[..] {
         [steps, dim] if steps > 0 && dim == action_dim => {}
-        ref shape => {
-            return Err(DemoError::Shape {
-                shape: shape.to_vec(),
-            });
-        }
+        ref shape => return Err(format!("has actions of shape {shape:?}")),
     }
     let seed = group
         .attr("seed")
@@ -144,7 +133,7 @@ fn read(data: &Group, name: &str, action_dim: usize) -> Result<ReplayDemo, DemoE
         .and_then(|seed| u64::try_from(seed).ok());
     Ok(ReplayDemo {
         seed,
-        actions: dataset.read_raw::<f32>()?,
+        actions: dataset.read_raw::<f32>().map_err(unreadable)?,
     })
 }
 

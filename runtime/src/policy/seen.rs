@@ -3,7 +3,7 @@
 use jobs::wiring::StatePart;
 
 use crate::env::{Frame, Observation};
-use crate::policy::InferenceError;
+use crate::policy::RowError;
 
 /// Returns the values of several states, or of parts of them, one after the other.
 ///
@@ -12,10 +12,10 @@ use crate::policy::InferenceError;
 pub(super) fn numbers(
     parts: &[StatePart],
     observation: &Observation,
-) -> Result<Vec<f32>, InferenceError> {
+) -> Result<Vec<f32>, RowError> {
     let mut numbers = Vec::new();
     for StatePart { of, at } in parts {
-        let gone = || InferenceError::no_state(of);
+        let gone = || RowError::no_state(of);
         let whole = observation.state.get(of).ok_or_else(gone)?;
         match at {
             None => numbers.extend_from_slice(whole),
@@ -33,12 +33,9 @@ pub(super) fn numbers(
 ///
 /// # Errors
 /// Returns an error if the observation lacks it.
-pub(super) fn frame<'a>(
-    camera: &str,
-    observation: &'a Observation,
-) -> Result<&'a Frame, InferenceError> {
+pub(super) fn frame<'a>(camera: &str, observation: &'a Observation) -> Result<&'a Frame, RowError> {
     let frame = observation.video.get(camera);
-    frame.ok_or_else(|| InferenceError::no_picture(camera))
+    frame.ok_or_else(|| RowError::no_picture(camera))
 }
 
 /// Returns the instruction of an observation, or that of the settings if it has none.
@@ -56,10 +53,10 @@ pub(super) fn words<'a>(observation: &'a Observation, fallback: Option<&'a str>)
 pub(super) fn instruction<'a>(
     observation: &'a Observation,
     fallback: Option<&'a str>,
-) -> Result<&'a str, InferenceError> {
+) -> Result<&'a str, RowError> {
     Some(words(observation, fallback))
         .filter(|words| !words.is_empty())
-        .ok_or(InferenceError::NoInstruction)
+        .ok_or(RowError::no_instruction())
 }
 
 #[cfg(test)]

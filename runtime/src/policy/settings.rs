@@ -46,13 +46,10 @@ pub(crate) trait PolicySettings {
 /// Checks that files exist.
 ///
 /// # Errors
-/// Returns [`PolicyError::File`] for the first that does not.
+/// Returns an error for the first that does not.
 pub(crate) fn files_exist(paths: &[PathBuf]) -> Result<(), PolicyError> {
     match paths.iter().find(|path| !path.is_file()) {
-        Some(path) => Err(PolicyError::File {
-            path: path.clone(),
-            reason: "there is no such file".to_owned(),
-        }),
+        Some(path) => Err(PolicyError::file(path, "there is no such file")),
         None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tokenizers::Tokenizer;
 
-use crate::policy::{InferenceError, PolicyError};
+use crate::policy::{PolicyError, RowError};
 
 /// Makes tokens of instructions: those of a `tokenizer.json`, or their UTF-8 bytes.
 pub(in crate::policy) struct Tokens {
@@ -17,14 +17,10 @@ impl Tokens {
     /// of tokens of an instruction.
     ///
     /// # Errors
-    /// Returns [`PolicyError::File`] if the tokenizer cannot be read.
+    /// Returns an error if the tokenizer cannot be read.
     pub(in crate::policy) fn open(path: Option<&Path>, length: usize) -> Result<Self, PolicyError> {
-        let read = |path: &Path| {
-            Tokenizer::from_file(path).map_err(|err| PolicyError::File {
-                path: path.to_owned(),
-                reason: err.to_string(),
-            })
-        };
+        let read =
+            |path: &Path| Tokenizer::from_file(path).map_err(|err| PolicyError::file(path, err));
         let tokenizer = path.map(read).transpose()?;
         Ok(Self { tokenizer, length })
     }
@@ -40,9 +36,7 @@ impl Tokens {
             None => instruction.bytes().map(i64::from).collect(),
             Some(tokenizer) => {
                 let encoding = tokenizer.encode_fast(instruction, true);
-                let encoding = encoding.map_err(|err| InferenceError::Tokenizer {
-                    reason: err.to_string(),
-                })?;
+                let encoding = encoding.map_err(|err| RowError::new(err.to_string()))?;
                 encoding.get_ids().iter().copied().map(i64::from).collect()
             }
         };

@@ -11,7 +11,7 @@
 //! of the instruction. The module is called once when it is loaded, to learn its horizon and to
 //! refuse a wrong shape at once.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tch::{CModule, Device, Kind, Tensor};
 
@@ -20,7 +20,7 @@ use crate::policy::batches::{Batches, Shortage};
 use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::tokens::Tokens;
 use crate::policy::{
-    Checkpoints, Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    Checkpoints, Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, message};
@@ -80,8 +80,8 @@ impl TorchScript {
     ) -> Result<Self, PolicyError> {
         let device = checkpoints.device();
         let path = settings.model_path.clone();
-        let mut module =
-            CModule::load_on_device(&path, device).map_err(|err| file(&path, &words(&err)))?;
+        let mut module = CModule::load_on_device(&path, device)
+            .map_err(|err| PolicyError::file(&path, words(&err)))?;
         module.set_eval();
         let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
         let given = settings.state_keys.clone();
@@ -134,7 +134,7 @@ impl TorchScript {
                      for `{}`",
                     self.action_dim, env.name
                 );
-                Err(file(&self.path, &reason))
+                Err(PolicyError::file(&self.path, reason))
             }
         }
     }
@@ -159,7 +159,7 @@ impl TorchScript {
     /// Returns the error of an inference.
     fn failed(&self, reason: &str) -> PolicyError {
         let reason = format!("`{}`: {reason}", self.path.display());
-        InferenceError::Torch { reason }.into()
+        RowError(reason).into()
     }
 
     /// Returns the chunks of rows that are inferred together.
@@ -175,7 +175,9 @@ impl TorchScript {
                     .get(camera)
                     .filter(|frame| [frame.height, frame.width] == self.size);
                 images.extend_from_slice(
-                    &frame.ok_or_else(|| gone("picture of camera", camera))?.rgb,
+                    &frame
+                        .ok_or_else(|| RowError::resized("picture of camera", camera))?
+                        .rgb,
                 );
             }
             for key in &self.state_keys {
@@ -183,7 +185,7 @@ impl TorchScript {
                     observation
                         .state
                         .get(key)
-                        .ok_or_else(|| gone("state", key))?,
+                        .ok_or_else(|| RowError::resized("state", key))?,
                 );
             }
             tokens.extend(self.tokens.of(&observation.language)?);
@@ -200,7 +202,7 @@ impl TorchScript {
             )));
         }
         let values = Vec::<f32>::try_from(actions.contiguous().view(-1));
-        let values = values.map_err(InferenceError::from)?;
+        let values = values.map_err(RowError::new)?;
         let chunks = values.chunks_exact(self.horizon * self.action_dim);
         Ok(chunks
             .map(|chunk| Chunk::new(self.action_dim, chunk.to_vec()))
@@ -247,20 +249,6 @@ fn cameras(sides: Sides, asked: Option<&[String]>) -> Result<(Vec<String>, [u32;
     Ok((names, size))
 }
 
-fn gone(what: &'static str, name: &str) -> InferenceError {
-    InferenceError::Resized {
-        what,
-        name: name.to_owned(),
-    }
-}
-
-fn file(path: &Path, reason: &str) -> PolicyError {
-    PolicyError::File {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
-    }
-}
-
 /// Returns libtorch's error message.
 fn words(err: &tch::TchError) -> String {
     message(&err.to_string()).to_owned()
@@ -268,6 +256,8 @@ fn words(err: &tch::TchError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::env::Observation;
     use crate::policy::tests::{chunks, env_with, frame, row};

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use crate::env::{EnvSpec, Observation};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Account, GiveAnswers, InferenceError, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError,
-    PolicyFacts, PolicyRow, RowAnswer,
+    Account, GiveAnswers, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError, PolicyFacts,
+    PolicyRow, RowAnswer, RowError,
 };
 use episode::{AgentEpisode, AgentShared};
 use hands::Hands;
@@ -258,7 +258,7 @@ fn answers(rows: Vec<Planned>, shared: &AgentShared) -> Result<Vec<RowAnswer>, P
 
 /// Returns the error about rows that have no actions, for a reason in words.
 fn failed(reason: String) -> PolicyError {
-    InferenceError::Row { reason }.into()
+    RowError(reason).into()
 }
 
 /// Locks an episode. A panicked thread leaves behind an episode that is no longer continued, so a

@@ -57,7 +57,7 @@ impl Certificates {
     /// Reads certificates from a PEM file.
     ///
     /// # Errors
-    /// Returns [`PolicyError::File`] if the file cannot be read or contains no certificate.
+    /// Returns an error if the file cannot be read or contains no certificate.
     pub(super) fn read(path: &Path) -> Result<Self, PolicyError> {
         let read = read_certificates(path)?;
         let known = read

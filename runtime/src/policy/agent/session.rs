@@ -118,7 +118,7 @@ impl PlanningSession {
     /// Returns what to do about an observation.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Inference`] if the observation is incomplete.
+    /// Returns an error if the observation is incomplete.
     pub(super) fn next(&mut self, observation: &Observation) -> Result<PlanStep, PolicyError> {
         if self.names.is_none() {
             self.names = Some(self.hands.names(observation));

@@ -129,10 +129,7 @@ fn key_of(name: &str, value: Option<String>) -> Result<ApiKey, PolicyError> {
 const LONGEST_ROLE: u64 = 1 << 20;
 
 fn read_role(path: &std::path::Path) -> Result<String, PolicyError> {
-    let refuse = |err: std::io::Error| PolicyError::File {
-        path: path.to_owned(),
-        reason: err.to_string(),
-    };
+    let refuse = |err: std::io::Error| PolicyError::file(path, err);
     jobs::files::read_text(path, LONGEST_ROLE).map_err(refuse)
 }
 

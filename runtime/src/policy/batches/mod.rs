@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use tch::Device;
 
-use crate::policy::{InferenceError, Lifeline, PolicyError, RowError, loss};
+use crate::policy::{Lifeline, PolicyError, RowError, loss};
 use c10d::cuda;
 use c10d::torch_error::{is_out_of_memory, shortage};
 
@@ -179,7 +179,11 @@ impl Batches {
             NextTry::Halve | NextTry::Again => None,
             NextTry::GiveUp => {
                 let shortage = shortage(&err.to_string()).to_owned();
-                Some(Err(InferenceError::OutOfMemory { shortage }.into()))
+                Some(Err(PolicyError::Failed(format!(
+                    "out of memory: not even one row fits into an inference ({shortage}); fewer \
+                     num_envs leave more for the policy, and so does a higher --gpu-memory if it \
+                     is given (--num-envs N is for all jobs; `rrun fit` shows which N fits)"
+                ))))
             }
         }
     }

@@ -30,7 +30,7 @@ impl Small {
         self.asked.borrow_mut().push(rows.len());
         let bytes = if rows.len() > self.limit { ABSURD } else { 1 };
         let tensor = Tensor::f_empty([bytes], (Kind::Uint8, Device::Cpu));
-        let _room = tensor.map_err(InferenceError::from)?;
+        let _room = tensor.map_err(RowError::new)?;
         Ok(rows.iter().map(|row| row * 10).collect())
     }
 }
@@ -122,7 +122,7 @@ fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
     let parts = batches.split(&[1, 2, 3], 2, |rows| {
         tries.set(tries.get() + 1);
         if rows[0] == 1 {
-            Err(InferenceError::no_state("key").into())
+            Err(RowError::no_state("key").into())
         } else {
             Ok(rows.len())
         }
@@ -141,7 +141,7 @@ fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
 fn a_row_that_fails_costs_no_other_row_its_answer() {
     let (device, (batches, _)) = (Small::new(2), batches());
     let infer = |rows: &[usize]| match rows.contains(&3) {
-        true => Err(InferenceError::no_state("key").into()),
+        true => Err(RowError::no_state("key").into()),
         false => device.infer(rows),
     };
     let answers = batches.infer(&[0, 1, 2, 3, 4, 5, 6], 4, infer).unwrap();

@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::tokens::Tokens;
-use crate::policy::{InferenceError, PolicyError, PolicyRow, argument};
+use crate::policy::{PolicyError, PolicyRow, RowError, argument};
 use c10d::operators::normal;
 use c10d::package::{Signature, TensorLayout};
 use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKind};
@@ -46,8 +46,8 @@ impl Inputs {
     /// Connects the inputs of a package to an environment.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] for a camera or a state that the environment lacks or has
-    /// in another size, and for settings that the package has no use for.
+    /// Returns an error for a camera or a state that the environment lacks or has in another size,
+    /// and for settings that the package has no use for.
     pub(super) fn new(
         description: &Description,
         settings: &Exported,
@@ -96,7 +96,7 @@ impl Inputs {
     /// Returns the inputs of some rows, with the noise of a policy with this seed.
     ///
     /// # Errors
-    /// Returns [`InferenceError`] for an observation that lacks what it showed at first.
+    /// Returns an error for an observation that lacks what it showed at first.
     pub(super) fn tensors(
         &self,
         rows: &[&PolicyRow],
@@ -179,7 +179,9 @@ impl Source {
                     for (name, length) in vectors {
                         let state = observation.state.get(name);
                         let state = state.filter(|state| state.len() == *length);
-                        values.extend_from_slice(state.ok_or_else(|| resized("state", name))?);
+                        values.extend_from_slice(
+                            state.ok_or_else(|| RowError::resized("state", name))?,
+                        );
                     }
                 }
                 Ok(Tensor::from_slice(&values).view([rows.len() as i64, -1]))
@@ -234,7 +236,7 @@ impl Pictures {
             for camera in &self.cameras {
                 let frame = observation.video.get(camera);
                 let frame = frame.filter(|frame| [frame.height, frame.width] == self.size);
-                let frame = frame.ok_or_else(|| resized("picture of camera", camera))?;
+                let frame = frame.ok_or_else(|| RowError::resized("picture of camera", camera))?;
                 bytes.extend_from_slice(&frame.rgb);
             }
         }
@@ -298,12 +300,5 @@ fn check_names(description: &Description, settings: &Exported) -> Result<(), Pol
             Err(argument("tokenizer_path", &found, wanted))
         }
         _ => Ok(()),
-    }
-}
-
-fn resized(what: &'static str, name: &str) -> InferenceError {
-    InferenceError::Resized {
-        what,
-        name: name.to_owned(),
     }
 }

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::policy::exported::folder::ExtractedFolder;
 use crate::policy::exported::inputs::Inputs;
-use crate::policy::{InferenceError, PolicyError};
+use crate::policy::{PolicyError, RowError};
 use c10d::cuda;
 use c10d::operators::{InferenceMode, to_host};
 use c10d::package::CompiledPackage;
@@ -81,10 +81,7 @@ impl LoadedPackage {
             .and_then(|()| check_torch(package))
             .and_then(|()| check_device(package, device));
         fits.map_err(refused)?;
-        let error = |reason: String| PolicyError::File {
-            path: package.path().to_owned(),
-            reason,
-        };
+        let error = |reason: String| PolicyError::file(package.path(), reason);
         // This comes first because it gives this thread a stream of its own.
         let graphs = if captures { graphs(device) } else { None };
         let folder = ExtractedFolder::make(package).map_err(error)?;
@@ -131,7 +128,7 @@ impl LoadedPackage {
     /// Returns the actions of a batch, in host memory.
     ///
     /// # Errors
-    /// Returns [`InferenceError::Torch`] with libtorch's message.
+    /// Returns an error with libtorch's message.
     pub(super) fn run(&self, inputs: &[Tensor], rows: usize) -> Result<Tensor, PolicyError> {
         let _mode = InferenceMode::begin();
         let inputs = InputTensors(inputs.iter().map(Tensor::shallow_clone).collect());
@@ -144,7 +141,7 @@ impl LoadedPackage {
             {
                 graphs.make_room();
             }
-            InferenceError::Torch { reason }.into()
+            RowError(reason).into()
         })
     }
 
@@ -196,7 +193,7 @@ fn ooms(device: Device) -> u64 {
 
 /// Converts the refusal of a package.
 pub(super) fn refused(refusal: Refusal) -> PolicyError {
-    PolicyError::Checkpoint(refusal.to_string())
+    refusal.into()
 }
 
 /// Checks that the package is of the version of libtorch that is loaded, if that is known.

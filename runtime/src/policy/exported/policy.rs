@@ -10,7 +10,7 @@ use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::package::{self, LoadedPackage};
 use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::{
-    Checkpoints, Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    Checkpoints, Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
 use jobs::exported::{Description, Package};
 use jobs::policies::Exported;
@@ -95,13 +95,10 @@ impl ExportedPolicy {
         let found = actions.size();
         if found != wanted {
             let reason = format!("it gave {found:?} for {rows} rows, expected {wanted:?}");
-            return Err(PolicyError::File {
-                path: self.settings.model_path.clone(),
-                reason,
-            });
+            return Err(PolicyError::file(&self.settings.model_path, reason));
         }
         let actions = actions.to_kind(Kind::Float).contiguous().view(-1);
-        Ok(Vec::<f32>::try_from(actions).map_err(InferenceError::from)?)
+        Ok(Vec::<f32>::try_from(actions).map_err(RowError::new)?)
     }
 }
 
@@ -178,12 +175,10 @@ fn check_actions(package: &Package, env: &EnvSpec) -> Result<(), PolicyError> {
     if found == wanted {
         return Ok(());
     }
-    Err(PolicyError::File {
-        path: package.path().to_owned(),
-        reason: format!(
-            "its actions have {found} components, and those of `{}` {wanted}: {}",
-            env.name,
-            env.action.names.join(", ")
-        ),
-    })
+    let reason = format!(
+        "its actions have {found} components, and those of `{}` {wanted}: {}",
+        env.name,
+        env.action.names.join(", ")
+    );
+    Err(PolicyError::file(package.path(), reason))
 }

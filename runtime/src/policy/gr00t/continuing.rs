@@ -33,8 +33,8 @@ impl PreviousChunks {
     /// Returns an empty set, or `None` if chunks do not continue each other.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] if actions are relative to the state at the observation of
-    /// their own chunk: they mean something else in the next one.
+    /// Returns an error if actions are relative to the state at the observation of their own chunk:
+    /// they mean something else in the next one.
     pub fn new(
         settings: &Gr00tSettings,
         processor: &Processor,

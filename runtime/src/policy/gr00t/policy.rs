@@ -23,8 +23,8 @@ use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Checkpoints, Chunk, InferenceError, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow,
-    RowAnswer, RowError, RowNoise, Shortage, Window, looks_back,
+    Checkpoints, Chunk, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
+    RowNoise, Shortage, Window, looks_back,
 };
 use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 use jobs::policies::PolicyType;
@@ -58,8 +58,8 @@ impl Gr00tPolicy {
     /// have the steps that it sees, and no others.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Setting`] if
-    /// checkpoint and environment do not fit together.
+    /// Returns an error if files cannot be used and if checkpoint and environment do not fit
+    /// together.
     pub fn new(
         mut settings: Gr00tSettings,
         env: Option<&EnvSpec>,
@@ -131,7 +131,7 @@ impl Gr00tPolicy {
         }
         let inferred = self.inference.infer_from(&inputs, &starts, self.max_rows)?;
         let mut inferred = inferred.into_iter();
-        let gone = || Err(InferenceError::NotInferred.into());
+        let gone = || Err(RowError::not_inferred());
         let answer = |refusal: Option<RowError>| match refusal {
             Some(err) => Err(err),
             None => inferred.next().unwrap_or_else(gone),

@@ -59,8 +59,7 @@ impl Gr00tSettings {
     /// Reads the settings and the files that they name.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] or [`PolicyError::File`] for a wrong field or a missing
-    /// checkpoint.
+    /// Returns an error for a wrong field or a missing checkpoint.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Gr00t = policies::read(config)?;
         let wiring = given.wiring;

@@ -52,7 +52,7 @@ impl LerobotSettings {
     /// Reads the settings, and the configuration of the checkpoint.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field or of the file.
+    /// Returns an error with the name of the field or of the file.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Lerobot = policies::read(config)?;
         let factory = PyName::InModule {
@@ -98,8 +98,8 @@ impl LerobotSettings {
     /// Returns the settings of the worker in an environment.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] for an environment that lacks what the checkpoint reads, or
-    /// has other actions.
+    /// Returns an error for an environment that lacks what the checkpoint reads, or has other
+    /// actions.
     fn for_env(&self, env: &EnvSpec) -> Result<PythonPolicySettings, PolicyError> {
         let names: Vec<&str> = env
             .cameras

@@ -46,7 +46,7 @@ impl OpenpiSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field.
+    /// Returns an error with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Pi0 = policies::read(config)?;
         let embodiment = given.openpi_embodiment_adapter;

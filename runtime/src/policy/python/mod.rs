@@ -30,8 +30,8 @@ use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, InferenceError, Lifeline, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow,
-    RowAnswer, RowError, looks_back,
+    Chunk, Lifeline, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
+    looks_back,
 };
 use crate::python::memory::numbers;
 
@@ -67,8 +67,7 @@ impl PythonPolicy {
     /// Starts the worker and makes the policy for `env` on `device`.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Worker`] if the worker cannot be started or the policy cannot be
-    /// made.
+    /// Returns an error if the worker cannot be started or the policy cannot be made.
     pub fn start(
         settings: PythonPolicySettings,
         env: &EnvSpec,
@@ -160,7 +159,7 @@ impl PythonPolicy {
     /// Returns the errors that end the job: too many restarts, and a stop.
     fn part(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let revived = self.revive();
-        let refusal = |row| Some(RowAnswer::Failed(self.check(row).err()?.into()));
+        let refusal = |row| Some(RowAnswer::Failed(self.check(row).err()?));
         let mut answers: Vec<Option<RowAnswer>> = rows.iter().map(refusal).collect();
         let fit: Vec<&PolicyRow> = rows
             .iter()
@@ -201,12 +200,12 @@ impl PythonPolicy {
         if let WorkerError::GivenUp { .. } | WorkerError::Stopped(_) = err {
             return Err(permanent(&self.terms, err));
         }
-        let err = RowError::from(inference(&self.terms, err));
+        let err = inference(&self.terms, err);
         Ok(vec![RowAnswer::Failed(err); count])
     }
 
     /// Checks that a row can be asked for.
-    fn check(&self, row: &PolicyRow) -> Result<(), InferenceError> {
+    fn check(&self, row: &PolicyRow) -> Result<(), RowError> {
         let told = self.told.get(row);
         if self.hello.has_reset && told.is_some_and(|failures| *failures != self.failures) {
             let lost = WorkerError::Lost(STATE_LOST.to_owned());
@@ -223,25 +222,21 @@ impl PythonPolicy {
     }
 
     /// Checks that an observation has what the policy sees, in the size that it began with.
-    fn check_observation(&self, observation: &Observation) -> Result<(), InferenceError> {
+    fn check_observation(&self, observation: &Observation) -> Result<(), RowError> {
         let Observation { state, video, .. } = observation;
         for (name, length) in &self.terms.env.state {
-            let vector = state
-                .get(name)
-                .ok_or_else(|| InferenceError::no_state(name))?;
+            let vector = state.get(name).ok_or_else(|| RowError::no_state(name))?;
             if vector.len() != *length {
-                return Err(resized("state", name));
+                return Err(RowError::resized("state", name));
             }
         }
         for camera in self.terms.env.cameras.iter().filter(|_| self.needs_video()) {
             let name = &camera.name;
-            let frame = video
-                .get(name)
-                .ok_or_else(|| InferenceError::no_picture(name))?;
+            let frame = video.get(name).ok_or_else(|| RowError::no_picture(name))?;
             let bytes = camera.height as usize * camera.width as usize * 3;
             let size = (frame.height, frame.width, frame.rgb.len());
             if size != (camera.height, camera.width, bytes) {
-                return Err(resized("picture of camera", name));
+                return Err(RowError::resized("picture of camera", name));
             }
         }
         Ok(())
@@ -322,27 +317,18 @@ fn write(
     Ok(())
 }
 
-fn resized(what: &'static str, name: &str) -> InferenceError {
-    InferenceError::Resized {
-        what,
-        name: name.to_owned(),
-    }
-}
-
 /// Returns an error that costs the episodes of some rows.
-fn inference(terms: &WorkerTerms, err: WorkerError) -> InferenceError {
-    InferenceError::Worker {
-        policy: terms.settings.name.clone(),
-        err,
-    }
+fn inference(terms: &WorkerTerms, err: WorkerError) -> RowError {
+    RowError(told(terms, &err))
 }
 
 /// Returns an error that ends the job.
 fn permanent(terms: &WorkerTerms, err: WorkerError) -> PolicyError {
-    PolicyError::Worker {
-        policy: terms.settings.name.clone(),
-        err,
-    }
+    PolicyError::Gone(told(terms, &err))
+}
+
+fn told(terms: &WorkerTerms, err: &WorkerError) -> String {
+    format!("policy `{}`: {err}", terms.settings.name)
 }
 
 impl PolicySettings for PythonPolicySettings {

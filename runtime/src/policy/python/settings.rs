@@ -43,8 +43,7 @@ impl PythonPolicySettings {
     /// Reads the settings, and looks for file and interpreter.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field, and [`PolicyError::File`] if
-    /// the policy's file is not there.
+    /// Returns an error with the name of the field, and if the policy's file is not there.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Python = policies::read(config)?;
         let settings = Self {
@@ -61,7 +60,7 @@ impl PythonPolicySettings {
     /// interpreter.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field.
+    /// Returns an error with the name of the field.
     pub(in crate::policy) fn of_process(
         policy: PyName,
         given: PolicyProcess,
@@ -91,11 +90,10 @@ impl PythonPolicySettings {
 
     fn check(&self) -> Result<(), PolicyError> {
         match self.policy.file() {
-            Some(path) if !path.is_file() => Err(PolicyError::File {
-                path: path.to_owned(),
-                reason: "there is no such file; it is looked for from the working directory"
-                    .to_owned(),
-            }),
+            Some(path) if !path.is_file() => Err(PolicyError::file(
+                path,
+                "there is no such file; it is looked for from the working directory",
+            )),
             _ => Ok(()),
         }
     }

@@ -69,9 +69,8 @@ impl<C: ServerConnection> Caller<C> {
     /// Opens the connection if there is none.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Remote`] if the server stays unreachable, and
-    /// [`InferenceError::Refused`](crate::policy::InferenceError::Refused) if it is not a policy
-    /// server.
+    /// Returns an error if the server stays unreachable, and an error of the rows if it is not a
+    /// policy server.
     pub fn meet(&mut self) -> Result<(), PolicyError> {
         self.retry("connecting", |caller| caller.connected().map(drop))
     }
@@ -79,8 +78,7 @@ impl<C: ServerConnection> Caller<C> {
     /// Sends a request and waits for its answer; `what` names the request in errors.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Remote`] if the server stays unreachable, and
-    /// [`InferenceError::Refused`](crate::policy::InferenceError::Refused) if it rejects the
+    /// Returns an error if the server stays unreachable, and an error of the rows if it rejects the
     /// request.
     pub fn call(&mut self, what: &str, request: &Bytes) -> Result<Bytes, PolicyError> {
         self.begin(request);

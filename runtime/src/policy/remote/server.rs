@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::policy::remote::{Resolver, TlsTrust};
-use crate::policy::{InferenceError, PolicyError, argument};
+use crate::policy::{PolicyError, RowError, argument};
 use jobs::policies::{Server, Websocket};
 
 /// Maximum size of a reason in bytes: it goes into the journal of each episode, and an answer may
@@ -61,7 +61,7 @@ impl PolicyServer {
     /// Returns the server that the settings name.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field.
+    /// Returns an error with the name of the field.
     pub(crate) fn new(
         given: Server,
         ca_file: Option<PathBuf>,
@@ -132,19 +132,12 @@ impl PolicyServer {
 
     /// Returns an error about this server, which ends the job.
     pub fn error(&self, reason: String) -> PolicyError {
-        PolicyError::Remote {
-            server: self.to_string(),
-            reason: shortened(reason),
-        }
+        PolicyError::Failed(format!("policy server {self}: {}", shortened(reason)))
     }
 
     /// Returns an error about an answer of this server, which may be due to what it was asked.
     pub fn refusal(&self, reason: String) -> PolicyError {
-        InferenceError::Refused {
-            server: self.to_string(),
-            reason: shortened(reason),
-        }
-        .into()
+        RowError(format!("policy server {self}: {}", shortened(reason))).into()
     }
 }
 

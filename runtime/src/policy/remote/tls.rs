@@ -26,7 +26,7 @@ impl TlsTrust {
     /// Trusts the authorities in a PEM file, or those that browsers trust.
     ///
     /// # Errors
-    /// Returns [`PolicyError::File`] if the file cannot be read, or contains no usable certificate.
+    /// Returns an error if the file cannot be read, or contains no usable certificate.
     pub fn new(ca_file: Option<PathBuf>) -> Result<Self, PolicyError> {
         let mut roots = RootCertStore::empty();
         match &ca_file {
@@ -79,7 +79,7 @@ impl fmt::Debug for TlsTrust {
 /// Reads the certificates of a PEM file.
 ///
 /// # Errors
-/// Returns [`PolicyError::File`] if the file cannot be read, or has no certificate.
+/// Returns an error if the file cannot be read, or has no certificate.
 pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PolicyError> {
     let pem =
         files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| unusable(path, err.to_string()))?;
@@ -93,10 +93,7 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
 }
 
 fn unusable(path: &Path, reason: String) -> PolicyError {
-    PolicyError::File {
-        path: path.to_owned(),
-        reason,
-    }
+    PolicyError::file(path, reason)
 }
 
 /// Explains an error of reading or writing, if it is one of TLS.

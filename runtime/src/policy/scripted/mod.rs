@@ -128,8 +128,8 @@ impl Scripted {
     /// Creates an expert that plans `horizon` steps at a time.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] for an environment that is not a task of the suite or
-    /// lacks state, and for a horizon of 0.
+    /// Returns an error for an environment that is not a task of the suite or lacks state, and for
+    /// a horizon of 0.
     pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
         let task = task_of(env)?;
         if horizon == 0 {

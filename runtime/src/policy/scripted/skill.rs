@@ -105,7 +105,7 @@ impl Skills {
     /// Returns the skills of an environment of the suite.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] for any other environment.
+    /// Returns an error for any other environment.
     pub(crate) fn new(env: &EnvSpec) -> Result<Self, PolicyError> {
         Ok(Self {
             task: task_of(env)?,
@@ -125,7 +125,7 @@ impl Skills {
     /// Starts the skill with this index.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Inference`] if the observation is incomplete.
+    /// Returns an error if the observation is incomplete.
     pub(crate) fn begin(
         &mut self,
         number: usize,

@@ -5,7 +5,7 @@ use std::f64::consts::FRAC_PI_2;
 use crate::env::Observation;
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{flat_distance, from_vector, minus, multiply, norm, rotate};
-use crate::policy::{InferenceError, PolicyError};
+use crate::policy::{PolicyError, RowError};
 
 /// Number of components of an action.
 pub(super) const ACTION_DIM: usize = 7;
@@ -101,10 +101,10 @@ fn read<const N: usize>(observation: &Observation, key: &str) -> Result<[f64; N]
         .get(key)
         .and_then(|values| <&[f32; N]>::try_from(values.as_slice()).ok());
     let found = observation.state.get(key).map_or(0, Vec::len);
-    let values = values.ok_or_else(|| InferenceError::StateLength {
-        key: key.to_owned(),
-        found,
-        wanted: N,
+    let values = values.ok_or_else(|| {
+        RowError(format!(
+            "policy `scripted`: state `{key}` has {found} values, expected {N}"
+        ))
     })?;
     Ok(values.map(f64::from))
 }

@@ -24,8 +24,7 @@ use tch::Device;
 use crate::env::EnvSpec;
 use crate::policy::thread::worker::{Make, Order, PolicyWorker};
 use crate::policy::{
-    Account, InferenceError, Lifeline, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
-    Shortage,
+    Account, Lifeline, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer, Shortage,
 };
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
@@ -190,5 +189,5 @@ impl Drop for PolicyThread {
 
 /// Returns the error of a thread that has ended.
 fn gone() -> PolicyError {
-    InferenceError::ThreadEnded.into()
+    PolicyError::Gone("the policy's thread has ended".to_owned())
 }

@@ -11,8 +11,8 @@ use crate::clock::now;
 use crate::env::EnvSpec;
 use crate::policy::thread::{Give, Inferred};
 use crate::policy::{
-    self, Account, Checkpoints, InferenceError, Lifeline, Made, Over, PolicyError, PolicyFacts,
-    PolicyRow, RowAnswer, Shortage, check_finite,
+    self, Account, Checkpoints, Lifeline, Made, Over, PolicyError, PolicyFacts, PolicyRow,
+    RowAnswer, Shortage, check_finite,
 };
 use c10d::cuda;
 
@@ -132,7 +132,7 @@ impl PolicyWorker {
             });
         };
         let Some(made) = &mut self.made else {
-            let none = PolicyError::from(InferenceError::NoPolicy);
+            let none = PolicyError::Failed("no policy was made".to_owned());
             return give(Err(none), Shortage::default());
         };
         if let Some(planner) = made.policy.planner() {
@@ -164,13 +164,11 @@ fn checked(
     let dim = facts.action_names.len();
     let mut chunks = answers.iter().filter_map(RowAnswer::chunk);
     if answers.len() != rows || chunks.any(|chunk| chunk.action_dim() != dim) {
-        return Err(InferenceError::Chunks {
-            policy: facts.policy.to_owned(),
-            found: answers.len(),
-            rows,
-            dim,
-        }
-        .into());
+        return Err(PolicyError::Failed(format!(
+            "policy `{}` gave {} chunks for {rows} rows of {dim} actions",
+            facts.policy,
+            answers.len()
+        )));
     }
     let finite = |answer: RowAnswer| {
         let name = |at: usize| facts.action_names[at].clone();
@@ -178,7 +176,7 @@ fn checked(
             .chunk()
             .map(|chunk| check_finite(facts.policy, chunk.values(), dim, name));
         match checked {
-            Some(Err(err)) => RowAnswer::Failed(err.into()),
+            Some(Err(err)) => RowAnswer::Failed(err),
             _ => answer,
         }
     };

@@ -15,9 +15,7 @@ use crate::policy::vla_eval::answer;
 use crate::policy::vla_eval::hello::VlaEvalHello;
 use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::vla_eval::settings::VlaEvalSettings;
-use crate::policy::{
-    InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
-};
+use crate::policy::{Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError};
 
 /// A model server's policy that acts in one environment.
 #[derive(Debug)]
@@ -37,8 +35,8 @@ impl VlaEvalPolicy {
     /// Connects to the server, and checks that it fits the environment.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] if both sides do not fit together, and
-    /// [`PolicyError::Remote`] if the server is unreachable or does not speak the protocol.
+    /// Returns an error if both sides do not fit together, and if the server is unreachable or does
+    /// not speak the protocol.
     fn new(
         settings: VlaEvalSettings,
         env: &EnvSpec,
@@ -74,7 +72,7 @@ impl VlaEvalPolicy {
     fn observation(&self, observation: &Observation) -> Result<Value, PolicyError> {
         let words = seen::words(observation, self.settings.language.as_deref());
         if words.is_empty() && self.hello.needs_language {
-            return Err(InferenceError::NoInstruction.into());
+            return Err(RowError::no_instruction().into());
         }
         Ok(shown(
             &self.wiring,
@@ -130,7 +128,7 @@ pub(super) fn shown(
     size: Option<[usize; 2]>,
     observation: &Observation,
     words: &str,
-) -> Result<Value, InferenceError> {
+) -> Result<Value, RowError> {
     let (mut images, mut members) = (Vec::new(), Vec::new());
     for (key, source) in wiring.inputs() {
         let value = match source {

@@ -72,7 +72,7 @@ impl VlaEvalSession {
     /// Connects, waiting for a server that comes late; returns what it says of itself.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Remote`] if it stays unreachable or does not speak the protocol.
+    /// Returns an error if it stays unreachable or does not speak the protocol.
     pub(super) fn meet(&mut self) -> Result<VlaEvalHello, PolicyError> {
         loop {
             let began = now();

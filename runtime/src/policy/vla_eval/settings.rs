@@ -36,7 +36,7 @@ impl VlaEvalSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field.
+    /// Returns an error with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: VlaEval = policies::read(config)?;
         let server = PolicyServer::websocket(given.websocket, 8000, TIMEOUT)?;

@@ -40,8 +40,7 @@ impl Xpolicylab {
     /// Connects the parts of an observation to the environment, and the policy to the server.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] if both sides do not fit together, and
-    /// [`PolicyError::Remote`] if the server is unreachable.
+    /// Returns an error if both sides do not fit together, and if the server is unreachable.
     pub fn new(
         settings: XpolicylabSettings,
         env: &EnvSpec,

@@ -39,7 +39,7 @@ impl XpolicylabSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] with the name of the field.
+    /// Returns an error with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Xpolicylab = policies::read(config)?;
         let server = PolicyServer::websocket(given.websocket, PORT, TIMEOUT)?;

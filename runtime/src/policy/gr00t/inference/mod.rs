@@ -20,7 +20,7 @@ use crate::policy::argument;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::gr00t::LoadedModel;
 use crate::policy::gr00t::settings::Gr00tSettings;
-use crate::policy::{Checkpoints, InferenceError, PolicyError, RowError};
+use crate::policy::{Checkpoints, PolicyError, RowError};
 use c10d::operators::normal;
 use c10d::operators::{self, InferenceMode};
 use c10d::torch_error::{caught, is_out_of_memory};
@@ -50,7 +50,7 @@ impl Gr00tInference {
     /// Loads the checkpoint that the settings name, to be used with `processor`.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
+    /// Returns an error if files cannot be used.
     pub fn load(
         settings: &Gr00tSettings,
         mut processor: Processor,
@@ -178,17 +178,17 @@ impl Gr00tInference {
                 let decode = |predicted: Vec<f32>| {
                     let numbers = self.processor.numbers();
                     let actions = numbers.decode(&predicted, &inputs[row].state);
-                    let actions = actions.map_err(InferenceError::from)?;
+                    let actions = actions.map_err(RowError::new)?;
                     Ok(RowChunk { predicted, actions })
                 };
                 answers[row] = Some(predicted.and_then(decode));
             }
         }
         let refusals = samples.into_iter().map(|sample| {
-            let refusal = InferenceError::from(sample.err()?);
+            let refusal = RowError::new(sample.err()?);
             Some(Err(RowError::from(refusal)))
         });
-        let gone = || Err(InferenceError::NotInferred.into());
+        let gone = || Err(RowError::not_inferred());
         Ok(refusals
             .zip(answers)
             .map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone))
@@ -247,7 +247,7 @@ impl Gr00tInference {
             {
                 graphs.make_room();
             }
-            Err(InferenceError::Torch { reason }.into())
+            Err(RowError(reason).into())
         })
     }
 
@@ -302,8 +302,7 @@ impl Gr00tInference {
 /// Opens the processor of the requested embodiment, or of the checkpoint's only one.
 ///
 /// # Errors
-/// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Setting`] if the
-/// user has to choose an embodiment.
+/// Returns an error if files cannot be used and if the user has to choose an embodiment.
 pub fn open_processor(settings: &Gr00tSettings) -> Result<Processor, PolicyError> {
     let dir =
         ModelDir::open(&settings.model_path, settings.vlm_path.as_deref()).map_err(checkpoint)?;
@@ -323,7 +322,7 @@ pub fn open_processor(settings: &Gr00tSettings) -> Result<Processor, PolicyError
 /// Returns how many actions of a chunk may be used: all that the embodiment has, or fewer.
 ///
 /// # Errors
-/// Returns [`PolicyError::Setting`] if the settings ask for more than there are.
+/// Returns an error if the settings ask for more than there are.
 pub fn horizon(settings: &Gr00tSettings, inference: &Gr00tInference) -> Result<usize, PolicyError> {
     let has = inference.horizon();
     let asked = settings.action_horizon.unwrap_or(has);
@@ -338,11 +337,11 @@ pub fn horizon(settings: &Gr00tSettings, inference: &Gr00tInference) -> Result<u
 }
 
 fn checkpoint(err: impl std::error::Error) -> PolicyError {
-    PolicyError::Checkpoint(chain(&err))
+    PolicyError::Failed(chain(&err))
 }
 
-pub(super) fn inference(err: impl Into<InferenceError>) -> PolicyError {
-    err.into().into()
+pub(super) fn inference(err: impl std::fmt::Display) -> PolicyError {
+    RowError::new(err).into()
 }
 
 #[cfg(test)]

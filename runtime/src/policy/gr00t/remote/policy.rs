@@ -16,7 +16,7 @@ use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
-    Chunk, InferenceError, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, looks_back,
+    Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError, looks_back,
 };
 use gr00t::processor::KeyActions;
 use jobs::policies::PolicyType;
@@ -40,8 +40,8 @@ impl Gr00tRemote {
     /// Asks the server for its modalities and connects them to the environment.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Remote`] if the server is unreachable or refuses, and
-    /// [`PolicyError::Setting`] if it and the environment do not fit together.
+    /// Returns an error if the server is unreachable or refuses, and if it and the environment do
+    /// not fit together.
     pub fn new(
         settings: RemoteSettings,
         env: &EnvSpec,
@@ -122,10 +122,7 @@ impl Gr00tRemote {
                 let steps = row.window.at(deltas).into_iter();
                 steps.map(|step| seen::numbers(parts, step)).collect()
             };
-            let vectors = rows
-                .iter()
-                .map(steps)
-                .collect::<Result<_, InferenceError>>()?;
+            let vectors = rows.iter().map(steps).collect::<Result<_, RowError>>()?;
             seen.state.push((key, vectors));
         }
         let fallback = self.settings.language.as_deref();
@@ -133,15 +130,10 @@ impl Gr00tRemote {
         let words: Vec<&str> = words.collect();
         let language = self.modalities.language.keys.iter();
         seen.language = language.map(|key| (key.as_str(), words.clone())).collect();
-        let reason = |reason| InferenceError::Row { reason };
-        Ok(seen.observation().map_err(reason)?)
+        Ok(seen.observation().map_err(RowError)?)
     }
 
-    fn frames<'a>(
-        &'a self,
-        row: &'a PolicyRow,
-        camera: &str,
-    ) -> Result<Vec<&'a Frame>, InferenceError> {
+    fn frames<'a>(&'a self, row: &'a PolicyRow, camera: &str) -> Result<Vec<&'a Frame>, RowError> {
         let steps = row.window.at(&self.modalities.video.deltas).into_iter();
         steps.map(|step| seen::frame(camera, step)).collect()
     }

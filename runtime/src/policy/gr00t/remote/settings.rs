@@ -54,7 +54,7 @@ impl RemoteSettings {
     /// Reads the settings and the files that they name.
     ///
     /// # Errors
-    /// Returns [`PolicyError::Setting`] or [`PolicyError::File`] for a wrong field.
+    /// Returns an error for a wrong field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Gr00tRemote = policies::read(config)?;
         let wiring = given.wiring;
