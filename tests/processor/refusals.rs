@@ -90,6 +90,9 @@ fn what_an_observation_lacks_is_named() {
         "state `eef_9d` is missing, expected every state of the checkpoint"
     );
     raw.state
+        .insert("eef_9d", StateSteps::new(4, &pose[..4]).unwrap());
+    assert_eq!(refusal(&raw), "state `eef_9d` is 4 values wide, expected 9");
+    raw.state
         .insert("eef_9d", StateSteps::new(9, &pose).unwrap());
     raw.state
         .insert("gripper_position", StateSteps::new(1, &pose[..1]).unwrap());

@@ -1,10 +1,10 @@
 //! Tests of invalid observations, with one mistake each, and the error messages of the reference.
 
-use gr00t::client::{ClientObservations, PyArray, PyObject, validate, validate_flat};
-use gr00t::processor::{Modalities, Processor, ProcessorConfig};
-use serde_json::Value;
+use gr00t::processor::{Modalities, ProcessorConfig};
+use runtime::serve::validation::{validate, validate_flat};
+use wire::{Array, Dtype, Key, Value};
 
-use crate::processor::files::{cases_with, droid, goldens, json};
+use crate::processor::files::{cases_with, goldens, json};
 
 const VIEWS: [(&str, [usize; 2]); 2] = [
     ("exterior_image_1_left", [60, 90]),
@@ -17,45 +17,38 @@ const STATES: [(&str, usize); 3] = [
 ];
 const TASK: &str = "annotation.language.language_instruction";
 
-fn array(dtype: &str, shape: &[usize]) -> PyObject {
-    let item = match dtype {
-        "uint8" => 1,
-        "float32" => 4,
-        _ => 8,
-    };
-    let bytes = vec![0; shape.iter().product::<usize>() * item];
-    PyObject::Array(PyArray::new(dtype, item, shape, bytes.into()).unwrap())
+fn array(descr: &str, shape: &[usize]) -> Value {
+    let dtype = Dtype::new(descr).unwrap();
+    let bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
+    Array::new(dtype, shape.to_vec(), bytes.into())
+        .unwrap()
+        .into()
 }
 
-fn text(text: &str) -> PyObject {
-    PyObject::Text(text.to_owned())
+fn list(items: &[Value]) -> Value {
+    Value::List(items.to_vec())
 }
 
-fn list(items: &[PyObject]) -> PyObject {
-    PyObject::List(items.to_vec())
-}
-
-fn map(members: Vec<(&str, PyObject)>) -> PyObject {
+fn map(members: Vec<(&str, Value)>) -> Value {
     let members = members.into_iter();
-    PyObject::Map(
+    Value::Map(
         members
-            .map(|(key, value)| (key.to_owned(), value))
+            .map(|(key, value)| (Key::from(key), value))
             .collect(),
     )
 }
 
-fn members(object: PyObject) -> Vec<(String, PyObject)> {
+fn members(object: Value) -> Vec<(Key, Value)> {
     match object {
-        PyObject::Map(members) => members,
+        Value::Map(members) => members,
         other => panic!("{other:?} is not a map"),
     }
 }
 
-fn good() -> PyObject {
-    let video =
-        VIEWS.map(|(key, [height, width])| (key, array("uint8", &[1, 2, height, width, 3])));
-    let state = STATES.map(|(key, width)| (key, array("float32", &[1, 1, width])));
-    let language = (TASK, list(&[list(&[text("open drawer")])]));
+fn good() -> Value {
+    let video = VIEWS.map(|(key, [height, width])| (key, array("|u1", &[1, 2, height, width, 3])));
+    let state = STATES.map(|(key, width)| (key, array("<f4", &[1, 1, width])));
+    let language = (TASK, list(&[list(&["open drawer".into()])]));
     map(vec![
         ("video", map(video.to_vec())),
         ("state", map(state.to_vec())),
@@ -64,50 +57,51 @@ fn good() -> PyObject {
 }
 
 /// Returns the observation as the simulation wrapper sends it.
-fn flat() -> PyObject {
-    let mut flat = vec![(TASK.to_owned(), list(&[text("open drawer")]))];
+fn flat() -> Value {
+    let mut flat = vec![(Key::from(TASK), list(&["open drawer".into()]))];
     for (part, object) in members(good()) {
-        if part != "language" {
+        if !part.is("language") {
             let inside = members(object).into_iter();
-            flat.extend(inside.map(|(key, value)| (format!("{part}.{key}"), value)));
+            let name = |key: &Key| Key::Text(format!("{}.{}", part.shown(), key.shown()));
+            flat.extend(inside.map(|(key, value)| (name(&key), value)));
         }
     }
-    PyObject::Map(flat)
+    Value::Map(flat)
 }
 
 /// Returns `object` with the value at `path` replaced, added or removed.
-fn with(mut object: PyObject, path: &[&str], value: Option<PyObject>) -> PyObject {
+fn with(mut object: Value, path: &[&str], value: Option<Value>) -> Value {
     let (key, rest) = path.split_first().unwrap();
-    let PyObject::Map(members) = &mut object else {
+    let Value::Map(members) = &mut object else {
         panic!("`{key}` is not inside a map")
     };
-    let at = members.iter().position(|(name, _)| name == key);
+    let at = members.iter().position(|(name, _)| name.is(key));
     match (rest, at) {
         ([], Some(at)) => match value {
             Some(value) => members[at].1 = value,
             None => drop(members.remove(at)),
         },
-        ([], None) => members.push(((*key).to_owned(), value.unwrap())),
+        ([], None) => members.push((Key::from(*key), value.unwrap())),
         (rest, at) => {
             let member = &mut members[at.unwrap()].1;
-            *member = with(std::mem::replace(member, PyObject::None), rest, value);
+            *member = with(std::mem::replace(member, Value::Nil), rest, value);
         }
     }
     object
 }
 
 /// Returns the observation of a case in validation.json, nested or flat.
-fn observation(case: &str) -> PyObject {
+fn observation(case: &str) -> Option<Value> {
     const VIEW: &[&str] = &["video", "exterior_image_1_left"];
     const STATE: &[&str] = &["state", "eef_9d"];
     const WORDS: &[&str] = &["language", TASK];
-    let one = || Some(list(&[PyObject::Int(1)]));
+    let one = || Some(list(&[Value::Int(1)]));
     let pictures = |dtype, shape: &[usize]| Some(array(dtype, shape));
-    let states = |shape: &[usize]| Some(array("float32", shape));
-    let item = || list(&[text("open drawer")]);
+    let states = |shape: &[usize]| Some(array("<f4", shape));
+    let item = || list(&["open drawer".into()]);
     let (path, value): (&[&str], _) = match case {
-        "valid" => return good(),
-        "sim: valid" => return flat(),
+        "valid" => return Some(good()),
+        "sim: valid" => return Some(flat()),
         "missing video" => (&["video"], None),
         "video not a dict" => (&["video"], one()),
         "missing state" => (&["state"], None),
@@ -115,32 +109,33 @@ fn observation(case: &str) -> PyObject {
         "missing language" => (&["language"], None),
         "language not a dict" => (&["language"], one()),
         "video key missing" => (VIEW, None),
-        "video is list" => (VIEW, Some(list(&[PyObject::Int(0)]))),
-        "video float" => (VIEW, pictures("float32", &[1, 2, 60, 90, 3])),
-        "video 4d" => (VIEW, pictures("uint8", &[2, 60, 90, 3])),
-        "video horizon" => (VIEW, pictures("uint8", &[1, 1, 60, 90, 3])),
-        "video channels" => (VIEW, pictures("uint8", &[1, 2, 60, 90, 1])),
+        "video is list" => (VIEW, Some(list(&[Value::Int(0)]))),
+        "video float" => (VIEW, pictures("<f4", &[1, 2, 60, 90, 3])),
+        "video 4d" => (VIEW, pictures("|u1", &[2, 60, 90, 3])),
+        "video horizon" => (VIEW, pictures("|u1", &[1, 1, 60, 90, 3])),
+        "video channels" => (VIEW, pictures("|u1", &[1, 2, 60, 90, 1])),
         "video batch mismatch" => {
             let path = &["video", "wrist_image_left"];
-            (path, pictures("uint8", &[2, 2, 64, 64, 3]))
+            (path, pictures("|u1", &[2, 2, 64, 64, 3]))
         }
         "state key missing" => (STATE, None),
-        "state float64" => (STATE, Some(array("float64", &[1, 1, 9]))),
+        "state float64" => (STATE, Some(array("<f8", &[1, 1, 9]))),
         "state 2d" => (STATE, states(&[1, 9])),
         "state horizon" => (STATE, states(&[1, 2, 9])),
         "state batch" => (STATE, states(&[2, 1, 9])),
         "state wrong width is accepted here" => (STATE, states(&[1, 1, 4])),
         "language key missing" => (WORDS, None),
-        "language not list" => (WORDS, Some(PyObject::Tuple(vec![item()]))),
-        "language item str" => (WORDS, Some(list(&[text("open drawer")]))),
-        "language two steps" => (WORDS, Some(list(&[list(&[text("a"), text("b")])]))),
-        "language int" => (WORDS, Some(list(&[list(&[PyObject::Int(3)])]))),
+        // A message has no tuples.
+        "language not list" => return None,
+        "language item str" => (WORDS, Some(list(&["open drawer".into()]))),
+        "language two steps" => (WORDS, Some(list(&[list(&["a".into(), "b".into()])]))),
+        "language int" => (WORDS, Some(list(&[list(&[Value::Int(3)])]))),
         "language batch" => (WORDS, Some(list(&[item(), item()]))),
-        "extra keys are ignored" => (&["extra"], Some(PyObject::Int(1))),
+        "extra keys are ignored" => (&["extra"], Some(Value::Int(1))),
         "sim: video key missing" => (&["video.exterior_image_1_left"], None),
         "sim: state key missing" => (&["state.eef_9d"], None),
         "sim: language missing" => (&[TASK], None),
-        "sim: language str" => (&[TASK], Some(text("open drawer"))),
+        "sim: language str" => (&[TASK], Some("open drawer".into())),
         "sim: language of ints" => (&[TASK], one()),
         other => panic!("no observation for case `{other}`"),
     };
@@ -149,11 +144,11 @@ fn observation(case: &str) -> PyObject {
     } else {
         good()
     };
-    with(observation, path, value)
+    Some(with(observation, path, value))
 }
 
 /// Returns the modalities of the checkpoint with which validation.json was made.
-fn modalities(keys: &Value) -> Modalities {
+fn modalities(keys: &serde_json::Value) -> Modalities {
     let names = |part: &str| -> Vec<String> { serde_json::from_value(keys[part].clone()).unwrap() };
     let dirs = cases_with("processor_config.json").into_iter();
     let mut all = dirs.flat_map(|dir| {
@@ -176,7 +171,9 @@ fn mistakes_are_refused_in_the_words_of_the_reference() {
     let modalities = modalities(&file["observation_keys"]);
     for entry in file["messages"].as_array().unwrap() {
         let case = entry["case"].as_str().unwrap();
-        let observation = observation(case);
+        let Some(observation) = observation(case) else {
+            continue;
+        };
         let found = if case.starts_with("sim: ") {
             validate_flat(&observation, &modalities)
                 .and_then(|nested| validate(&nested, &modalities))
@@ -186,30 +183,6 @@ fn mistakes_are_refused_in_the_words_of_the_reference() {
         let found = found.err().map(|refusal| refusal.to_string());
         assert_eq!(found.as_deref(), entry["message"].as_str(), "{case}");
     }
-}
-
-#[test]
-fn a_checked_observation_splits_into_its_samples() {
-    let keys = &json(&goldens().join("protocol/validation.json"))["observation_keys"];
-    let modalities = modalities(keys);
-    let object = good();
-    let observations = ClientObservations::read(&object, &modalities).unwrap();
-    let samples = observations.rows().unwrap();
-    assert_eq!((observations.size(), samples.len()), (1, 1));
-    assert_eq!(samples[0].instruction, "open drawer");
-    assert_eq!(samples[0].video["wrist_image_left"].len(), 2);
-    assert_eq!(samples[0].state["eef_9d"].width(), 9);
-}
-
-#[test]
-fn a_wrong_width_that_validation_lets_through_is_refused_by_name() {
-    let tag = "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT";
-    let processor = Processor::open(&droid(), None, tag).unwrap();
-    let object = observation("state wrong width is accepted here");
-    let observations = ClientObservations::read(&object, processor.modalities()).unwrap();
-    let refused = processor.prepare(&observations.rows().unwrap());
-    let refusal = refused.unwrap_err().to_string();
-    assert_eq!(refusal, "state `eef_9d` is 4 values wide, expected 9");
 }
 
 #[test]

@@ -6,12 +6,10 @@
 //!                        └──────► weights ─► tensors by name, on the device ─► model
 //!
 //! observations ─► processor ─► inputs ─► model ─► processor ─► actions
-//!       ▲                                  └─ graphs: captured passes, on a GPU
-//!       └── client: what the clients of a policy server send
+//!                                          └─ graphs: captured passes, on a GPU
 //! ```
 //! The crate `runtime` interprets the settings of a job and assigns the cameras.
 
-pub mod client;
 pub mod config;
 pub mod directory;
 pub mod graphs;

@@ -11,11 +11,11 @@ use crate::serve::client::{ClientEpisode, chosen_noise, chosen_seed};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use crate::serve::observation::{ValidatedRequest, asked, object};
+use crate::serve::observation::{ValidatedRequest, asked};
 use crate::serve::server::ServerState;
 use crate::serve::session::{Reply, Then};
 use crate::serve::stats::Counted;
-use gr00t::client::{PyObject, validate_flat};
+use crate::serve::validation::validate_flat;
 use wire::{Array, Dialect, Key, Value, peek_text, read, write};
 
 /// The state of one client while it is connected.
@@ -233,13 +233,12 @@ fn get_action(
         let missing = "missing 1 required positional argument: 'observation'";
         format!("BasePolicy.get_action() {missing}")
     })?;
-    let observation = object(observation);
-    let is_flat = is_flat(&observation);
-    let observation = match is_flat {
-        true => validate_flat(&observation, &card.modalities).map_err(RequestError::new)?,
-        false => observation,
+    let is_flat = is_flat(observation);
+    let flat = || validate_flat(observation, &card.modalities).map_err(RequestError::new);
+    let mut asked = match is_flat {
+        true => asked(&flat()?, card, limits)?,
+        false => asked(observation, card, limits)?,
     };
-    let mut asked = asked(&observation, card, limits)?;
     asked.noise = chosen_noise(asked.rows.len(), options, card)?;
     Ok(EndpointRequest::GetAction {
         asked: Box::new(asked),
@@ -249,16 +248,13 @@ fn get_action(
 
 /// Returns whether this is an observation of the simulation wrapper (`Gr00tSimPolicyWrapper`), with
 /// keys such as `video.<key>`.
-fn is_flat(observation: &PyObject) -> bool {
-    let PyObject::Map(members) = observation else {
+fn is_flat(observation: &Value) -> bool {
+    let Value::Map(members) = observation else {
         return false;
     };
-    let has = |name: &str| members.iter().any(|(key, _)| key == name);
-    let nested = ["video", "state", "language"].into_iter().any(has);
-    !nested
-        && members
-            .iter()
-            .any(|(key, _)| key.starts_with("video.") || key.starts_with("state."))
+    let nested = ["video", "state", "language"].map(|name| observation.get(name));
+    let is_of_one = |key: &Key| matches!(key, Key::Text(key) if key.starts_with("video.") || key.starts_with("state."));
+    nested == [None; 3] && members.iter().any(|(key, _)| is_of_one(key))
 }
 
 /// Returns the keyword arguments of a method, or Python's error message for an unexpected one.

@@ -1,7 +1,7 @@
 //! The limits of one request.
 
-use gr00t::client::PyObject;
 use gr00t::processor::Modalities;
+use wire::Value;
 
 use crate::serve::error::RequestError;
 use crate::serve::stats::Counted;
@@ -28,12 +28,12 @@ impl RequestLimits {
     /// Returns [`RequestError`] for the first limit that it exceeds.
     pub fn check(
         &self,
-        observation: &PyObject,
+        observation: &Value,
         modalities: &Modalities,
     ) -> Result<usize, RequestError> {
         let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
         let rows = match member("language", modalities.language_key()) {
-            Some(PyObject::List(rows)) => &rows[..],
+            Some(Value::List(rows)) => &rows[..],
             _ => &[],
         };
         let (found, most) = (rows.len(), self.max_rows);
@@ -54,7 +54,7 @@ impl RequestLimits {
         let most = self.max_picture_edge;
         for view in &modalities.video.keys {
             // A long and narrow picture counts as the square that it is padded to.
-            if let Some(PyObject::Array(array)) = member("video", view)
+            if let Some(Value::Array(array)) = member("video", view)
                 && let [.., height, width, _] = *array.shape()
                 && height.max(width) > most
             {
@@ -65,7 +65,7 @@ impl RequestLimits {
             }
         }
         for key in &modalities.state.keys {
-            if let Some(PyObject::Array(array)) = member("state", key)
+            if let Some(Value::Array(array)) = member("state", key)
                 && let Some(found) = array.shape().last()
                 && *found > LONGEST_STATE
             {
@@ -82,10 +82,10 @@ fn limit(text: String) -> RequestError {
     RequestError::rejected(Counted::Limit, text)
 }
 
-fn text_bytes(row: &PyObject) -> usize {
+fn text_bytes(row: &Value) -> usize {
     match row {
-        PyObject::List(texts) => texts.iter().map(text_bytes).max().unwrap_or(0),
-        PyObject::Text(text) => text.len(),
+        Value::List(texts) => texts.iter().map(text_bytes).max().unwrap_or(0),
+        Value::Text(text) => text.len(),
         _ => 0,
     }
 }

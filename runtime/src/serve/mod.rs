@@ -24,6 +24,7 @@ pub mod batcher;
 pub mod connections;
 pub mod fair_queue;
 pub mod http;
+pub mod validation;
 
 mod card;
 mod client;

@@ -1,5 +1,4 @@
-//! Converts the values of a message to the processor's types, without copying arrays, and checks
-//! the observations of both protocols.
+//! Checks the observations of all protocols, and takes them apart without copying pictures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +10,8 @@ use crate::policy::{RowNoise, Window};
 use crate::serve::card::ServedSpec;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use gr00t::client::{PyArray, PyObject, validate};
-use wire::Value;
+use crate::serve::validation::validate;
+use wire::{Array, Value};
 
 /// A checked request for actions, within the limits.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ pub struct ValidatedRequest {
 /// # Errors
 /// Returns [`RequestError`] for the first problem.
 pub fn asked(
-    observation: &PyObject,
+    observation: &Value,
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
@@ -45,16 +44,13 @@ pub fn asked(
 /// # Errors
 /// Refuses an array of another size than that of the interface.
 fn windows(
-    observation: &PyObject,
+    observation: &Value,
     card: &ServedSpec,
     rows: usize,
 ) -> Result<Vec<Window>, RequestError> {
     let member = |part: &str, key: &str| observation.get(part)?.get(key);
-    let arrays = |part: &'static str, keys: &'_ [String]| -> Vec<(String, PyArray)> {
-        let array = |key: &String| match member(part, key)? {
-            PyObject::Array(array) => Some((key.clone(), array.clone())),
-            _ => None,
-        };
+    let arrays = |part: &'static str, keys: &'_ [String]| -> Vec<(String, Array)> {
+        let array = |key: &String| Some((key.clone(), member(part, key)?.as_array()?.clone()));
         keys.iter().filter_map(array).collect()
     };
     let modalities = &card.modalities;
@@ -69,10 +65,8 @@ fn windows(
             sized("state", name, array, length.as_slice())?;
         }
     }
-    let texts = match member("language", modalities.language_key()) {
-        Some(PyObject::List(texts)) => &texts[..],
-        _ => &[],
-    };
+    let texts = member("language", modalities.language_key()).and_then(Value::as_list);
+    let texts = texts.unwrap_or_default();
     let steps = [modalities.video.horizon(), modalities.state.horizon()];
     let steps = steps.into_iter().max().unwrap_or(1).max(1);
     let window = |row: usize| {
@@ -91,36 +85,36 @@ fn windows(
 
 /// Returns a row's part of each array `[rows, steps, …]` at a step, which is counted from the end.
 fn of_step<T>(
-    arrays: &[(String, PyArray)],
+    arrays: &[(String, Array)],
     [rows, row]: [usize; 2],
     from_end: usize,
-    read: impl Fn(&PyArray, Bytes) -> T,
+    read: impl Fn(&Array, Bytes) -> T,
 ) -> BTreeMap<String, T> {
-    let part = |(key, array): &(String, PyArray)| {
+    let part = |(key, array): &(String, Array)| {
         let steps = array.shape()[1];
-        let size = array.bytes().len().checked_div(rows * steps).unwrap_or(0);
+        let size = array.data().len().checked_div(rows * steps).unwrap_or(0);
         let place = row * steps + steps.checked_sub(from_end)?;
-        let bytes = array.shared().slice(place * size..(place + 1) * size);
+        let bytes = array.data().slice(place * size..(place + 1) * size);
         Some((key.clone(), read(array, bytes)))
     };
     arrays.iter().filter_map(part).collect()
 }
 
-fn frame(array: &PyArray, rgb: Bytes) -> Frame {
+fn frame(array: &Array, rgb: Bytes) -> Frame {
     let edge = |axis: usize| u32::try_from(array.shape()[axis]).unwrap_or(u32::MAX);
     let [height, width] = [2, 3].map(edge);
     Frame { height, width, rgb }
 }
 
-fn numbers(_: &PyArray, bytes: Bytes) -> Vec<f32> {
+fn numbers(_: &Array, bytes: Bytes) -> Vec<f32> {
     let values = bytes.as_chunks::<4>().0.iter();
     values.map(|value| f32::from_le_bytes(*value)).collect()
 }
 
-fn text(row: &PyObject) -> Option<&str> {
+fn text(row: &Value) -> Option<&str> {
     match row {
-        PyObject::List(texts) => texts.first().and_then(text),
-        PyObject::Text(text) => Some(text),
+        Value::List(texts) => texts.first().and_then(text),
+        Value::Text(text) => Some(text),
         _ => None,
     }
 }
@@ -129,7 +123,7 @@ fn text(row: &PyObject) -> Option<&str> {
 fn sized(
     what: &'static str,
     name: &str,
-    array: &PyArray,
+    array: &Array,
     wanted: &[usize],
 ) -> Result<(), RequestError> {
     let found = array.shape();
@@ -143,34 +137,12 @@ fn sized(
     )))
 }
 
-/// Converts a value to Python's types; arrays share the memory of the message.
-pub fn object(value: &Value) -> PyObject {
-    match value {
-        Value::Nil => PyObject::None,
-        Value::Bool(flag) => PyObject::Bool(*flag),
-        Value::Int(number) => PyObject::Int(*number),
-        Value::Large(number) => PyObject::Int(i64::try_from(*number).unwrap_or(i64::MAX)),
-        Value::Float(number) => PyObject::Float(*number),
-        Value::Text(text) => PyObject::Text(text.clone()),
-        Value::Bytes(bytes) => PyObject::Bytes(bytes.clone()),
-        Value::List(items) => PyObject::List(items.iter().map(object).collect()),
-        Value::Map(members) => PyObject::Map(
-            members
-                .iter()
-                .map(|(key, value)| (key.shown(), object(value)))
-                .collect(),
-        ),
-        Value::Array(array) => self::array(array, array.shape()),
-    }
-}
-
-/// An array with other edges around the same numbers.
-pub fn array(array: &wire::Array, shape: &[usize]) -> PyObject {
-    let dtype = array.dtype();
-    // An array of the wire format has as many bytes as its shape needs, and so does any shape with
-    // the same number of elements.
-    PyArray::new(&dtype.name(), dtype.size(), shape, array.data().clone())
-        .map_or(PyObject::None, PyObject::Array)
+/// Returns an array with other edges around the same numbers.
+pub fn reshaped(array: &Array, shape: Vec<usize>) -> Value {
+    // An array has as many bytes as its shape needs, and so does any shape with the same number of
+    // elements.
+    let array = Array::new(array.dtype().clone(), shape, array.data().clone());
+    array.map_or(Value::Nil, Value::Array)
 }
 
 #[cfg(test)]
@@ -179,22 +151,9 @@ mod tests {
     use crate::policy::PolicyFacts;
     use crate::policy::tests::env_with;
 
-    fn object(members: Vec<(&str, PyObject)>) -> PyObject {
-        let members = members.into_iter();
-        PyObject::Map(
-            members
-                .map(|(key, value)| (key.to_owned(), value))
-                .collect(),
-        )
-    }
-
-    fn floats(shape: &[usize], values: &[f32]) -> PyObject {
-        self::array(&wire::Array::of_f32(shape, values), shape)
-    }
-
     /// Returns a request with two rows of an interface with a camera and a state, and what its
     /// policy sees.
-    fn taken(state: PyObject) -> Result<Vec<Window>, String> {
+    fn taken(state: Array) -> Result<Vec<Window>, String> {
         let mut env = env_with(&["front"], [1, 1]);
         env.interface.state = vec![("x".to_owned(), 1)];
         let facts = PolicyFacts {
@@ -207,18 +166,12 @@ mod tests {
         assert_eq!(card.modalities.video.delta_indices, [-1, 0]);
         let shape = [2, 2, 1, 1, 3];
         let pixels = (0..12u8).map(|byte| byte / 3).collect::<Vec<_>>();
-        let front = self::array(&wire::Array::of_u8(&shape, pixels.into()), &shape);
-        let texts = ["go", "stop"].map(|text| {
-            let text = PyObject::Text(text.to_owned());
-            PyObject::List(vec![text])
-        });
-        let observation = object(vec![
-            ("video", object(vec![("front", front)])),
-            ("state", object(vec![("x", state)])),
-            (
-                "language",
-                object(vec![("task", PyObject::List(texts.into()))]),
-            ),
+        let front = Array::of_u8(&shape, pixels.into());
+        let texts = ["go", "stop"].map(|text| vec![text.into()].into());
+        let observation = Value::map([
+            ("video", Value::map([("front", front.into())])),
+            ("state", Value::map([("x", state.into())])),
+            ("language", Value::map([("task", texts.to_vec().into())])),
         ]);
         let limits = RequestLimits {
             max_rows: 2,
@@ -231,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_row_has_the_steps_that_its_client_sent() {
-        let rows = taken(floats(&[2, 2, 1], &[0.0, 1.0, 2.0, 3.0])).unwrap();
+        let rows = taken(Array::of_f32(&[2, 2, 1], &[0.0, 1.0, 2.0, 3.0])).unwrap();
         let seen = |row: &Window| {
             let step = |seen: &Observation| (seen.state["x"][0], seen.video["front"].rgb[0]);
             let steps = row.at(&[-1, 0]).into_iter().map(step);
@@ -246,7 +199,7 @@ mod tests {
 
     #[test]
     fn an_observation_of_another_size_is_refused_by_name() {
-        let refused = taken(floats(&[2, 2, 2], &[0.0; 8])).unwrap_err();
+        let refused = taken(Array::of_f32(&[2, 2, 2], &[0.0; 8])).unwrap_err();
         let wanted = "state x has the shape [2, 2, 2], expected [2, 2, 1] ([rows, steps, …]";
         assert!(refused.starts_with(wanted), "{refused}");
     }

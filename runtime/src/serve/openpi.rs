@@ -26,11 +26,10 @@ use crate::serve::client::{ClientEpisode, chosen_noise, chosen_reset};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use crate::serve::observation::{ValidatedRequest, array, asked, object};
+use crate::serve::observation::{ValidatedRequest, asked, reshaped};
 use crate::serve::server::ServerState;
 use crate::serve::stats::Counted;
-use gr00t::client::PyObject;
-use wire::{Array, Dialect, Value, read, write};
+use wire::{Array, Dialect, Key, Value, read, write};
 
 /// Maximum bytes of the states in a message; as float32 they may take four times as many.
 const LONGEST_STATES_BYTES: usize = 4 << 20;
@@ -165,46 +164,40 @@ fn options(observation: &Value) -> Value {
 }
 
 /// Converts an observation to GR00T's form; missing members stay missing.
-fn nested(observation: &Value, card: &ServedSpec) -> PyObject {
+fn nested(observation: &Value, card: &ServedSpec) -> Value {
     if matches!(observation.get("video"), Some(Value::Map(_))) {
-        return object(observation);
+        return observation.clone();
     }
     let images = observation.get("images");
     let view = |key: &String| {
         let found = named(observation, "video", key)
             .or_else(|| images.and_then(|images| images.get(key)))?;
-        Some((key.clone(), with_edges(found, 5)))
+        Some((Key::from(key.as_str()), with_edges(found, 5)))
     };
-    let video: Vec<_> = card.modalities.video.keys.iter().filter_map(view).collect();
+    let video = card.modalities.video.keys.iter().filter_map(view);
+    let vector = |key: &String| {
+        let found = as_f32(named(observation, "state", key)?);
+        Some((Key::from(key.as_str()), with_edges(&found, 3)))
+    };
     let mut state: Vec<_> = card
         .modalities
         .state
         .keys
         .iter()
-        .filter_map(|key| {
-            Some((
-                key.clone(),
-                with_edges(&as_f32(named(observation, "state", key)?), 3),
-            ))
-        })
+        .filter_map(vector)
         .collect();
     if state.is_empty() {
         state = parts(observation, card).unwrap_or_default();
     }
-    let default = || card.prompt.clone().map(PyObject::Text);
-    let prompt = observation.get("prompt").map(object).or_else(default);
-    let prompt = prompt.map(|prompt| PyObject::List(vec![PyObject::List(vec![prompt])]));
-    let language = prompt.map(|prompt| (card.modalities.language_key().to_owned(), prompt));
-    let parts = [
-        ("video", video),
-        ("state", state),
-        ("language", language.into_iter().collect()),
-    ];
-    PyObject::Map(
-        parts
-            .map(|(name, members)| (name.to_owned(), PyObject::Map(members)))
-            .into(),
-    )
+    let default = || card.prompt.clone().map(Value::Text);
+    let prompt = observation.get("prompt").cloned().or_else(default);
+    let prompt = prompt.map(|prompt| Value::List(vec![Value::List(vec![prompt])]));
+    let language = prompt.map(|prompt| (Key::from(card.modalities.language_key()), prompt));
+    Value::map([
+        ("video", Value::Map(video.collect())),
+        ("state", Value::Map(state)),
+        ("language", Value::Map(language.into_iter().collect())),
+    ])
 }
 
 fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value> {
@@ -218,7 +211,7 @@ fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value>
 
 /// Splits `observation/state` or `state` into the checkpoint's vectors, if their lengths are known
 /// and add up.
-fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(String, PyObject)>> {
+fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(Key, Value)>> {
     let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else {
         return None;
     };
@@ -232,7 +225,7 @@ fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(String, PyObject
         let (part, rest) = left.split_at_checked((*width)?)?;
         left = rest;
         let part = Array::of_f32(&[1, 1, part.len()], part);
-        Some((key.clone(), array(&part, part.shape())))
+        Some((Key::from(key.as_str()), part.into()))
     });
     let split: Option<Vec<_>> = split.collect();
     split.filter(|_| left.is_empty())
@@ -252,15 +245,15 @@ fn as_f32(value: &Value) -> Value {
 }
 
 /// Adds leading axes of length 1 until the array has `wanted` axes.
-fn with_edges(value: &Value, wanted: usize) -> PyObject {
+fn with_edges(value: &Value, wanted: usize) -> Value {
     let Value::Array(found) = value else {
-        return object(value);
+        return value.clone();
     };
     let missing = wanted.saturating_sub(found.shape().len());
-    let shape: Vec<usize> = std::iter::repeat_n(1, missing)
+    let shape = std::iter::repeat_n(1, missing)
         .chain(found.shape().iter().copied())
         .collect();
-    array(found, &shape)
+    reshaped(found, shape)
 }
 
 /// Returns all actions: `[horizon, width]`, or `[rows, horizon, width]` for more than one row.

@@ -6,13 +6,12 @@
 //! task_description              the instruction
 //! ```
 
-use gr00t::client::PyObject;
 use wire::{Array, Key, Value};
 
 use crate::serve::card::ServedSpec;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use crate::serve::observation::{ValidatedRequest, array, asked, object};
+use crate::serve::observation::{ValidatedRequest, asked, reshaped};
 use crate::serve::vla_eval::past::ObservationSteps;
 use crate::serve::vla_eval::picture;
 
@@ -32,17 +31,18 @@ pub(super) fn validated(
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
-    let words = steps.now.get("task_description").map(object);
-    let words = words.unwrap_or_else(|| PyObject::Text(String::new()));
-    let words = PyObject::List(vec![PyObject::List(vec![words])]);
-    let language = card.modalities.language_key().to_owned();
-    let parts = [
-        ("video", PyObject::Map(video(steps, card, limits)?)),
-        ("state", PyObject::Map(states(steps, card)?)),
-        ("language", PyObject::Map(vec![(language, words)])),
-    ];
-    let parts = parts.map(|(name, part)| (name.to_owned(), part));
-    asked(&PyObject::Map(parts.into()), card, limits)
+    let words = steps.now.get("task_description").cloned();
+    let words = words.unwrap_or_else(|| "".into());
+    let words = Value::List(vec![Value::List(vec![words])]);
+    let observation = Value::map([
+        ("video", Value::Map(video(steps, card, limits)?)),
+        ("state", Value::Map(states(steps, card)?)),
+        (
+            "language",
+            Value::map([(card.modalities.language_key(), words)]),
+        ),
+    ]);
+    asked(&observation, card, limits)
 }
 
 /// Returns each view as `[1, steps, height, width, 3]`.
@@ -50,7 +50,7 @@ fn video(
     steps: &ObservationSteps,
     card: &ServedSpec,
     limits: &RequestLimits,
-) -> Result<Vec<(String, PyObject)>, RequestError> {
+) -> Result<Vec<(Key, Value)>, RequestError> {
     let views = &card.modalities.video.keys;
     let mut pictures: Vec<Vec<Array>> = views.iter().map(|_| Vec::new()).collect();
     for step in &steps.video {
@@ -62,7 +62,7 @@ fn video(
     }
     let views = views.iter().zip(&pictures);
     views
-        .map(|(view, pictures)| Ok((view.clone(), stacked(view, pictures)?)))
+        .map(|(view, pictures)| Ok((Key::from(view.as_str()), stacked(view, pictures)?)))
         .collect()
 }
 
@@ -95,7 +95,7 @@ fn images<'a>(observation: &'a Value, views: &[String]) -> Result<Vec<&'a Value>
 }
 
 /// Returns each state as `[1, steps, length]`; those that were not sent are missing.
-fn states(steps: &ObservationSteps, card: &ServedSpec) -> Result<Vec<(String, PyObject)>, String> {
+fn states(steps: &ObservationSteps, card: &ServedSpec) -> Result<Vec<(Key, Value)>, String> {
     let mut found: Vec<(String, Vec<Array>)> = Vec::new();
     for step in &steps.state {
         for (name, numbers) in state(step, card)? {
@@ -110,7 +110,7 @@ fn states(steps: &ObservationSteps, card: &ServedSpec) -> Result<Vec<(String, Py
     found
         .map(|(name, arrays)| {
             let all = stacked(&name, &arrays)?;
-            Ok((name, all))
+            Ok((Key::Text(name), all))
         })
         .collect()
 }
@@ -173,13 +173,13 @@ fn numbers(value: &Value) -> Option<Vec<f32>> {
 }
 
 /// Joins arrays of the same shape: `[1, arrays, …]`.
-fn stacked(name: &str, arrays: &[Array]) -> Result<PyObject, String> {
+fn stacked(name: &str, arrays: &[Array]) -> Result<Value, String> {
     let [first, others @ ..] = arrays else {
-        return Ok(PyObject::None);
+        return Ok(Value::Nil);
     };
     let shape = [&[1, arrays.len()], first.shape()].concat();
     if others.is_empty() {
-        return Ok(array(first, &shape));
+        return Ok(reshaped(first, shape));
     }
     if others.iter().any(|other| other.shape() != first.shape()) {
         return Err(format!(
@@ -191,6 +191,6 @@ fn stacked(name: &str, arrays: &[Array]) -> Result<PyObject, String> {
         .flat_map(|array| &array.data()[..])
         .copied()
         .collect();
-    let all = Array::new(first.dtype().clone(), shape.clone(), data.into());
-    Ok(all.map_or(PyObject::None, |all| array(&all, &shape)))
+    let all = Array::new(first.dtype().clone(), shape, data.into());
+    Ok(all.map_or(Value::Nil, Value::Array))
 }

@@ -1,0 +1,267 @@
+//! Checks observations of clients in the reference's order and with its messages.
+
+use gr00t::processor::{Modalities, ModalityConfig};
+use jobs::refusal::Refusal;
+use wire::{Array, Key, Value};
+
+/// Maximum number of items of a list, and of letters of a text, that a refusal repeats.
+const SHOWN: usize = 20;
+
+/// Checks `{"video": {…}, "state": {…}, "language": {…}}`.
+///
+/// # Errors
+/// Returns [`Refusal`] with the reference's message for the first error.
+pub fn validate(observation: &Value, modalities: &Modalities) -> Result<(), Refusal> {
+    let parts = ["video", "state", "language"];
+    for name in parts {
+        let Some(part) = observation.get(name) else {
+            return refuse(format!("Observation must contain a '{name}' key"));
+        };
+        if !matches!(part, Value::Map(_)) {
+            return refuse(format!(
+                "Observation '{name}' must be a dictionary. Got {}: {}",
+                class(part),
+                shown(part)
+            ));
+        }
+    }
+    let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
+    let mut batch = None;
+    for key in &modalities.video.keys {
+        let value = present("Video", key, member("video", key))?;
+        same_batch("Video", key, value, &mut batch)?;
+        video(key, value, &modalities.video)?;
+    }
+    for key in &modalities.state.keys {
+        let value = present("State", key, member("state", key))?;
+        same_batch("State", key, value, &mut batch)?;
+        state(key, value, &modalities.state)?;
+    }
+    let key = modalities.language_key();
+    let value = present("Language", key, member("language", key))?;
+    same_batch("Language", key, value, &mut batch)?;
+    language(key, value, modalities.language.horizon())
+}
+
+/// Checks an observation of the simulation wrapper (`video.<key>`, `state.<key>` and the language
+/// key side by side) and converts it to the form that [`validate`] checks. Batch sizes are not
+/// compared here.
+///
+/// # Errors
+/// Returns [`Refusal`] with the reference's message for the first error.
+pub fn validate_flat(observation: &Value, modalities: &Modalities) -> Result<Value, Refusal> {
+    let mut videos = Vec::new();
+    for key in &modalities.video.keys {
+        let flat = format!("video.{key}");
+        let value = present("Video", &flat, observation.get(&flat))?;
+        video(&flat, value, &modalities.video)?;
+        videos.push((Key::from(key.as_str()), value.clone()));
+    }
+    let mut states = Vec::new();
+    for key in &modalities.state.keys {
+        let flat = format!("state.{key}");
+        let value = present("State", &flat, observation.get(&flat))?;
+        state(&flat, value, &modalities.state)?;
+        states.push((Key::from(key.as_str()), value.clone()));
+    }
+    let key = modalities.language_key();
+    let coarse = "annotation.human.coarse_action";
+    let used = if key == "task" && observation.get(coarse).is_some() {
+        coarse
+    } else {
+        key
+    };
+    let value = present("Language", used, observation.get(used))?;
+    let Value::List(items) = value else {
+        return refuse(format!(
+            "Language key '{used}' must be a tuple or list. Got {}",
+            class(value)
+        ));
+    };
+    items.iter().try_for_each(text_item)?;
+    let texts = items
+        .iter()
+        .map(|item| Value::List(vec![item.clone()]))
+        .collect();
+    let language = vec![(Key::from(key), Value::List(texts))];
+    Ok(Value::map([
+        ("video", Value::Map(videos)),
+        ("state", Value::Map(states)),
+        ("language", Value::Map(language)),
+    ]))
+}
+
+fn refuse<T>(text: String) -> Result<T, Refusal> {
+    Err(Refusal::new(text))
+}
+
+fn present<'a>(kind: &str, key: &str, value: Option<&'a Value>) -> Result<&'a Value, Refusal> {
+    value.ok_or_else(|| Refusal::new(format!("{kind} key '{key}' must be in observation")))
+}
+
+/// Checks that a key has the same batch size as the first key.
+fn same_batch(
+    kind: &str,
+    key: &str,
+    value: &Value,
+    batch: &mut Option<usize>,
+) -> Result<(), Refusal> {
+    let found = length(value)?;
+    let wanted = *batch.get_or_insert(found);
+    if found == wanted {
+        return Ok(());
+    }
+    refuse(format!(
+        "{kind} key '{key}' must have batch size {wanted}. Got {found}"
+    ))
+}
+
+fn array<'a>(
+    kind: &str,
+    key: &str,
+    value: &'a Value,
+    dtype: &str,
+    shape: &str,
+) -> Result<&'a Array, Refusal> {
+    let Value::Array(array) = value else {
+        return refuse(format!(
+            "{kind} key '{key}' must be a numpy array. Got {}",
+            class(value)
+        ));
+    };
+    let found = array.dtype().name();
+    if found != dtype {
+        return refuse(format!(
+            "{kind} key '{key}' must be a numpy array of type np.{dtype}. Got {found}"
+        ));
+    }
+    if array.shape().len() != shape.split(',').count() {
+        let found = tuple(array.shape());
+        return refuse(format!(
+            "{kind} key '{key}' must be a numpy array of shape {shape}, got {found}"
+        ));
+    }
+    Ok(array)
+}
+
+fn horizon(kind: &str, key: &str, found: usize, modality: &ModalityConfig) -> Result<(), Refusal> {
+    let wanted = modality.horizon();
+    if found == wanted {
+        return Ok(());
+    }
+    refuse(format!(
+        "{kind} key '{key}'s horizon must be {wanted}. Got {found}"
+    ))
+}
+
+fn video(key: &str, value: &Value, modality: &ModalityConfig) -> Result<(), Refusal> {
+    let array = array("Video", key, value, "uint8", "(B, T, H, W, C)")?;
+    horizon("Video", key, array.shape()[1], modality)?;
+    match array.shape()[4] {
+        3 => Ok(()),
+        other => refuse(format!(
+            "Video key '{key}'s channel 'C' must be 3. Got {other}"
+        )),
+    }
+}
+
+fn state(key: &str, value: &Value, modality: &ModalityConfig) -> Result<(), Refusal> {
+    let array = array("State", key, value, "float32", "(B, T, D)")?;
+    horizon("State", key, array.shape()[1], modality)
+}
+
+fn language(key: &str, value: &Value, horizon: usize) -> Result<(), Refusal> {
+    let Value::List(batch) = value else {
+        return refuse(format!(
+            "Language key '{key}' must be a list. Got {}",
+            class(value)
+        ));
+    };
+    for item in batch {
+        if length(item)? != horizon {
+            // The reference reports the length of the batch here, not that of the item.
+            return refuse(format!(
+                "Language key '{key}'s horizon must be {horizon}. Got {}",
+                batch.len()
+            ));
+        }
+        let Value::List(texts) = item else {
+            return refuse(format!(
+                "Language batch item must be a list. Got {}",
+                class(item)
+            ));
+        };
+        let [text] = &texts[..] else {
+            return refuse(format!(
+                "Language batch item must have exactly one item. Got {}",
+                texts.len()
+            ));
+        };
+        text_item(text)?;
+    }
+    Ok(())
+}
+
+fn text_item(item: &Value) -> Result<(), Refusal> {
+    match item {
+        Value::Text(_) => Ok(()),
+        other => refuse(format!(
+            "Language batch item must be a string. Got {}",
+            class(other)
+        )),
+    }
+}
+
+/// Returns `str(type(value))`.
+fn class(value: &Value) -> String {
+    format!("<class '{}'>", value.type_name())
+}
+
+/// Returns `len(value)`, or Python's `TypeError`.
+fn length(value: &Value) -> Result<usize, Refusal> {
+    match value {
+        Value::Text(text) => Ok(text.chars().count()),
+        Value::Bytes(bytes) => Ok(bytes.len()),
+        Value::List(items) => Ok(items.len()),
+        Value::Map(members) => Ok(members.len()),
+        Value::Array(array) => match array.shape() {
+            [] => refuse("len() of unsized object".to_owned()),
+            [first, ..] => Ok(*first),
+        },
+        other => refuse(format!(
+            "object of type '{}' has no len()",
+            other.type_name()
+        )),
+    }
+}
+
+/// Returns a value as Python shows it, but only the beginning of a long one, and only the type of
+/// what is inside lists and maps.
+fn shown(value: &Value) -> String {
+    let items = |items: &[Value]| -> Vec<String> { items.iter().take(SHOWN).map(inner).collect() };
+    match value {
+        Value::List(all) => format!("[{}]", items(all).join(", ")),
+        other => inner(other),
+    }
+}
+
+fn inner(value: &Value) -> String {
+    match value {
+        Value::Nil => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Int(number) => number.to_string(),
+        Value::Large(number) => number.to_string(),
+        Value::Float(number) => format!("{number:?}"),
+        Value::Text(text) => format!("'{}'", text.chars().take(SHOWN).collect::<String>()),
+        other => class(other),
+    }
+}
+
+/// Returns `str` of a tuple of numbers.
+fn tuple(numbers: &[usize]) -> String {
+    match numbers {
+        [only] => format!("({only},)"),
+        _ => format!("{numbers:?}").replace('[', "(").replace(']', ")"),
+    }
+}
