@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod addr;
+mod blocking;
 mod client;
 mod connection;
 mod deadline;
@@ -33,7 +34,6 @@ mod port_owner;
 mod reply;
 mod retired;
 mod server;
-mod socket;
 mod store;
 pub mod table;
 mod value;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::addr::StoreAddr;
+use crate::blocking::BlockingClient;
 use crate::error::StoreError;
 use crate::hosted::HostedStore;
 use crate::reply::StoreReply;
-use crate::socket::StoreSocket;
 use crate::wire::{StoreRequest, wire_keys};
 
 /// Time limit for an answer: a busy machine may delay the process that serves the store.
@@ -72,7 +72,7 @@ impl Store {
         };
         let store = Self {
             hosted: hosted.map(Arc::new),
-            ..Self::over(Arc::new(StoreSocket::connect(&addr, timeout)?))
+            ..Self::over(Arc::new(BlockingClient::connect(&addr, timeout)?))
         };
         if world > 0 && !serve {
             // A server in Python may wait until so many have come.
@@ -449,6 +449,22 @@ mod tests {
             assert!(matches!(err, StoreError::GivenUp { .. }), "{err}");
         }
         assert!(until.left() > WAIT / 2, "further requests fail at once");
+    }
+
+    #[test]
+    fn a_wait_that_ends_while_it_is_cancelled_is_over_and_the_connection_still_works() {
+        let store = join_one_that(|mut stream| {
+            let mut byte = [0];
+            while byte != [0x0c] {
+                stream.read_exact(&mut byte).unwrap(); // until the cancellation
+            }
+            stream.write_all(&[0, 1]).unwrap();
+            stream.read_exact(&mut [0; 8]).unwrap();
+            stream.write_all(&[0]).unwrap();
+            let _ = stream.read(&mut [0]);
+        });
+        store.wait("k", Duration::from_millis(10)).unwrap();
+        assert!(store.check("k").unwrap());
     }
 
     #[test]

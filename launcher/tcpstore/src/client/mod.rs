@@ -22,17 +22,17 @@ use crate::wire::{ParseStop, StoreRequest, wire_key, wire_keys};
 
 /// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
 /// usually start within seconds but may take minutes.
-pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(20);
+const FIRST_RETRY: Duration = Duration::from_millis(20);
 
 /// Longest pause between two attempts to connect.
-pub(crate) const LAST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(1);
 
 /// Number of keys whose deletion is requested before the replies are read. Each reply has 8 bytes,
 /// so they always fit into the socket buffers.
 const DELETED_AT_ONCE: usize = 256;
 
 /// Bytes allocated at once for a reply; the buffer grows with what arrives.
-pub(crate) const READ: usize = 64 * 1024;
+const READ: usize = 64 * 1024;
 
 /// A connection to a store.
 #[derive(Debug)]
@@ -40,6 +40,9 @@ pub struct StoreClient {
     stream: TcpStream,
     addr: Arc<str>,
     timeout: Duration,
+    /// Bytes that came after the reply that was read last: an ended wait and its cancellation are
+    /// answered together.
+    input: Vec<u8>,
     /// False while a reply is awaited, and for good if that wait was abandoned.
     is_idle: bool,
 }
@@ -63,7 +66,8 @@ impl StoreClient {
                 Ok(Err(err)) => err,
                 Err(_) => ErrorKind::TimedOut.into(),
             };
-            if Instant::now() + pause >= deadline {
+            let can_never_be = err.kind() == ErrorKind::InvalidInput;
+            if can_never_be || Instant::now() + pause >= deadline {
                 return Err(StoreError::unreachable(
                     &authority(host, port),
                     timeout,
@@ -87,6 +91,7 @@ impl StoreClient {
             stream,
             addr: authority(host, port).into(),
             timeout: timeout.min(patience),
+            input: Vec::new(),
             is_idle: true,
         };
         client.greet().await?;
@@ -111,10 +116,19 @@ impl StoreClient {
         let said = match self.exchange(&greeting, &[ping]).await {
             Ok(replies) => match replies[..] {
                 [StoreReply::Nonce(nonce)] if nonce == sent => return Ok(()),
-                [StoreReply::Nonce(nonce)] => not_a_store(nonce),
+                [StoreReply::Nonce(nonce)] => {
+                    let got = nonce.to_le_bytes();
+                    let got = got.escape_ascii();
+                    format!("is not a store: it answered \"{got}\"; is the port right?")
+                }
                 _ => return Err(self.mistaken()),
             },
-            Err(StoreError::Silent { timeout, .. }) => mute(timeout),
+            Err(StoreError::Silent { timeout, .. }) => {
+                let seconds = timeout.as_secs_f64();
+                format!(
+                    "has not answered for {seconds:.1} s: is it a store, and is the port right?"
+                )
+            }
             Err(err) => return Err(err),
         };
         let owner = PortOwner::at(ends.0, ends.1);
@@ -239,29 +253,51 @@ impl StoreClient {
         let request = StoreRequest::Wait {
             keys: wire.iter().map(Vec::as_slice).collect(),
         };
-        self.tell(&request).await?;
-        self.is_idle = false;
-        let mut input = Vec::new();
-        let waited = receive(&mut self.stream, &request, &mut input);
-        let came = match tokio::time::timeout(timeout, waited).await {
-            Ok(reply) => reply.map(|_| true).map_err(|err| self.lost(err))?,
-            Err(_) => self.cancel_wait().await?,
-        };
-        self.is_idle = true;
-        let missing = || StoreError::missing(&self.addr, keys, timeout);
-        if came { Ok(()) } else { Err(missing()) }
+        match self.wait_for(&request, timeout).await? {
+            StoreReply::StopWaiting => Ok(()),
+            _ => Err(StoreError::missing(&self.addr, keys, timeout)),
+        }
     }
 
-    /// Cancels a wait. Returns whether it had ended before the store received the cancellation;
-    /// then two replies arrive.
-    async fn cancel_wait(&mut self) -> Result<bool, StoreError> {
+    /// Makes a request and returns its reply, `None` if it has none. A `WAIT` may take `wait`, any
+    /// other reply `answer`.
+    pub(crate) async fn request(
+        &mut self,
+        request: &StoreRequest<'_>,
+        wait: Duration,
+        answer: Duration,
+    ) -> Result<Option<StoreReply>, StoreError> {
+        self.timeout = answer;
+        if let StoreRequest::Wait { .. } = request {
+            return self.wait_for(request, wait).await.map(Some);
+        }
+        if let Ok(None) = StoreReply::parse(request, &[]) {
+            return self.tell(request).await.map(|()| None);
+        }
+        self.ask(request).await.map(Some)
+    }
+
+    /// Makes a `WAIT`, and cancels it after `timeout`. If it had ended before the store received
+    /// the cancellation, two replies arrive.
+    async fn wait_for(
+        &mut self,
+        request: &StoreRequest<'_>,
+        timeout: Duration,
+    ) -> Result<StoreReply, StoreError> {
+        self.tell(request).await?;
+        self.is_idle = false;
+        let waited = receive(&mut self.stream, request, &mut self.input);
+        if let Ok(reply) = tokio::time::timeout(timeout, waited).await {
+            let reply = reply.map_err(|err| self.lost(err))?;
+            self.is_idle = true;
+            return Ok(reply);
+        }
         self.is_idle = true;
         let reply = self.ask(&StoreRequest::CancelWait).await?;
-        let came = reply == StoreReply::StopWaiting;
-        if came {
+        if reply == StoreReply::StopWaiting {
             self.exchange(&[], &[StoreRequest::CancelWait]).await?;
         }
-        Ok(came)
+        Ok(reply)
     }
 
     /// Makes a request that has no reply.
@@ -289,12 +325,12 @@ impl StoreClient {
                 addr: self.addr.to_string(),
             });
         }
-        let stream = &mut self.stream;
+        let (stream, input) = (&mut self.stream, &mut self.input);
         let both = async {
             stream.write_all(bytes).await?;
-            let (mut input, mut replies) = (Vec::new(), Vec::new());
+            let mut replies = Vec::new();
             for request in requests {
-                replies.push(receive(stream, request, &mut input).await?);
+                replies.push(receive(stream, request, input).await?);
             }
             Ok(replies)
         };
@@ -346,19 +382,6 @@ async fn receive(
             }
         }
     }
-}
-
-/// Says that whoever listens does not answer the handshake.
-pub(crate) fn mute(timeout: Duration) -> String {
-    let seconds = timeout.as_secs_f64();
-    format!("has not answered for {seconds:.1} s: is it a store, and is the port right?")
-}
-
-/// Says that whoever listens answers the handshake in another way than a store.
-pub(crate) fn not_a_store(nonce: u32) -> String {
-    let got = nonce.to_le_bytes();
-    let got = got.escape_ascii();
-    format!("is not a store: it answered \"{got}\"; is the port right?")
 }
 
 #[cfg(test)]
