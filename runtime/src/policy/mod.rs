@@ -28,7 +28,6 @@ mod seen;
 mod settings;
 mod thread;
 mod tokens;
-mod torchscript;
 pub mod vla_eval;
 pub mod xpolicylab;
 

@@ -3,23 +3,13 @@
 //! Each rank has a folder of its own, in `TMPDIR`, which nobody else may read. On a CPU it exists
 //! until the package has run once; on a GPU, until the policy is dropped.
 
-use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jobs::bytes::ByteSize;
 use jobs::exported::Package;
 use nix::sys::statvfs::{FsFlags, statvfs};
-
-/// How many names are tried before the folder counts as one that cannot be made.
-const NAMES: u32 = 1000;
-
-/// A folder that is deleted when this value is dropped.
-#[derive(Debug)]
-pub(super) struct ExtractedFolder {
-    path: PathBuf,
-}
+use tempfile::TempDir;
 
 /// What a file system allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,50 +18,35 @@ struct Room {
     is_noexec: bool,
 }
 
-impl ExtractedFolder {
-    /// Extracts the compiled files of a package to a new folder in `TMPDIR`.
-    ///
-    /// # Errors
-    /// Returns the reason: no room, no permission, or a file system whose files may not be
-    /// executed.
-    pub(super) fn make(package: &Package) -> Result<Self, String> {
-        Self::make_in(&std::env::temp_dir(), package)
-    }
-
-    fn make_in(parent: &Path, package: &Package) -> Result<Self, String> {
-        let needed = package.extracted_bytes();
-        if let Some(room) = Room::of(parent) {
-            room.check(parent, needed)?;
-        }
-        let path = new_folder(parent).map_err(|err| {
-            format!(
-                "cannot make a folder in `{}`, where its library is extracted: {err}; set TMPDIR \
-                 to another one",
-                parent.display()
-            )
-        })?;
-        let folder = Self { path };
-        package
-            .extract(&folder.path)
-            .map_err(|err| match err.kind() {
-                io::ErrorKind::StorageFull => full(parent, needed, 0),
-                _ => format!("cannot extract it to `{}`: {err}", folder.path.display()),
-            })?;
-        Ok(folder)
-    }
-
-    /// Returns the path of the folder.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
+/// Extracts the compiled files of a package to a new folder in `TMPDIR`, which is deleted when the
+/// value is dropped.
+///
+/// # Errors
+/// Returns the reason: no room, no permission, or a file system whose files may not be executed.
+pub(super) fn extract(package: &Package) -> Result<TempDir, String> {
+    extract_in(&std::env::temp_dir(), package)
 }
 
-impl Drop for ExtractedFolder {
-    fn drop(&mut self) {
-        if let Err(err) = fs::remove_dir_all(&self.path) {
-            tracing::warn!("`{}` is left behind: {err}", self.path.display());
-        }
+fn extract_in(parent: &Path, package: &Package) -> Result<TempDir, String> {
+    let needed = package.extracted_bytes();
+    if let Some(room) = Room::of(parent) {
+        room.check(parent, needed)?;
     }
+    let prefix = format!("rrun-package-{}-", std::process::id());
+    let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent);
+    let folder = folder.map_err(|err| {
+        format!(
+            "cannot make a folder in `{}`, where its library is extracted: {err}; set TMPDIR to \
+             another one",
+            parent.display()
+        )
+    })?;
+    let extracted = package.extract(folder.path());
+    extracted.map_err(|err| match err.kind() {
+        io::ErrorKind::StorageFull => full(parent, needed, 0),
+        _ => format!("cannot extract it to `{}`: {err}", folder.path().display()),
+    })?;
+    Ok(folder)
 }
 
 impl Room {
@@ -109,23 +84,10 @@ fn full(folder: &Path, needed: u64, free: u64) -> String {
     )
 }
 
-/// Makes a folder with a new name, for this user alone.
-fn new_folder(parent: &Path) -> io::Result<PathBuf> {
-    let process = std::process::id();
-    let mut result = Err(io::ErrorKind::AlreadyExists.into());
-    for number in 0..NAMES {
-        let path = parent.join(format!("rrun-package-{process}-{number}"));
-        result = DirBuilder::new().mode(0o700).create(&path).map(|()| path);
-        match &result {
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-            _ => break,
-        }
-    }
-    result
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use jobs::exported::testing::{DESCRIPTION, keys, package};
 
@@ -139,8 +101,8 @@ mod tests {
     fn a_folder_has_the_files_and_is_gone_with_its_value() {
         let parent = tempfile::tempdir().unwrap();
         let package = packed(parent.path());
-        let folders = [0, 1].map(|_| ExtractedFolder::make_in(parent.path(), &package).unwrap());
-        let [first, second] = folders.each_ref().map(ExtractedFolder::path);
+        let folders = [0, 1].map(|_| extract_in(parent.path(), &package).unwrap());
+        let [first, second] = folders.each_ref().map(TempDir::path);
         assert_ne!(first, second);
         assert!(first.join(package.library()).is_file());
         drop(folders);
@@ -175,7 +137,7 @@ mod tests {
     fn a_parent_that_is_not_there_is_an_error_that_names_tmpdir() {
         let parent = tempfile::tempdir().unwrap();
         let package = packed(parent.path());
-        let reason = ExtractedFolder::make_in(Path::new("/nowhere"), &package).unwrap_err();
+        let reason = extract_in(Path::new("/nowhere"), &package).unwrap_err();
         assert!(
             reason.starts_with("cannot make a folder in `/nowhere`") && reason.contains("TMPDIR"),
             "{reason}"

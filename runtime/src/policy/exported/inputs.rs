@@ -73,6 +73,32 @@ impl Inputs {
         Ok(Self { sources, signature })
     }
 
+    /// Returns the inputs of a TorchScript module: pictures of these cameras, which have one size,
+    /// states, and tokens.
+    pub(super) fn of_script(
+        (cameras, size): (Vec<String>, [u32; 2]),
+        states: Vec<(String, usize)>,
+        tokens: Tokens,
+    ) -> Self {
+        let sources = vec![
+            Source::Pictures(Pictures {
+                cameras,
+                size,
+                layout: Layout::Hwc,
+                pixels: PixelKind::Uint8,
+                is_stacked: true,
+            }),
+            Source::State(states),
+            Source::Tokens(Box::new(tokens)),
+        ];
+        let signature = Signature {
+            inputs: sources.iter().map(Source::layout).collect(),
+            min_batch: 1,
+            max_batch: i64::MAX,
+        };
+        Self { sources, signature }
+    }
+
     /// Returns types and shapes of the inputs.
     pub(super) fn signature(&self) -> &Signature {
         &self.signature
@@ -81,7 +107,7 @@ impl Inputs {
     /// Returns whether pictures are among them.
     pub(super) fn needs_video(&self) -> bool {
         let mut sources = self.sources.iter();
-        sources.any(|source| matches!(source, Source::Pictures(_)))
+        sources.any(|source| matches!(source, Source::Pictures(seen) if !seen.cameras.is_empty()))
     }
 
     /// Returns inputs of zeros.

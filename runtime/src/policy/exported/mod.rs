@@ -1,4 +1,5 @@
-//! Runs a package of `torch.export` and AOTInductor (`.pt2`) as a policy, without Python.
+//! Runs a package of `torch.export` and AOTInductor (`.pt2`), or a TorchScript module (`script`), as
+//! a policy, without Python.
 //!
 //! ```text
 //! policy.pt2 ─► jobs::exported (metadata, checks) ─► folder (extracted) ─► CompiledPackage
@@ -13,6 +14,7 @@ mod folder;
 mod inputs;
 mod package;
 mod policy;
+mod script;
 
 #[cfg(test)]
 mod tests;

@@ -5,15 +5,17 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
+use tempfile::TempDir;
 
-use crate::policy::exported::folder::ExtractedFolder;
+use crate::policy::exported::folder;
 use crate::policy::exported::inputs::Inputs;
+use crate::policy::exported::policy::Network;
 use crate::policy::{PolicyError, RowError};
 use c10d::cuda;
 use c10d::operators::{InferenceMode, to_host};
 use c10d::package::CompiledPackage;
 use c10d::torch_error::{caught, is_out_of_memory, message};
-use gr00t::graphs::{CudaEngine, Graphs, PassBatch, PassFn, PassShape, bucket};
+use gr00t::graphs::{CudaEngine, Graphs, PassBatch, PassFn, PassShape};
 use jobs::captured_graphs;
 use jobs::exported::{Machine, Package};
 use jobs::refusal::Refusal;
@@ -22,12 +24,12 @@ use jobs::refusal::Refusal;
 pub(super) type PackageGraphs = Graphs<Rows, InputTensors>;
 
 /// A loaded package.
-pub(super) struct LoadedPackage {
+pub(in crate::policy) struct LoadedPackage {
     /// Declared before the package, whose memory they read, so that they are dropped first.
     graphs: RefCell<Option<PackageGraphs>>,
     package: Rc<CompiledPackage>,
     /// What the compiled code reads while it runs; `None` if there is nothing of the kind.
-    folder: Option<ExtractedFolder>,
+    folder: Option<TempDir>,
     device: Device,
     /// How often the device had been out of memory when this was asked last.
     ooms: Cell<u64>,
@@ -84,7 +86,7 @@ impl LoadedPackage {
         let error = |reason: String| PolicyError::file(package.path(), reason);
         // This comes first because it gives this thread a stream of its own.
         let graphs = if captures { graphs(device) } else { None };
-        let folder = ExtractedFolder::make(package).map_err(error)?;
+        let folder = folder::extract(package).map_err(error)?;
         let library = folder.path().join(package.library());
         let _mode = InferenceMode::begin();
         let loaded = caught(|| {
@@ -108,41 +110,6 @@ impl LoadedPackage {
         if !self.device.is_cuda() {
             self.folder = None;
         }
-    }
-
-    /// Returns whether batches are captured.
-    pub(super) fn captures(&self) -> bool {
-        let graphs = self.graphs.borrow();
-        graphs.as_ref().is_some_and(|graphs| graphs.off().is_none())
-    }
-
-    /// Returns the number of rows up to which a batch of `rows` rows is filled, at most `most`.
-    pub(super) fn padded(&self, rows: usize, most: usize) -> usize {
-        if self.captures() {
-            bucket(rows, most)
-        } else {
-            rows
-        }
-    }
-
-    /// Returns the actions of a batch, in host memory.
-    ///
-    /// # Errors
-    /// Returns an error with libtorch's message.
-    pub(super) fn run(&self, inputs: &[Tensor], rows: usize) -> Result<Tensor, PolicyError> {
-        let _mode = InferenceMode::begin();
-        let inputs = InputTensors(inputs.iter().map(Tensor::shallow_clone).collect());
-        let result = caught(|| to_host(&self.pass(&inputs, rows)).to_kind(Kind::Float));
-        result.map_err(|reason| {
-            let reason = self.with_cause(reason);
-            if is_out_of_memory(&reason)
-                && let Ok(mut graphs) = self.graphs.try_borrow_mut()
-                && let Some(graphs) = graphs.as_mut()
-            {
-                graphs.make_room();
-            }
-            RowError(reason).into()
-        })
     }
 
     /// Returns the reason of a failure. Compiled code prints libtorch's exceptions and returns a
@@ -179,7 +146,30 @@ impl LoadedPackage {
 
     #[cfg(test)]
     pub(super) fn folder(&self) -> Option<&std::path::Path> {
-        self.folder.as_ref().map(ExtractedFolder::path)
+        self.folder.as_ref().map(TempDir::path)
+    }
+}
+
+impl Network for LoadedPackage {
+    fn run(&self, inputs: &[Tensor], rows: usize) -> Result<Tensor, PolicyError> {
+        let _mode = InferenceMode::begin();
+        let inputs = InputTensors(inputs.iter().map(Tensor::shallow_clone).collect());
+        let result = caught(|| to_host(&self.pass(&inputs, rows)).to_kind(Kind::Float));
+        result.map_err(|reason| {
+            let reason = self.with_cause(reason);
+            if is_out_of_memory(&reason)
+                && let Ok(mut graphs) = self.graphs.try_borrow_mut()
+                && let Some(graphs) = graphs.as_mut()
+            {
+                graphs.make_room();
+            }
+            RowError(reason).into()
+        })
+    }
+
+    fn captures(&self) -> Option<bool> {
+        let graphs = self.graphs.borrow();
+        Some(graphs.as_ref().is_some_and(|graphs| graphs.off().is_none()))
     }
 }
 

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::exported::package::{InputTensors, Rows};
-use crate::policy::exported::policy::ExportedPolicy;
+use crate::policy::exported::package::{InputTensors, LoadedPackage, Rows};
+use crate::policy::exported::policy::{Network, PackagedPolicy};
 use crate::policy::graphs_testing as testing;
 use crate::policy::tests::{chunks, env_with, frame, row};
 use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow};
@@ -88,15 +88,15 @@ fn settings(path: &Path, others: Value) -> Exported {
     jobs::policies::read(config.as_object().unwrap()).unwrap()
 }
 
-fn open(path: &Path) -> ExportedPolicy {
+fn open(path: &Path) -> PackagedPolicy<LoadedPackage> {
     let settings = settings(path, json!({"seed": 5}));
-    ExportedPolicy::open(settings, &env(), &mut Checkpoints::new(Device::Cpu)).unwrap()
+    PackagedPolicy::open(&settings, &env(), &mut Checkpoints::new(Device::Cpu)).unwrap()
 }
 
 /// Returns why a package is refused for an environment and settings.
 fn refusal(path: &Path, env: &EnvSpec, others: Value) -> String {
     let settings = settings(path, others);
-    let opened = ExportedPolicy::open(settings, env, &mut Checkpoints::new(Device::Cpu));
+    let opened = PackagedPolicy::open(&settings, env, &mut Checkpoints::new(Device::Cpu));
     opened.err().unwrap().to_string()
 }
 
@@ -120,7 +120,10 @@ fn observation(index: usize) -> Observation {
 }
 
 /// Returns the first chunk of `rows` environments, whose episodes have the seeds 100, 101, ….
-fn first_chunks(policy: &mut ExportedPolicy, rows: std::ops::Range<usize>) -> Vec<Chunk> {
+fn first_chunks(
+    policy: &mut PackagedPolicy<LoadedPackage>,
+    rows: std::ops::Range<usize>,
+) -> Vec<Chunk> {
     let rows: Vec<PolicyRow> = rows.map(|index| inferred(index, 0)).collect();
     chunks(policy.act(&rows))
 }
@@ -186,7 +189,7 @@ fn captured_batches_give_the_same_chunks() {
     let mut policy = open(&folder.join("dynamic.pt2"));
     let plain = first_chunks(&mut policy, 0..3);
     let (graphs, log): (Graphs<Rows, InputTensors>, _) = testing::graphs(1, 10, None);
-    policy.package.capture_with(graphs);
+    policy.network.capture_with(graphs);
     policy.warm_up(3, 4);
     for _ in 0..3 {
         assert_eq!(first_chunks(&mut policy, 0..3), plain);
@@ -199,7 +202,7 @@ fn captured_batches_give_the_same_chunks() {
 fn nothing_is_left_on_disk_once_a_package_has_run() {
     let Some(folder) = packages() else { return };
     let policy = open(&folder.join("dynamic.pt2"));
-    assert_eq!(policy.package.folder(), None);
+    assert_eq!(policy.network.folder(), None);
     let own = format!("rrun-package-{}-", std::process::id());
     let is_left = |line: &str| line.contains(&own) && !line.ends_with("(deleted)");
     // A test beside this one may be loading a package.
@@ -216,10 +219,10 @@ fn inputs_of_another_shape_never_reach_compiled_code() {
     let policy = open(&folder.join("dynamic.pt2"));
     let mut inputs = policy.inputs.zeros(2);
     inputs[1] = Tensor::zeros([2, 5], (Kind::Float, Device::Cpu));
-    let err = policy.package.run(&inputs, 2).unwrap_err().to_string();
+    let err = policy.network.run(&inputs, 2).unwrap_err().to_string();
     let wanted = "libtorch: input 1 is Float [2, 5] on Cpu, expected Float [2, 6] on Cpu";
     assert_eq!(err, wanted);
-    let err = policy.package.run(&policy.inputs.zeros(5), 5).unwrap_err();
+    let err = policy.network.run(&policy.inputs.zeros(5), 5).unwrap_err();
     let err = err.to_string();
     assert!(err.ends_with("a batch of 5 rows, expected 1 to 4"), "{err}");
 }
@@ -260,7 +263,7 @@ fn cameras_and_states_may_have_other_names() {
     let names = json!({"cameras": {"front": "agentview"}});
     let opened = |others: Value| {
         let settings = settings(&path, others);
-        ExportedPolicy::open(settings, &renamed, &mut Checkpoints::new(Device::Cpu))
+        PackagedPolicy::open(&settings, &renamed, &mut Checkpoints::new(Device::Cpu))
     };
     assert!(opened(names).is_ok());
     for (others, reason) in [
