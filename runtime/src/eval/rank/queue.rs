@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::time::Duration;
 
 use jobs::assign::lease::{Claim, NextStep};
 use jobs::assign::{self, Assign, Work};
@@ -28,41 +27,23 @@ use tcpstore::StoreAddr;
 pub struct JobQueue {
     /// The rank's own jobs, with the episodes of all stages.
     own: Vec<Work>,
-    leasing: Option<Leasing>,
+    /// The jobs that are leased, with the episodes of all stages; `None` if none ever is.
+    leased: Option<Vec<Work>>,
     /// Episodes of each stage; with none or one, the stages make no difference.
     stages: Vec<Range<u64>>,
     now: Stage,
-}
-
-/// The stage that a rank is in.
-struct Stage {
-    number: usize,
-    own: std::vec::IntoIter<Work>,
-    leased: Option<Leased>,
-}
-
-/// How jobs are leased.
-struct Leasing {
-    /// The leased jobs, with the episodes of all stages.
-    work: Vec<Work>,
-    cut: BlockCut,
-    addr: StoreAddr,
-    /// Prefix of the keys in the store; the number of the stage follows.
-    prefix: String,
-    rank: usize,
-    /// Time without a heartbeat after which the leases of a rank are taken over.
-    timeout: Duration,
     /// Jobs that have failed for good in this rank.
     given_up: BTreeSet<JobIndex>,
 }
 
-/// The jobs that are leased in a stage.
-struct Leased {
-    works: BTreeMap<JobIndex, Work>,
-    cut: BlockCut,
-    timeout: Duration,
-    /// Jobs of which this rank has already run a part: its journal has newer lines than it has
-    /// read.
+/// The stage that a rank is in.
+#[derive(Default)]
+struct Stage {
+    number: usize,
+    own: std::vec::IntoIter<Work>,
+    leased: BTreeMap<JobIndex, Work>,
+    /// Leased jobs of which this rank has already run a part: its journal has newer lines than it
+    /// has read.
     begun: BTreeSet<JobIndex>,
 }
 
@@ -74,49 +55,29 @@ impl JobQueue {
     /// Fails if the store cannot be reached.
     pub fn new(run: &RankSetup, past: &JournalHistory, out: &mut Ledger) -> Result<Self, Stop> {
         let RankSetup { args, env, .. } = run;
-        let is_dynamic = args.assign == Assign::Dynamic && env.world_size > 1;
-        let addr = env.master.clone().filter(|_| is_dynamic);
-        let (own, leased): (Vec<_>, Vec<_>) = run
-            .placement
-            .work
-            .iter()
-            .cloned()
-            .partition(|work| addr.is_none() || work.share.is_some());
-        let leasing = addr.map(|(host, port)| Leasing {
-            work: leased,
-            cut: BlockCut {
-                shard: args.assignment().shard,
-                most: args.lease,
-                world_size: env.world_size,
-            },
-            addr: StoreAddr { host, port },
-            prefix: format!("rrun/leases/{}/{}", env.run_id, env.round),
-            rank: env.rank,
-            timeout: args.lease_timeout(),
-            given_up: BTreeSet::new(),
-        });
-        // Only a run that a sequential test may end early has stages.
-        let stages = match out.monitor.early_stop {
-            Some(_) => assign::stages(&run.plan.jobs, args.assignment(), env.world_size),
-            None => Vec::new(),
-        };
+        let is_leasing =
+            args.assign == Assign::Dynamic && env.world_size > 1 && env.master.is_some();
+        let all = run.placement.work.iter().cloned();
+        let (leased, own): (Vec<_>, Vec<_>) =
+            all.partition(|work| is_leasing && work.share.is_none());
         let mut queue = Self {
             own,
-            leasing,
-            stages,
-            now: Stage {
-                number: 0,
-                own: Vec::new().into_iter(),
-                leased: None,
+            leased: is_leasing.then_some(leased),
+            // Only a run that a sequential test may end early has stages.
+            stages: match out.monitor.early_stop {
+                Some(_) => assign::stages(&run.plan.jobs, args.assignment(), env.world_size),
+                None => Vec::new(),
             },
+            now: Stage::default(),
+            given_up: BTreeSet::new(),
         };
-        queue.enter(0, past, out)?;
+        queue.enter(0, run, past, out)?;
         Ok(queue)
     }
 
     /// Returns the jobs that only this rank runs; `None` if jobs are leased.
     pub fn own(&self) -> Option<&[Work]> {
-        self.leasing.is_none().then_some(self.own.as_slice())
+        self.leased.is_none().then_some(self.own.as_slice())
     }
 
     /// Returns whether each job is run in several parts.
@@ -126,7 +87,7 @@ impl JobQueue {
 
     /// Returns whether `work` is leased.
     pub fn is_leased(&self, work: &Work) -> bool {
-        self.leasing.is_some() && work.share.is_none()
+        self.leased.is_some() && work.share.is_none()
     }
 
     /// Returns the next job, or the next part of one. Waits while other ranks hold all that is left,
@@ -147,18 +108,16 @@ impl JobQueue {
             if let Some(work) = self.now.own.next() {
                 return Ok(Some(work));
             }
-            let stage = self.now.number;
-            if let Some(leased) = &mut self.now.leased
-                && let Some(work) = leased.next(stage, run, past, out)?
-            {
+            if let Some(work) = self.now.next_leased(run, past, out)? {
                 return Ok(Some(work));
             }
-            if out.monitor.is_over() || stage + 1 >= self.stages.len() {
+            let stage = self.now.number + 1;
+            if out.monitor.is_over() || stage >= self.stages.len() {
                 return Ok(None);
             }
             // This rank may have run parts of the same jobs in the stage before.
             past.refresh_own(run)?;
-            self.enter(stage + 1, past, out)?;
+            self.enter(stage, run, past, out)?;
         }
     }
 
@@ -166,69 +125,63 @@ impl JobQueue {
     /// rank takes more of it.
     pub fn after(&mut self, work: &Work, out: &mut Ledger) {
         let index = work.job.index;
-        if let Some(leasing) = &mut self.leasing
-            && let Some(leases) = &mut out.leases
-            && leases.give_up(index)
-        {
-            leasing.given_up.insert(index);
+        let leases = out.leases.as_mut();
+        if leases.is_some_and(|leases| leases.give_up(index)) {
+            self.given_up.insert(index);
         }
     }
 
-    fn enter(&mut self, stage: usize, past: &JournalHistory, out: &mut Ledger) -> Result<(), Stop> {
+    /// Enters a stage, and begins its leases.
+    fn enter(
+        &mut self,
+        stage: usize,
+        run: &RankSetup,
+        past: &JournalHistory,
+        out: &mut Ledger,
+    ) -> Result<(), Stop> {
         let range = self.is_staged().then(|| self.stages[stage].clone());
         let part = |work: &Work| match &range {
             Some(range) => work.in_stage(range),
             None => Some(work.clone()),
         };
-        let leased = self.leasing.as_ref().map(|leasing| {
-            let parts = leasing.work.iter().filter_map(part).collect();
-            leasing.of(stage, parts, past, out)
-        });
         let own: Vec<_> = self.own.iter().filter_map(part).collect();
         self.now = Stage {
             number: stage,
             own: own.into_iter(),
-            leased: leased.transpose()?,
+            ..Stage::default()
         };
+        let env = &run.env;
+        if let (Some(leased), Some((host, port))) = (&self.leased, env.master.clone()) {
+            let mut leased: Vec<_> = leased.iter().filter_map(part).collect();
+            leased.retain(|work| !self.given_up.contains(&work.job.index));
+            let config = LeaseConfig {
+                addr: StoreAddr { host, port },
+                prefix: format!("rrun/leases/{}/{}/{stage}", env.run_id, env.round),
+                rank: env.rank,
+            };
+            let (claims, me) = Claims::start(config, cut(run).tasks(&leased, &past.lines))?;
+            out.leases = Some(Leases::new(claims, me));
+            let by_job = leased.into_iter().map(|work| (work.job.index, work));
+            self.now.leased = by_job.collect();
+        }
         Ok(())
     }
 }
 
-impl Leasing {
-    /// Begins the leases of a stage.
-    fn of(
-        &self,
-        stage: usize,
-        mut work: Vec<Work>,
-        past: &JournalHistory,
-        out: &mut Ledger,
-    ) -> Result<Leased, Stop> {
-        work.retain(|work| !self.given_up.contains(&work.job.index));
-        let config = LeaseConfig {
-            addr: self.addr.clone(),
-            prefix: format!("{}/{stage}", self.prefix),
-            rank: self.rank,
-        };
-        let (claims, me) = Claims::start(config, self.cut.tasks(&work, &past.lines))?;
-        out.leases = Some(Leases::new(claims, me));
-        Ok(Leased {
-            works: work
-                .into_iter()
-                .map(|work| (work.job.index, work))
-                .collect(),
-            cut: self.cut,
-            timeout: self.timeout,
-            begun: BTreeSet::new(),
-        })
+/// Returns how jobs are cut into leases.
+fn cut(run: &RankSetup) -> BlockCut {
+    BlockCut {
+        shard: run.args.assignment().shard,
+        most: run.args.lease,
+        world_size: run.env.world_size,
     }
 }
 
-impl Leased {
+impl Stage {
     /// Returns the next job that this rank has a lease for; `None` if the stage is over or the rank
     /// has to stop.
-    fn next(
+    fn next_leased(
         &mut self,
-        stage: usize,
         run: &RankSetup,
         past: &mut JournalHistory,
         out: &mut Ledger,
@@ -242,7 +195,7 @@ impl Leased {
                     }
                 }
                 NextStep::Finished => {
-                    out.monitor.peers.leased(stage);
+                    out.monitor.peers.leased(self.number);
                     break;
                 }
                 NextStep::Nothing | NextStep::Ask(_) => {
@@ -250,11 +203,12 @@ impl Leased {
                         arrived: true,
                         ..out.beat.clone()
                     });
-                    out.monitor.peers.rest(stage);
+                    out.monitor.peers.rest(self.number);
                     if out.monitor.is_over() {
                         break;
                     }
-                    gone = out.monitor.peers.lost(self.timeout).into_iter().collect();
+                    let lost = out.monitor.peers.lost(run.args.lease_timeout());
+                    gone = lost.into_iter().collect();
                 }
             }
         }
@@ -269,7 +223,7 @@ impl Leased {
         past: &mut JournalHistory,
         out: &mut Ledger,
     ) -> Result<Option<Work>, Stop> {
-        let Some(work) = self.works.get(&claim.job) else {
+        let Some(work) = self.leased.get(&claim.job) else {
             return Ok(None);
         };
         if claim.is_taken_over {
@@ -281,7 +235,7 @@ impl Leased {
         self.begun.insert(claim.job);
         let done = progress::done(past.about(claim.job));
         let done = done.get(&claim.job).map_or(&[][..], Vec::as_slice);
-        let is_in_blocks = self.cut.is_in_blocks(&work.job);
+        let is_in_blocks = cut(run).is_in_blocks(&work.job);
         let leases = out.leases.as_mut();
         let is_left = leases.is_some_and(|leases| leases.hold(claim, work, is_in_blocks, done));
         Ok(is_left.then(|| work.clone()))
