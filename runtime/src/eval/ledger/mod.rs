@@ -35,6 +35,8 @@ pub struct Ledger {
     pub beat: Heartbeat,
     /// Counters of the attempt at a job that is under way.
     pub totals: Totals,
+    /// Seconds of simulation and inference that the heartbeat had counted before it.
+    before_s: [f64; 2],
     /// Episodes whose lines are not synced, in the order of the lines.
     unsynced: Vec<Episode>,
     pace: SyncPace,
@@ -49,9 +51,17 @@ impl Ledger {
             monitor,
             beat: Heartbeat::default(),
             totals: Totals::default(),
+            before_s: [0.0; 2],
             unsynced: Vec::new(),
             pace: SyncPace::default(),
         }
+    }
+
+    /// Begins an attempt at a job.
+    pub fn begin(&mut self, job: &str) {
+        self.before_s = [self.beat.sim_s, self.beat.infer_s];
+        self.beat = self.beat.of_job(job);
+        self.totals = Totals::default();
     }
 
     /// Appends a line to the journal and syncs the file.
@@ -194,8 +204,11 @@ impl Ledger {
         self.episode(episode)
     }
 
-    /// Reports the heartbeat.
+    /// Reports the heartbeat, with the seconds of work so far.
     pub fn report(&mut self) {
+        let [sim_s, infer_s] = self.before_s;
+        self.beat.sim_s = sim_s + self.totals.sim_busy.total().as_secs_f64();
+        self.beat.infer_s = infer_s + self.totals.infer_busy().as_secs_f64();
         self.monitor.on(&self.beat);
     }
 

@@ -10,7 +10,6 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::device::gpu;
-use crate::eval::ledger::totals::Totals;
 use crate::eval::rank::{Evaluation, datasets};
 use crate::eval::rollout::job;
 use crate::eval::rollout::job::task::Task;
@@ -64,7 +63,7 @@ impl Evaluation {
     fn attempt(&mut self, task: &Task) -> Result<(), Stop> {
         let index = task.index();
         let out = &mut self.out;
-        out.beat = out.beat.of_job(&task.job().name);
+        out.begin(&task.job().name);
         match (&mut out.leases, task.is_leased) {
             // With leases, finished episodes of other ranks do not count for this one.
             (Some(leases), true) => {
@@ -117,7 +116,6 @@ impl Evaluation {
         let (name, rank, attempt) = (&task.job().name, self.run.env.rank, task.attempt + 1);
         let _span = tracing::info_span!("job", %name, rank, attempt).entered();
         self.out.monitor.meter.begin();
-        self.out.totals = Totals::default();
         let result = job::run(&self.run, task, &self.inference, &mut self.out);
         // However the job ended, its finished episodes are reported before anything else happens.
         let synced = self.out.sync();

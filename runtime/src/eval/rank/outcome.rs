@@ -42,7 +42,7 @@ pub fn bring_together(setup: &RankSetup, peers: &RankPeers, lost: &[usize]) -> T
     // A lost rank never sends its journal, and the others need only seconds.
     let deadline = if lost.is_empty() { GATHER } else { GATHER / 6 };
     let mut context = Context::now(env.world_size);
-    match gather(peers.store(), who, device, own_gpu_each, &mine, deadline) {
+    let (parts, note) = match gather(peers.store(), who, device, own_gpu_each, &mine, deadline) {
         Ok(gathered) => {
             context.route = match gathered.route {
                 Route::Single => "single",
@@ -50,35 +50,25 @@ pub fn bring_together(setup: &RankSetup, peers: &RankPeers, lost: &[usize]) -> T
                 Route::Nccl => "nccl",
             }
             .to_owned();
-            let parts = gathered.parts.iter().enumerate();
-            context.missing_ranks = parts
-                .filter(|(_, part)| part.is_none())
-                .map(|(rank, _)| rank)
-                .collect();
-            let parts = gathered
-                .parts
-                .into_iter()
-                .enumerate()
-                .filter(|(rank, _)| *rank != env.rank);
-            let delivered = parts
-                .filter_map(|(rank, part)| Some((rank, part?)))
-                .collect();
-            Together {
-                delivered,
-                context,
-                note: gathered.note,
-            }
+            (gathered.parts, gathered.note)
         }
         Err(err) => {
-            context.missing_ranks = (0..env.world_size)
-                .filter(|rank| *rank != env.rank)
-                .collect();
-            Together {
-                delivered: Vec::new(),
-                context,
-                note: Some(format!("results were not gathered: {err}")),
-            }
+            let note = format!("results were not gathered: {err}");
+            (vec![None; env.world_size], Some(note))
         }
+    };
+    let mut delivered = Vec::new();
+    for (rank, part) in parts.into_iter().enumerate() {
+        match part {
+            _ if rank == env.rank => {}
+            Some(part) => delivered.push((rank, part)),
+            None => context.missing_ranks.push(rank),
+        }
+    }
+    Together {
+        delivered,
+        context,
+        note,
     }
 }
 

@@ -214,7 +214,7 @@ impl EpisodeLoop<'_> {
         action: &[f32],
         step: Step,
     ) -> Result<Option<EndedEpisode>, Stop> {
-        let ending = Ending::new(&self.job().rollout, self.envs.spec());
+        let ending = Ending::new(&self.job().rollout, self.envs.env.spec());
         let Some(live) = self.live.get_mut(&env) else {
             return Ok(None);
         };
@@ -280,7 +280,7 @@ impl EpisodeLoop<'_> {
             return Ok(());
         };
         if let Some((stderr, blame)) = loss {
-            let company = self.envs.company(env).len();
+            let company = self.envs.env.company(env).len();
             let ruling = self.retries.on_loss(live.episode, blame, company);
             let lost = EnvLost {
                 job: self.active.job().name.clone(),

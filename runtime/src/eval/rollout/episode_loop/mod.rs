@@ -69,12 +69,6 @@ pub struct EpisodeLoop<'a> {
     pictures: Option<LivePictures>,
 }
 
-/// Seconds of work that the heartbeat had counted before this run of the loop.
-struct BusyBefore {
-    sim_s: f64,
-    infer_s: f64,
-}
-
 /// When something moved last, and whether the user knows that nothing has since.
 struct StallWatch {
     moved: Instant,
@@ -126,7 +120,7 @@ impl<'a> EpisodeLoop<'a> {
     /// Returns the first [`Stop`]; it ends the job.
     pub fn run(&mut self, episodes: &Episodes) -> Result<(), Stop> {
         self.groups = self.groups(episodes);
-        self.retries = Retries::new(self.active.env_restarts());
+        self.retries = Retries::new(self.active.run.args.env_restarts);
         self.announced.clear();
         let result = self.turns();
         self.groups.clear();
@@ -177,7 +171,7 @@ impl<'a> EpisodeLoop<'a> {
     }
 
     fn groups(&self, episodes: &Episodes) -> Vec<Group> {
-        let num_envs = self.envs.num_envs();
+        let num_envs = self.envs.env.num_envs();
         let steps = match self.job().length {
             Length::Steps(steps) => Some(steps),
             Length::Episodes(_) | Length::Policy => None,
@@ -192,7 +186,7 @@ impl<'a> EpisodeLoop<'a> {
             let group = Group::new(feed, envs, self.active.policy.chunk_length, steps);
             group
                 .holding(self.active.latency.hold)
-                .stepping_together(self.envs.steps_together())
+                .stepping_together(self.envs.env.steps_together())
         };
         let groups = self.envs.groups(self.active.stages());
         groups.into_iter().map(group).collect()
@@ -201,32 +195,28 @@ impl<'a> EpisodeLoop<'a> {
     /// Waits for events until no group waits for anything.
     fn turns(&mut self) -> Result<(), Stop> {
         (0..self.groups.len()).try_for_each(|group| self.start_turn(group))?;
-        let before = BusyBefore {
-            sim_s: self.out.beat.sim_s - self.out.totals.sim_busy.total().as_secs_f64(),
-            infer_s: self.out.beat.infer_s - self.out.totals.infer_busy().as_secs_f64(),
-        };
-        let mut watch = StallWatch {
-            moved: now(),
-            is_told: false,
-        };
-        let result = self.wait_for_all(&before, &mut watch);
+        let result = self.wait_for_all();
         // What follows may take long without an answer: another build, or the end of the files.
         self.out.beat.is_stepping = false;
         self.out.report();
         result
     }
 
-    fn wait_for_all(&mut self, before: &BusyBefore, watch: &mut StallWatch) -> Result<(), Stop> {
+    fn wait_for_all(&mut self) -> Result<(), Stop> {
+        let mut watch = StallWatch {
+            moved: now(),
+            is_told: false,
+        };
         while self.groups.iter().any(Group::is_waiting) {
             if self.out.monitor.stop.asked() {
                 return Err(Stop::Asked);
             }
-            self.wait(watch)?;
+            self.wait(&mut watch)?;
             for text in self.active.inference.said() {
                 self.say(&text);
             }
             self.recording.settle(self.out)?;
-            self.report(before);
+            self.out.report();
         }
         Ok(())
     }
@@ -246,7 +236,7 @@ impl<'a> EpisodeLoop<'a> {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let waited = watch.moved.elapsed();
-                if !watch.is_told && waited >= self.active.stall_timeout() {
+                if !watch.is_told && waited.as_secs() >= self.active.run.args.stall_timeout {
                     watch.is_told = true;
                     self.say_stalled(waited);
                 }
@@ -303,14 +293,6 @@ impl<'a> EpisodeLoop<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Reports the heartbeat with the seconds of work so far.
-    fn report(&mut self, before: &BusyBefore) {
-        let out = &mut *self.out;
-        out.beat.sim_s = before.sim_s + out.totals.sim_busy.total().as_secs_f64();
-        out.beat.infer_s = before.infer_s + out.totals.infer_busy().as_secs_f64();
-        out.report();
     }
 
     fn place(&self, env: EnvIndex) -> EpisodePlace {

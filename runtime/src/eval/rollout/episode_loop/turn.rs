@@ -23,7 +23,7 @@ impl EpisodeLoop<'_> {
         let starts = match self.is_decided() {
             true => Vec::new(),
             false => {
-                let process = |env| self.envs.company(env);
+                let process = |env| self.envs.env.company(env);
                 schedule::start(
                     &mut self.groups,
                     index,
@@ -124,7 +124,7 @@ impl EpisodeLoop<'_> {
     fn offer(&mut self, index: usize, due: &mut [DueStep]) -> Result<(), Stop> {
         let has_images = self.recording.every_frame || self.active.policy.needs_video;
         let ignores_ends = self.job().rollout.ignore_terminations;
-        let takes_offers = self.envs.env().takes_offers();
+        let takes_offers = self.envs.env.takes_offers();
         let waits = self.retries.is_restricting();
         if has_images || ignores_ends || waits || !takes_offers || self.is_decided() {
             return Ok(());
@@ -155,7 +155,7 @@ impl EpisodeLoop<'_> {
             return;
         }
         self.out.totals.sim_busy.begin(commands.len(), now());
-        self.envs.env().send(commands);
+        self.envs.env.send(commands);
     }
 
     fn step(&self, due: &DueStep) -> (EnvIndex, Command) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jobs::inputs;
 use jobs::job::Job;
 
-use crate::env::{self, AnswerBatch, Answers, EnvIndex, EnvSpec, NewEnv, VectorEnv};
+use crate::env::{self, AnswerBatch, Answers, NewEnv, VectorEnv};
 use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::schedule;
 use crate::eval::rollout::schedule::feed::Episodes;
@@ -33,7 +33,12 @@ pub enum LoopEvent {
 
 /// One build of the environments, with the channel for their answers and those of the policy.
 pub struct EnvBuild {
-    made: NewEnv,
+    /// The environments.
+    pub env: Box<dyn VectorEnv>,
+    /// Versions of the packages that simulate, by name.
+    pub versions: BTreeMap<String, String>,
+    /// Messages for the user about the environments of the job.
+    pub notes: Vec<String>,
     /// Number of the build within the job.
     pub number: u64,
     /// Where the policy's answers go.
@@ -59,67 +64,33 @@ impl EnvBuild {
         let seed = jobs::seed::episode(run.plan.seed, job, 0);
         let device = run.device.device;
         let place = run.placement.place(&run.args, &run.env, &task.work, device);
+        let NewEnv {
+            env,
+            versions,
+            ignored,
+            mut notes,
+        } = env::make(job, seed, &place, answers)?;
+        if !ignored.is_empty() {
+            let (name, ignored) = (&job.environment, ignored.join(", "));
+            notes.insert(0, format!("environment `{name}` does not use {ignored}"));
+        }
         Ok(Self {
-            made: env::make(job, seed, &place, answers)?,
+            env,
+            versions,
+            notes,
             number: 0,
             events,
             inbox,
         })
     }
 
-    /// Returns the environments.
-    pub fn env(&mut self) -> &mut dyn VectorEnv {
-        self.made.env.as_mut()
-    }
-
-    /// Returns the specification of the environments.
-    pub fn spec(&self) -> &EnvSpec {
-        self.made.env.spec()
-    }
-
-    /// Returns the number of environments.
-    pub fn num_envs(&self) -> usize {
-        self.made.env.num_envs()
-    }
-
-    /// Returns the environments that share a process with this one, itself included.
-    pub fn company(&self, env: EnvIndex) -> Range<usize> {
-        self.made.env.company(env)
-    }
-
-    /// Returns whether the environments of a process only step together.
-    pub fn steps_together(&self) -> bool {
-        self.made.env.steps_together()
-    }
-
     /// Returns the groups of environments that take turns with the policy, at most `stages`.
     pub fn groups(&self, stages: usize) -> Vec<Range<usize>> {
-        let together = |env| match self.steps_together() {
-            true => self.company(env),
+        let together = |env| match self.env.steps_together() {
+            true => self.env.company(env),
             false => env.0..env.0 + 1,
         };
-        schedule::groups(self.num_envs(), stages, together)
-    }
-
-    /// Returns the versions of the packages that simulate, by name.
-    pub fn versions(&self) -> &BTreeMap<String, String> {
-        &self.made.versions
-    }
-
-    /// Returns messages for the user about the environments of the job.
-    pub fn notes(&self, job: &Job) -> Vec<String> {
-        let ignored = &self.made.ignored;
-        let without_effect = (!ignored.is_empty()).then(|| {
-            format!(
-                "environment `{}` does not use {}",
-                job.environment,
-                ignored.join(", ")
-            )
-        });
-        without_effect
-            .into_iter()
-            .chain(self.made.notes.iter().cloned())
-            .collect()
+        schedule::groups(self.env.num_envs(), stages, together)
     }
 }
 

@@ -1,7 +1,5 @@
 //! A job whose environments and policy are made, and what follows from both together.
 
-use std::time::Duration;
-
 use jobs::job::{Job, Length};
 use tch::Device;
 
@@ -78,15 +76,5 @@ impl<'a> ActiveJob<'a> {
             usize::MAX
         };
         self.run.args.max_batch.unwrap_or(default)
-    }
-
-    /// Returns how often an episode is started again after its environment was lost.
-    pub fn env_restarts(&self) -> u32 {
-        self.run.args.env_restarts
-    }
-
-    /// Returns the time without progress after which a stall is reported.
-    pub fn stall_timeout(&self) -> Duration {
-        Duration::from_secs(self.run.args.stall_timeout)
     }
 }

@@ -46,11 +46,11 @@ pub fn run(
 ) -> Result<(), Stop> {
     let job = task.job();
     let mut envs = EnvBuild::make(run, task)?;
-    for note in envs.notes(job) {
-        out.say_about(&job.name, &note);
+    for note in &envs.notes {
+        out.say_about(&job.name, note);
     }
-    let policy = make_policy(run, task, inference, envs.spec(), out)?;
-    let latency = StepLatency::new(job, envs.spec(), &policy).map_err(Stop::job)?;
+    let policy = make_policy(run, task, inference, envs.env.spec(), out)?;
+    let latency = StepLatency::new(job, envs.env.spec(), &policy).map_err(Stop::job)?;
     let active = &ActiveJob {
         run,
         task,
@@ -62,7 +62,7 @@ pub fn run(
     let rows = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     inference.warm_up(rows, active.max_batch());
     let num_episodes = active.num_episodes()?;
-    let settings = settings::effective(active, envs.versions());
+    let settings = settings::effective(active, &envs.versions);
     let others = task.other_versions(&settings);
     if !others.is_empty() {
         return Err(Stop::job(format_args!(
@@ -74,10 +74,10 @@ pub fn run(
     out.write(&start_line(active, num_episodes, settings))?;
     let own: Vec<u64> = task.work.episodes(0..num_episodes.unwrap_or(0)).collect();
     let left = own.iter().filter(|episode| task.is_left(**episode)).count();
-    let amount = amount(task, envs.spec(), out, left as u64);
-    let recording = Recording::start(run, task, envs.spec(), amount, out)?;
+    let amount = amount(task, envs.env.spec(), out, left as u64);
+    let recording = Recording::start(run, task, envs.env.spec(), amount, out)?;
     if recording.every_frame || active.policy.needs_video {
-        for note in envs.env().open_renderers()? {
+        for note in envs.env.open_renderers()? {
             out.monitor.say_for_all("renderer", &note);
         }
     }

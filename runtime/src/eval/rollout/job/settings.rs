@@ -27,7 +27,7 @@ pub fn effective(
         ("num_envs", json!(job.num_envs)),
         ("base_seed", json!(run.plan.seed)),
         ("seed", json!(job.seed)),
-        ("env_restarts", json!(active.env_restarts())),
+        ("env_restarts", json!(run.args.env_restarts)),
     ];
     let latency = match active.latency.fixed() {
         Some(steps) => json!(steps),
