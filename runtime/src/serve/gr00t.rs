@@ -64,7 +64,7 @@ impl Gr00tClient {
     pub fn new(server: Arc<ServerState>, id: ConnectionId) -> Self {
         Self {
             episode: ClientEpisode::new(id),
-            dialect: server.arrays,
+            dialect: server.rules.arrays,
             server,
             id,
         }
@@ -98,14 +98,15 @@ impl Gr00tClient {
     async fn read(&mut self, body: Bytes) -> Result<EndpointAnswer, RequestError> {
         // Check the token before anything is decoded, so that an unauthenticated message costs no
         // more than a scan of its keys.
-        if self.server.token.is_some() && !self.server.lets_in(peek_text(&body, "api_token")) {
+        if self.server.rules.token.is_some() && !self.server.lets_in(peek_text(&body, "api_token"))
+        {
             let text = "Unauthorized: Invalid API token";
             return Err(RequestError::rejected(Counted::Unauthorized, text));
         }
         self.server.connections().authenticated(self.id);
         let (card, limits, body_bytes) = (
             Arc::clone(&self.server.card),
-            self.server.limits,
+            self.server.rules.limits,
             body.len(),
         );
         let decode = move || decode(&body, &card, &limits);
@@ -120,7 +121,7 @@ impl Gr00tClient {
                 ("status", "ok".into()),
                 ("message", "Server is running".into()),
             ]))),
-            EndpointRequest::Kill if self.server.ignores_kill => {
+            EndpointRequest::Kill if self.server.rules.ignores_kill => {
                 let text = "this server is not ended by clients (--ignore-kill)";
                 Err(RequestError::new(text))
             }

@@ -121,7 +121,7 @@ fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
                 body: server.stats.render(connected),
             }
         }
-        (_, Some(_)) if server.protocol == Protocol::Zmq => {
+        (_, Some(_)) if server.rules.protocol == Protocol::Zmq => {
             text("404 Not Found", "no websockets here\n")
         }
         (_, Some(_)) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
@@ -218,9 +218,10 @@ fn token(head: &RequestHead) -> Option<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use jobs::serve_args::Arrays;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
+
+    use wire::Dialect;
 
     use super::*;
     use crate::clock::now;
@@ -238,7 +239,7 @@ pub(super) mod tests {
         let rules = ServerConfig {
             token: token.map(str::to_owned),
             ignores_kill: false,
-            arrays: Arrays::Kind,
+            arrays: Dialect::Kind,
             protocol: Protocol::Both,
             most_bytes: 64,
             unauthenticated_bytes: 8,

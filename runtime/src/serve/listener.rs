@@ -56,7 +56,10 @@ async fn given(front: Option<&FrontLink>) -> std::io::Result<(TcpStream, FrontCo
 }
 
 fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerState>) {
-    let Some(admitted) = server.connections().admit(server.token.is_some(), now()) else {
+    let Some(admitted) = server
+        .connections()
+        .admit(server.rules.token.is_some(), now())
+    else {
         server.stats.count(Counted::Connection);
         server.stats.count(Counted::Evicted);
         return;
@@ -109,7 +112,7 @@ async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), CloseReas
         return Ok(());
     }
     let server = Arc::clone(&presence.server);
-    match (first[0], server.protocol) {
+    match (first[0], server.rules.protocol) {
         (0xff, Protocol::Zmq | Protocol::Both) => {
             zmtp::serve(stream, server, presence.client).await
         }

@@ -98,7 +98,7 @@ impl OpenpiClient {
         let started = now();
         let (card, limits, bytes) = (
             Arc::clone(&self.server.card),
-            self.server.limits,
+            self.server.rules.limits,
             body.len(),
         );
         let decoded = self

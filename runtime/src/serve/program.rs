@@ -12,7 +12,7 @@ use jobs::policies::{PolicyType, Serving};
 use jobs::rank_env::{FRONT_VARIABLE, RankEnv};
 use jobs::refusal::Refusal;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
-use jobs::serve_args::{InterfaceSource, PolicyChoice, ServeArgs, ServeSetup};
+use jobs::serve_args::{Arrays, InterfaceSource, PolicyChoice, ServeArgs, ServeSetup};
 use serde_json::json;
 use tch::Device;
 use tokio::net::TcpListener;
@@ -32,6 +32,7 @@ use crate::serve::limits::RequestLimits;
 use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
 use crate::serve::{dispatcher, interface, listener};
 use c10d::cuda;
+use wire::Dialect;
 
 /// Default number of rows in a batch on a GPU.
 const GPU_BATCH: usize = 32;
@@ -294,10 +295,13 @@ fn server_config(args: &ServeArgs) -> ServerConfig {
     ServerConfig {
         token: args.api_token.clone().filter(|token| !token.is_empty()),
         ignores_kill: args.ignore_kill,
-        arrays: args.arrays,
+        arrays: match args.arrays {
+            Arrays::Kind => Dialect::Kind,
+            Arrays::Npy => Dialect::Npy,
+        },
         protocol: args.protocol,
         most_bytes: args.max_message << 20,
-        unauthenticated_bytes: args.max_unauthenticated << 20,
+        unauthenticated_bytes: args.max_unauthenticated.min(args.max_message) << 20,
         memory_bytes: args.memory() << 20,
         limits: RequestLimits {
             max_rows: args.max_rows,

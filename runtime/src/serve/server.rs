@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use jobs::serve_args::{Arrays, Protocol};
+use jobs::serve_args::Protocol;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -47,22 +47,8 @@ pub enum DispatcherMessage {
 pub struct ServerState {
     /// Inputs and outputs of the policy.
     pub card: Arc<ServedSpec>,
-    /// Token that clients have to send; `None` if none is needed.
-    pub token: Option<String>,
-    /// True if the server ignores a client's request to stop.
-    pub ignores_kill: bool,
-    /// Encoding of arrays for clients that have sent none.
-    pub arrays: Dialect,
-    /// Protocols that are served.
-    pub protocol: Protocol,
-    /// Maximum size of a request in bytes.
-    pub most_bytes: usize,
-    /// Bytes that a connection may send before it has sent the token.
-    pub unauthenticated_bytes: usize,
-    /// Limits of one request.
-    pub limits: RequestLimits,
-    /// Number of actions of a chunk that clients of vla-eval get, one at a time; `None` for all.
-    pub chunk_size: Option<usize>,
+    /// What the server allows, and how it answers.
+    pub rules: ServerConfig,
     /// Counters and latencies.
     pub stats: Stats,
     /// The reason for stopping; `None` while the server runs.
@@ -83,7 +69,7 @@ pub struct ServerConfig {
     /// True if the server ignores a client's request to stop.
     pub ignores_kill: bool,
     /// Encoding of arrays for clients that have sent none.
-    pub arrays: Arrays,
+    pub arrays: Dialect,
     /// Protocols that are served.
     pub protocol: Protocol,
     /// Maximum size of a request in bytes.
@@ -109,23 +95,13 @@ impl ServerState {
     ) -> Arc<Self> {
         Arc::new(Self {
             card: Arc::new(card),
-            token: rules.token,
-            ignores_kill: rules.ignores_kill,
-            arrays: match rules.arrays {
-                Arrays::Kind => Dialect::Kind,
-                Arrays::Npy => Dialect::Npy,
-            },
-            protocol: rules.protocol,
-            most_bytes: rules.most_bytes,
-            unauthenticated_bytes: rules.unauthenticated_bytes.min(rules.most_bytes),
-            limits: rules.limits,
-            chunk_size: rules.chunk_size,
             stats: Stats::default(),
             stop: watch::Sender::new(None),
             dispatcher,
             decoder: Decoder::default(),
             connections: Mutex::new(Connections::new(rules.most_connections, rules.memory_bytes)),
             tasks: Mutex::default(),
+            rules,
         })
     }
 
@@ -178,7 +154,7 @@ impl ServerState {
     /// Returns whether `given` is the token, or none is needed. The comparison takes constant time
     /// for a given length.
     pub fn lets_in(&self, given: Option<&str>) -> bool {
-        let Some(token) = &self.token else {
+        let Some(token) = &self.rules.token else {
             return true;
         };
         let given = given.unwrap_or_default().as_bytes();

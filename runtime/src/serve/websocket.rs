@@ -77,8 +77,8 @@ impl WebsocketPeer {
     ) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BYTES)
-            .max_message_size(Some(server.most_bytes))
-            .max_frame_size(Some(server.most_bytes));
+            .max_message_size(Some(server.rules.most_bytes))
+            .max_frame_size(Some(server.rules.most_bytes));
         let held = Arc::new(AtomicUsize::new(rest.len()));
         let holder = Arc::clone(&server);
         let stream = Metered::new(

@@ -44,10 +44,10 @@ pub async fn serve(
     id: ConnectionId,
 ) -> Result<(), CloseReason> {
     let mut peer = ZmtpPeer {
-        reader: Reader::new(server.unauthenticated_bytes),
+        reader: Reader::new(server.rules.unauthenticated_bytes),
         stream,
         buffer: BytesMut::new(),
-        most_bytes: server.unauthenticated_bytes,
+        most_bytes: server.rules.unauthenticated_bytes,
         server: Arc::clone(&server),
         id,
         is_authenticated: false,
@@ -89,7 +89,7 @@ impl Peer for ZmtpPeer {
     async fn hear(&mut self) -> Result<Option<Received>, CloseReason> {
         self.is_authenticated = self.server.connections().is_authenticated(self.id);
         if self.is_authenticated {
-            self.most_bytes = self.server.most_bytes;
+            self.most_bytes = self.server.rules.most_bytes;
         }
         self.reader.set_most_bytes(self.most_bytes);
         while let Some(heard) = self.next(None).await? {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use ureq::Agent;
@@ -26,7 +25,7 @@ const LARGEST_ANSWER: u64 = 16 << 20;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// The server's address, and the limits for requests to it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct ServerTerms {
     /// The URL of the endpoint: `http://host:port/v1/chat/completions`.
     pub(super) url: String,
@@ -40,35 +39,19 @@ pub(super) struct ServerTerms {
     pub(super) max_concurrent_requests: usize,
 }
 
-/// Certificates of authorities, read from a file.
-#[derive(Clone, Debug)]
-pub(super) struct Certificates {
-    read: Vec<CertificateDer<'static>>,
-    known: Arc<Vec<Certificate<'static>>>,
-}
+/// Certificates of authorities.
+pub(super) type Certificates = Arc<Vec<Certificate<'static>>>;
 
-impl PartialEq for Certificates {
-    fn eq(&self, other: &Self) -> bool {
-        self.read == other.read
-    }
-}
-
-impl Certificates {
-    /// Reads certificates from a PEM file.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read or contains no certificate.
-    pub(super) fn read(path: &Path) -> Result<Self, PolicyError> {
-        let read = read_certificates(path)?;
-        let known = read
-            .iter()
-            .map(|certificate| Certificate::from_der(certificate).to_owned())
-            .collect();
-        Ok(Self {
-            read,
-            known: Arc::new(known),
-        })
-    }
+/// Reads certificates from a PEM file.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or contains no certificate.
+pub(super) fn read_authorities(path: &Path) -> Result<Certificates, PolicyError> {
+    let read = read_certificates(path)?;
+    let known = read
+        .iter()
+        .map(|read| Certificate::from_der(read).to_owned());
+    Ok(Arc::new(known.collect()))
 }
 
 /// An API key, which never appears in messages.
@@ -151,8 +134,8 @@ impl ModelClient {
             config
         };
         let config = match &terms.certificates {
-            Some(Certificates { known, .. }) => {
-                let roots = RootCerts::Specific(Arc::clone(known));
+            Some(certificates) => {
+                let roots = RootCerts::Specific(Arc::clone(certificates));
                 config.tls_config(TlsConfig::builder().root_certs(roots).build())
             }
             None => config,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::policy::PolicyError;
 use crate::policy::agent::chat::ChatModel;
 use crate::policy::agent::retry::RetryLimits;
-use crate::policy::agent::server::{ApiKey, Certificates, ServerTerms};
+use crate::policy::agent::server::{ApiKey, ServerTerms, read_authorities};
 use crate::policy::agent::session::PlanningRules;
 use crate::policy::argument;
 use jobs::policies::{self, Agent};
@@ -17,7 +17,7 @@ use jobs::policies::{self, Agent};
 const MAX_TOKENS: usize = 2048;
 
 /// The settings of a job's planner.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct AgentSettings {
     pub(super) terms: ServerTerms,
     pub(super) model: ChatModel,
@@ -52,7 +52,7 @@ impl AgentSettings {
         let key = key.map(|name| key_of(name, variable(name))).transpose()?;
         let role_file = given.system_prompt_file.clone();
         let role = role_file.as_deref().map(read_role).transpose()?;
-        let certificates = given.ca_file.as_deref().map(Certificates::read);
+        let certificates = given.ca_file.as_deref().map(read_authorities);
         let limits = RetryLimits {
             max_retries: given.max_retries,
             wait: Duration::from_secs_f64(given.retry_wait_s),

@@ -148,7 +148,7 @@ impl VlaEvalClient {
 
     /// Fills the chunk.
     async fn infer(&mut self, now: Value, bytes: usize) -> Result<(), RequestError> {
-        let (card, limits) = (Arc::clone(&self.server.card), self.server.limits);
+        let (card, limits) = (Arc::clone(&self.server.card), self.server.rules.limits);
         let steps = self.past.steps(&now);
         // Decoded pictures take more than the message, and past ones are decoded again.
         let decoded = bytes + steps.decoded_bytes(limits.max_picture_edge);
@@ -159,7 +159,7 @@ impl VlaEvalClient {
         self.past.push(now, bytes);
         self.server.stats.asked("infer");
         let chunks = self.episode.ask(&self.server, asked).await?;
-        let executed = self.server.chunk_size.unwrap_or(usize::MAX);
+        let executed = self.server.rules.chunk_size.unwrap_or(usize::MAX);
         let steps = chunks.first().into_iter().flat_map(Chunk::actions);
         self.chunk = steps.take(executed).map(<[f32]>::to_vec).collect();
         Ok(())
