@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!             ┌ listener: one port; the first byte of a connection tells its protocol
-//! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits┐
-//!             ├ websocket ─► openpi, vla_eval ──────────────┘                                  │
-//!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄───┘
-//!                                                                        └─► policy thread (crate::policy)
+//! clients ◄──►├ zmtp ──────┬► session ─► gr00t, openpi, vla_eval ─► decoder ─► limits ┐
+//!             ├ websocket ─┘                                                          │
+//!             └ http: /healthz, /metrics ◄─ stats ◄─ answers ◄─ dispatcher (batcher) ◄┘
+//!                                                                └─► policy thread (crate::policy)
 //! ```
 //! All connections are tasks of one thread; decoding and inference have threads of their own. At
 //! most one request per connection is in flight between them. Nothing takes long in the
