@@ -6,18 +6,14 @@
 
 use crate::error::TorchError;
 use crate::ffi::library::{Library, functions};
-use crate::ffi::{LastWords, RawTensor, checked, owned, raw};
-use crate::graph::RawGraph;
+use crate::ffi::{LastWords, RawGraph, RawTensor, RawUpload, checked, owned, raw};
 use crate::libtorch;
-use crate::upload::RawUpload;
 use libc::c_int;
 use std::fmt;
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
 use tch::Tensor;
-
-pub use crate::graph::CudaGraph;
 
 /// The compiled `shim/cuda.cc`, built by build.rs.
 static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));

@@ -2,13 +2,9 @@
 
 use crate::cuda::Cuda;
 use crate::error::TorchError;
-use crate::ffi::boxed;
+use crate::ffi::{RawGraph, boxed};
 use std::fmt;
 use std::ptr::{self, NonNull};
-
-/// An opaque `RrGraph`.
-#[repr(C)]
-pub(crate) struct RawGraph([u8; 0]);
 
 impl Cuda {
     /// Captures the work that `work` launches on this thread's own stream, instead of running it.

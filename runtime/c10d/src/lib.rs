@@ -20,7 +20,7 @@ pub mod cuda;
 mod error;
 mod ffi;
 mod gather;
-mod graph;
+pub mod graph;
 pub mod libtorch;
 pub mod nccl;
 pub mod operators;

@@ -3,14 +3,10 @@
 
 use crate::cuda::Cuda;
 use crate::error::TorchError;
-use crate::ffi::{boxed, owned, raw};
+use crate::ffi::{RawUpload, boxed, owned, raw};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use tch::{Device, Kind, Tensor};
-
-/// An opaque `RrUpload`.
-#[repr(C)]
-pub(crate) struct RawUpload([u8; 0]);
 
 /// A stream of copies to one card, in groups that are called slots, with an event for each.
 pub struct Uploader {

@@ -12,6 +12,14 @@ pub mod library;
 /// An opaque `at::Tensor*`.
 pub(crate) type RawTensor = *mut c_void;
 
+/// An opaque `RrGraph`.
+#[repr(C)]
+pub(crate) struct RawGraph([u8; 0]);
+
+/// An opaque `RrUpload`.
+#[repr(C)]
+pub(crate) struct RawUpload([u8; 0]);
+
 /// A function of a shim that returns the message of this thread's last failure.
 pub(crate) type LastWords = unsafe extern "C" fn() -> *const c_char;
 

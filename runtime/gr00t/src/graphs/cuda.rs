@@ -6,7 +6,8 @@ use tch::{Device, Tensor};
 
 use crate::graphs::{CapturedPass, Engine, EngineError, Graph};
 use c10d::TorchError;
-use c10d::cuda::{Cuda, CudaGraph};
+use c10d::cuda::Cuda;
+use c10d::graph::CudaGraph;
 
 /// Captures passes on a CUDA device. Creating it gives the calling thread its own stream on the
 /// device for all its later work, because the default stream cannot be captured.
