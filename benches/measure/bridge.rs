@@ -59,7 +59,7 @@ fn environments(args: serde_json::Value, num_envs: usize, rounds: usize) -> Outc
     let entry = json!({"name": "bridge", "arena_env_args": args, "policy_type": "zero_action",
                        "num_episodes": 1});
     let job = jobs::file::parse(&json!({"jobs": [entry]}))?.remove(0);
-    let mut env = Lockstep::new(|answers| make(&job, PythonConfig::new(num_envs), answers))?;
+    let mut env = Lockstep::new(make(&job, PythonConfig::new(num_envs))?);
     let resets: Vec<_> = (0..num_envs).map(|index| (EnvIndex(index), 0)).collect();
     let seen = env.reset(&resets, Render::Yes).into_iter();
     // The observations of a step are held until the next ones are there, as by a policy.

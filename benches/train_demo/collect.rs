@@ -59,7 +59,7 @@ pub fn run(plan: &Plan) -> Outcome<()> {
         ..MujocoConfig::new(&plan.task)
     };
     let args = args.as_object().ok_or("arguments are a map")?;
-    let mut env = Lockstep::new(|answers| mujoco::make(config, args, answers))?;
+    let mut env = Lockstep::new(mujoco::make(config, args)?);
     let mut expert = Scripted::new(env.spec(), HORIZON)?;
     let mut writer = Writer::create(&plan.out.join(&plan.task), &plan.vlm)?;
     let seeds: Vec<u64> = (plan.seed..plan.seed + plan.episodes).collect();

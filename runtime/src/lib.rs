@@ -17,6 +17,7 @@ pub mod env;
 mod error_file;
 pub mod eval;
 mod host;
+mod inbox;
 mod latency;
 pub mod policy;
 pub mod probe;

@@ -1,30 +1,25 @@
 //! A synchronous wrapper of an environment for tools and tests: each call waits for its answers.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, channel};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::clock::{now, timespec};
 use crate::env::{
-    Answer, Answers, Command, EnvError, EnvIndex, EnvSpec, Observation, Render, Step, VectorEnv,
+    Answer, Command, EnvError, EnvIndex, EnvSpec, Observation, Render, Step, VectorEnv,
 };
 
-/// A [`VectorEnv`] with the channel of its answers.
+/// A [`VectorEnv`] whose answers are waited for.
 pub struct Lockstep<E> {
     env: E,
-    answers: Receiver<(EnvIndex, Answer)>,
 }
 
 impl<E: VectorEnv> Lockstep<E> {
-    /// Creates the environment with its own channel for answers.
-    ///
-    /// # Errors
-    /// Returns the error of `make`.
-    pub fn new(make: impl FnOnce(Answers) -> Result<E, EnvError>) -> Result<Self, EnvError> {
-        let (sender, answers) = channel();
-        // The receiver is gone after this value was dropped.
-        let env = make(Answers::new(move |env, answer| {
-            drop(sender.send((env, answer)))
-        }))?;
-        Ok(Self { env, answers })
+    /// Wraps an environment.
+    pub fn new(env: E) -> Self {
+        Self { env }
     }
 
     /// Returns the environment itself.
@@ -99,11 +94,26 @@ impl<E: VectorEnv> Lockstep<E> {
     ) -> Vec<Result<R, EnvError>> {
         let order: Vec<_> = work.iter().map(|(env, _)| *env).collect();
         self.env.send(work);
-        let mut found: BTreeMap<_, _> = self.answers.iter().take(order.len()).collect();
+        let mut found = BTreeMap::new();
+        while found.len() < order.len() {
+            wait(self.env.ready(), self.env.due());
+            found.extend(self.env.take());
+        }
         let unanswered = || Err(EnvError::Setup("a command was not answered".to_owned()));
         order
             .into_iter()
             .map(|env| found.remove(&env).map_or_else(unanswered, &unpack))
             .collect()
     }
+}
+
+/// Waits until a descriptor is readable, or until a time.
+fn wait(ready: BorrowedFd<'_>, until: Option<Instant>) {
+    let left = until.map(|until| timespec(until.saturating_duration_since(now())));
+    // An interrupted wait counts as one without events.
+    poll(
+        &mut [PollFd::from_borrowed_fd(ready, PollFlags::IN)],
+        left.as_ref(),
+    )
+    .ok();
 }

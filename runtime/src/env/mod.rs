@@ -6,14 +6,16 @@
 //!
 //! ```text
 //! loop ── send(Reset | Step) ──► VectorEnv: threads or processes
-//!      ◄─────── Answers ────────────┘        Lockstep: both in one call, for tools and tests
+//!      ◄─ ready, take: answers ─────┘        Lockstep: both in one call, for tools and tests
 //! ```
 
 use jobs::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use jobs::interface::Interface;
@@ -277,43 +279,8 @@ impl Answer {
     }
 }
 
-/// Answers that have arrived together.
+/// Answers of copies, in any order.
 pub type AnswerBatch = Vec<(EnvIndex, Answer)>;
-
-/// A callback that receives the answers.
-type Taker = dyn Fn(AnswerBatch) + Send + Sync;
-
-/// Destination of the answers: a cloneable callback that any number of threads can share.
-#[derive(Clone)]
-pub struct Answers(Arc<Taker>);
-
-impl Answers {
-    /// Creates a destination that calls `take` for each answer; `take` must not block.
-    pub fn new(take: impl Fn(EnvIndex, Answer) + Send + Sync + 'static) -> Self {
-        let one_by_one = move |batch: AnswerBatch| {
-            batch
-                .into_iter()
-                .for_each(|(env, answer)| take(env, answer));
-        };
-        Self::in_batches(one_by_one)
-    }
-
-    /// Creates a destination that calls `take` once for answers that arrive together, which wakes
-    /// the loop once; `take` must not block.
-    pub fn in_batches(take: impl Fn(AnswerBatch) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(take))
-    }
-
-    /// Sends the answer of one copy.
-    pub fn give(&self, env: EnvIndex, answer: Answer) {
-        self.give_all(vec![(env, answer)]);
-    }
-
-    /// Sends the answers of some copies.
-    pub fn give_all(&self, batch: AnswerBatch) {
-        (self.0)(batch);
-    }
-}
 
 /// `num_envs` copies of one simulator that work independently of each other.
 pub trait VectorEnv {
@@ -324,13 +291,24 @@ pub trait VectorEnv {
     fn num_envs(&self) -> usize;
 
     /// Sends commands to copies and returns at once; copies without a command do nothing,
-    /// except as [`VectorEnv::steps_together`] says. Each command is answered once, in any order, through the [`Answers`] that the environment was
-    /// created with; a step after which the copy begins the episode that it was offered, twice.
-    /// Only environments that take offers do so. A copy has at most one command at a time.
+    /// except as [`VectorEnv::steps_together`] says. Each command is answered once, in any order; a
+    /// step after which the copy begins the episode that it was offered, twice. Only environments
+    /// that take offers do so. A copy has at most one command at a time.
     ///
     /// The initial state of an episode is a function of the seed alone: not of the copy, of
     /// `num_envs`, or of what the copy did before.
     fn send(&mut self, work: Vec<(EnvIndex, Command)>);
+
+    /// Returns the descriptor that is readable when [`VectorEnv::take`] has something to do.
+    fn ready(&self) -> BorrowedFd<'_>;
+
+    /// Returns the time at which [`VectorEnv::take`] has to be called anyway.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Takes the answers that have come. Never blocks.
+    fn take(&mut self) -> AnswerBatch;
 
     /// Returns the copies that share a process with this one, itself included: what ends the process
     /// ends the episodes of them all.

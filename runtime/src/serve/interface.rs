@@ -7,7 +7,7 @@ use jobs::rank_env::RankEnv;
 use tch::Device;
 
 use crate::device::gpu;
-use crate::env::{self, Answers, EnvError, EnvPlacement, EnvSpec};
+use crate::env::{self, EnvError, EnvPlacement, EnvSpec};
 
 /// Time limit for a simulator that says nothing while it is made.
 const STALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -28,7 +28,7 @@ pub fn of_environment(job: &Job, rank: &RankEnv, device: Device) -> Result<EnvSp
         xvfb: None,
     };
     let seed = jobs::seed::episode(0, job, 0);
-    let made = env::make(job, seed, &place, Answers::new(|_, _| {}))?;
+    let made = env::make(job, seed, &place)?;
     let mut spec = made.env.spec().clone();
     if let Some(instruction) = &job.language_instruction {
         spec.language.clone_from(instruction);

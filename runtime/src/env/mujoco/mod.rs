@@ -5,7 +5,7 @@
 //! action moves the commanded pose of the hand (`arm`); the tasks are a table (`task`).
 //!
 //! ```text
-//! MujocoEnv ── Batch ──▶ worker 0: copies 0, 2, 4, … ── Answers ──▶
+//! MujocoEnv ── Batch ──▶ worker 0: copies 0, 2, 4, … ── Inbox ──▶
 //!                        worker 1: copies 1, 3, 5, …    scratch state, renderer (lazy)
 //! ```
 //!
@@ -14,6 +14,7 @@
 //! The frame is that of the arm's base: x over the table, z up.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -22,8 +23,9 @@ use serde_json::{Map, Value};
 
 use crate::env::egl::EglRequest;
 use crate::env::{
-    ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, VectorEnv,
+    ActionSpec, Answer, AnswerBatch, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, VectorEnv,
 };
+use crate::inbox::Inbox;
 use args::{CONTROL_HZ, MujocoSettings};
 use copy::DECIMATION;
 use jobs::interface::Interface;
@@ -104,11 +106,7 @@ pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), Refusal> 
 /// # Errors
 /// Returns the errors of [`check_args`], and [`EnvError::Setup`] if a scene does not compile or a
 /// thread does not start.
-pub fn make(
-    config: MujocoConfig,
-    args: &Map<String, Value>,
-    answers: Answers,
-) -> Result<MujocoEnv, EnvError> {
+pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv, EnvError> {
     let settings = MujocoSettings::new(&config, args)?;
     if config.num_envs == 0 {
         return Err(Refusal::found("num_envs", &0.into(), "expected at least 1").into());
@@ -130,8 +128,12 @@ pub fn make(
     for (worker, charge) in charges.iter().enumerate() {
         charge.envs.iter().for_each(|env| owners[env.0] = worker);
     }
-    let spawn =
-        |(index, charge)| WorkerHandle::spawn(Arc::clone(&shared), index, charge, answers.clone());
+    let answers =
+        Inbox::new().map_err(|err| EnvError::Setup(format!("cannot make an eventfd: {err}")))?;
+    let answers = Arc::new(answers);
+    let spawn = |(index, charge)| {
+        WorkerHandle::spawn(Arc::clone(&shared), index, charge, Arc::clone(&answers))
+    };
     let workers = charges
         .into_iter()
         .enumerate()
@@ -223,7 +225,7 @@ pub struct MujocoEnv {
     /// Index of the worker that owns each copy.
     owners: Vec<usize>,
     workers: Vec<WorkerHandle>,
-    answers: Answers,
+    answers: Arc<Inbox<(EnvIndex, Answer)>>,
 }
 
 impl MujocoEnv {
@@ -277,7 +279,7 @@ impl VectorEnv for MujocoEnv {
                 Some(&owner) => shares[owner].push((env, command)),
                 None => self
                     .answers
-                    .give(env, Answer::refuse(&command, no_such(env))),
+                    .put((env, Answer::refuse(&command, no_such(env)))),
             }
         }
         let busy = self
@@ -286,6 +288,14 @@ impl VectorEnv for MujocoEnv {
             .zip(shares)
             .filter(|(_, share)| !share.is_empty());
         busy.for_each(|(worker, share)| worker.send(WorkerMessage::Work(share)));
+    }
+
+    fn ready(&self) -> BorrowedFd<'_> {
+        self.answers.bell()
+    }
+
+    fn take(&mut self) -> AnswerBatch {
+        self.answers.take()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, default_threads, make};
 use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
 
 fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
-    Lockstep::new(|answers| make(config, args.as_object().unwrap(), answers)).unwrap()
+    Lockstep::new(make(config, args.as_object().unwrap()).unwrap())
 }
 
 fn env(task: &str, num_envs: usize) -> Lockstep<MujocoEnv> {

@@ -15,7 +15,11 @@ use crate::env::mujoco::ffi::{CurrentWork, set_doing};
 use crate::env::mujoco::model::SceneModel;
 use crate::env::mujoco::no_such;
 use crate::env::mujoco::render::Renderer;
-use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Observation, Render, Step};
+use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step};
+use crate::inbox::Inbox;
+
+/// Where the threads put their answers.
+type Answers = Inbox<(EnvIndex, Answer)>;
 
 /// The data that all threads of an environment share.
 pub(super) struct SharedSetup {
@@ -45,7 +49,7 @@ pub(super) enum WorkerMessage {
 pub(super) struct WorkerHandle {
     // `None` after the thread was told to end.
     batches: Option<Sender<WorkerMessage>>,
-    answers: Answers,
+    answers: Arc<Answers>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,10 +59,10 @@ impl WorkerHandle {
         shared: Arc<SharedSetup>,
         index: usize,
         charge: Charge,
-        answers: Answers,
+        answers: Arc<Answers>,
     ) -> Result<Self, EnvError> {
         let (batches, inbox) = channel();
-        let outbox = answers.clone();
+        let outbox = Arc::clone(&answers);
         let run = move || SimulationThread::new(shared, charge).run(&inbox, &outbox);
         let thread = std::thread::Builder::new()
             .name(format!("mujoco-{index}"))
@@ -80,7 +84,8 @@ impl WorkerHandle {
             && let WorkerMessage::Work(work) = unsent.0
         {
             work.iter().for_each(|(env, command)| {
-                self.answers.give(*env, Answer::refuse(command, dead(*env)))
+                self.answers
+                    .put((*env, Answer::refuse(command, dead(*env))))
             });
         }
     }
@@ -107,7 +112,9 @@ struct Taken<'a> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let left = self.current.take().into_iter().chain(self.work.by_ref());
-        left.for_each(|(env, command)| self.answers.give(env, Answer::refuse(&command, dead(env))));
+        left.for_each(|(env, command)| {
+            self.answers.put((env, Answer::refuse(&command, dead(env))))
+        });
     }
 }
 
@@ -200,7 +207,7 @@ impl SimulationThread {
                     Answer::Step(self.step(*env, action, *render))
                 }
             };
-            answers.give(*env, answer);
+            answers.put((*env, answer));
         }
     }
 

@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::clock::now;
 use crate::env::python::args::PythonSettings;
-use crate::env::python::bridge::ProcessShare;
 use crate::env::python::child::MOST_STAGES;
 use crate::env::python::fork_server::{self, ForkServer, ServerEvent};
 use crate::env::python::hello::Hello;
-use crate::env::python::rounds::Rounds;
+use crate::env::python::processes::ProcessShare;
 use crate::env::python::variables::{Placeholders, ProcessPlace, pci, variables};
-use crate::env::{Answer, AnswerBatch, Answers, EnvError, EnvIndex};
+use crate::env::{Answer, AnswerBatch, EnvError, EnvIndex};
 use crate::python::{Module, Program, Ready, Variable, Worker};
 use jobs::environments::StartMethod;
 
@@ -84,10 +82,8 @@ impl HostSettings {
 pub struct Host {
     /// The settings that do not change.
     pub terms: HostSettings,
-    /// Destination of the answers.
-    answers: Answers,
-    /// Answers that wait for those of the same round.
-    rounds: Rounds,
+    /// Answers that were not taken yet.
+    pub answers: AnswerBatch,
     /// Description sent by the first process; the others have to send the same.
     pub hello: Option<Arc<Hello>>,
     /// What became of a process at the reset with seed 0, which every start tries; the next ones try
@@ -107,11 +103,10 @@ pub struct Host {
 
 impl Host {
     /// Creates a host without processes.
-    pub fn new(terms: HostSettings, answers: Answers, epoll: Arc<OwnedFd>) -> Self {
+    pub fn new(terms: HostSettings, epoll: Arc<OwnedFd>) -> Self {
         Self {
             terms,
-            answers,
-            rounds: Rounds::default(),
+            answers: AnswerBatch::new(),
             hello: None,
             probe_failure: None,
             display: None,
@@ -124,32 +119,9 @@ impl Host {
         }
     }
 
-    /// Takes note of commands that were sent together, whose answers are given together.
-    pub fn begin_round(&mut self, envs: impl IntoIterator<Item = EnvIndex>) {
-        self.rounds.begin(envs);
-    }
-
-    /// Gives the answer of a copy to the loop, with the others of its round.
+    /// Keeps the answer of a copy until it is taken.
     pub fn give(&mut self, env: EnvIndex, answer: Answer) {
-        let batch = self.rounds.on(env, answer, now());
-        self.give_all(batch);
-    }
-
-    /// Returns when [`Host::give_overdue`] has to be called.
-    pub fn answers_due(&self) -> Option<Instant> {
-        self.rounds.due()
-    }
-
-    /// Gives the answers that cannot wait for others any longer.
-    pub fn give_overdue(&mut self) {
-        let batch = self.rounds.overdue(now());
-        self.give_all(batch);
-    }
-
-    fn give_all(&self, batch: AnswerBatch) {
-        if !batch.is_empty() {
-            self.answers.give_all(batch);
-        }
+        self.answers.push((env, answer));
     }
 
     /// Starts a fork server for processes with the same variables, if there are two or more. One

@@ -1,9 +1,9 @@
 //! Python environments: any gymnasium environment, in a separate process.
 //!
 //! ```text
-//! loop ── send ──► bridge thread ── packets ──► python: rrun_worker.py, the simulator
-//!      ◄─ Answers ─┘     │   ◄───── packets ────┘   │
-//!                        └────── shared memory ─────┘   actions in, state and images out
+//! loop ── send ──► Processes ── packets ──► python: rrun_worker.py, the simulator
+//!      ◄─ take ──┘     │   ◄─── packets ────┘   │
+//!                      └───── shared memory ────┘   actions in, state and images out
 //! ```
 //!
 //! Two or more processes are forked by a process that has imported the environment
@@ -18,19 +18,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::refusal::Refusal;
 
-use crate::env::{Answers, Command, EnvError, EnvIndex, EnvSpec, VectorEnv};
+use crate::env::{AnswerBatch, Command, EnvError, EnvIndex, EnvSpec, VectorEnv};
 use args::PythonSettings;
-use bridge::{BridgeHandle, BridgeRequest, ProcessShare};
 use host::HostSettings;
+use processes::{ProcessShare, Processes};
 
 mod args;
-mod bridge;
 mod child;
 mod copy;
 mod fork_server;
@@ -40,7 +40,7 @@ mod layout;
 mod mapping;
 mod message;
 mod observation;
-mod rounds;
+mod processes;
 mod variables;
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ pub fn check(job: &Job) -> Result<(), Refusal> {
 /// # Errors
 /// Returns the errors of [`check`], and [`EnvError::Setup`] if a process does not start or its
 /// environment does not fit the mapping.
-pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonEnv, EnvError> {
+pub fn make(job: &Job, config: PythonConfig) -> Result<PythonEnv, EnvError> {
     let settings = PythonSettings::new(job)?;
     let shares = shares(&config.gpus, settings.envs_per_process);
     if shares.is_empty() {
@@ -126,7 +126,7 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
         vec![company; share.envs.len()]
     });
     let companies = companies.collect();
-    let (bridge, hello) = BridgeHandle::start(terms, shares, config.xvfb, answers)?;
+    let (processes, hello) = Processes::start(terms, &shares, config.xvfb)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
     let takes_offers = hello.takes_offers(recycle_after);
     let steps_together = hello.together;
@@ -141,7 +141,7 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
         notes,
         versions,
         egl_note: config.egl_note,
-        bridge,
+        processes,
     })
 }
 
@@ -173,7 +173,7 @@ pub struct PythonEnv {
     notes: Vec<String>,
     versions: BTreeMap<String, String>,
     egl_note: Option<String>,
-    bridge: BridgeHandle,
+    processes: Processes,
 }
 
 impl PythonEnv {
@@ -220,6 +220,18 @@ impl VectorEnv for PythonEnv {
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>) {
-        self.bridge.ask(BridgeRequest::Work(work));
+        self.processes.send(work);
+    }
+
+    fn ready(&self) -> BorrowedFd<'_> {
+        self.processes.ready()
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.processes.due()
+    }
+
+    fn take(&mut self) -> AnswerBatch {
+        self.processes.take()
     }
 }

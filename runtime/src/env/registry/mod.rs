@@ -14,7 +14,7 @@ use jobs::variation;
 use crate::env::egl::{self, EglDevice, EglRequest, Gpu};
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
-use crate::env::{Answers, EnvError, VectorEnv};
+use crate::env::{EnvError, VectorEnv};
 
 /// Default height and width of a camera image.
 const CAMERA_SIDE: u32 = 224;
@@ -89,17 +89,12 @@ impl EnvPlacement {
 /// # Errors
 /// Returns an [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not
 /// start.
-pub fn make(
-    job: &Job,
-    first_seed: u64,
-    place: &EnvPlacement,
-    answers: Answers,
-) -> Result<NewEnv, EnvError> {
+pub fn make(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
     let varied: Cow<Job> = variation::applied(job);
     let mut made = match Simulator::of(&job.environment) {
-        Some(Simulator::TableTop) => make_mujoco(&varied, place, answers)?,
+        Some(Simulator::TableTop) => make_mujoco(&varied, place)?,
         None if is_python_environment(&job.environment) => {
-            return make_python(&varied, first_seed, place, answers);
+            return make_python(&varied, first_seed, place);
         }
         None => return Err(unknown(&job.environment).into()),
     };
@@ -117,12 +112,7 @@ fn unknown(name: &str) -> Refusal {
     Refusal::unknown("", "environment", name, &Simulator::environments())
 }
 
-fn make_python(
-    job: &Job,
-    first_seed: u64,
-    place: &EnvPlacement,
-    answers: Answers,
-) -> Result<NewEnv, EnvError> {
+fn make_python(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
     let egl = tell_egl_devices(place)?;
     let config = PythonConfig {
         gpus: place.numbers(),
@@ -135,7 +125,7 @@ fn make_python(
         xvfb: place.xvfb,
         first_seed,
     };
-    let env = python::make(job, config, answers)?;
+    let env = python::make(job, config)?;
     let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());
     let versions = env.versions().clone();
     Ok(NewEnv {
@@ -187,7 +177,7 @@ fn told(place: &EnvPlacement, devices: Option<&[EglDevice]>) -> Result<EglAdvice
     Ok(told)
 }
 
-fn make_mujoco(job: &Job, place: &EnvPlacement, answers: Answers) -> Result<NewEnv, EnvError> {
+fn make_mujoco(job: &Job, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
     let config = MujocoConfig {
         task: job.environment.clone(),
         num_envs: place.gpus.len(),
@@ -198,7 +188,7 @@ fn make_mujoco(job: &Job, place: &EnvPlacement, answers: Answers) -> Result<NewE
         max_episode_steps: None,
         threads: None,
     };
-    let env = mujoco::make(config, &job.env_args, answers)?;
+    let env = mujoco::make(config, &job.env_args)?;
     let ignored = env.ignored_args().to_vec();
     Ok(NewEnv {
         env: Box::new(env),

@@ -24,7 +24,7 @@ fn start_in(folder: &Path, rule: &str, stall_timeout: Duration) -> Result<Toy, E
         stall_timeout,
         ..PythonConfig::new(1)
     };
-    Lockstep::new(|answers| make(&job, config, answers))
+    make(&job, config).map(Lockstep::new)
 }
 
 /// Returns why a simulator that breaks this rule does not start, or loses its first episode.

@@ -50,7 +50,7 @@ fn job(mut args: Value) -> Job {
 type Toy = Lockstep<PythonEnv>;
 
 fn start_with(args: Value, config: PythonConfig) -> Result<Toy, EnvError> {
-    Lockstep::new(|answers| make(&job(args), config, answers))
+    make(&job(args), config).map(Lockstep::new)
 }
 
 fn start(args: Value, num_envs: usize) -> Toy {

@@ -1,9 +1,12 @@
 //! Tests of episodes that a copy begins by itself: they show the same as after a command, and what
 //! they do says nothing about the episode before.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::collections::VecDeque;
+
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::*;
+use crate::clock::{now, timespec};
 use crate::env::NextEpisode;
 
 /// Time in which a simulator has answered, on a busy machine too.
@@ -12,14 +15,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// An environment and its answers as they come.
 struct Raw {
     env: PythonEnv,
-    answers: Receiver<(EnvIndex, Answer)>,
+    answers: VecDeque<(EnvIndex, Answer)>,
 }
 
 impl Raw {
     fn start(args: Value, num_envs: usize) -> Self {
-        let (sender, answers) = channel();
-        let give = Answers::new(move |env, answer| drop(sender.send((env, answer))));
-        let env = make(&job(args), PythonConfig::new(num_envs), give).unwrap();
+        let env = make(&job(args), PythonConfig::new(num_envs)).unwrap();
+        let answers = VecDeque::new();
         Self { env, answers }
     }
 
@@ -59,13 +61,22 @@ impl Raw {
         self.step(&[(0, next)]);
     }
 
-    fn next(&self) -> (usize, Answer) {
-        let (env, answer) = self.answers.recv_timeout(LIMIT).unwrap();
+    fn next(&mut self) -> (usize, Answer) {
+        let end = now() + LIMIT;
+        while self.answers.is_empty() {
+            let until = self.env.due().map_or(end, |due| due.min(end));
+            let left = timespec(until.saturating_duration_since(now()));
+            let mut ready = [PollFd::from_borrowed_fd(self.env.ready(), PollFlags::IN)];
+            poll(&mut ready, Some(&left)).unwrap();
+            self.answers.extend(self.env.take());
+            assert!(now() < end, "no answer");
+        }
+        let (env, answer) = self.answers.pop_front().unwrap();
         (env.0, answer)
     }
 
     /// Returns a step that ended no episode.
-    fn midway(&self) -> Step {
+    fn midway(&mut self) -> Step {
         match self.next() {
             (_, Answer::Step(step)) => step.unwrap(),
             other => panic!("{other:?}"),
@@ -73,14 +84,14 @@ impl Raw {
     }
 
     /// Returns the last step of an episode, and the number of the one that begins.
-    fn last(&self) -> (Step, u64) {
+    fn last(&mut self) -> (Step, u64) {
         match self.next() {
             (_, Answer::Last { step, next }) => (step.unwrap(), next),
             other => panic!("{other:?}"),
         }
     }
 
-    fn begun(&self) -> Result<Observation, EnvError> {
+    fn begun(&mut self) -> Result<Observation, EnvError> {
         match self.next() {
             (_, Answer::Reset(begun)) => begun,
             other => panic!("{other:?}"),

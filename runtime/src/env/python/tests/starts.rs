@@ -26,7 +26,7 @@ fn what_is_not_there_is_told_in_the_words_of_python_and_gymnasium() {
 fn an_interpreter_that_is_none_is_told() {
     let mut broken = job(json!({}));
     broken.env_args["python"] = json!("/bin/true");
-    let made = make(&broken, PythonConfig::new(1), Answers::new(|_, _| ()));
+    let made = make(&broken, PythonConfig::new(1));
     let reason = made.err().unwrap().to_string();
     let wanted = "the simulator exited with code 0; it was at `start of the interpreter`";
     assert!(reason.starts_with(wanted), "{reason}");

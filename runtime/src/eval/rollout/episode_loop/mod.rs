@@ -19,7 +19,6 @@ mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use jobs::job::{Job, Length};
@@ -46,7 +45,7 @@ const TICK: Duration = Duration::from_millis(200);
 pub struct EpisodeLoop<'a> {
     /// The job and its policy.
     pub active: &'a ActiveJob<'a>,
-    /// The environments, and the channel on which they and the policy answer.
+    /// The environments, and where they and the policy answer.
     pub envs: EnvBuild,
     /// Where finished episodes go.
     pub recording: Recording,
@@ -221,29 +220,26 @@ impl<'a> EpisodeLoop<'a> {
         Ok(())
     }
 
-    /// Waits for one event for at most a tick, and processes it.
+    /// Waits for events for at most a tick, and processes them.
     fn wait(&mut self, watch: &mut StallWatch) -> Result<(), Stop> {
         let patience = self.out.patience(TICK);
-        match self.envs.inbox.recv_timeout(patience) {
-            Ok(event) => {
-                *watch = StallWatch {
-                    moved: now(),
-                    is_told: false,
-                };
-                let beat = &mut self.out.beat;
-                (beat.moves, beat.is_stepping) = (beat.moves + 1, true);
-                self.on(event)?;
+        let events = self.envs.wait(patience);
+        if events.is_empty() {
+            let waited = watch.moved.elapsed();
+            if !watch.is_told && waited.as_secs() >= self.active.run.args.stall_timeout {
+                watch.is_told = true;
+                self.say_stalled(waited);
             }
-            Err(RecvTimeoutError::Timeout) => {
-                let waited = watch.moved.elapsed();
-                if !watch.is_told && waited.as_secs() >= self.active.run.args.stall_timeout {
-                    watch.is_told = true;
-                    self.say_stalled(waited);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                unreachable!("the loop holds a sender itself")
-            }
+            return Ok(());
+        }
+        *watch = StallWatch {
+            moved: now(),
+            is_told: false,
+        };
+        for event in events {
+            let beat = &mut self.out.beat;
+            (beat.moves, beat.is_stepping) = (beat.moves + 1, true);
+            self.on(event)?;
         }
         Ok(())
     }

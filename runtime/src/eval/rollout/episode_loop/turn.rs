@@ -1,5 +1,6 @@
 //! The turn of a group: resets and steps, or an inference if no reset is due.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use jobs::journal::{EpisodeStart, Line};
@@ -52,15 +53,13 @@ impl EpisodeLoop<'_> {
     fn infer(&mut self, index: usize, needs_chunk: Vec<EnvIndex>) {
         let rows = needs_chunk.iter().filter_map(|env| self.row(index, *env));
         let rows = rows.collect();
-        let (events, asked) = (self.envs.events.clone(), now());
+        let (inbox, asked) = (Arc::clone(&self.envs.inbox), now());
         let give = move |result| {
-            let inference = LoopEvent::Inference {
+            inbox.put(LoopEvent::Inference {
                 group: index,
                 result,
                 waited: asked.elapsed(),
-            };
-            // The receiver is gone after the loop was stopped.
-            events.send(inference).ok();
+            });
         };
         self.active
             .inference

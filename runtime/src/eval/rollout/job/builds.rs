@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::inputs;
 use jobs::job::Job;
+use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::env::{self, AnswerBatch, Answers, NewEnv, VectorEnv};
+use crate::clock::{now, timespec};
+use crate::env::{self, AnswerBatch, EnvError, NewEnv, VectorEnv};
 use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::schedule;
 use crate::eval::rollout::schedule::feed::Episodes;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
+use crate::inbox::Inbox;
 use crate::policy::Inferred;
 
 /// An event that the episode loop waits for.
@@ -31,7 +34,7 @@ pub enum LoopEvent {
     },
 }
 
-/// One build of the environments, with the channel for their answers and those of the policy.
+/// One build of the environments, with the queue for the answers of the policy.
 pub struct EnvBuild {
     /// The environments.
     pub env: Box<dyn VectorEnv>,
@@ -42,9 +45,7 @@ pub struct EnvBuild {
     /// Number of the build within the job.
     pub number: u64,
     /// Where the policy's answers go.
-    pub events: Sender<LoopEvent>,
-    /// Answers that have arrived.
-    pub inbox: Receiver<LoopEvent>,
+    pub inbox: Arc<Inbox<LoopEvent>>,
 }
 
 impl EnvBuild {
@@ -54,12 +55,7 @@ impl EnvBuild {
     /// Fails if an input was changed or the simulator cannot be started.
     pub fn make(run: &RankSetup, task: &Task) -> Result<Self, Stop> {
         check_inputs(run, task.job())?;
-        let (events, inbox) = channel();
-        let outbox = events.clone();
-        let answers = Answers::in_batches(move |batch| {
-            // The receiver is gone after the loop was stopped.
-            outbox.send(LoopEvent::Envs(batch)).ok();
-        });
+        let no_bell = |err| EnvError::Setup(format!("cannot make an eventfd: {err}"));
         let job = task.job();
         let seed = jobs::seed::episode(run.plan.seed, job, 0);
         let device = run.device.device;
@@ -69,7 +65,7 @@ impl EnvBuild {
             versions,
             ignored,
             mut notes,
-        } = env::make(job, seed, &place, answers)?;
+        } = env::make(job, seed, &place)?;
         if !ignored.is_empty() {
             let (name, ignored) = (&job.environment, ignored.join(", "));
             notes.insert(0, format!("environment `{name}` does not use {ignored}"));
@@ -79,9 +75,27 @@ impl EnvBuild {
             versions,
             notes,
             number: 0,
-            events,
-            inbox,
+            inbox: Arc::new(Inbox::new().map_err(no_bell)?),
         })
+    }
+
+    /// Waits for events for at most `patience`; none have come if an environment has something due.
+    pub fn wait(&mut self, patience: Duration) -> Vec<LoopEvent> {
+        let due = self.env.due();
+        let due = due.map(|due| due.saturating_duration_since(now()));
+        let limit = timespec(due.map_or(patience, |due| due.min(patience)));
+        let mut ready = [
+            PollFd::from_borrowed_fd(self.env.ready(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.inbox.bell(), PollFlags::IN),
+        ];
+        // An interrupted wait counts as one without events.
+        poll(&mut ready, Some(&limit)).ok();
+        let mut events = self.inbox.take();
+        let answers = self.env.take();
+        if !answers.is_empty() {
+            events.push(LoopEvent::Envs(answers));
+        }
+        events
     }
 
     /// Returns the groups of environments that take turns with the policy, at most `stages`.
