@@ -1,5 +1,5 @@
-//! Memory that this process shares with a Python process, of a simulator or of a policy: a memfd. The unsafe code of the
-//! bridge.
+//! Memory that this process shares with a Python process, of a simulator or of a policy: a memfd, and
+//! the unsafe code for it.
 //!
 //! The simulator may write to it at any moment. So this module creates no reference into it, and
 //! makes no access that the compiler knows of. Bytes are copied out by one CPU instruction (x86-64)

@@ -1,4 +1,4 @@
-//! Tests of the bridge with real Python processes.
+//! Tests with real Python processes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
