@@ -7,98 +7,50 @@ use jobs::refusal::Refusal;
 use crate::error::input;
 use crate::processor::field::Json;
 
-/// An embodiment tag that ships with GR00T.
-struct Known {
-    /// Name of the entry in the reference's enum, accepted on its command line.
-    name: &'static str,
-    /// The tag itself, which is the key in every file.
-    tag: &'static str,
-    /// Index of the category weights, unless `embodiment_id.json` says otherwise.
-    id: i64,
-}
-
-/// The tags of gr00t/data/embodiment_tags.py with the ids of the processor's table, N1.7.
-const KNOWN: [Known; 16] = [
-    Known {
-        name: "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT",
-        tag: "oxe_droid_relative_eef_relative_joint",
-        id: 24,
-    },
-    Known {
-        name: "XDOF",
-        tag: "xdof_relative_eef_relative_joint",
-        id: 27,
-    },
-    Known {
-        name: "XDOF_SUBTASK",
-        tag: "xdof_relative_eef_relative_joint_subtask",
-        id: 27,
-    },
-    Known {
-        name: "REAL_G1",
-        tag: "real_g1_relative_eef_relative_joints",
-        id: 25,
-    },
-    Known {
-        name: "REAL_R1_PRO_SHARPA",
-        tag: "real_r1_pro_sharpa_relative_eef",
-        id: 26,
-    },
-    Known {
-        name: "REAL_R1_PRO_SHARPA_HUMAN",
-        tag: "real_r1_pro_sharpa_relative_eef_human",
-        id: 26,
-    },
-    Known {
-        name: "REAL_R1_PRO_SHARPA_MAXINSIGHTS",
-        tag: "real_r1_pro_sharpa_relative_eef_maxinsights",
-        id: 26,
-    },
-    Known {
-        name: "REAL_R1_PRO_SHARPA_MECKA",
-        tag: "real_r1_pro_sharpa_relative_eef_mecka",
-        id: 26,
-    },
-    Known {
-        name: "UNITREE_G1",
-        tag: "unitree_g1_full_body_with_waist_height_nav_cmd",
-        id: 25,
-    },
-    Known {
-        name: "UNITREE_G1_SONIC",
-        tag: "unitree_g1_sonic",
-        id: 11,
-    },
-    Known {
-        name: "SIMPLER_ENV_GOOGLE",
-        tag: "simpler_env_google",
-        id: 0,
-    },
-    Known {
-        name: "SIMPLER_ENV_WIDOWX",
-        tag: "simpler_env_widowx",
-        id: 1,
-    },
-    Known {
-        name: "LIBERO_PANDA",
-        tag: "libero_sim",
-        id: 2,
-    },
-    Known {
-        name: "NEW_EMBODIMENT",
-        tag: "new_embodiment",
-        id: 10,
-    },
-    Known {
-        name: "ROBOCASA_PANDA_OMRON",
-        tag: "robocasa_panda_omron",
-        id: 10,
-    },
-    Known {
-        name: "ROBOCASA_GR1_TABLETOP",
-        tag: "robocasa_gr1_tabletop",
-        id: 10,
-    },
+/// The tags of gr00t/data/embodiment_tags.py: the name of the entry in the reference's enum, which
+/// its command line accepts, the tag, which is the key in every file, and the index of the category
+/// weights in the processor's table, N1.7, unless `embodiment_id.json` says otherwise.
+const KNOWN: [(&str, &str, i64); 16] = [
+    (
+        "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT",
+        "oxe_droid_relative_eef_relative_joint",
+        24,
+    ),
+    ("XDOF", "xdof_relative_eef_relative_joint", 27),
+    (
+        "XDOF_SUBTASK",
+        "xdof_relative_eef_relative_joint_subtask",
+        27,
+    ),
+    ("REAL_G1", "real_g1_relative_eef_relative_joints", 25),
+    ("REAL_R1_PRO_SHARPA", "real_r1_pro_sharpa_relative_eef", 26),
+    (
+        "REAL_R1_PRO_SHARPA_HUMAN",
+        "real_r1_pro_sharpa_relative_eef_human",
+        26,
+    ),
+    (
+        "REAL_R1_PRO_SHARPA_MAXINSIGHTS",
+        "real_r1_pro_sharpa_relative_eef_maxinsights",
+        26,
+    ),
+    (
+        "REAL_R1_PRO_SHARPA_MECKA",
+        "real_r1_pro_sharpa_relative_eef_mecka",
+        26,
+    ),
+    (
+        "UNITREE_G1",
+        "unitree_g1_full_body_with_waist_height_nav_cmd",
+        25,
+    ),
+    ("UNITREE_G1_SONIC", "unitree_g1_sonic", 11),
+    ("SIMPLER_ENV_GOOGLE", "simpler_env_google", 0),
+    ("SIMPLER_ENV_WIDOWX", "simpler_env_widowx", 1),
+    ("LIBERO_PANDA", "libero_sim", 2),
+    ("NEW_EMBODIMENT", "new_embodiment", 10),
+    ("ROBOCASA_PANDA_OMRON", "robocasa_panda_omron", 10),
+    ("ROBOCASA_GR1_TABLETOP", "robocasa_gr1_tabletop", 10),
 ];
 
 /// Returns the checkpoint's tag that `asked` names: a tag or the reference's enum name, in any
@@ -109,8 +61,8 @@ const KNOWN: [Known; 16] = [
 pub fn resolve<'a>(asked: &str, checkpoint: &[&'a str]) -> Result<&'a str, Refusal> {
     let known = KNOWN
         .iter()
-        .find(|known| known.name.eq_ignore_ascii_case(asked.trim()));
-    let wanted = known.map_or(asked.trim(), |known| known.tag);
+        .find(|(name, ..)| name.eq_ignore_ascii_case(asked.trim()));
+    let wanted = known.map_or(asked.trim(), |(_, tag, _)| tag);
     let found = checkpoint
         .iter()
         .find(|tag| tag.eq_ignore_ascii_case(wanted));
@@ -134,8 +86,8 @@ pub(super) fn unknown(tag: &str, known: &[&str]) -> Refusal {
 pub fn id(path: &Path, tag: &str) -> Result<i64, Refusal> {
     let built_in = KNOWN
         .iter()
-        .find(|known| known.tag == tag)
-        .map(|known| known.id);
+        .find(|(_, known, _)| *known == tag)
+        .map(|(.., id)| *id);
     if !path.is_file() {
         return built_in.ok_or_else(|| {
             input(
