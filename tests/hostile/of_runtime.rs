@@ -6,8 +6,8 @@ use bytes::BytesMut;
 use rig::hostile::Target;
 use runtime::policy::xpolicylab::{self, MessageType};
 use runtime::serve::http;
-use tungstenite::WebSocket;
-use tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::WebSocket;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use wire::WireError;
 use wire::zmtp::{Heard, Reader, Socket};
 

@@ -56,28 +56,6 @@ impl From<Result<Chunk, RowError>> for RowAnswer {
     }
 }
 
-/// Infers rows together, and one by one if that fails for a reason that may be that of one of them.
-///
-/// # Errors
-/// Returns the error if the policy has failed, and not just rows.
-pub(in crate::policy) fn each<'a, R, T>(
-    rows: &'a [R],
-    mut infer: impl FnMut(&'a [R]) -> Result<Vec<T>, PolicyError>,
-) -> Result<Vec<Result<T, RowError>>, PolicyError> {
-    let err = match infer(rows) {
-        Ok(all) => return Ok(all.into_iter().map(Ok).collect()),
-        Err(err) => err.of_row()?,
-    };
-    if rows.len() == 1 {
-        return Ok(vec![Err(err)]);
-    }
-    let alone = |row| match infer(std::slice::from_ref(row)) {
-        Ok(mut one) => Ok(one.pop().ok_or_else(|| RowError::not_inferred())),
-        Err(err) => err.of_row().map(Err),
-    };
-    rows.iter().map(alone).collect()
-}
-
 /// Refuses actions of `width` numbers each if a number is not finite: what moves by them is an
 /// environment, or a robot. `name` names a component of an action.
 ///
@@ -141,36 +119,6 @@ mod tests {
 
     fn failed(reason: &str) -> RowAnswer {
         RowAnswer::Failed(RowError(reason.to_owned()))
-    }
-
-    /// Doubles numbers, but refuses odd ones, and fails for good at 100.
-    fn doubled(rows: &[u32]) -> Result<Vec<u32>, PolicyError> {
-        if rows.contains(&100) {
-            return Err(PolicyError::DeviceLost("gone".to_owned()));
-        }
-        match rows.iter().find(|row| *row % 2 == 1) {
-            Some(odd) => Err(RowError::no_state(&odd.to_string()).into()),
-            None => Ok(rows.iter().map(|row| 2 * row).collect()),
-        }
-    }
-
-    #[test]
-    fn rows_that_fail_together_are_inferred_one_by_one() {
-        let odd = RowError("the observation has no state 3".to_owned());
-        let mixed = each(&[2, 3, 4], doubled).unwrap();
-        assert_eq!(mixed, [Ok(4), Err(odd.clone()), Ok(8)]);
-        assert_eq!(each(&[3], doubled).unwrap(), [Err(odd)]);
-        assert_eq!(each(&[2, 4], doubled).unwrap(), [Ok(4), Ok(8)]);
-    }
-
-    #[test]
-    fn what_no_row_survives_is_not_blamed_on_rows() {
-        assert_eq!(each(&[2, 100], doubled).unwrap_err().to_string(), "gone");
-        let full = |_: &[u32]| -> Result<Vec<u32>, _> {
-            Err(PolicyError::Failed("out of memory".to_owned()))
-        };
-        let text = each(&[1, 2], full).unwrap_err().to_string();
-        assert!(text.starts_with("out of memory"), "{text}");
     }
 
     #[test]

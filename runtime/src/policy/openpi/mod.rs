@@ -13,5 +13,4 @@ pub(in crate::policy) mod picture;
 mod policy;
 mod settings;
 
-pub use policy::Openpi;
 pub use settings::OpenpiSettings;

@@ -1,41 +1,34 @@
-//! The openpi policy: one request per environment, over a pool of connections.
+//! The client's half of openpi's protocol: one request per environment, over a pool of connections.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-
-use crate::env::{EnvSpec, Observation};
-use crate::policy::openpi::picture;
-use crate::policy::openpi::settings::OpenpiSettings;
-use crate::policy::remote::{Caller, Lifeline, WebsocketConnection};
-use crate::policy::seen;
-use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 use jobs::policies::PolicyType;
 use jobs::wiring::{Given, Sides, Source, Wiring};
 use wire::{Array, Dialect, Key, Value};
 
-/// A server's policy that acts in one environment.
-#[derive(Debug)]
-pub struct Openpi {
-    settings: OpenpiSettings,
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::openpi::picture;
+use crate::policy::openpi::settings::OpenpiSettings;
+use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
+use crate::policy::seen;
+use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError};
+
+/// What a client says to an openpi server. The protocol has no episodes.
+#[derive(Clone)]
+pub(super) struct OpenpiClient {
+    settings: Arc<OpenpiSettings>,
     wiring: Wiring,
-    lifeline: Lifeline,
-    /// Callers by connection index, created on first use.
-    callers: BTreeMap<usize, Caller<WebsocketConnection>>,
     action_dim: usize,
 }
 
-impl Openpi {
-    /// Connects the server's keys to the environment, and the policy to the server.
+impl OpenpiClient {
+    /// Connects the server's keys to the environment.
     ///
     /// # Errors
-    /// Returns an error if both sides do not fit together, and if the server is unreachable.
-    pub fn new(
-        settings: OpenpiSettings,
-        env: &EnvSpec,
-        lifeline: &Lifeline,
-    ) -> Result<Self, PolicyError> {
+    /// Refuses an environment that does not fit together.
+    pub(super) fn new(settings: OpenpiSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
         let sides = Sides {
             policy: PolicyType::Pi0Remote.name(),
             face: env,
@@ -45,24 +38,24 @@ impl Openpi {
             cameras: settings.cameras.as_deref(),
             ..Given::default()
         };
-        let wiring = settings.embodiment.connect(sides, &given)?;
-        let mut first = Caller::new(&settings.server, lifeline);
-        first.meet()?;
         Ok(Self {
-            wiring,
-            lifeline: lifeline.clone(),
-            callers: BTreeMap::from([(0, first)]),
+            wiring: settings.embodiment.connect(sides, &given)?,
+            settings: Arc::new(settings),
             action_dim: env.action.names.len(),
-            settings,
         })
     }
 
     /// Returns the request `{name: picture or numbers, …, "prompt": words}`.
-    fn request(&self, observation: &Observation) -> Result<Bytes, PolicyError> {
+    fn request(&self, observation: &Observation) -> Result<Bytes, RowError> {
         let mut members = Vec::new();
         for (key, source) in self.wiring.inputs() {
             let value = match source {
-                Source::Camera(camera) => self.picture(camera, observation)?,
+                Source::Camera(camera) => {
+                    let frame = seen::frame(camera, observation)?;
+                    let [height, width] = self.settings.picture;
+                    let bytes = picture::resize_with_pad(frame, [height, width]);
+                    Array::of_u8(&[height, width, 3], bytes.into()).into()
+                }
                 Source::States(parts) => {
                     let numbers = seen::numbers(parts, observation)?;
                     Array::of_f32(&[numbers.len()], &numbers).into()
@@ -74,17 +67,73 @@ impl Openpi {
         members.push((Key::from("prompt"), words.into()));
         Ok(wire::write(&Value::Map(members), Dialect::Openpi).into())
     }
+}
 
-    fn picture(&self, camera: &str, observation: &Observation) -> Result<Value, PolicyError> {
-        let frame = seen::frame(camera, observation)?;
-        let [height, width] = self.settings.picture;
-        let bytes = picture::resize_with_pad(frame, self.settings.picture);
-        Ok(Array::of_u8(&[height, width, 3], bytes.into()).into())
+impl ClientCodec for OpenpiClient {
+    const TRANSPORT: Transport = Transport::Websocket("Api-Key");
+    const STEPS: [&'static str; 3] = ["connecting", "infer", "infer"];
+
+    fn lane(&self, env: EnvIndex) -> usize {
+        env.0 % self.settings.connections
     }
 
-    fn chunk(&self, answer: &Bytes) -> Result<Chunk, PolicyError> {
-        chunk(answer, self.settings.chunk_length, self.action_dim)
-            .map_err(|reason| self.settings.server.refusal(format!("infer: {reason}")))
+    fn another(&self) -> Self {
+        self.clone()
+    }
+
+    async fn greet(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
+        // The server's metadata: a map without a fixed structure.
+        link.receive().await.map(drop)
+    }
+
+    async fn infer(
+        &mut self,
+        link: &mut impl Exchange,
+        rows: &[&PolicyRow],
+    ) -> Result<Vec<Chunk>, CallError> {
+        let mut chunks = Vec::with_capacity(rows.len());
+        for row in rows {
+            let answer = link.ask(self.request(row.now())?).await?;
+            let chunk = chunk(&answer, self.settings.chunk_length, self.action_dim);
+            chunks.push(chunk.map_err(CallError::Wrong)?);
+        }
+        Ok(chunks)
+    }
+
+    fn facts(&self) -> PolicyFacts {
+        let settings = &self.settings;
+        PolicyFacts {
+            horizon: settings.chunk_length,
+            needs_video: self.wiring.sees(),
+            reported: vec![
+                ("policy_path", settings.server.to_string().into()),
+                ("policy_variant", settings.variant.clone().into()),
+                (
+                    "openpi_embodiment_adapter",
+                    settings.embodiment.name().into(),
+                ),
+                ("picture_size", settings.picture.to_vec().into()),
+            ],
+            notes: settings.notes.clone(),
+            ..PolicyFacts::default()
+        }
+    }
+}
+
+impl PolicySettings for OpenpiSettings {
+    fn chunk_length(&self) -> Option<usize> {
+        // The policy cuts its chunks itself.
+        None
+    }
+
+    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        let server = self.server.clone();
+        let client = OpenpiClient::new(*self, context.env)?;
+        Ok(Box::new(RemotePolicy::new(
+            client,
+            &server,
+            context.lifeline,
+        )?))
     }
 }
 
@@ -110,90 +159,6 @@ fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
         ref found => Err(format!(
             "its actions are {found:?}, expected [{horizon} or more, {dim}]"
         )),
-    }
-}
-
-impl PolicySettings for OpenpiSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        // The policy cuts its chunks itself.
-        None
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        Ok(Box::new(Openpi::new(*self, context.env, context.lifeline)?))
-    }
-}
-
-impl Policy for Openpi {
-    fn facts(&self) -> PolicyFacts {
-        let settings = &self.settings;
-        PolicyFacts {
-            horizon: settings.chunk_length,
-            needs_video: self.wiring.sees(),
-            reported: vec![
-                ("policy_path", settings.server.to_string().into()),
-                ("policy_variant", settings.variant.clone().into()),
-                (
-                    "openpi_embodiment_adapter",
-                    settings.embodiment.name().into(),
-                ),
-                ("picture_size", settings.picture.to_vec().into()),
-            ],
-            notes: settings.notes.clone(),
-            ..PolicyFacts::default()
-        }
-    }
-
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let answers = self.ask_all(rows);
-        if answers.is_err() {
-            // Close the connections, so that outstanding answers are discarded.
-            self.callers.clear();
-        }
-        answers
-    }
-}
-
-impl Openpi {
-    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let mut answers: Vec<Option<RowAnswer>> = rows.iter().map(|_| None).collect();
-        let mut waiting: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (index, row) in rows.iter().enumerate().rev() {
-            waiting
-                .entry(row.env.0 % self.settings.connections)
-                .or_default()
-                .push(index);
-        }
-        // Every connection has at most one outstanding request, so a server that is slow to read
-        // cannot deadlock with us.
-        while waiting.values().any(|rows| !rows.is_empty()) {
-            let mut round = Vec::new();
-            for (connection, waiting) in &mut waiting {
-                let Some(index) = waiting.pop() else {
-                    continue;
-                };
-                match self.request(rows[index].now()) {
-                    Ok(request) => round.push((*connection, index, request)),
-                    Err(err) => answers[index] = Some(RowAnswer::of(Err(err))?),
-                }
-            }
-            for (connection, _, request) in &round {
-                let new = || Caller::new(&self.settings.server, &self.lifeline);
-                self.callers
-                    .entry(*connection)
-                    .or_insert_with(new)
-                    .begin(request);
-            }
-            for (connection, index, request) in round {
-                let Some(caller) = self.callers.get_mut(&connection) else {
-                    continue;
-                };
-                let answer = caller.finish("infer", &request);
-                let chunk = answer.and_then(|answer| self.chunk(&answer));
-                answers[index] = Some(RowAnswer::of(chunk)?);
-            }
-        }
-        Ok(answers.into_iter().flatten().collect())
     }
 }
 

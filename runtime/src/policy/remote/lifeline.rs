@@ -1,17 +1,16 @@
 //! The channel between a policy that waits for a server and the eval loop that waits for the
 //! policy.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
-use crate::clock::now;
+use tokio::sync::watch;
 
 /// The policy's end: it carries messages to the user, and the loop can cut it to end all waiting.
 /// Clones share the same line.
 #[derive(Clone, Debug)]
 pub struct Lifeline {
-    cut: Arc<(Mutex<bool>, Condvar)>,
+    cut: Arc<watch::Sender<bool>>,
     words: Option<Sender<String>>,
 }
 
@@ -19,7 +18,7 @@ impl Lifeline {
     /// Creates a line without a receiver for its messages.
     pub fn alone() -> Self {
         Self {
-            cut: Arc::default(),
+            cut: Arc::new(watch::Sender::new(false)),
             words: None,
         }
     }
@@ -46,31 +45,18 @@ impl Lifeline {
 
     /// Ends all waiting on this line, now and later.
     pub fn cut(&self) {
-        *self.cut.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.cut.1.notify_all();
+        self.cut.send_replace(true);
     }
 
     /// Returns whether the line was cut.
     pub fn is_cut(&self) -> bool {
-        *self.cut.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.cut.borrow()
     }
 
-    /// Waits for `duration`, or until the line is cut.
-    pub fn rest(&self, duration: Duration) {
-        let end = now() + duration;
-        let mut is_cut = self.cut.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*is_cut {
-            let left = end.saturating_duration_since(now());
-            if left.is_zero() {
-                return;
-            }
-            is_cut = self
-                .cut
-                .1
-                .wait_timeout(is_cut, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
+    /// Waits until the line is cut.
+    pub async fn until_cut(&self) {
+        // The sender lives as long as this line.
+        self.cut.subscribe().wait_for(|is_cut| *is_cut).await.ok();
     }
 }
 
@@ -78,13 +64,15 @@ impl Lifeline {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_cut_ends_a_rest() {
+    #[tokio::test]
+    async fn a_cut_is_seen_before_and_after_it() {
         let line = Lifeline::alone();
         let other = line.clone();
-        let resting = std::thread::spawn(move || other.rest(Duration::from_secs(3600)));
+        let waiting = tokio::spawn(async move { other.until_cut().await });
+        tokio::task::yield_now().await;
         line.cut();
-        resting.join().unwrap();
+        waiting.await.unwrap();
+        line.until_cut().await;
         assert!(line.is_cut());
     }
 

@@ -7,21 +7,20 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::timeout_at;
 
 use crate::clock::now;
-use crate::policy::remote::{CallError, Lifeline};
-
-/// Interval at which a wait checks the lifeline.
-const SLICE: Duration = Duration::from_millis(100);
+use crate::policy::remote::CallError;
 
 /// Returns the addresses of a host and a port; may take as long as it likes.
 type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
 /// The answer to a lookup that is under way.
-type Answer = Receiver<io::Result<Vec<SocketAddr>>>;
+type Answer = oneshot::Receiver<io::Result<Vec<SocketAddr>>>;
 
 /// Looks up the addresses of one server. Clones share the lookup that is under way.
 #[derive(Clone)]
@@ -42,56 +41,43 @@ impl Resolver {
     /// Returns the addresses of a host, of which there is at least one.
     ///
     /// # Errors
-    /// Returns [`CallError::Away`] if there are none, also not until `deadline`, and
-    /// [`CallError::Cut`].
-    pub fn addresses(
+    /// Returns [`CallError::Away`] if there are none, also not until `deadline`.
+    pub async fn addresses(
         &self,
         (host, port): (&str, u16),
         deadline: Instant,
-        lifeline: &Lifeline,
     ) -> Result<Vec<SocketAddr>, CallError> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let away = |reason: &str| CallError::Away(format!("no address of {host}{reason}"));
         let began = now();
-        let mut under_way = self
-            .under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let answer = match under_way.take() {
-            Some(answer) => answer,
-            None => self
-                .begin(host, port)
-                .map_err(|err| away(&format!(": no thread: {err}")))?,
+        let reason = match timeout_at(deadline.into(), self.look_up(host, port)).await {
+            Ok(Ok(addresses)) if !addresses.is_empty() => return Ok(addresses),
+            Ok(Ok(_)) => String::new(),
+            Ok(Err(err)) => format!(": {err}"),
+            Err(_) => {
+                let patience = deadline.saturating_duration_since(began).as_secs_f64();
+                format!(" within {patience:.1} s")
+            }
         };
-        loop {
-            let left = deadline.saturating_duration_since(now());
-            let found = match answer.recv_timeout(left.min(SLICE)) {
-                Ok(found) => found,
-                Err(RecvTimeoutError::Disconnected) => return Err(away(": its lookup panicked")),
-                Err(RecvTimeoutError::Timeout) if lifeline.is_cut() => {
-                    *under_way = Some(answer);
-                    return Err(CallError::Cut);
-                }
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => {
-                    *under_way = Some(answer);
-                    let patience = deadline.saturating_duration_since(began).as_secs_f64();
-                    return Err(away(&format!(" within {patience:.1} s")));
-                }
-                Err(RecvTimeoutError::Timeout) => continue,
-            };
-            return match found {
-                Ok(none) if none.is_empty() => Err(away("")),
-                Ok(addresses) => Ok(addresses),
-                Err(err) => Err(away(&format!(": {err}"))),
-            };
-        }
+        Err(CallError::Away(format!("no address of {host}{reason}")))
+    }
+
+    /// Waits for the lookup that is under way, or for a new one.
+    async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let mut under_way = self.under_way.lock().await;
+        let answer = match &mut *under_way {
+            Some(answer) => answer,
+            none => none.insert(self.begin(host, port)?),
+        };
+        let found = answer.await;
+        *under_way = None;
+        found.unwrap_or_else(|_| Err(io::Error::other("its lookup panicked")))
     }
 
     /// Starts a lookup.
     fn begin(&self, host: &str, port: u16) -> io::Result<Answer> {
-        let (tell, answer) = channel();
+        let (tell, answer) = oneshot::channel();
         let (lookup, host) = (self.lookup, host.to_owned());
         let thread = std::thread::Builder::new().name("resolver".to_owned());
         // Not joined: nothing but its answer is missed if it never ends.
@@ -127,6 +113,7 @@ impl Eq for Resolver {}
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
@@ -136,48 +123,40 @@ mod tests {
         }
     }
 
-    fn within(
-        resolver: &Resolver,
-        patience: Duration,
-        lifeline: &Lifeline,
-    ) -> Result<Vec<SocketAddr>, CallError> {
-        resolver.addresses(("gpu7", 5555), now() + patience, lifeline)
+    async fn within(resolver: &Resolver, patience: Duration) -> Result<Vec<SocketAddr>, String> {
+        let found = resolver.addresses(("gpu7", 5555), now() + patience).await;
+        found.map_err(|err| match err {
+            CallError::Away(reason) => reason,
+            other => panic!("{other:?}"),
+        })
     }
 
-    #[test]
-    fn a_cut_ends_a_lookup() {
-        let (resolver, lifeline) = (Resolver::new(hanging), Lifeline::alone());
-        let other = lifeline.clone();
-        let waiting =
-            std::thread::spawn(move || within(&resolver, Duration::from_secs(3600), &other));
-        lifeline.cut();
-        assert_eq!(waiting.join().unwrap(), Err(CallError::Cut));
-    }
-
-    #[test]
-    fn attempts_wait_for_the_same_lookup_until_it_has_an_answer() {
+    #[tokio::test]
+    async fn attempts_wait_for_the_same_lookup_until_it_has_an_answer() {
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-        static MAY_END: Mutex<()> = Mutex::new(());
+        static MAY_END: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let lookup: Lookup = |_, port| {
             LOOKUPS.fetch_add(1, Ordering::SeqCst);
             drop(MAY_END.lock());
             Ok(vec![SocketAddr::from(([10, 0, 0, 7], port))])
         };
-        let (resolver, lifeline) = (Resolver::new(lookup), Lifeline::alone());
-        let held = MAY_END.lock().unwrap();
-        for _ in 0..3 {
-            within(&resolver.clone(), Duration::from_millis(20), &lifeline).unwrap_err();
+        let resolver = Resolver::new(lookup);
+        {
+            let _held = MAY_END.lock().unwrap();
+            for _ in 0..3 {
+                within(&resolver.clone(), Duration::from_millis(20))
+                    .await
+                    .unwrap_err();
+            }
         }
-        drop(held);
         let wanted = SocketAddr::from(([10, 0, 0, 7], 5555));
-        let found = within(&resolver, Duration::from_secs(3600), &lifeline);
+        let found = within(&resolver, Duration::from_secs(3600)).await;
         assert_eq!(found, Ok(vec![wanted]));
         assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
     }
 
-    #[test]
-    fn a_host_without_addresses_is_named_and_an_address_needs_no_lookup() {
-        let lifeline = Lifeline::alone();
+    #[tokio::test]
+    async fn a_host_without_addresses_is_named_and_an_address_needs_no_lookup() {
         let lookups: [(Lookup, &str); 2] = [
             (|_, _| Ok(Vec::new()), "no address of gpu7"),
             (
@@ -186,10 +165,10 @@ mod tests {
             ),
         ];
         for (lookup, reason) in lookups {
-            let found = within(&Resolver::new(lookup), Duration::from_secs(3600), &lifeline);
-            assert_eq!(found, Err(CallError::Away(reason.to_owned())));
+            let found = within(&Resolver::new(lookup), Duration::from_secs(3600)).await;
+            assert_eq!(found, Err(reason.to_owned()));
         }
-        let own = Resolver::new(hanging).addresses(("::1", 80), now(), &lifeline);
+        let own = Resolver::new(hanging).addresses(("::1", 80), now()).await;
         assert_eq!(own.unwrap()[0].to_string(), "[::1]:80");
     }
 }

@@ -135,9 +135,9 @@ impl PolicyServer {
         PolicyError::Failed(format!("policy server {self}: {}", shortened(reason)))
     }
 
-    /// Returns an error about an answer of this server, which may be due to what it was asked.
-    pub fn refusal(&self, reason: String) -> PolicyError {
-        RowError(format!("policy server {self}: {}", shortened(reason))).into()
+    /// Returns why a row failed, due to an answer of this server.
+    pub(super) fn refusal(&self, reason: String) -> RowError {
+        RowError(format!("policy server {self}: {}", shortened(reason)))
     }
 }
 

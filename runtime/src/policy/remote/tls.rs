@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jobs::files::{self, MAX_DOCUMENT_BYTES};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConfig, ClientConnection, Error, RootCertStore};
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
 use crate::policy::PolicyError;
 
@@ -51,11 +51,9 @@ impl TlsTrust {
         })
     }
 
-    /// Returns the client's side of a connection to a server of this name, or why there is none.
-    pub(super) fn session(&self, host: &str) -> Result<ClientConnection, String> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| format!("`{host}` cannot be the name on a certificate"))?;
-        ClientConnection::new(Arc::clone(&self.config), name).map_err(|err| tls_reason(&err))
+    /// Returns what a connection is made with.
+    pub(super) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
     }
 }
 
@@ -156,6 +154,8 @@ fn plain(presented: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::ServerName;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! A policy on a model server of vla-eval: any subclass of its `ModelServer`.
 //!
 //! ```text
-//! Observation ─► Wiring: {images: {…}, states, task_description} ─► VlaEvalSession
+//! Observation ─► Wiring: {images: {…}, states, task_description} ─► VlaEvalClient
 //!                    hello, episode_start, observation, episode_end ──► │ one websocket for
 //! {"actions": [dim] or [horizon, dim]} ─► answer ─► Chunk ◄──────────── │ each environment
 //! ```
@@ -14,7 +14,6 @@
 mod answer;
 mod hello;
 mod policy;
-mod session;
 mod settings;
 
 #[cfg(test)]

@@ -1,121 +1,269 @@
-//! The policy: one session for each environment, and all of them at the same time.
+//! The client's half of vla-eval's protocol: one session for each environment.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use jobs::policies::PolicyType;
 use jobs::wiring::{Sides, Source, Wiring, vla_eval};
-use wire::{Array, Key, Value};
+use serde_json::{Map, Value as Json};
+use wire::{Array, Key, VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage};
 
+use crate::clock::unix_seconds;
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::openpi::picture;
-use crate::policy::remote::Lifeline;
+use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
 use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::vla_eval::answer;
 use crate::policy::vla_eval::hello::VlaEvalHello;
-use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
 use crate::policy::vla_eval::settings::VlaEvalSettings;
-use crate::policy::{Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError};
+use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError};
 
-/// A model server's policy that acts in one environment.
-#[derive(Debug)]
-pub(super) struct VlaEvalPolicy {
-    settings: VlaEvalSettings,
+/// What a client says to a model server of vla-eval over one connection.
+pub(super) struct VlaEvalClient {
+    settings: Arc<VlaEvalSettings>,
+    env: Arc<EnvSpec>,
     wiring: Wiring,
-    hello: VlaEvalHello,
-    lifeline: Lifeline,
-    sessions: BTreeMap<EnvIndex, VlaEvalSession>,
-    /// Name of the environment, which the server is told.
-    env: String,
-    action_dim: usize,
+    /// What the server said first; later connections have to lead to the same one.
+    hello: Option<VlaEvalHello>,
     notes: Vec<String>,
+    /// Number of the last message.
+    seq: u64,
+    episode: Option<ToldEpisode>,
 }
 
-impl VlaEvalPolicy {
-    /// Connects to the server, and checks that it fits the environment.
+/// The episode of an environment.
+struct ToldEpisode {
+    index: u64,
+    /// Whether the server was told, over the connection that is open.
+    is_told: bool,
+    /// Number of answers.
+    answers: u64,
+}
+
+impl VlaEvalClient {
+    /// Connects the keys of an observation to the environment.
     ///
     /// # Errors
-    /// Returns an error if both sides do not fit together, and if the server is unreachable or does
-    /// not speak the protocol.
-    fn new(
-        settings: VlaEvalSettings,
-        env: &EnvSpec,
-        lifeline: &Lifeline,
-    ) -> Result<Self, PolicyError> {
-        let sides = Sides {
-            policy: PolicyType::VlaEvalRemote.name(),
-            face: env,
-        };
-        let wiring = vla_eval(sides, settings.mapping.as_ref())?;
-        let mut first = VlaEvalSession::new(&settings.server, lifeline, None);
-        let hello = first.meet()?;
-        let mut notes = settings.notes.clone();
-        notes.extend(hello.check(sides, &wiring)?);
+    /// Refuses an environment that does not fit together.
+    pub(super) fn new(settings: VlaEvalSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
+        let wiring = vla_eval(sides(env), settings.mapping.as_ref())?;
         Ok(Self {
+            notes: settings.notes.clone(),
+            settings: Arc::new(settings),
+            env: Arc::new(env.clone()),
             wiring,
-            hello,
-            lifeline: lifeline.clone(),
-            sessions: BTreeMap::from([(EnvIndex(0), first)]),
-            env: env.name.clone(),
-            action_dim: env.action.names.len(),
-            notes,
-            settings,
+            hello: None,
+            seq: 0,
+            episode: None,
         })
     }
 
-    fn session(&mut self, env: EnvIndex) -> &mut VlaEvalSession {
-        let (server, lifeline, hello) = (&self.settings.server, &self.lifeline, &self.hello);
-        let new = || VlaEvalSession::new(server, lifeline, Some(hello));
-        self.sessions.entry(env).or_insert_with(new)
+    async fn send(
+        &mut self,
+        link: &mut impl Exchange,
+        kind: VlaEvalKind,
+        payload: Value,
+    ) -> Result<u64, CallError> {
+        self.seq += 1;
+        let message = VlaEvalMessage {
+            kind,
+            payload,
+            seq: self.seq,
+        };
+        link.send(message.write(unix_seconds())).await?;
+        Ok(self.seq)
     }
 
-    fn observation(&self, observation: &Observation) -> Result<Value, PolicyError> {
-        let words = seen::words(observation, self.settings.language.as_deref());
-        if words.is_empty() && self.hello.needs_language {
-            return Err(RowError::no_instruction().into());
-        }
-        Ok(shown(
-            &self.wiring,
-            self.settings.picture,
-            observation,
-            words,
-        )?)
-    }
-
-    fn answer(&self, payload: &Value) -> Result<RowAnswer, PolicyError> {
-        let chunk = answer::chunk(payload, self.settings.chunk_length, self.action_dim);
-        let refused = |err| self.settings.server.refusal(format!("observation: {err}"));
-        RowAnswer::of(chunk.map_err(refused))
-    }
-
-    /// Asks for all rows; every session has at most one outstanding observation.
-    fn ask_all(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let mut asked = Vec::with_capacity(rows.len());
-        for row in rows {
-            if row.inference == 0 {
-                let (name, task) = (self.env.clone(), self.settings.task.clone());
-                self.session(row.env).start_episode(row, &name, &task);
-            }
-            let observation = self.observation(row.now());
-            if let Ok(observation) = &observation {
-                self.session(row.env).begin(observation);
-            }
-            asked.push((row.env, observation));
-        }
-        let mut answers = Vec::with_capacity(rows.len());
-        for (env, observation) in asked {
-            let answer = match observation {
-                Ok(observation) => match self.session(env).finish(&observation) {
-                    Ok(payload) => self.answer(&payload)?,
-                    Err(SessionError::Episode(reason)) => RowAnswer::Failed(RowError(reason)),
-                    Err(SessionError::Job(err)) => return Err(err),
-                },
-                Err(err) => RowAnswer::of(Err(err))?,
+    /// Ends the episode before, of which the server knows, and begins the row's unless that has
+    /// begun. The last episode ends with its connection.
+    async fn begin_episode(
+        &mut self,
+        link: &mut impl Exchange,
+        row: &PolicyRow,
+    ) -> Result<(), CallError> {
+        let is_new = |episode: &ToldEpisode| episode.index != row.episode || episode.answers > 0;
+        if row.inference == 0 && self.episode.as_ref().is_none_or(is_new) {
+            let fresh = ToldEpisode {
+                index: row.episode,
+                is_told: false,
+                answers: 0,
             };
-            answers.push(answer);
+            let ended = self.episode.replace(fresh).filter(|ended| ended.is_told);
+            if let Some(ended) = ended {
+                let steps = ("steps", ended.answers.into());
+                let result = Value::map([("metrics", Value::map([])), steps]);
+                self.send(link, VlaEvalKind::EpisodeEnd, result).await?;
+            }
         }
-        Ok(answers)
+        if self
+            .episode
+            .as_ref()
+            .is_some_and(|episode| !episode.is_told)
+        {
+            let mut task = Map::from_iter([
+                ("name".to_owned(), Json::from(self.env.name.as_str())),
+                ("episode_idx".to_owned(), row.episode.into()),
+                ("seed".to_owned(), row.seed.into()),
+            ]);
+            task.extend(self.settings.task.clone());
+            let task = Value::map([("task", Value::from(&Json::from(task)))]);
+            self.send(link, VlaEvalKind::EpisodeStart, task).await?;
+            if let Some(episode) = &mut self.episode {
+                episode.is_told = true;
+            }
+        }
+        Ok(())
     }
+
+    /// Returns the action for the observation with this number. Actions for earlier ones, which a
+    /// server with continuous inference sends, are skipped.
+    async fn answer(&self, link: &mut impl Exchange, seq: u64) -> Result<Value, CallError> {
+        let mut answer = read(&link.receive().await?)?;
+        loop {
+            match answer.kind {
+                VlaEvalKind::Action if answer.seq == seq => return Ok(answer.payload),
+                VlaEvalKind::Action if answer.seq < seq => {}
+                VlaEvalKind::Error => {
+                    let told = told(&answer.payload);
+                    return Err(CallError::Wrong(format!("it answers with an error{told}")));
+                }
+                kind => {
+                    let (kind, found) = (kind.name(), answer.seq);
+                    let reason = format!("it answers observation {seq} with {kind} {found}");
+                    return Err(CallError::Wrong(reason));
+                }
+            }
+            answer = read(&link.receive_more().await?)?;
+        }
+    }
+}
+
+impl ClientCodec for VlaEvalClient {
+    const TRANSPORT: Transport = Transport::Websocket("Api-Key");
+    const STEPS: [&'static str; 3] = ["connecting", "observation", "observation"];
+
+    fn lane(&self, env: EnvIndex) -> usize {
+        env.0
+    }
+
+    fn another(&self) -> Self {
+        Self {
+            settings: Arc::clone(&self.settings),
+            env: Arc::clone(&self.env),
+            wiring: self.wiring.clone(),
+            hello: self.hello.clone(),
+            notes: Vec::new(),
+            seq: 0,
+            episode: None,
+        }
+    }
+
+    /// Exchanges `hello` with the server.
+    async fn greet(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
+        if let Some(episode) = &mut self.episode {
+            episode.is_told = false;
+        }
+        let version = concat!("rrun ", env!("CARGO_PKG_VERSION"));
+        let hello = Value::map([
+            ("harness_version", version.into()),
+            ("protocol_version", VLA_EVAL_VERSION.into()),
+        ]);
+        self.send(link, VlaEvalKind::Hello, hello).await?;
+        let answer = read(&link.receive().await?)?;
+        if answer.kind != VlaEvalKind::Hello {
+            let (kind, told) = (answer.kind.name(), told(&answer.payload));
+            return Err(CallError::Wrong(format!(
+                "it answers hello with {kind}{told}"
+            )));
+        }
+        let hello = VlaEvalHello::read(&answer.payload).map_err(CallError::Wrong)?;
+        match &self.hello {
+            Some(first) if *first != hello => Err(CallError::Wrong(format!(
+                "another model server than before: {} of {}, it was {} of {}",
+                hello.model, hello.version, first.model, first.version
+            ))),
+            Some(_) => Ok(()),
+            None => {
+                let notes = hello.check(sides(&self.env), &self.wiring);
+                self.notes
+                    .extend(notes.map_err(|err| CallError::Policy(err.into()))?);
+                self.hello = Some(hello);
+                Ok(())
+            }
+        }
+    }
+
+    async fn infer(
+        &mut self,
+        link: &mut impl Exchange,
+        rows: &[&PolicyRow],
+    ) -> Result<Vec<Chunk>, CallError> {
+        let mut chunks = Vec::with_capacity(rows.len());
+        for row in rows {
+            let words = seen::words(row.now(), self.settings.language.as_deref());
+            if words.is_empty()
+                && self
+                    .hello
+                    .as_ref()
+                    .is_some_and(|hello| hello.needs_language)
+            {
+                return Err(RowError::no_instruction().into());
+            }
+            let observation = shown(&self.wiring, self.settings.picture, row.now(), words)?;
+            self.begin_episode(link, row).await?;
+            let seq = self
+                .send(link, VlaEvalKind::Observation, observation)
+                .await?;
+            let payload = self.answer(link, seq).await?;
+            if let Some(episode) = &mut self.episode {
+                episode.answers += 1;
+            }
+            let dim = self.env.action.names.len();
+            let chunk = answer::chunk(&payload, self.settings.chunk_length, dim);
+            chunks.push(chunk.map_err(CallError::Wrong)?);
+        }
+        Ok(chunks)
+    }
+
+    /// A server keeps what it knows of an episode with its connection.
+    fn is_lost(&self, row: &PolicyRow) -> bool {
+        let is_under_way = |episode: &ToldEpisode| episode.answers > 0;
+        row.inference > 0 && self.episode.as_ref().is_some_and(is_under_way)
+    }
+
+    fn facts(&self) -> PolicyFacts {
+        let hello = self.hello.clone().unwrap_or_default();
+        PolicyFacts {
+            horizon: self.settings.chunk_length.unwrap_or(1),
+            needs_video: self.wiring.sees(),
+            reported: vec![
+                ("policy_path", self.settings.server.to_string().into()),
+                ("policy_variant", hello.model.into()),
+                ("vla_eval_version", hello.version.into()),
+            ],
+            notes: self.notes.clone(),
+            ..PolicyFacts::default()
+        }
+    }
+}
+
+fn sides(env: &EnvSpec) -> Sides<'_> {
+    Sides {
+        policy: PolicyType::VlaEvalRemote.name(),
+        face: env,
+    }
+}
+
+fn read(message: &Bytes) -> Result<VlaEvalMessage, CallError> {
+    let message = VlaEvalMessage::read(message);
+    message.map_err(|err| CallError::Wrong(format!("its answer cannot be read: {err}")))
+}
+
+/// Returns the text of an error for a message, if it has one.
+fn told(payload: &Value) -> String {
+    let text = payload.get("error").and_then(Value::as_text);
+    text.map_or_else(String::new, |text| format!(": {text}"))
 }
 
 /// Returns what the server is shown: `{"images": {name: [height, width, 3]}, "states": [n],
@@ -164,32 +312,12 @@ impl PolicySettings for VlaEvalSettings {
     }
 
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let policy = VlaEvalPolicy::new(*self, context.env, context.lifeline)?;
-        Ok(Box::new(policy))
-    }
-}
-
-impl Policy for VlaEvalPolicy {
-    fn facts(&self) -> PolicyFacts {
-        PolicyFacts {
-            horizon: self.settings.chunk_length.unwrap_or(1),
-            needs_video: self.wiring.sees(),
-            reported: vec![
-                ("policy_path", self.settings.server.to_string().into()),
-                ("policy_variant", self.hello.model.clone().into()),
-                ("vla_eval_version", self.hello.version.clone().into()),
-            ],
-            notes: self.notes.clone(),
-            ..PolicyFacts::default()
-        }
-    }
-
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let answers = self.ask_all(rows);
-        if answers.is_err() {
-            let sessions = self.sessions.values_mut();
-            sessions.for_each(VlaEvalSession::disconnect);
-        }
-        answers
+        let server = self.server.clone();
+        let client = VlaEvalClient::new(*self, context.env)?;
+        Ok(Box::new(RemotePolicy::new(
+            client,
+            &server,
+            context.lifeline,
+        )?))
     }
 }

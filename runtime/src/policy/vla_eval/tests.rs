@@ -1,20 +1,17 @@
-use std::net::TcpListener;
-
 use bytes::Bytes;
 use jobs::wiring::{Sides, Wiring, vla_eval};
 use proptest::prelude::*;
-use serde_json::{Map, Value as Json, json};
-use tungstenite::Message;
+use serde_json::{Value as Json, json};
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::remote::{Lifeline, PolicyServer};
+use crate::policy::remote::script::Script;
+use crate::policy::remote::{CallError, ClientCodec as _};
 use crate::policy::tests::{env_with, frame, row};
 use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::vla_eval::answer::chunk;
 use crate::policy::vla_eval::hello::VlaEvalHello;
-use crate::policy::vla_eval::policy::shown;
-use crate::policy::vla_eval::session::{SessionError, VlaEvalSession};
+use crate::policy::vla_eval::policy::{VlaEvalClient, shown};
 use crate::policy::{Chunk, PolicyRow};
 
 fn env() -> EnvSpec {
@@ -147,182 +144,124 @@ fn an_answer_is_one_action_or_a_chunk_or_is_refused_with_both_sides() {
     assert_eq!(refusal, "its answer has no numbers as `actions`");
 }
 
-/// What a server does: its replies to each message of a connection. It closes the connection after
-/// an observation without a reply.
-type Script = fn(usize, &VlaEvalMessage) -> Vec<VlaEvalMessage>;
-
-fn message(kind: VlaEvalKind, seq: u64, payload: Value) -> VlaEvalMessage {
-    VlaEvalMessage { kind, payload, seq }
-}
-
-/// Starts a server for `connections` connections, one after the other. The thread returns the names
-/// of the messages that it got.
-fn serve(
-    connections: usize,
-    script: Script,
-) -> (PolicyServer, std::thread::JoinHandle<Vec<&'static str>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let thread = std::thread::spawn(move || {
-        let mut heard = Vec::new();
-        for connection in 0..connections {
-            let mut socket = tungstenite::accept(listener.accept().unwrap().0).unwrap();
-            while let Ok(Message::Binary(bytes)) = socket.read() {
-                let message = VlaEvalMessage::read(&bytes).unwrap();
-                heard.push(message.kind.name());
-                let replies = script(connection, &message);
-                let is_over = replies.is_empty() && message.kind == VlaEvalKind::Observation;
-                for reply in replies {
-                    socket.send(Message::Binary(reply.write(0.0))).unwrap();
-                }
-                if is_over {
-                    break;
-                }
-            }
-        }
-        heard
-    });
-    let config = json!({"remote_host": "127.0.0.1", "remote_port": port, "remote_timeout_s": 60, "remote_retry_s": 60});
+/// Returns a client that has met a server, and what it has said so far is forgotten.
+async fn met(script: &mut Script) -> VlaEvalClient {
+    let config = json!({"remote_host": "gpu7", "task": {"suite": "s"}});
     let settings = VlaEvalSettings::read(config.as_object().unwrap()).unwrap();
-    (settings.server, thread)
+    let mut env = env();
+    env.name = "toy".to_owned();
+    env.action.names.truncate(2);
+    let mut client = VlaEvalClient::new(settings, &env).unwrap();
+    script.answers.push_front(greeting());
+    client.greet(script).await.unwrap();
+    client
 }
 
-fn greeting(message: &VlaEvalMessage) -> Vec<VlaEvalMessage> {
-    match message.kind {
-        VlaEvalKind::Hello => {
-            let hello = hello(json!({}));
-            vec![self::message(VlaEvalKind::Hello, message.seq, hello)]
-        }
-        _ => Vec::new(),
-    }
+fn greeting() -> Bytes {
+    message(VlaEvalKind::Hello, 1, hello(json!({})))
 }
 
-fn session(server: &PolicyServer) -> VlaEvalSession {
-    VlaEvalSession::new(server, &Lifeline::alone(), None)
+fn message(kind: VlaEvalKind, seq: u64, payload: Value) -> Bytes {
+    VlaEvalMessage { kind, payload, seq }.write(0.0)
 }
 
-fn episode(number: u64) -> PolicyRow {
+/// Returns the names of the messages that the server got.
+fn heard(script: &Script) -> Vec<&'static str> {
+    let name = |message| VlaEvalMessage::read(message).unwrap().kind.name();
+    script.heard.iter().map(name).collect()
+}
+
+/// Returns a row of an episode that has had so many chunks.
+fn row_of(episode: u64, inference: u64) -> PolicyRow {
     PolicyRow {
-        episode: number,
+        episode,
         seed: 7,
-        ..row(0, Observation::empty())
+        inference,
+        ..row(0, observation())
     }
 }
 
-fn ask(session: &mut VlaEvalSession) -> Result<Value, SessionError> {
-    let observation = Value::map([]);
-    session.begin(&observation);
-    session.finish(&observation)
-}
-
-#[test]
-fn a_session_tells_of_episodes_and_skips_late_answers() {
-    let (server, thread) = serve(1, |_, message| match message.kind {
-        VlaEvalKind::Observation => vec![
-            self::message(VlaEvalKind::Action, message.seq - 1, actions(&[3])),
-            self::message(VlaEvalKind::Action, message.seq, actions(&[2])),
-        ],
-        VlaEvalKind::EpisodeStart => {
-            let task = message.payload.get("task").unwrap();
-            assert_eq!(task.get("seed").and_then(Value::as_u64), Some(7));
-            assert_eq!(task.get("suite").and_then(Value::as_text), Some("s"));
-            Vec::new()
-        }
-        _ => greeting(message),
-    });
-    let mut session = session(&server);
-    let more = Map::from_iter([("suite".to_owned(), "s".into())]);
-    for number in 0..2 {
-        session.start_episode(&episode(number), "toy", &more);
-        for _ in 0..2 {
-            assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
+#[tokio::test]
+async fn a_session_tells_of_episodes_and_skips_late_answers() {
+    let action = |seq, dim| message(VlaEvalKind::Action, seq, actions(&[dim]));
+    // Message 1 is hello; 2, 3 and 4 are of the first episode, 5 to 8 of the second.
+    let all = [3, 4, 7, 8].map(|seq| [action(seq - 1, 3), action(seq, 2)]);
+    let mut script = Script::of(all.concat());
+    let mut client = met(&mut script).await;
+    for episode in 0..2 {
+        for inference in 0..2 {
+            let row = row_of(episode, inference);
+            let chunks = client.infer(&mut script, &[&row]).await.unwrap();
+            assert_eq!(chunks, [Chunk::new(2, vec![0.0, 1.0])]);
         }
     }
-    drop(session);
     let each = ["episode_start", "observation", "observation"];
     let wanted = [&["hello"][..], &each, &["episode_end"], &each].concat();
-    assert_eq!(thread.join().unwrap(), wanted);
+    assert_eq!(heard(&script), wanted);
+    let start = VlaEvalMessage::read(&script.heard[1]).unwrap();
+    let task = start.payload.get("task").unwrap();
+    assert_eq!(task.get("seed").and_then(Value::as_u64), Some(7));
+    assert_eq!(task.get("suite").and_then(Value::as_text), Some("s"));
 }
 
-#[test]
-fn a_first_observation_is_sent_again_and_a_later_one_costs_its_episode() {
-    let (server, thread) = serve(3, |connection, message| match message.kind {
-        VlaEvalKind::Observation if connection == 0 || message.seq == 7 => Vec::new(),
-        _ => answering(message, VlaEvalKind::Action, message.seq, actions(&[2])),
-    });
-    let mut session = session(&server);
-    session.start_episode(&episode(0), "toy", &Map::new());
-    assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
-    match ask(&mut session) {
-        Err(SessionError::Episode(text)) => assert!(
-            text.ends_with(
-                "observation: it closed the connection; the server has lost the session of this \
-                 episode"
-            ),
-            "{text}"
-        ),
-        other => panic!("{other:?}"),
-    }
-    session.start_episode(&episode(1), "toy", &Map::new());
-    assert_eq!(ask(&mut session).unwrap(), actions(&[2]));
-    drop(session);
-    let each = ["hello", "episode_start", "observation"];
-    let wanted = [&each[..], &each, &["observation"], &each].concat();
-    assert_eq!(thread.join().unwrap(), wanted);
+#[tokio::test]
+async fn a_first_observation_is_sent_again_and_a_later_one_costs_its_episode() {
+    let mut script = Script::default();
+    let mut client = met(&mut script).await;
+    let first = row_of(0, 0);
+    let away = client.infer(&mut script, &[&first]).await;
+    assert!(matches!(away, Err(CallError::Away(_))), "{away:?}");
+    assert!(!client.is_lost(&first));
+    // The next connection.
+    let action = message(VlaEvalKind::Action, 6, actions(&[2]));
+    let mut script = Script::of([greeting(), action]);
+    client.greet(&mut script).await.unwrap();
+    client.infer(&mut script, &[&first]).await.unwrap();
+    assert_eq!(heard(&script), ["hello", "episode_start", "observation"]);
+    assert!(client.is_lost(&row_of(0, 1)));
+    assert!(!client.is_lost(&row_of(1, 0)));
 }
 
-/// Answers an observation so, and greets.
-fn answering(
-    message: &VlaEvalMessage,
-    kind: VlaEvalKind,
-    seq: u64,
-    payload: Value,
-) -> Vec<VlaEvalMessage> {
-    match message.kind {
-        VlaEvalKind::Observation => vec![self::message(kind, seq, payload)],
-        _ => greeting(message),
-    }
-}
-
-#[test]
-fn nonsense_costs_its_episode_alone() {
-    let nonsense: [(Script, &str); 4] = [
+#[tokio::test]
+async fn nonsense_is_refused_with_what_it_is() {
+    let text = Value::map([("error", "the arm is on fire".into())]);
+    let nothing = Value::map([]);
+    for (answer, reason) in [
         (
-            |_, message| {
-                let text = Value::map([("error", "the arm is on fire".into())]);
-                answering(message, VlaEvalKind::Error, message.seq, text)
-            },
+            message(VlaEvalKind::Error, 3, text),
             "it answers with an error: the arm is on fire",
         ),
         (
-            |_, message| answering(message, VlaEvalKind::Action, 99, actions(&[2])),
+            message(VlaEvalKind::Action, 99, actions(&[2])),
             "it answers observation 3 with action 99",
         ),
         (
-            |_, message| {
-                let nothing = Value::map([]);
-                answering(message, VlaEvalKind::EpisodeEnd, message.seq, nothing)
-            },
+            message(VlaEvalKind::EpisodeEnd, 3, nothing),
             "it answers observation 3 with episode_end 3",
         ),
+    ] {
+        let mut script = Script::of([answer]);
+        let mut client = met(&mut script).await;
+        match client.infer(&mut script, &[&row_of(0, 0)]).await {
+            Err(CallError::Wrong(text)) => assert_eq!(text, reason),
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut script = Script::default();
+    let mut client = met(&mut script).await;
+    for (more, reason) in [
         (
-            |_, message| match message.kind {
-                VlaEvalKind::Hello => {
-                    let other = hello(json!({"protocol_version": 9}));
-                    vec![self::message(VlaEvalKind::Hello, message.seq, other)]
-                }
-                _ => Vec::new(),
-            },
+            json!({"protocol_version": 9}),
             "it speaks version 9 of vla-eval's protocol, expected 1",
         ),
-    ];
-    for (script, reason) in nonsense {
-        let (server, _thread) = serve(1, script);
-        let mut session = session(&server);
-        session.start_episode(&episode(0), "toy", &Map::new());
-        let reason = format!("observation: {reason}");
-        match ask(&mut session) {
-            Err(SessionError::Episode(text)) => assert!(text.ends_with(&reason), "{text}"),
+        (
+            json!({"model_server": "N"}),
+            "another model server than before: N of 0.8.0, it was M of 0.8.0",
+        ),
+    ] {
+        let mut script = Script::of([message(VlaEvalKind::Hello, 1, hello(more))]);
+        match client.greet(&mut script).await {
+            Err(CallError::Wrong(text)) => assert_eq!(text, reason),
             other => panic!("{other:?}"),
         }
     }

@@ -18,13 +18,10 @@
 //! the collection uses the first, and the pings of the websocket do what the second does.
 
 mod actions;
-mod connection;
 mod frame;
 mod policy;
 mod settings;
 
 pub use actions::read_chunk;
-pub use connection::XpolicylabConnection;
 pub use frame::{MessageType, payload};
-pub use policy::Xpolicylab;
 pub use settings::XpolicylabSettings;

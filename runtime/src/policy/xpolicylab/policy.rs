@@ -1,34 +1,39 @@
-//! The policy: says when episodes begin and end, and asks for one environment after the other.
+//! The client's half of XPolicyLab's protocol: says when episodes begin and end, and asks for one
+//! environment after the other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
-use crate::policy::remote::{Caller, Lifeline};
-use crate::policy::seen;
-use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::xpolicylab::actions::read_chunk;
-use crate::policy::xpolicylab::connection::{XpolicylabConnection, fresh_id};
-use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
-use crate::policy::xpolicylab::settings::XpolicylabSettings;
-use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 use jobs::policies::PolicyType;
 use jobs::wiring::{Sides, Source, Wiring, xpolicylab};
 use wire::{Array, Key, Value};
 
+use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
+use crate::policy::seen;
+use crate::policy::settings::{MakeContext, PolicySettings};
+use crate::policy::xpolicylab::actions::read_chunk;
+use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
+use crate::policy::xpolicylab::settings::XpolicylabSettings;
+use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError};
+
 /// Version of the format of observations that are sent.
 const DATA_FORMAT: &str = "v1.0";
 
-/// A server's policy that acts in one environment.
-#[derive(Debug)]
-pub struct Xpolicylab {
-    settings: XpolicylabSettings,
+/// Number of random bytes in an identifier.
+const ID_BYTES: usize = 16;
+
+/// What a client says to a server of XPolicyLab. The protocol has no tokens; one is sent as
+/// `Authorization: Bearer …`, for a proxy in front of the server.
+pub(super) struct XpolicylabClient {
+    settings: Arc<XpolicylabSettings>,
     wiring: Wiring,
-    caller: Caller<XpolicylabConnection>,
-    lifeline: Lifeline,
     action_dim: usize,
     control_hz: u32,
     /// Names this client; the start of each `message_id`.
     evaluation_id: String,
+    /// Number of requests that were answered. One that was not has the same `message_id` when it is
+    /// sent again, so that newer servers do not infer twice.
     messages: u64,
     /// The episodes that the server was told of, and that are not over.
     trials: BTreeMap<EnvIndex, String>,
@@ -36,32 +41,23 @@ pub struct Xpolicylab {
     over: Vec<String>,
 }
 
-impl Xpolicylab {
-    /// Connects the parts of an observation to the environment, and the policy to the server.
+impl XpolicylabClient {
+    /// Connects the parts of an observation to the environment.
     ///
     /// # Errors
-    /// Returns an error if both sides do not fit together, and if the server is unreachable.
-    pub fn new(
-        settings: XpolicylabSettings,
-        env: &EnvSpec,
-        lifeline: &Lifeline,
-    ) -> Result<Self, PolicyError> {
+    /// Refuses an environment that does not fit together.
+    pub(super) fn new(settings: XpolicylabSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
         let sides = Sides {
             policy: PolicyType::XpolicylabRemote.name(),
             face: env,
         };
         let wiring = xpolicylab(sides, settings.mapping.as_ref())?;
-        let evaluation_id = fresh_id().map_err(|reason| settings.server.error(reason))?;
-        let mut caller = Caller::new(&settings.server, lifeline);
-        caller.meet()?;
         Ok(Self {
-            settings,
+            evaluation_id: fresh_id().map_err(|reason| settings.server.error(reason))?,
+            settings: Arc::new(settings),
             wiring,
-            caller,
-            lifeline: lifeline.clone(),
             action_dim: env.action.names.len(),
             control_hz: env.control_hz,
-            evaluation_id,
             messages: 0,
             trials: BTreeMap::new(),
             over: Vec::new(),
@@ -69,14 +65,14 @@ impl Xpolicylab {
     }
 
     /// Sends a request about a trial, and returns the payload of its answer.
-    fn ask(
+    async fn ask(
         &mut self,
+        link: &mut impl Exchange,
         message_type: MessageType,
-        trial_id: &str,
-        step: u64,
+        (trial_id, step): (&str, u64),
         payload: Vec<(Key, Value)>,
-    ) -> Result<Value, PolicyError> {
-        let message_id = self.next_id();
+    ) -> Result<Value, CallError> {
+        let message_id = format!("{}-{}", self.evaluation_id, self.messages + 1);
         let request = RequestFrame {
             message_type,
             message_id: &message_id,
@@ -84,54 +80,34 @@ impl Xpolicylab {
             trial_id: Some(trial_id),
             step,
         };
-        let what = message_type.name();
-        let answer = self.caller.call(what, &request.with(payload))?;
-        frame::payload(&answer, message_type, &message_id)
-            .map_err(|reason| self.settings.server.refusal(format!("{what}: {reason}")))
-    }
-
-    /// Closes the connection, so that an outstanding answer is discarded.
-    fn reconnect(&mut self) {
-        self.caller = Caller::new(&self.settings.server, &self.lifeline);
-    }
-
-    fn next_id(&mut self) -> String {
+        let answer = link.ask(request.with(payload)).await?;
         self.messages += 1;
-        format!("{}-{}", self.evaluation_id, self.messages)
+        frame::payload(&answer, message_type, &message_id).map_err(CallError::Wrong)
     }
 
-    /// Tells the server which episodes are over and which begin.
-    fn begin_trials(&mut self, rows: &[PolicyRow]) -> Result<(), PolicyError> {
-        let begun = || rows.iter().filter(|row| row.inference == 0);
-        for row in begun() {
-            if let Some(over) = self.trials.remove(&row.env) {
-                self.over.push(over);
-            }
-        }
+    /// Says something about a trial as a whole.
+    async fn tell(
+        &mut self,
+        link: &mut impl Exchange,
+        message_type: MessageType,
+        trial_id: &str,
+    ) -> Result<(), CallError> {
+        let payload = vec![(Key::from("trial_id"), trial_id.into())];
+        self.ask(link, message_type, (trial_id, 0), payload).await?;
+        Ok(())
+    }
+
+    /// Tells the server which episodes are over.
+    async fn end_trials(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
         while let Some(id) = self.over.first().cloned() {
-            self.ask(MessageType::TrialEnd, &id, 0, payload_about(&id))?;
+            self.tell(link, MessageType::TrialEnd, &id).await?;
             self.over.remove(0);
-        }
-        for row in begun() {
-            let id = trial_of(row);
-            self.ask(MessageType::Reset, &id, 0, payload_about(&id))?;
-            self.trials.insert(row.env, id);
         }
         Ok(())
     }
 
-    fn infer(&mut self, row: &PolicyRow) -> Result<Chunk, PolicyError> {
-        let observation = self.observation(row.env, row.now())?;
-        let payload = vec![(Key::from("observation"), observation)];
-        let id = trial_of(row);
-        let answer = self.ask(MessageType::Infer, &id, row.inference, payload)?;
-        let most = self.settings.chunk_length;
-        read_chunk(&answer, &self.settings.action_keys, self.action_dim, most)
-            .map_err(|reason| self.settings.server.refusal(format!("infer: {reason}")))
-    }
-
     /// Returns an observation in XPolicyLab's format v1.0.
-    fn observation(&self, env: EnvIndex, seen: &Observation) -> Result<Value, PolicyError> {
+    fn observation(&self, env: EnvIndex, seen: &Observation) -> Result<Value, RowError> {
         let words = seen::instruction(seen, self.settings.language.as_deref())?;
         let frequency = Value::from(u64::from(self.control_hz));
         let mut observation = Value::map([
@@ -156,35 +132,109 @@ impl Xpolicylab {
     }
 }
 
-impl Drop for Xpolicylab {
-    /// Tells the server that the last episodes are over, if it is still there.
-    fn drop(&mut self) {
-        let mut over = std::mem::take(&mut self.over);
-        over.extend(std::mem::take(&mut self.trials).into_values());
-        for id in over {
-            let message_id = self.next_id();
-            let request = RequestFrame {
-                message_type: MessageType::TrialEnd,
-                message_id: &message_id,
-                evaluation_id: &self.evaluation_id,
-                trial_id: Some(&id),
-                step: 0,
-            };
-            if !self.caller.farewell(&request.with(payload_about(&id))) {
-                return;
-            }
+impl ClientCodec for XpolicylabClient {
+    const TRANSPORT: Transport = Transport::Websocket("Bearer");
+    const STEPS: [&'static str; 3] = ["connecting", "reset", "infer"];
+
+    fn lane(&self, _: EnvIndex) -> usize {
+        0
+    }
+
+    fn another(&self) -> Self {
+        Self {
+            settings: Arc::clone(&self.settings),
+            wiring: self.wiring.clone(),
+            evaluation_id: self.evaluation_id.clone(),
+            trials: BTreeMap::new(),
+            over: Vec::new(),
+            ..*self
         }
     }
+
+    async fn greet(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
+        let id = fresh_id().map_err(CallError::Wrong)?;
+        let hello = RequestFrame {
+            message_type: MessageType::Hello,
+            message_id: &id,
+            evaluation_id: &id,
+            trial_id: None,
+            step: 0,
+        };
+        let answer = link.ask(hello.with(Vec::new())).await?;
+        frame::payload(&answer, MessageType::Hello, &id)
+            .map_err(|reason| CallError::Wrong(format!("hello: {reason}")))?;
+        Ok(())
+    }
+
+    async fn begin(
+        &mut self,
+        link: &mut impl Exchange,
+        rows: &[&PolicyRow],
+    ) -> Result<(), CallError> {
+        let begins = |row: &&&PolicyRow| row.inference == 0;
+        for row in rows.iter().filter(begins) {
+            let over = self
+                .trials
+                .remove(&row.env)
+                .filter(|id| *id != trial_of(row));
+            self.over.extend(over);
+        }
+        self.end_trials(link).await?;
+        for row in rows.iter().filter(begins) {
+            let id = trial_of(row);
+            self.tell(link, MessageType::Reset, &id).await?;
+            self.trials.insert(row.env, id);
+        }
+        Ok(())
+    }
+
+    async fn infer(
+        &mut self,
+        link: &mut impl Exchange,
+        rows: &[&PolicyRow],
+    ) -> Result<Vec<Chunk>, CallError> {
+        let mut chunks = Vec::with_capacity(rows.len());
+        for row in rows {
+            let observation = self.observation(row.env, row.now())?;
+            let payload = vec![(Key::from("observation"), observation)];
+            let trial = (&*trial_of(row), row.inference);
+            let answer = self.ask(link, MessageType::Infer, trial, payload).await?;
+            let (keys, most) = (&self.settings.action_keys, self.settings.chunk_length);
+            let chunk = read_chunk(&answer, keys, self.action_dim, most);
+            chunks.push(chunk.map_err(CallError::Wrong)?);
+        }
+        Ok(chunks)
+    }
+
+    /// Tells the server that the last episodes are over.
+    async fn bye(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
+        self.over
+            .extend(std::mem::take(&mut self.trials).into_values());
+        self.end_trials(link).await
+    }
+
+    fn facts(&self) -> PolicyFacts {
+        PolicyFacts {
+            horizon: self.settings.chunk_length,
+            needs_video: self.wiring.sees(),
+            reported: vec![
+                ("policy_path", self.settings.server.to_string().into()),
+                ("action_keys", self.settings.action_keys.clone().into()),
+            ],
+            notes: self.settings.notes.clone(),
+            ..PolicyFacts::default()
+        }
+    }
+}
+
+/// Returns an identifier that no other client has, or why there is none.
+fn fresh_id() -> Result<String, String> {
+    jobs::random::hex::<ID_BYTES>().map_err(|err| format!("/dev/urandom cannot be read: {err}"))
 }
 
 /// Returns the name of a row's episode.
 fn trial_of(row: &PolicyRow) -> String {
     format!("episode-{}", row.episode)
-}
-
-/// Returns what a message says that is about a trial as a whole.
-fn payload_about(trial_id: &str) -> Vec<(Key, Value)> {
-    vec![(Key::from("trial_id"), trial_id.into())]
 }
 
 fn picture(frame: &Frame) -> Value {
@@ -218,40 +268,13 @@ impl PolicySettings for XpolicylabSettings {
     }
 
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let policy = Xpolicylab::new(*self, context.env, context.lifeline)?;
-        Ok(Box::new(policy))
-    }
-}
-
-impl Policy for Xpolicylab {
-    fn facts(&self) -> PolicyFacts {
-        PolicyFacts {
-            horizon: self.settings.chunk_length,
-            needs_video: self.wiring.sees(),
-            reported: vec![
-                ("policy_path", self.settings.server.to_string().into()),
-                ("action_keys", self.settings.action_keys.clone().into()),
-            ],
-            notes: self.settings.notes.clone(),
-            ..PolicyFacts::default()
-        }
-    }
-
-    fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let begun = self.begin_trials(rows);
-        if begun.is_err() {
-            self.reconnect();
-        }
-        begun?;
-        let mut answers = Vec::with_capacity(rows.len());
-        for row in rows {
-            let chunk = self.infer(row);
-            if chunk.is_err() {
-                self.reconnect();
-            }
-            answers.push(RowAnswer::of(chunk)?);
-        }
-        Ok(answers)
+        let server = self.server.clone();
+        let client = XpolicylabClient::new(*self, context.env)?;
+        Ok(Box::new(RemotePolicy::new(
+            client,
+            &server,
+            context.lifeline,
+        )?))
     }
 }
 

@@ -11,5 +11,4 @@ mod policy;
 mod protocol;
 mod settings;
 
-pub use policy::Gr00tRemote;
 pub use settings::RemoteSettings;
