@@ -1,18 +1,18 @@
-//! Memory that this process shares with a Python process, of a simulator or of a policy: a memfd, and
-//! the unsafe code for it.
+//! Memory that this process shares with a Python process, of a simulator or of a policy: a memfd,
+//! and the unsafe code for it.
 //!
 //! The simulator may write to it at any moment. So this module creates no reference into it, and
-//! makes no access that the compiler knows of. Bytes are copied out by one CPU instruction (x86-64)
-//! or by the kernel (elsewhere, and for short and for first writes). What a simulator does meanwhile changes
-//! values and nothing else. What is written often, the batches of a policy, is copied in by the same
-//! instruction.
+//! makes no access that the compiler knows of. Bytes are copied out by one CPU instruction
+//! (x86-64) or by the kernel (elsewhere, and for short and for first writes). What a simulator
+//! does meanwhile changes values and nothing else. What is written often, the batches of a policy,
+//! is copied in by the same instruction.
 //!
 //! Buffers are reused after the last reference to their bytes is dropped, because new pages cost
 //! more than the copy.
 //!
-//! A memfd is inherited by the child, holds its configuration until it has read it, and is sized after
-//! the child has said what it is; then it is sealed. Offsets into it are computed here, never read from it. Every bit
-//! pattern is a valid number, and every byte a valid colour.
+//! A memfd is inherited by the child, holds its configuration until it has read it, and is sized
+//! after the child has said what it is; then it is sealed. Offsets into it are computed here,
+//! never read from it. Every bit pattern is a valid number, and every byte a valid colour.
 
 use std::io;
 use std::ops::Range;
