@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use gr00t::graphs::{CudaEngine, Engine, Graphs, PassFn};
-use gr00t::model::{ConstantsKey, Normalise, PassInputs};
+use gr00t::graphs::{CudaEngine, Engine, Graphs, PassFn, PassShape, to_device};
+use gr00t::model::{Normalise, PassInputs};
 use tch::{Device, Kind, Tensor};
 
 use crate::gpu::card::{Card, card};
@@ -18,20 +18,20 @@ fn graphs(card: &Card, cap: u64) -> Graphs {
     )
 }
 
-fn run(graphs: &mut Graphs, key: &ConstantsKey, batch: &PassInputs, pass: &PassFn) -> Tensor {
+fn run(graphs: &mut Graphs, key: &PassShape, batch: &PassInputs, pass: &PassFn) -> Tensor {
     let made = || Ok::<_, Infallible>(Rc::clone(pass));
-    let Ok(out) = graphs.run(key.clone(), batch, made);
+    let Ok(out) = graphs.run(key.clone(), &batch.tensors(), made);
     out.to_device(Device::Cpu)
 }
 
 /// Returns the network of a case on the GPU as a forward pass, with its batch.
-fn prepared(case: &Case, card: &Card, kind: Kind) -> (ConstantsKey, PassInputs, PassFn) {
+fn prepared(case: &Case, card: &Card, kind: Kind) -> (PassShape, PassInputs, PassFn) {
     let network = case.network_on(card.device(), kind);
     let (key, frame, batch) = case.prepared(&network, case.embodiments()[0]);
     (
         key,
         batch,
-        Rc::new(move |batch: &PassInputs| network.pass(&frame, batch)),
+        Rc::new(move |batch: &[Tensor]| network.pass(&frame, &PassInputs::of(batch))),
     )
 }
 
@@ -66,7 +66,7 @@ fn gpu_a_replay_gives_what_its_operators_give() {
                 ..batch.to_device(Device::Cpu)
             };
             let found = run(&mut graphs, &key, &other, &pass);
-            let wanted = pass(&other.to_device(card.device())).to_device(Device::Cpu);
+            let wanted = pass(&to_device(&other.tensors(), card.device())).to_device(Device::Cpu);
             assert_eq!(found, wanted, "{} {kind:?}", case.name());
             assert_ne!(found, eager);
         }
@@ -120,9 +120,10 @@ fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     let (key, batch, good) = prepared(&case, &card, Kind::Float);
     let device = card.device();
     // A read of the result waits for the device, which cannot be captured.
-    let bad: PassFn = Rc::new(move |batch: &PassInputs| {
-        let sum = batch.noise.sum(Kind::Float).double_value(&[]);
-        &batch.noise
+    let bad: PassFn = Rc::new(move |batch: &[Tensor]| {
+        let noise = PassInputs::of(batch).noise;
+        let sum = noise.sum(Kind::Float).double_value(&[]);
+        noise
             + Tensor::from_slice(&[sum])
                 .to_kind(Kind::Float)
                 .to_device(device)

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gr00t::graphs::PassShape;
 use gr00t::inputs::BatchInputs;
-use gr00t::model::{ConstantsKey, Gr00t, PassConstants, PassInputs, Rtc, SamplerStart};
+use gr00t::model::{Gr00t, PassConstants, PassInputs, Rtc, SamplerStart};
 use gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -96,12 +97,12 @@ impl Case {
         &self,
         network: &Gr00t,
         embodiment_id: i64,
-    ) -> (ConstantsKey, PassConstants, PassInputs) {
+    ) -> (PassShape, PassConstants, PassInputs) {
         let (inputs, noise) = (self.inputs(embodiment_id), self.input("noise"));
         let steps = self.config.num_inference_timesteps;
         let constants = network.constants(&inputs, &noise, steps, None).unwrap();
         (
-            network.constants_key(&inputs, steps),
+            network.shape(&inputs, steps, false),
             constants,
             PassInputs::new(&inputs, noise),
         )

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use crate::graphs::{CapturedPass, Engine, EngineError, Graph};
+use crate::graphs::{CapturedPass, Engine, Graph};
 use c10d::TorchError;
 use c10d::cuda::Cuda;
 use c10d::graph::CudaGraph;
@@ -40,16 +40,17 @@ impl Engine for CudaEngine {
         Device::Cuda(self.index)
     }
 
-    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, EngineError> {
-        let (graph, out) = self.cuda.capture(self.index, || pass())?;
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, String> {
+        let (graph, out) = said(self.cuda.capture(self.index, || pass()))?;
         Ok(CapturedPass {
             graph: Box::new(graph),
             out,
         })
     }
 
-    fn feed(&self, to: &[&Tensor], from: &[&Tensor]) -> Result<(), EngineError> {
-        Ok(self.cuda.feed(self.index, to, from)?)
+    fn feed(&self, to: &[Tensor], from: &[Tensor]) -> Result<(), String> {
+        let [to, from] = [to, from].map(|batch| batch.iter().collect::<Vec<_>>());
+        said(self.cuda.feed(self.index, &to, &from))
     }
 
     fn trim(&self) {
@@ -59,11 +60,15 @@ impl Engine for CudaEngine {
 }
 
 impl Graph for CudaGraph {
-    fn replay(&self) -> Result<(), EngineError> {
-        Ok(CudaGraph::replay(self)?)
+    fn replay(&self) -> Result<(), String> {
+        said(CudaGraph::replay(self))
     }
 
     fn bytes(&self) -> u64 {
         CudaGraph::bytes(self)
     }
+}
+
+fn said<T>(result: Result<T, TorchError>) -> Result<T, String> {
+    result.map_err(|err| err.to_string())
 }

@@ -18,7 +18,6 @@
 
 mod bucket;
 mod cuda;
-mod error;
 mod lru;
 
 use std::fmt;
@@ -26,11 +25,9 @@ use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use crate::model::{ConstantsKey, PassInputs};
 pub use bucket::bucket;
 use c10d::torch_error::{caught, is_context_lost};
 pub use cuda::CudaEngine;
-pub use error::EngineError;
 pub use lru::LruCache;
 
 /// Number of shapes that are remembered.
@@ -41,53 +38,17 @@ const SEEN: u64 = 256;
 const CAPTURES: u32 = 3;
 
 /// Work on a batch on the device, with the same operators for every batch of a shape.
-pub type PassFn<B = PassInputs> = Rc<dyn Fn(&B) -> Tensor>;
-
-/// The inputs of a pass, on the host or on the device.
-pub trait PassBatch: Sized {
-    /// Returns all tensors, always in the same order.
-    fn tensors(&self) -> Vec<&Tensor>;
-
-    /// Allocates uninitialised tensors for batches of this shape.
-    #[must_use]
-    fn empty_like(&self, device: Device) -> Self;
-
-    /// Returns a copy on `device`.
-    #[must_use]
-    fn to_device(&self, device: Device) -> Self;
-}
+pub type PassFn = Rc<dyn Fn(&[Tensor]) -> Tensor>;
 
 /// What batches of one captured pass have in common.
-pub trait PassShape: Clone + PartialEq {
-    /// Returns the number of rows.
-    fn rows(&self) -> i64;
-
-    /// Returns the number of tokens of a row, for the log.
-    fn tokens(&self) -> i64;
-}
-
-impl PassBatch for PassInputs {
-    fn tensors(&self) -> Vec<&Tensor> {
-        PassInputs::tensors(self)
-    }
-
-    fn empty_like(&self, device: Device) -> Self {
-        PassInputs::empty_like(self, device)
-    }
-
-    fn to_device(&self, device: Device) -> Self {
-        PassInputs::to_device(self, device)
-    }
-}
-
-impl PassShape for ConstantsKey {
-    fn rows(&self) -> i64 {
-        self.rows
-    }
-
-    fn tokens(&self) -> i64 {
-        ConstantsKey::tokens(self)
-    }
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassShape {
+    /// Number of rows.
+    pub rows: i64,
+    /// Number of tokens of a row, for the log.
+    pub tokens: i64,
+    /// Everything else that tells shapes of the same network apart.
+    pub detail: Vec<i64>,
 }
 
 /// A device that can capture a pass and replay it.
@@ -100,13 +61,13 @@ pub trait Engine: fmt::Debug {
     ///
     /// # Errors
     /// Returns the reason why the pass cannot be captured.
-    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, EngineError>;
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, String>;
 
     /// Copies host tensors into device tensors, before any work that is launched later reads them.
     ///
     /// # Errors
     /// Returns the reason of the device.
-    fn feed(&self, to: &[&Tensor], from: &[&Tensor]) -> Result<(), EngineError>;
+    fn feed(&self, to: &[Tensor], from: &[Tensor]) -> Result<(), String>;
 
     /// Returns the memory of dropped graphs to the device.
     fn trim(&self);
@@ -126,31 +87,31 @@ pub trait Graph: fmt::Debug {
     ///
     /// # Errors
     /// Returns the reason of the device.
-    fn replay(&self) -> Result<(), EngineError>;
+    fn replay(&self) -> Result<(), String>;
 
     /// Returns the device memory that the graph holds, in bytes.
     fn bytes(&self) -> u64;
 }
 
 /// A graph with everything that it reads and writes.
-struct CachedGraph<B> {
+struct CachedGraph {
     // Declared first, so that it is dropped before the tensors that it reads.
     graph: Box<dyn Graph>,
-    batch: Rc<B>,
+    batch: Rc<Vec<Tensor>>,
     out: Tensor,
-    _pass: PassFn<B>,
+    _pass: PassFn,
 }
 
-/// The captured passes of one network, whose batches are `B`, with shapes that `K` tells apart.
-pub struct Graphs<K = ConstantsKey, B = PassInputs> {
+/// The captured passes of one network.
+pub struct Graphs {
     engine: Box<dyn Engine>,
-    lru: LruCache<K, CachedGraph<B>>,
+    lru: LruCache<PassShape, CachedGraph>,
     /// Shapes that have occurred, and how often each was captured.
-    seen: LruCache<K, u32>,
+    seen: LruCache<PassShape, u32>,
     off: Option<String>,
 }
 
-impl<K: PassShape, B> fmt::Debug for Graphs<K, B> {
+impl fmt::Debug for Graphs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Graphs");
         out.field("engine", &self.engine)
@@ -160,7 +121,7 @@ impl<K: PassShape, B> fmt::Debug for Graphs<K, B> {
     }
 }
 
-impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
+impl Graphs {
     /// Creates an empty cache whose graphs hold at most `cap` bytes together.
     pub fn new(engine: Box<dyn Engine>, cap: u64) -> Self {
         // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
@@ -194,18 +155,18 @@ impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
     /// Returns the errors of `pass`.
     pub fn run<E>(
         &mut self,
-        key: K,
-        batch: &B,
-        pass: impl FnOnce() -> Result<PassFn<B>, E>,
+        key: PassShape,
+        batch: &[Tensor],
+        pass: impl FnOnce() -> Result<PassFn, E>,
     ) -> Result<Tensor, E> {
         if let Some(captured) = self.lru.get(&key) {
             let fed = self
                 .engine
-                .feed(&captured.batch.tensors(), &batch.tensors())
+                .feed(&captured.batch, batch)
                 .and_then(|()| captured.graph.replay());
             match fed {
                 Ok(()) => return Ok(captured.out.shallow_clone()),
-                Err(err) => self.turn_off(&err.to_string()),
+                Err(reason) => self.turn_off(&reason),
             }
         }
         let pass = pass()?;
@@ -215,7 +176,7 @@ impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
                 self.seen.insert(key.clone(), captures + 1, 1);
                 match self.capture(key, batch, &pass) {
                     Ok(out) => return Ok(out),
-                    Err(err) => self.turn_off(&err.to_string()),
+                    Err(reason) => self.turn_off(&reason),
                 }
             }
             Some(_) => {}
@@ -224,24 +185,34 @@ impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
     }
 
     /// Copies a batch to the device, through pinned memory where possible.
-    fn on_device(&self, batch: &B) -> B {
-        let own = batch.empty_like(self.engine.device());
-        match self.engine.feed(&own.tensors(), &batch.tensors()) {
+    fn on_device(&self, batch: &[Tensor]) -> Vec<Tensor> {
+        let own = self.empty_like(batch);
+        match self.engine.feed(&own, batch) {
             Ok(()) => own,
-            Err(_) => batch.to_device(self.engine.device()),
+            Err(_) => to_device(batch, self.engine.device()),
         }
     }
 
-    fn capture(&mut self, key: K, batch: &B, pass: &PassFn<B>) -> Result<Tensor, EngineError> {
-        let own = Rc::new(batch.empty_like(self.engine.device()));
-        self.engine.feed(&own.tensors(), &batch.tensors())?;
+    /// Allocates uninitialised tensors for batches of this shape.
+    fn empty_like(&self, batch: &[Tensor]) -> Vec<Tensor> {
+        let device = self.engine.device();
+        let empty = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
+        batch.iter().map(empty).collect()
+    }
+
+    fn capture(
+        &mut self,
+        key: PassShape,
+        batch: &[Tensor],
+        pass: &PassFn,
+    ) -> Result<Tensor, String> {
+        let own = Rc::new(self.empty_like(batch));
+        self.engine.feed(&own, batch)?;
         let work: Rc<dyn Fn() -> Tensor> = {
             let (pass, own) = (Rc::clone(pass), Rc::clone(&own));
             Rc::new(move || pass(&own))
         };
-        let panicked = |reason: String| Err(EngineError::Panicked { reason });
-        let CapturedPass { graph, out } =
-            caught(|| self.engine.capture(work)).unwrap_or_else(panicked)?;
+        let CapturedPass { graph, out } = caught(|| self.engine.capture(work)).flatten()?;
         graph.replay()?;
         let captured = CachedGraph {
             graph,
@@ -253,8 +224,8 @@ impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
     }
 
     /// Caches a graph that has just been replayed, and returns its result.
-    fn keep(&mut self, key: K, captured: CachedGraph<B>) -> Tensor {
-        let (rows, tokens, bytes) = (key.rows(), key.tokens(), captured.graph.bytes());
+    fn keep(&mut self, key: PassShape, captured: CachedGraph) -> Tensor {
+        let (rows, tokens, bytes) = (key.rows, key.tokens, captured.graph.bytes());
         tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
         let cap = self.lru.cap();
         if bytes > cap {
@@ -276,7 +247,7 @@ impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
         // is returned.
         let shapes: Vec<_> = dropped
             .iter()
-            .map(|(key, _)| (key.rows(), key.tokens()))
+            .map(|(key, _)| (key.rows, key.tokens))
             .collect();
         tracing::debug!(?shapes, "CUDA graphs make room for others");
         let out = out.copy();
@@ -300,6 +271,11 @@ impl<K: PassShape, B: PassBatch + 'static> Graphs<K, B> {
         self.off = Some(reason.to_owned());
         self.make_room();
     }
+}
+
+/// Returns copies on `device`.
+pub fn to_device(batch: &[Tensor], device: Device) -> Vec<Tensor> {
+    batch.iter().map(|x| x.to_device(device)).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use gr00t::graphs::{CapturedPass, Engine, EngineError, Graph, Graphs, PassBatch, PassShape};
+use gr00t::graphs::{CapturedPass, Engine, Graph, Graphs};
 use tch::{Device, Tensor};
 
 /// A record of the calls.
@@ -53,13 +53,11 @@ impl Engine for ReplayEngine {
         Device::Cpu
     }
 
-    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, EngineError> {
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, String> {
         self.log.captures.set(self.log.captures.get() + 1);
         match self.refuses {
             Some(EngineRefusal::Capture) => {
-                return Err(EngineError::Panicked {
-                    reason: "operation not permitted when stream is capturing\nmore".to_owned(),
-                });
+                return Err("operation not permitted when stream is capturing\nmore".to_owned());
             }
             Some(EngineRefusal::Panic) => {
                 panic!("{}", "CUDA error\nException raised from here".to_owned())
@@ -87,7 +85,7 @@ impl Engine for ReplayEngine {
         })
     }
 
-    fn feed(&self, to: &[&Tensor], from: &[&Tensor]) -> Result<(), EngineError> {
+    fn feed(&self, to: &[Tensor], from: &[Tensor]) -> Result<(), String> {
         to.iter()
             .zip(from)
             .for_each(|(to, from)| to.shallow_clone().copy_(from));
@@ -100,13 +98,11 @@ impl Engine for ReplayEngine {
 }
 
 impl Graph for Tape {
-    fn replay(&self) -> Result<(), EngineError> {
+    fn replay(&self) -> Result<(), String> {
         let replays = self.log.replays.get() + 1;
         self.log.replays.set(replays);
         if let (Some(words), true) = (self.breaks, replays > 1) {
-            return Err(EngineError::Panicked {
-                reason: words.to_owned(),
-            });
+            return Err(words.to_owned());
         }
         self.out.borrow_mut().copy_(&(self.pass)());
         Ok(())
@@ -117,11 +113,7 @@ impl Graph for Tape {
     }
 }
 
-pub fn graphs<K: PassShape, B: PassBatch + 'static>(
-    bytes: u64,
-    cap: u64,
-    refuses: Option<EngineRefusal>,
-) -> (Graphs<K, B>, Rc<Log>) {
+pub fn graphs(bytes: u64, cap: u64, refuses: Option<EngineRefusal>) -> (Graphs, Rc<Log>) {
     let log = Rc::new(Log::default());
     (
         Graphs::new(

@@ -7,22 +7,16 @@ use tch::Kind;
 use super::*;
 use crate::graphs::testing::{EngineRefusal, Log, graphs};
 
-/// Returns a batch whose noise is `value`, for a pass that doubles it.
-fn batch(rows: i64, value: f64) -> PassInputs {
-    let full = |shape: &[i64]| Tensor::full(shape, value, (Kind::Float, Device::Cpu));
-    PassInputs {
-        ids: full(&[rows]),
-        pixels: full(&[rows, 3]),
-        state: full(&[rows, 1]),
-        noise: full(&[rows, 2]),
-        strength: None,
-    }
-}
-
+/// Doubles `value` in a pass of `rows` rows.
 fn run(graphs: &mut Graphs, rows: i64, value: f64) -> f64 {
-    let pass: PassFn = Rc::new(|batch: &PassInputs| &batch.noise + &batch.state);
-    let made = || Ok::<_, Infallible>(pass);
-    let Ok(out) = graphs.run(ConstantsKey::of_rows(rows), &batch(rows, value), made);
+    let full = |width| Tensor::full([rows, width], value, (Kind::Float, Device::Cpu));
+    let pass: PassFn = Rc::new(|batch: &[Tensor]| &batch[0] + &batch[1]);
+    let key = PassShape {
+        rows,
+        tokens: 0,
+        detail: vec![],
+    };
+    let Ok(out) = graphs.run(key, &[full(2), full(1)], || Ok::<_, Infallible>(pass));
     assert_eq!(out.size(), [rows, 2]);
     out.double_value(&[rows - 1, 1])
 }

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
+use crate::graphs::{PassShape, to_device};
 use crate::inputs::{BatchInputs, check_shape, integers};
 use crate::model::head::HeadConstants;
 use crate::model::prompt::PromptConstants;
@@ -27,55 +28,6 @@ const FRAMES: i64 = 2;
 
 /// Colour channels of a picture.
 const CHANNELS: i64 = 3;
-
-/// The properties that two batches must share for one [`PassConstants`] to serve both.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ConstantsKey {
-    /// Number of samples.
-    pub rows: i64,
-    /// For every position, `[rows, S]`: whether it holds a token, and whether it has the id of an
-    /// image.
-    stands: Vec<[bool; 2]>,
-    /// Patches of each image.
-    grids: Vec<[i64; 3]>,
-    /// Embodiment of all samples.
-    embodiment: i64,
-    /// Number of Euler steps.
-    steps: i64,
-    /// Whether pixels are given as bytes.
-    has_bytes: bool,
-    /// Whether steps of the chunk follow the velocity by different factors.
-    has_strength: bool,
-}
-
-impl ConstantsKey {
-    #[cfg(test)]
-    pub(crate) fn of_rows(rows: i64) -> Self {
-        Self {
-            rows,
-            stands: vec![],
-            grids: vec![],
-            embodiment: 0,
-            steps: 4,
-            has_bytes: false,
-            has_strength: false,
-        }
-    }
-
-    /// Returns the key of batches whose steps follow the velocity by factors of their own.
-    #[must_use]
-    pub fn with_strength(self, has_strength: bool) -> Self {
-        Self {
-            has_strength,
-            ..self
-        }
-    }
-
-    /// Returns the number of positions of a prompt, S.
-    pub fn tokens(&self) -> i64 {
-        self.stands.len() as i64 / self.rows.max(1)
-    }
-}
 
 /// The constants of a forward pass. It owns its tables, which therefore live as long as it does.
 #[derive(Debug)]
@@ -140,31 +92,31 @@ impl PassInputs {
     }
 
     /// Returns all tensors, in a fixed order.
-    pub fn tensors(&self) -> Vec<&Tensor> {
+    pub fn tensors(&self) -> Vec<Tensor> {
         let always = [&self.ids, &self.pixels, &self.state, &self.noise];
-        always.into_iter().chain(&self.strength).collect()
+        let all = always.into_iter().chain(&self.strength);
+        all.map(Tensor::shallow_clone).collect()
     }
 
-    /// Allocates uninitialised tensors for batches of this shape.
-    #[must_use]
-    pub fn empty_like(&self, device: Device) -> Self {
-        self.map(|x| Tensor::empty(x.size(), (x.kind(), device)))
+    /// Returns the batch with these [tensors](Self::tensors).
+    ///
+    /// # Panics
+    /// Panics if there are fewer than four.
+    pub fn of(tensors: &[Tensor]) -> Self {
+        let at = |index: usize| tensors[index].shallow_clone();
+        Self {
+            ids: at(0),
+            pixels: at(1),
+            state: at(2),
+            noise: at(3),
+            strength: tensors.get(4).map(Tensor::shallow_clone),
+        }
     }
 
     /// Returns a copy on `device`.
     #[must_use]
     pub fn to_device(&self, device: Device) -> Self {
-        self.map(|x| x.to_device(device))
-    }
-
-    fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Self {
-        Self {
-            ids: of(&self.ids),
-            pixels: of(&self.pixels),
-            state: of(&self.state),
-            noise: of(&self.noise),
-            strength: self.strength.as_ref().map(of),
-        }
+        Self::of(&to_device(&self.tensors(), device))
     }
 }
 
@@ -211,20 +163,31 @@ impl Normalise {
 }
 
 impl Gr00t {
-    /// Returns the properties that batches must share to use the same constants.
-    pub fn constants_key(&self, inputs: &BatchInputs, steps: i64) -> ConstantsKey {
+    /// Returns what batches must share to use the same constants and the same captured pass;
+    /// `has_strength` says whether steps of their chunks follow the velocity by factors.
+    pub fn shape(&self, inputs: &BatchInputs, steps: i64, has_strength: bool) -> PassShape {
         let (ids, mask) = (
             integers(&inputs.input_ids),
             integers(&inputs.attention_mask),
         );
-        ConstantsKey {
-            rows: inputs.input_ids.size()[0],
-            stands: self.text(inputs, &ids, &mask).stands(),
-            grids: inputs.image_grid_thw.clone(),
-            embodiment: inputs.embodiment_id,
+        let grids = &inputs.image_grid_thw;
+        let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
+        let mut detail = vec![
             steps,
-            has_bytes: inputs.pixel_values.kind() == Kind::Uint8,
-            has_strength: false,
+            inputs.embodiment_id,
+            has_bytes.into(),
+            has_strength.into(),
+            grids.len() as i64,
+        ];
+        detail.extend(grids.iter().flatten());
+        // For every position: whether it holds a token, and whether it has the id of an image.
+        let stands = self.text(inputs, &ids, &mask).stands();
+        detail.extend(stands.iter().flatten().map(|&stands| i64::from(stands)));
+        let (rows, tokens) = inputs.input_ids.size2().expect("ids are [B, S]");
+        PassShape {
+            rows,
+            tokens,
+            detail,
         }
     }
 

@@ -42,7 +42,7 @@ use memo::Memo;
 use prompt::PromptConstants;
 use vision::Vision;
 
-pub use constants::{ConstantsKey, Normalise, PassConstants, PassInputs};
+pub use constants::{Normalise, PassConstants, PassInputs};
 pub use head::{Conditions, Rtc, SamplerStart};
 pub use tap::listen;
 

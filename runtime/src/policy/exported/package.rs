@@ -15,56 +15,21 @@ use c10d::cuda;
 use c10d::operators::{InferenceMode, to_host};
 use c10d::package::CompiledPackage;
 use c10d::torch_error::{caught, is_out_of_memory, message};
-use gr00t::graphs::{CudaEngine, Graphs, PassBatch, PassFn, PassShape};
+use gr00t::graphs::{CudaEngine, Graphs, PassFn, PassShape, to_device};
 use jobs::captured_graphs;
 use jobs::exported::{Machine, Package};
 use jobs::refusal::Refusal;
 
-/// The captured passes of a package.
-pub(super) type PackageGraphs = Graphs<Rows, InputTensors>;
-
 /// A loaded package.
 pub(in crate::policy) struct LoadedPackage {
     /// Declared before the package, whose memory they read, so that they are dropped first.
-    graphs: RefCell<Option<PackageGraphs>>,
+    graphs: RefCell<Option<Graphs>>,
     package: Rc<CompiledPackage>,
     /// What the compiled code reads while it runs; `None` if there is nothing of the kind.
     folder: Option<TempDir>,
     device: Device,
     /// How often the device had been out of memory when this was asked last.
     ooms: Cell<u64>,
-}
-
-/// The number of rows of a batch, which is all that batches differ in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rows(pub(super) usize);
-
-/// The inputs of a batch.
-pub(super) struct InputTensors(pub(super) Vec<Tensor>);
-
-impl PassShape for Rows {
-    fn rows(&self) -> i64 {
-        self.0 as i64
-    }
-
-    fn tokens(&self) -> i64 {
-        0
-    }
-}
-
-impl PassBatch for InputTensors {
-    fn tensors(&self) -> Vec<&Tensor> {
-        self.0.iter().collect()
-    }
-
-    fn empty_like(&self, device: Device) -> Self {
-        let empty = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
-        Self(self.0.iter().map(empty).collect())
-    }
-
-    fn to_device(&self, device: Device) -> Self {
-        Self(self.0.iter().map(|x| x.to_device(device)).collect())
-    }
 }
 
 impl LoadedPackage {
@@ -123,24 +88,30 @@ impl LoadedPackage {
     }
 
     /// Runs a batch, or replays it. Like operators of tch, it panics with libtorch's error.
-    fn pass(&self, inputs: &InputTensors, rows: usize) -> Tensor {
+    fn pass(&self, inputs: &[Tensor], rows: usize) -> Tensor {
         let package = Rc::clone(&self.package);
-        let pass: PassFn<InputTensors> = Rc::new(move |inputs: &InputTensors| {
+        let pass: PassFn = Rc::new(move |inputs: &[Tensor]| {
             package
-                .run(&inputs.0)
+                .run(inputs)
                 .unwrap_or_else(|err| panic!("libtorch: {err}"))
         });
         match self.graphs.borrow_mut().as_mut() {
             Some(graphs) => {
-                let Ok(out) = graphs.run(Rows(rows), inputs, || Ok::<_, Infallible>(pass));
+                // Batches differ in nothing else.
+                let shape = PassShape {
+                    rows: rows as i64,
+                    tokens: 0,
+                    detail: Vec::new(),
+                };
+                let Ok(out) = graphs.run(shape, inputs, || Ok::<_, Infallible>(pass));
                 out
             }
-            None => pass(&inputs.to_device(self.device)),
+            None => pass(&to_device(inputs, self.device)),
         }
     }
 
     #[cfg(test)]
-    pub(super) fn capture_with(&self, graphs: PackageGraphs) {
+    pub(super) fn capture_with(&self, graphs: Graphs) {
         *self.graphs.borrow_mut() = Some(graphs);
     }
 
@@ -153,8 +124,7 @@ impl LoadedPackage {
 impl Network for LoadedPackage {
     fn run(&self, inputs: &[Tensor], rows: usize) -> Result<Tensor, PolicyError> {
         let _mode = InferenceMode::begin();
-        let inputs = InputTensors(inputs.iter().map(Tensor::shallow_clone).collect());
-        let result = caught(|| to_host(&self.pass(&inputs, rows)).to_kind(Kind::Float));
+        let result = caught(|| to_host(&self.pass(inputs, rows)).to_kind(Kind::Float));
         result.map_err(|reason| {
             let reason = self.with_cause(reason);
             if is_out_of_memory(&reason)
@@ -221,7 +191,7 @@ fn check_device(package: &Package, device: Device) -> Result<(), Refusal> {
 
 /// Creates the storage for captured batches. Returns `None` on a CPU, and where CUDA cannot
 /// capture, which is logged with the reason.
-fn graphs(device: Device) -> Option<PackageGraphs> {
+fn graphs(device: Device) -> Option<Graphs> {
     let Device::Cuda(index) = device else {
         return None;
     };

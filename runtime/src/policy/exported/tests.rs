@@ -13,13 +13,12 @@ use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::exported::package::{InputTensors, LoadedPackage, Rows};
+use crate::policy::exported::package::LoadedPackage;
 use crate::policy::exported::policy::{Network, PackagedPolicy};
 use crate::policy::graphs_testing as testing;
 use crate::policy::tests::{chunks, env_with, frame, row};
 use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow};
 use c10d::operators::normal;
-use gr00t::graphs::Graphs;
 use jobs::policies::Exported;
 
 const SIZE: [u32; 2] = [64, 64];
@@ -188,7 +187,7 @@ fn captured_batches_give_the_same_chunks() {
     let Some(folder) = packages() else { return };
     let mut policy = open(&folder.join("dynamic.pt2"));
     let plain = first_chunks(&mut policy, 0..3);
-    let (graphs, log): (Graphs<Rows, InputTensors>, _) = testing::graphs(1, 10, None);
+    let (graphs, log) = testing::graphs(1, 10, None);
     policy.network.capture_with(graphs);
     policy.warm_up(3, 4);
     for _ in 0..3 {

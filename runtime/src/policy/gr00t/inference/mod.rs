@@ -276,15 +276,14 @@ impl Gr00tInference {
             .filter(|_| self.captures)
         {
             Some(graphs) => {
-                let key = network.constants_key(&inputs, self.steps);
-                let key = key.with_strength(has_strength);
+                let key = network.shape(&inputs, self.steps, has_strength);
                 let pass = || -> Result<PassFn, Refusal> {
                     let (network, constants) = (Rc::clone(&network), constants()?);
-                    Ok(Rc::new(move |batch: &PassInputs| {
-                        network.pass(&constants, batch)
+                    Ok(Rc::new(move |batch: &[Tensor]| {
+                        network.pass(&constants, &PassInputs::of(batch))
                     }))
                 };
-                graphs.run(key, &batch, pass).map_err(inference)?
+                graphs.run(key, &batch.tensors(), pass).map_err(inference)?
             }
             None => network.pass(
                 &constants().map_err(inference)?,
