@@ -73,11 +73,11 @@ fn wired(given: &str) -> String {
         }
         "vla_eval_remote" => {
             let settings: VlaEval = policies::read(config).unwrap();
-            super::vla_eval(sides, settings.observation_mapping.as_ref())
+            crate::wiring::vla_eval(sides, settings.observation_mapping.as_ref())
         }
         "xpolicylab_remote" => {
             let settings: Xpolicylab = policies::read(config).unwrap();
-            super::xpolicylab(sides, settings.observation_mapping.as_ref())
+            crate::wiring::xpolicylab(sides, settings.observation_mapping.as_ref())
         }
         "gr00t" => checkpoint(sides, config),
         other => panic!("`{other}` has no table"),
@@ -128,7 +128,7 @@ fn shown((key, source): (&str, &Source)) -> String {
     match source {
         Source::Camera(camera) => format!("{key} = camera {camera}"),
         Source::States(parts) => {
-            let part = |part: &super::StatePart| match &part.at {
+            let part = |part: &crate::wiring::StatePart| match &part.at {
                 Some(at) => format!("{}{at:?}", part.of),
                 None => part.of.clone(),
             };

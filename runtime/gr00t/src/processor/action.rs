@@ -67,14 +67,12 @@ impl ActionDecoder {
                     "expected statistics of {width} values, once or for {} steps",
                     action.horizon()
                 );
-                return Err(source.refuse(&wanted).into());
+                return Err(source.refuse(&wanted));
             }
             if column + width > max_action_dim {
-                return Err(known
-                    .refuse(&format!(
-                        "the network's {max_action_dim} columns end before it"
-                    ))
-                    .into());
+                return Err(known.refuse(&format!(
+                    "the network's {max_action_dim} columns end before it"
+                )));
             }
             let reference = relative
                 .map(|config| Reference::new(config, name, width, modalities))

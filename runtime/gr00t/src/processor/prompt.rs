@@ -153,7 +153,7 @@ impl Prompts {
             return Err(input("the instruction", format!("`{instruction}`"), wanted));
         }
         let reason = format!("it writes `{IMAGE_PAD}` {found} times for {images} pictures");
-        Err(refuse(self.template.path(), reason).into())
+        Err(refuse(self.template.path(), reason))
     }
 
     /// Returns the token ids of the prompt for an instruction and for pictures of `image_tokens`
@@ -183,7 +183,7 @@ impl Prompts {
         if found != wanted {
             let reason =
                 format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
-            return Err(refuse(&self.path, reason).into());
+            return Err(refuse(&self.path, reason));
         }
         self.made
             .lock()

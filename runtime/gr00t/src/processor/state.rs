@@ -48,9 +48,9 @@ impl StateEncoder {
                 };
                 let scale = scale?;
                 if scale.rows() != 1 {
-                    return Err(known
-                        .refuse("expected a list of numbers, not of rows, for a state")
-                        .into());
+                    return Err(
+                        known.refuse("expected a list of numbers, not of rows, for a state")
+                    );
                 }
                 Encoding::Scale(scale)
             };

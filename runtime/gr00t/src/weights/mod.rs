@@ -184,7 +184,7 @@ impl Weights {
                 };
                 Some(join(specs.iter().map(random).collect()))
             }
-            WeightSource::Checkpoint(_) => self.from_checkpoint(specs),
+            WeightSource::Checkpoint(_) => self.take_from_checkpoint(specs),
         };
         let found = found.unwrap_or_else(|| {
             Tensor::zeros([0; 0], (self.kind, self.device)).expand(joint_shape(specs), false)
@@ -195,7 +195,7 @@ impl Weights {
         found
     }
 
-    fn from_checkpoint(&mut self, specs: &[Spec]) -> Option<Tensor> {
+    fn take_from_checkpoint(&mut self, specs: &[Spec]) -> Option<Tensor> {
         match self.ahead.as_mut().and_then(|ahead| ahead.take(specs)) {
             Some(Ok(tensor)) => return Some(tensor),
             Some(Err(err)) => {

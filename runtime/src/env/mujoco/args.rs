@@ -37,7 +37,7 @@ impl MujocoSettings {
     /// Reads the arguments. A value in `config` wins over the same one in `args`, but `args` is
     /// checked anyway.
     pub(super) fn new(config: &MujocoConfig, args: &Map<String, Value>) -> Result<Self, Refusal> {
-        let unknown = || Refusal::unknown("", "environment", &config.task, &TASKS);
+        let unknown = || Refusal::unknown("", "environment", &config.task, TASKS);
         let task = find(&config.task).ok_or_else(unknown)?;
         let mut rows = Simulator::TableTop.row().environments.iter();
         let row = rows.find(|row| row.name == task.name).ok_or_else(unknown)?;

@@ -103,7 +103,6 @@ mod tests {
             arrived: 97,
             still: vec![(7, 29), (8, 30)],
             gone: vec![3],
-            ..Overview::default()
         }
     }
 

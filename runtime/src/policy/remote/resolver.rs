@@ -134,15 +134,15 @@ mod tests {
     #[tokio::test]
     async fn attempts_wait_for_the_same_lookup_until_it_has_an_answer() {
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-        static MAY_END: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        static MAY_END: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let lookup: Lookup = |_, port| {
             LOOKUPS.fetch_add(1, Ordering::SeqCst);
-            drop(MAY_END.lock());
+            drop(MAY_END.blocking_lock());
             Ok(vec![SocketAddr::from(([10, 0, 0, 7], port))])
         };
         let resolver = Resolver::new(lookup);
         {
-            let _held = MAY_END.lock().unwrap();
+            let _held = MAY_END.lock().await;
             for _ in 0..3 {
                 within(&resolver.clone(), Duration::from_millis(20))
                     .await

@@ -186,7 +186,7 @@ impl Gr00tInference {
         }
         let refusals = samples.into_iter().map(|sample| {
             let refusal = RowError::new(sample.err()?);
-            Some(Err(RowError::from(refusal)))
+            Some(Err(refusal))
         });
         let gone = || Err(RowError::not_inferred());
         Ok(refusals
