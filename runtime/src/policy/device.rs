@@ -1,5 +1,6 @@
 //! What a device that fails means for a policy.
 
+use c10d::cuda;
 use c10d::torch_error::caught_of_libtorch;
 use tch::Device;
 
@@ -25,5 +26,16 @@ pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
         // What a worker says of CUDA is about its own context, not that of this process.
         PolicyError::Gone(_) => None,
         _ => gpu::lost(device, &err.to_string()).map(PolicyError::DeviceLost),
+    }
+}
+
+/// Returns to the device what libtorch's allocator has cached: memory that was needed to load a
+/// network, or that an inference could not use.
+pub fn release(device: Device) {
+    let (Device::Cuda(_), Ok(cuda)) = (device, cuda::load()) else {
+        return;
+    };
+    if let Err(err) = cuda.empty_cache() {
+        tracing::warn!("libtorch's cache is not released: {err}");
     }
 }

@@ -36,7 +36,7 @@ pub use basic::{RandomAction, ZeroAction};
 pub use batches::Shortage;
 pub use checkpoints::Checkpoints;
 pub use config::{Made, check, files, make};
-pub use device::{loss, using};
+pub use device::{loss, release, using};
 pub use error::{PolicyError, RowError};
 pub use planner::{Account, GiveAnswers, Over, Planner};
 pub use remote::Lifeline;

@@ -17,8 +17,7 @@ use std::rc::Rc;
 
 use tch::Device;
 
-use crate::policy::{Lifeline, PolicyError, RowError, loss};
-use c10d::cuda;
+use crate::policy::{Lifeline, PolicyError, RowError, loss, release};
 use c10d::torch_error::{is_out_of_memory, shortage};
 
 use ladder::{Ladder, NextTry};
@@ -174,7 +173,7 @@ impl Batches {
             }
         };
         self.count.set(self.count.get() + 1);
-        self.release();
+        release(self.device);
         match self.ladder.borrow_mut().on_oom(rows) {
             NextTry::Halve | NextTry::Again => None,
             NextTry::GiveUp => {
@@ -185,16 +184,6 @@ impl Batches {
                      is given (--num-envs N is for all jobs; `rrun fit` shows which N fits)"
                 ))))
             }
-        }
-    }
-
-    /// Returns the cached memory of libtorch to the device.
-    fn release(&self) {
-        let (Device::Cuda(_), Ok(cuda)) = (self.device, cuda::load()) else {
-            return;
-        };
-        if let Err(err) = cuda.empty_cache() {
-            tracing::warn!("libtorch's cache is not released: {err}");
         }
     }
 }

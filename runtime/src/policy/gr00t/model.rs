@@ -7,6 +7,7 @@ use std::rc::Rc;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind};
 
+use crate::policy::release;
 use c10d::cuda;
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, shortage};
@@ -73,6 +74,7 @@ impl LoadedModel {
             Rc::new(caught(build).unwrap_or_else(|reason| {
                 Err(no_room(dir.root(), bytes, device, shortage(&reason)))
             })?);
+        release(device);
         Ok(Self {
             graphs,
             network,
