@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::addr::StoreAddr;
+use crate::ask::Ask;
 use crate::client::StoreClient;
 use crate::error::StoreError;
 use crate::reply::StoreReply;
-use crate::store::Ask;
 use crate::wire::StoreRequest;
 
 /// A connection to a server. Requests of several threads are made one after the other.

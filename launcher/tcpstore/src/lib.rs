@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod addr;
+mod ask;
 mod blocking;
 mod client;
 mod connection;
@@ -41,10 +42,11 @@ pub mod waits;
 pub mod wire;
 
 pub use addr::StoreAddr;
+pub use ask::Ask;
 pub use client::StoreClient;
 pub use deadline::Deadline;
 pub use error::{StoreError, StoreRefusal};
 pub use port_owner::PortOwner;
 pub use reply::StoreReply;
 pub use server::{Scope, ServerHandle, StoreServer};
-pub use store::{Ask, Store};
+pub use store::Store;

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::ask::Ask;
 use crate::error::StoreError;
 use crate::outbox::Outbox;
 use crate::reply::StoreReply;
-use crate::store::{Ask, Store};
+use crate::store::Store;
 use crate::table::{StoreTable, TableAction};
 use crate::waits::StoreClientId;
 use crate::wire::StoreRequest;
