@@ -6,8 +6,8 @@
 //!     [--dtype bf16] [--seed 0] [--embodiment libero_sim]
 //! ```
 //!
-//! Only one shard is in memory at a time. The tokenizer is a small one with the released structure, made for the tests;
-//! the token table has its released size.
+//! Only one shard is in memory at a time. The tokenizer is a small one with the released structure,
+//! made for the tests; the token table has its released size.
 
 use std::error::Error;
 use std::fs;

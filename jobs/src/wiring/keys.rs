@@ -146,8 +146,8 @@ const CAMERAS: [&str; 5] = [
     "cam_third_view",
 ];
 
-/// Its states of one arm, without prefix or with `left_` and `right_`. An environment's state of the
-/// same name is sent.
+/// Its states of one arm, without prefix or with `left_` and `right_`. An environment's state of
+/// the same name is sent.
 const ARM_STATES: [&str; 5] = [
     "arm_joint_state",
     "ee_joint_state",

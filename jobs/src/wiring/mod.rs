@@ -219,8 +219,8 @@ impl Wiring {
 }
 
 impl<'a> Sides<'a> {
-    /// Refuses the interface: the policy needs something that it does not have, and says what it has
-    /// instead.
+    /// Refuses the interface: the policy needs something that it does not have, and says what it
+    /// has instead.
     pub fn mismatch(&self, wanted: impl Display, found: impl Display) -> Refusal {
         let (policy, env) = (self.policy, &self.face.name);
         Refusal::new(format_args!(
@@ -263,8 +263,8 @@ impl<'a> Sides<'a> {
         })
     }
 
-    /// Returns the first of some lists of states that is there, which must have this length together
-    /// if it is given.
+    /// Returns the first of some lists of states that is there, which must have this length
+    /// together if it is given.
     ///
     /// # Errors
     /// Refuses an interface that has none of them.

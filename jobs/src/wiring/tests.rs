@@ -48,8 +48,8 @@ fn environment(name: &str) -> Interface {
     Interface::parse(&file).unwrap()
 }
 
-/// Returns what fills the inputs of a policy in an environment. Of the line given, the first word is
-/// the environment, the second the policy, and the rest its settings.
+/// Returns what fills the inputs of a policy in an environment. Of the line given, the first word
+/// is the environment, the second the policy, and the rest its settings.
 fn wired(given: &str) -> String {
     let mut words = given.splitn(3, ' ');
     let mut word = || words.next().unwrap();
@@ -88,8 +88,8 @@ fn wired(given: &str) -> String {
     }
 }
 
-/// Connects a checkpoint that has these views, states and actions with their lengths, with joints of
-/// these indices.
+/// Connects a checkpoint that has these views, states and actions with their lengths, with joints
+/// of these indices.
 fn checkpoint(
     sides: Sides,
     config: &Map<String, Value>,

@@ -228,11 +228,12 @@ impl Cuda {
 
     /// Restricts attention to its flash, memory-efficient and plain kernels, in the whole process.
     ///
-    /// libtorch 2.11 prefers cuDNN's kernel for bfloat16 on Hopper and Blackwell. That kernel builds a
-    /// plan for every new shape, and its result for a query without visible keys is undocumented. The
-    /// other kernels return zeros: the memory-efficient kernel divides by one if the sum of weights is
-    /// zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain one uses
-    /// `_safe_softmax`, and flash attention takes no mask, so that every query sees a key.
+    /// libtorch 2.11 prefers cuDNN's kernel for bfloat16 on Hopper and Blackwell. That kernel
+    /// builds a plan for every new shape, and its result for a query without visible keys is
+    /// undocumented. The other kernels return zeros: the memory-efficient kernel divides by one if
+    /// the sum of weights is zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the
+    /// plain one uses `_safe_softmax`, and flash attention takes no mask, so that every query sees
+    /// a key.
     fn choose_attention(self) -> Result<(), TorchError> {
         // SAFETY: this sets a flag of libtorch's global context, which is read when an attention
         // kernel is chosen.

@@ -130,8 +130,8 @@ pub struct EnvSpec {
 }
 
 impl EnvSpec {
-    /// Returns the spec of an environment of which nothing else is known. One control step counts as
-    /// one physics step, because nothing else is visible from outside.
+    /// Returns the spec of an environment of which nothing else is known. One control step counts
+    /// as one physics step, because nothing else is visible from outside.
     pub fn seen(interface: Interface) -> Self {
         Self {
             discrete: None,

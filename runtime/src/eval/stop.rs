@@ -22,8 +22,8 @@ pub enum Stop {
     /// The job was a single lease, which is another rank's now.
     #[error("another rank has taken it over, because this one made no progress for too long")]
     TakenOver,
-    /// Another rank has taken over an episode that is in the dataset and not in the journal: the job
-    /// has to open its dataset again.
+    /// Another rank has taken over an episode that is in the dataset and not in the journal: the
+    /// job has to open its dataset again.
     #[error("another rank has taken over an episode that this one has recorded")]
     Overtaken,
     /// The job has failed, and may be tried again.
@@ -36,8 +36,8 @@ pub enum Stop {
     /// may help.
     #[error("{0}")]
     Rank(String),
-    /// The command line, the jobs, the run folder or the device cannot be used: a restart would fail
-    /// in the same way.
+    /// The command line, the jobs, the run folder or the device cannot be used: a restart would
+    /// fail in the same way.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }

@@ -1,8 +1,8 @@
 //! Policies map observations to chunks of actions.
 //!
 //! One [`Policy`] serves all environments of a rank. The eval loop calls [`Policy::act`] only with
-//! the environments that have used up their chunk. What a policy remembers of an episode is made anew
-//! with its first row ([`PerEpisode`]).
+//! the environments that have used up their chunk. What a policy remembers of an episode is made
+//! anew with its first row ([`PerEpisode`]).
 
 use ::gr00t::processor::Modalities;
 

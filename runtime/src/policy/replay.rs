@@ -14,11 +14,6 @@ use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 
 impl PolicySettings for Replay {
-    fn chunk_length(&self) -> Option<usize> {
-        // A demonstration is one chunk, all of whose actions are executed.
-        None
-    }
-
     fn files(&self) -> Vec<PathBuf> {
         vec![self.replay_file_path.clone()]
     }

@@ -26,8 +26,11 @@ pub(crate) trait PolicySettings {
         Ok(())
     }
 
-    /// Returns how many actions of a chunk are executed; `None` means all of them.
-    fn chunk_length(&self) -> Option<usize>;
+    /// Returns how many actions of a chunk are executed; `None` means all of them, as for a policy
+    /// that cuts its chunks itself.
+    fn chunk_length(&self) -> Option<usize> {
+        None
+    }
 
     /// Returns the files and folders that the policy is made from, whose checksums go to the
     /// journal.

@@ -52,8 +52,8 @@ fn write_all(memfd: &OwnedFd, offset: usize, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a size that exceeds `ulimit -f`: a memfd counts as a file, and exceeding the limit raises a
-/// signal that ends this process (SIGXFSZ).
+/// Refuses a size that exceeds `ulimit -f`: a memfd counts as a file, and exceeding the limit
+/// raises a signal that ends this process (SIGXFSZ).
 fn check_limit(len: usize) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < len as u64 => {

@@ -5,8 +5,8 @@
 //! Worker ══ socket, shared memory ══ rrun_host.py ─► rrun_worker.py, rrun_policy.py, rrun_track.py
 //! ```
 //!
-//! The configuration is in the shared memory when the process starts. Then each side sends packets of
-//! a SOCK_SEQPACKET socket, in the machine's byte order; all begin with the same eight bytes:
+//! The configuration is in the shared memory when the process starts. Then each side sends packets
+//! of a SOCK_SEQPACKET socket, in the machine's byte order; all begin with the same eight bytes:
 //!
 //! ```text
 //! u8 kind │ u8 - │ u16 count │ u32 sequence │ body

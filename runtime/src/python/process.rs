@@ -74,6 +74,18 @@ impl Descriptors {
             input,
         })
     }
+
+    /// Returns the process that has been given its ends.
+    fn of_process(self, end: ProcessEnd, exit: OwnedFd) -> PythonProcess {
+        PythonProcess {
+            socket: self.socket,
+            exit,
+            output: self.output,
+            memfd: Arc::new(self.memfd),
+            lines: LastLines::default(),
+            end,
+        }
+    }
 }
 
 impl PythonProcess {
@@ -82,26 +94,20 @@ impl PythonProcess {
     /// # Errors
     /// Returns the system's error, without the name of the program.
     pub fn start(program: &Program) -> io::Result<Self> {
-        let Descriptors {
-            socket,
-            theirs,
-            memfd,
-            output,
-            input,
-        } = Descriptors::new(&program.text())?;
+        let given = Descriptors::new(&program.text())?;
         let mut command = Command::new(program.python);
         command.args([
             "-u",
             "-c",
             BOOTSTRAP,
-            &theirs.as_raw_fd().to_string(),
-            &memfd.as_raw_fd().to_string(),
+            &given.theirs.as_raw_fd().to_string(),
+            &given.memfd.as_raw_fd().to_string(),
             program.label,
         ]);
         command
             .stdin(Stdio::null())
-            .stdout(input.try_clone()?)
-            .stderr(input);
+            .stdout(given.input.try_clone()?)
+            .stderr(given.input.try_clone()?);
         for (name, value) in program.variables {
             match value {
                 Some(value) => command.env(name, value),
@@ -111,18 +117,11 @@ impl PythonProcess {
         pre_exec::guard(
             &mut command,
             Signal::KILL,
-            &[theirs.as_raw_fd(), memfd.as_raw_fd()],
+            &[given.theirs.as_raw_fd(), given.memfd.as_raw_fd()],
         );
         let child = command.spawn()?;
         let (end, exit) = ProcessEnd::of_child(child)?;
-        Ok(Self {
-            socket,
-            exit,
-            output,
-            memfd: Arc::new(memfd),
-            lines: LastLines::default(),
-            end,
-        })
+        Ok(given.of_process(end, exit))
     }
 
     /// Asks a fork server for a process. It dies with the server.
@@ -130,29 +129,17 @@ impl PythonProcess {
     /// # Errors
     /// Returns the system's error if the server cannot be asked.
     pub fn fork(program: &Program, server: &Self) -> io::Result<Self> {
-        let Descriptors {
-            socket,
-            theirs,
-            memfd,
-            output,
-            input,
-        } = Descriptors::new(&program.text())?;
+        let given = Descriptors::new(&program.text())?;
         let (exit, status) = io::pipe()?;
         ioctl_fionbio(&exit, true)?;
-        let given = [status.as_fd(), theirs.as_fd(), memfd.as_fd(), input.as_fd()];
+        let (theirs, memfd) = (given.theirs.as_fd(), given.memfd.as_fd());
+        let sent = [status.as_fd(), theirs, memfd, given.input.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(&given));
+        ancillary.push(SendAncillaryMessage::ScmRights(&sent));
         let text = [IoSlice::new(program.label.as_bytes())];
         sendmsg(&server.socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(Self {
-            socket,
-            exit: exit.into(),
-            output,
-            memfd: Arc::new(memfd),
-            lines: LastLines::default(),
-            end: ProcessEnd::of_forked(),
-        })
+        Ok(given.of_process(ProcessEnd::of_forked(), exit.into()))
     }
 
     /// Returns the PID; 0 if a fork server has not told it yet.

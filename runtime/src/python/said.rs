@@ -33,7 +33,7 @@ pub enum Said {
     Failed {
         /// Number of the request.
         sequence: u32,
-        /// Why.
+        /// Why it failed, with the line that raised.
         reason: String,
     },
 }

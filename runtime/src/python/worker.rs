@@ -1,5 +1,5 @@
-//! One conversation with a Python process: the stages of its start, requests and answers, deadlines,
-//! and each way in which it ends.
+//! One conversation with a Python process: the stages of its start, requests and answers,
+//! deadlines, and each way in which it ends.
 //!
 //! ```text
 //! Starting ──hello──► Up ──close──► Closing
@@ -26,8 +26,8 @@ use crate::python::said::{Cause, Loss, Ready, Said};
 const END_LIMIT: Duration = Duration::from_secs(1);
 /// Time limit for a process to end by itself, and to die after it was killed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// Maximum bytes of a reason, because it is written to the journal and to messages, and a packet may
-/// have 200 kB.
+/// Maximum bytes of a reason, because it is written to the journal and to messages, and a packet
+/// may have 200 kB.
 const LONGEST_REASON: usize = 16_000;
 /// Maximum letters of a packet in a message.
 const LONGEST_QUOTE: usize = 100;
@@ -117,8 +117,8 @@ impl Worker {
         new
     }
 
-    /// Has an epoll watch its three descriptors, with the tokens `first` to `first + 2` in the order
-    /// of [`Ready`].
+    /// Has an epoll watch its three descriptors, with the tokens `first` to `first + 2` in the
+    /// order of [`Ready`].
     ///
     /// # Errors
     /// Returns the system's error.
@@ -187,8 +187,8 @@ impl Worker {
         });
     }
 
-    /// Sends a request with `count` entries, and returns its number. What is expected by when is for
-    /// the caller to say.
+    /// Sends a request with `count` entries, and returns its number. What is expected by when is
+    /// for the caller to say.
     ///
     /// # Errors
     /// Returns the system's error, unless it means that the process has ended, which is found out
@@ -468,11 +468,12 @@ pub fn close_all(workers: impl IntoIterator<Item = Worker>) {
     loop {
         workers.retain_mut(|worker| {
             worker.listen();
-            !worker.process.has_ended()
-                || !{
-                    worker.process.kill();
-                    worker.reap()
-                }
+            if !worker.process.has_ended() {
+                return true;
+            }
+            // What it has started may still be there.
+            worker.process.kill();
+            !worker.reap()
         });
         if workers.is_empty() || now() >= end {
             break;

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::env::EnvSpec;
 use crate::record::{DatasetPlan, Export, RecordError, RecordPlan, VideoPlan};
 
-/// Bytes of metadata for an image in an mp4 file: 8 in its fragment, 8 in the index, and its part of
-/// the fragment's boxes.
+/// Bytes of metadata for an image in an mp4 file: 8 in its fragment, 8 in the index, and its part
+/// of the fragment's boxes.
 const FRAME_OVERHEAD: u64 = 24;
 /// Bytes of the groups, attributes and headers of an episode in HDF5; the rows of LeRobot's tables
 /// are far smaller.

@@ -254,7 +254,10 @@ fn is_flat(observation: &Value) -> bool {
         return false;
     };
     let nested = ["video", "state", "language"].map(|name| observation.get(name));
-    let is_of_one = |key: &Key| matches!(key, Key::Text(key) if key.starts_with("video.") || key.starts_with("state."));
+    let is_of_one = |key: &Key| match key {
+        Key::Text(key) => key.starts_with("video.") || key.starts_with("state."),
+        _ => false,
+    };
     nested == [None; 3] && members.iter().any(|(key, _)| is_of_one(key))
 }
 

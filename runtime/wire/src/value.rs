@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::Array;
 
-/// A msgpack value or a numpy array. A numpy scalar is a number, and a value of an extension type is
-/// nil.
+/// A msgpack value or a numpy array. A numpy scalar is a number, and a value of an extension type
+/// is nil.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Nil: Python's `None`.

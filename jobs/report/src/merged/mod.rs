@@ -43,8 +43,8 @@ const ROOM: u64 = 1000;
 
 /// Maximum number of parsed lines of episodes that are kept of a run that is watched: about 16 MiB.
 /// Its report is made again and again, and looks up few of them: some of each job, those with
-/// errors, and all of jobs that have metrics or a latency. Those beyond are read for each report, so
-/// that whoever watches a long run needs no more memory than for a short one.
+/// errors, and all of jobs that have metrics or a latency. Those beyond are read for each report,
+/// so that whoever watches a long run needs no more memory than for a short one.
 const KEPT: usize = 16_384;
 
 /// A run: its plan and its merged journals.

@@ -160,8 +160,8 @@ impl StoreClient {
         self.add_to(&wire_key(key), delta).await
     }
 
-    /// Counts this client under `init/`. It is the only key without a leading slash; torch's clients
-    /// do the same in a store for a known number of workers.
+    /// Counts this client under `init/`. It is the only key without a leading slash; torch's
+    /// clients do the same in a store for a known number of workers.
     pub async fn count_in(&mut self) -> Result<(), StoreError> {
         self.add_to(StoreRequest::COUNT, 1).await.map(drop)
     }

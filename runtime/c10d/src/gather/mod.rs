@@ -52,8 +52,9 @@ pub struct Gathered {
 ///
 /// It returns some time limits of the store after the deadline at the latest, whatever the other
 /// ranks do. Rank 0 waits for parts until `deadline`; other ranks deliver and leave or, on GPUs,
-/// wait for rank 0's decision. An error means that the store is lost. `own_gpu_each` tells that, as far as this rank
-/// knows, no other rank was given its `device`; NCCL is used only if all ranks say so.
+/// wait for rank 0's decision. An error means that the store is lost. `own_gpu_each` tells that, as
+/// far as this rank knows, no other rank was given its `device`; NCCL is used only if all ranks say
+/// so.
 pub fn gather(
     store: Option<&Store>,
     participant: Participant,

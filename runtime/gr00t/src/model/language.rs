@@ -223,8 +223,9 @@ impl GroupedAttention {
         }
     }
 
-    /// As [`Self::turned`], in four launches where a GPU would otherwise need seven: the product that applies the weights also swaps the
-    /// halves (each of its sums has one term), and heads are normalised in place.
+    /// As [`Self::turned`], in four launches where a GPU would otherwise need seven: the product
+    /// that applies the weights also swaps the halves (each of its sums has one term), and heads
+    /// are normalised in place.
     fn turn_spread(&self, qkv: &Tensor, weights: &Tensor, prompt: &PromptConstants) -> Tensor {
         let turned = self.heads + self.kv_heads;
         let normed = qkv.rms_norm([self.width], None::<&Tensor>, self.eps);

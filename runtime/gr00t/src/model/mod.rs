@@ -7,10 +7,10 @@
 //! state, embodiment_id ───────────────────────────────────────┘
 //! ```
 //!
-//! There is one form of the network, for inference and for training. Projections with the same input
-//! are one matrix, cross-attention covers only the visible tokens, and operators use a fused kernel
-//! unless they need a gradient. What depends only on the checkpoint and the number of steps is
-//! computed once, unless the weights are trained.
+//! There is one form of the network, for inference and for training. Projections with the same
+//! input are one matrix, cross-attention covers only the visible tokens, and operators use a fused
+//! kernel unless they need a gradient. What depends only on the checkpoint and the number of steps
+//! is computed once, unless the weights are trained.
 //!
 //! Inside the network, activations are `[rows, width]`, with the rows of all samples one after the
 //! other; only attention separates samples and heads. Source: NVIDIA/Isaac-GR00T of 2026-05-26,

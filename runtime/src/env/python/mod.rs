@@ -6,12 +6,13 @@
 //!                      └───── shared memory ────┘   actions in, state and images out
 //! ```
 //!
-//! Two or more processes are forked by a process that has imported the environment
-//! (`fork_server`). A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation is
-//! copied out of shared memory once, because the process may write there at any moment
-//! ([`crate::python::memory`]). A process that dies, hangs or raises loses the episodes of its copies
-//! ([`EnvError::Lost`]), which hear whether one of them is to blame, and the next reset starts another. An invalid value ends one episode
-//! ([`EnvError::Episode`]), and the process goes on.
+//! Two or more processes are forked by a process that has imported the environment (`fork_server`).
+//! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation
+//! is copied out of shared memory once, because the process may write there at any moment
+//! ([`crate::python::memory`]). A process that dies, hangs or raises loses the episodes of its
+//! copies ([`EnvError::Lost`]), which hear whether one of them is to blame, and the next reset
+//! starts another. An invalid value ends one episode ([`EnvError::Episode`]), and the process goes
+//! on.
 //!
 //! A mapping defines the names of the observations and the composition of the actions (`mapping`,
 //! `worker/rrun_mapping.py`).

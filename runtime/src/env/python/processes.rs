@@ -1,5 +1,5 @@
-//! The processes of one environment, driven by whoever takes their answers: a turn handles what their
-//! descriptors have, and what is due, and never blocks.
+//! The processes of one environment, driven by whoever takes their answers: a turn handles what
+//! their descriptors have, and what is due, and never blocks.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -46,8 +46,8 @@ struct CopyOwner {
     local: usize,
 }
 
-/// The processes, which are closed or killed when this value is dropped. The thread that starts them
-/// has to outlive them.
+/// The processes, which are closed or killed when this value is dropped. The thread that starts
+/// them has to outlive them.
 pub struct Processes {
     host: Host,
     epoll: Arc<OwnedFd>,

@@ -6,8 +6,8 @@
 //!           │                                                        └─► tracking (TensorBoard, …)
 //!           └── meter: memory and GPU, once a second
 //! ```
-//! A [`Monitor`] has all of it. It belongs to the [`crate::eval::ledger::Ledger`] of the rank, which
-//! tells it of every heartbeat and of every episode that is on the disk.
+//! A [`Monitor`] has all of it. It belongs to the [`crate::eval::ledger::Ledger`] of the rank,
+//! which tells it of every heartbeat and of every episode that is on the disk.
 //!
 //! * `heartbeat`: what a rank publishes; who is silent for too long.
 //! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.

@@ -1,5 +1,5 @@
-//! What a rank that waits must know of all others, read by rank 0 for all: who has arrived, who makes
-//! no progress, who does not come back. Pure.
+//! What a rank that waits must know of all others, read by rank 0 for all: who has arrived, who
+//! makes no progress, who does not come back. Pure.
 //!
 //! ```text
 //! all ranks ── heartbeats ──► store ──► rank 0 ── overview ──► store ──► ranks that wait

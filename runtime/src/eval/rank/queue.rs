@@ -90,8 +90,8 @@ impl JobQueue {
         self.leased.is_some() && work.share.is_none()
     }
 
-    /// Returns the next job, or the next part of one. Waits while other ranks hold all that is left,
-    /// because they may die. Reads `past` again if it may be outdated.
+    /// Returns the next job, or the next part of one. Waits while other ranks hold all that is
+    /// left, because they may die. Reads `past` again if it may be outdated.
     ///
     /// # Errors
     /// Returns an error if the store is gone or the journals cannot be read.

@@ -139,11 +139,6 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
 }
 
 impl PolicySettings for AgentSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        // A skill's steps are one chunk, all of which are executed.
-        None
-    }
-
     fn files(&self) -> Vec<PathBuf> {
         self.role_file.iter().cloned().collect()
     }

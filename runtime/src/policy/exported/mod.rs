@@ -1,5 +1,5 @@
-//! Runs a package of `torch.export` and AOTInductor (`.pt2`), or a TorchScript module (`script`), as
-//! a policy, without Python.
+//! Runs a package of `torch.export` and AOTInductor (`.pt2`), or a TorchScript module (`script`),
+//! as a policy, without Python.
 //!
 //! ```text
 //! policy.pt2 ─► jobs::exported (metadata, checks) ─► folder (extracted) ─► CompiledPackage

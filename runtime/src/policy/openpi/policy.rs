@@ -121,19 +121,10 @@ impl ClientCodec for OpenpiClient {
 }
 
 impl PolicySettings for OpenpiSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        // The policy cuts its chunks itself.
-        None
-    }
-
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
         let client = OpenpiClient::new(*self, context.env)?;
-        Ok(Box::new(RemotePolicy::new(
-            client,
-            &server,
-            context.lifeline,
-        )?))
+        RemotePolicy::open(client, &server, context.lifeline)
     }
 }
 

@@ -14,8 +14,8 @@ pub enum WorkerError {
     /// The worker is gone, or of no use.
     #[error("{0}")]
     Lost(String),
-    /// The call failed: the policy raised an exception, or gave an array that cannot be taken, or the
-    /// call cannot be sent. The worker goes on.
+    /// The call failed: the policy raised an exception, or gave an array that cannot be taken, or
+    /// the call cannot be sent. The worker goes on.
     #[error("{0}")]
     Failed(String),
     /// Workers have failed too often.

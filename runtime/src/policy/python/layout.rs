@@ -5,8 +5,8 @@
 //! ```text
 //! camera [rows, steps, height, width, 3] uint8 │ … │ state [rows, steps, n] float32 │ … ║ actions [rows, horizon, action] float32
 //! ```
-//! The worker counts the places in the same way, and maps the part before `║` for reading only. Pages
-//! that no call has used take no memory.
+//! The worker counts the places in the same way, and maps the part before `║` for reading only.
+//! Pages that no call has used take no memory.
 
 use std::ops::Range;
 

@@ -189,7 +189,8 @@ impl PolicyWorker {
         written.map_err(|err| self.out_of_memory(&err))
     }
 
-    /// Asks for the actions of the rows that are in shared memory. Returns `[rows, horizon, action]` as bytes.
+    /// Asks for the actions of the rows that are in shared memory. Returns `[rows, horizon,
+    /// action]` as bytes.
     ///
     /// # Errors
     /// Returns a [`WorkerError`]; after [`WorkerError::Failed`] the worker goes on.

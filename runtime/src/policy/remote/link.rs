@@ -1,8 +1,8 @@
 //! One connection to a policy server: ZeroMQ's REQ socket, or a websocket with or without TLS.
 //!
-//! The REQ socket is our own implementation over [`zmtp`]. libzmq's reconnects in the background and
-//! holds requests meanwhile, which does not suit a caller that has to report how long a server was
-//! unreachable.
+//! The REQ socket is our own implementation over [`zmtp`]. libzmq's reconnects in the background
+//! and holds requests meanwhile, which does not suit a caller that has to report how long a server
+//! was unreachable.
 
 use std::io;
 use std::net::SocketAddr;

@@ -151,27 +151,27 @@ pub(in crate::policy) struct RemotePolicy<C: ClientCodec> {
     facts: PolicyFacts,
 }
 
-impl<C: ClientCodec> RemotePolicy<C> {
+impl<C: ClientCodec + 'static> RemotePolicy<C> {
     /// Connects to the server, waiting for one that comes late.
     ///
     /// # Errors
     /// Returns an error if it stays unreachable or does not speak the protocol.
-    pub(in crate::policy) fn new(
+    pub(in crate::policy) fn open(
         codec: C,
         server: &PolicyServer,
         lifeline: &Lifeline,
-    ) -> Result<Self, PolicyError> {
+    ) -> Result<Box<dyn Policy>, PolicyError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|err| server.error(format!("no sockets: {err}")))?;
         let mut first = Lane::new(codec, server, lifeline);
         runtime.block_on(first.meet())?;
-        Ok(Self {
+        Ok(Box::new(Self {
             server: server.clone(),
             lifeline: lifeline.clone(),
             facts: first.codec.facts(),
             lanes: BTreeMap::from([(0, first)]),
             runtime,
-        })
+        }))
     }
 }
 

@@ -306,18 +306,9 @@ fn picture_of(frame: &Frame, size: Option<[usize; 2]>) -> Value {
 }
 
 impl PolicySettings for VlaEvalSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        // The policy cuts its chunks itself.
-        None
-    }
-
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
         let client = VlaEvalClient::new(*self, context.env)?;
-        Ok(Box::new(RemotePolicy::new(
-            client,
-            &server,
-            context.lifeline,
-        )?))
+        RemotePolicy::open(client, &server, context.lifeline)
     }
 }

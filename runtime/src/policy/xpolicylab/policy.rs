@@ -262,19 +262,10 @@ fn insert(map: &mut Value, path: &str, value: Value) {
 }
 
 impl PolicySettings for XpolicylabSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        // The policy cuts its chunks itself.
-        None
-    }
-
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
         let client = XpolicylabClient::new(*self, context.env)?;
-        Ok(Box::new(RemotePolicy::new(
-            client,
-            &server,
-            context.lifeline,
-        )?))
+        RemotePolicy::open(client, &server, context.lifeline)
     }
 }
 

@@ -57,8 +57,8 @@ impl TableColumn {
         }
     }
 
-    /// Creates the column of a feature with `width` values per row. lerobot stores one of shape [1] as
-    /// a plain column.
+    /// Creates the column of a feature with `width` values per row. lerobot stores one of shape [1]
+    /// as a plain column.
     pub(super) fn feature(name: &str, values: ColumnValues, width: usize) -> Self {
         match width {
             1 => Self::of(name, values),

@@ -1,4 +1,5 @@
-//! An mp4 file (ISO/IEC 14496-12) that is playable after any interruption, and is finished in place.
+//! An mp4 file (ISO/IEC 14496-12) that is playable after any interruption, and is finished in
+//! place.
 //!
 //! ```text
 //! while it grows   ftyp moov │ moof mdat │ moof mdat │ …    fragments, complete by themselves

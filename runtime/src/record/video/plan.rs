@@ -86,8 +86,8 @@ impl CameraSize {
     }
 }
 
-/// Returns the largest size with the aspect ratio of `size` at which `all` fits into `limit`, when it
-/// shrinks likewise; `size` itself if it fits as it is.
+/// Returns the largest size with the aspect ratio of `size` at which `all` fits into `limit`, when
+/// it shrinks likewise; `size` itself if it fits as it is.
 pub(in crate::record) fn fit(size: ImageSize, all: ImageSize, limit: ImageSize) -> ImageSize {
     if all.height <= limit.height && all.width <= limit.width {
         return size;

@@ -77,8 +77,8 @@ impl JournalPart {
     }
 }
 
-/// Returns what a rank keeps of a line as long as it runs: what decides what is left to do, and what
-/// policies are made of.
+/// Returns what a rank keeps of a line as long as it runs: what decides what is left to do, and
+/// what policies are made of.
 fn kept(line: Line) -> Option<(Option<JobIndex>, Line)> {
     let job = line.job().map(|(_, job)| job);
     match line {

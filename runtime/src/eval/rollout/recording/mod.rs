@@ -231,7 +231,8 @@ impl Recording {
     }
 }
 
-/// Creates the folders of `plan`, `folder` among them, checks that the disk has room for it, and starts its recorder.
+/// Creates the folders of `plan`, `folder` among them, checks that the disk has room for it, and
+/// starts its recorder.
 fn open(folder: &Path, plan: RecordPlan, amount: Amount, out: &Ledger) -> Result<Recorder, Stop> {
     let videos = plan.video.as_ref().map(|video| video.dir.as_path());
     for dir in std::iter::once(folder).chain(videos) {

@@ -110,8 +110,8 @@ impl Feed {
         }
     }
 
-    /// Returns an episode for each of these slots, as far as there are any: what each may start next
-    /// if all end now. They are not removed, and no lease is asked for.
+    /// Returns an episode for each of these slots, as far as there are any: what each may start
+    /// next if all end now. They are not removed, and no lease is asked for.
     pub fn offer(&mut self, slots: &[usize], leases: &mut Option<Leases>) -> Vec<Option<u64>> {
         let mut taken = Vec::with_capacity(slots.len());
         let offers = slots.iter().map(|&slot| {

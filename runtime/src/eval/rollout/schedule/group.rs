@@ -148,7 +148,8 @@ impl Group {
     }
 
     /// Removes the answers of a turn, in the order in which they are processed: first those to
-    /// commands, then the first observations of episodes that environments have begun by themselves.
+    /// commands, then the first observations of episodes that environments have begun by
+    /// themselves.
     pub fn take_answers(&mut self) -> Vec<Answered> {
         let envs = self.envs.clone().map(EnvIndex);
         let slots = envs.clone().zip(&mut self.slots);
@@ -172,8 +173,8 @@ impl Group {
         answers
     }
 
-    /// Returns a description of what the group waits for, for the message about a stall. `under_way`
-    /// returns the episode of an environment and its steps so far.
+    /// Returns a description of what the group waits for, for the message about a stall.
+    /// `under_way` returns the episode of an environment and its steps so far.
     pub fn waits_for(&self, under_way: impl Fn(EnvIndex) -> Option<(u64, u64)>) -> String {
         if !self.thinking.is_empty() {
             let envs: Vec<_> = self.thinking.iter().map(|env| env.0.to_string()).collect();
@@ -239,8 +240,8 @@ impl Group {
             })
     }
 
-    /// Returns the turn in which these episodes start. It does not wait for an inference that others
-    /// need, so these cannot step: nor can those that only step together with them.
+    /// Returns the turn in which these episodes start. It does not wait for an inference that
+    /// others need, so these cannot step: nor can those that only step together with them.
     pub fn turn(&mut self, starts: Vec<(EnvIndex, u64)>) -> Turn {
         if starts.is_empty() {
             let needs_chunk = self.needs_chunk();

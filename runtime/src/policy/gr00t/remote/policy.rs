@@ -1,5 +1,5 @@
-//! The client's half of GR00T's protocol: sends observations of many environments in one request and
-//! reads the chunks of actions from the answer.
+//! The client's half of GR00T's protocol: sends observations of many environments in one request
+//! and reads the chunks of actions from the answer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -251,10 +251,6 @@ impl PolicySettings for RemoteSettings {
     fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
         let client = Gr00tClient::new(*self, context.env);
-        Ok(Box::new(RemotePolicy::new(
-            client,
-            &server,
-            context.lifeline,
-        )?))
+        RemotePolicy::open(client, &server, context.lifeline)
     }
 }
