@@ -59,7 +59,7 @@ hostile: export HOSTILE_INPUTS ?= 10000000
 hostile:
 	@./setup.sh test
 	$(CARGO) test --release --locked --workspace --test hostile -- --nocapture
-	$(CARGO) test --release --locked -p gr00t --lib -- --nocapture hostile_
+	$(CARGO) test --release --locked -p models --lib -- --nocapture hostile_
 	$(CARGO) build --release --locked --workspace
 	$(CARGO) test --release --locked --workspace --test outside -- --nocapture --include-ignored innocent
 

@@ -9,10 +9,10 @@
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
-use c10d::operators::InferenceMode;
-use c10d::package::{CompiledPackage, Signature, TensorLayout};
 use jobs::exported::{Machine, Package};
 use tch::{CModule, Device, Kind, Tensor};
+use torchlib::operators::InferenceMode;
+use torchlib::package::{CompiledPackage, Signature, TensorLayout};
 
 use crate::{Outcome, now, take};
 

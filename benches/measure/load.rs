@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use gr00t::model::Gr00t;
-use gr00t::{ModelDir, Weights};
+use models::Weights;
+use models::gr00t::ModelDir;
+use models::gr00t::model::Gr00t;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 

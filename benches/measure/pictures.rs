@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use gr00t::processor::{Geometry, PictureProcessor, RgbPicture};
+use models::gr00t::processor::{Geometry, PictureProcessor, RgbPicture};
 use rayon::prelude::*;
 
 use crate::{Outcome, now};

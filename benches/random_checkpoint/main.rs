@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use gr00t::ModelConfig;
-use gr00t::model::Gr00t;
-use gr00t::weights::{Spec, random_tensor};
+use models::gr00t::ModelConfig;
+use models::gr00t::model::Gr00t;
+use models::weights::{Spec, random_tensor};
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};
 

@@ -1,7 +1,9 @@
 //! The sizes of a network with random weights. All have the released depth, so that they launch the
 //! same number of operators.
 
-use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+use models::gr00t::{
+    DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
+};
 
 /// Size of a network.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gr00t::inputs::BatchInputs;
+use models::gr00t::inputs::BatchInputs;
 use tch::{Kind, Tensor};
 
 use crate::Outcome;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use gr00t::{ModelConfig, Named, VlmConfig};
+use models::Named;
+use models::gr00t::{ModelConfig, VlmConfig};
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 

@@ -1,7 +1,9 @@
 //! The sizes of the demo network: 1.8 million weights, two images of 96 x 96 pixels, chunks of 8
 //! actions.
 
-use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+use models::gr00t::{
+    DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
+};
 
 /// Width of the vision tower.
 pub const VISION: i64 = 64;

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use gr00t::processor::{Geometry, PictureProcessor, RgbPicture};
+use models::gr00t::processor::{Geometry, PictureProcessor, RgbPicture};
 use runtime::env::Observation;
 use runtime::policy::Chunk;
 

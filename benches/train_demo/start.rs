@@ -7,9 +7,10 @@
 //! be enough to locate it. Twenty channels are left free for the position in the image. All other
 //! weights are random.
 
-use gr00t::model::Gr00t;
-use gr00t::weights::{Spec, random_tensor};
-use gr00t::{ModelConfig, Named, VlmConfig};
+use models::Named;
+use models::gr00t::model::Gr00t;
+use models::gr00t::{ModelConfig, VlmConfig};
+use models::weights::{Spec, random_tensor};
 use tch::{Device, Kind, Tensor};
 
 use crate::network::{GRID, PATCH, VISION};

@@ -8,9 +8,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gr00t::model::{Conditions, Gr00t, PassConstants, PassInputs};
-use gr00t::processor::Prompts;
-use gr00t::{ModelConfig, Named, VlmConfig, Weights};
+use models::gr00t::model::{Conditions, Gr00t, PassConstants, PassInputs};
+use models::gr00t::processor::Prompts;
+use models::gr00t::{ModelConfig, VlmConfig};
+use models::{Named, Weights};
 use runtime::env::Lockstep;
 use runtime::env::mujoco::{self, MujocoConfig};
 use tch::{Device, Kind, Reduction, Tensor};

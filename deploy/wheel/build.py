@@ -54,7 +54,7 @@ QUIETLY = ["--quiet", "--disable-pip-version-check"]
 # `rrun-rank` can use CUDA with the torch that it was built with. For this one, a library of its own
 # is compiled from the same sources, because the layout of torch's classes differs.
 OTHER_TORCH = "2.12.1"
-SHIM = ROOT / "runtime/c10d/shim"
+SHIM = ROOT / "runtime/torchlib/shim"
 CUDA_SOURCES = ["cuda.cc", "products.cc", "upload.cc"]
 
 # Libraries that the programs may load: those of every Linux, and those of the two packages.
@@ -111,7 +111,7 @@ def other_headers() -> pathlib.Path:
 
 
 def cuda_shim(library: pathlib.Path) -> pathlib.Path:
-    """Compiles what `runtime/c10d/build.rs` embeds into `rrun-rank`, for the other torch."""
+    """Compiles what `runtime/torchlib/build.rs` embeds into `rrun-rank`, for the other torch."""
     libtorch = (ROOT / ".deps/libtorch").resolve()
     cuda = libtorch.parent / "nvidia/cu13"
     headers = other_headers()

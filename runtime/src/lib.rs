@@ -1,10 +1,10 @@
 //! `rrun-rank`: one rank of an evaluation, with libtorch and the simulator in one process.
 //!
 //! ```text
-//! main ─► eval ──► policy, env, record, device      crates: report, c10d (libtorch's C++)
+//! main ─► eval ──► policy, env, record, device      crates: report, torchlib (libtorch's C++)
 //! main ─► serve ─► policy, device                   crates: gr00t, wire
 //! main ─► probe ─► device, env, versions            questions of `rrun doctor`
-//! policy ─► env, device, python                     crates: gr00t, c10d, wire
+//! policy ─► env, device, python                     crates: models, torchlib, wire
 //! record, device ─► env                             env ─► python
 //! eval, serve ─► prometheus, console, error_file, latency
 //! ```
@@ -35,14 +35,14 @@ pub fn tell_panics_briefly() {
         let text = info
             .payload()
             .downcast_ref::<String>()
-            .filter(|text| c10d::torch_error::is_panic(text));
+            .filter(|text| torchlib::torch_error::is_panic(text));
         let Some(text) = text else { return usual(info) };
         let at = info
             .location()
             .map(|at| format!(" at {at}"))
             .unwrap_or_default();
         tracing::debug!("panic{at}: {text}");
-        let line = format!("libtorch{at}: {}", c10d::torch_error::first_line(text));
+        let line = format!("libtorch{at}: {}", torchlib::torch_error::first_line(text));
         console::log(console::Level::Warning, &line);
     }));
 }

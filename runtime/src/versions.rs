@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use c10d::{cuda, libtorch, nccl};
+use torchlib::{cuda, libtorch, nccl};
 
 /// File in which NVIDIA's kernel module shows its version.
 const DRIVER: &str = "/sys/module/nvidia/version";

@@ -2,12 +2,12 @@
 
 use crate::dist::child;
 use crate::dist::ranks::{PATIENCE, join, ranks, serve};
-use c10d::{Gathered, Participant, Route, gather};
 use std::io::{self, BufRead, BufReader};
 use std::process::abort;
 use std::time::Duration;
 use tch::Device;
 use tcpstore::{Store, StoreError};
+use torchlib::{Gathered, Participant, Route, gather};
 
 fn who(rank: usize, world: usize) -> Participant {
     Participant {

@@ -3,8 +3,8 @@
 use std::env;
 use std::path::PathBuf;
 
-use c10d::cuda::{self, Cuda};
 use tch::Device;
+use torchlib::cuda::{self, Cuda};
 
 /// A usable GPU.
 pub struct Card {

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use c10d::cuda;
 use jobs::episode::Episode;
 use rig::need::{Need, need};
 use tch::Device;
+use torchlib::cuda;
 
 use crate::gpu::card::{demo_policy, device};
 use crate::gpu::command::Eval;

@@ -1,10 +1,10 @@
 //! Tests of the facts that the driver and libtorch report about a GPU.
 
 use crate::gpu::card::card;
-use c10d::cuda;
 use runtime::device::gpu::visible;
 use runtime::device::{DeviceRequest, VisibleDevices, resolve};
 use tch::{Kind, Tensor};
+use torchlib::cuda;
 
 #[test]
 fn gpu_devices_are_counted_where_cuda_can_be_loaded_and_elsewhere_its_reason_is_said() {

@@ -4,8 +4,8 @@
 use crate::dist::ranks::serve;
 use crate::gpu::card::card;
 use crate::gpu::ranks::{PATIENCE, Seat, all_succeed, seat, start};
-use c10d::{Gathered, Participant, Route, cuda, gather};
 use tch::Device;
+use torchlib::{Gathered, Participant, Route, cuda, gather};
 
 /// Maximum number of ranks in the test with several GPUs.
 const MOST: usize = 4;

@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use gr00t::graphs::{CudaEngine, Engine, Graphs, PassFn, PassShape, to_device};
-use gr00t::model::{Normalise, PassInputs};
+use models::gr00t::model::{Normalise, PassInputs};
+use models::graphs::{CudaEngine, Engine, Graphs, PassFn, PassShape, to_device};
 use tch::{Device, Kind, Tensor};
 
 use crate::gpu::card::{Card, card};

@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use gr00t::model::Gr00t;
-use gr00t::weights::JointSpec;
-use gr00t::{ModelDir, Weights};
+use models::Weights;
+use models::gr00t::ModelDir;
+use models::gr00t::model::Gr00t;
+use models::weights::JointSpec;
 use tch::{Device, Kind, Tensor};
 
 use crate::gpu::card::{card, device};

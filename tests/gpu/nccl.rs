@@ -3,8 +3,8 @@
 use crate::dist::ranks::serve;
 use crate::gpu::card::card;
 use crate::gpu::ranks::PATIENCE;
-use c10d::nccl::{NcclGroup, version};
 use tch::{Kind, Tensor};
+use torchlib::nccl::{NcclGroup, version};
 
 #[test]
 #[ignore = "needs RRUN_DEVICE"]

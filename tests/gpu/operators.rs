@@ -1,7 +1,7 @@
 //! Tests of the shim's own operators on a GPU, compared with float64 on the CPU.
 
-use c10d::operators::{add_linear, linear_gelu, linear_plus, linear_relu, to_host};
 use tch::{Device, Kind, Tensor};
+use torchlib::operators::{add_linear, linear_gelu, linear_plus, linear_relu, to_host};
 
 use crate::gpu::card::card;
 

@@ -1,6 +1,6 @@
 //! Tests of a whole inference, from images to physical actions, on a GPU and on the CPU.
 
-use gr00t::processor::{RgbPicture, RowInputs, StateSteps};
+use models::gr00t::processor::{RgbPicture, RowInputs, StateSteps};
 use runtime::policy::Checkpoints;
 use runtime::policy::gr00t::Gr00tSettings;
 use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};

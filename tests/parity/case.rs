@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gr00t::graphs::PassShape;
-use gr00t::inputs::BatchInputs;
-use gr00t::model::{Gr00t, PassConstants, PassInputs, Rtc, SamplerStart};
-use gr00t::{ModelConfig, VlmConfig, Weights};
+use models::Weights;
+use models::gr00t::inputs::BatchInputs;
+use models::gr00t::model::{Gr00t, PassConstants, PassInputs, Rtc, SamplerStart};
+use models::gr00t::{ModelConfig, VlmConfig};
+use models::graphs::PassShape;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Arguments;
 use std::rc::Rc;
 
-use gr00t::model::{Gr00t, listen};
+use models::gr00t::model::{Gr00t, listen};
 use tch::{Device, Kind, Tensor};
 
 use crate::parity::case::{Case, Tensors, cases};

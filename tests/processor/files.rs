@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gr00t::processor::Image;
+use models::gr00t::processor::Image;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 

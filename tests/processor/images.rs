@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gr00t::processor::{Geometry, Image, PictureProcessor, RgbPicture};
+use models::gr00t::processor::{Geometry, Image, PictureProcessor, RgbPicture};
 use serde_json::Value;
 
 use crate::processor::files::{cases_with, json, tensors};

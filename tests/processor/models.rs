@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use gr00t::inputs::BatchInputs;
-use gr00t::model::{Gr00t, Normalise, PassInputs};
-use gr00t::processor::{PreparedRow, Processor, RgbPicture, RowInputs, StateSteps, collate};
-use gr00t::{ModelDir, Weights};
+use models::Weights;
+use models::gr00t::ModelDir;
+use models::gr00t::inputs::BatchInputs;
+use models::gr00t::model::{Gr00t, Normalise, PassInputs};
+use models::gr00t::processor::{
+    PreparedRow, Processor, RgbPicture, RowInputs, StateSteps, collate,
+};
 use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gr00t::processor::{ProcessorConfig, StateActionCodec, StateSteps};
+use models::gr00t::processor::{ProcessorConfig, StateActionCodec, StateSteps};
 
 use crate::processor::files::{below, cases_with, difference, json, tensors};
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps};
 use jobs::refusal::Refusal;
+use models::gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps};
 use proptest::prelude::*;
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! Tests of prompts and token IDs.
 
-use gr00t::processor::{PreparedRow, Prompts, collate};
+use models::gr00t::processor::{PreparedRow, Prompts, collate};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

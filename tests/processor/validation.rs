@@ -1,6 +1,6 @@
 //! Tests of invalid observations, with one mistake each, and the error messages of the reference.
 
-use gr00t::processor::{Modalities, ProcessorConfig};
+use models::gr00t::processor::{Modalities, ProcessorConfig};
 use runtime::serve::validation::{validate, validate_flat};
 use wire::{Array, Dtype, Key, Value};
 

@@ -19,7 +19,7 @@ THREADS = {name: 4 * CPUS for name in WAITING} | {"eval": CPUS + 1}
 
 # The longest first, so that none is left for the end; parts that are not named here follow.
 ORDER = ["conformance", "tch", "k8s", "nodes", "eval", "launch", "serve", "tools", "imitation",
-         "runtime", "launcher", "chaos", "torch", "gr00t", "hostile"]
+         "runtime", "launcher", "chaos", "torch", "models", "hostile"]
 
 
 @dataclass

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use c10d::operators::InferenceMode;
-use gr00t::graphs::Graphs;
-use gr00t::model::PassInputs;
-use gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps, collate};
+use models::gr00t::model::PassInputs;
+use models::gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps, collate};
+use models::graphs::Graphs;
 use runtime::policy::Checkpoints;
 use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
 use runtime::policy::gr00t::{Gr00tSettings, LoadedModel};
 use serde_json::{Map, Value, json};
 use tch::{Device, Tensor};
+use torchlib::operators::InferenceMode;
 
 use super::median;
 use crate::{Outcome, now, synchronize};

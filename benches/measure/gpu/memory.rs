@@ -1,8 +1,8 @@
 //! Reads the memory statistics of libtorch's allocator.
 
-use c10d::cuda;
 use serde::Serialize;
 use tch::Device;
+use torchlib::cuda;
 
 /// Memory of the allocator, in bytes. The peaks count from the previous reading.
 #[derive(Clone, Copy, Serialize)]

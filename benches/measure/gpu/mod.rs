@@ -18,11 +18,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use c10d::cuda;
-use c10d::operators::InferenceMode;
 use clap::Parser;
 use serde_json::{Value, json};
 use tch::{Device, Kind};
+use torchlib::cuda;
+use torchlib::operators::InferenceMode;
 
 use crate::{Outcome, load, now, synchronize};
 

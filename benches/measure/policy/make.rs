@@ -1,9 +1,9 @@
 //! Creates random weights and inputs for which every part of the network affects the result.
 
-use gr00t::inputs::BatchInputs;
-use gr00t::model::Gr00t;
-use gr00t::weights::Spec;
-use gr00t::{ModelConfig, VlmConfig};
+use models::gr00t::inputs::BatchInputs;
+use models::gr00t::model::Gr00t;
+use models::gr00t::{ModelConfig, VlmConfig};
+use models::weights::Spec;
 use tch::{Device, Kind, Tensor};
 
 use super::Sample;

@@ -19,12 +19,13 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use c10d::operators::InferenceMode;
 use clap::ValueEnum;
-use gr00t::inputs::BatchInputs;
-use gr00t::model::{Gr00t, PassInputs, listen};
-use gr00t::{ModelConfig, VlmConfig, Weights};
+use models::Weights;
+use models::gr00t::inputs::BatchInputs;
+use models::gr00t::model::{Gr00t, PassInputs, listen};
+use models::gr00t::{ModelConfig, VlmConfig};
 use tch::{Device, Kind, Tensor};
+use torchlib::operators::InferenceMode;
 
 use crate::{Outcome, now, take};
 

@@ -7,8 +7,8 @@ use tch::Device;
 
 use crate::device::{VisibleDevices, cards};
 use crate::env;
-use c10d::cuda;
-use c10d::torch_error::{first_line, is_context_lost};
+use torchlib::cuda;
+use torchlib::torch_error::{first_line, is_context_lost};
 
 /// Returns the CUDA devices that this process can see. Loads CUDA, if there is a driver.
 ///

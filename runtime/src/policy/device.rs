@@ -1,8 +1,8 @@
 //! What a device that fails means for a policy.
 
-use c10d::cuda;
-use c10d::torch_error::caught_of_libtorch;
 use tch::Device;
+use torchlib::cuda;
+use torchlib::torch_error::caught_of_libtorch;
 
 use crate::device::gpu;
 use crate::policy::{PolicyError, RowError};

@@ -4,7 +4,7 @@
 //! the environments that have used up their chunk. What a policy remembers of an episode is made
 //! anew with its first row ([`PerEpisode`]).
 
-use ::gr00t::processor::Modalities;
+use models::gr00t::processor::Modalities;
 
 mod agent;
 mod answers;
@@ -182,7 +182,7 @@ pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
 
 #[cfg(test)]
 #[allow(dead_code, reason = "the tests of `gr00t` use the rest")]
-#[path = "../../gr00t/src/graphs/testing.rs"]
+#[path = "../../models/src/graphs/testing.rs"]
 mod graphs_testing;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The libraries that this process has loaded, and whether CUDA computes.
 
-use c10d::cuda::{self, Cuda};
-use c10d::libtorch;
 use jobs::rank_probe::{ComputedOnGpu, ComputedOnGpus, LoadedLibraries};
 use tch::{Device, Kind, Tensor};
+use torchlib::cuda::{self, Cuda};
+use torchlib::libtorch;
 
 use crate::versions::versions;
 

@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use c10d::torch_error::{caught_of_libtorch, first_line};
 use jobs::rank_probe::{RankQuestion, WORD};
 use serde::Serialize;
+use torchlib::torch_error::{caught_of_libtorch, first_line};
 
 use crate::probe::round_trip::Peer;
 

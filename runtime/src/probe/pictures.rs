@@ -1,9 +1,9 @@
 //! Draws pictures as ranks do: one for each GPU on the EGL device that belongs to it, or one on the
 //! CPU.
 
-use c10d::cuda;
 use jobs::rank_probe::DrawnPicture;
 use tch::Device;
+use torchlib::cuda;
 
 use crate::device::gpu::of_machine;
 use crate::env::egl::EglRequest;

@@ -8,11 +8,11 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use c10d::cuda;
-use c10d::nccl::NcclGroup;
 use jobs::rank_probe::{RankQuestion, RoundTrip, WORD};
 use tch::{Device, Kind, Tensor};
 use tcpstore::{Store, StoreAddr};
+use torchlib::cuda;
+use torchlib::nccl::NcclGroup;
 
 use crate::clock::now;
 

@@ -1,6 +1,6 @@
 //! What clients can know of the policy.
 
-use gr00t::processor::{Modalities, ModalityConfig};
+use models::gr00t::processor::{Modalities, ModalityConfig};
 use serde_json::Value;
 
 use crate::env::EnvSpec;

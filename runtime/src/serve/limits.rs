@@ -1,6 +1,6 @@
 //! The limits of one request.
 
-use gr00t::processor::Modalities;
+use models::gr00t::processor::Modalities;
 use wire::Value;
 
 use crate::serve::error::RequestError;

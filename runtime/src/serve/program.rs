@@ -31,7 +31,7 @@ use crate::serve::front::FrontLink;
 use crate::serve::limits::RequestLimits;
 use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
 use crate::serve::{dispatcher, interface, listener};
-use c10d::cuda;
+use torchlib::cuda;
 use wire::Dialect;
 
 /// Default number of rows in a batch on a GPU.

@@ -1,7 +1,7 @@
 //! Checks observations of clients in the reference's order and with its messages.
 
-use gr00t::processor::{Modalities, ModalityConfig};
 use jobs::refusal::Refusal;
+use models::gr00t::processor::{Modalities, ModalityConfig};
 use wire::{Array, Key, Value};
 
 /// Maximum number of items of a list, and of letters of a text, that a refusal repeats.

@@ -18,7 +18,7 @@ use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::{Evaluation, outcome};
 use crate::eval::stop::Stop;
-use c10d::torch_error::is_hardware_failure;
+use torchlib::torch_error::is_hardware_failure;
 
 impl Evaluation {
     /// Waits for the other ranks and writes the report. A rank that was stopped, or whose job

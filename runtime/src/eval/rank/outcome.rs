@@ -11,7 +11,7 @@ use crate::console;
 use crate::eval::monitor::peers::RankPeers;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-use c10d::{Participant, Route, gather};
+use torchlib::{Participant, Route, gather};
 
 /// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.
 const GATHER: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use jobs::refusal::Refusal;
 use tch::Device;
 
 use crate::device::{self, Decision, DeviceRequest, Placed, gpu, resolve};
-use c10d::{TorchError, cuda};
+use torchlib::{TorchError, cuda};
 
 /// Selects the device of a rank with this `work` and makes it current, before anything else uses
 /// CUDA. `placed` is the GPU that the placement assigns to it.

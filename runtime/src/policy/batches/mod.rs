@@ -18,7 +18,7 @@ use std::rc::Rc;
 use tch::Device;
 
 use crate::policy::{Lifeline, PolicyError, RowError, loss, release};
-use c10d::torch_error::{is_out_of_memory, shortage};
+use torchlib::torch_error::{is_out_of_memory, shortage};
 
 use ladder::{Ladder, NextTry};
 

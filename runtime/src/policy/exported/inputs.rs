@@ -8,11 +8,11 @@ use tch::{Device, Kind, Tensor};
 use crate::env::{EnvSpec, Observation};
 use crate::policy::tokens::Tokens;
 use crate::policy::{PolicyError, PolicyRow, RowError, argument};
-use c10d::operators::normal;
-use c10d::package::{Signature, TensorLayout};
 use jobs::exported::{Description, Input, Layout, PixelKind, StateVector, TokenKind};
 use jobs::policies::{Exported, PolicyType};
 use jobs::wiring::Sides;
+use torchlib::operators::normal;
+use torchlib::package::{Signature, TensorLayout};
 
 /// Where the values of all inputs come from.
 pub(super) struct Inputs {

@@ -11,14 +11,14 @@ use crate::policy::exported::folder;
 use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::policy::Network;
 use crate::policy::{PolicyError, RowError};
-use c10d::cuda;
-use c10d::operators::{InferenceMode, to_host};
-use c10d::package::CompiledPackage;
-use c10d::torch_error::{caught, is_out_of_memory, message};
-use gr00t::graphs::{CudaEngine, Graphs, PassFn, PassShape, to_device};
 use jobs::captured_graphs;
 use jobs::exported::{Machine, Package};
 use jobs::refusal::Refusal;
+use models::graphs::{CudaEngine, Graphs, PassFn, PassShape, to_device};
+use torchlib::cuda;
+use torchlib::operators::{InferenceMode, to_host};
+use torchlib::package::CompiledPackage;
+use torchlib::torch_error::{caught, is_out_of_memory, message};
 
 /// A loaded package.
 pub(in crate::policy) struct LoadedPackage {
@@ -158,7 +158,7 @@ pub(super) fn refused(refusal: Refusal) -> PolicyError {
 
 /// Checks that the package is of the version of libtorch that is loaded, if that is known.
 fn check_torch(package: &Package) -> Result<(), Refusal> {
-    let Some(version) = c10d::libtorch::version() else {
+    let Some(version) = torchlib::libtorch::version() else {
         return Ok(());
     };
     let mut numbers = version.splitn(3, '.');

@@ -13,9 +13,9 @@ use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::{
     Checkpoints, Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
-use gr00t::graphs::bucket;
 use jobs::exported::{Batch, Description, Output, Package};
 use jobs::policies::Exported;
+use models::graphs::bucket;
 
 /// Maps the inputs of a batch to actions.
 pub(in crate::policy) trait Network {

@@ -21,12 +21,12 @@ use crate::policy::exported::policy::{Network, PackagedPolicy};
 use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::tokens::Tokens;
 use crate::policy::{Checkpoints, Policy, PolicyError, RowError};
-use c10d::operators::InferenceMode;
-use c10d::torch_error::{caught, message};
 use jobs::exported::{Batch, Output};
 use jobs::policies::{PolicyType, Torchscript};
 use jobs::refusal::Refusal;
 use jobs::wiring::Sides;
+use torchlib::operators::InferenceMode;
+use torchlib::torch_error::{caught, message};
 
 impl PolicySettings for Torchscript {
     fn check(&self) -> Result<(), PolicyError> {

@@ -18,8 +18,8 @@ use crate::policy::exported::policy::{Network, PackagedPolicy};
 use crate::policy::graphs_testing as testing;
 use crate::policy::tests::{chunks, env_with, frame, row};
 use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow};
-use c10d::operators::normal;
 use jobs::policies::Exported;
+use torchlib::operators::normal;
 
 const SIZE: [u32; 2] = [64, 64];
 

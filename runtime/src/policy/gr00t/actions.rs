@@ -1,7 +1,7 @@
 //! The actions of a checkpoint's keys in the action vector of an environment.
 
-use gr00t::processor::KeyActions;
 use jobs::wiring::ActionPlaces;
+use models::gr00t::processor::KeyActions;
 
 use crate::policy::Chunk;
 

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use gr00t::model::Rtc;
-use gr00t::processor::Processor;
+use models::gr00t::model::Rtc;
+use models::gr00t::processor::Processor;
 use tch::Tensor;
 
 use crate::env::EnvIndex;

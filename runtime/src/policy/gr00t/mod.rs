@@ -1,10 +1,10 @@
 //! A GR00T N1.7 checkpoint as a policy: reads the settings of a job, assigns cameras and states to
-//! the network's inputs, and infers batches. The network itself is in the crate [`gr00t`](::gr00t).
+//! the network's inputs, and infers batches. The network itself is in the crate [`models`].
 //!
 //! ```text
 //! settings (job, YAML) ─► policy ◄─ model (loaded checkpoint)
 //!                          │
-//! Observation ─► wiring ─► inference: ::gr00t ─► wiring ─► Chunk
+//! Observation ─► wiring ─► inference: models ─► wiring ─► Chunk
 //! ```
 
 pub mod inference;

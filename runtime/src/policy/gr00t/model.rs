@@ -8,13 +8,14 @@ use jobs::refusal::Refusal;
 use tch::{Device, Kind};
 
 use crate::policy::release;
-use c10d::cuda;
-use c10d::operators::InferenceMode;
-use c10d::torch_error::{caught, shortage};
-use gr00t::graphs::{CudaEngine, Graphs};
-use gr00t::model::Gr00t;
-use gr00t::weights::Spec;
-use gr00t::{ModelConfig, ModelDir, Weights, no_room};
+use models::gr00t::model::Gr00t;
+use models::gr00t::{ModelConfig, ModelDir};
+use models::graphs::{CudaEngine, Graphs};
+use models::weights::Spec;
+use models::{Weights, no_room};
+use torchlib::cuda;
+use torchlib::operators::InferenceMode;
+use torchlib::torch_error::{caught, shortage};
 
 /// A network on its device, with the directory from which it was loaded.
 #[derive(Debug)]

@@ -26,9 +26,9 @@ use crate::policy::{
     Checkpoints, Chunk, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
     RowNoise, Shortage, Window, looks_back,
 };
-use gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 use jobs::policies::PolicyType;
 use jobs::wiring::{ActionPlaces, Sides, Wiring};
+use models::gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 
 /// A checkpoint that acts in one environment.
 #[derive(Debug)]

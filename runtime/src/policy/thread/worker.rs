@@ -14,7 +14,7 @@ use crate::policy::{
     self, Account, Checkpoints, Lifeline, Made, Over, PolicyError, PolicyFacts, PolicyRow,
     RowAnswer, Shortage, check_finite,
 };
-use c10d::cuda;
+use torchlib::cuda;
 
 /// What to make a policy of, and where its facts go.
 pub(super) struct Make {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use gr00t::processor::Modalities;
+use models::gr00t::processor::Modalities;
 use wire::Value;
 
 use crate::serve::vla_eval::picture;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gr00t::processor::{Modalities, ModalityConfig};
+use models::gr00t::processor::{Modalities, ModalityConfig};
 use proptest::prelude::*;
 use tokio::sync::mpsc;
 use wire::{Array, Dialect, Key, Value, VlaEvalMessage};

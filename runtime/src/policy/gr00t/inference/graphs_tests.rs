@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use gr00t::processor::{KeyActions, RgbPicture, RowInputs, StateSteps};
+use models::gr00t::processor::{KeyActions, RgbPicture, RowInputs, StateSteps};
 use tch::Device;
 
 use crate::policy::Checkpoints;

@@ -21,15 +21,15 @@ use crate::policy::batches::{Batches, Shortage};
 use crate::policy::gr00t::LoadedModel;
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::{Checkpoints, PolicyError, RowError};
-use c10d::operators::normal;
-use c10d::operators::{self, InferenceMode};
-use c10d::torch_error::{caught, is_out_of_memory};
-use gr00t::ModelDir;
-use gr00t::graphs::{PassFn, bucket};
-use gr00t::model::{Normalise, PassInputs};
-use gr00t::processor::{
+use models::gr00t::ModelDir;
+use models::gr00t::model::{Normalise, PassInputs};
+use models::gr00t::processor::{
     KeyActions, PixelScale, PreparedRow, Processor, ProcessorConfig, RowInputs, collate,
 };
+use models::graphs::{PassFn, bucket};
+use torchlib::operators::normal;
+use torchlib::operators::{self, InferenceMode};
+use torchlib::torch_error::{caught, is_out_of_memory};
 
 pub use row::{RowChunk, RowStart};
 

@@ -1,7 +1,7 @@
 //! Where the denoising of a row starts, and what comes out.
 
-use gr00t::model::{Rtc, SamplerStart};
-use gr00t::processor::KeyActions;
+use models::gr00t::model::{Rtc, SamplerStart};
+use models::gr00t::processor::KeyActions;
 use tch::Tensor;
 
 use crate::policy::PolicyError;

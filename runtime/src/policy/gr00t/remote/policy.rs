@@ -15,9 +15,9 @@ use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Tran
 use crate::policy::seen;
 use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError, looks_back};
-use gr00t::processor::KeyActions;
 use jobs::policies::PolicyType;
 use jobs::wiring::{ActionPlaces, Sides, Wiring};
+use models::gr00t::processor::KeyActions;
 use wire::{Dialect, Value};
 
 /// What a client says to a GR00T server.

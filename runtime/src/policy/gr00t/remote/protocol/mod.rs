@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::env::Frame;
-use gr00t::processor::KeyActions;
+use models::gr00t::processor::KeyActions;
 use wire::{Array, Dialect, Key, Value};
 
 /// Maximum number of steps that a checkpoint may look back, and of steps at which it may use

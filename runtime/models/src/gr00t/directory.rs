@@ -1,0 +1,190 @@
+//! Finds the files of a checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use jobs::refusal::Refusal;
+
+use crate::error::lacks;
+use crate::gr00t::{ModelConfig, VlmConfig};
+
+/// A model directory and the files of its backbone.
+#[derive(Clone, Debug)]
+pub struct ModelDir {
+    root: PathBuf,
+    vlm: Option<PathBuf>,
+}
+
+impl ModelDir {
+    /// Finds the backbone's files: in `vlm` if given, else in `vlm/` inside the model directory,
+    /// else nowhere.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] if `root` has no `config.json`, or if `vlm` is given and has
+    /// none.
+    pub fn open(root: &Path, vlm: Option<&Path>) -> Result<Self, Refusal> {
+        need(root, "config.json")?;
+        if let Some(given) = vlm {
+            need(given, "config.json")?;
+            return Ok(Self {
+                root: root.to_owned(),
+                vlm: Some(given.to_owned()),
+            });
+        }
+        let inside = root.join("vlm");
+        Ok(Self {
+            root: root.to_owned(),
+            vlm: inside.is_dir().then_some(inside),
+        })
+    }
+
+    /// Returns the model directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the directory of the backbone's files, if there is one.
+    pub fn vlm(&self) -> Option<&Path> {
+        self.vlm.as_deref()
+    }
+
+    /// Reads the sizes of the network and of its backbone and checks them against each other.
+    /// Without a backbone directory, the released sizes are used.
+    ///
+    /// # Errors
+    /// Returns a [`Refusal`] that names the file and the field.
+    pub fn configs(&self) -> Result<(ModelConfig, VlmConfig), Refusal> {
+        let path = self.root.join("config.json");
+        let model = ModelConfig::read(&path)?;
+        let vlm = match self
+            .vlm
+            .as_ref()
+            .map(|dir| dir.join("config.json"))
+            .filter(|path| path.is_file())
+        {
+            Some(path) => VlmConfig::read(&path)?,
+            None => VlmConfig::released(),
+        };
+        model.check_backbone(&path, &vlm)?;
+        Ok((model, vlm))
+    }
+
+    /// Returns the path of a processor file: in the model directory, or in `processor/` if training
+    /// left it there.
+    pub fn processor_file(&self, name: &str) -> PathBuf {
+        let inside = self.root.join("processor");
+        let moved = !self.root.join("processor_config.json").is_file() && inside.is_dir();
+        if moved {
+            inside.join(name)
+        } else {
+            self.root.join(name)
+        }
+    }
+
+    /// Returns the path of a backbone file that has no built-in value, such as the tokenizer.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] with the place where the file is expected.
+    pub fn vlm_file(&self, name: &str) -> Result<PathBuf, Refusal> {
+        let Some(dir) = &self.vlm else {
+            let wanted = format_args!(
+                "`vlm/{name}`, and no other directory of the backbone was given: copy the tokenizer of the \
+                 repository that `model_name` names there, or point to it"
+            );
+            return Err(lacks(&self.root, wanted));
+        };
+        need(dir, name)
+    }
+}
+
+fn need(dir: &Path, name: &str) -> Result<PathBuf, Refusal> {
+    let path = dir.join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(lacks(dir, format_args!("`{name}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a directory that contains these empty files.
+    fn directory(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn the_given_backbone_goes_before_the_one_inside() {
+        let (model, vlm) = (
+            directory(&["config.json", "vlm/config.json"]),
+            directory(&["config.json"]),
+        );
+        assert_eq!(
+            ModelDir::open(model.path(), Some(vlm.path()))
+                .unwrap()
+                .vlm(),
+            Some(vlm.path())
+        );
+        assert_eq!(
+            ModelDir::open(model.path(), None).unwrap().vlm(),
+            Some(model.path().join("vlm").as_path())
+        );
+    }
+
+    #[test]
+    fn without_a_backbone_its_released_sizes_hold_and_its_tokenizer_is_missed() {
+        let model = directory(&["config.json"]);
+        std::fs::write(
+            model.path().join("config.json"),
+            ModelConfig::released().to_json().to_string(),
+        )
+        .unwrap();
+        let dir = ModelDir::open(model.path(), None).unwrap();
+        assert_eq!(dir.configs().unwrap().1, VlmConfig::released());
+        let text = dir.vlm_file("tokenizer.json").unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!(
+                "`{}` has no `vlm/tokenizer.json`",
+                model.path().display()
+            )),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_directory_without_a_configuration_is_refused() {
+        let (empty, model) = (directory(&[]), directory(&["config.json"]));
+        let text = ModelDir::open(empty.path(), None).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            format!("`{}` has no `config.json`", empty.path().display())
+        );
+        assert!(ModelDir::open(model.path(), Some(empty.path())).is_err());
+    }
+
+    #[test]
+    fn the_processor_may_lie_where_training_leaves_it() {
+        let flat = directory(&[
+            "config.json",
+            "processor_config.json",
+            "processor/statistics.json",
+        ]);
+        let nested = directory(&["config.json", "processor/processor_config.json"]);
+        let file = |dir: &tempfile::TempDir| {
+            ModelDir::open(dir.path(), None)
+                .unwrap()
+                .processor_file("statistics.json")
+        };
+        assert_eq!(file(&flat), flat.path().join("statistics.json"));
+        assert_eq!(
+            file(&nested),
+            nested.path().join("processor/statistics.json")
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! The diffusion transformer (DiT) over state and action tokens.
+
+use tch::Tensor;
+
+use crate::gr00t::config::ModelConfig;
+use crate::gr00t::model::head::cross::{CrossGroup, CrossKeys, Looks};
+use crate::gr00t::model::head::modulation::{Modulation, TimeModulation};
+use crate::gr00t::model::head::time::TimeEmbedding;
+use crate::gr00t::model::head::{PREFIX, dit_heads};
+use crate::gr00t::model::prompt::PromptConstants;
+use crate::nn::attention::{Heads, SelfAttention};
+use crate::nn::layers::{FeedForward, HEAD_EPS, Linear, plain_norm};
+use crate::nn::tap::note;
+use crate::weights::Weights;
+
+/// Epsilon of the norm before the output layer.
+const OUT_EPS: f64 = 1e-6;
+
+/// The transformer: time embedding, blocks and output layer.
+#[derive(Debug)]
+pub(super) struct Dit {
+    /// Embedding of the flow time.
+    pub time: TimeEmbedding,
+    blocks: Vec<DitBlock>,
+    groups: Vec<CrossGroup>,
+    out_modulation: Linear,
+    /// Output layer, to `hidden_size`.
+    pub projection: Linear,
+    heads: Heads,
+}
+
+#[derive(Debug)]
+struct DitBlock {
+    modulation: Linear,
+    attention: DitAttention,
+    ff: FeedForward,
+}
+
+#[derive(Debug)]
+enum DitAttention {
+    /// Self-attention over the tokens.
+    Own(SelfAttention),
+    /// Cross-attention over the tokens in [`CrossKeys`].
+    Cross { q: Linear, out: Linear },
+}
+
+impl Dit {
+    pub fn take(weights: &mut Weights, config: &ModelConfig) -> Self {
+        let heads = dit_heads(config);
+        let width = heads.inner();
+        let name = |part: &str| format!("{PREFIX}.model.{part}");
+        let groups = [Looks::Text, Looks::Image, Looks::Everywhere];
+        Self {
+            time: TimeEmbedding::take(weights, width),
+            blocks: (0..config.diffusion_model_cfg.num_layers)
+                .map(|i| DitBlock::take(weights, i, config))
+                .collect(),
+            groups: groups
+                .into_iter()
+                .filter_map(|looks| CrossGroup::take(weights, looks, config, heads))
+                .collect(),
+            out_modulation: Linear::take(weights, &name("proj_out_1"), width, 2 * width),
+            projection: Linear::take(
+                weights,
+                &name("proj_out_2"),
+                width,
+                config.diffusion_model_cfg.output_dim,
+            ),
+            heads,
+        }
+    }
+
+    /// Returns keys and values of the cross-attention blocks; `None` for self-attention blocks.
+    pub fn keys(&self, vl: &Tensor, prompt: &PromptConstants) -> Vec<Option<CrossKeys>> {
+        let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
+        for (block, found) in self
+            .groups
+            .iter()
+            .flat_map(|group| group.keys(vl, prompt, self.heads))
+        {
+            keys[block] = Some(found);
+        }
+        keys
+    }
+
+    /// Returns the modulations for time embeddings `[B, width]`. The scale comes before the shift
+    /// in the blocks, but after it at the output.
+    pub fn times(&self, temb: &Tensor) -> TimeModulation {
+        let active = temb.silu();
+        let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);
+        let blocks = self.blocks.iter().map(|block| halves(&block.modulation));
+        let out = halves(&self.out_modulation);
+        TimeModulation {
+            blocks: blocks
+                .map(|halves| Modulation::of(&halves[0], &halves[1]))
+                .collect(),
+            out: Modulation::of(&out[1], &out[0]),
+        }
+    }
+
+    /// Runs all blocks over rows `[B·n, width]`; `at` holds the number of samples and the sampler's
+    /// step.
+    pub fn blocks(
+        &self,
+        mut x: Tensor,
+        times: &TimeModulation,
+        keys: &[Option<CrossKeys>],
+        (rows, k): (i64, i64),
+    ) -> Tensor {
+        for (i, ((block, modulation), keys)) in
+            self.blocks.iter().zip(&times.blocks).zip(keys).enumerate()
+        {
+            x = block.forward(x, modulation, keys.as_ref(), (rows, self.heads));
+            note(
+                format_args!("step{k}.dit_block.{i:02}"),
+                &x,
+                Some(&[rows, -1, self.heads.inner()]),
+            );
+        }
+        x
+    }
+
+    /// Normalises `[B·n, width]` for the output layer; the shape stays the same.
+    pub fn normed(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
+        modulation.apply(x, rows, OUT_EPS)
+    }
+
+    /// Maps `[B·n, width]` to `[B·n, hidden_size]`.
+    pub fn out(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
+        self.projection.forward(&self.normed(x, modulation, rows))
+    }
+}
+
+impl DitBlock {
+    fn take(weights: &mut Weights, i: i64, config: &ModelConfig) -> Self {
+        let heads = dit_heads(config);
+        let width = heads.inner();
+        let name = |part: &str| format!("{PREFIX}.model.transformer_blocks.{i}.{part}");
+        let attention = match Looks::of(i, config) {
+            None => DitAttention::Own(SelfAttention::take(weights, &name("attn1"), width, heads)),
+            Some(_) => DitAttention::Cross {
+                q: Linear::take(weights, &name("attn1.to_q"), width, width),
+                out: Linear::take(weights, &name("attn1.to_out.0"), width, width),
+            },
+        };
+        Self {
+            modulation: Linear::take(weights, &name("norm1.linear"), width, 2 * width),
+            attention,
+            ff: FeedForward::take_diffusers(weights, &name("ff"), width),
+        }
+    }
+
+    fn forward(
+        &self,
+        x: Tensor,
+        modulation: &Modulation,
+        keys: Option<&CrossKeys>,
+        (rows, heads): (i64, Heads),
+    ) -> Tensor {
+        let normed = modulation.apply(&x, rows, HEAD_EPS);
+        let x = match (&self.attention, keys) {
+            (DitAttention::Cross { q, out }, Some(keys)) => {
+                out.add_to(x, &keys.attend(&heads.split(&q.forward(&normed), rows)))
+            }
+            (DitAttention::Own(attention), _) => attention.add_to(x, &normed, rows),
+            (DitAttention::Cross { .. }, None) => {
+                unreachable!("every cross-attention block is in a group of keys")
+            }
+        };
+        let normed = plain_norm(&x, heads.inner(), HEAD_EPS);
+        self.ff.add_to(x, &normed)
+    }
+}

@@ -1,0 +1,298 @@
+//! The action head: flow matching, conditioned on the backbone's features and the robot's state.
+//!
+//! ```text
+//! features ─► condition ─► keys and values of every cross-attention block   (once per inference)
+//! state ────► state encoder ─► one token
+//! actions ──► action encoder ─► T tokens ─► DiT ─► decoder ─► velocity      (once per step)
+//! ```
+
+use std::rc::Rc;
+
+use jobs::refusal::Refusal;
+use tch::Tensor;
+
+use crate::gr00t::config::ModelConfig;
+use crate::gr00t::inputs::{BatchInputs, check_shape};
+use crate::gr00t::model::prompt::PromptConstants;
+use crate::nn::attention::Heads;
+use crate::nn::memo::Memo;
+use crate::nn::tap::note;
+use crate::weights::Weights;
+use category::{BoundMlp, CategoryMlp};
+use condition::Condition;
+use cross::CrossKeys;
+use dit::Dit;
+use encoder::{ActionEncoder, BoundEncoder};
+use modulation::TimeModulation;
+use plan::SamplerPlan;
+
+mod category;
+mod condition;
+mod cross;
+mod dit;
+mod encoder;
+mod modulation;
+mod plan;
+mod rtc;
+mod time;
+
+pub use rtc::{Rtc, SamplerStart};
+
+const PREFIX: &str = "action_head";
+
+/// Number of combinations of steps and embodiment whose constants are kept.
+const REMEMBERED: usize = 8;
+
+/// All weights after the backbone.
+#[derive(Debug)]
+pub(super) struct ActionHead {
+    condition: Condition,
+    state: CategoryMlp,
+    encoder: ActionEncoder,
+    /// Position embedding, added to the action tokens: `[max_seq_len, E]`.
+    position: Option<Tensor>,
+    dit: Dit,
+    decoder: CategoryMlp,
+    sizes: HeadSizes,
+    /// Modulations by number of steps; plans by steps and embodiment.
+    times: Memo<i64, Rc<Vec<TimeModulation>>>,
+    plans: Memo<(i64, i64), Rc<SamplerPlan>>,
+}
+
+/// The sizes that the head needs and checks.
+#[derive(Clone, Copy, Debug)]
+struct HeadSizes {
+    history: i64,
+    state: i64,
+    horizon: i64,
+    action: i64,
+    embedding: i64,
+    embodiments: i64,
+    buckets: i64,
+}
+
+/// The layers of the head that belong to one embodiment, as views of its weights.
+#[derive(Debug)]
+pub(super) struct Embodiment {
+    state: BoundMlp,
+    encoder: BoundEncoder,
+    decoder: BoundMlp,
+}
+
+/// The values that stay the same while a chunk is denoised.
+#[derive(Debug)]
+pub struct Conditions {
+    /// Keys and values of the cross-attention blocks.
+    keys: Vec<Option<CrossKeys>>,
+    /// The state token, `[B, 1, E]`.
+    state: Tensor,
+}
+
+/// The constants of the head for a batch shape.
+#[derive(Debug)]
+pub(super) struct HeadConstants {
+    embodiment: Embodiment,
+    /// The precomputed sampler, unless the weights are trained or every step is to be seen.
+    plan: Option<Rc<SamplerPlan>>,
+    steps: i64,
+}
+
+impl HeadConstants {
+    /// Denoises step by step from now on.
+    pub fn forget_plan(&mut self) {
+        self.plan = None;
+    }
+}
+
+impl ActionHead {
+    pub(super) fn new(weights: &mut Weights, config: &ModelConfig) -> Self {
+        let sizes = HeadSizes {
+            history: config.state_history_length,
+            state: config.max_state_dim,
+            horizon: config.action_horizon,
+            action: config.max_action_dim,
+            embedding: config.input_embedding_dim,
+            embodiments: config.max_num_embodiments,
+            buckets: config.num_timestep_buckets,
+        };
+        let (hidden, embedding) = (config.hidden_size, sizes.embedding);
+        let mut mlp = |part: &str, widths: [i64; 3]| {
+            CategoryMlp::take(
+                weights,
+                &format!("{PREFIX}.{part}"),
+                sizes.embodiments,
+                widths,
+            )
+        };
+        let state = mlp(
+            "state_encoder",
+            [sizes.history * sizes.state, hidden, embedding],
+        );
+        let decoder = mlp("action_decoder", [hidden, hidden, sizes.action]);
+        let name = format!("{PREFIX}.position_embedding.weight");
+        Self {
+            condition: Condition::take(weights, config),
+            state,
+            decoder,
+            encoder: ActionEncoder::take(weights, sizes.embodiments, [sizes.action, embedding]),
+            position: config
+                .add_pos_embed
+                .then(|| weights.take(&name, &[config.max_seq_len, embedding])),
+            dit: Dit::take(weights, config),
+            sizes,
+            times: Memo::new(REMEMBERED),
+            plans: Memo::new(REMEMBERED),
+        }
+    }
+
+    /// Returns the layers of an embodiment.
+    fn of(&self, embodiment: i64) -> Embodiment {
+        Embodiment {
+            state: self.state.of(embodiment),
+            encoder: self.encoder.of(embodiment),
+            decoder: self.decoder.of(embodiment),
+        }
+    }
+
+    /// Checks the inputs of [`Self::pass`] and computes the constants that it needs.
+    pub(super) fn constants(
+        &self,
+        rows: i64,
+        inputs: &BatchInputs,
+        noise: &Tensor,
+        steps: i64,
+    ) -> Result<HeadConstants, Refusal> {
+        let sizes = &self.sizes;
+        check_shape("noise", noise, &[rows, sizes.horizon, sizes.action])?;
+        check_shape("state", &inputs.state, &[rows, sizes.history, sizes.state])?;
+        let embodiment = inputs.embodiment_id;
+        if !(0..sizes.embodiments).contains(&embodiment) {
+            let last = sizes.embodiments - 1;
+            return Err(Refusal::new(format_args!(
+                "embodiment id is {embodiment}, expected 0 to {last}"
+            )));
+        }
+        Ok(HeadConstants {
+            embodiment: self.of(embodiment),
+            plan: (!self.encoder.is_trained()).then(|| self.plan(steps, embodiment)),
+            steps,
+        })
+    }
+
+    fn plan(&self, steps: i64, embodiment: i64) -> Rc<SamplerPlan> {
+        let times = self
+            .times
+            .get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
+        self.plans.get_or((steps, embodiment), |_| {
+            Rc::new(SamplerPlan::new(self, times, &self.of(embodiment)))
+        })
+    }
+
+    /// Denoises `start` to actions of the same shape, in the dtype of the weights. All tensors are
+    /// on the device and have the shapes for which the constants were made.
+    pub(super) fn pass(
+        &self,
+        constants: &HeadConstants,
+        (features, prompt): (&Tensor, &PromptConstants),
+        state: &Tensor,
+        start: &SamplerStart,
+    ) -> Tensor {
+        let kind = features.kind();
+        let start = SamplerStart {
+            actions: start.actions.to_kind(kind),
+            strength: start.strength.as_ref().map(|factor| factor.to_kind(kind)),
+        };
+        let conditions = self.conditions(constants, (features, prompt), state);
+        let actions = match &constants.plan {
+            Some(plan) => plan.run(&self.dit, &conditions, start),
+            None => self.euler(constants, &conditions, start),
+        };
+        note(format_args!("action_pred"), &actions, None);
+        actions
+    }
+
+    /// Computes everything that does not depend on the actions.
+    pub(super) fn conditions(
+        &self,
+        constants: &HeadConstants,
+        (features, prompt): (&Tensor, &PromptConstants),
+        state: &Tensor,
+    ) -> Conditions {
+        let vl = self.condition.forward(features);
+        note(format_args!("head.vl_embeds"), &vl, Some(&features.size()));
+        let state = state.to_kind(vl.kind()).view([prompt.rows, 1, -1]);
+        let state = constants.embodiment.state.forward(&state);
+        note(format_args!("head.state_features"), &state, None);
+        Conditions {
+            keys: self.dit.keys(&vl, prompt),
+            state,
+        }
+    }
+
+    fn euler(
+        &self,
+        constants: &HeadConstants,
+        conditions: &Conditions,
+        start: SamplerStart,
+    ) -> Tensor {
+        let SamplerStart {
+            mut actions,
+            strength,
+        } = start;
+        let steps = constants.steps;
+        let batch = (actions.size()[0], actions.device());
+        for k in 0..steps {
+            note(format_args!("step{k}.actions_in"), &actions, None);
+            let bucket = time::bucket(k, steps, self.sizes.buckets, batch);
+            let velocity = self.velocity(constants, conditions, (&actions, &bucket), k);
+            let moved = velocity * (1.0 / steps as f64);
+            actions = match &strength {
+                Some(strength) => actions + moved * strength,
+                None => actions + moved,
+            };
+        }
+        actions
+    }
+
+    /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
+    /// shape returned). Each row is at its own time `bucket` (`[B]`, `i64`, below
+    /// `num_timestep_buckets`). `k` is the number of the step, for the names of tensors.
+    pub(super) fn velocity(
+        &self,
+        constants: &HeadConstants,
+        conditions: &Conditions,
+        (actions, bucket): (&Tensor, &Tensor),
+        k: i64,
+    ) -> Tensor {
+        let (rows, horizon) = (actions.size()[0], self.sizes.horizon);
+        let temb = self.dit.time.forward(bucket, actions.kind());
+        note(format_args!("step{k}.temb"), &temb, None);
+        let encoded = constants.embodiment.encoder.forward(actions, bucket);
+        note(format_args!("step{k}.action_encoder"), &encoded, None);
+        let tokens = match &self.position {
+            Some(position) => encoded + position.narrow(0, 0, horizon),
+            None => encoded,
+        };
+        let x = Tensor::cat(&[&conditions.state, &tokens], 1);
+        note(format_args!("step{k}.dit_in"), &x, None);
+        let times = self.dit.times(&temb);
+        let x = x.view([-1, self.sizes.embedding]);
+        let x = self.dit.blocks(x, &times, &conditions.keys, (rows, k));
+        let out = self.dit.out(&x, &times.out, rows);
+        let out = out.view([rows, 1 + horizon, -1]);
+        note(format_args!("step{k}.dit_out"), &out, None);
+        let velocity = constants.embodiment.decoder.forward(&out);
+        let velocity = velocity.narrow(1, 1, horizon);
+        note(format_args!("step{k}.velocity"), &velocity, None);
+        velocity
+    }
+}
+
+/// Returns the attention heads of the DiT.
+fn dit_heads(config: &ModelConfig) -> Heads {
+    let dit = &config.diffusion_model_cfg;
+    Heads {
+        count: dit.num_attention_heads,
+        width: dit.attention_head_dim,
+    }
+}

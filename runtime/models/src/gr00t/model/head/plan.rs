@@ -1,0 +1,138 @@
+//! A sampler for one embodiment with everything precomputed that does not depend on the inputs.
+//!
+//! Two linear layers with nothing between them are multiplied into one: the encoder's first layer
+//! and the action half of its second, and the DiT's projection and the decoder's first layer. The
+//! time half of the encoder's second layer becomes a bias, the position embedding becomes a bias of
+//! its third layer, and the length of a step is multiplied into the decoder's second layer.
+
+use std::rc::Rc;
+
+use tch::{Kind, Tensor};
+
+use crate::gr00t::model::head::dit::Dit;
+use crate::gr00t::model::head::modulation::TimeModulation;
+use crate::gr00t::model::head::rtc::SamplerStart;
+use crate::gr00t::model::head::time::{bucket, sinusoid};
+use crate::gr00t::model::head::{ActionHead, Conditions, Embodiment};
+use torchlib::operators;
+
+/// The constants for one number of steps and one embodiment.
+#[derive(Debug)]
+pub(super) struct SamplerPlan {
+    times: Rc<Vec<TimeModulation>>,
+    /// First two encoder layers, from actions to E: `[in, out]`.
+    encoder_in: Tensor,
+    /// Bias of `encoder_in` for each step, `[E]`.
+    encoder_in_bias: Vec<Tensor>,
+    /// Third encoder layer, `[out, in]` like the decoder layers.
+    encoder_out: Tensor,
+    /// Bias plus position embedding of every action token, `[T, E]`.
+    token_bias: Tensor,
+    decoder_in: Tensor,
+    decoder_in_bias: Tensor,
+    decoder_out: Tensor,
+    decoder_out_bias: Tensor,
+}
+
+/// Returns the modulations of every step.
+pub(super) fn times(head: &ActionHead, steps: i64) -> Vec<TimeModulation> {
+    let (kind, device) = head.encoder.kind_and_device();
+    let at = |k| {
+        head.dit
+            .time
+            .forward(&bucket(k, steps, head.sizes.buckets, (1, device)), kind)
+    };
+    (0..steps)
+        .map(|k| head.dit.times(&at(k)).shared())
+        .collect()
+}
+
+impl SamplerPlan {
+    pub fn new(head: &ActionHead, times: Rc<Vec<TimeModulation>>, of: &Embodiment) -> Self {
+        let (kind, device) = head.encoder.kind_and_device();
+        let wide = |x: &Tensor| x.to_kind(Kind::Float);
+        let narrow = |x: Tensor| x.to_kind(kind);
+        let (width, steps) = (head.sizes.embedding, times.len() as i64);
+
+        let (w1, w2, w3) = (&of.encoder.w1, &of.encoder.w2, &of.encoder.w3);
+        let half = |half: i64| wide(&w2.weight.narrow(0, half * width, width));
+        let (action, time) = (half(0), half(1));
+        let bias = wide(&w1.bias).unsqueeze(0).mm(&action) + wide(&w2.bias);
+        let wave = |k| {
+            wide(&sinusoid(
+                &bucket(k, steps, head.sizes.buckets, (1, device)),
+                width,
+                kind,
+            ))
+        };
+        let position = head
+            .position
+            .as_ref()
+            .map(|position| position.narrow(0, 0, head.sizes.horizon));
+        let (d1, d2) = (&of.decoder.layer1, &of.decoder.layer2);
+        let (projection, offset) = head.dit.projection.parts();
+        let offset = offset.map(|offset| wide(offset).unsqueeze(0).mm(&wide(&d1.weight)));
+        let step = 1.0 / steps as f64;
+        Self {
+            encoder_in: narrow(wide(&w1.weight).mm(&action)),
+            encoder_in_bias: (0..steps)
+                .map(|k| narrow((wave(k).mm(&time) + &bias).view(-1)))
+                .collect(),
+            encoder_out: w3.weight.tr(),
+            token_bias: match position {
+                Some(position) => position + &w3.bias,
+                None => w3.bias.unsqueeze(0).repeat([head.sizes.horizon, 1]),
+            },
+            decoder_in: narrow(wide(&projection).mm(&wide(&d1.weight))).tr(),
+            decoder_in_bias: narrow(offset.map_or_else(
+                || wide(&d1.bias),
+                |offset| (offset + wide(&d1.bias)).view(-1),
+            )),
+            decoder_out: (&d2.weight * step).tr(),
+            decoder_out_bias: &d2.bias * step,
+            times,
+        }
+    }
+
+    /// Denoises `start.actions`, `[B, T, max_action_dim]`.
+    pub fn run(&self, dit: &Dit, conditions: &Conditions, start: SamplerStart) -> Tensor {
+        let (rows, horizon, action) = start
+            .actions
+            .size3()
+            .expect("actions are [B, T, max_action_dim]");
+        let width = self.encoder_out.size()[1];
+        let token_bias = self
+            .token_bias
+            .expand([rows, horizon, width], false)
+            .reshape([rows * horizon, width]);
+        let strength = start.strength.map(|s| {
+            s.expand([rows, horizon, action], false)
+                .reshape([-1, action])
+        });
+        let mut actions = start.actions.reshape([rows * horizon, action]);
+        for (k, (times, bias)) in (0..).zip(self.times.iter().zip(&self.encoder_in_bias)) {
+            let hidden = bias.addmm(&actions, &self.encoder_in).silu();
+            let encoded = operators::linear_plus(&token_bias, &hidden, &self.encoder_out, None);
+            let x = Tensor::cat(
+                &[&conditions.state, &encoded.view([rows, horizon, width])],
+                1,
+            )
+            .view([-1, width]);
+            let x = dit.blocks(x, times, &conditions.keys, (rows, k));
+            let x = x.view([rows, 1 + horizon, width]).narrow(1, 1, horizon);
+            let normed = dit.normed(&x, &times.out, rows).view([-1, width]);
+            let hidden = operators::linear_relu(&normed, &self.decoder_in, &self.decoder_in_bias);
+            actions = match &strength {
+                Some(strength) => actions.addcmul(
+                    &hidden.linear(&self.decoder_out, Some(&self.decoder_out_bias)),
+                    strength,
+                ),
+                None => {
+                    let bias = Some(&self.decoder_out_bias);
+                    operators::linear_plus(&actions, &hidden, &self.decoder_out, bias)
+                }
+            };
+        }
+        actions.view([rows, horizon, action])
+    }
+}

@@ -1,0 +1,78 @@
+//! Embeddings of the flow time.
+
+use tch::{Device, Kind, Tensor};
+
+use crate::gr00t::model::head::PREFIX;
+use crate::nn::layers::Linear;
+use crate::weights::Weights;
+
+/// Channels of the sinusoid at the input of the time embedding.
+const CHANNELS: i64 = 256;
+
+/// Longest period of both sinusoids.
+const MAX_PERIOD: f64 = 10_000.0;
+
+/// Returns the time of step `k` of `steps` for `rows` samples: trunc(k / steps · buckets),
+/// `[rows]`.
+pub(super) fn bucket(k: i64, steps: i64, buckets: i64, (rows, device): (i64, Device)) -> Tensor {
+    let bucket = (k as f64 / steps as f64 * buckets as f64) as i64;
+    Tensor::full([rows], bucket, (Kind::Int64, device))
+}
+
+/// Returns (sin, cos) of `bucket` `[B]` at `width / 2` frequencies: `[B, width]`, computed in
+/// float32.
+pub(super) fn sinusoid(bucket: &Tensor, width: i64, kind: Kind) -> Tensor {
+    let half = width / 2;
+    let options = (Kind::Float, bucket.device());
+    let step = Tensor::full([1], MAX_PERIOD, options).log() / half as f64;
+    let frequencies = (Tensor::arange(half, options).neg() * step).exp();
+    let angles = bucket.to_kind(Kind::Float).unsqueeze(-1) * frequencies;
+    Tensor::cat(&[angles.sin(), angles.cos()], -1).to_kind(kind)
+}
+
+/// The time embedding of the DiT (diffusers: `get_timestep_embedding`, `TimestepEmbedding`).
+#[derive(Debug)]
+pub(super) struct TimeEmbedding {
+    linear_1: Linear,
+    linear_2: Linear,
+}
+
+impl TimeEmbedding {
+    pub fn take(weights: &mut Weights, width: i64) -> Self {
+        let name = |part: &str| format!("{PREFIX}.model.timestep_encoder.timestep_embedder.{part}");
+        Self {
+            linear_1: Linear::take(weights, &name("linear_1"), CHANNELS, width),
+            linear_2: Linear::take(weights, &name("linear_2"), width, width),
+        }
+    }
+
+    /// Maps `[B]` to `[B, width]`, in the order (cos, sin), with the lowest frequency last.
+    pub fn forward(&self, bucket: &Tensor, kind: Kind) -> Tensor {
+        let half = CHANNELS / 2;
+        let exponent = Tensor::arange(half, (Kind::Float, bucket.device())) * -MAX_PERIOD.ln()
+            / (half - 1) as f64;
+        let angles = bucket.to_kind(Kind::Float).unsqueeze(-1) * exponent.exp();
+        let wave = Tensor::cat(&[angles.cos(), angles.sin()], -1).to_kind(kind);
+        self.linear_2.forward(&self.linear_1.forward(&wave).silu())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_steps_are_quarters_of_a_thousand() {
+        let at = |k| bucket(k, 4, 1000, (1, Device::Cpu)).int64_value(&[0]);
+        assert_eq!([0, 1, 2, 3].map(at), [0, 250, 500, 750]);
+    }
+
+    #[test]
+    fn sines_come_before_cosines() {
+        let zero = Tensor::from_slice(&[0i64]);
+        assert_eq!(
+            Vec::<f32>::try_from(sinusoid(&zero, 4, Kind::Float).view(-1)).unwrap(),
+            [0.0, 0.0, 1.0, 1.0]
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! The vision tower of Qwen3-VL: maps patches to image tokens and deepstack features.
+
+use std::rc::Rc;
+
+use tch::{Kind, Tensor};
+
+use crate::gr00t::config::VisionConfig;
+use crate::nn::layers::Linear;
+use crate::nn::memo::Memo;
+use crate::nn::rope::frequencies;
+use crate::nn::tap::{is_heard, note};
+use crate::weights::Weights;
+use block::VisionBlock;
+use grid::PatchGrid;
+pub(in crate::gr00t::model) use grid::PatchTables;
+use merger::Merger;
+
+mod block;
+mod grid;
+mod merger;
+
+const PREFIX: &str = "backbone.model.model.visual";
+
+/// Epsilon of all layer norms in the tower.
+const EPS: f64 = 1e-6;
+
+/// Base of the rotary frequencies.
+const ROPE_THETA: f64 = 10_000.0;
+
+/// Number of sets of image sizes whose tables are kept.
+const REMEMBERED: usize = 32;
+
+/// The tower: patch projection, blocks and mergers.
+#[derive(Debug)]
+pub(super) struct Vision {
+    patch_embed: Linear,
+    pos_embed: Tensor,
+    /// Rotary frequencies, `[head_dim / 4]`.
+    inverse: Tensor,
+    blocks: Vec<VisionBlock>,
+    merger: Merger,
+    /// For each of `deepstack_visual_indexes`, the block and the merger that follows it.
+    deepstack: Vec<(i64, Merger)>,
+    patch_width: i64,
+    merge: i64,
+    layouts: Memo<Vec<[i64; 3]>, Rc<PatchTables>>,
+}
+
+/// The tower's output for the images of a batch, in their order.
+#[derive(Debug)]
+pub(super) struct Images {
+    /// Image tokens, `[P/4, H]`.
+    pub tokens: Tensor,
+    /// Features that are added to the image tokens after decoder layer 0, 1, …: `[P/4, H]` each.
+    pub deepstack: Vec<Tensor>,
+}
+
+impl Vision {
+    pub(super) fn new(weights: &mut Weights, config: &VisionConfig, buffers: Option<Kind>) -> Self {
+        let width = config.hidden_size;
+        let patch = [
+            config.in_channels,
+            config.temporal_patch_size,
+            config.patch_size,
+            config.patch_size,
+        ];
+        let patch_width = patch.iter().product();
+        let filter = [&[width][..], &patch].concat();
+        let kernel = weights.take(&format!("{PREFIX}.patch_embed.proj.weight"), &filter);
+        let bias = weights.take(&format!("{PREFIX}.patch_embed.proj.bias"), &[width]);
+        let pos_embed = weights.take(
+            &format!("{PREFIX}.pos_embed.weight"),
+            &[config.num_position_embeddings, width],
+        );
+        let (kind, device) = (pos_embed.kind(), pos_embed.device());
+        let head = width / config.num_heads;
+        let inverse =
+            frequencies(ROPE_THETA, head / 2, buffers.unwrap_or(kind), device).to_kind(kind);
+        let deepstack = (0..).zip(&config.deepstack_visual_indexes);
+        Self {
+            patch_embed: Linear::of(kernel.reshape([width, patch_width]), bias),
+            pos_embed,
+            inverse,
+            blocks: (0..config.depth)
+                .map(|i| VisionBlock::take(weights, &format!("{PREFIX}.blocks.{i}"), config))
+                .collect(),
+            merger: Merger::take_last(weights, &format!("{PREFIX}.merger"), config),
+            deepstack: deepstack
+                .map(|(j, &after): (i64, _)| {
+                    (
+                        after,
+                        Merger::take_deep(
+                            weights,
+                            &format!("{PREFIX}.deepstack_merger_list.{j}"),
+                            config,
+                        ),
+                    )
+                })
+                .collect(),
+            patch_width,
+            merge: config.spatial_merge_size,
+            layouts: Memo::new(REMEMBERED),
+        }
+    }
+
+    /// Returns the number of values in a patch.
+    pub(super) fn patch_width(&self) -> i64 {
+        self.patch_width
+    }
+
+    /// Returns the number of patches along each edge of a token.
+    pub(super) fn merge_size(&self) -> i64 {
+        self.merge
+    }
+
+    /// Runs the tower; `pixels` is `[P, patch width]` in the dtype of the weights, images one after
+    /// the other, merge block by merge block.
+    pub(super) fn forward(&self, pixels: &Tensor, layout: Option<&PatchTables>) -> Images {
+        let Some(layout) = layout else {
+            return Images {
+                tokens: Tensor::empty([0], (pixels.kind(), pixels.device())),
+                deepstack: Vec::new(),
+            };
+        };
+        let mut x = self.embed(pixels, layout);
+        let mut deepstack = Vec::with_capacity(self.deepstack.len());
+        for (i, block) in (0i64..).zip(&self.blocks) {
+            x = block.forward(x, layout);
+            note(format_args!("vision.block.{i:02}"), &x, None);
+            if let Some((j, (_, merger))) = self
+                .deepstack
+                .iter()
+                .enumerate()
+                .find(|(_, (after, _))| *after == i)
+            {
+                deepstack.push(merger.forward(&x));
+                note(
+                    format_args!("vision.deepstack.{j}"),
+                    &deepstack[deepstack.len() - 1],
+                    None,
+                );
+            }
+        }
+        let tokens = self.merger.forward(&x);
+        note(format_args!("vision.merger"), &tokens, None);
+        Images { tokens, deepstack }
+    }
+
+    /// Returns the patches as input of the first block, `[P, D]`.
+    fn embed(&self, pixels: &Tensor, layout: &PatchTables) -> Tensor {
+        if let (Some(position), false) = (&layout.position, is_heard()) {
+            return self.patch_embed.plus(position, pixels);
+        }
+        let mut x = self.patch_embed.forward(pixels);
+        note(format_args!("vision.patch_embed"), &x, None);
+        note(format_args!("vision.rotary_freqs"), &layout.freqs, None);
+        let position = match &layout.position {
+            Some(position) => position.shallow_clone(),
+            None => layout.interpolate(&self.pos_embed),
+        };
+        note(format_args!("vision.pos_embed"), &position, None);
+        x += position;
+        x
+    }
+
+    /// Returns the tables for images of these sizes; `None` if there are none.
+    pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<PatchTables>> {
+        let make = |grids: &Vec<[i64; 3]>| {
+            let grid = PatchGrid {
+                side: (self.pos_embed.size()[0] as f64).sqrt() as i64,
+                merge: self.merge,
+            };
+            let mut layout = PatchTables::new(grids, grid, &self.inverse);
+            if !self.pos_embed.requires_grad() {
+                layout.position = Some(layout.interpolate(&self.pos_embed));
+            }
+            Rc::new(layout)
+        };
+        (!grids.is_empty()).then(|| self.layouts.get_or(grids.to_vec(), make))
+    }
+}

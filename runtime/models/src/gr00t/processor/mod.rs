@@ -1,0 +1,206 @@
+//! Turns an observation into the network's inputs, and the network's output into actions, both as
+//! the reference does.
+//!
+//! ```text
+//! RowInputs ─┬─ video ────────► image ──► patches, grids ─────────────┐
+//!            ├─ instruction ──► prompt ─► token ids (needs the grids) ┼─► PreparedRow
+//!            └─ state ────────► state ──► normalised, padded ─────────┘
+//! PreparedRow, one for each row ─► batch ─► BatchInputs
+//!
+//! network's action ─► action (scale, pose; relative to the raw state) ─► physical actions by key
+//! ```
+//!
+//! The checkpoint provides `processor_config.json`, `statistics.json` and `embodiment_id.json`; the
+//! backbone provides tokenizer, chat template and `preprocessor_config.json`. Every error names
+//! file, field, the value found and the values accepted.
+
+mod action;
+mod batch;
+pub(crate) mod config;
+mod embodiment;
+pub(crate) mod field;
+mod formalize;
+mod modality;
+mod numbers;
+mod pose;
+mod prompt;
+mod row;
+mod scale;
+mod sine;
+mod state;
+mod statistics;
+mod template;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use jobs::refusal::Refusal;
+use rayon::prelude::*;
+
+use crate::error::{input, lacks};
+
+pub use crate::image::{Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
+pub use batch::collate;
+pub use config::{Geometry, ProcessorConfig, Scaling};
+pub use modality::{ActionConfig, Modalities, ModalityConfig, PoseFormat, Representation};
+pub use numbers::StateActionCodec;
+pub use prompt::Prompts;
+pub use row::{KeyActions, PreparedRow, RowInputs, StateSteps};
+
+/// Prepares observations of one embodiment for one checkpoint.
+pub struct Processor {
+    tag: String,
+    modalities: Modalities,
+    numbers: StateActionCodec,
+    pictures: PictureProcessor,
+    prompts: Prompts,
+    embodiment_id: i64,
+    max_action_dim: usize,
+}
+
+impl fmt::Debug for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processor")
+            .field("tag", &self.tag)
+            .field("id", &self.embodiment_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Processor {
+    /// Reads a model directory (or its `processor/`, where training leaves the files) and the
+    /// backbone's files in `vlm_dir`, by default `vlm/` in the model directory. `tag` is an
+    /// embodiment tag or its enum name, in any case.
+    ///
+    /// # Errors
+    /// Returns a [`Refusal`] that names file, field, the value found and the values
+    /// accepted.
+    pub fn open(model_dir: &Path, vlm_dir: Option<&Path>, tag: &str) -> Result<Self, Refusal> {
+        let dir = processor_dir(model_dir)?;
+        let vlm = vlm_dir.map_or_else(|| model_dir.join("vlm"), Path::to_owned);
+        let config = ProcessorConfig::read(&dir.join("processor_config.json"))?;
+        let tag = embodiment::resolve(tag, &config.tags())?;
+        let Some(modalities) = config.modalities(tag) else {
+            return Err(embodiment::unknown(tag, &config.tags()));
+        };
+        Ok(Self {
+            tag: tag.to_owned(),
+            modalities: modalities.clone(),
+            numbers: StateActionCodec::read(&dir.join("statistics.json"), &config, tag)?,
+            pictures: PictureProcessor::read(
+                config.geometry,
+                &vlm.join("preprocessor_config.json"),
+            )?,
+            prompts: Prompts::read(&vlm, config.formalize_language)?,
+            embodiment_id: embodiment::id(&dir.join("embodiment_id.json"), tag)?,
+            max_action_dim: config.max_action_dim,
+        })
+    }
+
+    /// Returns the embodiment's tag.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// Returns the inputs and actions of the checkpoint.
+    pub fn modalities(&self) -> &Modalities {
+        &self.modalities
+    }
+
+    /// Returns the encoder and decoder of states and actions.
+    pub fn numbers(&self) -> &StateActionCodec {
+        &self.numbers
+    }
+
+    /// Returns the processor of pictures.
+    pub fn pictures(&self) -> &PictureProcessor {
+        &self.pictures
+    }
+
+    /// Disables the normalisation of pixels: from now on they are bytes. Returns the scale with
+    /// which the caller must normalise them.
+    pub fn give_bytes(&mut self) -> PixelScale {
+        self.pictures.give_bytes();
+        self.pictures.scale()
+    }
+
+    /// Returns the builder of prompts.
+    pub fn prompts(&self) -> &Prompts {
+        &self.prompts
+    }
+
+    /// Returns the index of the category weights.
+    pub fn embodiment_id(&self) -> i64 {
+        self.embodiment_id
+    }
+
+    /// Returns the width of the network's action; a chunk of this embodiment fills the first
+    /// columns.
+    pub fn max_action_dim(&self) -> usize {
+        self.max_action_dim
+    }
+
+    /// Prepares observations, all pictures at the same time, and returns one sample each, in order.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] with the part of an observation that is missing or has a
+    /// wrong shape.
+    pub fn prepare(&self, raws: &[RowInputs]) -> Result<Vec<PreparedRow>, Refusal> {
+        self.prepare_each(raws).into_iter().collect()
+    }
+
+    /// As [`Processor::prepare`], but an invalid observation does not affect the others.
+    pub fn prepare_each(&self, raws: &[RowInputs]) -> Vec<Result<PreparedRow, Refusal>> {
+        raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
+    }
+
+    fn prepare_one(&self, raw: &RowInputs) -> Result<PreparedRow, Refusal> {
+        let state = self.numbers.encode(&raw.state)?;
+        let prepared = self.pictures.prepare(&self.in_prompt_order(raw)?)?;
+        Ok(PreparedRow {
+            ids: self.prompts.tokens(raw.instruction, &prepared.tokens)?,
+            pixels: prepared.pixels,
+            grids: prepared.grids,
+            state,
+            state_steps: self.numbers.state_steps(),
+            embodiment_id: self.embodiment_id,
+        })
+    }
+
+    /// Returns all views of the oldest step, then those of the next one, and so on.
+    fn in_prompt_order<'a>(&self, raw: &RowInputs<'a>) -> Result<Vec<RgbPicture<'a>>, Refusal> {
+        let video = &self.modalities.video;
+        let mut views = Vec::with_capacity(video.keys.len());
+        for key in &video.keys {
+            let what = format!("video `{key}`");
+            let Some(frames) = raw.video.get(key.as_str()) else {
+                return Err(input(
+                    what,
+                    "missing",
+                    "expected every view of the checkpoint",
+                ));
+            };
+            if frames.len() != video.horizon() {
+                let wanted = format!("expected {}", video.horizon());
+                return Err(input(what, format!("{} steps long", frames.len()), wanted));
+            }
+            views.push(frames);
+        }
+        Ok((0..video.horizon())
+            .flat_map(|step| views.iter().map(move |frames| frames[step]))
+            .collect())
+    }
+}
+
+fn processor_dir(model_dir: &Path) -> Result<PathBuf, Refusal> {
+    let inside = model_dir.join("processor");
+    let found = [model_dir, &inside]
+        .into_iter()
+        .find(|dir| dir.join("processor_config.json").is_file());
+    found.map(Path::to_owned).ok_or_else(|| {
+        lacks(
+            model_dir,
+            "`processor_config.json`, nor has `processor/` in it",
+        )
+    })
+}

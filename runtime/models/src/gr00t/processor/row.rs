@@ -1,0 +1,101 @@
+//! What the processor reads and writes, for one row.
+//!
+//! ```text
+//! RowInputs ─► PreparedRow ─► (batch, pass) ─► KeyActions, one for each action key
+//! ```
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jobs::refusal::Refusal;
+use tch::Tensor;
+
+use crate::error::input;
+use crate::image::RgbPicture;
+
+/// The inputs of one row under the keys of the checkpoint: an observation, as it was seen.
+#[derive(Clone, Debug, Default)]
+pub struct RowInputs<'a> {
+    /// Pictures by video key, one for each step of the modality, oldest first.
+    pub video: BTreeMap<&'a str, Vec<RgbPicture<'a>>>,
+    /// State vectors by key, one for each step of the modality, oldest first.
+    pub state: BTreeMap<&'a str, StateSteps<'a>>,
+    /// The task, as text.
+    pub instruction: &'a str,
+}
+
+/// A state vector at each step of the modality: `[steps, width]`, row-major, oldest step first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateSteps<'a> {
+    width: usize,
+    values: Cow<'a, [f32]>,
+}
+
+impl<'a> StateSteps<'a> {
+    /// Creates steps of `width` values each.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] if `values` does not consist of whole steps, at least one.
+    pub fn new(width: usize, values: impl Into<Cow<'a, [f32]>>) -> Result<Self, Refusal> {
+        let values = values.into();
+        if width == 0 || values.is_empty() || !values.len().is_multiple_of(width) {
+            let found = format!("{} values", values.len());
+            return Err(input(
+                "a state",
+                found,
+                format!("expected whole rows of {width}"),
+            ));
+        }
+        Ok(Self { width, values })
+    }
+
+    /// Returns the number of values in a step.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Returns the number of steps.
+    pub fn steps(&self) -> usize {
+        self.values.len() / self.width
+    }
+
+    /// Returns the values of each step, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &[f32]> {
+        self.values.chunks_exact(self.width)
+    }
+
+    /// Returns the values of the newest step.
+    pub fn last(&self) -> &[f32] {
+        &self.values[self.values.len() - self.width..]
+    }
+}
+
+/// One observation in the form that the network reads.
+#[derive(Debug)]
+pub struct PreparedRow {
+    /// Token ids of the prompt, without padding.
+    pub ids: Arc<[i64]>,
+    /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`; or as
+    /// bytes, `[p, 768]`, `u8`.
+    pub pixels: Tensor,
+    /// Number of patches of each picture along time, height and width.
+    pub grids: Vec<[i64; 3]>,
+    /// Normalised state, padded: `[T, max_state_dim]`, row-major.
+    pub state: Vec<f32>,
+    /// Number of state steps, T.
+    pub state_steps: usize,
+    /// Index of the category weights.
+    pub embodiment_id: i64,
+}
+
+/// Actions of one key: `[horizon, width]`, row-major, physical units.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyActions {
+    /// The action key.
+    pub key: String,
+    /// Number of values in a step.
+    pub width: usize,
+    /// The values of all steps.
+    pub values: Vec<f32>,
+}

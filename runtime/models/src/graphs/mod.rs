@@ -1,0 +1,284 @@
+//! Inference by replaying captured CUDA graphs.
+//!
+//! ```text
+//! first batch of a shape ─► pass, operator by operator          (makes tables, loads kernels)
+//! second ────────────────► pass while capturing, then replay    ─► kept while memory lasts
+//! any later one ─────────► copied into the graph's own tensors, replay
+//! ```
+//!
+//! A pass consists of some thousands of small operators. At small batch sizes launching them takes
+//! longer than running them; a replay launches all of them at once. A shape is identified by its
+//! [`PassShape`]. Batches are padded to a few sizes ([`bucket`]), so that there are few shapes.
+//! If capturing fails once, all later passes run operator by operator, and the reason is reported.
+//! If the GPU is lost, this changes nothing: the operators fail with the same error.
+//!
+//! Each graph has its own memory pool: its intermediate results stay in place between replays, and
+//! no other graph writes there. The price is memory, so the graphs are kept in a [`LruCache`] of
+//! limited size.
+
+mod bucket;
+mod cuda;
+mod lru;
+
+use std::fmt;
+use std::rc::Rc;
+
+use tch::{Device, Tensor};
+
+pub use bucket::bucket;
+pub use cuda::CudaEngine;
+pub use lru::LruCache;
+use torchlib::torch_error::{caught, is_context_lost};
+
+/// Number of shapes that are remembered.
+const SEEN: u64 = 256;
+
+/// Maximum number of captures of one shape, which is captured again if it was evicted; more would
+/// cost more than they save.
+const CAPTURES: u32 = 3;
+
+/// Work on a batch on the device, with the same operators for every batch of a shape.
+pub type PassFn = Rc<dyn Fn(&[Tensor]) -> Tensor>;
+
+/// What batches of one captured pass have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassShape {
+    /// Number of rows.
+    pub rows: i64,
+    /// Number of tokens of a row, for the log.
+    pub tokens: i64,
+    /// Everything else that tells shapes of the same network apart.
+    pub detail: Vec<i64>,
+}
+
+/// A device that can capture a pass and replay it.
+pub trait Engine: fmt::Debug {
+    /// Returns the device on which passes run.
+    fn device(&self) -> Device;
+
+    /// Captures `pass`. Nothing has run yet. The caller keeps `pass` and everything it reads alive as long as the
+    /// graph.
+    ///
+    /// # Errors
+    /// Returns the reason why the pass cannot be captured.
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<CapturedPass, String>;
+
+    /// Copies host tensors into device tensors, before any work that is launched later reads them.
+    ///
+    /// # Errors
+    /// Returns the reason of the device.
+    fn feed(&self, to: &[Tensor], from: &[Tensor]) -> Result<(), String>;
+
+    /// Returns the memory of dropped graphs to the device.
+    fn trim(&self);
+}
+
+/// What a capture makes.
+pub struct CapturedPass {
+    /// Replays the pass.
+    pub graph: Box<dyn Graph>,
+    /// The tensor to which every replay writes the result.
+    pub out: Tensor,
+}
+
+/// A captured pass.
+pub trait Graph: fmt::Debug {
+    /// Launches the captured work.
+    ///
+    /// # Errors
+    /// Returns the reason of the device.
+    fn replay(&self) -> Result<(), String>;
+
+    /// Returns the device memory that the graph holds, in bytes.
+    fn bytes(&self) -> u64;
+}
+
+/// A graph with everything that it reads and writes.
+struct CachedGraph {
+    // Declared first, so that it is dropped before the tensors that it reads.
+    graph: Box<dyn Graph>,
+    batch: Rc<Vec<Tensor>>,
+    out: Tensor,
+    _pass: PassFn,
+}
+
+/// The captured passes of one network.
+pub struct Graphs {
+    engine: Box<dyn Engine>,
+    lru: LruCache<PassShape, CachedGraph>,
+    /// Shapes that have occurred, and how often each was captured.
+    seen: LruCache<PassShape, u32>,
+    off: Option<String>,
+}
+
+impl fmt::Debug for Graphs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Graphs");
+        out.field("engine", &self.engine)
+            .field("kept", &self.lru.len())
+            .field("off", &self.off)
+            .finish()
+    }
+}
+
+impl Graphs {
+    /// Creates an empty cache whose graphs hold at most `cap` bytes together.
+    pub fn new(engine: Box<dyn Engine>, cap: u64) -> Self {
+        // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
+        Self {
+            engine,
+            lru: LruCache::new(cap),
+            seen: LruCache::new(SEEN),
+            off: None,
+        }
+    }
+
+    /// Returns the reason why capturing is disabled, if it is.
+    pub fn off(&self) -> Option<&str> {
+        self.off.as_deref()
+    }
+
+    /// Returns the number of cached graphs.
+    pub fn kept(&self) -> usize {
+        self.lru.len()
+    }
+
+    /// Returns the memory that they hold, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.lru.bytes()
+    }
+
+    /// Runs a batch that is on the host; `pass` is built if there is no graph of this shape yet.
+    /// The result is on the device and valid until the next call.
+    ///
+    /// # Errors
+    /// Returns the errors of `pass`.
+    pub fn run<E>(
+        &mut self,
+        key: PassShape,
+        batch: &[Tensor],
+        pass: impl FnOnce() -> Result<PassFn, E>,
+    ) -> Result<Tensor, E> {
+        if let Some(captured) = self.lru.get(&key) {
+            let fed = self
+                .engine
+                .feed(&captured.batch, batch)
+                .and_then(|()| captured.graph.replay());
+            match fed {
+                Ok(()) => return Ok(captured.out.shallow_clone()),
+                Err(reason) => self.turn_off(&reason),
+            }
+        }
+        let pass = pass()?;
+        match self.seen.get(&key).copied() {
+            None => drop(self.seen.insert(key, 0, 1)),
+            Some(captures) if self.off.is_none() && captures < CAPTURES => {
+                self.seen.insert(key.clone(), captures + 1, 1);
+                match self.capture(key, batch, &pass) {
+                    Ok(out) => return Ok(out),
+                    Err(reason) => self.turn_off(&reason),
+                }
+            }
+            Some(_) => {}
+        }
+        Ok(pass(&self.on_device(batch)))
+    }
+
+    /// Copies a batch to the device, through pinned memory where possible.
+    fn on_device(&self, batch: &[Tensor]) -> Vec<Tensor> {
+        let own = self.empty_like(batch);
+        match self.engine.feed(&own, batch) {
+            Ok(()) => own,
+            Err(_) => to_device(batch, self.engine.device()),
+        }
+    }
+
+    /// Allocates uninitialised tensors for batches of this shape.
+    fn empty_like(&self, batch: &[Tensor]) -> Vec<Tensor> {
+        let device = self.engine.device();
+        let empty = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
+        batch.iter().map(empty).collect()
+    }
+
+    fn capture(
+        &mut self,
+        key: PassShape,
+        batch: &[Tensor],
+        pass: &PassFn,
+    ) -> Result<Tensor, String> {
+        let own = Rc::new(self.empty_like(batch));
+        self.engine.feed(&own, batch)?;
+        let work: Rc<dyn Fn() -> Tensor> = {
+            let (pass, own) = (Rc::clone(pass), Rc::clone(&own));
+            Rc::new(move || pass(&own))
+        };
+        let CapturedPass { graph, out } = caught(|| self.engine.capture(work)).flatten()?;
+        graph.replay()?;
+        let captured = CachedGraph {
+            graph,
+            batch: own,
+            out,
+            _pass: Rc::clone(pass),
+        };
+        Ok(self.keep(key, captured))
+    }
+
+    /// Caches a graph that has just been replayed, and returns its result.
+    fn keep(&mut self, key: PassShape, captured: CachedGraph) -> Tensor {
+        let (rows, tokens, bytes) = (key.rows, key.tokens, captured.graph.bytes());
+        tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
+        let cap = self.lru.cap();
+        if bytes > cap {
+            tracing::info!(
+                rows,
+                tokens,
+                bytes,
+                cap,
+                "the CUDA graph is too large to be kept"
+            );
+            self.seen.insert(key.clone(), CAPTURES, 1);
+        }
+        let out = captured.out.shallow_clone();
+        let dropped = self.lru.insert(key, captured, bytes);
+        if dropped.is_empty() {
+            return out;
+        }
+        // The new graph may be among the evicted ones, so its result is copied before its memory
+        // is returned.
+        let shapes: Vec<_> = dropped
+            .iter()
+            .map(|(key, _)| (key.rows, key.tokens))
+            .collect();
+        tracing::debug!(?shapes, "CUDA graphs make room for others");
+        let out = out.copy();
+        drop(dropped);
+        self.engine.trim();
+        out
+    }
+
+    /// Drops all graphs, so that their memory is available to others.
+    pub fn make_room(&mut self) {
+        self.lru.clear();
+        self.engine.trim();
+    }
+
+    fn turn_off(&mut self, reason: &str) {
+        if is_context_lost(reason) {
+            return;
+        }
+        let reason = reason.lines().next().unwrap_or_default();
+        tracing::warn!("no CUDA graphs from now on, operators are started one by one: {reason}");
+        self.off = Some(reason.to_owned());
+        self.make_room();
+    }
+}
+
+/// Returns copies on `device`.
+pub fn to_device(batch: &[Tensor], device: Device) -> Vec<Tensor> {
+    batch.iter().map(|x| x.to_device(device)).collect()
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Turns camera pictures into the patches that the vision tower reads.
+//!
+//! ```text
+//! picture ─► square ─► geometry (area or bilinear) ─► size rule (bicubic) ─► patches, −1 to 1
+//! ```
+//!
+//! All steps but the last work on bytes and give the same bytes as the reference (OpenCV for
+//! `area`, ATen for the other two). Pictures are independent of each other: [`PictureProcessor::prepare`]
+//! processes many at the same time.
+
+mod area;
+mod average;
+mod axis;
+mod between;
+mod patches;
+mod resample;
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+use tch::Tensor;
+
+use crate::error::input;
+use crate::gr00t::processor::config::Geometry;
+use area::Area;
+use jobs::refusal::Refusal;
+use patches::Patches;
+pub use patches::PixelScale;
+use resample::Filter;
+
+/// Maximum edge of a camera picture in pixels.
+const LONGEST_EDGE: usize = 1 << 15;
+
+/// A borrowed picture: `[height, width, 3]`, `u8`, RGB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RgbPicture<'a> {
+    height: usize,
+    width: usize,
+    rgb: &'a [u8],
+}
+
+impl<'a> RgbPicture<'a> {
+    /// Creates a picture from `height * width * 3` bytes.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] if it has no pixels or another number of bytes.
+    pub fn new(height: usize, width: usize, rgb: &'a [u8]) -> Result<Self, Refusal> {
+        let sane = (1..=LONGEST_EDGE).contains(&height) && (1..=LONGEST_EDGE).contains(&width);
+        if !sane || rgb.len() != height * width * 3 {
+            let found = format!("{height} x {width} pixels in {} bytes", rgb.len());
+            return Err(input(
+                "a picture",
+                found,
+                "expected 3 bytes a pixel and at least one pixel",
+            ));
+        }
+        Ok(Self { height, width, rgb })
+    }
+
+    fn row(&self, index: usize) -> &'a [u8] {
+        &self.rgb[index * self.width * 3..][..self.width * 3]
+    }
+}
+
+/// An owned picture: `[height, width, 3]`, `u8`, RGB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Number of rows.
+    pub height: usize,
+    /// Number of columns.
+    pub width: usize,
+    /// The pixels as `height * width * 3` bytes.
+    pub rgb: Vec<u8>,
+}
+
+impl Image {
+    fn as_picture(&self) -> RgbPicture<'_> {
+        RgbPicture {
+            height: self.height,
+            width: self.width,
+            rgb: &self.rgb,
+        }
+    }
+}
+
+/// The patches of one sample's pictures.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Patches, picture by picture: `[sum of height / 16 * width / 16, 1536]`, `f32`, from −1 to 1;
+    /// or `[…, 768]`, `u8`, if they are requested [as bytes](Pictures::give_bytes).
+    pub pixels: Tensor,
+    /// Number of patches of each picture along time, height and width.
+    pub grids: Vec<[i64; 3]>,
+    /// Number of tokens of each picture in the prompt.
+    pub tokens: Vec<usize>,
+}
+
+/// Prepares pictures for one checkpoint.
+#[derive(Debug)]
+pub struct PictureProcessor {
+    geometry: PictureSteps,
+    patches: Patches,
+    /// Reusable buffers for patches, as many as samples were ever prepared at the same time: fresh
+    /// memory costs more than all the arithmetic.
+    buffers: Mutex<Vec<Vec<f32>>>,
+    gives_bytes: bool,
+}
+
+#[derive(Debug)]
+enum PictureSteps {
+    Area(Area),
+    Bilinear {
+        crop: [usize; 2],
+        target: [usize; 2],
+    },
+}
+
+impl PictureProcessor {
+    /// Reads the `preprocessor_config.json` of the backbone.
+    ///
+    /// # Errors
+    /// Returns a [`Refusal`] that names file and field.
+    pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, Refusal> {
+        let geometry = match geometry {
+            Geometry::Area {
+                edge,
+                crop_fraction,
+            } => PictureSteps::Area(Area::new(edge, crop_fraction)),
+            Geometry::Bilinear { crop, target } => PictureSteps::Bilinear { crop, target },
+        };
+        Ok(Self {
+            geometry,
+            patches: Patches::read(preprocessor)?,
+            buffers: Mutex::default(),
+            gives_bytes: false,
+        })
+    }
+
+    /// Applies the geometric steps and returns the picture that the reference hands to the
+    /// backbone's image processor.
+    pub fn transform(&self, picture: RgbPicture) -> Image {
+        match &self.geometry {
+            PictureSteps::Area(area) => area.apply(picture),
+            PictureSteps::Bilinear { crop, target } => {
+                let large = resample::resize(squared(picture), *target, Filter::Bilinear);
+                let middle = resample::center(&large, *crop);
+                resample::resize(middle, *target, Filter::Bilinear)
+            }
+        }
+    }
+
+    /// Applies all steps to all pictures of a sample at the same time.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] if a picture is too long and narrow for the backbone.
+    pub fn prepare(&self, pictures: &[RgbPicture]) -> Result<Prepared, Refusal> {
+        let images: Vec<Image> = pictures
+            .par_iter()
+            .map(|picture| self.sized(*picture))
+            .collect::<Result<_, _>>()?;
+        if self.gives_bytes {
+            return Ok(prepared(&images, bytes(&images)));
+        }
+        let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pixels = buffers().pop().unwrap_or_default();
+        pixels.resize(images.iter().map(patches::numbers).sum(), 0.0);
+        let mut rest = &mut pixels[..];
+        let mut parts = Vec::with_capacity(images.len());
+        for image in &images {
+            let (part, others) = rest.split_at_mut(patches::numbers(image));
+            parts.push((image, part));
+            rest = others;
+        }
+        parts
+            .into_par_iter()
+            .for_each(|(image, part)| self.patches.cut(image, part));
+        let tensor = patches::tensor(&pixels);
+        buffers().push(pixels);
+        Ok(prepared(&images, tensor))
+    }
+
+    /// Disables normalisation: from now on patches are bytes, and the device normalises them. Only
+    /// an eighth of the bytes are copied to it.
+    pub fn give_bytes(&mut self) {
+        self.gives_bytes = true;
+    }
+
+    /// Returns the normalisation of bytes.
+    pub fn scale(&self) -> PixelScale {
+        self.patches.scale()
+    }
+
+    /// Returns the picture in the size that the backbone needs, not yet cut into patches.
+    fn sized(&self, picture: RgbPicture) -> Result<Image, Refusal> {
+        let image = self.transform(picture);
+        let size = self.patches.size([image.height, image.width])?;
+        Ok(resample::resize(image, size, Filter::Bicubic))
+    }
+}
+
+fn prepared(images: &[Image], pixels: Tensor) -> Prepared {
+    let (grids, tokens) = (
+        images.iter().map(patches::grid).collect(),
+        images.iter().map(patches::tokens).collect(),
+    );
+    Prepared {
+        pixels,
+        grids,
+        tokens,
+    }
+}
+
+/// Returns the patches of all pictures, one after the other, as bytes.
+fn bytes(images: &[Image]) -> Tensor {
+    let mut all = vec![0; images.iter().map(patches::bytes).sum()];
+    let mut rest = &mut all[..];
+    for image in images {
+        let (part, others) = rest.split_at_mut(patches::bytes(image));
+        Patches::cut_bytes(image, part);
+        rest = others;
+    }
+    patches::tensor_of_bytes(&all)
+}
+
+/// Pads a picture to a black square as large as its longer edge; an odd remaining pixel goes to the
+/// right or the bottom.
+fn squared(picture: RgbPicture) -> Image {
+    let edge = picture.height.max(picture.width);
+    let mut rgb = vec![0; edge * edge * 3];
+    let (top, left) = ((edge - picture.height) / 2, (edge - picture.width) / 2);
+    for (index, row) in rgb
+        .chunks_exact_mut(edge * 3)
+        .skip(top)
+        .take(picture.height)
+        .enumerate()
+    {
+        row[left * 3..][..picture.width * 3].copy_from_slice(picture.row(index));
+    }
+    Image {
+        height: edge,
+        width: edge,
+        rgb,
+    }
+}

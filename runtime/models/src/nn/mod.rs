@@ -1,0 +1,7 @@
+//! Layers that networks are built from.
+
+pub(crate) mod attention;
+pub(crate) mod layers;
+pub(crate) mod memo;
+pub(crate) mod rope;
+pub(crate) mod tap;
