@@ -60,7 +60,7 @@ fn no_blocks_of_self_attention_are_none() {
 /// `model` or `vlm`, and under it pointers of fields with other values than the released ones.
 #[test]
 fn what_does_not_fit_is_refused_by_its_field() {
-    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/refusals.txt");
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gr00t/config/refusals.txt");
     rig::cases::check(cases, |given| {
         let mut released = [
             ModelConfig::released().to_json(),

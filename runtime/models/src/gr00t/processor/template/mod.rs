@@ -171,7 +171,7 @@ mod tests {
     fn a_template_that_fails_never_ends_writes_too_much_or_goes_too_deep_is_refused() {
         let cases = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/src/processor/template/refusals.txt"
+            "/src/gr00t/processor/template/refusals.txt"
         );
         rig::cases::check(cases, |lines| {
             let rendered = render(&unfolded(lines), 1, "open the drawer");
@@ -183,7 +183,7 @@ mod tests {
     fn what_templates_use_is_there() {
         let cases = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/src/processor/template/used.txt"
+            "/src/gr00t/processor/template/used.txt"
         );
         rig::cases::check(cases, |source| render(source, 1, "open <it>").unwrap());
     }
