@@ -1,49 +1,7 @@
 //! The two policies that ignore observations: zero and random actions.
 
-use jobs::policies::{self, OneAction};
-use serde_json::{Map, Value};
-
 use crate::env::ActionSpec;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
-
-/// The settings of a policy whose chunks have one action.
-pub(crate) struct OneActionSettings {
-    chunk_length: usize,
-    make: fn(&ActionSpec) -> Box<dyn Policy>,
-}
-
-impl OneActionSettings {
-    /// Reads the settings of [`ZeroAction`].
-    pub(crate) fn zero(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        Self::read(config, |action| Box::new(ZeroAction::new(action)))
-    }
-
-    /// Reads the settings of [`RandomAction`].
-    pub(crate) fn random(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        Self::read(config, |action| Box::new(RandomAction::new(action)))
-    }
-
-    fn read(
-        config: &Map<String, Value>,
-        make: fn(&ActionSpec) -> Box<dyn Policy>,
-    ) -> Result<Self, PolicyError> {
-        let OneAction {
-            action_chunk_length: chunk_length,
-        } = policies::read(config)?;
-        Ok(Self { chunk_length, make })
-    }
-}
-
-impl PolicySettings for OneActionSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        Some(self.chunk_length)
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        Ok((self.make)(&context.env.action))
-    }
-}
 
 /// Takes the action closest to zero: zero in every dimension, or the bound that is nearest to it.
 #[derive(Debug)]

@@ -1,24 +1,26 @@
 //! Creates policies from `policy_config_dict`, whose settings `jobs::policies` lists.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use jobs::policies::{self, Exported, PolicyType, Replay, Scripted, Torchscript};
+use jobs::policies::{self, Exported, OneAction, PolicyType, Replay, Torchscript};
 use jobs::refusal::Refusal;
 use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
-use crate::policy::agent::AgentSettings;
-use crate::policy::basic::OneActionSettings;
+use crate::policy::agent::{AgentSettings, OpenaiAgent};
+use crate::policy::exported::{PackagedPolicy, script};
 use crate::policy::gr00t::remote::RemoteSettings;
 use crate::policy::gr00t::{Gr00tPolicy, Gr00tSettings};
 use crate::policy::lerobot::LerobotSettings;
 use crate::policy::openpi::OpenpiSettings;
-use crate::policy::python::PythonPolicySettings;
+use crate::policy::python::{PythonPolicy, PythonPolicySettings};
 use crate::policy::remote::Lifeline;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::vla_eval::VlaEvalSettings;
 use crate::policy::xpolicylab::XpolicylabSettings;
-use crate::policy::{Checkpoints, OwnKeys, Policy, PolicyError, PolicyFacts, argument};
+use crate::policy::{
+    Checkpoints, OwnKeys, Policy, PolicyError, PolicyFacts, RandomAction, ReplayAction, Scripted,
+    ZeroAction, argument,
+};
 
 /// A policy, and what is constant about it.
 pub struct Made {
@@ -26,6 +28,69 @@ pub struct Made {
     pub policy: Box<dyn Policy>,
     /// Its facts.
     pub facts: PolicyFacts,
+}
+
+/// What a policy is made with, beside its settings.
+pub(in crate::policy) struct MakeContext<'a> {
+    policy: PolicyType,
+    /// The environment in which it acts; `None` means for the keys of its own checkpoint.
+    env: Option<&'a EnvSpec>,
+    /// The checkpoints that this process has loaded, and its device.
+    models: &'a mut Checkpoints,
+    /// Reports waiting for servers, and ends it.
+    pub(in crate::policy) lifeline: &'a Lifeline,
+}
+
+impl<'a> MakeContext<'a> {
+    /// Returns the environment of a policy that acts in one.
+    pub(in crate::policy) fn env(&self) -> Result<&'a EnvSpec, Refusal> {
+        let name = self.policy.name();
+        let unknown = || Refusal::new(format!("policy `{name}` has to know an interface"));
+        self.env.ok_or_else(unknown)
+    }
+
+    /// Starts a policy in Python.
+    fn start(self, settings: PythonPolicySettings) -> Result<PythonPolicy, PolicyError> {
+        PythonPolicy::start(settings, self.env()?, self.models.device(), self.lifeline)
+    }
+}
+
+/// A policy whose settings are read and checked.
+struct ReadPolicy {
+    /// How many actions of a chunk are executed; `None` means all of them, as for a policy that
+    /// cuts its chunks itself.
+    chunk_length: Option<usize>,
+    /// The files and folders that it is made from, whose checksums go to the journal.
+    files: Vec<PathBuf>,
+    make: Box<MakePolicy>,
+}
+
+type MakePolicy = dyn FnOnce(MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError>;
+
+impl ReadPolicy {
+    fn new<P: Policy + 'static>(
+        chunk_length: Option<usize>,
+        files: Vec<PathBuf>,
+        make: impl FnOnce(MakeContext<'_>) -> Result<P, PolicyError> + 'static,
+    ) -> Self {
+        Self {
+            chunk_length,
+            files,
+            make: Box::new(|context| Ok(Box::new(make(context)?))),
+        }
+    }
+
+    /// Returns a policy behind a server, which has no files.
+    fn remote<S: 'static>(
+        settings: S,
+        make: fn(S, MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError>,
+    ) -> Self {
+        Self {
+            chunk_length: None,
+            files: Vec::new(),
+            make: Box::new(move |context| make(settings, context)),
+        }
+    }
 }
 
 /// Checks names, types and ranges without an environment, before anything is started.
@@ -39,8 +104,8 @@ pub fn check(policy_type: &str, config: &Map<String, Value>) -> Result<(), Polic
 /// Returns the files and folders from which a configuration makes a policy; empty if the
 /// configuration is invalid.
 pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
-    let settings = known(policy_type).and_then(|policy| read(policy, config));
-    settings.map_or_else(|_| Vec::new(), |settings| settings.files())
+    let policy = known(policy_type).and_then(|policy| read(policy, config));
+    policy.map_or_else(|_| Vec::new(), |policy| policy.files)
 }
 
 /// Creates the policy of a job for an environment, or without one for the keys of its own
@@ -58,31 +123,20 @@ pub fn make(
     lifeline: &Lifeline,
 ) -> Result<Made, PolicyError> {
     let policy_type = known(policy_type)?;
-    let settings = read(policy_type, config)?;
-    let chunk_length = settings.chunk_length();
-    let mut policy: Box<dyn Policy> = match env {
-        Some(env) => settings.make(MakeContext {
-            env,
-            models,
-            lifeline,
-        })?,
-        None if policy_type == PolicyType::Gr00t => Box::new(Gr00tPolicy::new(
-            Gr00tSettings::read(config)?,
-            None,
-            models,
-        )?),
-        None => {
-            let name = policy_type.name();
-            return Err(Refusal::new(format!("policy `{name}` has to know an interface")).into());
-        }
-    };
+    let read = read(policy_type, config)?;
+    let mut policy = (read.make)(MakeContext {
+        policy: policy_type,
+        env,
+        models,
+        lifeline,
+    })?;
     let mut facts = policy.facts();
     facts.policy = policy_type.name();
     facts.action_names = match (env, &facts.own_keys) {
         (Some(env), _) => env.action.names.clone(),
         (None, keys) => keys.iter().flat_map(OwnKeys::action_names).collect(),
     };
-    facts.chunk_length = chunk_length.unwrap_or(facts.horizon);
+    facts.chunk_length = read.chunk_length.unwrap_or(facts.horizon);
     facts.is_planner = policy.planner().is_some();
     facts.is_remote = policy_type.row().is_remote;
     if facts.chunk_length > facts.horizon {
@@ -106,29 +160,102 @@ fn known(name: &str) -> Result<PolicyType, PolicyError> {
     })
 }
 
-/// Reads and checks the settings of a policy.
-fn read(
-    policy: PolicyType,
-    config: &Map<String, Value>,
-) -> Result<Box<dyn PolicySettings>, PolicyError> {
-    let settings: Box<dyn PolicySettings> = match policy {
-        PolicyType::ZeroAction => Box::new(OneActionSettings::zero(config)?),
-        PolicyType::RandomAction => Box::new(OneActionSettings::random(config)?),
-        PolicyType::ReplayAction => Box::new(policies::read::<Replay>(config)?),
-        PolicyType::Scripted => Box::new(policies::read::<Scripted>(config)?),
-        PolicyType::Gr00t => Box::new(Gr00tSettings::read(config)?),
-        PolicyType::Torchscript => Box::new(policies::read::<Torchscript>(config)?),
-        PolicyType::Exported => Box::new(policies::read::<Exported>(config)?),
-        PolicyType::Python => Box::new(PythonPolicySettings::read(config)?),
-        PolicyType::Lerobot => Box::new(LerobotSettings::read(config)?),
-        PolicyType::Gr00tRemote => Box::new(RemoteSettings::read(config)?),
-        PolicyType::Pi0Remote => Box::new(OpenpiSettings::read(config)?),
-        PolicyType::XpolicylabRemote => Box::new(XpolicylabSettings::read(config)?),
-        PolicyType::VlaEvalRemote => Box::new(VlaEvalSettings::read(config)?),
-        PolicyType::OpenaiAgent => Box::new(AgentSettings::read(config)?),
-    };
-    settings.check()?;
-    Ok(settings)
+/// Reads and checks the settings of a policy, as far as that needs no environment.
+fn read(policy: PolicyType, config: &Map<String, Value>) -> Result<ReadPolicy, PolicyError> {
+    Ok(match policy {
+        PolicyType::ZeroAction => {
+            policies::read::<OneAction>(config)?;
+            ReadPolicy::new(None, vec![], |on| Ok(ZeroAction::new(&on.env()?.action)))
+        }
+        PolicyType::RandomAction => {
+            policies::read::<OneAction>(config)?;
+            ReadPolicy::new(None, vec![], |on| Ok(RandomAction::new(&on.env()?.action)))
+        }
+        PolicyType::ReplayAction => {
+            let given: Replay = policies::read(config)?;
+            let files = vec![given.replay_file_path.clone()];
+            ReadPolicy::new(None, files, move |on| ReplayAction::open(&given, on.env()?))
+        }
+        PolicyType::Scripted => {
+            let given: policies::Scripted = policies::read(config)?;
+            let horizon = given.action_horizon.into();
+            let length = given.action_chunk_length.map(usize::from);
+            policies::check_chunk_length(length, Some(horizon))?;
+            let length = length.unwrap_or(Scripted::CHUNK_LENGTH.min(horizon));
+            ReadPolicy::new(Some(length), vec![], move |on| {
+                Scripted::new(on.env()?, horizon)
+            })
+        }
+        PolicyType::Gr00t => {
+            let settings = Gr00tSettings::read(config)?;
+            ReadPolicy::new(settings.chunk_length, settings.files(), |on| {
+                Gr00tPolicy::new(settings, on.env, on.models)
+            })
+        }
+        PolicyType::Torchscript => {
+            let given: Torchscript = policies::read(config)?;
+            let files = existing(&given.model_path, given.tokenizer_path.as_deref())?;
+            let length = given.action_chunk_length.map(usize::from);
+            ReadPolicy::new(length, files, move |on| {
+                script::open(&given, on.env()?, on.models)
+            })
+        }
+        PolicyType::Exported => {
+            let given: Exported = policies::read(config)?;
+            let files = existing(&given.model_path, given.tokenizer_path.as_deref())?;
+            let length = given.action_chunk_length.map(usize::from);
+            ReadPolicy::new(length, files, move |on| {
+                PackagedPolicy::open(&given, on.env()?, on.models)
+            })
+        }
+        PolicyType::Python => {
+            let settings = PythonPolicySettings::read(config)?;
+            let files = settings.policy.file().map(Path::to_owned);
+            let files = files.into_iter().collect();
+            ReadPolicy::new(settings.chunk_length, files, |on| on.start(settings))
+        }
+        PolicyType::Lerobot => {
+            let settings = LerobotSettings::read(config)?;
+            let (length, files) = (settings.worker.chunk_length, settings.model_path.clone());
+            ReadPolicy::new(length, vec![files], move |on| {
+                let worker = settings.for_env(on.env()?)?;
+                on.start(worker)
+            })
+        }
+        PolicyType::Gr00tRemote => {
+            let settings = RemoteSettings::read(config)?;
+            ReadPolicy {
+                chunk_length: settings.chunk_length,
+                files: settings.files.clone(),
+                ..ReadPolicy::remote(settings, RemoteSettings::make)
+            }
+        }
+        PolicyType::Pi0Remote => {
+            ReadPolicy::remote(OpenpiSettings::read(config)?, OpenpiSettings::make)
+        }
+        PolicyType::XpolicylabRemote => {
+            ReadPolicy::remote(XpolicylabSettings::read(config)?, XpolicylabSettings::make)
+        }
+        PolicyType::VlaEvalRemote => {
+            ReadPolicy::remote(VlaEvalSettings::read(config)?, VlaEvalSettings::make)
+        }
+        PolicyType::OpenaiAgent => {
+            let settings = AgentSettings::read(config)?;
+            let files = settings.role_file.iter().cloned().collect();
+            ReadPolicy::new(None, files, |on| {
+                OpenaiAgent::new(settings, on.env()?, on.lifeline)
+            })
+        }
+    })
+}
+
+/// Returns the files of a packaged network, which must exist.
+fn existing(model: &Path, tokenizer: Option<&Path>) -> Result<Vec<PathBuf>, PolicyError> {
+    let paths: Vec<_> = std::iter::once(model).chain(tokenizer).collect();
+    match paths.iter().find(|path| !path.is_file()) {
+        Some(path) => Err(PolicyError::file(path, "there is no such file")),
+        None => Ok(paths.into_iter().map(Path::to_owned).collect()),
+    }
 }
 
 #[cfg(test)]

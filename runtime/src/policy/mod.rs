@@ -25,7 +25,6 @@ mod replay;
 mod row;
 mod scripted;
 mod seen;
-mod settings;
 mod thread;
 mod tokens;
 pub mod vla_eval;

@@ -3,27 +3,14 @@
 //! Episode `n` replays the `n`th demonstration (ordered by number, so `demo_10` comes after
 //! `demo_9`) with its recorded seed, from the initial state in which it was recorded.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hdf5::{File, Group};
 use jobs::policies::Replay;
 
 use crate::env::EnvSpec;
 use crate::policy::argument;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
-
-impl PolicySettings for Replay {
-    fn files(&self) -> Vec<PathBuf> {
-        vec![self.replay_file_path.clone()]
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let only = self.episode_name.as_deref();
-        let replay = ReplayAction::open(&self.replay_file_path, only, context.env)?;
-        Ok(Box::new(replay))
-    }
-}
 
 /// A policy that replays recorded actions.
 #[derive(Debug)]
@@ -47,7 +34,8 @@ impl ReplayAction {
     /// # Errors
     /// Returns an error with file and demonstration if it cannot be read, or if the actions do not
     /// fit this environment.
-    pub fn open(path: &Path, only: Option<&str>, env: &EnvSpec) -> Result<Self, PolicyError> {
+    pub fn open(given: &Replay, env: &EnvSpec) -> Result<Self, PolicyError> {
+        let (path, only) = (&given.replay_file_path, given.episode_name.as_deref());
         let refuse = |found: String, wanted: &str| {
             argument(
                 "replay_file_path",
@@ -162,8 +150,15 @@ impl Policy for ReplayAction {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::policy::tests::{chunks, env_spec, observation, row};
+
+    fn replay(path: &Path, only: Option<&str>) -> Replay {
+        let config = serde_json::json!({"replay_file_path": path, "episode_name": only});
+        jobs::policies::read(config.as_object().unwrap()).unwrap()
+    }
 
     fn dataset(dir: &tempfile::TempDir, shape: (usize, usize)) -> std::path::PathBuf {
         let path = dir.path().join("dataset.hdf5");
@@ -182,7 +177,8 @@ mod tests {
     #[test]
     fn demonstrations_are_replayed_in_the_order_of_their_numbers() {
         let dir = tempfile::tempdir().unwrap();
-        let mut policy = ReplayAction::open(&dataset(&dir, (4, 7)), None, &env_spec()).unwrap();
+        let given = replay(&dataset(&dir, (4, 7)), None);
+        let mut policy = ReplayAction::open(&given, &env_spec()).unwrap();
         let facts = policy.facts();
         let seeds = [100, 102, 110].map(Some).to_vec();
         assert_eq!((facts.seeds, facts.horizon), (seeds, 4));
@@ -203,7 +199,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dataset(&dir, (4, 3));
         let refuses = |path: &Path, only, reason: &str| {
-            let refused = ReplayAction::open(path, only, &env_spec()).unwrap_err();
+            let refused = ReplayAction::open(&replay(path, only), &env_spec()).unwrap_err();
             assert!(refused.to_string().contains(reason), "{refused}");
         };
         refuses(

@@ -21,7 +21,6 @@ use jobs::wiring::Sides;
 use serde_json::{Value, json};
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Account, GiveAnswers, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError, PolicyFacts,
     PolicyRow, RowAnswer, RowError,
@@ -136,20 +135,6 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
         return Err(sides.lacks("a camera, or `language_only`").into());
     }
     Ok(cameras.iter().map(|camera| camera.name.clone()).collect())
-}
-
-impl PolicySettings for AgentSettings {
-    fn files(&self) -> Vec<PathBuf> {
-        self.role_file.iter().cloned().collect()
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        Ok(Box::new(OpenaiAgent::new(
-            *self,
-            context.env,
-            context.lifeline,
-        )?))
-    }
 }
 
 impl Policy for OpenaiAgent {

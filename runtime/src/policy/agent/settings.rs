@@ -29,7 +29,7 @@ pub(crate) struct AgentSettings {
     pub(super) cameras: Option<Vec<String>>,
     /// Names of the discrete actions.
     pub(super) actions: Option<Vec<String>>,
-    pub(super) role_file: Option<PathBuf>,
+    pub(in crate::policy) role_file: Option<PathBuf>,
 }
 
 impl AgentSettings {

@@ -14,7 +14,9 @@ mod folder;
 mod inputs;
 mod package;
 mod policy;
-mod script;
+pub(in crate::policy) mod script;
+
+pub(in crate::policy) use policy::PackagedPolicy;
 
 #[cfg(test)]
 mod tests;

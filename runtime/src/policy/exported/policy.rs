@@ -9,7 +9,6 @@ use crate::env::EnvSpec;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::package::{self, LoadedPackage};
-use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::{
     Checkpoints, Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
@@ -145,27 +144,6 @@ impl<N: Network> PackagedPolicy<N> {
         }
         let actions = actions.to_kind(Kind::Float).contiguous().view(-1);
         Vec::<f32>::try_from(actions).map_err(|err| err.to_string())
-    }
-}
-
-impl PolicySettings for Exported {
-    fn check(&self) -> Result<(), PolicyError> {
-        files_exist(&self.files())
-    }
-
-    fn chunk_length(&self) -> Option<usize> {
-        self.action_chunk_length.map(usize::from)
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        std::iter::once(self.model_path.clone())
-            .chain(self.tokenizer_path.clone())
-            .collect()
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let policy = PackagedPolicy::open(&self, context.env, context.models)?;
-        Ok(Box::new(policy))
     }
 }
 

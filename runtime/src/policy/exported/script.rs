@@ -18,35 +18,14 @@ use tch::{CModule, Device, Kind, Tensor};
 use crate::env::EnvSpec;
 use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::policy::{Network, PackagedPolicy};
-use crate::policy::settings::{MakeContext, PolicySettings, files_exist};
 use crate::policy::tokens::Tokens;
-use crate::policy::{Checkpoints, Policy, PolicyError, RowError};
+use crate::policy::{Checkpoints, PolicyError, RowError};
 use jobs::exported::{Batch, Output};
 use jobs::policies::{PolicyType, Torchscript};
 use jobs::refusal::Refusal;
 use jobs::wiring::Sides;
 use torchlib::operators::InferenceMode;
 use torchlib::torch_error::{caught, message};
-
-impl PolicySettings for Torchscript {
-    fn check(&self) -> Result<(), PolicyError> {
-        files_exist(&self.files())
-    }
-
-    fn chunk_length(&self) -> Option<usize> {
-        self.action_chunk_length.map(usize::from)
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        std::iter::once(self.model_path.clone())
-            .chain(self.tokenizer_path.clone())
-            .collect()
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        Ok(Box::new(open(&self, context.env, context.models)?))
-    }
-}
 
 /// A loaded TorchScript module.
 pub(in crate::policy) struct Script {
@@ -75,7 +54,7 @@ impl Network for Script {
 /// # Errors
 /// Returns a [`PolicyError`] that names the file, what the environment lacks, or the shape of the
 /// module's output.
-fn open(
+pub(in crate::policy) fn open(
     settings: &Torchscript,
     env: &EnvSpec,
     checkpoints: &mut Checkpoints,
@@ -176,8 +155,8 @@ mod tests {
 
     use super::*;
     use crate::env::Observation;
-    use crate::policy::Chunk;
     use crate::policy::tests::{chunks, env_with, frame, row};
+    use crate::policy::{Chunk, Policy};
     use serde_json::json;
     use std::sync::Arc;
 

@@ -10,7 +10,6 @@
 //! does not depend on what else is inferred, or fails to be.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tch::{Kind, Tensor};
@@ -21,7 +20,6 @@ use crate::policy::gr00t::continuing::PreviousChunks;
 use crate::policy::gr00t::inference::{self, Gr00tInference, RowChunk, RowStart, inference};
 use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::seen;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Checkpoints, Chunk, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
     RowNoise, Shortage, Window, looks_back,
@@ -197,25 +195,6 @@ impl Gr00tPolicy {
 
     fn chunk(&self, actions: &[KeyActions]) -> Chunk {
         actions::placed(&self.places, actions, [self.horizon, self.action_dim])
-    }
-}
-
-impl PolicySettings for Gr00tSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        self.chunk_length
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        let checkpoint = std::iter::once(&self.model_path).chain(&self.vlm_path);
-        checkpoint.chain(&self.files).cloned().collect()
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        Ok(Box::new(Gr00tPolicy::new(
-            *self,
-            Some(context.env),
-            context.models,
-        )?))
     }
 }
 

@@ -86,6 +86,12 @@ impl Gr00tSettings {
             cuda_graphs: given.cuda_graphs,
         })
     }
+
+    /// Returns what the policy is made from.
+    pub(in crate::policy) fn files(&self) -> Vec<PathBuf> {
+        let checkpoint = std::iter::once(&self.model_path).chain(&self.vlm_path);
+        checkpoint.chain(&self.files).cloned().collect()
+    }
 }
 
 /// Returns how many actions of a chunk may be used and how many are executed, if the job says so.

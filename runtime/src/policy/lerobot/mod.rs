@@ -18,10 +18,9 @@ use jobs::wiring::Sides;
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
+use crate::policy::PolicyError;
 use crate::policy::gr00t::find_model;
-use crate::policy::python::{PythonPolicy, PythonPolicySettings};
-use crate::policy::settings::{MakeContext, PolicySettings};
-use crate::policy::{Policy, PolicyError};
+use crate::policy::python::PythonPolicySettings;
 use crate::python::Module;
 
 #[cfg(test)]
@@ -39,13 +38,13 @@ const OFFLINE: (&str, &str) = ("HF_HUB_OFFLINE", "1");
 #[derive(Clone, Debug, PartialEq)]
 pub struct LerobotSettings {
     /// Folder of the checkpoint.
-    model_path: PathBuf,
+    pub(in crate::policy) model_path: PathBuf,
     /// What the checkpoint says about itself.
     checkpoint: LerobotCheckpoint,
     /// Cameras and states for its inputs.
     mapping: FeatureMapping,
     /// Settings of the worker, without the arguments that depend on the environment.
-    worker: PythonPolicySettings,
+    pub(in crate::policy) worker: PythonPolicySettings,
 }
 
 impl LerobotSettings {
@@ -100,7 +99,10 @@ impl LerobotSettings {
     /// # Errors
     /// Returns an error for an environment that lacks what the checkpoint reads, or has other
     /// actions.
-    fn for_env(&self, env: &EnvSpec) -> Result<PythonPolicySettings, PolicyError> {
+    pub(in crate::policy) fn for_env(
+        &self,
+        env: &EnvSpec,
+    ) -> Result<PythonPolicySettings, PolicyError> {
         let names: Vec<&str> = env
             .cameras
             .iter()
@@ -152,23 +154,4 @@ fn notes(checkpoint: &LerobotCheckpoint, env: &EnvSpec, cameras: &[MappedCamera]
     };
     let inputs = checkpoint.inputs_of(FeatureKind::Picture);
     inputs.filter_map(note).collect()
-}
-
-impl PolicySettings for LerobotSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        self.worker.chunk_length
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        vec![self.model_path.clone()]
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let worker = self.for_env(context.env)?;
-        let device = context.models.device();
-        let (env, lifeline) = (context.env, context.lifeline);
-        Ok(Box::new(PythonPolicy::start(
-            worker, env, device, lifeline,
-        )?))
-    }
 }

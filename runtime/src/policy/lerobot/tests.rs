@@ -8,8 +8,9 @@ use tch::Device;
 
 use super::*;
 use crate::env::Observation;
+use crate::policy::python::PythonPolicy;
 use crate::policy::tests::{env_spec, env_with, frame, row};
-use crate::policy::{Lifeline, PolicyRow, RowAnswer};
+use crate::policy::{Lifeline, Policy, PolicyRow, RowAnswer};
 
 /// Returns an environment with two cameras of 4 × 6 pixels.
 fn env() -> EnvSpec {

@@ -8,11 +8,11 @@ use jobs::wiring::{Given, Sides, Source, Wiring};
 use wire::{Array, Dialect, Key, Value};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::config::MakeContext;
 use crate::policy::openpi::picture;
 use crate::policy::openpi::settings::OpenpiSettings;
 use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
 use crate::policy::seen;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError};
 
 /// What a client says to an openpi server. The protocol has no episodes.
@@ -120,10 +120,14 @@ impl ClientCodec for OpenpiClient {
     }
 }
 
-impl PolicySettings for OpenpiSettings {
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+impl OpenpiSettings {
+    /// Connects to the server.
+    pub(in crate::policy) fn make(
+        self,
+        context: MakeContext<'_>,
+    ) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
-        let client = OpenpiClient::new(*self, context.env)?;
+        let client = OpenpiClient::new(self, context.env()?)?;
         RemotePolicy::open(client, &server, context.lifeline)
     }
 }

@@ -20,15 +20,12 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
 use tch::Device;
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{
     Chunk, Lifeline, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
     looks_back,
@@ -329,22 +326,6 @@ fn permanent(terms: &WorkerTerms, err: WorkerError) -> PolicyError {
 
 fn told(terms: &WorkerTerms, err: &WorkerError) -> String {
     format!("policy `{}`: {err}", terms.settings.name)
-}
-
-impl PolicySettings for PythonPolicySettings {
-    fn chunk_length(&self) -> Option<usize> {
-        self.chunk_length
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.policy.file().into_iter().map(Path::to_owned).collect()
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        let device = context.models.device();
-        let (env, lifeline) = (context.env, context.lifeline);
-        Ok(Box::new(PythonPolicy::start(*self, env, device, lifeline)?))
-    }
 }
 
 impl Policy for PythonPolicy {

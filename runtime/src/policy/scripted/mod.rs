@@ -14,13 +14,10 @@
 
 use std::f64::consts::PI;
 
-use jobs::policies;
-
 use crate::env::EnvSpec;
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
 use crate::policy::argument;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
 use jobs::wiring::Sides;
 use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
@@ -94,29 +91,6 @@ struct Waypoint {
     speed: f64,
 }
 
-/// How many steps of a plan are executed unless the job says otherwise.
-const CHUNK_LENGTH: usize = 4;
-
-impl PolicySettings for policies::Scripted {
-    fn check(&self) -> Result<(), PolicyError> {
-        let [horizon, length] = [Some(self.action_horizon), self.action_chunk_length]
-            .map(|number| number.map(usize::from));
-        Ok(policies::check_chunk_length(length, horizon)?)
-    }
-
-    fn chunk_length(&self) -> Option<usize> {
-        let default = CHUNK_LENGTH.min(self.action_horizon.into());
-        Some(self.action_chunk_length.map_or(default, usize::from))
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        Ok(Box::new(Scripted::new(
-            context.env,
-            self.action_horizon.into(),
-        )?))
-    }
-}
-
 /// Solves the tasks of [`crate::env::mujoco`] from the privileged state.
 pub struct Scripted {
     task: TaskName,
@@ -125,6 +99,9 @@ pub struct Scripted {
 }
 
 impl Scripted {
+    /// How many steps of a plan are executed unless the job says otherwise.
+    pub(in crate::policy) const CHUNK_LENGTH: usize = 4;
+
     /// Creates an expert that plans `horizon` steps at a time.
     ///
     /// # Errors

@@ -10,10 +10,10 @@ use wire::{Array, Key, VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::clock::unix_seconds;
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::config::MakeContext;
 use crate::policy::openpi::picture;
 use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
 use crate::policy::seen;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::vla_eval::answer;
 use crate::policy::vla_eval::hello::VlaEvalHello;
 use crate::policy::vla_eval::settings::VlaEvalSettings;
@@ -305,10 +305,14 @@ fn picture_of(frame: &Frame, size: Option<[usize; 2]>) -> Value {
     Array::of_u8(&[height, width, 3], bytes.into()).into()
 }
 
-impl PolicySettings for VlaEvalSettings {
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+impl VlaEvalSettings {
+    /// Connects to the server.
+    pub(in crate::policy) fn make(
+        self,
+        context: MakeContext<'_>,
+    ) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
-        let client = VlaEvalClient::new(*self, context.env)?;
+        let client = VlaEvalClient::new(self, context.env()?)?;
         RemotePolicy::open(client, &server, context.lifeline)
     }
 }

@@ -9,9 +9,9 @@ use jobs::wiring::{Sides, Source, Wiring, xpolicylab};
 use wire::{Array, Key, Value};
 
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::config::MakeContext;
 use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
 use crate::policy::seen;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::xpolicylab::actions::read_chunk;
 use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
 use crate::policy::xpolicylab::settings::XpolicylabSettings;
@@ -261,10 +261,14 @@ fn insert(map: &mut Value, path: &str, value: Value) {
     insert(&mut members[position].1, rest, value);
 }
 
-impl PolicySettings for XpolicylabSettings {
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+impl XpolicylabSettings {
+    /// Connects to the server.
+    pub(in crate::policy) fn make(
+        self,
+        context: MakeContext<'_>,
+    ) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
-        let client = XpolicylabClient::new(*self, context.env)?;
+        let client = XpolicylabClient::new(self, context.env()?)?;
         RemotePolicy::open(client, &server, context.lifeline)
     }
 }

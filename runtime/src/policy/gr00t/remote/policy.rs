@@ -1,19 +1,18 @@
 //! The client's half of GR00T's protocol: sends observations of many environments in one request
 //! and reads the chunks of actions from the answer.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use crate::env::{EnvIndex, EnvSpec, Frame};
 use crate::policy::argument;
+use crate::policy::config::MakeContext;
 use crate::policy::gr00t::actions;
 use crate::policy::gr00t::remote::protocol::{self, RequestInputs, ServerModalities};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
 use crate::policy::seen;
-use crate::policy::settings::{MakeContext, PolicySettings};
 use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError, looks_back};
 use jobs::policies::PolicyType;
 use jobs::wiring::{ActionPlaces, Sides, Wiring};
@@ -239,18 +238,14 @@ impl ClientCodec for Gr00tClient {
     }
 }
 
-impl PolicySettings for RemoteSettings {
-    fn chunk_length(&self) -> Option<usize> {
-        self.chunk_length
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.files.clone()
-    }
-
-    fn make(self: Box<Self>, context: MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+impl RemoteSettings {
+    /// Connects to the server.
+    pub(in crate::policy) fn make(
+        self,
+        context: MakeContext<'_>,
+    ) -> Result<Box<dyn Policy>, PolicyError> {
         let server = self.server.clone();
-        let client = Gr00tClient::new(*self, context.env);
+        let client = Gr00tClient::new(self, context.env()?);
         RemotePolicy::open(client, &server, context.lifeline)
     }
 }
