@@ -241,7 +241,7 @@ fn read(policy: PolicyType, config: &Map<String, Value>) -> Result<ReadPolicy, P
         }
         PolicyType::OpenaiAgent => {
             let settings = AgentSettings::read(config)?;
-            let files = settings.role_file.iter().cloned().collect();
+            let files = settings.job.system_prompt_file.iter().cloned().collect();
             ReadPolicy::new(None, files, |on| {
                 OpenaiAgent::new(settings, on.env()?, on.lifeline)
             })

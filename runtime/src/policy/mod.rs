@@ -37,7 +37,7 @@ pub use checkpoints::Checkpoints;
 pub use config::{Made, check, files, make};
 pub use device::{loss, release, using};
 pub use error::{PolicyError, RowError};
-pub use planner::{Account, GiveAnswers, Over, Planner};
+pub use planner::{GiveAnswers, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;
 pub use row::{Continuation, PerEpisode, PolicyRow, RowNoise, Window, looks_back};

@@ -28,15 +28,6 @@ pub struct Over {
     pub observation: Arc<Observation>,
 }
 
-/// A policy's report on a finished episode.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
-    /// Metrics for the journal, by name.
-    pub metrics: BTreeMap<String, f64>,
-    /// Notes for the user, each of which is shown once.
-    pub notes: Vec<String>,
-}
-
 /// The additional methods of a policy that plans elsewhere, beside [`crate::policy::Policy`].
 pub trait Planner {
     /// Sets the folder for files about episodes; without it no files are written.
@@ -46,9 +37,9 @@ pub trait Planner {
     /// it is available.
     fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveAnswers);
 
-    /// Ends an episode.
+    /// Ends an episode; returns its metrics for the journal, by name.
     ///
     /// # Errors
     /// Returns an error if the files of the episode cannot be written.
-    fn end(&mut self, over: &Over) -> Result<Account, PolicyError>;
+    fn end(&mut self, over: &Over) -> Result<BTreeMap<String, f64>, PolicyError>;
 }

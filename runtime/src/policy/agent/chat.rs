@@ -5,115 +5,135 @@
 //! llama.cpp's server implement; the schema is EmbodiedBench's (`generation_guide.py`,
 //! `vlm_generation_guide`).
 
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::policy::agent::picture::PngPicture;
+use crate::env::Frame;
+use crate::policy::agent::AgentSettings;
 
-/// The request parameters that do not change.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ChatModel {
-    /// The model's name, in the field `model`.
-    pub(super) name: String,
-    /// The sampling temperature, in the field `temperature`.
-    pub(super) temperature: f64,
-    /// Name and value of the length limit: `max_tokens`, or `max_completion_tokens` for servers
-    /// that require it.
-    pub(super) max_tokens: (&'static str, usize),
-    /// Additional fields of the body, specific to a server: `seed`, `top_p`,
-    /// `chat_template_kwargs`.
-    pub(super) extra: Map<String, Value>,
-}
+/// Maximum length of a server's reason in characters, because some servers answer with a web page.
+const LONGEST_REASON: usize = 300;
 
 /// One message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct ChatMessage {
     /// The role: `system`, `user` or `assistant`.
     pub(super) role: &'static str,
     /// The text of the message.
     pub(super) text: String,
-    /// The pictures in the message.
-    pub(super) pictures: Vec<PngPicture>,
 }
 
-impl ChatMessage {
-    fn json(&self) -> Value {
-        if self.pictures.is_empty() {
-            return json!({"role": self.role, "content": self.text});
-        }
+/// A camera's picture as a PNG file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PngPicture {
+    /// Name of the camera.
+    pub(super) camera: String,
+    /// The content of the file.
+    pub(super) png: Vec<u8>,
+}
+
+impl PngPicture {
+    /// Compresses a frame `[height, width, 3]`.
+    pub(super) fn new(camera: &str, frame: &Frame) -> Result<Self, String> {
+        let mut png = Vec::new();
+        let mut encoder = png::Encoder::new(&mut png, frame.width, frame.height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        let written = encoder.write_header().and_then(|mut writer| {
+            writer.write_image_data(&frame.rgb)?;
+            writer.finish()
+        });
+        written.map_err(|err| format!("the picture of camera `{camera}` is not a PNG: {err}"))?;
+        let camera = camera.to_owned();
+        Ok(Self { camera, png })
+    }
+}
+
+/// Returns the body of a request, whose last message comes with the pictures. If `schema` is given,
+/// the server must make the answer conform to it.
+pub(super) fn body(
+    settings: &AgentSettings,
+    messages: &[ChatMessage],
+    pictures: &[PngPicture],
+    schema: Option<&Value>,
+) -> Value {
+    let message = |said: &ChatMessage| json!({"role": said.role, "content": said.text});
+    let mut messages: Vec<Value> = messages.iter().map(message).collect();
+    if let (Some(last), false) = (messages.last_mut(), pictures.is_empty()) {
+        let text = |text: Value| json!({"type": "text", "text": text});
         let mut content = Vec::new();
-        for picture in &self.pictures {
-            if self.pictures.len() > 1 {
-                content
-                    .push(json!({"type": "text", "text": format!("Camera `{}`:", picture.camera)}));
+        for PngPicture { camera, png } in pictures {
+            if pictures.len() > 1 {
+                content.push(text(json!(format!("Camera `{camera}`:"))));
             }
-            content.push(json!({"type": "image_url", "image_url": {"url": picture.data_url()}}));
+            let url = format!("data:image/png;base64,{}", STANDARD.encode(png));
+            content.push(json!({"type": "image_url", "image_url": {"url": url}}));
         }
-        content.push(json!({"type": "text", "text": self.text}));
-        json!({"role": self.role, "content": content})
+        content.push(text(last["content"].take()));
+        last["content"] = Value::Array(content);
     }
-}
-
-impl ChatModel {
-    /// Returns the body of a request. If `schema` is given, the server must make the answer conform
-    /// to it.
-    pub(super) fn body(&self, messages: &[ChatMessage], schema: Option<&Value>) -> Value {
-        let mut body = Map::new();
-        body.insert("model".to_owned(), json!(self.name));
-        body.insert(
-            "messages".to_owned(),
-            messages.iter().map(ChatMessage::json).collect(),
-        );
-        body.insert("temperature".to_owned(), json!(self.temperature));
-        body.insert(self.max_tokens.0.to_owned(), json!(self.max_tokens.1));
-        if let Some(schema) = schema {
-            let format = json!({"name": "embodied_planning", "strict": true, "schema": schema});
-            body.insert(
-                "response_format".to_owned(),
-                json!({"type": "json_schema", "json_schema": format}),
-            );
-        }
-        body.extend(self.extra.clone());
-        Value::Object(body)
+    let (limit, tokens) = settings.max_tokens;
+    let job = &settings.job;
+    let mut body = Map::from_iter([
+        ("model".to_owned(), json!(job.model)),
+        ("messages".to_owned(), Value::Array(messages)),
+        ("temperature".to_owned(), json!(job.temperature)),
+        (limit.to_owned(), json!(tokens)),
+    ]);
+    if let Some(schema) = schema {
+        let format = json!({"name": "embodied_planning", "strict": true, "schema": schema});
+        let format = json!({"type": "json_schema", "json_schema": format});
+        body.insert("response_format".to_owned(), format);
     }
+    body.extend(job.extra_body.clone());
+    Value::Object(body)
 }
 
 /// Returns the JSON schema of an answer; `sees` tells whether the model sees pictures.
 pub(super) fn schema(sees: bool) -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
-    let mut properties = Map::new();
-    if sees {
-        properties.insert(
-            "visual_state_description".to_owned(),
-            text("What the pictures show now"),
-        );
-    }
     let reflection =
         "What was done so far and what came of it; if the last action or plan failed, why";
-    properties.insert("reasoning_and_reflection".to_owned(), text(reflection));
-    properties.insert(
-        "language_plan".to_owned(),
-        text("The plan in words: numbered steps, each with the name of its action"),
-    );
+    let words = "The plan in words: numbered steps, each with the name of its action";
+    let number = "Number of the action in the list of available actions";
     let action = json!({
         "type": "object",
         "properties": {
-            "action_id": {"type": "integer", "description": "Number of the action in the list of available actions"},
+            "action_id": {"type": "integer", "description": number},
             "action_name": text("Its name in that list"),
         },
         "required": ["action_id", "action_name"],
         "additionalProperties": false,
     });
-    let plan = json!({
-        "type": "array",
-        "description": "The actions that fulfil the instruction, in order. An empty list says that nothing is left to do",
-        "items": action,
-    });
-    properties.insert("executable_plan".to_owned(), plan);
-    let required: Vec<_> = properties.keys().cloned().collect();
-    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+    let actions = "The actions that fulfil the instruction, in order. An empty list says that \
+        nothing is left to do";
+    let plan = json!({"type": "array", "description": actions, "items": action});
+    let seen = text("What the pictures show now");
+    let properties: Map<String, Value> = [
+        ("visual_state_description", seen),
+        ("reasoning_and_reflection", text(reflection)),
+        ("language_plan", text(words)),
+        ("executable_plan", plan),
+    ]
+    .into_iter()
+    .skip(usize::from(!sees))
+    .map(|(name, property)| (name.to_owned(), property))
+    .collect();
+    let required: Vec<_> = properties.keys().collect();
+    let required = json!(required);
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
 }
 
-/// The answer of a server.
+/// The answer of a server, and the effort it took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Completion {
     /// The text of the first choice.
@@ -124,6 +144,10 @@ pub(super) struct Completion {
     pub(super) completion_tokens: u64,
     /// Whether the answer was cut off at the maximum length.
     pub(super) is_cut: bool,
+    /// Number of requests that failed before it.
+    pub(super) retries: u64,
+    /// Time from the first request to the answer, including waits and the rank's own queue.
+    pub(super) took: Duration,
 }
 
 impl Completion {
@@ -140,17 +164,13 @@ impl Completion {
             Some(Value::Null) | None if choice.get("message").is_some() => String::new(),
             _ => return Err("its answer has no text in `choices[0].message.content`".to_owned()),
         };
-        let tokens = |name: &str| {
-            value
-                .pointer(&format!("/usage/{name}"))
-                .and_then(Value::as_u64)
-                .unwrap_or(0)
-        };
+        let tokens = |name: &str| value["usage"][name].as_u64().unwrap_or(0);
         Ok(Self {
             text,
             prompt_tokens: tokens("prompt_tokens"),
             completion_tokens: tokens("completion_tokens"),
-            is_cut: choice.get("finish_reason").and_then(Value::as_str) == Some("length"),
+            is_cut: choice["finish_reason"] == "length",
+            ..Self::default()
         })
     }
 }
@@ -160,62 +180,47 @@ impl Completion {
 pub(super) fn reason(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
-    let said = ["/error/message", "/message", "/detail", "/error"];
-    let said = said
-        .iter()
-        .find_map(|path| value.pointer(path)?.as_str().map(str::to_owned));
-    let said = said.unwrap_or_else(|| text.into_owned());
-    let words: Vec<_> = said.split_whitespace().collect();
+    let mut said = ["/error/message", "/message", "/detail", "/error"].iter();
+    let said = said.find_map(|path| value.pointer(path)?.as_str());
+    let words: Vec<_> = said.unwrap_or(&text).split_whitespace().collect();
     words.join(" ").chars().take(LONGEST_REASON).collect()
 }
-
-/// Maximum length of a server's reason in characters, because some servers answer with a web page.
-const LONGEST_REASON: usize = 300;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::agent::tests::settings;
+    use crate::policy::tests::frame;
 
-    fn model() -> ChatModel {
-        let Value::Object(extra) = json!({"top_p": 0.5}) else {
-            panic!()
+    fn asked(cameras: &[&str], schema: Option<&Value>) -> Value {
+        let settings = settings(json!({"extra_body": {"top_p": 0.5}, "max_tokens": 7}));
+        let message = ChatMessage {
+            role: "user",
+            text: "go".to_owned(),
         };
-        ChatModel {
-            name: "m".to_owned(),
-            temperature: 0.0,
-            max_tokens: ("max_tokens", 7),
-            extra,
-        }
-    }
-
-    fn message(cameras: &[&str]) -> ChatMessage {
         let picture = |camera: &&str| PngPicture {
             camera: (*camera).to_owned(),
             png: vec![1],
         };
-        ChatMessage {
-            role: "user",
-            text: "go".to_owned(),
-            pictures: cameras.iter().map(picture).collect(),
-        }
+        let pictures: Vec<_> = cameras.iter().map(picture).collect();
+        body(&settings, &[message], &pictures, schema)
     }
 
     #[test]
     fn a_body_has_what_every_server_knows() {
-        let body = model().body(&[message(&[])], None);
-        let wanted = json!({"model": "m", "messages": [{"role": "user", "content": "go"}], "temperature": 0.0,
-                            "max_tokens": 7, "top_p": 0.5});
-        assert_eq!(body, wanted);
-        let body = model().body(&[message(&[])], Some(&schema(true)));
+        let messages = json!([{"role": "user", "content": "go"}]);
+        let wanted = json!({
+            "model": "m", "messages": messages, "temperature": 0.0, "max_tokens": 7, "top_p": 0.5,
+        });
+        assert_eq!(asked(&[], None), wanted);
+        let body = asked(&[], Some(&schema(true)));
         let schema = &body["response_format"]["json_schema"]["schema"];
         assert_eq!(schema["required"][3], "executable_plan");
     }
 
     #[test]
     fn pictures_come_before_the_words_and_several_are_named() {
-        let content = |cameras: &[&str]| {
-            model().body(&[message(cameras)], None)["messages"][0]["content"].clone()
-        };
+        let content = |cameras: &[&str]| asked(cameras, None)["messages"][0]["content"].clone();
         let url = json!({"url": "data:image/png;base64,AQ=="});
         let image = json!({"type": "image_url", "image_url": url});
         let text = |text: &str| json!({"type": "text", "text": text});
@@ -223,6 +228,30 @@ mod tests {
         let (a, b) = (text("Camera `a`:"), text("Camera `b`:"));
         let wanted = json!([a, image, b, image, text("go")]);
         assert_eq!(content(&["a", "b"]), wanted);
+    }
+
+    #[test]
+    fn a_picture_comes_out_as_it_went_in() {
+        let rgb: Vec<u8> = (0..2 * 3 * 3).collect();
+        let front = Frame {
+            height: 2,
+            width: 3,
+            rgb: rgb.clone().into(),
+        };
+        let picture = PngPicture::new("front", &front).unwrap();
+        let png = std::io::Cursor::new(picture.png);
+        let mut reader = png::Decoder::new(png).read_info().unwrap();
+        let mut found = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut found).unwrap();
+        assert_eq!((info.width, info.height, found), (3, 2, rgb));
+    }
+
+    #[test]
+    fn bytes_that_are_no_picture_are_refused() {
+        let mut frame = frame([2, 3], 0);
+        frame.rgb.truncate(5);
+        let refused = PngPicture::new("front", &frame).unwrap_err();
+        assert!(refused.contains("camera `front`"));
     }
 
     #[test]
@@ -240,6 +269,7 @@ mod tests {
             prompt_tokens: 5,
             completion_tokens: 2,
             is_cut: true,
+            ..Completion::default()
         };
         let read = |body: &Value| Completion::read(body.to_string().as_bytes()).unwrap();
         assert_eq!(read(&body), wanted);

@@ -1,7 +1,7 @@
 //! Executes a planner's actions, as skills of the table-top suite or as steps of an environment
 //! with named actions.
 
-use crate::env::{EnvSpec, Observation};
+use crate::env::{Discrete, EnvSpec, Observation};
 use crate::policy::argument;
 use crate::policy::scripted::skill::{Motion, SKILL_CHUNK, Skills};
 use crate::policy::{Chunk, PolicyError};
@@ -15,24 +15,11 @@ pub(super) enum Hands {
     Skills(Skills),
     /// Each action is one step of the environment.
     Steps {
-        /// Value of the first action in the environment.
-        start: i64,
-        /// Number of actions in the environment.
-        count: usize,
-        /// Names of the actions, from the job or initially from the environment.
-        names: Vec<String>,
+        /// The actions, with the names from the job or initially from the environment.
+        space: Discrete,
         /// Whether the job has given the names, so that those of the environment are ignored.
         is_given: bool,
     },
-}
-
-/// The outcome of an action.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ActionOutcome {
-    /// Whether the action succeeded.
-    pub(super) success: bool,
-    /// The environment's feedback, as text.
-    pub(super) feedback: String,
 }
 
 /// The next part of an action.
@@ -41,7 +28,12 @@ pub(super) enum ActionProgress {
     /// Execute these steps.
     Steps(Chunk),
     /// The action has ended.
-    Ended(ActionOutcome),
+    Ended {
+        /// Whether it succeeded.
+        success: bool,
+        /// The environment's feedback, as text.
+        feedback: String,
+    },
 }
 
 impl Hands {
@@ -51,13 +43,12 @@ impl Hands {
     /// Returns an error for an environment whose actions have no names, and for names that do not
     /// fit it.
     pub(super) fn new(env: &EnvSpec, given: Option<&[String]>) -> Result<Self, PolicyError> {
-        let Some(discrete) = &env.discrete else {
+        let refuse = |found: &str, wanted: &str| Err(argument("actions", found, wanted));
+        let name = &env.name;
+        let Some(mut space) = env.discrete.clone() else {
             if given.is_some() {
-                let wanted = format!(
-                    "but environment `{}` has no Discrete action space",
-                    env.name
-                );
-                return Err(argument("actions", "a list", &wanted));
+                let wanted = format!("but environment `{name}` has no Discrete action space");
+                return refuse("a list", &wanted);
             }
             return Skills::new(env).map(Self::Skills).map_err(|_| {
                 let sides = Sides {
@@ -69,32 +60,23 @@ impl Hands {
                 sides.mismatch(wanted, found).into()
             });
         };
-        let names = given.map_or(discrete.names.clone(), <[String]>::to_vec);
-        if names.is_empty() {
-            let wanted = format!(
-                "expected a list of names: environment `{}` has {} actions and neither \
-                 `language_skill_set` nor `action_names`",
-                env.name, discrete.count
-            );
-            return Err(argument("actions", "missing", &wanted));
+        if let Some(given) = given {
+            space.names = given.to_vec();
         }
-        if names.len() > discrete.count {
+        let (found, count) = (space.names.len(), space.count);
+        if found == 0 {
             let wanted = format!(
-                "but environment `{}` has {} actions",
-                env.name, discrete.count
+                "expected a list of names: environment `{name}` has {count} actions and neither \
+                 `language_skill_set` nor `action_names`"
             );
-            return Err(argument(
-                "actions",
-                &format!("a list of {}", names.len()),
-                &wanted,
-            ));
+            return refuse("missing", &wanted);
         }
-        Ok(Self::Steps {
-            start: discrete.start,
-            count: discrete.count,
-            names,
-            is_given: given.is_some(),
-        })
+        if found > count {
+            let wanted = format!("but environment `{name}` has {count} actions");
+            return refuse(&format!("a list of {found}"), &wanted);
+        }
+        let is_given = given.is_some();
+        Ok(Self::Steps { space, is_given })
     }
 
     /// Returns the maximum number of steps in a chunk.
@@ -109,18 +91,11 @@ impl Hands {
     pub(super) fn names(&self, first: &Observation) -> Vec<String> {
         match self {
             Self::Skills(skills) => skills.names(),
-            Self::Steps {
-                names,
-                is_given: true,
-                ..
-            } => names.clone(),
-            Self::Steps { names, count, .. } => {
-                let said = first
-                    .feedback
-                    .as_ref()
-                    .and_then(|feedback| feedback.action_names.clone());
-                let mut names = said.unwrap_or_else(|| names.clone());
-                names.truncate(*count);
+            Self::Steps { space, is_given } => {
+                let said = first.feedback.as_ref().filter(|_| !is_given);
+                let said = said.and_then(|feedback| feedback.action_names.clone());
+                let mut names = said.unwrap_or_else(|| space.names.clone());
+                names.truncate(space.count);
                 names
             }
         }
@@ -130,44 +105,35 @@ impl Hands {
     pub(super) fn begin(
         &mut self,
         action: usize,
-        observation: &Observation,
+        seen: &Observation,
     ) -> Result<ActionProgress, PolicyError> {
         match self {
-            Self::Skills(skills) => skills.begin(action, observation).map(doing),
-            // Action values are far below 2^24, so floats represent them exactly.
-            Self::Steps { start, .. } => Ok(ActionProgress::Steps(Chunk::new(
-                1,
-                vec![(*start + action as i64) as f32],
-            ))),
+            Self::Skills(skills) => skills.begin(action, seen).map(doing),
+            Self::Steps { space, .. } => {
+                // Action values are far below 2^24, so floats represent them exactly.
+                let value = (space.start + action as i64) as f32;
+                Ok(ActionProgress::Steps(Chunk::new(1, vec![value])))
+            }
         }
     }
 
     /// Continues the action, or returns its outcome.
-    pub(super) fn go_on(
-        &mut self,
-        observation: &Observation,
-    ) -> Result<ActionProgress, PolicyError> {
+    pub(super) fn go_on(&mut self, seen: &Observation) -> Result<ActionProgress, PolicyError> {
         match self {
-            Self::Skills(skills) => skills.go_on(observation).map(doing),
-            Self::Steps { .. } => Ok(ActionProgress::Ended(said(observation))),
+            Self::Skills(skills) => skills.go_on(seen).map(doing),
+            Self::Steps { .. } => Ok(said(seen)),
         }
     }
 
     /// Returns the outcome of an action during which the episode ended.
-    pub(super) fn cut(&mut self, observation: &Observation, solved: bool) -> ActionOutcome {
+    pub(super) fn cut(&mut self, seen: &Observation, solved: bool) -> ActionProgress {
         match self {
-            Self::Skills(_) if solved => ActionOutcome {
-                success: true,
-                feedback: "The task is solved.".to_owned(),
+            Self::Skills(_) if solved => ended(true, "The task is solved."),
+            Self::Skills(skills) => match skills.go_on(seen).map(doing) {
+                Ok(ended @ ActionProgress::Ended { .. }) => ended,
+                _ => ended(false, "The episode ended before it was done."),
             },
-            Self::Skills(skills) => match skills.go_on(observation).map(doing) {
-                Ok(ActionProgress::Ended(outcome)) => outcome,
-                _ => ActionOutcome {
-                    success: false,
-                    feedback: "The episode ended before it was done.".to_owned(),
-                },
-            },
-            Self::Steps { .. } => said(observation),
+            Self::Steps { .. } => said(seen),
         }
     }
 }
@@ -175,34 +141,29 @@ impl Hands {
 fn doing(motion: Motion) -> ActionProgress {
     match motion {
         Motion::Steps(chunk) => ActionProgress::Steps(chunk),
-        Motion::Done => ActionProgress::Ended(ActionOutcome {
-            success: true,
-            feedback: "It was carried out.".to_owned(),
-        }),
-        Motion::Failed(reason) => ActionProgress::Ended(ActionOutcome {
-            success: false,
-            feedback: format!("{reason}."),
-        }),
+        Motion::Done => ended(true, "It was carried out."),
+        Motion::Failed(reason) => ended(false, &format!("{reason}.")),
     }
 }
 
 /// Returns the outcome of a step as reported by the environment; without a report, the step counts
 /// as successful.
-fn said(observation: &Observation) -> ActionOutcome {
-    let feedback = observation.feedback.as_deref();
-    let success = feedback
-        .and_then(|feedback| feedback.last_action_success)
-        .unwrap_or(true);
-    let words = feedback.and_then(|feedback| feedback.env_feedback.clone());
+fn said(seen: &Observation) -> ActionProgress {
+    let feedback = seen.feedback.as_deref();
+    let success = feedback.and_then(|feedback| feedback.last_action_success);
+    let success = success.unwrap_or(true);
+    let words = feedback.and_then(|feedback| feedback.env_feedback.as_deref());
     let own = if success {
         "It was carried out."
     } else {
         "The environment refused it."
     };
-    ActionOutcome {
-        success,
-        feedback: words.unwrap_or_else(|| own.to_owned()),
-    }
+    ended(success, words.unwrap_or(own))
+}
+
+fn ended(success: bool, feedback: &str) -> ActionProgress {
+    let feedback = feedback.to_owned();
+    ActionProgress::Ended { success, feedback }
 }
 
 #[cfg(test)]
@@ -210,7 +171,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::env::{Discrete, Feedback};
+    use crate::env::Feedback;
     use crate::policy::tests::env_spec;
 
     fn world(names: &[&str]) -> EnvSpec {
@@ -259,24 +220,15 @@ mod tests {
     fn what_the_environment_says_is_the_outcome() {
         let mut hands = Hands::new(&world(&["a"]), None).unwrap();
         let mut seen = Observation::empty();
-        let done = ActionOutcome {
-            success: true,
-            feedback: "It was carried out.".to_owned(),
-        };
-        assert_eq!(hands.go_on(&seen).unwrap(), ActionProgress::Ended(done));
+        let done = ended(true, "It was carried out.");
+        assert_eq!(hands.go_on(&seen).unwrap(), done);
         let said = Feedback {
             last_action_success: Some(false),
             env_feedback: Some("A wall.".to_owned()),
             ..Feedback::default()
         };
         seen.feedback = Some(Arc::new(said));
-        assert_eq!(
-            hands.cut(&seen, false),
-            ActionOutcome {
-                success: false,
-                feedback: "A wall.".to_owned()
-            }
-        );
+        assert_eq!(hands.cut(&seen, false), ended(false, "A wall."));
     }
 
     #[test]

@@ -7,37 +7,34 @@
 //!                          │ asks
 //!                          └─► a thread: pictures ─► server ─► answer ─► session ─► steps ─► loop
 //! ```
-//! Requests for several environments run at the same time, up to `max_concurrent_requests`, so that
-//! the server can batch them. The actions are skills of the table-top suite or the `Discrete`
-//! actions of a Python environment (`hands`). Prompts, answers, counts and files follow
-//! EmbodiedBench (arXiv 2502.09560, repository `EmbodiedBench/EmbodiedBench`).
+//! The loop asks for each environment by itself, so requests for several run at the same time, up
+//! to `max_concurrent_requests`, and the server can batch them. The actions are skills of the
+//! table-top suite or the `Discrete` actions of a Python environment (`hands`). Prompts, answers,
+//! counts and files follow EmbodiedBench (arXiv 2502.09560, repository
+//! `EmbodiedBench/EmbodiedBench`).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ScopedJoinHandle;
 
 use jobs::policies::PolicyType;
 use jobs::wiring::Sides;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::env::{EnvSpec, Observation};
+use crate::env::EnvSpec;
 use crate::policy::{
-    Account, GiveAnswers, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError, PolicyFacts,
-    PolicyRow, RowAnswer, RowError,
+    GiveAnswers, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError, PolicyFacts, PolicyRow,
+    RowAnswer, RowError,
 };
-use episode::{AgentEpisode, AgentShared};
+use episode::AgentEpisode;
 use hands::Hands;
-use server::ModelClient;
-use session::{PlanStep, PlanningSession};
+use server::ModelServer;
 
 mod answer;
 mod chat;
-mod complaints;
 mod episode;
 mod hands;
-mod picture;
 mod prompt;
-mod retry;
 mod server;
 mod session;
 mod settings;
@@ -47,9 +44,8 @@ pub(crate) use settings::AgentSettings;
 
 /// A policy that plans with a vision-language model behind OpenAI's protocol.
 pub(crate) struct OpenaiAgent {
-    shared: Arc<AgentShared>,
+    server: Arc<ModelServer>,
     hands: Hands,
-    reported: Vec<(&'static str, Value)>,
     folder: Option<PathBuf>,
     episodes: PerEpisode<Arc<Mutex<AgentEpisode>>>,
 }
@@ -66,71 +62,44 @@ impl OpenaiAgent {
         env: &EnvSpec,
         lifeline: &Lifeline,
     ) -> Result<Self, PolicyError> {
-        let hands = Hands::new(env, settings.actions.as_deref())?;
+        let given = settings.job.actions.as_ref().map(|names| &names.0[..]);
+        let hands = Hands::new(env, given)?;
         let cameras = cameras(&settings, env)?;
-        let reported = vec![
-            ("policy_path", json!(settings.model.name)),
-            ("model", json!(settings.model.name)),
-            ("model_url", json!(settings.terms.url)),
-            ("temperature", json!(settings.model.temperature)),
-            (
-                settings.model.max_tokens.0,
-                json!(settings.model.max_tokens.1),
-            ),
-            (
-                "max_invalid_actions",
-                json!(settings.rules.max_invalid_actions),
-            ),
-            (
-                "max_concurrent_requests",
-                json!(settings.terms.max_concurrent_requests),
-            ),
-            ("chat_history", json!(settings.rules.chat_history)),
-            ("api_key_env", json!(settings.key_variable)),
-            ("planner_cameras", json!(cameras)),
-        ];
-        let schema = chat::schema(settings.rules.sees);
-        let server = ModelClient::new(
-            settings.terms,
-            settings.key,
-            settings.model,
-            schema,
-            lifeline.clone(),
-        );
-        let shared = AgentShared {
-            server,
-            rules: Arc::new(settings.rules),
-            cameras,
-        };
+        let server = ModelServer::new(settings, cameras, lifeline.clone());
         Ok(Self {
-            shared: Arc::new(shared),
+            server: Arc::new(server),
             hands,
-            reported,
             folder: None,
             episodes: PerEpisode::default(),
         })
     }
 
     fn episode(&mut self, row: &PolicyRow) -> Arc<Mutex<AgentEpisode>> {
+        let Self {
+            server,
+            hands,
+            folder,
+            episodes,
+        } = self;
         let new = || {
-            let session = PlanningSession::new(Arc::clone(&self.shared.rules), self.hands.clone());
-            let episode = AgentEpisode::new(row.episode, session, self.folder.clone());
+            let episode = AgentEpisode::new(Arc::clone(server), hands.clone(), folder.clone(), row);
             Arc::new(Mutex::new(episode))
         };
-        Arc::clone(self.episodes.of(row, new))
+        Arc::clone(episodes.of(row, new))
     }
 }
 
 /// Returns the cameras whose pictures the model sees.
 fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, PolicyError> {
-    if !settings.rules.sees {
+    if settings.job.language_only {
         return Ok(Vec::new());
     }
     let sides = Sides {
         policy: PolicyType::OpenaiAgent.name(),
         face: env,
     };
-    let cameras = sides.listed_cameras(settings.cameras.as_deref())?;
+    let listed = settings.job.cameras.as_ref().map(|names| &names.0[..]);
+    let cameras = sides.listed_cameras(listed)?;
     if cameras.is_empty() {
         return Err(sides.lacks("a camera, or `language_only`").into());
     }
@@ -139,10 +108,26 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
 
 impl Policy for OpenaiAgent {
     fn facts(&self) -> PolicyFacts {
+        let (job, cameras) = (&self.server.settings.job, &self.server.cameras);
+        let (limit, tokens) = self.server.settings.max_tokens;
         PolicyFacts {
             horizon: self.hands.horizon(),
-            needs_video: !self.shared.cameras.is_empty(),
-            reported: self.reported.clone(),
+            needs_video: !cameras.is_empty(),
+            reported: vec![
+                ("policy_path", json!(job.model)),
+                ("model", json!(job.model)),
+                ("model_url", json!(self.server.settings.url)),
+                ("temperature", json!(job.temperature)),
+                (limit, json!(tokens)),
+                ("max_invalid_actions", json!(job.max_invalid_actions)),
+                (
+                    "max_concurrent_requests",
+                    json!(job.max_concurrent_requests),
+                ),
+                ("chat_history", json!(job.chat_history)),
+                ("api_key_env", json!(job.api_key_env)),
+                ("planner_cameras", json!(cameras)),
+            ],
             ..PolicyFacts::default()
         }
     }
@@ -152,15 +137,8 @@ impl Policy for OpenaiAgent {
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let (give, answer) = std::sync::mpsc::channel();
-        // The receiver waits below.
-        self.act_later(
-            rows.to_vec(),
-            Box::new(move |answers| drop(give.send(answers))),
-        );
-        answer
-            .recv()
-            .unwrap_or_else(|_| Err(failed("the planner has ended".to_owned())))
+        let act = |row| lock(&self.episode(row)).act(row.window.now());
+        rows.iter().map(act).collect()
     }
 }
 
@@ -170,20 +148,20 @@ impl Planner for OpenaiAgent {
     }
 
     fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveAnswers) {
-        let mut planned = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let episode = self.episode(row);
-            let next = lock(&episode).next(row.now());
-            planned.push(match next {
-                Ok(PlanStep::Steps(chunk)) => Planned::Answer(Ok(RowAnswer::Chunk(chunk))),
-                Ok(PlanStep::Stop) => Planned::Answer(Ok(RowAnswer::End)),
-                Err(err) => Planned::Answer(Err(err)),
-                Ok(PlanStep::Ask) => Planned::Ask(episode, Arc::clone(row.window.now())),
+        let next = |row: PolicyRow| {
+            let (episode, seen) = (self.episode(&row), Arc::clone(row.window.now()));
+            let next = lock(&episode).next(&seen);
+            (episode, seen, next)
+        };
+        let rows: Vec<_> = rows.into_iter().map(next).collect();
+        let asks = rows.iter().any(|(_, _, next)| matches!(next, Ok(None)));
+        let answer = move || {
+            let answers = rows.into_iter().map(|(episode, seen, next)| match next? {
+                Some(answer) => Ok(answer),
+                None => lock(&episode).think(&seen),
             });
-        }
-        let asks = planned.iter().any(|row| matches!(row, Planned::Ask(..)));
-        let shared = Arc::clone(&self.shared);
-        let answer = move || give(answers(planned, &shared));
+            give(answers.collect());
+        };
         if !asks {
             return answer();
         }
@@ -195,10 +173,10 @@ impl Planner for OpenaiAgent {
         }
     }
 
-    fn end(&mut self, over: &Over) -> Result<Account, PolicyError> {
+    fn end(&mut self, over: &Over) -> Result<BTreeMap<String, f64>, PolicyError> {
         match self.episodes.end(over.env) {
             Some(episode) => lock(&episode).end(over),
-            None => Ok(Account::default()),
+            None => Ok(BTreeMap::new()),
         }
     }
 }
@@ -206,34 +184,8 @@ impl Planner for OpenaiAgent {
 impl Drop for OpenaiAgent {
     fn drop(&mut self) {
         // Threads that wait for a retry belong to an attempt that is over.
-        self.shared.server.close();
+        self.server.close();
     }
-}
-
-/// What a row gets.
-enum Planned {
-    Answer(Result<RowAnswer, PolicyError>),
-    /// The model is asked about this observation.
-    Ask(Arc<Mutex<AgentEpisode>>, Arc<Observation>),
-}
-
-/// Asks the model for all rows that need it at the same time, and waits for their answers.
-fn answers(rows: Vec<Planned>, shared: &AgentShared) -> Result<Vec<RowAnswer>, PolicyError> {
-    let ended = || failed("a planner's thread has ended without an answer".to_owned());
-    std::thread::scope(|scope| {
-        let think = |row| match row {
-            Planned::Answer(answer) => Err(answer),
-            Planned::Ask(episode, seen) => {
-                Ok(scope.spawn(move || lock(&episode).think(shared, &seen)))
-            }
-        };
-        let thinking: Vec<_> = rows.into_iter().map(think).collect();
-        let answer = |row: Result<ScopedJoinHandle<'_, _>, _>| match row {
-            Ok(thread) => thread.join().unwrap_or_else(|_| Err(ended())),
-            Err(answer) => answer,
-        };
-        thinking.into_iter().map(answer).collect()
-    })
 }
 
 /// Returns the error about rows that have no actions, for a reason in words.
@@ -241,8 +193,23 @@ fn failed(reason: String) -> PolicyError {
     RowError(reason).into()
 }
 
-/// Locks an episode. A panicked thread leaves behind an episode that is no longer continued, so a
-/// poisoned lock does no harm.
-fn lock(episode: &Mutex<AgentEpisode>) -> MutexGuard<'_, AgentEpisode> {
-    episode.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks what threads share. A panicked one leaves behind an episode that is no longer continued,
+/// so a poisoned lock does no harm.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Returns the settings of a job with these fields.
+    pub(super) fn settings(more: Value) -> AgentSettings {
+        let mut config = json!({"model_url": "http://localhost:8000/v1", "model": "m"});
+        let fields = config.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        AgentSettings::read(fields).unwrap()
+    }
 }

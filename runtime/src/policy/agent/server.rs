@@ -1,22 +1,26 @@
 //! The client of the model server. It asks until the server answers or the limits are reached. It
 //! blocks and is called from separate threads.
+//!
+//! ```text
+//! 408, 409, 429, 5xx, timeout, no connection ─► wait (doubling, or `Retry-After`) ─► retry
+//! anything else, or too many retries         ─► give up
+//! ```
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use ureq::Agent;
 use ureq::http::Response;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::tls::{RootCerts, TlsConfig};
 
-use crate::policy::agent::chat::{ChatMessage, ChatModel, Completion, reason};
-use crate::policy::agent::complaints::Complaints;
-use crate::policy::agent::retry::{AttemptFailure, Attempts, RetryLimits};
-use crate::policy::remote::read_certificates;
-use crate::policy::{Lifeline, PolicyError};
+use crate::clock::now;
+use crate::policy::Lifeline;
+use crate::policy::agent::chat::{self, ChatMessage, Completion, PngPicture};
+use crate::policy::agent::{AgentSettings, lock};
+use crate::policy::remote::Token;
 
 /// Maximum size of an answer in bytes.
 const LARGEST_ANSWER: u64 = 16 << 20;
@@ -24,65 +28,21 @@ const LARGEST_ANSWER: u64 = 16 << 20;
 /// Timeout for connecting; a reachable server accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The server's address, and the limits for requests to it.
-#[derive(Clone, Debug)]
-pub(super) struct ServerTerms {
-    /// The URL of the endpoint: `http://host:port/v1/chat/completions`.
-    pub(super) url: String,
-    /// Timeout of one request, from connecting to the last byte.
-    pub(super) timeout: Duration,
-    /// Limits for retries.
-    pub(super) limits: RetryLimits,
-    /// Root certificates for a server with HTTPS; if not given, those that browsers trust.
-    pub(super) certificates: Option<Certificates>,
-    /// Maximum number of simultaneous requests.
-    pub(super) max_concurrent_requests: usize,
-}
+/// Maximum wait between two requests: enough for a server that is restarted.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Certificates of authorities.
-pub(super) type Certificates = Arc<Vec<Certificate<'static>>>;
+/// Minimum time between two messages to the user about failures.
+const QUIET: Duration = Duration::from_secs(30);
 
-/// Reads certificates from a PEM file.
-///
-/// # Errors
-/// Returns an error if the file cannot be read or contains no certificate.
-pub(super) fn read_authorities(path: &Path) -> Result<Certificates, PolicyError> {
-    let read = read_certificates(path)?;
-    let known = read
-        .iter()
-        .map(|read| Certificate::from_der(read).to_owned());
-    Ok(Arc::new(known.collect()))
-}
-
-/// An API key, which never appears in messages.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct ApiKey(String);
-
-impl ApiKey {
-    pub(super) fn new(key: String) -> Self {
-        Self(key)
-    }
-
-    /// Returns a text of the server with the key removed, because some servers repeat it.
-    fn hide(&self, text: &str) -> String {
-        text.replace(&self.0, "***")
-    }
-}
-
-impl std::fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(***)")
-    }
-}
-
-/// The client of a model server.
-pub(super) struct ModelClient {
-    terms: ServerTerms,
-    key: Option<ApiKey>,
+/// A model server.
+pub(super) struct ModelServer {
+    /// The settings of the job.
+    pub(super) settings: Arc<AgentSettings>,
+    /// Cameras whose pictures the model sees.
+    pub(super) cameras: Vec<String>,
     agent: Agent,
     /// One permit for each request under way; closed once answers are no longer needed.
     permits: Semaphore,
-    model: ChatModel,
     schema: Value,
     /// Whether the server has refused `response_format` and answered without it.
     is_plain: AtomicBool,
@@ -90,63 +50,54 @@ pub(super) struct ModelClient {
     lifeline: Lifeline,
 }
 
-/// An answer, with the effort it took.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct TimedCompletion {
-    /// The completion from the server.
-    pub(super) completion: Completion,
-    /// Number of requests that failed before it.
-    pub(super) retries: u32,
-    /// Time from the first request to the answer, including waits and the rank's own queue.
-    pub(super) took: Duration,
-    /// A note for the user, given only once.
-    pub(super) note: Option<String>,
+/// What the user was told of failed requests.
+#[derive(Debug, Default)]
+struct Complaints {
+    /// Time of the last message.
+    said: Option<Instant>,
+    /// Whether the last message said that the server fails.
+    is_away: bool,
 }
 
-/// A failed attempt.
-struct AttemptError {
-    failure: AttemptFailure,
+/// A failed request.
+#[derive(Debug)]
+struct Failure {
     /// The reason as a clause: "answered with status 500: …".
     reason: String,
+    /// The status of the answer, if there was one.
+    status: Option<u16>,
+    /// Whether another request may succeed.
+    may_pass: bool,
+    /// The value of `Retry-After`, if it was in seconds.
+    retry_after: Option<Duration>,
 }
 
-impl ModelClient {
+impl ModelServer {
     /// Creates a client that has not sent any request. The user is told of failed ones through
     /// `lifeline`.
-    pub(super) fn new(
-        terms: ServerTerms,
-        key: Option<ApiKey>,
-        model: ChatModel,
-        schema: Value,
-        lifeline: Lifeline,
-    ) -> Self {
-        let config = Agent::config_builder()
+    pub(super) fn new(settings: AgentSettings, cameras: Vec<String>, lifeline: Lifeline) -> Self {
+        let (requests, timeout) = (settings.job.max_concurrent_requests, timeout(&settings));
+        let mut config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT.min(terms.timeout)))
-            .timeout_global(Some(terms.timeout))
-            .max_idle_connections_per_host(terms.max_concurrent_requests.min(64))
+            .timeout_connect(Some(CONNECT.min(timeout)))
+            .timeout_global(Some(timeout))
+            .max_idle_connections_per_host(requests.min(64))
             .max_redirects(0)
             .user_agent(concat!("rrun/", env!("CARGO_PKG_VERSION")));
         // A proxy from the environment variables is for remote hosts only.
-        let config = if is_local(&terms.url) {
-            config.proxy(None)
-        } else {
-            config
-        };
-        let config = match &terms.certificates {
-            Some(certificates) => {
-                let roots = RootCerts::Specific(Arc::clone(certificates));
-                config.tls_config(TlsConfig::builder().root_certs(roots).build())
-            }
-            None => config,
-        };
+        if is_local(&settings.url) {
+            config = config.proxy(None);
+        }
+        if let Some(certificates) = &settings.certificates {
+            let roots = RootCerts::Specific(Arc::clone(certificates));
+            config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
+        }
         Self {
             agent: config.build().into(),
-            permits: Semaphore::new(terms.max_concurrent_requests),
-            key,
-            model,
-            schema,
-            terms,
+            permits: Semaphore::new(requests),
+            schema: chat::schema(!settings.job.language_only),
+            settings: Arc::new(settings),
+            cameras,
             is_plain: AtomicBool::new(false),
             complaints: Mutex::default(),
             lifeline,
@@ -162,61 +113,49 @@ impl ModelClient {
     ///
     /// # Errors
     /// Returns the reason why there is none, with the server's address.
-    pub(super) fn ask(&self, messages: &[ChatMessage]) -> Result<TimedCompletion, String> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "how long an answer takes is told"
-        )]
-        let started = std::time::Instant::now();
+    pub(super) fn ask(
+        &self,
+        messages: &[ChatMessage],
+        pictures: &[PngPicture],
+    ) -> Result<Completion, String> {
+        let (started, mut failed) = (now(), 0);
         let waits = tokio::runtime::Builder::new_current_thread().build();
         let waits = waits.map_err(|err| err.to_string())?;
-        let mut attempts = Attempts::new(self.terms.limits);
         loop {
-            let asked = {
-                let closed =
-                    |_| format!("the model server at {} is no longer used", self.terms.url);
-                let _permit = waits.block_on(self.permits.acquire()).map_err(closed)?;
-                self.once(messages)
-            };
-            let fault = match asked {
-                Ok((completion, note)) => {
-                    let back = self.complaints().on_answer();
-                    self.say(back);
-                    let retries = attempts.failed();
-                    return Ok(TimedCompletion {
-                        completion,
-                        retries,
+            let permit = waits.block_on(self.permits.acquire());
+            let permit = permit.map_err(|_| self.told("is no longer used"))?;
+            let asked = self.once(messages, pictures);
+            drop(permit);
+            let failure = match asked {
+                Ok(completion) => {
+                    if std::mem::take(&mut lock(&self.complaints).is_away) {
+                        self.lifeline.say(self.told("answers again"));
+                    }
+                    return Ok(Completion {
+                        retries: failed.into(),
                         took: started.elapsed(),
-                        note,
+                        ..completion
                     });
                 }
-                Err(fault) => fault,
+                Err(failure) => failure,
             };
-            let reason = self
-                .key
-                .as_ref()
-                .map_or(fault.reason.clone(), |key| key.hide(&fault.reason));
-            tracing::warn!(url = self.terms.url, reason, "model server");
-            let Some(wait) = attempts.after(&fault.failure) else {
-                let times = if attempts.failed() > 1 {
-                    format!(
-                        ", {} requests in {:.0} s",
-                        attempts.failed(),
-                        started.elapsed().as_secs_f64()
-                    )
-                } else {
-                    String::new()
-                };
-                let url = &self.terms.url;
-                return Err(format!("the model server at {url} {reason}{times}"));
+            failed += 1;
+            // Some servers repeat the key.
+            let reason = match &self.settings.key {
+                Some(Token(key)) => failure.reason.replace(key, "***"),
+                None => failure.reason.clone(),
             };
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "how often it is said depends on the time"
-            )]
-            let now = std::time::Instant::now();
-            let complaint = self.complaints().on_failure(&reason, now);
-            self.say(complaint.as_deref());
+            tracing::warn!(url = self.settings.url, reason, "model server");
+            let Some(wait) = wait(&failure, failed, &self.settings) else {
+                let seconds = started.elapsed().as_secs_f64();
+                return Err(self.told(&match failed {
+                    1 => reason,
+                    _ => format!("{reason}, {failed} requests in {seconds:.0} s"),
+                }));
+            };
+            if lock(&self.complaints).is_due(now()) {
+                self.lifeline.say(self.told(&format!("{reason}; retrying")));
+            }
             #[expect(
                 clippy::disallowed_methods,
                 reason = "a thread of its own waits before it asks again"
@@ -225,143 +164,136 @@ impl ModelClient {
         }
     }
 
-    fn complaints(&self) -> MutexGuard<'_, Complaints> {
-        self.complaints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn say(&self, text: Option<&str>) {
-        if let Some(text) = text {
-            self.lifeline
-                .say(format!("the model server at {} {text}", self.terms.url));
-        }
+    fn told(&self, text: &str) -> String {
+        format!("the model server at {} {text}", self.settings.url)
     }
 
     /// Sends one request, and a second one without a schema if the server does not support schemas.
-    fn once(&self, messages: &[ChatMessage]) -> Result<(Completion, Option<String>), AttemptError> {
+    fn once(
+        &self,
+        messages: &[ChatMessage],
+        pictures: &[PngPicture],
+    ) -> Result<Completion, Failure> {
+        let body = |schema| chat::body(&self.settings, messages, pictures, schema);
         if self.is_plain.load(Ordering::Relaxed) {
-            return Ok((self.post(&self.model.body(messages, None))?, None));
+            return self.post(&body(None));
         }
-        match self.post(&self.model.body(messages, Some(&self.schema))) {
-            Err(AttemptError {
-                failure:
-                    AttemptFailure::Status {
-                        code: 400 | 404 | 415 | 422 | 501,
-                        ..
-                    },
-                reason,
-            }) => {
-                // If the schema was not the cause, the server refuses this request too and gives
-                // the reason.
-                let completion = self.post(&self.model.body(messages, None))?;
-                let is_first = !self.is_plain.swap(true, Ordering::Relaxed);
-                let note = || {
-                    format!(
-                        "the model server at {} does not accept `response_format` (it {reason}): \
-                         the prompt describes the format instead",
-                        self.terms.url
-                    )
-                };
-                Ok((completion, is_first.then(note)))
-            }
-            other => Ok((other?, None)),
+        let refused = match self.post(&body(Some(&self.schema))) {
+            Err(failure) if matches!(failure.status, Some(400 | 404 | 415 | 422 | 501)) => failure,
+            other => return other,
+        };
+        // If the schema was not the cause, the server refuses this request too and gives the reason.
+        let completion = self.post(&body(None))?;
+        if !self.is_plain.swap(true, Ordering::Relaxed) {
+            self.lifeline.say(self.told(&format!(
+                "does not accept `response_format` (it {}): the prompt describes the format instead",
+                refused.reason
+            )));
         }
+        Ok(completion)
     }
 
-    fn post(&self, body: &Value) -> Result<Completion, AttemptError> {
-        let mut request = self
-            .agent
-            .post(&self.terms.url)
-            .header("Content-Type", "application/json");
-        if let Some(ApiKey(key)) = &self.key {
+    fn post(&self, body: &Value) -> Result<Completion, Failure> {
+        let silent = |err| silence(&err, timeout(&self.settings));
+        let mut request = self.agent.post(&self.settings.url);
+        request = request.header("Content-Type", "application/json");
+        if let Some(Token(key)) = &self.settings.key {
             request = request.header("Authorization", format!("Bearer {key}"));
         }
-        let mut response = request
-            .send(body.to_string())
-            .map_err(|err| silence(&err, self.terms.timeout))?;
-        let bytes = response
-            .body_mut()
-            .with_config()
-            .limit(LARGEST_ANSWER)
-            .read_to_vec();
-        let bytes = bytes.map_err(|err| silence(&err, self.terms.timeout))?;
-        let code = response.status().as_u16();
-        if code == 200 {
+        let mut response = request.send(body.to_string()).map_err(silent)?;
+        let bytes = response.body_mut().with_config().limit(LARGEST_ANSWER);
+        let bytes = bytes.read_to_vec().map_err(silent)?;
+        let status = response.status().as_u16();
+        if status == 200 {
             // A truncated answer may be complete the next time.
-            return Completion::read(&bytes).map_err(|reason| AttemptError {
-                failure: AttemptFailure::Silence,
-                reason,
-            });
+            return Completion::read(&bytes).map_err(|reason| Failure::silent(true, reason));
         }
-        let why = reason(&bytes);
-        let why = if why.is_empty() {
-            String::new()
-        } else {
-            format!(": {why}")
-        };
-        let failure = AttemptFailure::Status {
-            code,
+        let why = chat::reason(&bytes);
+        let colon = if why.is_empty() { "" } else { ": " };
+        Err(Failure {
+            reason: format!("answered with status {status}{colon}{why}"),
+            status: Some(status),
+            may_pass: matches!(status, 408 | 409 | 429 | 500..=599),
             retry_after: retry_after(&response),
-        };
-        Err(AttemptError {
-            failure,
-            reason: format!("answered with status {code}{why}"),
         })
     }
 }
 
-fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
-    let seconds: f64 = response
-        .headers()
-        .get("retry-after")?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+impl Complaints {
+    /// Returns whether the user is told of a failure now.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_quiet = |said| now.saturating_duration_since(said) < QUIET;
+        let is_due = !self.said.is_some_and(is_quiet);
+        if is_due {
+            (self.said, self.is_away) = (Some(now), true);
+        }
+        is_due
+    }
 }
 
-fn silence(err: &ureq::Error, timeout: Duration) -> AttemptError {
-    let (failure, reason) = match err {
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => (
-            AttemptFailure::Silence,
-            "accepts no connection in time".to_owned(),
-        ),
-        ureq::Error::Timeout(_) => (
-            AttemptFailure::Silence,
-            format!("did not answer within {} s", timeout.as_secs_f64()),
-        ),
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => {
-            (AttemptFailure::Hopeless, format!("cannot be asked: {err}"))
+impl Failure {
+    /// Returns the failure of a request without an answer.
+    fn silent(may_pass: bool, reason: String) -> Self {
+        Self {
+            reason,
+            status: None,
+            may_pass,
+            retry_after: None,
         }
-        err => (AttemptFailure::Silence, format!("cannot be reached: {err}")),
-    };
-    AttemptError { failure, reason }
+    }
+}
+
+/// Timeout of one request, from connecting to the last byte.
+fn timeout(settings: &AgentSettings) -> Duration {
+    Duration::from_secs_f64(settings.job.request_timeout_s)
+}
+
+/// Returns how long to wait after so many failures, of which this is the last; `None` to give up.
+fn wait(failure: &Failure, failed: u32, settings: &AgentSettings) -> Option<Duration> {
+    if !failure.may_pass || failed > settings.job.max_retries {
+        return None;
+    }
+    let first = Duration::from_secs_f64(settings.job.retry_wait_s);
+    let own = first.saturating_mul(2u32.saturating_pow(failed - 1));
+    // A server that asks for an hour is asked again sooner, until the retries are used up.
+    Some(failure.retry_after.unwrap_or(own).min(LONGEST_WAIT))
+}
+
+fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
+    let seconds = response.headers().get("retry-after")?.to_str().ok()?;
+    Duration::try_from_secs_f64(seconds.trim().parse().ok()?).ok()
+}
+
+fn silence(err: &ureq::Error, timeout: Duration) -> Failure {
+    use ureq::{Error, Timeout};
+    match err {
+        Error::Timeout(Timeout::Connect | Timeout::Resolve) => {
+            Failure::silent(true, "accepts no connection in time".to_owned())
+        }
+        Error::Timeout(_) => {
+            let seconds = timeout.as_secs_f64();
+            Failure::silent(true, format!("did not answer within {seconds} s"))
+        }
+        Error::BadUri(_) | Error::Http(_) | Error::BodyExceedsLimit(_) => {
+            Failure::silent(false, format!("cannot be asked: {err}"))
+        }
+        err => Failure::silent(true, format!("cannot be reached: {err}")),
+    }
 }
 
 /// Returns whether a URL refers to this machine.
 fn is_local(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    ["localhost", "127.", "[::1]"]
-        .iter()
-        .any(|name| host.starts_with(name))
+    let mut names = ["localhost", "127.", "[::1]"].iter();
+    names.any(|name| host.starts_with(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn a_key_shows_nowhere() {
-        let key = ApiKey::new("sk-secret".to_owned());
-        assert_eq!(format!("{key:?}"), "Key(***)");
-        assert_eq!(
-            key.hide("Incorrect API key: sk-secret."),
-            "Incorrect API key: ***."
-        );
-    }
+    use super::*;
+    use crate::policy::agent::tests::settings;
 
     #[test]
     fn this_machine_is_known_by_its_names() {
@@ -391,5 +323,41 @@ mod tests {
             let wanted = millis.map(Duration::from_millis);
             assert_eq!(retry_after(&response(value)), wanted, "{value}");
         }
+    }
+
+    /// Returns the waits after failures of one kind, in seconds.
+    fn waits(failure: &Failure, max_retries: u32) -> Vec<u64> {
+        let settings = settings(json!({"max_retries": max_retries, "retry_wait_s": 1}));
+        let waits = (1..).map_while(|failed| wait(failure, failed, &settings));
+        waits.map(|wait| wait.as_secs()).collect()
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again_with_longer_and_longer_waits() {
+        let silent = |may_pass| Failure::silent(may_pass, String::new());
+        assert_eq!(waits(&silent(true), 3), [1, 2, 4]);
+        assert_eq!(waits(&silent(true), 100)[99], LONGEST_WAIT.as_secs());
+        assert!(waits(&silent(false), 3).is_empty());
+    }
+
+    #[test]
+    fn a_server_that_says_when_is_asked_then() {
+        let after = |seconds| Failure {
+            retry_after: Some(Duration::from_secs(seconds)),
+            ..Failure::silent(true, String::new())
+        };
+        assert_eq!(waits(&after(7), 3), [7, 7, 7]);
+        assert_eq!(waits(&after(3600), 3), [60, 60, 60]);
+    }
+
+    #[test]
+    fn a_server_that_fails_now_and_then_is_spoken_of_now_and_then() {
+        let (mut complaints, start) = (Complaints::default(), now());
+        let said = (0..60).filter(|second| {
+            let is_due = complaints.is_due(start + Duration::from_secs(*second));
+            assert_eq!(std::mem::take(&mut complaints.is_away), is_due);
+            is_due
+        });
+        assert_eq!(said.collect::<Vec<_>>(), [0, 30]);
     }
 }

@@ -12,64 +12,52 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::env::Observation;
-use crate::policy::agent::answer::{self, ActionPlan, Unusable};
+use crate::policy::agent::AgentSettings;
+use crate::policy::agent::answer::{self, Unusable};
 use crate::policy::agent::chat::ChatMessage;
-use crate::policy::agent::hands::{ActionOutcome, ActionProgress, Hands};
-use crate::policy::agent::picture::PngPicture;
-use crate::policy::agent::prompt::{Executed, PlannerPrompt};
-use crate::policy::{Chunk, PolicyError};
+use crate::policy::agent::hands::{ActionProgress, Hands};
+use crate::policy::agent::prompt::{self, Executed};
+use crate::policy::{PolicyError, RowAnswer};
 
-/// A job's rules for planning.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PlanningRules {
-    /// Number of invalid answers and failed actions together after which an episode ends.
-    pub(super) max_invalid_actions: u64,
-    /// Whether earlier requests and answers of the episode are included, without their pictures.
-    pub(super) chat_history: bool,
-    /// Role of the model, replacing the built-in text.
-    pub(super) role: Option<String>,
-    /// Whether the model sees pictures.
-    pub(super) sees: bool,
-}
-
-/// The next thing to do.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum PlanStep {
-    /// Execute these steps.
-    Steps(Chunk),
-    /// Ask the model.
-    Ask,
-    /// Stop: the episode is over.
-    Stop,
-}
-
-/// The counts of an episode, under EmbodiedBench's names where it has them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct PlanningCounts {
-    /// Number of actions that were executed or attempted.
-    pub(super) num_steps: u64,
-    /// Number of answers from the model.
-    pub(super) planner_steps: u64,
-    /// Number of answers without a plan.
-    pub(super) planner_output_error: u64,
+/// The metrics of an episode, under EmbodiedBench's names where it has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Counts {
+    /// Number of tokens in all answers.
+    pub(super) completion_tokens: u64,
+    /// Whether the model answered that nothing is left to do: 0 or 1.
+    pub(super) empty_plan: u64,
+    /// Share of the invalid actions in the steps.
+    pub(super) num_invalid_action_ratio: f64,
     /// Number of unusable answers and failed actions.
     pub(super) num_invalid_actions: u64,
-    /// Whether the model answered that nothing is left to do.
-    pub(super) empty_plan: bool,
-    /// The environment's last report of the progress, from 0 to 1.
-    pub(super) task_progress: Option<f64>,
+    /// Number of actions that were executed or attempted.
+    pub(super) num_steps: u64,
+    /// Time for all answers.
+    pub(super) planner_latency_s: f64,
+    /// Number of answers without a plan.
+    pub(super) planner_output_error: u64,
+    /// Number of requests that were sent again.
+    pub(super) planner_retries: u64,
+    /// Number of answers from the model.
+    pub(super) planner_steps: u64,
+    /// Number of tokens in all requests.
+    pub(super) prompt_tokens: u64,
+    /// The environment's last report of the progress, from 0 to 1; 1 if the task is solved.
+    pub(super) task_progress: f64,
 }
 
 /// The state of one episode.
 pub(super) struct PlanningSession {
-    rules: Arc<PlanningRules>,
+    settings: Arc<AgentSettings>,
     hands: Hands,
-    /// Names of the actions; `None` before the first observation.
-    names: Option<Vec<String>>,
-    instruction: String,
+    /// Names of the actions.
+    names: Vec<String>,
+    /// The task as text.
+    pub(super) instruction: String,
     plan: VecDeque<usize>,
     running: Option<usize>,
     history: Vec<Executed>,
@@ -77,110 +65,87 @@ pub(super) struct PlanningSession {
     /// Earlier requests and answers.
     said: Vec<ChatMessage>,
     answer: String,
-    counts: PlanningCounts,
-    lines: Vec<Value>,
+    /// What is reported of the episode.
+    pub(super) counts: Counts,
+    /// Lines of the transcript that were not written yet.
+    pub(super) lines: Vec<Value>,
 }
 
 impl PlanningSession {
-    /// Creates a session that has seen no observation.
-    pub(super) fn new(rules: Arc<PlanningRules>, hands: Hands) -> Self {
+    /// Creates a session that begins with this observation.
+    pub(super) fn new(settings: Arc<AgentSettings>, hands: Hands, first: &Observation) -> Self {
         Self {
-            rules,
+            settings,
+            names: hands.names(first),
             hands,
-            names: None,
-            instruction: String::new(),
+            instruction: first.language.to_string(),
             plan: VecDeque::new(),
             running: None,
             history: Vec::new(),
             complaint: None,
             said: Vec::new(),
             answer: String::new(),
-            counts: PlanningCounts::default(),
+            counts: Counts::default(),
             lines: Vec::new(),
         }
     }
 
-    /// Returns the counts so far.
-    pub(super) fn counts(&self) -> PlanningCounts {
-        self.counts
-    }
-
-    /// Returns the task as text.
-    pub(super) fn instruction(&self) -> &str {
-        &self.instruction
-    }
-
-    /// Takes the transcript lines written since the last call.
-    pub(super) fn take_lines(&mut self) -> Vec<Value> {
-        std::mem::take(&mut self.lines)
-    }
-
-    /// Returns what to do about an observation.
+    /// Returns what to do about an observation; `None` to ask the model.
     ///
     /// # Errors
     /// Returns an error if the observation is incomplete.
-    pub(super) fn next(&mut self, observation: &Observation) -> Result<PlanStep, PolicyError> {
-        if self.names.is_none() {
-            self.names = Some(self.hands.names(observation));
-            self.instruction = observation.language.to_string();
-        }
+    pub(super) fn next(&mut self, seen: &Observation) -> Result<Option<RowAnswer>, PolicyError> {
         let mut doing = match self.running {
-            Some(_) => Some(self.hands.go_on(observation)?),
+            Some(_) => Some(self.hands.go_on(seen)?),
             None => None,
         };
         loop {
-            match doing.take() {
-                Some(ActionProgress::Steps(chunk)) => return Ok(PlanStep::Steps(chunk)),
-                Some(ActionProgress::Ended(outcome)) => self.ended(outcome, observation, false),
+            match doing {
+                Some(ActionProgress::Steps(chunk)) => return Ok(Some(RowAnswer::Chunk(chunk))),
+                Some(ActionProgress::Ended { success, feedback }) => {
+                    self.ended(success, feedback, seen, false);
+                }
                 None => {}
             }
-            if self.is_over() {
-                return Ok(PlanStep::Stop);
+            let invalid = self.counts.num_invalid_actions;
+            if self.counts.empty_plan > 0 || invalid >= self.settings.job.max_invalid_actions {
+                return Ok(Some(RowAnswer::End));
             }
             let Some(action) = self.plan.pop_front() else {
-                return Ok(PlanStep::Ask);
+                return Ok(None);
             };
             self.running = Some(action);
-            doing = Some(self.hands.begin(action, observation)?);
+            doing = Some(self.hands.begin(action, seen)?);
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.counts.empty_plan || self.counts.num_invalid_actions >= self.rules.max_invalid_actions
-    }
-
-    /// Records that an action has ended.
-    fn ended(&mut self, outcome: ActionOutcome, observation: &Observation, solved: bool) {
+    /// Records that the running action has ended.
+    fn ended(&mut self, success: bool, feedback: String, seen: &Observation, solved: bool) {
         let Some(action) = self.running.take() else {
             return;
         };
-        let ActionOutcome { success, feedback } = outcome;
-        self.counts.num_steps += 1;
-        let said = observation
-            .feedback
-            .as_ref()
-            .and_then(|feedback| feedback.task_progress);
-        self.counts.task_progress = said.or(self.counts.task_progress);
+        let counts = &mut self.counts;
+        counts.num_steps += 1;
+        let said = seen.feedback.as_ref();
+        if let Some(progress) = said.and_then(|feedback| feedback.task_progress) {
+            counts.task_progress = progress;
+        }
+        if solved {
+            counts.task_progress = 1.0;
+        }
         if !success {
-            self.counts.num_invalid_actions += 1;
+            counts.num_invalid_actions += 1;
             self.plan.clear();
         }
-        let name = self
-            .names
-            .iter()
-            .flatten()
-            .nth(action)
-            .cloned()
-            .unwrap_or_default();
         self.lines.push(json!({
             "task_success": f64::from(u8::from(solved)),
-            "task_progress": self.progress(solved),
+            "task_progress": counts.task_progress,
             "instruction": self.instruction,
-            "env_step": self.counts.num_steps,
+            "env_step": counts.num_steps,
             "env_feedback": feedback,
             "last_action_success": f64::from(u8::from(success)),
             "action_id": action,
-            "action_description": name,
+            "action_description": self.names.get(action),
             "reasoning": self.answer,
         }));
         self.history.push(Executed {
@@ -190,85 +155,60 @@ impl PlanningSession {
         });
     }
 
-    /// Returns the progress of the task: the environment's last report, or 1 if the task is solved.
-    pub(super) fn progress(&self, solved: bool) -> f64 {
-        if solved {
-            1.0
-        } else {
-            self.counts.task_progress.unwrap_or(0.0)
-        }
-    }
-
     /// Returns the messages of a request.
-    pub(super) fn messages(&self, pictures: Vec<PngPicture>) -> Vec<ChatMessage> {
-        let prompt = PlannerPrompt {
-            role: self.rules.role.as_deref(),
-            actions: self.names.as_deref().unwrap_or_default(),
-            instruction: &self.instruction,
-            history: &self.history,
-            complaint: self.complaint.as_deref(),
-            sees: self.rules.sees,
-        };
-        let system = ChatMessage {
-            role: "system",
-            text: prompt.system(),
-            pictures: Vec::new(),
-        };
-        let now = ChatMessage {
-            role: "user",
-            text: prompt.user(),
-            pictures,
-        };
-        std::iter::once(system)
-            .chain(self.said.iter().cloned())
-            .chain([now])
-            .collect()
+    pub(super) fn messages(&self) -> Vec<ChatMessage> {
+        let system = prompt::system(self.settings.role.as_deref(), &self.names);
+        let mut user = format!("## Instruction\n{}\n", self.instruction.trim());
+        prompt::tell_history(&mut user, &self.history, &self.names);
+        if let Some(complaint) = &self.complaint {
+            user += &format!("\n## Your last answer\nIt could not be used: {complaint}.\n");
+        }
+        user += &prompt::format(!self.settings.job.language_only, self.names.len());
+        let mut messages = vec![message("system", system)];
+        messages.extend(self.said.iter().cloned());
+        messages.push(message("user", user));
+        messages
     }
 
-    /// Records the model's answer to a request and returns the plan that was read from it.
+    /// Records the model's answer to a request.
+    ///
+    /// # Errors
+    /// Returns the reason if there is no plan in it.
     pub(super) fn answered(
         &mut self,
         asked: &[ChatMessage],
         text: &str,
         is_cut: bool,
-    ) -> Result<ActionPlan, Unusable> {
+    ) -> Result<(), Unusable> {
         self.counts.planner_steps += 1;
         text.clone_into(&mut self.answer);
-        if self.rules.chat_history {
-            self.said.extend(asked.last().map(|message| ChatMessage {
-                pictures: Vec::new(),
-                ..message.clone()
-            }));
-            self.said.push(ChatMessage {
-                role: "assistant",
-                text: text.to_owned(),
-                pictures: Vec::new(),
-            });
+        if self.settings.job.chat_history {
+            self.said.extend(asked.last().cloned());
+            self.said.push(message("assistant", text.to_owned()));
         }
-        let count = self.names.as_ref().map_or(0, Vec::len);
-        let mut plan = answer::read(text, count);
-        if let (Err(Unusable::Form(reason)), true) = (&mut plan, is_cut) {
-            reason.push_str("; it is longer than max_tokens allows");
-        }
-        match &plan {
-            Ok(ActionPlan::Actions(actions)) => {
-                self.complaint = None;
-                self.plan = actions.iter().copied().collect();
+        match answer::read(text, self.names.len()) {
+            Ok(plan) => {
+                if plan.is_empty() {
+                    self.counts.empty_plan = 1;
+                    self.invalid_line(-2, "empty plan", None);
+                }
+                (self.plan, self.complaint) = (plan.into(), None);
+                Ok(())
             }
-            Ok(ActionPlan::Empty) => {
-                self.counts.empty_plan = true;
-                self.invalid_line(-2, "empty plan", None);
-            }
-            Err(unusable) => {
-                self.counts.planner_output_error +=
-                    u64::from(matches!(unusable, Unusable::Form(_)));
+            Err(mut unusable) => {
+                if let Unusable::Form(reason) = &mut unusable {
+                    self.counts.planner_output_error += 1;
+                    if is_cut {
+                        reason.push_str("; it is longer than max_tokens allows");
+                    }
+                }
                 self.counts.num_invalid_actions += 1;
                 let reason = unusable.to_string();
                 self.invalid_line(-1, "invalid action", Some(&reason));
                 self.complaint = Some(reason);
+                Err(unusable)
             }
         }
-        plan
     }
 
     /// Writes EmbodiedBench's line for an answer that leads to no action.
@@ -286,21 +226,36 @@ impl PlanningSession {
     }
 
     /// Records that the episode has ended, perhaps during an action.
-    pub(super) fn end(&mut self, observation: &Observation, solved: bool) {
-        if self.running.is_some() {
-            let outcome = self.hands.cut(observation, solved);
-            self.ended(outcome, observation, solved);
+    pub(super) fn end(&mut self, seen: &Observation, solved: bool) {
+        if self.running.is_some()
+            && let ActionProgress::Ended { success, feedback } = self.hands.cut(seen, solved)
+        {
+            self.ended(success, feedback, seen, solved);
+        }
+        let counts = &mut self.counts;
+        if solved {
+            counts.task_progress = 1.0;
+        }
+        if counts.num_steps > 0 {
+            counts.num_invalid_action_ratio =
+                counts.num_invalid_actions as f64 / counts.num_steps as f64;
         }
     }
+}
+
+fn message(role: &'static str, text: String) -> ChatMessage {
+    ChatMessage { role, text }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::env::{Discrete, EnvSpec, Feedback};
+    use crate::policy::Chunk;
+    use crate::policy::agent::tests::settings;
     use crate::policy::tests::env_spec;
 
-    fn session(rules: PlanningRules) -> PlanningSession {
+    fn session(more: Value) -> PlanningSession {
         let names = ["left", "right", "open"].map(str::to_owned).to_vec();
         let env = EnvSpec {
             discrete: Some(Discrete {
@@ -310,16 +265,12 @@ mod tests {
             }),
             ..env_spec()
         };
-        PlanningSession::new(Arc::new(rules), Hands::new(&env, None).unwrap())
+        let hands = Hands::new(&env, None).unwrap();
+        PlanningSession::new(Arc::new(settings(more)), hands, &seen(None))
     }
 
-    fn rules() -> PlanningRules {
-        PlanningRules {
-            max_invalid_actions: 2,
-            chat_history: false,
-            role: None,
-            sees: false,
-        }
+    fn two_errors() -> Value {
+        json!({"max_invalid_actions": 2, "language_only": true})
     }
 
     fn seen(success: Option<bool>) -> Observation {
@@ -339,20 +290,20 @@ mod tests {
             .map(|id| format!(r#"{{"action_id": {id}}}"#))
             .collect();
         let text = format!(r#"{{"executable_plan": [{}]}}"#, entries.join(","));
-        let messages = session.messages(Vec::new());
+        let messages = session.messages();
         let _ = session.answered(&messages, &text, false);
     }
 
     /// Returns a session whose model was asked and gave this plan.
     fn planned(ids: &str) -> PlanningSession {
-        let mut session = session(rules());
-        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Ask);
+        let mut session = session(two_errors());
+        assert_eq!(session.next(&seen(None)).unwrap(), None);
         tell(&mut session, ids);
         session
     }
 
-    fn step(action: f32) -> PlanStep {
-        PlanStep::Steps(Chunk::new(1, vec![action]))
+    fn step(action: f32) -> Option<RowAnswer> {
+        Some(RowAnswer::Chunk(Chunk::new(1, vec![action])))
     }
 
     #[test]
@@ -360,11 +311,11 @@ mod tests {
         let mut session = planned("0 2");
         assert_eq!(session.next(&seen(None)).unwrap(), step(0.0));
         assert_eq!(session.next(&seen(Some(true))).unwrap(), step(2.0));
-        assert_eq!(session.next(&seen(Some(true))).unwrap(), PlanStep::Ask);
-        let counts = session.counts();
+        assert_eq!(session.next(&seen(Some(true))).unwrap(), None);
+        let counts = session.counts;
         assert_eq!((counts.num_steps, counts.planner_steps), (2, 1));
         assert_eq!(counts.num_invalid_actions, 0);
-        let told = &session.messages(Vec::new())[1].text;
+        let told = &session.messages()[1].text;
         assert!(
             told.contains("step 1: action id 2, open: succeeded."),
             "{told}"
@@ -375,9 +326,9 @@ mod tests {
     fn a_failed_action_ends_its_plan() {
         let mut session = planned("0 1 2");
         session.next(&seen(None)).unwrap();
-        assert_eq!(session.next(&seen(Some(false))).unwrap(), PlanStep::Ask);
-        assert_eq!(session.counts().num_invalid_actions, 1);
-        let lines = session.take_lines();
+        assert_eq!(session.next(&seen(Some(false))).unwrap(), None);
+        assert_eq!(session.counts.num_invalid_actions, 1);
+        let lines = session.lines;
         assert_eq!(lines[0]["action_id"], 0);
         assert_eq!(lines[0]["last_action_success"], 0.0);
         assert_eq!(lines[0]["instruction"], "open the door");
@@ -386,35 +337,35 @@ mod tests {
     #[test]
     fn too_many_invalid_actions_end_the_episode() {
         let mut session = planned("7");
-        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Ask);
-        let messages = session.messages(Vec::new());
+        assert_eq!(session.next(&seen(None)).unwrap(), None);
+        let messages = session.messages();
         assert!(
             messages[1]
                 .text
                 .contains("action_id 7 is not one of 0 to 2")
         );
         assert!(session.answered(&messages, "no", false).is_err());
-        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Stop);
-        let counts = session.counts();
+        assert_eq!(session.next(&seen(None)).unwrap(), Some(RowAnswer::End));
+        let counts = session.counts;
         assert_eq!((counts.num_invalid_actions, counts.planner_steps), (2, 2));
         assert_eq!(counts.planner_output_error, 1);
-        let lines = session.take_lines();
+        let lines = session.lines;
         assert_eq!([&lines[0]["action_id"], &lines[1]["action_id"]], [-1, -1]);
     }
 
     #[test]
     fn an_empty_plan_ends_the_episode() {
         let mut session = planned("");
-        assert_eq!(session.next(&seen(None)).unwrap(), PlanStep::Stop);
-        assert!(session.counts().empty_plan);
-        assert_eq!(session.take_lines()[0]["action_id"], -2);
+        assert_eq!(session.next(&seen(None)).unwrap(), Some(RowAnswer::End));
+        assert_eq!(session.counts.empty_plan, 1);
+        assert_eq!(session.lines[0]["action_id"], -2);
     }
 
     #[test]
     fn an_answer_that_was_cut_off_says_so() {
-        let mut session = session(rules());
+        let mut session = session(two_errors());
         session.next(&seen(None)).unwrap();
-        let messages = session.messages(Vec::new());
+        let messages = session.messages();
         let unusable = session.answered(&messages, "{\"language_plan\": \"1.", true);
         let reason = unusable.unwrap_err().to_string();
         assert!(
@@ -428,24 +379,23 @@ mod tests {
         let mut session = planned("2");
         session.next(&seen(None)).unwrap();
         session.end(&seen(Some(true)), true);
-        let lines = session.take_lines();
-        assert_eq!(lines[0]["task_success"], 1.0);
-        assert_eq!(lines[0]["env_step"], 1);
+        let line = &session.lines[0];
+        assert_eq!(
+            [&line["task_success"], &line["env_step"]],
+            [&json!(1.0), &json!(1)]
+        );
         session.end(&seen(Some(true)), true);
-        assert_eq!(session.counts().num_steps, 1, "an end is told once");
+        assert_eq!(session.counts.num_steps, 1, "an end is told once");
     }
 
     #[test]
     fn earlier_turns_go_along_when_they_are_asked_for() {
         let roles = |chat_history| {
-            let mut session = session(PlanningRules {
-                chat_history,
-                ..rules()
-            });
+            let mut session = session(json!({ "chat_history": chat_history }));
             session.next(&seen(None)).unwrap();
             tell(&mut session, "9");
             session
-                .messages(Vec::new())
+                .messages()
                 .iter()
                 .map(|message| message.role)
                 .collect::<Vec<_>>()

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::policy::agent::picture::PngPicture;
+use crate::policy::agent::chat::PngPicture;
 
 /// The files of one episode.
 pub(super) struct Transcript {
@@ -65,10 +65,9 @@ impl Transcript {
         }
         let mut names = Vec::new();
         for PngPicture { camera, png } in pictures {
-            let camera = if pictures.len() > 1 {
-                format!("_{}", plain(camera))
-            } else {
-                String::new()
+            let camera = match pictures.len() {
+                1 => String::new(),
+                _ => format!("_{}", plain(camera)),
             };
             let name =
                 format!("images/episode_{episode}/episode_{episode}_step_{env_step}{camera}.png");
@@ -99,23 +98,20 @@ impl Transcript {
     /// # Errors
     /// Returns the errors of the file system.
     pub(super) fn end(self, env_step: u64, result: &Value) -> io::Result<()> {
-        let Self {
-            folder, episode, ..
-        } = self;
+        let (folder, episode) = (&self.folder, self.episode);
         let text = serde_json::to_string_pretty(result)?;
-        jobs::layout::write_whole(
-            &folder.join(format!("results/episode_{episode}_final_res.json")),
-            text.as_bytes(),
-        )?;
-        fs::rename(
-            unfinished(&folder, episode),
-            folder.join(format!("episode_{episode}_step_{env_step}.json")),
-        )
+        jobs::layout::write_whole(&results(folder, episode), text.as_bytes())?;
+        let lines = folder.join(format!("episode_{episode}_step_{env_step}.json"));
+        fs::rename(unfinished(folder, episode), lines)
     }
 }
 
 fn images(folder: &Path, episode: u64) -> PathBuf {
     folder.join(format!("images/episode_{episode}"))
+}
+
+fn results(folder: &Path, episode: u64) -> PathBuf {
+    folder.join(format!("results/episode_{episode}_final_res.json"))
 }
 
 fn unfinished(folder: &Path, episode: u64) -> PathBuf {
@@ -124,31 +120,21 @@ fn unfinished(folder: &Path, episode: u64) -> PathBuf {
 
 /// Turns a camera's name into a part of a file name.
 fn plain(name: &str) -> String {
-    name.chars()
-        .map(|letter| {
-            if letter.is_alphanumeric() || "-_.".contains(letter) {
-                letter
-            } else {
-                '_'
-            }
-        })
-        .collect()
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+    name.replace(|letter| !is_plain(letter), "_")
 }
 
 /// Removes the files of an earlier attempt, whose number of steps is not known.
 fn remove_earlier(folder: &Path, episode: u64) -> io::Result<()> {
     let prefix = format!("episode_{episode}_");
     for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".json"))
-        {
-            fs::remove_file(entry.path())?;
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".json")) {
+            fs::remove_file(path)?;
         }
     }
-    match fs::remove_file(folder.join(format!("results/episode_{episode}_final_res.json"))) {
+    match fs::remove_file(results(folder, episode)) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
         _ => Ok(()),
     }

@@ -13,6 +13,7 @@
 mod tests;
 mod worker;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -23,9 +24,7 @@ use tch::Device;
 
 use crate::env::EnvSpec;
 use crate::policy::thread::worker::{Make, Order, PolicyWorker};
-use crate::policy::{
-    Account, Lifeline, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer, Shortage,
-};
+use crate::policy::{Lifeline, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer, Shortage};
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
 const STACK_BYTES: usize = 16 << 20;
@@ -157,12 +156,11 @@ impl PolicyThread {
         });
     }
 
-    /// Tells a planner that an episode is over, and waits for its account of it, which takes little
-    /// time.
+    /// Tells a planner that an episode is over, and waits for its metrics, which takes little time.
     ///
     /// # Errors
     /// Returns the errors of [`crate::policy::Planner::end`].
-    pub fn end(&self, over: Over) -> Result<Account, PolicyError> {
+    pub fn end(&self, over: Over) -> Result<BTreeMap<String, f64>, PolicyError> {
         let (reply, answer) = channel();
         self.order(Order::End(over, reply));
         answer.recv().unwrap_or_else(|_| Err(gone()))

@@ -1,5 +1,6 @@
 //! The policy's thread itself: carries out orders until their channel is closed or the GPU is lost.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -11,8 +12,8 @@ use crate::clock::now;
 use crate::env::EnvSpec;
 use crate::policy::thread::{Give, Inferred};
 use crate::policy::{
-    self, Account, Checkpoints, Lifeline, Made, Over, PolicyError, PolicyFacts, PolicyRow,
-    RowAnswer, Shortage, check_finite,
+    self, Checkpoints, Lifeline, Made, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer,
+    Shortage, check_finite,
 };
 use torchlib::cuda;
 
@@ -37,7 +38,7 @@ pub(super) enum Order {
         max_rows: usize,
         give: Give,
     },
-    End(Over, Sender<Result<Account, PolicyError>>),
+    End(Over, Sender<Result<BTreeMap<String, f64>, PolicyError>>),
 }
 
 /// The owner of checkpoints and policy.
@@ -148,9 +149,9 @@ impl PolicyWorker {
         give(answers, made.policy.shortage());
     }
 
-    fn end(&mut self, over: &Over) -> Result<Account, PolicyError> {
+    fn end(&mut self, over: &Over) -> Result<BTreeMap<String, f64>, PolicyError> {
         let planner = self.made.as_mut().and_then(|made| made.policy.planner());
-        planner.map_or(Ok(Account::default()), |planner| planner.end(over))
+        planner.map_or(Ok(BTreeMap::new()), |planner| planner.end(over))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What follows from the answers of a group's environments, and from its inference.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,7 @@ use crate::eval::rollout::episode_loop::restart::{self, Restart};
 use crate::eval::rollout::job::builds::check_inputs;
 use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::stop::Stop;
-use crate::policy::{Account, Inferred, RowAnswer, RowError, Window};
+use crate::policy::{Inferred, RowAnswer, RowError, Window};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_> {
@@ -246,17 +247,14 @@ impl EpisodeLoop<'_> {
         outcome: EndedEpisode,
     ) -> Result<(), Stop> {
         let EndedEpisode { end, recorded } = outcome;
-        let account = if self.active.policy.is_planner {
+        let metrics = if self.active.policy.is_planner {
             let over = live.over(env, recorded.success);
             self.active.inference.end(over)?
         } else {
-            Account::default()
+            BTreeMap::new()
         };
-        for note in &account.notes {
-            self.say(note);
-        }
         let episode = Episode {
-            metrics: account.metrics,
+            metrics,
             ..live.ended(self.job(), self.place(env), end)
         };
         self.recording.end(env, episode, recorded, self.out)
