@@ -2,7 +2,7 @@
 //! same number of operators.
 
 use models::gr00t::{
-    DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
+    DiffusionConfig, ModelConfig, RopeScaling, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
 };
 
 /// Size of a network.
@@ -75,7 +75,9 @@ impl Widths {
             num_key_value_heads: heads / 2,
             head_dim,
             intermediate_size,
-            mrope_section: self.mrope,
+            rope_scaling: RopeScaling {
+                mrope_section: self.mrope,
+            },
             vocab_size: 704,
             ..vlm.text
         };

@@ -2,7 +2,7 @@
 //! actions.
 
 use models::gr00t::{
-    DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
+    DiffusionConfig, ModelConfig, RopeScaling, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
 };
 
 /// Width of the vision tower.
@@ -75,7 +75,9 @@ pub fn vlm(tokens: &VlmConfig) -> VlmConfig {
             num_key_value_heads: 1,
             head_dim: 32,
             intermediate_size: 2 * WIDTH,
-            mrope_section: [6, 5, 5],
+            rope_scaling: RopeScaling {
+                mrope_section: [6, 5, 5],
+            },
             ..tokens.text.clone()
         },
         vision: VisionConfig {

@@ -13,6 +13,7 @@ pub mod image;
 pub mod weights;
 
 mod error;
+mod json;
 mod nn;
 
 pub use error::no_room;

@@ -16,6 +16,6 @@ pub mod model;
 pub mod processor;
 
 pub use config::{
-    DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
+    DiffusionConfig, ModelConfig, RopeScaling, TextConfig, VisionConfig, VlSelfAttention, VlmConfig,
 };
 pub use directory::ModelDir;

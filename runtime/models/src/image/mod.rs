@@ -22,12 +22,32 @@ use rayon::prelude::*;
 use tch::Tensor;
 
 use crate::error::input;
-use crate::gr00t::processor::config::Geometry;
 use area::Area;
 use jobs::refusal::Refusal;
 use patches::Patches;
 pub use patches::PixelScale;
 use resample::Filter;
+
+/// How pictures are resized after they were padded with zeros to a square.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Geometry {
+    /// `use_albumentations`: resize to `edge`, crop the middle, and resize to `edge` again, by
+    /// area.
+    Area {
+        /// Edge of the result in pixels.
+        edge: usize,
+        /// Edge of the crop as a fraction, above 0 and up to 1.
+        crop_fraction: f64,
+    },
+    /// torchvision: resize to `target`, crop the middle `crop`, and resize to `target`, bilinear
+    /// with antialiasing.
+    Bilinear {
+        /// Height and width of the crop in pixels.
+        crop: [usize; 2],
+        /// Height and width of the result in pixels.
+        target: [usize; 2],
+    },
+}
 
 /// Maximum edge of a camera picture in pixels.
 const LONGEST_EDGE: usize = 1 << 15;

@@ -4,12 +4,14 @@
 
 use std::path::Path;
 
+use jobs::refusal::Refusal;
+use serde::Deserialize;
 use tch::Tensor;
 
 use crate::error::input;
-use crate::gr00t::processor::field::{Field, Json};
 use crate::image::Image;
-use jobs::refusal::Refusal;
+use crate::json::Fixed::{IfGiven, Needed};
+use crate::json::{Document, Fixed};
 
 /// Maximum ratio of the longest to the shortest edge that the backbone accepts.
 const MOST_ELONGATED: f64 = 200.0;
@@ -43,40 +45,63 @@ pub struct PixelScale {
     pub deviation: [f32; 3],
 }
 
+/// Of what the network's patches are made, and the steps that are always taken.
+const FIXED: [Fixed; 6] = [
+    Needed("/patch_size", "16"),
+    Needed("/merge_size", "2"),
+    Needed("/temporal_patch_size", "2"),
+    IfGiven("/do_resize", "true"),
+    IfGiven("/do_rescale", "true"),
+    IfGiven("/do_normalize", "true"),
+];
+
+/// The rest of `preprocessor_config.json`.
+#[derive(Deserialize)]
+struct Preprocessor {
+    size: SizeRule,
+    rescale_factor: Option<f64>,
+    image_mean: [f64; 3],
+    image_std: [f64; 3],
+}
+
+/// Number of pixels that a picture has at least and at most.
+#[derive(Deserialize)]
+struct SizeRule {
+    shortest_edge: usize,
+    longest_edge: usize,
+}
+
 impl Patches {
     pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
-        Self::from_json(&Json::read(path)?)
+        Self::from_json(&Document::read(path)?)
     }
 
-    fn from_json(file: &Json) -> Result<Self, Refusal> {
-        let root = file.root();
-        for (name, wanted) in [
-            ("patch_size", PATCH),
-            ("merge_size", MERGE),
-            ("temporal_patch_size", FRAMES),
-        ] {
-            let field = root.get(name)?;
-            if field.size(1, 1 << 16)? != wanted {
-                return Err(field.refuse(&format!(
-                    "expected {wanted}, of which the network's patches are made"
-                )));
-            }
+    fn from_json(file: &Document) -> Result<Self, Refusal> {
+        file.check(&FIXED)?;
+        let found: Preprocessor = file.get(&[])?;
+        let (least, most) = (found.size.shortest_edge, found.size.longest_edge);
+        if least == 0 || least > most || most > MOST_PIXELS {
+            let wanted = format_args!("expected edges from 1 to {MOST_PIXELS}, in order");
+            return Err(file.refuse(&["size"], wanted));
         }
-        for name in ["do_resize", "do_rescale", "do_normalize"] {
-            let field = root.get(name)?;
-            if !field.is_missing() && !field.bool()? {
-                return Err(field.refuse("expected true, as in the reference"));
-            }
+        let rescale = found.rescale_factor.unwrap_or(1.0 / 255.0);
+        if rescale <= 0.0 {
+            return Err(file.refuse(&["rescale_factor"], "expected a number above 0"));
         }
-        let size = root.get("size")?;
-        let least = size.get("shortest_edge")?.size(1, MOST_PIXELS)?;
-        let most = size.get("longest_edge")?.size(least, MOST_PIXELS)?;
-        let scale = scale(&root)?;
+        // (byte − mean / rescale) / (std / rescale) in `f32`, as torch does.
+        let scaled = |number: f64| number as f32 * (1.0 / rescale) as f32;
+        let (mean, deviation) = (found.image_mean.map(scaled), found.image_std.map(scaled));
+        if deviation.contains(&0.0) {
+            return Err(file.refuse(&["image_std"], "expected numbers other than 0"));
+        }
+        let value =
+            |channel: usize, byte: usize| (byte as f32 - mean[channel]) / deviation[channel];
+        let values = |channel| std::array::from_fn(|byte| value(channel, byte));
         Ok(Self {
             least,
             most,
-            values: values(&scale),
-            scale,
+            values: std::array::from_fn(values),
+            scale: PixelScale { mean, deviation },
         })
     }
 
@@ -205,40 +230,6 @@ pub(super) fn tensor_of_bytes(bytes: &[u8]) -> Tensor {
     Tensor::from_slice(bytes).view([-1, width])
 }
 
-/// Computes (byte − mean / rescale) / (std / rescale) in `f32`, as torch does.
-fn scale(root: &Field) -> Result<PixelScale, Refusal> {
-    let field = root.get("rescale_factor")?;
-    let rescale = if field.is_missing() {
-        1.0 / 255.0
-    } else {
-        field.number()?
-    };
-    if rescale <= 0.0 {
-        return Err(field.refuse("expected a number above 0"));
-    }
-    let channels = |name: &str| -> Result<[f32; 3], Refusal> {
-        let field = root.get(name)?;
-        let numbers: Result<[f64; 3], _> = field.numbers()?.try_into();
-        let numbers = numbers.map_err(|_| field.refuse("expected one number a channel"))?;
-        Ok(numbers.map(|number| number as f32 * (1.0 / rescale) as f32))
-    };
-    let (mean, deviation) = (channels("image_mean")?, channels("image_std")?);
-    if deviation.contains(&0.0) {
-        return Err(root
-            .get("image_std")?
-            .refuse("expected numbers other than 0"));
-    }
-    Ok(PixelScale { mean, deviation })
-}
-
-/// Returns the normalised value of every byte, for each channel.
-fn values(scale: &PixelScale) -> [[f32; 256]; 3] {
-    let of = |channel: usize, byte: usize| {
-        (byte as f32 - scale.mean[channel]) / scale.deviation[channel]
-    };
-    std::array::from_fn(|channel| std::array::from_fn(|byte| of(channel, byte)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +237,7 @@ mod tests {
     fn released() -> Patches {
         let text = br#"{"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2, "image_mean": [0.5, 0.5, 0.5],
             "image_std": [0.5, 0.5, 0.5], "size": {"shortest_edge": 65536, "longest_edge": 16777216}}"#;
-        Patches::from_json(&Json::parse(Path::new("preprocessor_config.json"), text).unwrap())
+        Patches::from_json(&Document::parse(Path::new("preprocessor_config.json"), text).unwrap())
             .unwrap()
     }
 

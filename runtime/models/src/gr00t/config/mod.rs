@@ -6,24 +6,47 @@
 use std::path::Path;
 
 use jobs::refusal::Refusal;
-use serde_json::{Map, Value, json};
-
-use fields::ConfigFields;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::field;
-pub(crate) use fields::read_object;
-pub use transformer::{DiffusionConfig, VlSelfAttention};
-pub use vlm::{TextConfig, VisionConfig, VlmConfig};
+use crate::json::Fixed::{IfGiven, Needed, Written};
+use crate::json::{Document, Fixed, written};
+pub use vlm::{RopeScaling, TextConfig, VisionConfig, VlmConfig};
 
-mod fields;
-mod transformer;
 mod vlm;
 
-/// The `model_type` of GR00T N1.7.
-const MODEL_TYPE: &str = "Gr00tN1d7";
+/// Upper limit of sizes, so that the product of three fits into 64 bits.
+const MAX_SIZE: i64 = 1 << 20;
+/// Upper limit of layer counts, so that a hostile file cannot ask for a list of tensors that fills
+/// the memory.
+const MAX_LAYERS: i64 = 1 << 10;
+
+const FIXED: [Fixed; 12] = [
+    Needed("/model_type", r#""Gr00tN1d7""#),
+    Written("/architectures", r#"["Gr00tN1d7"]"#),
+    Written("/backbone_model_type", r#""qwen""#),
+    // The class default would be a sinusoidal table, which no release uses.
+    Needed("/diffusion_model_cfg/positional_embeddings", "null"),
+    IfGiven("/diffusion_model_cfg/norm_type", r#""ada_norm""#),
+    IfGiven(
+        "/diffusion_model_cfg/activation_fn",
+        r#""gelu-approximate""#,
+    ),
+    Written("/diffusion_model_cfg/dropout", "0.2"),
+    Written("/diffusion_model_cfg/final_dropout", "true"),
+    Needed("/vl_self_attention_cfg/positional_embeddings", "null"),
+    IfGiven(
+        "/vl_self_attention_cfg/activation_fn",
+        r#""gelu-approximate""#,
+    ),
+    Written("/vl_self_attention_cfg/dropout", "0.2"),
+    Written("/vl_self_attention_cfg/final_dropout", "true"),
+];
 
 /// The sizes and switches that inference needs; the rest of `config.json` is about training.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelConfig {
     /// Hugging Face repository of the backbone.
     pub model_name: String,
@@ -65,6 +88,32 @@ pub struct ModelConfig {
     pub max_num_embodiments: i64,
 }
 
+/// Configuration of the action transformer (DiT).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffusionConfig {
+    /// Number of blocks.
+    pub num_layers: i64,
+    /// Number of attention heads.
+    pub num_attention_heads: i64,
+    /// Width of one attention head.
+    pub attention_head_dim: i64,
+    /// Width of the output.
+    pub output_dim: i64,
+    /// Whether odd blocks are self-attention blocks over the state and action tokens.
+    pub interleave_self_attention: bool,
+}
+
+/// Configuration of the self-attention over the backbone's features.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VlSelfAttention {
+    /// Number of blocks, at least one.
+    pub num_layers: i64,
+    /// Number of attention heads.
+    pub num_attention_heads: i64,
+    /// Width of one attention head.
+    pub attention_head_dim: i64,
+}
+
 impl Default for ModelConfig {
     /// Returns the defaults of the reference's class; no released model uses them.
     fn default() -> Self {
@@ -92,13 +141,25 @@ impl Default for ModelConfig {
     }
 }
 
+impl Default for DiffusionConfig {
+    fn default() -> Self {
+        Self {
+            num_layers: 16,
+            num_attention_heads: 32,
+            attention_head_dim: 48,
+            output_dim: 1024,
+            interleave_self_attention: true,
+        }
+    }
+}
+
 impl ModelConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
     /// Returns a [`Refusal`] that names the field.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
-        Self::parse(path, &read_object(path)?)
+        Self::parse(Document::read(path)?)
     }
 
     /// Returns the configuration of the released GR00T N1.7, 3 B.
@@ -120,106 +181,56 @@ impl ModelConfig {
 
     /// Returns the JSON that [`ModelConfig::read`] reads, with every field.
     pub fn to_json(&self) -> Value {
-        json!({
-            "architectures": [MODEL_TYPE],
-            "model_type": MODEL_TYPE,
-            "model_name": self.model_name,
-            "backbone_model_type": "qwen",
-            "select_layer": self.select_layer,
-            "backbone_embedding_dim": self.backbone_embedding_dim,
-            "max_state_dim": self.max_state_dim,
-            "max_action_dim": self.max_action_dim,
-            "state_history_length": self.state_history_length,
-            "action_horizon": self.action_horizon,
-            "hidden_size": self.hidden_size,
-            "input_embedding_dim": self.input_embedding_dim,
-            "add_pos_embed": self.add_pos_embed,
-            "max_seq_len": self.max_seq_len,
-            "use_vlln": self.use_vlln,
-            "vl_self_attention_cfg": self.vl_self_attention_cfg.as_ref().map(VlSelfAttention::to_json),
-            "use_alternate_vl_dit": self.use_alternate_vl_dit,
-            "attend_text_every_n_blocks": self.attend_text_every_n_blocks,
-            "diffusion_model_cfg": self.diffusion_model_cfg.to_json(),
-            "num_inference_timesteps": self.num_inference_timesteps,
-            "num_timestep_buckets": self.num_timestep_buckets,
-            "max_num_embodiments": self.max_num_embodiments,
-        })
+        written(self, &FIXED)
     }
 
-    fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, Refusal> {
-        let fields = ConfigFields::new(path, map);
-        fields.need_only("model_type", &json!(MODEL_TYPE))?;
-        let class = Self::default();
-        let config = Self {
-            model_name: fields.text("model_name", &class.model_name)?,
-            select_layer: fields.layers("select_layer", class.select_layer)?,
-            backbone_embedding_dim: fields
-                .size("backbone_embedding_dim", class.backbone_embedding_dim)?,
-            max_state_dim: fields.size("max_state_dim", class.max_state_dim)?,
-            max_action_dim: fields.size("max_action_dim", class.max_action_dim)?,
-            state_history_length: fields
-                .size("state_history_length", class.state_history_length)?,
-            action_horizon: fields.size("action_horizon", class.action_horizon)?,
-            hidden_size: fields.size("hidden_size", class.hidden_size)?,
-            input_embedding_dim: fields.size("input_embedding_dim", class.input_embedding_dim)?,
-            add_pos_embed: fields.flag("add_pos_embed", class.add_pos_embed)?,
-            max_seq_len: fields.size("max_seq_len", class.max_seq_len)?,
-            use_vlln: fields.flag("use_vlln", class.use_vlln)?,
-            vl_self_attention_cfg: VlSelfAttention::parse(&fields)?,
-            use_alternate_vl_dit: fields
-                .flag("use_alternate_vl_dit", class.use_alternate_vl_dit)?,
-            attend_text_every_n_blocks: fields.size(
-                "attend_text_every_n_blocks",
-                class.attend_text_every_n_blocks,
-            )?,
-            diffusion_model_cfg: DiffusionConfig::parse(&fields)?,
-            num_inference_timesteps: fields
-                .size("num_inference_timesteps", class.num_inference_timesteps)?,
-            num_timestep_buckets: fields
-                .size("num_timestep_buckets", class.num_timestep_buckets)?,
-            max_num_embodiments: fields.size("max_num_embodiments", class.max_num_embodiments)?,
-        };
-        config.check(&fields)?;
+    fn parse(mut file: Document) -> Result<Self, Refusal> {
+        if let Value::Object(fields) = &mut file.value {
+            fields.retain(|name, value| match name.as_str() {
+                "diffusion_model_cfg" => !value.is_null(),
+                "vl_self_attention_cfg" => value["num_layers"] != 0,
+                _ => true,
+            });
+        }
+        file.check(&FIXED)?;
+        let config: Self = file.get(&[])?;
+        check_sizes(&file, &config)?;
+        config.check(&file)?;
         Ok(config)
     }
 
     /// Checks the relations between the fields.
-    fn check(&self, fields: &ConfigFields) -> Result<(), Refusal> {
+    fn check(&self, file: &Document) -> Result<(), Refusal> {
         let dit = &self.diffusion_model_cfg;
         let width = dit.num_attention_heads * dit.attention_head_dim;
-        let embedding = self.input_embedding_dim;
-        let wanted = format!(
-            "expected {width} (heads times head width of diffusion_model_cfg), an even number"
-        );
-        fields.check(
-            embedding == width && embedding % 2 == 0,
-            "input_embedding_dim",
-            wanted,
-        )?;
-        let wanted = format!("expected diffusion_model_cfg.output_dim {}", dit.output_dim);
-        fields.check(self.hidden_size == dit.output_dim, "hidden_size", wanted)?;
-        let fits = !self.add_pos_embed || self.action_horizon <= self.max_seq_len;
-        fields.check(
-            fits,
-            "action_horizon",
-            format!("expected at most max_seq_len {}", self.max_seq_len),
-        )?;
-        let fits = !self.use_alternate_vl_dit || dit.interleave_self_attention;
-        fields.check(
-            fits,
-            "use_alternate_vl_dit",
-            "it requires interleave_self_attention",
-        )?;
-        let Some(attention) = &self.vl_self_attention_cfg else {
+        if self.input_embedding_dim != width || width % 2 != 0 {
+            let wanted = format!(
+                "expected {width} (heads times head width of diffusion_model_cfg), an even number"
+            );
+            return Err(file.refuse(&["input_embedding_dim"], wanted));
+        }
+        if self.hidden_size != dit.output_dim {
+            let wanted = format!("expected diffusion_model_cfg.output_dim {}", dit.output_dim);
+            return Err(file.refuse(&["hidden_size"], wanted));
+        }
+        if self.add_pos_embed && self.action_horizon > self.max_seq_len {
+            let wanted = format!("expected at most max_seq_len {}", self.max_seq_len);
+            return Err(file.refuse(&["action_horizon"], wanted));
+        }
+        if self.use_alternate_vl_dit && !dit.interleave_self_attention {
+            let wanted = "it requires interleave_self_attention";
+            return Err(file.refuse(&["use_alternate_vl_dit"], wanted));
+        }
+        let Some(own) = &self.vl_self_attention_cfg else {
             return Ok(());
         };
-        let width = attention.num_attention_heads * attention.attention_head_dim;
-        let wanted = format!("expected {width} (heads times head width of vl_self_attention_cfg)");
-        fields.check(
-            self.backbone_embedding_dim == width,
-            "backbone_embedding_dim",
-            wanted,
-        )
+        let width = own.num_attention_heads * own.attention_head_dim;
+        if self.backbone_embedding_dim != width {
+            let wanted =
+                format!("expected {width} (heads times head width of vl_self_attention_cfg)");
+            return Err(file.refuse(&["backbone_embedding_dim"], wanted));
+        }
+        Ok(())
     }
 
     /// Checks the relations between this configuration and the backbone's.
@@ -227,24 +238,51 @@ impl ModelConfig {
     /// # Errors
     /// Returns [`Refusal`] for the configuration at `path`.
     pub fn check_backbone(&self, path: &Path, vlm: &VlmConfig) -> Result<(), Refusal> {
-        let field = |name: &str, found: i64, wanted: String| field(path, name, found, wanted);
         let (width, layers) = (vlm.text.hidden_size, vlm.text.num_hidden_layers);
-        if self.backbone_embedding_dim != width {
+        let (found, selected) = (self.backbone_embedding_dim, self.select_layer);
+        if found != width {
             let wanted = format!("expected the backbone's hidden_size {width}");
-            return Err(field(
-                "backbone_embedding_dim",
-                self.backbone_embedding_dim,
-                wanted,
-            ));
+            return Err(field(path, "backbone_embedding_dim", found, wanted));
         }
-        if self.select_layer > layers {
-            return Err(field(
-                "select_layer",
-                self.select_layer,
-                format!("the backbone has {layers} layers"),
-            ));
+        if selected > layers {
+            let wanted = format!("the backbone has {layers} layers");
+            return Err(field(path, "select_layer", selected, wanted));
         }
         Ok(())
+    }
+}
+
+/// Checks that every number of a configuration is in the range of its name.
+fn check_sizes(file: &Document, config: &impl Serialize) -> Result<(), Refusal> {
+    check_range(file, &[], &written(config, &[]))
+}
+
+fn check_range(file: &Document, names: &[&str], value: &Value) -> Result<(), Refusal> {
+    let range = match names.last() {
+        Some(&("select_layer" | "num_layers" | "num_hidden_layers" | "depth")) => 1..=MAX_LAYERS,
+        Some(&("mrope_section" | "deepstack_visual_indexes")) => 0..=MAX_SIZE,
+        Some(name) if name.ends_with("_token_id") => 0..=MAX_SIZE,
+        _ => 1..=MAX_SIZE,
+    };
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .try_for_each(|(name, value)| check_range(file, &[names, &[name]].concat(), value)),
+        Value::Array(items) => items
+            .iter()
+            .try_for_each(|item| check_range(file, names, item)),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(size), _) if !range.contains(&size) => {
+                let (least, most) = range.into_inner();
+                let wanted = format!("expected an integer from {least} to {most}");
+                Err(file.refuse(names, wanted))
+            }
+            (None, Some(number)) if number <= 0.0 => {
+                Err(file.refuse(names, "expected a number above 0"))
+            }
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
 }
 

@@ -1,15 +1,20 @@
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 
 const PATH: &str = "model/config.json";
 
+fn document(value: &Value) -> Document {
+    Document::parse(Path::new(PATH), value.to_string().as_bytes()).unwrap()
+}
+
 fn model(value: &Value) -> Result<ModelConfig, Refusal> {
-    ModelConfig::parse(Path::new(PATH), value.as_object().unwrap())
+    ModelConfig::parse(document(value))
 }
 
 fn vlm(value: &Value) -> Result<VlmConfig, Refusal> {
-    VlmConfig::parse(Path::new(PATH), value.as_object().unwrap())
+    VlmConfig::parse(&document(value))
 }
 
 /// Returns the released configuration with the field at a JSON pointer replaced.

@@ -3,12 +3,35 @@
 use std::path::Path;
 
 use jobs::refusal::Refusal;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::gr00t::config::fields::{ConfigFields, read_object};
+use crate::gr00t::config::check_sizes;
+use crate::json::Fixed::{IfGiven, Needed, Written};
+use crate::json::{Document, Fixed, written};
+
+const FIXED: [Fixed; 15] = [
+    Written("/architectures", r#"["Qwen3VLForConditionalGeneration"]"#),
+    Written("/model_type", r#""qwen3_vl""#),
+    Written("/tie_word_embeddings", "true"),
+    Written("/text_config/model_type", r#""qwen3_vl_text""#),
+    IfGiven("/text_config/attention_bias", "false"),
+    IfGiven("/text_config/hidden_act", r#""silu""#),
+    Written("/text_config/tie_word_embeddings", "true"),
+    IfGiven("/text_config/rope_scaling/rope_type", r#""default""#),
+    Needed("/text_config/rope_scaling/mrope_interleaved", "true"),
+    Written("/vision_config/model_type", r#""qwen3_vl""#),
+    IfGiven("/vision_config/hidden_act", r#""gelu_pytorch_tanh""#),
+    // The patches of the image processor: 3 colour channels, two frames of 16 × 16 pixels, merged
+    // 2 × 2.
+    Needed("/vision_config/in_channels", "3"),
+    Needed("/vision_config/temporal_patch_size", "2"),
+    Needed("/vision_config/patch_size", "16"),
+    Needed("/vision_config/spatial_merge_size", "2"),
+];
 
 /// Sizes of the backbone, from the `config.json` of the repository that `model_name` names.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VlmConfig {
     /// Id of the placeholder token that a picture's merged patches replace.
     pub image_token_id: i64,
@@ -19,13 +42,15 @@ pub struct VlmConfig {
     /// Id of the token after a picture.
     pub vision_end_token_id: i64,
     /// Sizes of the language model.
+    #[serde(rename = "text_config")]
     pub text: TextConfig,
     /// Sizes of the vision tower.
+    #[serde(rename = "vision_config")]
     pub vision: VisionConfig,
 }
 
 /// Sizes of the language model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextConfig {
     /// Hidden width.
     pub hidden_size: i64,
@@ -43,15 +68,22 @@ pub struct TextConfig {
     pub rms_norm_eps: f64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// Number of rotary frequencies of the temporal, height and width axis; their sum is half of
-    /// `head_dim`.
-    pub mrope_section: [i64; 3],
+    /// How the rotary frequencies are divided.
+    pub rope_scaling: RopeScaling,
     /// Number of rows of the token embedding table.
     pub vocab_size: i64,
 }
 
+/// How the rotary frequencies are divided between the axes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RopeScaling {
+    /// Number of rotary frequencies of the temporal, height and width axis; their sum is half of
+    /// `head_dim`.
+    pub mrope_section: [i64; 3],
+}
+
 /// Sizes of the vision tower.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VisionConfig {
     /// Number of blocks.
     pub depth: i64,
@@ -84,7 +116,7 @@ impl VlmConfig {
     /// # Errors
     /// Returns a [`Refusal`] that names the field.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
-        Self::parse(path, &read_object(path)?)
+        Self::parse(&Document::read(path)?)
     }
 
     /// Returns the sizes of `nvidia/Cosmos-Reason2-2B`.
@@ -103,7 +135,9 @@ impl VlmConfig {
                 intermediate_size: 6144,
                 rms_norm_eps: 1e-6,
                 rope_theta: 5e6,
-                mrope_section: [24, 20, 20],
+                rope_scaling: RopeScaling {
+                    mrope_section: [24, 20, 20],
+                },
                 vocab_size: 151_936,
             },
             vision: VisionConfig {
@@ -124,186 +158,75 @@ impl VlmConfig {
 
     /// Returns the JSON that [`VlmConfig::read`] reads.
     pub fn to_json(&self) -> Value {
-        json!({
-            "architectures": ["Qwen3VLForConditionalGeneration"],
-            "model_type": "qwen3_vl",
-            "image_token_id": self.image_token_id,
-            "video_token_id": self.video_token_id,
-            "vision_start_token_id": self.vision_start_token_id,
-            "vision_end_token_id": self.vision_end_token_id,
-            "tie_word_embeddings": true,
-            "text_config": self.text.to_json(),
-            "vision_config": self.vision.to_json(),
-        })
+        written(self, &FIXED)
     }
 
-    pub(super) fn parse(path: &Path, map: &Map<String, Value>) -> Result<Self, Refusal> {
-        let fields = ConfigFields::new(path, map);
-        let text = TextConfig::parse(&fields.need_object("text_config")?)?;
-        let vision = VisionConfig::parse(&fields.need_object("vision_config")?)?;
-        let token = |name| {
-            let id = fields.count(name, None)?;
-            fields.check(
-                id < text.vocab_size,
-                name,
-                format!("expected a number below vocab_size {}", text.vocab_size),
-            )?;
-            Ok(id)
-        };
-        let config = Self {
-            image_token_id: token("image_token_id")?,
-            video_token_id: token("video_token_id")?,
-            vision_start_token_id: token("vision_start_token_id")?,
-            vision_end_token_id: token("vision_end_token_id")?,
-            text,
-            vision,
-        };
-        let (out, hidden) = (config.vision.out_hidden_size, config.text.hidden_size);
-        let wanted = format!("expected text_config.hidden_size {hidden}");
-        fields
-            .need_object("vision_config")?
-            .check(out == hidden, "out_hidden_size", wanted)?;
-        Ok(config)
-    }
-}
-
-impl TextConfig {
-    fn parse(fields: &ConfigFields) -> Result<Self, Refusal> {
-        fields.only("attention_bias", &json!(false))?;
-        fields.only("hidden_act", &json!("silu"))?;
-        let rope = fields.need_object("rope_scaling")?;
-        rope.only("rope_type", &json!("default"))?;
-        rope.need_only("mrope_interleaved", &json!(true))?;
-        let section = rope.counts("mrope_section")?;
-        let config = Self {
-            hidden_size: fields.size("hidden_size", None)?,
-            num_hidden_layers: fields.layers("num_hidden_layers", None)?,
-            num_attention_heads: fields.size("num_attention_heads", None)?,
-            num_key_value_heads: fields.size("num_key_value_heads", None)?,
-            head_dim: fields.size("head_dim", None)?,
-            intermediate_size: fields.size("intermediate_size", None)?,
-            rms_norm_eps: fields.positive("rms_norm_eps")?,
-            rope_theta: fields.positive("rope_theta")?,
-            mrope_section: section[..].try_into().unwrap_or_default(),
-            vocab_size: fields.size("vocab_size", None)?,
-        };
-        let (heads, groups, half) = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim / 2,
-        );
-        fields.check(
-            config.head_dim % 2 == 0,
-            "head_dim",
-            "expected an even number",
-        )?;
-        fields.check(
-            heads % groups == 0,
-            "num_key_value_heads",
-            format!("expected a divisor of {heads} heads"),
-        )?;
-        let fits = section.len() == 3 && section.iter().sum::<i64>() == half;
-        rope.check(
-            fits,
-            "mrope_section",
-            format!("expected three numbers whose sum is {half} (half of head_dim)"),
-        )?;
+    pub(super) fn parse(file: &Document) -> Result<Self, Refusal> {
+        file.check(&FIXED)?;
+        let config: Self = file.get(&[])?;
+        check_sizes(file, &config)?;
+        config.check(file)?;
         Ok(config)
     }
 
-    fn to_json(&self) -> Value {
-        json!({
-            "model_type": "qwen3_vl_text",
-            "attention_bias": false,
-            "hidden_act": "silu",
-            "hidden_size": self.hidden_size,
-            "num_hidden_layers": self.num_hidden_layers,
-            "num_attention_heads": self.num_attention_heads,
-            "num_key_value_heads": self.num_key_value_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.intermediate_size,
-            "rms_norm_eps": self.rms_norm_eps,
-            "rope_theta": self.rope_theta,
-            "rope_scaling": {
-                "rope_type": "default",
-                "mrope_interleaved": true,
-                "mrope_section": self.mrope_section,
-            },
-            "vocab_size": self.vocab_size,
-            "tie_word_embeddings": true,
-        })
+    /// Checks the relations between the fields.
+    fn check(&self, file: &Document) -> Result<(), Refusal> {
+        let (text, vision) = (&self.text, &self.vision);
+        for (name, id) in [
+            ("image_token_id", self.image_token_id),
+            ("video_token_id", self.video_token_id),
+            ("vision_start_token_id", self.vision_start_token_id),
+            ("vision_end_token_id", self.vision_end_token_id),
+        ] {
+            if id >= text.vocab_size {
+                let wanted = format!("expected a number below vocab_size {}", text.vocab_size);
+                return Err(file.refuse(&[name], wanted));
+            }
+        }
+        let refuse = |part, name, wanted: String| Err(file.refuse(&[part, name], wanted));
+        let (half, heads) = (text.head_dim / 2, text.num_attention_heads);
+        if text.head_dim % 2 != 0 {
+            return refuse(
+                "text_config",
+                "head_dim",
+                "expected an even number".to_owned(),
+            );
+        }
+        if heads % text.num_key_value_heads != 0 {
+            let wanted = format!("expected a divisor of {heads} heads");
+            return refuse("text_config", "num_key_value_heads", wanted);
+        }
+        if text.rope_scaling.mrope_section.iter().sum::<i64>() != half {
+            let names = ["text_config", "rope_scaling", "mrope_section"];
+            let wanted = format!("expected numbers whose sum is {half} (half of head_dim)");
+            return Err(file.refuse(&names, wanted));
+        }
+        let (width, heads, depth) = (vision.hidden_size, vision.num_heads, vision.depth);
+        if width % heads != 0 || width / heads % 4 != 0 {
+            let wanted = format!("expected heads of a multiple of 4 out of width {width}");
+            return refuse("vision_config", "num_heads", wanted);
+        }
+        let rows = vision.num_position_embeddings;
+        if rows.isqrt().pow(2) != rows {
+            let wanted = "expected a square number".to_owned();
+            return refuse("vision_config", "num_position_embeddings", wanted);
+        }
+        let blocks = &vision.deepstack_visual_indexes;
+        if !blocks.is_sorted_by(|one, next| one < next) || blocks.iter().any(|&at| at >= depth) {
+            let wanted = format!("expected ascending blocks below depth {depth}");
+            return refuse("vision_config", "deepstack_visual_indexes", wanted);
+        }
+        if vision.out_hidden_size != text.hidden_size {
+            let wanted = format!("expected text_config.hidden_size {}", text.hidden_size);
+            return refuse("vision_config", "out_hidden_size", wanted);
+        }
+        Ok(())
     }
 }
 
 impl VisionConfig {
-    fn parse(fields: &ConfigFields) -> Result<Self, Refusal> {
-        fields.only("hidden_act", &json!("gelu_pytorch_tanh"))?;
-        let config = Self {
-            depth: fields.layers("depth", None)?,
-            hidden_size: fields.size("hidden_size", None)?,
-            num_heads: fields.size("num_heads", None)?,
-            intermediate_size: fields.size("intermediate_size", None)?,
-            patch_size: fields.size("patch_size", None)?,
-            temporal_patch_size: fields.size("temporal_patch_size", None)?,
-            spatial_merge_size: fields.size("spatial_merge_size", None)?,
-            in_channels: fields.size("in_channels", None)?,
-            num_position_embeddings: fields.size("num_position_embeddings", None)?,
-            out_hidden_size: fields.size("out_hidden_size", None)?,
-            deepstack_visual_indexes: fields.counts("deepstack_visual_indexes")?,
-        };
-        let (width, heads) = (config.hidden_size, config.num_heads);
-        let fits = width % heads == 0 && width / heads % 4 == 0;
-        fields.check(
-            fits,
-            "num_heads",
-            format!("expected heads of a multiple of 4 out of width {width}"),
-        )?;
-        let square =
-            config.num_position_embeddings.isqrt().pow(2) == config.num_position_embeddings;
-        fields.check(
-            square,
-            "num_position_embeddings",
-            "expected a square number",
-        )?;
-        // The patches of the image processor: 3 colour channels, two frames of 16 × 16 pixels,
-        // merged 2 × 2.
-        let fixed = [
-            ("in_channels", 3),
-            ("temporal_patch_size", 2),
-            ("patch_size", 16),
-            ("spatial_merge_size", 2),
-        ];
-        fixed
-            .iter()
-            .try_for_each(|(name, wanted)| fields.need_only(name, &json!(wanted)))?;
-        let indexes = &config.deepstack_visual_indexes;
-        let ascending = indexes.is_sorted_by(|one, next| one < next)
-            && indexes.iter().all(|&at| at < config.depth);
-        let wanted = format!("expected ascending blocks below depth {}", config.depth);
-        fields.check(ascending, "deepstack_visual_indexes", wanted)?;
-        Ok(config)
-    }
-
     /// Returns the width of a merge block: four patches side by side.
     pub fn merged_size(&self) -> i64 {
         self.hidden_size * self.spatial_merge_size.pow(2)
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "model_type": "qwen3_vl",
-            "hidden_act": "gelu_pytorch_tanh",
-            "depth": self.depth,
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
-            "intermediate_size": self.intermediate_size,
-            "patch_size": self.patch_size,
-            "temporal_patch_size": self.temporal_patch_size,
-            "spatial_merge_size": self.spatial_merge_size,
-            "in_channels": self.in_channels,
-            "num_position_embeddings": self.num_position_embeddings,
-            "out_hidden_size": self.out_hidden_size,
-            "deepstack_visual_indexes": self.deepstack_visual_indexes,
-        })
     }
 }

@@ -44,7 +44,7 @@ impl Language {
             rope: TextRope::new(
                 text.rope_theta,
                 text.head_dim,
-                text.mrope_section,
+                text.rope_scaling.mrope_section,
                 kinds,
                 device,
             ),

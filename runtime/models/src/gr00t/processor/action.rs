@@ -5,23 +5,17 @@ use std::collections::BTreeMap;
 use jobs::refusal::Refusal;
 
 use crate::error::input;
-use crate::gr00t::processor::config::Scaling;
+use crate::gr00t::processor::config::ProcessorConfig;
 use crate::gr00t::processor::modality::{ActionConfig, Modalities, PoseFormat, Representation};
+use crate::gr00t::processor::numbers::StateActionCodec;
 use crate::gr00t::processor::pose::RigidPose;
 use crate::gr00t::processor::row::{KeyActions, StateSteps};
 use crate::gr00t::processor::scale::ValueScale;
-use crate::gr00t::processor::statistics::{StatisticsGroup, TagStatistics};
+use crate::gr00t::processor::statistics::Statistics;
 
-/// The decoder of one embodiment's actions.
+/// An action vector, and how it is decoded.
 #[derive(Clone, Debug)]
-pub(super) struct ActionDecoder {
-    keys: Vec<DecodedKey>,
-    horizon: usize,
-    max_action_dim: usize,
-}
-
-#[derive(Clone, Debug)]
-struct DecodedKey {
+pub(super) struct DecodedKey {
     name: String,
     /// First column in the network's action.
     column: usize,
@@ -36,104 +30,99 @@ struct Reference {
     pose: Option<PoseFormat>,
 }
 
-impl ActionDecoder {
-    pub(super) fn new(
-        modalities: &Modalities,
-        statistics: &TagStatistics,
-        scaling: Scaling,
-        max_action_dim: usize,
-    ) -> Result<Self, Refusal> {
-        let action = &modalities.action;
-        let mut keys: Vec<DecodedKey> = Vec::new();
-        for (index, name) in action.keys.iter().enumerate() {
-            let config = action.actions.as_ref().map(|actions| &actions[index]);
-            let relative = config.filter(|config| {
-                config.rep == Representation::Relative && scaling.use_relative_action
-            });
-            let known = statistics.key(StatisticsGroup::Action, name)?;
-            let width = known.table("min").or_else(|_| known.table("mean"))?.width;
-            let source = match relative {
-                Some(_) => statistics.key(StatisticsGroup::RelativeAction, name)?,
-                None => known.clone(),
-            };
-            let scale = match relative {
-                _ if action.has_mean_std(name) => ValueScale::spread(&source)?,
-                Some(_) => ValueScale::extremes(&source)?,
-                None => ValueScale::range(&source, &scaling)?,
-            };
-            let column = keys.last().map_or(0, |key| key.column + key.scale.width());
-            if scale.width() != width || ![1, action.horizon()].contains(&scale.rows()) {
-                let wanted = format!(
-                    "expected statistics of {width} values, once or for {} steps",
-                    action.horizon()
-                );
-                return Err(source.refuse(&wanted));
-            }
-            if column + width > max_action_dim {
-                return Err(known.refuse(&format!(
-                    "the network's {max_action_dim} columns end before it"
-                )));
-            }
-            let reference = relative
-                .map(|config| Reference::new(config, name, width, modalities))
-                .transpose()?;
-            keys.push(DecodedKey {
-                name: name.clone(),
-                column,
-                scale,
-                reference,
-            });
-        }
-        Ok(Self {
-            keys,
-            horizon: action.horizon(),
-            max_action_dim,
-        })
-    }
-
-    /// Returns the number of steps of a decoded chunk.
-    pub(super) fn horizon(&self) -> usize {
+impl StateActionCodec {
+    /// Returns the number of steps of a decoded action chunk.
+    pub fn action_horizon(&self) -> usize {
         self.horizon
     }
 
-    /// Returns keys and widths, in the configuration's order.
-    pub(super) fn keys(&self) -> Vec<(&str, usize)> {
-        self.keys
-            .iter()
-            .map(|key| (key.name.as_str(), key.scale.width()))
+    /// Returns the keys and widths of a decoded action chunk, in the order of
+    /// [`StateActionCodec::decode`].
+    pub fn action_keys(&self) -> Vec<(&str, usize)> {
+        let keys = self.actions.iter();
+        keys.map(|key| (key.name.as_str(), key.scale.width()))
             .collect()
     }
 
     /// Returns the keys of the actions that are relative to a state.
-    pub(super) fn relative_keys(&self) -> Vec<&str> {
-        let relative = self.keys.iter().filter(|key| key.reference.is_some());
+    pub fn relative_keys(&self) -> Vec<&str> {
+        let relative = self.actions.iter().filter(|key| key.reference.is_some());
         relative.map(|key| key.name.as_str()).collect()
     }
 
-    /// Returns the physical actions by key, from `predicted`, `[at least horizon, max_action_dim]`,
-    /// and from the raw state on which the prediction is based.
-    pub(super) fn decode(
+    /// Returns the physical actions by key, from one row of the network's output, `[at least
+    /// horizon, max_action_dim]`, and from the raw state on which it is based.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] if the output has a wrong size, or if a state that an
+    /// action is relative to is missing.
+    pub fn decode(
         &self,
         predicted: &[f32],
         state: &BTreeMap<&str, StateSteps>,
     ) -> Result<Vec<KeyActions>, Refusal> {
-        let width = self.max_action_dim;
-        if !predicted.len().is_multiple_of(width) || predicted.len() / width < self.horizon {
-            let wanted = format!("expected {} steps of {width}", self.horizon);
-            return Err(input(
-                "the network's action",
-                format!("{} values", predicted.len()),
-                wanted,
-            ));
+        let (width, values) = (self.max_action_dim, predicted.len());
+        if !values.is_multiple_of(width) || values / width < self.horizon {
+            let wanted = format_args!("expected {} steps of {width}", self.horizon);
+            let found = format_args!("{values} values");
+            return Err(input("the network's action", found, wanted));
         }
-        self.keys
-            .iter()
-            .map(|key| key.decode(&predicted[..self.horizon * width], width, state))
-            .collect()
+        let rows = &predicted[..self.horizon * width];
+        let keys = self.actions.iter();
+        keys.map(|key| key.decode(rows, width, state)).collect()
     }
 }
 
 impl DecodedKey {
+    pub(super) fn all(
+        modalities: &Modalities,
+        statistics: &Statistics,
+        tag: &str,
+        config: &ProcessorConfig,
+    ) -> Result<Vec<Self>, Refusal> {
+        let (action, most) = (&modalities.action, config.max_action_dim);
+        let mut keys: Vec<Self> = Vec::new();
+        for (index, name) in action.keys.iter().enumerate() {
+            let own = action.actions.as_ref().map(|actions| &actions[index]);
+            let relative = own.filter(|own| {
+                own.rep == Representation::Relative && config.scaling.use_relative_action
+            });
+            let known = statistics.key([tag, "action", name])?;
+            let width = known.table("min").or_else(|_| known.table("mean"))?.width;
+            let source = match relative {
+                Some(_) => statistics.key([tag, "relative_action", name])?,
+                None => known.clone(),
+            };
+            let scale = match relative {
+                _ if action.has_mean_std(name) => ValueScale::spread(&source)?,
+                // With or without percentiles.
+                Some(_) => ValueScale::range(&source, ["min", "max"])?,
+                None => ValueScale::range(&source, config.scaling.range())?,
+            };
+            let (steps, column) = (
+                action.horizon(),
+                keys.last().map_or(0, |key| key.column + key.scale.width()),
+            );
+            if scale.width() != width || ![1, steps].contains(&scale.rows()) {
+                let wanted =
+                    format!("expected statistics of {width} values, once or for {steps} steps");
+                return Err(source.refuse(wanted));
+            }
+            if column + width > most {
+                let wanted = format_args!("the network's {most} columns end before it");
+                return Err(known.refuse(wanted));
+            }
+            let reference = relative.map(|own| Reference::new(own, name, width, modalities));
+            keys.push(Self {
+                name: name.clone(),
+                column,
+                scale,
+                reference: reference.transpose()?,
+            });
+        }
+        Ok(keys)
+    }
+
     fn decode(
         &self,
         rows: &[f32],
@@ -166,26 +155,18 @@ impl Reference {
         modalities: &Modalities,
     ) -> Result<Self, Refusal> {
         let state_key = config.state_key.clone().unwrap_or_else(|| name.to_owned());
-        if !modalities.state.keys.contains(&state_key) {
-            let wanted = format!(
-                "expected one of the states {}",
-                modalities.state.keys.join(", ")
-            );
-            let what = format!("the state that action `{name}` is relative to");
-            return Err(input(what, format!("`{state_key}`"), wanted));
+        let (states, pose) = (&modalities.state.keys, config.pose());
+        if !states.contains(&state_key) {
+            let what = format_args!("the state that action `{name}` is relative to");
+            let wanted = format_args!("expected one of the states {}", states.join(", "));
+            return Err(input(what, format_args!("`{state_key}`"), wanted));
         }
-        if let Some(format) = config.pose.filter(|format| format.width() != width) {
-            let wanted = format!("a pose written as {format:?} has {}", format.width());
-            return Err(input(
-                format!("action `{name}`"),
-                format!("{width} values wide"),
-                wanted,
-            ));
+        if let Some(format) = pose.filter(|format| format.width() != width) {
+            let (what, found) = (format!("action `{name}`"), format!("{width} values wide"));
+            let wanted = format_args!("a pose written as {format:?} has {}", format.width());
+            return Err(input(what, found, wanted));
         }
-        Ok(Self {
-            state_key,
-            pose: config.pose,
-        })
+        Ok(Self { state_key, pose })
     }
 
     fn add(
@@ -195,18 +176,14 @@ impl Reference {
         values: &[f64],
         state: &BTreeMap<&str, StateSteps>,
     ) -> Result<Vec<f64>, Refusal> {
-        let what = || {
-            format!(
-                "state `{}`, which action `{name}` is relative to,",
-                self.state_key
-            )
-        };
-        let Some(rows) = state.get(self.state_key.as_str()) else {
-            return Err(input(what(), "missing", "it is required"));
+        let key = self.state_key.as_str();
+        let what = format_args!("state `{key}`, which action `{name}` is relative to,");
+        let Some(rows) = state.get(key) else {
+            return Err(input(what, "missing", "it is required"));
         };
         if rows.width() != width {
-            let found = format!("{} values wide", rows.width());
-            return Err(input(what(), found, format!("expected {width}")));
+            let found = format_args!("{} values wide", rows.width());
+            return Err(input(what, found, format_args!("expected {width}")));
         }
         let origin: Vec<f64> = rows.last().iter().copied().map(f64::from).collect();
         let Some(format) = self.pose else {

@@ -1,12 +1,15 @@
 //! Reads `processor_config.json`. A missing key means the reference's default, not the released
 //! value.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jobs::refusal::Refusal;
+use serde::Deserialize;
 
-use crate::gr00t::processor::field::{Field, Json};
 use crate::gr00t::processor::modality::Modalities;
+use crate::image::Geometry;
+use crate::json::Document;
 
 /// Maximum picture edge that a processor may ask for, in pixels.
 const LONGEST_EDGE: usize = 8192;
@@ -16,8 +19,8 @@ const WIDEST: usize = 1 << 16;
 /// The settings with which the processor was trained.
 #[derive(Clone, Debug)]
 pub struct ProcessorConfig {
-    /// Modalities by embodiment tag, in the file's order.
-    pub embodiments: Vec<(String, Modalities)>,
+    /// Modalities by embodiment tag.
+    pub embodiments: BTreeMap<String, Modalities>,
     /// How pictures are resized.
     pub geometry: Geometry,
     /// Whether upper case and punctuation are removed from instructions.
@@ -30,40 +33,72 @@ pub struct ProcessorConfig {
     pub scaling: Scaling,
 }
 
-/// How pictures are resized after they were padded with zeros to a square.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Geometry {
-    /// `use_albumentations`: resize to `edge`, crop the middle, and resize to `edge` again, by
-    /// area.
-    Area {
-        /// Edge of the result in pixels.
-        edge: usize,
-        /// Edge of the crop as a fraction, above 0 and up to 1.
-        crop_fraction: f64,
-    },
-    /// torchvision: resize to `target`, crop the middle `crop`, and resize to `target`, bilinear
-    /// with antialiasing.
-    Bilinear {
-        /// Height and width of the crop in pixels.
-        crop: [usize; 2],
-        /// Height and width of the result in pixels.
-        target: [usize; 2],
-    },
-}
-
 /// How values are normalised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Scaling {
     /// Whether the range is from the 1st to the 99th percentile instead of from minimum to maximum.
     pub use_percentiles: bool,
     /// Whether normalised states are clipped to [-1, 1].
     pub clip_outliers: bool,
     /// Whether the state keys listed for it are encoded as sine and cosine.
+    #[serde(rename = "apply_sincos_state_encoding")]
     pub sin_cos_states: bool,
     /// Whether relative actions are added to the state.
     pub use_relative_action: bool,
     /// Whether the network gets zeros instead of the state.
     pub exclude_state: bool,
+}
+
+impl Default for Scaling {
+    fn default() -> Self {
+        Self {
+            use_percentiles: false,
+            clip_outliers: true,
+            sin_cos_states: false,
+            use_relative_action: false,
+            exclude_state: false,
+        }
+    }
+}
+
+impl Scaling {
+    /// Returns the statistics between which values lie.
+    pub(super) fn range(&self) -> [&'static str; 2] {
+        match self.use_percentiles {
+            true => ["q01", "q99"],
+            false => ["min", "max"],
+        }
+    }
+}
+
+/// The rest of `processor_kwargs`.
+#[derive(Deserialize)]
+#[serde(default)]
+struct Arguments {
+    use_albumentations: bool,
+    shortest_image_edge: Option<usize>,
+    crop_fraction: Option<f64>,
+    image_crop_size: Option<[usize; 2]>,
+    image_target_size: Option<[usize; 2]>,
+    formalize_language: bool,
+    max_state_dim: usize,
+    max_action_dim: usize,
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self {
+            use_albumentations: false,
+            shortest_image_edge: Some(256),
+            crop_fraction: Some(0.95),
+            image_crop_size: None,
+            image_target_size: None,
+            formalize_language: true,
+            max_state_dim: 29,
+            max_action_dim: 29,
+        }
+    }
 }
 
 impl ProcessorConfig {
@@ -72,116 +107,86 @@ impl ProcessorConfig {
     /// # Errors
     /// Returns a [`Refusal`] that names file and field.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
-        Self::from_json(&Json::read(path)?)
+        Self::from_json(&Document::read(path)?)
     }
 
-    fn from_json(file: &Json) -> Result<Self, Refusal> {
-        let kwargs = file.root().get("processor_kwargs")?;
-        let mut embodiments = Vec::new();
-        for (tag, modalities) in kwargs.get("modality_configs")?.members()? {
-            embodiments.push((tag.to_owned(), Modalities::read(&modalities)?));
+    fn from_json(file: &Document) -> Result<Self, Refusal> {
+        let embodiments: BTreeMap<String, Modalities> =
+            file.get(&["processor_kwargs", "modality_configs"])?;
+        for (tag, modalities) in &embodiments {
+            modalities.check(file, &["processor_kwargs", "modality_configs", tag])?;
+        }
+        let arguments: Arguments = file.get(&["processor_kwargs"])?;
+        for (name, width) in [
+            ("max_state_dim", arguments.max_state_dim),
+            ("max_action_dim", arguments.max_action_dim),
+        ] {
+            check_range(file, name, &[width], WIDEST)?;
         }
         Ok(Self {
             embodiments,
-            geometry: Geometry::read(&kwargs)?,
-            formalize_language: flag(&kwargs, "formalize_language", true)?,
-            max_state_dim: size(&kwargs, "max_state_dim", 29)?,
-            max_action_dim: size(&kwargs, "max_action_dim", 29)?,
-            scaling: Scaling {
-                use_percentiles: flag(&kwargs, "use_percentiles", false)?,
-                clip_outliers: flag(&kwargs, "clip_outliers", true)?,
-                sin_cos_states: flag(&kwargs, "apply_sincos_state_encoding", false)?,
-                use_relative_action: flag(&kwargs, "use_relative_action", false)?,
-                exclude_state: flag(&kwargs, "exclude_state", false)?,
-            },
+            geometry: arguments.geometry(file)?,
+            formalize_language: arguments.formalize_language,
+            max_state_dim: arguments.max_state_dim,
+            max_action_dim: arguments.max_action_dim,
+            scaling: file.get(&["processor_kwargs"])?,
         })
     }
 
     /// Returns the embodiment tags of the checkpoint.
     pub fn tags(&self) -> Vec<&str> {
-        self.embodiments
-            .iter()
-            .map(|(tag, _)| tag.as_str())
-            .collect()
-    }
-
-    /// Returns the modalities of an embodiment, if the checkpoint has it.
-    pub fn modalities(&self, tag: &str) -> Option<&Modalities> {
-        self.embodiments
-            .iter()
-            .find(|(name, _)| name == tag)
-            .map(|(_, modalities)| modalities)
+        self.embodiments.keys().map(String::as_str).collect()
     }
 }
 
-impl Geometry {
-    fn read(kwargs: &Field) -> Result<Self, Refusal> {
-        let crop = kwargs.get("image_crop_size")?;
-        let target = kwargs.get("image_target_size")?;
-        if !flag(kwargs, "use_albumentations", false)? {
-            let (inner, outer) = (edges(&crop)?, edges(&target)?);
-            if inner[0] > outer[0] || inner[1] > outer[1] {
-                return Err(crop.refuse("expected at most `image_target_size`"));
+impl Arguments {
+    fn geometry(&self, file: &Document) -> Result<Geometry, Refusal> {
+        let refuse = |name, wanted| file.refuse(&["processor_kwargs", name], wanted);
+        let edges = |name, found: Option<[usize; 2]>| {
+            let edges = found.ok_or_else(|| refuse(name, "expected height and width in pixels"))?;
+            check_range(file, name, &edges, LONGEST_EDGE)?;
+            Ok(edges)
+        };
+        let crop = || edges("image_crop_size", self.image_crop_size);
+        let target = || edges("image_target_size", self.image_target_size);
+        if !self.use_albumentations {
+            let (crop, target) = (crop()?, target()?);
+            if crop[0] > target[0] || crop[1] > target[1] {
+                return Err(refuse(
+                    "image_crop_size",
+                    "expected at most `image_target_size`",
+                ));
             }
-            return Ok(Self::Bilinear {
-                crop: inner,
-                target: outer,
-            });
+            return Ok(Geometry::Bilinear { crop, target });
         }
-        let (edge, fraction) = (
-            kwargs.get("shortest_image_edge")?,
-            kwargs.get("crop_fraction")?,
-        );
-        let edge = match &edge {
-            field if field.is_missing() => 256,
-            field if field.is_null() => edges(&target)?[0],
-            field => field.size(1, LONGEST_EDGE)?,
+        let edge = match self.shortest_image_edge {
+            Some(edge) => edge,
+            None => target()?[0],
         };
-        let crop_fraction = match &fraction {
-            field if field.is_missing() => 0.95,
-            field if field.is_null() => edges(&crop)?[0] as f64 / edges(&target)?[0] as f64,
-            field => field.number()?,
+        let crop_fraction = match self.crop_fraction {
+            Some(fraction) => fraction,
+            None => crop()?[0] as f64 / target()?[0] as f64,
         };
+        check_range(file, "shortest_image_edge", &[edge], LONGEST_EDGE)?;
         if crop_fraction <= 0.0 || crop_fraction > 1.0 {
-            return Err(fraction.refuse("expected a number above 0 and up to 1"));
+            return Err(refuse(
+                "crop_fraction",
+                "expected a number above 0 and up to 1",
+            ));
         }
-        Ok(Self::Area {
+        Ok(Geometry::Area {
             edge,
             crop_fraction,
         })
     }
 }
 
-fn flag(kwargs: &Field, name: &str, default: bool) -> Result<bool, Refusal> {
-    let field = kwargs.get(name)?;
-    if field.is_missing() {
-        Ok(default)
-    } else {
-        field.bool()
+fn check_range(file: &Document, name: &str, sizes: &[usize], most: usize) -> Result<(), Refusal> {
+    if sizes.iter().all(|size| (1..=most).contains(size)) {
+        return Ok(());
     }
-}
-
-fn size(kwargs: &Field, name: &str, default: usize) -> Result<usize, Refusal> {
-    let field = kwargs.get(name)?;
-    if field.is_missing() {
-        Ok(default)
-    } else {
-        field.size(1, WIDEST)
-    }
-}
-
-fn edges(field: &Field) -> Result<[usize; 2], Refusal> {
-    let sizes = match field.is_list() {
-        true => field
-            .items()?
-            .iter()
-            .map(|item| item.size(1, LONGEST_EDGE))
-            .collect::<Result<Vec<_>, _>>()?,
-        false => Vec::new(),
-    };
-    sizes
-        .try_into()
-        .map_err(|_| field.refuse("expected height and width in pixels"))
+    let wanted = format_args!("expected a whole number from 1 to {most}");
+    Err(file.refuse(&["processor_kwargs", name], wanted))
 }
 
 #[cfg(test)]
@@ -189,10 +194,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<ProcessorConfig, Refusal> {
-        ProcessorConfig::from_json(&Json::parse(
-            Path::new("processor_config.json"),
-            text.as_bytes(),
-        )?)
+        let path = Path::new("processor_config.json");
+        ProcessorConfig::from_json(&Document::parse(path, text.as_bytes())?)
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Embodiment tags: the names of robots, and the ids by which the network knows them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use jobs::refusal::Refusal;
 
 use crate::error::input;
-use crate::gr00t::processor::field::Json;
+use crate::json::Document;
 
 /// The tags of gr00t/data/embodiment_tags.py: the name of the entry in the reference's enum, which
 /// its command line accepts, the tag, which is the key in every file, and the index of the category
@@ -53,28 +54,29 @@ const KNOWN: [(&str, &str, i64); 16] = [
     ("ROBOCASA_GR1_TABLETOP", "robocasa_gr1_tabletop", 10),
 ];
 
-/// Returns the checkpoint's tag that `asked` names: a tag or the reference's enum name, in any
-/// case.
+/// Returns the checkpoint's tag that `asked` names, with what is said of it: a tag or the
+/// reference's enum name, in any case.
 ///
 /// # Errors
 /// Returns [`Refusal`] with a list of the checkpoint's tags if it has no such tag.
-pub fn resolve<'a>(asked: &str, checkpoint: &[&'a str]) -> Result<&'a str, Refusal> {
-    let known = KNOWN
-        .iter()
-        .find(|(name, ..)| name.eq_ignore_ascii_case(asked.trim()));
+pub(super) fn resolve<'a, V>(
+    asked: &str,
+    checkpoint: &'a BTreeMap<String, V>,
+) -> Result<(&'a str, &'a V), Refusal> {
+    let mut known = KNOWN.iter();
+    let known = known.find(|(name, ..)| name.eq_ignore_ascii_case(asked.trim()));
     let wanted = known.map_or(asked.trim(), |(_, tag, _)| tag);
-    let found = checkpoint
-        .iter()
-        .find(|tag| tag.eq_ignore_ascii_case(wanted));
-    found.copied().ok_or_else(|| unknown(asked, checkpoint))
-}
-
-/// Refuses a tag that is none of the checkpoint's.
-pub(super) fn unknown(tag: &str, known: &[&str]) -> Refusal {
-    Refusal::new(format_args!(
-        "unknown embodiment tag `{tag}`: this checkpoint has {}",
-        known.join(", ")
-    ))
+    let mut tags = checkpoint.iter();
+    let found = tags.find(|(tag, _)| tag.eq_ignore_ascii_case(wanted));
+    found
+        .map(|(tag, value)| (tag.as_str(), value))
+        .ok_or_else(|| {
+            let tags: Vec<_> = checkpoint.keys().map(String::as_str).collect();
+            let tags = tags.join(", ");
+            Refusal::new(format_args!(
+                "unknown embodiment tag `{asked}`: this checkpoint has {tags}"
+            ))
+        })
 }
 
 /// Returns the id of a tag: from `embodiment_id.json`, which takes precedence, or from the built-in
@@ -83,46 +85,43 @@ pub(super) fn unknown(tag: &str, known: &[&str]) -> Refusal {
 /// # Errors
 /// Returns a [`Refusal`] if the file is not a map of numbers, or if neither source knows the
 /// tag.
-pub fn id(path: &Path, tag: &str) -> Result<i64, Refusal> {
-    let built_in = KNOWN
-        .iter()
+pub(super) fn id(path: &Path, tag: &str) -> Result<i64, Refusal> {
+    let mut known = KNOWN.iter();
+    let built_in = known
         .find(|(_, known, _)| *known == tag)
         .map(|(.., id)| *id);
     if !path.is_file() {
-        return built_in.ok_or_else(|| {
-            input(
-                "embodiment id",
-                "unknown",
-                format!("expected `{}` with `{tag}`", path.display()),
-            )
-        });
+        let wanted = format_args!("expected `{}` with `{tag}`", path.display());
+        return built_in.ok_or_else(|| input("embodiment id", "unknown", wanted));
     }
-    let file = Json::read(path)?;
-    let field = file.root().get(tag)?;
-    match (field.is_missing(), built_in) {
-        (true, Some(id)) => Ok(id),
-        _ => Ok(i64::try_from(field.size(0, 1 << 16)?).expect("a number up to 65536 fits")),
-    }
+    let file = Document::read(path)?;
+    let found: Option<u16> = file.get(&[tag])?;
+    let id = found.map(i64::from).or(built_in);
+    id.ok_or_else(|| file.refuse(&[tag], "expected a whole number from 0 to 65535"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn checkpoint() -> BTreeMap<String, ()> {
+        let tags = ["my_robot", "libero_sim"];
+        tags.map(|tag| (tag.to_owned(), ())).into()
+    }
+
     #[test]
     fn a_tag_goes_by_value_or_enum_name_in_any_case() {
-        let checkpoint = ["libero_sim", "my_robot"];
+        let checkpoint = checkpoint();
+        let resolve = |asked| resolve(asked, &checkpoint).map(|(tag, ())| tag);
         for asked in ["libero_sim", "LIBERO_SIM", "LIBERO_PANDA", "libero_panda"] {
-            assert_eq!(resolve(asked, &checkpoint).unwrap(), "libero_sim");
+            assert_eq!(resolve(asked).unwrap(), "libero_sim");
         }
-        assert_eq!(resolve("My_Robot", &checkpoint).unwrap(), "my_robot");
+        assert_eq!(resolve("My_Robot").unwrap(), "my_robot");
     }
 
     #[test]
     fn a_tag_that_the_checkpoint_lacks_is_refused_with_those_it_has() {
-        let text = resolve("xdof", &["libero_sim", "my_robot"])
-            .unwrap_err()
-            .to_string();
+        let text = resolve("xdof", &checkpoint()).unwrap_err().to_string();
         assert_eq!(
             text,
             "unknown embodiment tag `xdof`: this checkpoint has libero_sim, my_robot"

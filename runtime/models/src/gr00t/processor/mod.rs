@@ -16,9 +16,8 @@
 
 mod action;
 mod batch;
-pub(crate) mod config;
+mod config;
 mod embodiment;
-pub(crate) mod field;
 mod formalize;
 mod modality;
 mod numbers;
@@ -31,7 +30,6 @@ mod state;
 mod statistics;
 mod template;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use jobs::refusal::Refusal;
@@ -39,15 +37,18 @@ use rayon::prelude::*;
 
 use crate::error::{input, lacks};
 
-pub use crate::image::{Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
+pub use crate::image::{Geometry, Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
 pub use batch::collate;
-pub use config::{Geometry, ProcessorConfig, Scaling};
-pub use modality::{ActionConfig, Modalities, ModalityConfig, PoseFormat, Representation};
+pub use config::{ProcessorConfig, Scaling};
+pub use modality::{
+    ActionConfig, ActionKind, Modalities, ModalityConfig, PoseFormat, Representation,
+};
 pub use numbers::StateActionCodec;
 pub use prompt::Prompts;
 pub use row::{KeyActions, PreparedRow, RowInputs, StateSteps};
 
 /// Prepares observations of one embodiment for one checkpoint.
+#[derive(Debug)]
 pub struct Processor {
     tag: String,
     modalities: Modalities,
@@ -55,16 +56,6 @@ pub struct Processor {
     pictures: PictureProcessor,
     prompts: Prompts,
     embodiment_id: i64,
-    max_action_dim: usize,
-}
-
-impl fmt::Debug for Processor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Processor")
-            .field("tag", &self.tag)
-            .field("id", &self.embodiment_id)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Processor {
@@ -79,21 +70,15 @@ impl Processor {
         let dir = processor_dir(model_dir)?;
         let vlm = vlm_dir.map_or_else(|| model_dir.join("vlm"), Path::to_owned);
         let config = ProcessorConfig::read(&dir.join("processor_config.json"))?;
-        let tag = embodiment::resolve(tag, &config.tags())?;
-        let Some(modalities) = config.modalities(tag) else {
-            return Err(embodiment::unknown(tag, &config.tags()));
-        };
+        let (tag, modalities) = embodiment::resolve(tag, &config.embodiments)?;
+        let preprocessor = vlm.join("preprocessor_config.json");
         Ok(Self {
             tag: tag.to_owned(),
             modalities: modalities.clone(),
             numbers: StateActionCodec::read(&dir.join("statistics.json"), &config, tag)?,
-            pictures: PictureProcessor::read(
-                config.geometry,
-                &vlm.join("preprocessor_config.json"),
-            )?,
+            pictures: PictureProcessor::read(config.geometry, &preprocessor)?,
             prompts: Prompts::read(&vlm, config.formalize_language)?,
             embodiment_id: embodiment::id(&dir.join("embodiment_id.json"), tag)?,
-            max_action_dim: config.max_action_dim,
         })
     }
 
@@ -134,12 +119,6 @@ impl Processor {
         self.embodiment_id
     }
 
-    /// Returns the width of the network's action; a chunk of this embodiment fills the first
-    /// columns.
-    pub fn max_action_dim(&self) -> usize {
-        self.max_action_dim
-    }
-
     /// Prepares observations, all pictures at the same time, and returns one sample each, in order.
     ///
     /// # Errors
@@ -162,7 +141,7 @@ impl Processor {
             pixels: prepared.pixels,
             grids: prepared.grids,
             state,
-            state_steps: self.numbers.state_steps(),
+            state_steps: self.numbers.state_steps,
             embodiment_id: self.embodiment_id,
         })
     }

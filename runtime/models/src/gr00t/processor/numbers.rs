@@ -1,22 +1,25 @@
 //! Encodes states and decodes actions of one embodiment, without pictures and text.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use jobs::refusal::Refusal;
 
-use crate::gr00t::processor::ProcessorConfig;
-use crate::gr00t::processor::action::ActionDecoder;
+use crate::gr00t::processor::action::DecodedKey;
+use crate::gr00t::processor::config::{ProcessorConfig, Scaling};
 use crate::gr00t::processor::embodiment;
-use crate::gr00t::processor::row::{KeyActions, StateSteps};
-use crate::gr00t::processor::state::StateEncoder;
+use crate::gr00t::processor::state::EncodedKey;
 use crate::gr00t::processor::statistics::Statistics;
 
 /// The state encoder and action decoder of one embodiment.
 #[derive(Clone, Debug)]
 pub struct StateActionCodec {
-    state: StateEncoder,
-    action: ActionDecoder,
+    pub(super) states: Vec<EncodedKey>,
+    pub(super) state_steps: usize,
+    pub(super) max_state_dim: usize,
+    pub(super) scaling: Scaling,
+    pub(super) actions: Vec<DecodedKey>,
+    pub(super) horizon: usize,
+    pub(super) max_action_dim: usize,
 }
 
 impl StateActionCodec {
@@ -26,70 +29,16 @@ impl StateActionCodec {
     /// Returns a [`Refusal`] that names file and statistic if one is missing or does not fit
     /// the configuration.
     pub fn read(statistics: &Path, config: &ProcessorConfig, tag: &str) -> Result<Self, Refusal> {
-        Self::new(&Statistics::read(statistics)?, config, tag)
-    }
-
-    fn new(statistics: &Statistics, config: &ProcessorConfig, tag: &str) -> Result<Self, Refusal> {
-        let Some(modalities) = config.modalities(tag) else {
-            return Err(embodiment::unknown(tag, &config.tags()));
-        };
-        let known = statistics.of(tag)?;
+        let statistics = Statistics::read(statistics)?;
+        let (tag, modalities) = embodiment::resolve(tag, &config.embodiments)?;
         Ok(Self {
-            state: StateEncoder::new(
-                &modalities.state,
-                &known,
-                config.scaling,
-                config.max_state_dim,
-            )?,
-            action: ActionDecoder::new(modalities, &known, config.scaling, config.max_action_dim)?,
+            states: EncodedKey::all(&modalities.state, &statistics, tag, &config.scaling)?,
+            state_steps: modalities.state.horizon(),
+            max_state_dim: config.max_state_dim,
+            scaling: config.scaling,
+            actions: DecodedKey::all(modalities, &statistics, tag, config)?,
+            horizon: modalities.action.horizon(),
+            max_action_dim: config.max_action_dim,
         })
-    }
-
-    /// Returns the number of state steps that the network reads.
-    pub fn state_steps(&self) -> usize {
-        self.state.steps()
-    }
-
-    /// Returns the keys of the state vectors and their widths. The width is `None` for a vector
-    /// that is encoded as sine and cosine, because it needs no statistics.
-    pub fn state_keys(&self) -> Vec<(&str, Option<usize>)> {
-        self.state.keys()
-    }
-
-    /// Returns the number of steps of a decoded action chunk.
-    pub fn action_horizon(&self) -> usize {
-        self.action.horizon()
-    }
-
-    /// Returns the keys and widths of a decoded action chunk, in the order of [`StateActionCodec::decode`].
-    pub fn action_keys(&self) -> Vec<(&str, usize)> {
-        self.action.keys()
-    }
-
-    /// Returns the keys of the actions that are relative to a state.
-    pub fn relative_keys(&self) -> Vec<&str> {
-        self.action.relative_keys()
-    }
-
-    /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
-    ///
-    /// # Errors
-    /// Returns [`Refusal`] with the key that is missing or has a wrong shape.
-    pub fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, Refusal> {
-        self.state.encode(state)
-    }
-
-    /// Returns the physical actions by key, from one row of the network's output, `[at least
-    /// horizon, max_action_dim]`, and from the raw state on which it is based.
-    ///
-    /// # Errors
-    /// Returns [`Refusal`] if the output has a wrong size, or if a state that an
-    /// action is relative to is missing.
-    pub fn decode(
-        &self,
-        predicted: &[f32],
-        state: &BTreeMap<&str, StateSteps>,
-    ) -> Result<Vec<KeyActions>, Refusal> {
-        self.action.decode(predicted, state)
     }
 }

@@ -6,20 +6,21 @@
 //!
 //! The ids of special tokens come from the files, because a small vocabulary has different ones.
 
-use std::collections::HashMap;
+use std::fs;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::{fmt, fs};
 
 use jobs::refusal::Refusal;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokenizers::Tokenizer;
 
 use crate::error::{in_file, input, lacks, not_json, refuse};
-use crate::gr00t::processor::field::Json;
 use crate::gr00t::processor::formalize::formalize;
 use crate::gr00t::processor::template::ChatTemplate;
+use crate::json::Document;
+use crate::nn::memo::Memo;
 
 /// The template's placeholder for a picture; it is repeated for each of the picture's tokens.
 const IMAGE_PAD: &str = "<|image_pad|>";
@@ -35,6 +36,7 @@ const REMEMBERED_BYTES: usize = 16 << 20;
 type InstructionKey = (String, Vec<usize>);
 
 /// Builds prompts and caches them.
+#[derive(Debug)]
 pub struct Prompts {
     template: ChatTemplate,
     tokenizer: Tokenizer,
@@ -42,40 +44,12 @@ pub struct Prompts {
     image_id: i64,
     padding_id: i64,
     formalize: bool,
-    made: Mutex<PromptCache>,
+    made: Mutex<Memo<InstructionKey, Arc<[i64]>>>,
 }
 
-/// The cached prompts.
-#[derive(Default)]
-struct PromptCache {
-    by_instruction: HashMap<InstructionKey, Arc<[i64]>>,
-    bytes: usize,
-}
-
-impl PromptCache {
-    /// Caches a prompt, and drops all others if there are too many.
-    fn insert(&mut self, asked: InstructionKey, ids: Arc<[i64]>) {
-        let bytes =
-            asked.0.len() + asked.1.len() * size_of::<usize>() + ids.len() * size_of::<i64>();
-        if bytes > REMEMBERED_BYTES {
-            return;
-        }
-        if self.by_instruction.len() >= REMEMBERED || self.bytes + bytes > REMEMBERED_BYTES {
-            *self = Self::default();
-        }
-        if self.by_instruction.insert(asked, ids).is_none() {
-            self.bytes += bytes;
-        }
-    }
-}
-
-impl fmt::Debug for Prompts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prompts")
-            .field("path", &self.path)
-            .field("image_id", &self.image_id)
-            .finish_non_exhaustive()
-    }
+/// Returns the size of a cached prompt.
+fn prompt_bytes((instruction, pictures): &InstructionKey, ids: &Arc<[i64]>) -> usize {
+    instruction.len() + size_of_val(&pictures[..]) + size_of_val(&ids[..])
 }
 
 impl Prompts {
@@ -100,7 +74,7 @@ impl Prompts {
         );
         check_image_id(&dir.join("config.json"), image_id)?;
         let template = ChatTemplate::read(dir)?;
-        let made = Mutex::default();
+        let made = Memo::bounded(REMEMBERED, REMEMBERED_BYTES, prompt_bytes);
         let prompts = Self {
             template,
             tokenizer,
@@ -108,7 +82,7 @@ impl Prompts {
             image_id,
             padding_id,
             formalize,
-            made,
+            made: Mutex::new(made),
         };
         prompts.render("", 2)?;
         Ok(prompts)
@@ -164,32 +138,21 @@ impl Prompts {
     /// itself contains a placeholder.
     pub fn tokens(&self, instruction: &str, image_tokens: &[usize]) -> Result<Arc<[i64]>, Refusal> {
         let key = (instruction.to_owned(), image_tokens.to_vec());
-        // The map is consistent whenever the lock is free, so a lock poisoned by a panic elsewhere
+        // The memo is consistent whenever the lock is free, so a lock poisoned by a panic elsewhere
         // does no harm.
-        if let Some(ids) = self
-            .made
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .by_instruction
-            .get(&key)
-        {
-            return Ok(Arc::clone(ids));
-        }
-        let ids: Arc<[i64]> = self
-            .encode(&self.expand(instruction, image_tokens)?)?
-            .into();
-        let found = ids.iter().filter(|id| **id == self.image_id).count();
-        let wanted: usize = image_tokens.iter().sum();
-        if found != wanted {
-            let reason =
-                format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
-            return Err(refuse(&self.path, reason));
-        }
-        self.made
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key, Arc::clone(&ids));
-        Ok(ids)
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.get_or_try(key, |_| {
+            let ids = self.encode(&self.expand(instruction, image_tokens)?)?;
+            let found = ids.iter().filter(|id| **id == self.image_id).count();
+            let wanted: usize = image_tokens.iter().sum();
+            if found != wanted {
+                let reason = format!(
+                    "a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}"
+                );
+                return Err(refuse(&self.path, reason));
+            }
+            Ok(ids.into())
+        })
     }
 
     fn expand(&self, instruction: &str, image_tokens: &[usize]) -> Result<String, Refusal> {
@@ -227,21 +190,23 @@ fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, Refusal> {
     made.map_err(|err| refuse(path, err))
 }
 
-/// Reads the `pad_token` of a tokenizer configuration: a string, or an object with its `content`.
+/// The `pad_token` of a tokenizer configuration.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a string, or an object with a string `content`")]
+enum PadToken {
+    Plain(String),
+    Added { content: String },
+}
+
 fn padding(path: &Path) -> Result<String, Refusal> {
-    if !path.is_file() {
-        return Ok(PADDING.to_owned());
-    }
-    let file = Json::read(path)?;
-    let Some(field) = file.root().get("pad_token")?.given() else {
-        return Ok(PADDING.to_owned());
+    let found = match path.is_file() {
+        true => Document::read(path)?.get(&["pad_token"])?,
+        false => None,
     };
-    let text = if field.is_text() {
-        field.text()?
-    } else {
-        field.get("content")?.text()?
-    };
-    Ok(text.to_owned())
+    Ok(match found {
+        Some(PadToken::Plain(token) | PadToken::Added { content: token }) => token,
+        None => PADDING.to_owned(),
+    })
 }
 
 /// Checks the image placeholder's id: the network replaces the tokens with this id by pictures, so
@@ -250,14 +215,14 @@ fn check_image_id(path: &Path, image_id: i64) -> Result<(), Refusal> {
     if !path.is_file() {
         return Ok(());
     }
-    let file = Json::read(path)?;
-    let field = file.root().get("image_token_id")?;
-    if field.is_missing() || field.integer()? == image_id {
-        return Ok(());
+    let (file, names) = (Document::read(path)?, ["image_token_id"]);
+    match file.get::<Option<i64>>(&names)? {
+        Some(id) if id != image_id => {
+            let wanted = format_args!("expected {image_id}, the tokenizer's `{IMAGE_PAD}`");
+            Err(file.refuse(&names, wanted))
+        }
+        _ => Ok(()),
     }
-    Err(field.refuse(&format!(
-        "expected {image_id}, the tokenizer's `{IMAGE_PAD}`"
-    )))
 }
 
 #[cfg(test)]
@@ -267,23 +232,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_of_strangers_take_no_more_memory_than_they_may() {
-        let mut made = PromptCache::default();
-        for number in 0..200 {
-            let instruction = format!("{number} {}", "word ".repeat(20_000));
-            made.insert((instruction, vec![64, 64]), vec![7; 40_000].into());
-            assert!(made.bytes <= REMEMBERED_BYTES);
-        }
-        let ids = |made: &PromptCache| -> usize {
-            made.by_instruction.values().map(|ids| ids.len() * 8).sum()
-        };
-        assert!(ids(&made) > 0 && ids(&made) <= REMEMBERED_BYTES);
-        let before = made.by_instruction.len();
-        made.insert(("x".repeat(REMEMBERED_BYTES + 1), vec![]), vec![].into());
+    fn all_that_a_stranger_makes_long_counts() {
+        let key = ("x".repeat(1000), vec![64; 3]);
         assert_eq!(
-            made.by_instruction.len(),
-            before,
-            "one that is larger than all may be costs no other its place"
+            prompt_bytes(&key, &vec![7; 500].into()),
+            1000 + 3 * 8 + 500 * 8
         );
     }
 

@@ -4,7 +4,6 @@
 
 use jobs::refusal::Refusal;
 
-use crate::gr00t::processor::config::Scaling;
 use crate::gr00t::processor::statistics::{KeyStatistics, StatisticsTable};
 
 /// The normalisation of one key; the tables have one row, or one for each step.
@@ -28,21 +27,9 @@ impl ValueScale {
         Ok(Self::Spread { mean, std })
     }
 
-    /// Returns the range with which the processor was trained.
-    pub(super) fn range(statistics: &KeyStatistics, scaling: &Scaling) -> Result<Self, Refusal> {
-        let names = if scaling.use_percentiles {
-            ["q01", "q99"]
-        } else {
-            ["min", "max"]
-        };
+    /// Reads a range between two statistics, such as `min` and `max`.
+    pub(super) fn range(statistics: &KeyStatistics, names: [&str; 2]) -> Result<Self, Refusal> {
         let [low, high] = statistics.tables(names)?;
-        Ok(Self::Range { low, high })
-    }
-
-    /// Returns the range from minimum to maximum, which relative actions use with or without
-    /// percentiles.
-    pub(super) fn extremes(statistics: &KeyStatistics) -> Result<Self, Refusal> {
-        let [low, high] = statistics.tables(["min", "max"])?;
         Ok(Self::Range { low, high })
     }
 

@@ -7,170 +7,125 @@ use jobs::refusal::Refusal;
 use crate::error::input;
 use crate::gr00t::processor::config::Scaling;
 use crate::gr00t::processor::modality::ModalityConfig;
+use crate::gr00t::processor::numbers::StateActionCodec;
 use crate::gr00t::processor::row::StateSteps;
 use crate::gr00t::processor::scale::ValueScale;
 use crate::gr00t::processor::sine::sin_cos;
-use crate::gr00t::processor::statistics::{StatisticsGroup, TagStatistics};
+use crate::gr00t::processor::statistics::Statistics;
 
-/// The encoder of one embodiment's state.
+/// A state vector, and how it is encoded.
 #[derive(Clone, Debug)]
-pub(super) struct StateEncoder {
-    keys: Vec<(String, Encoding)>,
-    steps: usize,
-    max_state_dim: usize,
-    scaling: Scaling,
+pub(super) struct EncodedKey {
+    name: String,
+    /// `None`: the sines, then the cosines, which is twice the width.
+    scale: Option<ValueScale>,
 }
 
-#[derive(Clone, Debug)]
-enum Encoding {
-    /// The sines, then the cosines: twice the width.
-    SinCos,
-    Scale(ValueScale),
-}
-
-impl StateEncoder {
-    pub(super) fn new(
+impl EncodedKey {
+    pub(super) fn all(
         modality: &ModalityConfig,
-        statistics: &TagStatistics,
-        scaling: Scaling,
-        max_state_dim: usize,
-    ) -> Result<Self, Refusal> {
-        let mut keys = Vec::new();
-        for key in &modality.keys {
-            let encoding = if scaling.sin_cos_states && modality.has_sin_cos(key) {
-                Encoding::SinCos
-            } else {
-                let known = statistics.key(StatisticsGroup::State, key)?;
-                let scale = if modality.has_mean_std(key) {
-                    ValueScale::spread(&known)
-                } else {
-                    ValueScale::range(&known, &scaling)
-                };
-                let scale = scale?;
-                if scale.rows() != 1 {
-                    return Err(
-                        known.refuse("expected a list of numbers, not of rows, for a state")
-                    );
+        statistics: &Statistics,
+        tag: &str,
+        scaling: &Scaling,
+    ) -> Result<Vec<Self>, Refusal> {
+        let encoded = |name: &String| {
+            let scale = match scaling.sin_cos_states && modality.has_sin_cos(name) {
+                true => None,
+                false => {
+                    let known = statistics.key([tag, "state", name])?;
+                    let scale = match modality.has_mean_std(name) {
+                        true => ValueScale::spread(&known)?,
+                        false => ValueScale::range(&known, scaling.range())?,
+                    };
+                    if scale.rows() != 1 {
+                        let wanted = "expected a list of numbers, not of rows, for a state";
+                        return Err(known.refuse(wanted));
+                    }
+                    Some(scale)
                 }
-                Encoding::Scale(scale)
             };
-            keys.push((key.clone(), encoding));
-        }
-        Ok(Self {
-            keys,
-            steps: modality.horizon(),
-            max_state_dim,
-            scaling,
-        })
-    }
-
-    /// Returns the keys, and their widths where the statistics tell them.
-    pub(super) fn keys(&self) -> Vec<(&str, Option<usize>)> {
-        let width = |encoding: &Encoding| match encoding {
-            Encoding::SinCos => None,
-            Encoding::Scale(scale) => Some(scale.width()),
+            let name = name.clone();
+            Ok(Self { name, scale })
         };
-        self.keys
-            .iter()
-            .map(|(key, encoding)| (key.as_str(), width(encoding)))
-            .collect()
+        modality.keys.iter().map(encoded).collect()
     }
 
-    /// Returns the number of state steps.
-    pub(super) fn steps(&self) -> usize {
-        self.steps
-    }
-
-    /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
-    pub(super) fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, Refusal> {
-        let mut out = vec![0.0; self.steps * self.max_state_dim];
-        let mut column = 0;
-        for (key, encoding) in &self.keys {
-            let steps = self.steps_of(key, encoding, state)?;
-            let width = if self.scaling.exclude_state {
-                steps.width()
-            } else {
-                encoding.width(steps.width())
-            };
-            if column + width > self.max_state_dim {
-                let found = format!("wider than the network's {}", self.max_state_dim);
-                return Err(input(
-                    format!("the state up to `{key}`"),
-                    found,
-                    "expected a narrower state",
-                ));
-            }
-            if !self.scaling.exclude_state {
-                for (values, out) in steps.iter().zip(out.chunks_exact_mut(self.max_state_dim)) {
-                    encoding.write(
-                        values,
-                        self.scaling.clip_outliers,
-                        &mut out[column..column + width],
-                    );
-                }
-            }
-            column += width;
-        }
-        Ok(out)
-    }
-
-    fn steps_of<'a>(
+    /// Returns the steps of this vector, checked.
+    fn of<'a>(
         &self,
-        key: &str,
-        encoding: &Encoding,
         state: &'a BTreeMap<&str, StateSteps<'a>>,
+        wanted: usize,
     ) -> Result<&'a StateSteps<'a>, Refusal> {
-        let what = || format!("state `{key}`");
-        let Some(steps) = state.get(key) else {
-            return Err(input(
-                what(),
-                "missing",
-                "expected every state of the checkpoint",
-            ));
+        let what = format!("state `{}`", self.name);
+        let Some(steps) = state.get(self.name.as_str()) else {
+            let wanted = "expected every state of the checkpoint";
+            return Err(input(what, "missing", wanted));
         };
-        if steps.steps() != self.steps {
-            let wanted = format!("expected {}", self.steps);
-            return Err(input(
-                what(),
-                format!("{} steps long", steps.steps()),
-                wanted,
-            ));
+        if steps.steps() != wanted {
+            let found = format_args!("{} steps long", steps.steps());
+            return Err(input(what, found, format_args!("expected {wanted}")));
         }
-        match encoding {
-            Encoding::Scale(scale) if scale.width() != steps.width() => {
-                let wanted = format!("expected {}", scale.width());
+        match &self.scale {
+            Some(scale) if scale.width() != steps.width() => {
+                let found = format_args!("{} values wide", steps.width());
                 Err(input(
-                    what(),
-                    format!("{} values wide", steps.width()),
-                    wanted,
+                    what,
+                    found,
+                    format_args!("expected {}", scale.width()),
                 ))
             }
             _ => Ok(steps),
         }
     }
-}
-
-impl Encoding {
-    fn width(&self, raw: usize) -> usize {
-        match self {
-            Self::SinCos => 2 * raw,
-            Self::Scale(_) => raw,
-        }
-    }
 
     fn write(&self, row: &[f32], clip: bool, out: &mut [f32]) {
-        match self {
-            Self::SinCos => {
-                let (sines, cosines) = out.split_at_mut(row.len());
-                for ((x, sine), cosine) in row.iter().zip(sines).zip(cosines) {
-                    [*sine, *cosine] = sin_cos(*x);
-                }
+        if let Some(scale) = &self.scale {
+            for (column, (x, out)) in row.iter().zip(out).enumerate() {
+                *out = scale.normalize(column, *x, clip);
             }
-            Self::Scale(scale) => {
-                for (column, (x, out)) in row.iter().zip(out).enumerate() {
-                    *out = scale.normalize(column, *x, clip);
-                }
-            }
+            return;
         }
+        let (sines, cosines) = out.split_at_mut(row.len());
+        for ((x, sine), cosine) in row.iter().zip(sines).zip(cosines) {
+            [*sine, *cosine] = sin_cos(*x);
+        }
+    }
+}
+
+impl StateActionCodec {
+    /// Returns the keys of the state vectors and their widths. The width is `None` for a vector
+    /// that is encoded as sine and cosine, because it needs no statistics.
+    pub fn state_keys(&self) -> Vec<(&str, Option<usize>)> {
+        let width = |key: &EncodedKey| key.scale.as_ref().map(ValueScale::width);
+        let keys = self.states.iter();
+        keys.map(|key| (key.name.as_str(), width(key))).collect()
+    }
+
+    /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
+    ///
+    /// # Errors
+    /// Returns [`Refusal`] with the key that is missing or has a wrong shape.
+    pub fn encode(&self, state: &BTreeMap<&str, StateSteps>) -> Result<Vec<f32>, Refusal> {
+        let (most, scaling) = (self.max_state_dim, &self.scaling);
+        let mut out = vec![0.0; self.state_steps * most];
+        let mut column = 0;
+        for key in &self.states {
+            let steps = key.of(state, self.state_steps)?;
+            let is_twice = key.scale.is_none() && !scaling.exclude_state;
+            let width = if is_twice { 2 } else { 1 } * steps.width();
+            if column + width > most {
+                let what = format_args!("the state up to `{}`", key.name);
+                let found = format_args!("wider than the network's {most}");
+                return Err(input(what, found, "expected a narrower state"));
+            }
+            if !scaling.exclude_state {
+                for (values, out) in steps.iter().zip(out.chunks_exact_mut(most)) {
+                    let out = &mut out[column..column + width];
+                    key.write(values, scaling.clip_outliers, out);
+                }
+            }
+            column += width;
+        }
+        Ok(out)
     }
 }

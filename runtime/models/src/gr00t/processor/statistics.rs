@@ -1,30 +1,20 @@
 //! Reads `statistics.json`: statistics of the training data.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use jobs::refusal::Refusal;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
-use crate::gr00t::processor::field::{Field, Json};
+use crate::json::Document;
 
 /// Maximum number of values in one statistic: steps times width.
 const MOST_NUMBERS: usize = 1 << 22;
 
-/// The values that a statistic describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatisticsGroup {
-    State,
-    Action,
-    /// Actions relative to the state, with separate statistics for each step.
-    RelativeAction,
-}
-
 /// The statistics file of a checkpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Statistics(Json);
-
-/// The statistics of one embodiment.
-#[derive(Clone, Debug)]
-pub(super) struct TagStatistics<'a>(Field<'a>);
+pub(super) struct Statistics(Document);
 
 /// One statistic: `[rows, width]`, row-major, `f64`.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,47 +23,39 @@ pub(super) struct StatisticsTable {
     pub(super) values: Vec<f64>,
 }
 
+/// A statistic as it is in the file.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a list of numbers, or a list of such lists")]
+enum Rows {
+    One(Vec<f64>),
+    Many(Vec<Vec<f64>>),
+}
+
 /// The statistics of one key.
 #[derive(Clone, Debug)]
-pub(super) struct KeyStatistics<'a>(Field<'a>);
+pub(super) struct KeyStatistics<'a> {
+    file: &'a Document,
+    /// The embodiment's tag; `state`, `action`, or `relative_action`, whose actions are relative to
+    /// the state and have statistics for each step; and the key.
+    names: [&'a str; 3],
+}
 
 impl Statistics {
     pub(super) fn read(path: &Path) -> Result<Self, Refusal> {
-        Ok(Self(Json::read(path)?))
+        Ok(Self(Document::read(path)?))
     }
 
-    #[cfg(test)]
-    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
-        Ok(Self(Json::parse(
-            Path::new("statistics.json"),
-            text.as_bytes(),
-        )?))
-    }
-
-    pub(super) fn of(&self, tag: &str) -> Result<TagStatistics<'_>, Refusal> {
-        Ok(TagStatistics(self.0.root().get(tag)?))
-    }
-}
-
-impl<'a> TagStatistics<'a> {
     /// Returns the statistics of a key; returns an error if there are none.
-    pub(super) fn key(
-        &self,
-        group: StatisticsGroup,
-        key: &str,
-    ) -> Result<KeyStatistics<'a>, Refusal> {
-        let group = match group {
-            StatisticsGroup::State => "state",
-            StatisticsGroup::Action => "action",
-            StatisticsGroup::RelativeAction => "relative_action",
+    pub(super) fn key<'a>(&'a self, names: [&'a str; 3]) -> Result<KeyStatistics<'a>, Refusal> {
+        let known = KeyStatistics {
+            file: &self.0,
+            names,
         };
-        let field = self.0.get(group)?.get(key)?;
-        if field.is_missing() {
-            return Err(
-                field.refuse("expected statistics of every key of the modality configuration")
-            );
+        if self.0.get::<Option<IgnoredAny>>(&names)?.is_none() {
+            let wanted = "expected statistics of every key of the modality configuration";
+            return Err(known.refuse(wanted));
         }
-        Ok(KeyStatistics(field))
+        Ok(known)
     }
 }
 
@@ -81,21 +63,19 @@ impl KeyStatistics<'_> {
     /// Reads one of `min`, `max`, `mean`, `std`, `q01`, `q99`: a list, or a list of rows of the
     /// same length.
     pub(super) fn table(&self, name: &str) -> Result<StatisticsTable, Refusal> {
-        let field = self.0.get(name)?;
-        let items = field.items()?;
-        let rows = match items.first() {
-            Some(first) if first.is_list() => items
-                .iter()
-                .map(Field::numbers)
-                .collect::<Result<Vec<_>, _>>()?,
-            _ => vec![field.numbers()?],
+        let [tag, group, key] = self.names;
+        let names = [tag, group, key, name];
+        let rows = match self.file.get(&names)? {
+            Rows::One(row) => vec![row],
+            Rows::Many(rows) => rows,
         };
         let width = rows[0].len();
         if width == 0
             || rows.iter().any(|row| row.len() != width)
             || rows.len() > MOST_NUMBERS / width
         {
-            return Err(field.refuse("expected rows of the same length, at least one number each"));
+            let wanted = "expected rows of the same length, at least one number each";
+            return Err(self.file.refuse(&names, wanted));
         }
         Ok(StatisticsTable {
             width,
@@ -107,16 +87,15 @@ impl KeyStatistics<'_> {
     pub(super) fn tables(&self, names: [&str; 2]) -> Result<[StatisticsTable; 2], Refusal> {
         let tables = [self.table(names[0])?, self.table(names[1])?];
         if tables[0].width != tables[1].width || tables[0].values.len() != tables[1].values.len() {
-            return Err(self.refuse(&format!(
-                "expected `{}` and `{}` of the same shape",
-                names[0], names[1]
-            )));
+            let [one, other] = names;
+            let wanted = format_args!("expected `{one}` and `{other}` of the same shape");
+            return Err(self.refuse(wanted));
         }
         Ok(tables)
     }
 
-    pub(super) fn refuse(&self, wanted: &str) -> Refusal {
-        self.0.refuse(wanted)
+    pub(super) fn refuse(&self, wanted: impl Display) -> Refusal {
+        self.file.refuse(&self.names, wanted)
     }
 }
 
@@ -130,14 +109,16 @@ impl StatisticsTable {
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Statistics {
+        let path = Path::new("statistics.json");
+        Statistics(Document::parse(path, text.as_bytes()).unwrap())
+    }
+
     fn table(json: &str) -> Result<StatisticsTable, Refusal> {
-        let file = Statistics::parse(&format!(
+        let file = parse(&format!(
             r#"{{"robot": {{"state": {{"arm": {{"min": {json}}}}}}}}}"#
-        ))
-        .unwrap();
-        file.of("robot")?
-            .key(StatisticsGroup::State, "arm")?
-            .table("min")
+        ));
+        file.key(["robot", "state", "arm"])?.table("min")
     }
 
     #[test]
@@ -175,13 +156,8 @@ mod tests {
 
     #[test]
     fn a_key_without_statistics_is_named() {
-        let file = Statistics::parse(r#"{"robot": {"state": {}}}"#).unwrap();
-        let text = file
-            .of("robot")
-            .unwrap()
-            .key(StatisticsGroup::State, "arm")
-            .unwrap_err()
-            .to_string();
+        let file = parse(r#"{"robot": {"state": {}}}"#);
+        let text = file.key(["robot", "state", "arm"]).unwrap_err().to_string();
         assert!(text.starts_with("`statistics.json`: `robot.state.arm` is missing"));
     }
 }

@@ -4,13 +4,13 @@
 //! The reference is OpenCV 4.11, `imgproc/src/resize.cpp`, `INTER_AREA` on three-channel bytes:
 //! shrinking averages, and enlarging interpolates with integers.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::image::average::{self, Averages};
 use crate::image::axis::ResizeAxis;
 use crate::image::between::PairTables;
 use crate::image::{Image, RgbPicture};
+use crate::nn::memo::Memo;
 
 /// Number of tables that are kept; one robot has a few picture sizes.
 const KEPT: usize = 64;
@@ -20,7 +20,7 @@ const KEPT: usize = 64;
 pub(super) struct Area {
     edge: usize,
     crop: usize,
-    tables: RwLock<HashMap<[ResizeAxis; 2], Arc<Tables>>>,
+    tables: Mutex<Memo<[ResizeAxis; 2], Arc<Tables>>>,
 }
 
 /// The tables for resizing pictures of one size.
@@ -42,7 +42,7 @@ impl Area {
         Self {
             edge,
             crop,
-            tables: RwLock::default(),
+            tables: Mutex::new(Memo::new(KEPT)),
         }
     }
 
@@ -82,23 +82,9 @@ impl Area {
     }
 
     fn tables(&self, axes: [ResizeAxis; 2]) -> Arc<Tables> {
-        // Only complete tables are inserted into the map, so a lock poisoned by a panic elsewhere
-        // does no harm.
-        if let Some(tables) = self
-            .tables
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&axes)
-        {
-            return Arc::clone(tables);
-        }
-        let tables = Arc::new(Tables::new(axes));
-        let mut kept = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT {
-            kept.clear();
-        }
-        kept.insert(axes, Arc::clone(&tables));
-        tables
+        // Only complete tables are kept, so a lock poisoned by a panic elsewhere does no harm.
+        let kept = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or(axes, |axes| Arc::new(Tables::new(*axes)))
     }
 }
 

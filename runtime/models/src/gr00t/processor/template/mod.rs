@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use jobs::refusal::Refusal;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
+use serde::Deserialize;
 
 use crate::error::{in_file, lacks, refuse};
-use crate::gr00t::processor::field::{Field, Json};
+use crate::json::Document;
 
 /// Maximum number of steps of a template; the public Qwen3-VL template takes fewer than a thousand
 /// for a prompt.
@@ -29,6 +30,20 @@ pub(super) struct ChatTemplate {
     path: PathBuf,
 }
 
+/// A `chat_template` in a JSON file.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a template, or a list with one named `default`")]
+enum Templates {
+    One(String),
+    Named(Vec<NamedTemplate>),
+}
+
+#[derive(Deserialize)]
+struct NamedTemplate {
+    name: String,
+    template: String,
+}
+
 impl ChatTemplate {
     /// Reads the template from the files in which transformers looks for it: `chat_template.jinja`,
     /// `chat_template.json`, `tokenizer_config.json`.
@@ -43,10 +58,17 @@ impl ChatTemplate {
             if !path.is_file() {
                 continue;
             }
-            let file = Json::read(&path)?;
-            if let Some(field) = file.root().get("chat_template")?.given() {
-                let source = default_template(&field)?.to_owned();
-                return Ok(Self { source, path });
+            let file = Document::read(&path)?;
+            match file.get(&["chat_template"])? {
+                Some(Templates::One(source)) => return Ok(Self { source, path }),
+                Some(Templates::Named(named)) => {
+                    let default = named.into_iter().find(|named| named.name == "default");
+                    let wanted = "expected a list with a template named `default`";
+                    let refusal = || file.refuse(&["chat_template"], wanted);
+                    let source = default.ok_or_else(refusal)?.template;
+                    return Ok(Self { source, path });
+                }
+                None => {}
             }
         }
         let wanted = "chat template (`chat_template.jinja`, `chat_template.json` or in `tokenizer_config.json`)";
@@ -95,19 +117,6 @@ impl ChatTemplate {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Returns the template, or the one named `default` in a list of named ones.
-fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, Refusal> {
-    if field.is_text() {
-        return field.text();
-    }
-    for entry in field.items()? {
-        if entry.get("name")?.text()? == "default" {
-            return entry.get("template")?.text();
-        }
-    }
-    Err(field.refuse("expected a template or a list with one named `default`"))
 }
 
 #[cfg(test)]
