@@ -22,6 +22,7 @@ mod latency;
 pub mod policy;
 pub mod probe;
 mod prometheus;
+pub mod protocols;
 mod python;
 pub mod record;
 pub mod serve;

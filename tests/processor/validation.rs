@@ -1,7 +1,7 @@
 //! Tests of invalid observations, with one mistake each, and the error messages of the reference.
 
 use models::gr00t::processor::{Modalities, ProcessorConfig};
-use runtime::serve::validation::{validate, validate_flat};
+use runtime::protocols::gr00t::validation::{validate, validate_flat};
 use wire::{Array, Dtype, Key, Value};
 
 use crate::processor::files::{cases_with, goldens, json};
@@ -176,9 +176,9 @@ fn mistakes_are_refused_in_the_words_of_the_reference() {
         };
         let found = if case.starts_with("sim: ") {
             validate_flat(&observation, &modalities)
-                .and_then(|nested| validate(&nested, &modalities))
+                .and_then(|nested| validate(&nested, &modalities).map(drop))
         } else {
-            validate(&observation, &modalities)
+            validate(&observation, &modalities).map(drop)
         };
         let found = found.err().map(|refusal| refusal.to_string());
         assert_eq!(found.as_deref(), entry["message"].as_str(), "{case}");

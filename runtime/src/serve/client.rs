@@ -9,10 +9,10 @@
 use jobs::seed;
 
 use crate::policy::{Chunk, RowNoise, Window};
+use crate::protocols::observation::ValidatedRequest;
 use crate::serve::card::ServedSpec;
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
-use crate::serve::observation::ValidatedRequest;
 use crate::serve::server::ServerState;
 use wire::Value;
 

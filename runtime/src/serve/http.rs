@@ -12,11 +12,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use crate::protocols::vla_eval;
 use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
 use crate::serve::server::ServerState;
 use crate::serve::stats::Counted;
-use crate::serve::{vla_eval, websocket};
+use crate::serve::websocket;
 
 /// Maximum size of a request head in bytes.
 const LONGEST_HEAD: usize = 8192;
@@ -217,7 +218,7 @@ fn token(head: &RequestHead) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
 
@@ -225,10 +226,10 @@ pub(super) mod tests {
 
     use super::*;
     use crate::clock::now;
+    use crate::protocols::vla_eval::server_tests::card;
     use crate::serve::card::ServedSpec;
     use crate::serve::limits::RequestLimits;
     use crate::serve::server::{DispatcherMessage, ServerConfig};
-    use crate::serve::vla_eval::tests::card;
 
     /// Returns the state of a server with 64 KiB for messages of at most 64 bytes.
     pub fn server(

@@ -1,8 +1,6 @@
 //! The limits of one request.
 
-use models::gr00t::processor::Modalities;
-use wire::Value;
-
+use crate::protocols::gr00t::validation::Inputs;
 use crate::serve::error::RequestError;
 use crate::serve::stats::Counted;
 
@@ -22,70 +20,46 @@ pub struct RequestLimits {
 }
 
 impl RequestLimits {
-    /// Checks an observation that has been validated; returns its number of rows.
+    /// Checks a valid observation.
     ///
     /// # Errors
     /// Returns [`RequestError`] for the first limit that it exceeds.
-    pub fn check(
-        &self,
-        observation: &Value,
-        modalities: &Modalities,
-    ) -> Result<usize, RequestError> {
-        let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
-        let rows = match member("language", modalities.language_key()) {
-            Some(Value::List(rows)) => &rows[..],
-            _ => &[],
-        };
-        let (found, most) = (rows.len(), self.max_rows);
+    pub fn check(&self, inputs: &Inputs) -> Result<(), RequestError> {
+        let limit = |text| Err(RequestError::rejected(Counted::Limit, text));
+        let (found, most) = (inputs.language.len(), self.max_rows);
         if found > most {
-            let text =
-                format!("the request has {found} rows, expected at most {most} (--max-rows)");
-            return Err(limit(text));
+            return limit(format!(
+                "the request has {found} rows, expected at most {most} (--max-rows)"
+            ));
         }
-        let (found, most) = (
-            rows.iter().map(text_bytes).max().unwrap_or(0),
-            self.max_prompt_bytes,
-        );
+        let texts = inputs.language.iter().map(|text| text.len());
+        let (found, most) = (texts.max().unwrap_or(0), self.max_prompt_bytes);
         if found > most {
-            return Err(limit(format!(
+            return limit(format!(
                 "an instruction has {found} bytes, expected at most {most} (--max-prompt)"
-            )));
+            ));
         }
         let most = self.max_picture_edge;
-        for view in &modalities.video.keys {
+        for (view, array) in &inputs.video {
             // A long and narrow picture counts as the square that it is padded to.
-            if let Some(Value::Array(array)) = member("video", view)
-                && let [.., height, width, _] = *array.shape()
+            if let [.., height, width, _] = *array.shape()
                 && height.max(width) > most
             {
-                return Err(limit(format!(
+                return limit(format!(
                     "a picture of `{view}` has {height} x {width} pixels, expected at most {most} \
                      along an edge (--max-picture)"
-                )));
+                ));
             }
         }
-        for key in &modalities.state.keys {
-            if let Some(Value::Array(array)) = member("state", key)
-                && let Some(found) = array.shape().last()
+        for (key, array) in &inputs.state {
+            if let Some(found) = array.shape().last()
                 && *found > LONGEST_STATE
             {
-                return Err(limit(format!(
+                return limit(format!(
                     "state `{key}` has {found} values, expected at most {LONGEST_STATE}"
-                )));
+                ));
             }
         }
-        Ok(rows.len())
-    }
-}
-
-fn limit(text: String) -> RequestError {
-    RequestError::rejected(Counted::Limit, text)
-}
-
-fn text_bytes(row: &Value) -> usize {
-    match row {
-        Value::List(texts) => texts.iter().map(text_bytes).max().unwrap_or(0),
-        Value::Text(text) => text.len(),
-        _ => 0,
+        Ok(())
     }
 }

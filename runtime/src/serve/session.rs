@@ -2,7 +2,7 @@
 //! watches meanwhile for the end of the connection.
 //!
 //! ```text
-//! bytes ◄─► Peer (zmtp, websocket) ─ message ─► Client (gr00t, openpi, vla_eval) ─► policy
+//! bytes ◄─► Peer (zmtp, websocket) ─ message ─► ServerCodec (crate::protocols) ─► policy
 //!                 ▲────────────── Reply ◄──────────────┘
 //! ```
 
@@ -13,13 +13,15 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::clock::now;
+use crate::policy::Chunk;
+use crate::protocols::observation::ValidatedRequest;
+use crate::serve::card::ServedSpec;
+use crate::serve::client::ClientEpisode;
 use crate::serve::close::{CloseReason, gone};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
-use crate::serve::gr00t::Gr00tClient;
-use crate::serve::openpi::OpenpiClient;
+use crate::serve::limits::RequestLimits;
 use crate::serve::server::ServerState;
-use crate::serve::vla_eval::{self, VlaEvalClient};
 
 /// One end of a connection, which knows how messages are framed.
 pub trait Peer {
@@ -39,8 +41,8 @@ pub trait Peer {
 /// A message of a client.
 #[derive(Debug)]
 pub struct Received {
-    /// Its parts; ZeroMQ's messages may have any number.
-    pub parts: Vec<Bytes>,
+    /// Its content, or why it cannot be a message of any protocol.
+    pub body: Result<Bytes, RequestError>,
     /// Bytes that it holds, with its envelope.
     pub bytes: usize,
 }
@@ -94,88 +96,105 @@ impl Reply {
     }
 }
 
-/// What a client speaks, with its state.
-#[derive(Debug)]
-pub enum Client {
-    /// GR00T's endpoints.
-    Gr00t(Gr00tClient),
-    /// A websocket that was greeted for both of its protocols, and has said nothing.
-    Greeted(Arc<ServerState>, ConnectionId),
-    /// openpi's protocol.
-    Openpi(OpenpiClient),
-    /// vla-eval's protocol.
-    VlaEval(VlaEvalClient),
-}
-
-impl Client {
-    async fn answer(&mut self, parts: Vec<Bytes>) -> Reply {
-        if let Self::Gr00t(client) = self {
-            return client.answer(parts).await;
-        }
-        // A message of a websocket has one part.
-        let body = parts.into_iter().next().unwrap_or_default();
-        if let Self::Greeted(server, id) = self {
-            let server = Arc::clone(server);
-            *self = if vla_eval::is_hello(&body) {
-                Self::VlaEval(VlaEvalClient::new(server, *id, true))
-            } else {
-                Self::Openpi(OpenpiClient::new(server, *id))
-            };
-        }
-        match self {
-            Self::Openpi(client) => match client.answer(body).await {
-                Ok(answer) => Reply::to_request(answer, Ok(())),
-                Err(err) => Reply {
-                    message: Some(Message::text(err.to_string())),
-                    outcome: Some(Err(err)),
-                    then: Then::Close,
-                },
-            },
-            Self::VlaEval(client) => client.answer(body).await,
-            Self::Gr00t(_) | Self::Greeted(..) => Reply::nothing(),
-        }
-    }
+/// The server's half of a protocol, with what it remembers of one client.
+pub trait ServerCodec {
+    /// Answers a message.
+    async fn answer(&mut self, client: &mut Session, body: Result<Bytes, RequestError>) -> Reply;
 
     /// Returns how many bytes of earlier messages are kept.
     fn kept_bytes(&self) -> usize {
-        match self {
-            Self::VlaEval(client) => client.kept_bytes(),
-            _ => 0,
-        }
+        0
     }
 }
 
-/// Serves a client until it disconnects.
-///
-/// # Errors
-/// Returns the reason if the server closed the connection.
-pub async fn serve(
-    mut peer: impl Peer,
-    mut client: Client,
-    server: &ServerState,
-    id: ConnectionId,
-) -> Result<(), CloseReason> {
-    while let Some(Received { parts, bytes }) = peer.hear().await? {
-        let asked = now();
-        server.connections().asked(id, asked);
-        server.hold(id, bytes);
-        let reply = tokio::select! {
-            reply = client.answer(parts) => reply,
-            () = gone(peer.stream()) => return Ok(()),
-        };
-        if let Some(message) = reply.message {
-            peer.send(message).await?;
-        }
-        if let Some(outcome) = &reply.outcome {
-            server.stats.answered(asked.elapsed(), outcome, now());
-        }
-        server.connections().answered(id, now());
-        server.keep(id, client.kept_bytes());
-        match reply.then {
-            Then::GoOn => {}
-            Then::Close => return peer.close().await,
-            Then::Stop => server.end("a client asked for it"),
+/// One client, whatever it speaks.
+pub struct Session {
+    /// The server.
+    pub server: Arc<ServerState>,
+    /// The connection.
+    pub id: ConnectionId,
+    /// The episode, from which the randomness of its actions is derived.
+    pub episode: ClientEpisode,
+}
+
+impl Session {
+    /// Creates the session of a client that has sent nothing yet.
+    pub fn new(server: Arc<ServerState>, id: ConnectionId) -> Self {
+        Self {
+            episode: ClientEpisode::new(id),
+            server,
+            id,
         }
     }
-    Ok(())
+
+    /// Decodes a message of `bytes` bytes in a background thread, which does all the work that
+    /// takes time in proportion to its size.
+    ///
+    /// # Errors
+    /// Returns the reason if the message was not decoded.
+    pub async fn decode<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        decode: impl FnOnce(&ServedSpec, &RequestLimits) -> T + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let (card, limits) = (Arc::clone(&self.server.card), self.server.rules.limits);
+        self.server
+            .decode(bytes, move || decode(&card, &limits))
+            .await
+    }
+
+    /// Counts a request that could be read.
+    pub fn asks(&self, endpoint: &str) {
+        self.server.stats.asked(endpoint);
+        self.server.connections().known(self.id);
+    }
+
+    /// Asks the policy for the chunks of the next inference.
+    ///
+    /// # Errors
+    /// As [`ClientEpisode::ask`].
+    pub async fn infer(&mut self, asked: ValidatedRequest) -> Result<Vec<Chunk>, RequestError> {
+        self.episode.ask(&self.server, asked).await
+    }
+
+    /// Serves the client until it disconnects. Its first message may have been heard.
+    ///
+    /// # Errors
+    /// Returns the reason if the server closed the connection.
+    pub async fn serve(
+        mut self,
+        mut peer: impl Peer,
+        mut codec: impl ServerCodec,
+        first: Option<Received>,
+    ) -> Result<(), CloseReason> {
+        let (server, id) = (Arc::clone(&self.server), self.id);
+        let mut heard = match first {
+            None => peer.hear().await?,
+            first => first,
+        };
+        while let Some(Received { body, bytes }) = heard {
+            let asked = now();
+            server.connections().asked(id, asked);
+            server.hold(id, bytes);
+            let reply = tokio::select! {
+                reply = codec.answer(&mut self, body) => reply,
+                () = gone(peer.stream()) => return Ok(()),
+            };
+            if let Some(message) = reply.message {
+                peer.send(message).await?;
+            }
+            if let Some(outcome) = &reply.outcome {
+                server.stats.answered(asked.elapsed(), outcome, now());
+            }
+            server.connections().answered(id, now());
+            server.keep(id, codec.kept_bytes());
+            match reply.then {
+                Then::GoOn => {}
+                Then::Close => return peer.close().await,
+                Then::Stop => server.end("a client asked for it"),
+            }
+            heard = peer.hear().await?;
+        }
+        Ok(())
+    }
 }

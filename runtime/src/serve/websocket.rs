@@ -16,13 +16,13 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message};
 use wire::Dialect;
 
+use crate::protocols::openpi::{self, OpenpiServer};
+use crate::protocols::vla_eval::{self, VlaEvalServer};
 use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
 use crate::serve::metered::Metered;
-use crate::serve::openpi::OpenpiClient;
 use crate::serve::server::ServerState;
-use crate::serve::session::{self, Client, Peer, Received};
-use crate::serve::vla_eval::{self, VlaEvalClient};
+use crate::serve::session::{Peer, Received, Session};
 
 /// Time limit from the first to the last byte of a message, and for sending an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,16 +49,28 @@ pub async fn serve(
     is_silent: bool,
 ) -> Result<(), CloseReason> {
     let mut peer = WebsocketPeer::new(stream, rest, Arc::clone(&server), id).await;
-    let client = if is_silent {
-        Client::VlaEval(VlaEvalClient::new(Arc::clone(&server), id, false))
-    } else {
-        let mut metadata = OpenpiClient::new(Arc::clone(&server), id).metadata();
-        vla_eval::greet_early(&mut metadata, &server.card);
-        let metadata = wire::write(&metadata, Dialect::Openpi);
-        peer.send(Message::Binary(metadata.into())).await?;
-        Client::Greeted(Arc::clone(&server), id)
+    let session = Session::new(Arc::clone(&server), id);
+    let vla_eval = VlaEvalServer::new(&server.card, !is_silent);
+    if is_silent {
+        return session.serve(peer, vla_eval, None).await;
+    }
+    let mut metadata = openpi::metadata(&server.card);
+    vla_eval::greet_early(&mut metadata, &server.card);
+    let metadata = wire::write(&metadata, Dialect::Openpi);
+    peer.send(Message::Binary(metadata.into())).await?;
+    let Some(first) = peer.hear().await? else {
+        return Ok(());
     };
-    session::serve(peer, client, &server, id).await
+    if first
+        .body
+        .as_ref()
+        .is_ok_and(|body| vla_eval::is_hello(body))
+    {
+        session.serve(peer, vla_eval, Some(first)).await
+    } else {
+        let openpi = OpenpiServer::default();
+        session.serve(peer, openpi, Some(first)).await
+    }
 }
 
 struct WebsocketPeer {
@@ -157,8 +169,8 @@ impl Peer for WebsocketPeer {
         while let Some(message) = self.next().await? {
             match message {
                 Message::Binary(body) => {
-                    let (bytes, parts) = (body.len(), vec![body]);
-                    return Ok(Some(Received { parts, bytes }));
+                    let (bytes, body) = (body.len(), Ok(body));
+                    return Ok(Some(Received { body, bytes }));
                 }
                 Message::Text(_) => {
                     let text = "expected a binary message, msgpack with arrays of numpy";

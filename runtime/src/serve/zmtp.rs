@@ -17,11 +17,12 @@ use tokio::time::timeout_at;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::clock::now;
+use crate::protocols::gr00t::Gr00tServer;
 use crate::serve::close::CloseReason;
 use crate::serve::connections::ConnectionId;
-use crate::serve::gr00t::Gr00tClient;
+use crate::serve::error::RequestError;
 use crate::serve::server::ServerState;
-use crate::serve::session::{self, Client, Peer, Received};
+use crate::serve::session::{Peer, Received, Session};
 use wire::zmtp::{Heard, Multipart, Reader, Socket, answer_head, greeting, pong};
 
 /// Time limit for the greeting, and from the first to the last byte of a message.
@@ -63,8 +64,8 @@ pub async fn serve(
         Some(Heard::Command(name, properties)) => Socket::Rep.check_ready(&name, &properties)?,
         _ => return Ok(()),
     }
-    let client = Client::Gr00t(Gr00tClient::new(Arc::clone(&server), id));
-    session::serve(peer, client, &server, id).await
+    let codec = Gr00tServer::new(server.rules.arrays);
+    Session::new(server, id).serve(peer, codec, None).await
 }
 
 struct ZmtpPeer {
@@ -98,7 +99,14 @@ impl Peer for ZmtpPeer {
                     let bytes = body.iter().chain(&envelope).map(Bytes::len).sum();
                     self.most_bytes = self.most_bytes.saturating_sub(bytes);
                     self.envelope = envelope;
-                    return Ok(Some(Received { parts: body, bytes }));
+                    let body = <[Bytes; 1]>::try_from(body).map(|[body]| body);
+                    let body = body.map_err(|parts| {
+                        let found = parts.len();
+                        RequestError::new(format_args!(
+                            "found a message of {found} parts, expected one part"
+                        ))
+                    });
+                    return Ok(Some(Received { body, bytes }));
                 }
                 // PING has a time to live of two bytes before its context.
                 Heard::Command(name, data) if name == "PING" => {

@@ -135,7 +135,7 @@ fn actions_are_those_of_an_evaluation_with_the_same_seed() {
 
 #[test]
 fn only_clients_of_a_checkpoints_own_keys_choose_its_noise() {
-    let mut card = crate::serve::vla_eval::tests::card(&[0]);
+    let mut card = crate::protocols::vla_eval::server_tests::card(&[0]);
     let window = Window::new(Arc::new(Observation::empty()));
     let given = RowOf::Chosen(RowNoise::Given(vec![1.0]));
     let rows = [given, nth(7, 3, 5)].map(|of| ClientRow {
@@ -154,7 +154,7 @@ fn only_clients_of_a_checkpoints_own_keys_choose_its_noise() {
 
 #[test]
 fn clients_get_as_many_actions_as_they_are_promised_or_the_reason() {
-    let card = crate::serve::vla_eval::tests::card(&[0]);
+    let card = crate::protocols::vla_eval::server_tests::card(&[0]);
     let actions = |steps: usize| RowAnswer::Chunk(Chunk::new(4, vec![1.0; 4 * steps]));
     let promised = Chunk::new(4, vec![1.0; 8]);
     assert_eq!(chunk(actions(3), &card), Ok(promised.clone()));

@@ -13,129 +13,100 @@
 //! them. A view without a time axis gets one of length 1. A state of float64 becomes float32, as
 //! openpi's transforms do. An observation in GR00T's own form is accepted as well.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
+use wire::{Array, Dialect, Key, Value, read, write};
 
 use crate::clock::now;
 use crate::policy::Chunk;
+use crate::protocols::observation::{ValidatedRequest, asked, reshaped};
 use crate::serve::card::ServedSpec;
-use crate::serve::client::{ClientEpisode, chosen_noise, chosen_reset};
-use crate::serve::connections::ConnectionId;
+use crate::serve::client::{chosen_noise, chosen_reset};
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use crate::serve::observation::{ValidatedRequest, asked, reshaped};
-use crate::serve::server::ServerState;
+use crate::serve::session::{Reply, ServerCodec, Session, Then};
 use crate::serve::stats::Counted;
-use wire::{Array, Dialect, Key, Value, read, write};
 
 /// Maximum bytes of the states in a message; as float32 they may take four times as many.
 const LONGEST_STATES_BYTES: usize = 4 << 20;
 
-/// The state of one client while it is connected.
-#[derive(Debug)]
-pub struct OpenpiClient {
-    server: Arc<ServerState>,
-    id: ConnectionId,
-    episode: ClientEpisode,
+/// What the server says to one client.
+#[derive(Default)]
+pub(crate) struct OpenpiServer {
     /// Time from the last request to its answer.
     last: Option<Duration>,
 }
 
-impl OpenpiClient {
-    /// Creates a client that has sent nothing yet.
-    pub fn new(server: Arc<ServerState>, id: ConnectionId) -> Self {
-        Self {
-            episode: ClientEpisode::new(id),
-            server,
-            id,
-            last: None,
-        }
+/// Returns the metadata that a client receives when it connects.
+pub(crate) fn metadata(card: &ServedSpec) -> Value {
+    let facts = card.facts.iter();
+    let facts = facts.map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let mut metadata = json!({
+        "policy": card.policy,
+        "facts": facts.collect::<serde_json::Map<_, _>>(),
+        "views": card.modalities.video.keys,
+        "view_steps": card.modalities.video.horizon(),
+        "states": card.states,
+        "state_steps": card.modalities.state.horizon(),
+        "actions": card.actions,
+        "action_horizon": card.horizon,
+    });
+    if card.is_interface() {
+        metadata["view_sizes"] = json!(card.view_sizes);
+        metadata["action_names"] = json!(card.action_names);
     }
+    Value::from(&metadata)
+}
 
-    /// Returns the metadata that a client receives when it connects.
-    pub fn metadata(&self) -> Value {
-        let card = &self.server.card;
-        let widths = |keys: &[(String, usize)]| {
-            keys.iter()
-                .map(|(key, width)| json!([key, width]))
-                .collect::<Vec<_>>()
-        };
-        let states: Vec<_> = card
-            .states
-            .iter()
-            .map(|(key, width)| json!([key, width]))
-            .collect();
-        let facts: serde_json::Map<_, _> = card
-            .facts
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.clone()))
-            .collect();
-        let mut metadata = json!({
-            "policy": card.policy,
-            "facts": facts,
-            "views": card.modalities.video.keys,
-            "view_steps": card.modalities.video.horizon(),
-            "states": states,
-            "state_steps": card.modalities.state.horizon(),
-            "actions": widths(&card.actions),
-            "action_horizon": card.horizon,
-        });
-        if !card.action_names.is_empty() {
-            metadata["view_sizes"] = json!(card.view_sizes);
-            metadata["action_names"] = json!(card.action_names);
-        }
-        Value::from(&metadata)
-    }
-
-    /// Answers one message.
-    ///
-    /// # Errors
-    /// Returns the reason, which the client receives before its connection is closed.
-    pub async fn answer(&mut self, body: Bytes) -> Result<Bytes, RequestError> {
-        let started = now();
-        let (card, limits, bytes) = (
-            Arc::clone(&self.server.card),
-            self.server.rules.limits,
-            body.len(),
-        );
-        let decoded = self
-            .server
-            .decode(bytes, move || decode(&body, &card, &limits))
-            .await?;
+impl OpenpiServer {
+    async fn infer(
+        &mut self,
+        client: &mut Session,
+        body: Result<Bytes, RequestError>,
+    ) -> Result<Bytes, RequestError> {
+        let (started, body) = (now(), body?);
+        let bytes = body.len();
+        let decode = move |card: &_, limits: &_| decode(&body, card, limits);
+        let decoded = client.decode(bytes, decode).await?;
         let why_not = decoded.as_ref().err().and_then(RequestError::counted);
         if why_not != Some(Counted::Unreadable) {
-            self.server.stats.asked("infer");
-            self.server.connections().known(self.id);
+            client.asks("infer");
         }
         let (asked, reset) = decoded?;
         if let Some(seed) = reset {
-            self.episode.reset(seed);
+            client.episode.reset(seed);
         }
         let inferring = now();
-        let chunks = self.episode.ask(&self.server, asked).await?;
-        Ok(self.reply(&chunks, started, inferring))
-    }
-
-    fn reply(&mut self, chunks: &[Chunk], asked: Instant, inferring: Instant) -> Bytes {
+        let chunks = client.infer(asked).await?;
         let milliseconds = |took: Duration| Value::Float(took.as_secs_f64() * 1e3);
-        let infer = inferring.elapsed();
-        let mut timing = Value::map([("infer_ms", milliseconds(infer))]);
-        if let Some(last) = self.last {
-            timing.set("prev_total_ms", milliseconds(last));
-        }
+        let infer = milliseconds(inferring.elapsed());
+        let mut timing = vec![(Key::from("infer_ms"), infer.clone())];
+        let last = self.last.map(milliseconds);
+        timing.extend(last.map(|last| (Key::from("prev_total_ms"), last)));
         let value = Value::map([
-            ("actions", side_by_side(chunks).into()),
-            (
-                "policy_timing",
-                Value::map([("infer_ms", milliseconds(infer))]),
-            ),
-            ("server_timing", timing),
+            ("actions", side_by_side(&chunks).into()),
+            ("policy_timing", Value::map([("infer_ms", infer)])),
+            ("server_timing", Value::Map(timing)),
         ]);
-        self.last = Some(asked.elapsed());
-        write(&value, Dialect::Openpi).into()
+        self.last = Some(started.elapsed());
+        Ok(write(&value, Dialect::Openpi).into())
+    }
+}
+
+impl ServerCodec for OpenpiServer {
+    /// Answers an error as text, after which the connection is closed.
+    async fn answer(&mut self, client: &mut Session, body: Result<Bytes, RequestError>) -> Reply {
+        match self.infer(client, body).await {
+            Ok(answer) => Reply::to_request(answer, Ok(())),
+            Err(err) => Reply {
+                message: Some(Message::text(err.to_string())),
+                outcome: Some(Err(err)),
+                then: Then::Close,
+            },
+        }
     }
 }
 
@@ -148,19 +119,17 @@ fn decode(
 ) -> Result<(ValidatedRequest, Option<Option<u64>>), RequestError> {
     let message = read(body).map_err(|err| RequestError::rejected(Counted::Unreadable, err))?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
-    asked.noise = chosen_noise(asked.rows.len(), Some(&options(&message.value)), card)?;
+    let seeds = message.value.get("noise_seed").cloned();
+    let noise = message.value.get("noise").cloned();
+    let options = Value::map([
+        (
+            "noise_seeds",
+            seeds.map_or(Value::Nil, |seed| vec![seed].into()),
+        ),
+        ("noise", noise.unwrap_or(Value::Nil)),
+    ]);
+    asked.noise = chosen_noise(asked.rows.len(), Some(&options), card)?;
     Ok((asked, chosen_reset(message.value.get("reset"))?))
-}
-
-fn options(observation: &Value) -> Value {
-    let mut options = Value::map([]);
-    if let Some(seed) = observation.get("noise_seed") {
-        options.set("noise_seeds", vec![seed.clone()].into());
-    }
-    if let Some(noise) = observation.get("noise") {
-        options.set("noise", noise.clone());
-    }
-    options
 }
 
 /// Converts an observation to GR00T's form; missing members stay missing.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use wire::{Array, Value};
 
 use crate::env::{Frame, Observation};
 use crate::policy::{RowNoise, Window};
+use crate::protocols::gr00t::validation::{Inputs, validate};
 use crate::serve::card::ServedSpec;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
-use crate::serve::validation::validate;
-use wire::{Array, Value};
 
 /// A checked request for actions, within the limits.
 #[derive(Debug)]
@@ -32,70 +32,58 @@ pub fn asked(
     card: &ServedSpec,
     limits: &RequestLimits,
 ) -> Result<ValidatedRequest, RequestError> {
-    validate(observation, &card.modalities).map_err(RequestError::new)?;
-    let rows = limits.check(observation, &card.modalities)?;
-    let rows = windows(observation, card, rows)?;
-    Ok(ValidatedRequest { rows, noise: None })
-}
-
-/// Returns the observations of each row of a checked observation. Pictures share the memory of the
-/// message.
-///
-/// # Errors
-/// Refuses an array of another size than that of the interface.
-fn windows(
-    observation: &Value,
-    card: &ServedSpec,
-    rows: usize,
-) -> Result<Vec<Window>, RequestError> {
-    let member = |part: &str, key: &str| observation.get(part)?.get(key);
-    let arrays = |part: &'static str, keys: &'_ [String]| -> Vec<(String, Array)> {
-        let array = |key: &String| Some((key.clone(), member(part, key)?.as_array()?.clone()));
-        keys.iter().filter_map(array).collect()
-    };
-    let modalities = &card.modalities;
-    let video = arrays("video", &modalities.video.keys);
-    let state = arrays("state", &modalities.state.keys);
+    let inputs = validate(observation, &card.modalities).map_err(RequestError::new)?;
+    limits.check(&inputs)?;
     if card.is_interface() {
-        for ((name, [height, width]), (_, array)) in card.view_sizes.iter().zip(&video) {
+        for ((name, [height, width]), (_, array)) in card.view_sizes.iter().zip(&inputs.video) {
             let wanted = [*height as usize, *width as usize, 3];
             sized("picture of camera", name, array, &wanted)?;
         }
-        for ((name, length), (_, array)) in card.states.iter().zip(&state) {
+        for ((name, length), (_, array)) in card.states.iter().zip(&inputs.state) {
             sized("state", name, array, length.as_slice())?;
         }
     }
-    let texts = member("language", modalities.language_key()).and_then(Value::as_list);
-    let texts = texts.unwrap_or_default();
-    let steps = [modalities.video.horizon(), modalities.state.horizon()];
-    let steps = steps.into_iter().max().unwrap_or(1).max(1);
-    let window = |row: usize| {
-        let language: Arc<str> = texts.get(row).and_then(text).unwrap_or_default().into();
+    let steps = [&card.modalities.video, &card.modalities.state];
+    let steps = steps.map(|modality| modality.horizon().max(1));
+    let rows = windows(&inputs, steps[0].max(steps[1]));
+    Ok(ValidatedRequest { rows, noise: None })
+}
+
+/// Returns the observations of each row. Pictures share the memory of the message.
+fn windows(inputs: &Inputs, steps: usize) -> Vec<Window> {
+    let rows = inputs.language.len();
+    let window = |(row, words): (usize, &&str)| {
+        let language: Arc<str> = (*words).into();
         let seen = (0..steps).map(|step| Observation {
             // The last steps of shorter histories are now, too.
-            video: of_step(&video, [rows, row], steps - step, frame),
-            state: of_step(&state, [rows, row], steps - step, numbers),
+            video: of_step(&inputs.video, [rows, row], steps - step, frame),
+            state: of_step(&inputs.state, [rows, row], steps - step, numbers),
             language: Arc::clone(&language),
             ..Observation::empty()
         });
         Window::of(seen)
     };
-    Ok((0..rows).filter_map(window).collect())
+    inputs
+        .language
+        .iter()
+        .enumerate()
+        .filter_map(window)
+        .collect()
 }
 
 /// Returns a row's part of each array `[rows, steps, …]` at a step, which is counted from the end.
 fn of_step<T>(
-    arrays: &[(String, Array)],
+    arrays: &[(&str, &Array)],
     [rows, row]: [usize; 2],
     from_end: usize,
     read: impl Fn(&Array, Bytes) -> T,
 ) -> BTreeMap<String, T> {
-    let part = |(key, array): &(String, Array)| {
+    let part = |(key, array): &(&str, &Array)| {
         let steps = array.shape()[1];
         let size = array.data().len().checked_div(rows * steps).unwrap_or(0);
         let place = row * steps + steps.checked_sub(from_end)?;
         let bytes = array.data().slice(place * size..(place + 1) * size);
-        Some((key.clone(), read(array, bytes)))
+        Some(((*key).to_owned(), read(array, bytes)))
     };
     arrays.iter().filter_map(part).collect()
 }
@@ -109,14 +97,6 @@ fn frame(array: &Array, rgb: Bytes) -> Frame {
 fn numbers(_: &Array, bytes: Bytes) -> Vec<f32> {
     let values = bytes.as_chunks::<4>().0.iter();
     values.map(|value| f32::from_le_bytes(*value)).collect()
-}
-
-fn text(row: &Value) -> Option<&str> {
-    match row {
-        Value::List(texts) => texts.first().and_then(text),
-        Value::Text(text) => Some(text),
-        _ => None,
-    }
 }
 
 /// Checks the size of a step in an array of an interface.

@@ -4,15 +4,19 @@ use bytes::Bytes;
 use models::gr00t::processor::{Modalities, ModalityConfig};
 use proptest::prelude::*;
 use tokio::sync::mpsc;
-use wire::{Array, Dialect, Key, Value, VlaEvalMessage};
+use wire::{Array, Dialect, Key, Value, VlaEvalKind, VlaEvalMessage};
 
-use super::*;
+use crate::protocols::observation::ValidatedRequest;
+use crate::protocols::vla_eval::observation::{self, PastObservations};
+use crate::protocols::vla_eval::picture;
+use crate::protocols::vla_eval::server::{self, VlaEvalServer, chosen_seed, greet_early, is_hello};
 use crate::serve::card::ServedSpec;
+use crate::serve::connections::ConnectionId;
+use crate::serve::error::RequestError;
 use crate::serve::http;
 use crate::serve::limits::RequestLimits;
-use crate::serve::observation::ValidatedRequest;
 use crate::serve::server::DispatcherMessage;
-use crate::serve::vla_eval::past::PastObservations;
+use crate::serve::session::{ServerCodec as _, Session};
 
 const LIMITS: RequestLimits = RequestLimits {
     max_rows: 1,
@@ -205,7 +209,8 @@ async fn an_observation_whose_inference_failed_belongs_to_the_past() {
             let _ = reply.send(Err(RequestError::new("as a test wants it")));
         }
     });
-    let mut client = VlaEvalClient::new(server, ConnectionId(0), true);
+    let mut codec = VlaEvalServer::new(&server.card, true);
+    let mut client = Session::new(server, ConnectionId(0));
     let message = |images: &[(&str, Value)]| VlaEvalMessage {
         kind: VlaEvalKind::Observation,
         payload: observation(images),
@@ -213,13 +218,14 @@ async fn an_observation_whose_inference_failed_belongs_to_the_past() {
     };
     let shown = message(&[("front", raw(1)), ("wrist", raw(0))]).write(0.0);
     let bytes = shown.len();
-    let failed = client.answer(shown).await.outcome;
+    let failed = codec.answer(&mut client, Ok(shown)).await.outcome;
     assert_eq!(failed, Some(Err(RequestError::new("as a test wants it"))));
-    assert_eq!(client.kept_bytes(), bytes);
+    assert_eq!(codec.kept_bytes(), bytes);
     // What is refused was no observation.
-    let refused = client.answer(message(&[]).write(0.0)).await;
+    let empty = message(&[]).write(0.0);
+    let refused = codec.answer(&mut client, Ok(empty)).await;
     assert!(matches!(refused.outcome, Some(Err(_))));
-    assert_eq!(client.kept_bytes(), bytes);
+    assert_eq!(codec.kept_bytes(), bytes);
 }
 
 #[test]
@@ -241,7 +247,7 @@ fn openpis_metadata_is_a_hello_of_vla_eval() {
     assert_eq!(policy, Some("gr00t"));
     let bytes = Bytes::from(wire::write(&metadata, Dialect::Openpi));
     let hello = VlaEvalMessage::read(&bytes).unwrap();
-    assert_eq!(hello, hello::message(&card(&[0]), 0));
+    assert_eq!(hello, server::hello(&card(&[0]), 0));
     let parameters = hello.payload.get("observation_params").unwrap();
     assert_eq!(parameters.get("send_wrist_image"), Some(&Value::Bool(true)));
     let actions = hello.payload.get("action_spec").unwrap().get("actions");
@@ -250,7 +256,7 @@ fn openpis_metadata_is_a_hello_of_vla_eval() {
 
 #[test]
 fn a_client_is_known_by_its_hello() {
-    let hello = hello::message(&card(&[0]), 1).write(0.0);
+    let hello = server::hello(&card(&[0]), 1).write(0.0);
     assert!(is_hello(&hello));
     let prompt = Value::map([("prompt", "x".into())]);
     assert!(!is_hello(&wire::write(&prompt, Dialect::Openpi)));

@@ -7,40 +7,57 @@ use wire::{Array, Key, Value};
 /// Maximum number of items of a list, and of letters of a text, that a refusal repeats.
 const SHOWN: usize = 20;
 
-/// Checks `{"video": {…}, "state": {…}, "language": {…}}`.
+/// What a valid observation shows, by the keys of the checkpoint.
+#[derive(Debug, Default)]
+pub struct Inputs<'a> {
+    /// Pictures: `[rows, steps, height, width, 3]`, `u8`.
+    pub video: Vec<(&'a str, &'a Array)>,
+    /// Vectors: `[rows, steps, length]`, `f32`.
+    pub state: Vec<(&'a str, &'a Array)>,
+    /// The instruction of each row.
+    pub language: Vec<&'a str>,
+}
+
+/// Reads `{"video": {…}, "state": {…}, "language": {…}}`.
 ///
 /// # Errors
 /// Returns [`Refusal`] with the reference's message for the first error.
-pub fn validate(observation: &Value, modalities: &Modalities) -> Result<(), Refusal> {
-    let parts = ["video", "state", "language"];
-    for name in parts {
+pub fn validate<'a>(
+    observation: &'a Value,
+    modalities: &'a Modalities,
+) -> Result<Inputs<'a>, Refusal> {
+    for name in ["video", "state", "language"] {
         let Some(part) = observation.get(name) else {
             return refuse(format!("Observation must contain a '{name}' key"));
         };
         if !matches!(part, Value::Map(_)) {
+            let (found, shown) = (class(part), shown(part));
             return refuse(format!(
-                "Observation '{name}' must be a dictionary. Got {}: {}",
-                class(part),
-                shown(part)
+                "Observation '{name}' must be a dictionary. Got {found}: {shown}"
             ));
         }
     }
     let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
-    let mut batch = None;
+    let (mut batch, mut inputs) = (None, Inputs::default());
     for key in &modalities.video.keys {
         let value = present("Video", key, member("video", key))?;
         same_batch("Video", key, value, &mut batch)?;
-        video(key, value, &modalities.video)?;
+        inputs
+            .video
+            .push((key, video(key, value, &modalities.video)?));
     }
     for key in &modalities.state.keys {
         let value = present("State", key, member("state", key))?;
         same_batch("State", key, value, &mut batch)?;
-        state(key, value, &modalities.state)?;
+        inputs
+            .state
+            .push((key, state(key, value, &modalities.state)?));
     }
     let key = modalities.language_key();
     let value = present("Language", key, member("language", key))?;
     same_batch("Language", key, value, &mut batch)?;
-    language(key, value, modalities.language.horizon())
+    inputs.language = language(key, value, modalities.language.horizon())?;
+    Ok(inputs)
 }
 
 /// Checks an observation of the simulation wrapper (`video.<key>`, `state.<key>` and the language
@@ -50,14 +67,13 @@ pub fn validate(observation: &Value, modalities: &Modalities) -> Result<(), Refu
 /// # Errors
 /// Returns [`Refusal`] with the reference's message for the first error.
 pub fn validate_flat(observation: &Value, modalities: &Modalities) -> Result<Value, Refusal> {
-    let mut videos = Vec::new();
+    let (mut videos, mut states) = (Vec::new(), Vec::new());
     for key in &modalities.video.keys {
         let flat = format!("video.{key}");
         let value = present("Video", &flat, observation.get(&flat))?;
         video(&flat, value, &modalities.video)?;
         videos.push((Key::from(key.as_str()), value.clone()));
     }
-    let mut states = Vec::new();
     for key in &modalities.state.keys {
         let flat = format!("state.{key}");
         let value = present("State", &flat, observation.get(&flat))?;
@@ -78,7 +94,9 @@ pub fn validate_flat(observation: &Value, modalities: &Modalities) -> Result<Val
             class(value)
         ));
     };
-    items.iter().try_for_each(text_item)?;
+    items
+        .iter()
+        .try_for_each(|item| text_item(item).map(drop))?;
     let texts = items
         .iter()
         .map(|item| Value::List(vec![item.clone()]))
@@ -107,109 +125,89 @@ fn same_batch(
     batch: &mut Option<usize>,
 ) -> Result<(), Refusal> {
     let found = length(value)?;
-    let wanted = *batch.get_or_insert(found);
-    if found == wanted {
-        return Ok(());
+    match *batch.get_or_insert(found) {
+        wanted if wanted == found => Ok(()),
+        wanted => refuse(format!(
+            "{kind} key '{key}' must have batch size {wanted}. Got {found}"
+        )),
     }
-    refuse(format!(
-        "{kind} key '{key}' must have batch size {wanted}. Got {found}"
-    ))
 }
 
+/// Returns the array of a key, which has as many steps as its modality.
 fn array<'a>(
-    kind: &str,
-    key: &str,
+    named: &str,
     value: &'a Value,
-    dtype: &str,
-    shape: &str,
+    (dtype, shape): (&str, &str),
+    modality: &ModalityConfig,
 ) -> Result<&'a Array, Refusal> {
+    let must = "must be a numpy array";
     let Value::Array(array) = value else {
-        return refuse(format!(
-            "{kind} key '{key}' must be a numpy array. Got {}",
-            class(value)
-        ));
+        return refuse(format!("{named} {must}. Got {}", class(value)));
     };
     let found = array.dtype().name();
     if found != dtype {
-        return refuse(format!(
-            "{kind} key '{key}' must be a numpy array of type np.{dtype}. Got {found}"
-        ));
+        return refuse(format!("{named} {must} of type np.{dtype}. Got {found}"));
     }
     if array.shape().len() != shape.split(',').count() {
         let found = tuple(array.shape());
-        return refuse(format!(
-            "{kind} key '{key}' must be a numpy array of shape {shape}, got {found}"
-        ));
+        return refuse(format!("{named} {must} of shape {shape}, got {found}"));
+    }
+    let (found, wanted) = (array.shape()[1], modality.horizon());
+    if found != wanted {
+        return refuse(format!("{named}s horizon must be {wanted}. Got {found}"));
     }
     Ok(array)
 }
 
-fn horizon(kind: &str, key: &str, found: usize, modality: &ModalityConfig) -> Result<(), Refusal> {
-    let wanted = modality.horizon();
-    if found == wanted {
-        return Ok(());
-    }
-    refuse(format!(
-        "{kind} key '{key}'s horizon must be {wanted}. Got {found}"
-    ))
-}
-
-fn video(key: &str, value: &Value, modality: &ModalityConfig) -> Result<(), Refusal> {
-    let array = array("Video", key, value, "uint8", "(B, T, H, W, C)")?;
-    horizon("Video", key, array.shape()[1], modality)?;
+fn video<'a>(key: &str, value: &'a Value, modality: &ModalityConfig) -> Result<&'a Array, Refusal> {
+    let named = format!("Video key '{key}'");
+    let array = array(&named, value, ("uint8", "(B, T, H, W, C)"), modality)?;
     match array.shape()[4] {
-        3 => Ok(()),
-        other => refuse(format!(
-            "Video key '{key}'s channel 'C' must be 3. Got {other}"
-        )),
+        3 => Ok(array),
+        other => refuse(format!("{named}s channel 'C' must be 3. Got {other}")),
     }
 }
 
-fn state(key: &str, value: &Value, modality: &ModalityConfig) -> Result<(), Refusal> {
-    let array = array("State", key, value, "float32", "(B, T, D)")?;
-    horizon("State", key, array.shape()[1], modality)
+fn state<'a>(key: &str, value: &'a Value, modality: &ModalityConfig) -> Result<&'a Array, Refusal> {
+    let named = format!("State key '{key}'");
+    array(&named, value, ("float32", "(B, T, D)"), modality)
 }
 
-fn language(key: &str, value: &Value, horizon: usize) -> Result<(), Refusal> {
+fn language<'a>(key: &str, value: &'a Value, horizon: usize) -> Result<Vec<&'a str>, Refusal> {
     let Value::List(batch) = value else {
-        return refuse(format!(
-            "Language key '{key}' must be a list. Got {}",
-            class(value)
-        ));
+        let found = class(value);
+        return refuse(format!("Language key '{key}' must be a list. Got {found}"));
     };
-    for item in batch {
+    let text = |item: &'a Value| {
         if length(item)? != horizon {
             // The reference reports the length of the batch here, not that of the item.
+            let found = batch.len();
             return refuse(format!(
-                "Language key '{key}'s horizon must be {horizon}. Got {}",
-                batch.len()
+                "Language key '{key}'s horizon must be {horizon}. Got {found}"
             ));
         }
-        let Value::List(texts) = item else {
-            return refuse(format!(
-                "Language batch item must be a list. Got {}",
-                class(item)
-            ));
-        };
-        let [text] = &texts[..] else {
-            return refuse(format!(
-                "Language batch item must have exactly one item. Got {}",
-                texts.len()
-            ));
-        };
-        text_item(text)?;
-    }
-    Ok(())
+        match item {
+            Value::List(texts) => match &texts[..] {
+                [text] => text_item(text),
+                texts => {
+                    let (must, found) = ("must have exactly one item", texts.len());
+                    refuse(format!("Language batch item {must}. Got {found}"))
+                }
+            },
+            other => {
+                let found = class(other);
+                refuse(format!("Language batch item must be a list. Got {found}"))
+            }
+        }
+    };
+    batch.iter().map(text).collect()
 }
 
-fn text_item(item: &Value) -> Result<(), Refusal> {
-    match item {
-        Value::Text(_) => Ok(()),
-        other => refuse(format!(
-            "Language batch item must be a string. Got {}",
-            class(other)
-        )),
-    }
+fn text_item(item: &Value) -> Result<&str, Refusal> {
+    item.as_text().ok_or_else(|| {
+        let found = class(item);
+        Refusal::new(format!("Language batch item must be a string. Got {found}"))
+    })
 }
 
 /// Returns `str(type(value))`.
