@@ -1,9 +1,10 @@
 //! Tests of a whole inference, from images to physical actions, on a GPU and on the CPU.
 
+use models::gr00t::model::SamplerStart;
 use models::gr00t::processor::{RgbPicture, RowInputs, StateSteps};
 use runtime::policy::Checkpoints;
-use runtime::policy::gr00t::Gr00tSettings;
 use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
+use runtime::policy::gr00t::read;
 use serde_json::json;
 use tch::Device;
 
@@ -17,7 +18,7 @@ const ROWS: usize = 3;
 /// Returns the actions of all rows, concatenated, in the embodiment's units.
 fn actions(device: Device, dtype: &str) -> Vec<f32> {
     let config = json!({"model_path": demo_policy(), "dtype": dtype});
-    let settings = Gr00tSettings::read(config.as_object().unwrap()).unwrap();
+    let settings = read(config.as_object().unwrap()).unwrap();
     let processor = open_processor(&settings).unwrap();
     let inference =
         Gr00tInference::load(&settings, processor, &mut Checkpoints::new(device)).unwrap();
@@ -30,13 +31,14 @@ fn actions(device: Device, dtype: &str) -> Vec<f32> {
     let views = &inference.processor().modalities().video.keys;
     let raws: Vec<_> = pictures
         .iter()
-        .map(|pixels| raw(pixels, views, &states))
+        .map(|pixels| Ok(raw(pixels, views, &states)))
         .collect();
-    let noises: Vec<_> = (0..ROWS as u64).map(|row| inference.noise(row)).collect();
-    let answers = inference.infer(&raws, &noises, ROWS).unwrap();
+    let start = |row| SamplerStart::at(inference.noise(row));
+    let starts: Vec<_> = (0..ROWS as u64).map(start).collect();
+    let answers = inference.infer(raws, &starts).unwrap();
     answers
         .into_iter()
-        .flat_map(|row| row.unwrap().into_iter().flat_map(|key| key.values))
+        .flat_map(|row| row.unwrap().actions.into_iter().flat_map(|key| key.values))
         .collect()
 }
 

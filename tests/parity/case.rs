@@ -118,10 +118,16 @@ impl Case {
         previous: Option<&Tensor>,
     ) -> (PassConstants, PassInputs) {
         let (_, constants, batch) = self.prepared(network, embodiment_id);
-        let rtc = previous.map(|previous| self.rtc(previous));
-        let start = SamplerStart::new(batch.noise.to_kind(network.kind()), rtc.as_ref()).unwrap();
-        let noise = start.actions.to_kind(Kind::Float);
-        let batch = PassInputs { noise, ..batch }.with_strength(start.strength);
+        let noise = batch.noise.to_kind(network.kind());
+        let start = match previous {
+            Some(previous) => SamplerStart::after(&noise, &self.rtc(previous)),
+            None => SamplerStart::at(noise),
+        };
+        let batch = PassInputs {
+            noise: start.actions.to_kind(Kind::Float),
+            strength: start.strength,
+            ..batch
+        };
         (constants, batch.to_device(network.device()))
     }
 

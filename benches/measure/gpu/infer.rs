@@ -4,12 +4,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use models::gr00t::model::PassInputs;
+use jobs::policies::Gr00t;
+use models::gr00t::model::{PassInputs, SamplerStart};
 use models::gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps, collate};
-use models::graphs::Graphs;
 use runtime::policy::Checkpoints;
 use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
-use runtime::policy::gr00t::{Gr00tSettings, LoadedModel};
+use runtime::policy::gr00t::{LoadedModel, read};
 use serde_json::{Map, Value, json};
 use tch::{Device, Tensor};
 use torchlib::operators::InferenceMode;
@@ -33,7 +33,7 @@ const SEED: u64 = 7;
 pub struct Bench {
     inference: Gr00tInference,
     loaded: Rc<LoadedModel>,
-    settings: Gr00tSettings,
+    settings: Gr00t,
     /// The images, one per camera.
     pictures: Vec<Vec<u8>>,
     states: Vec<(String, Vec<f32>)>,
@@ -47,7 +47,7 @@ impl Bench {
             ("dtype".to_owned(), json!("bfloat16")),
             ("cuda_graphs".to_owned(), json!(cuda_graphs)),
         ]);
-        let settings = Gr00tSettings::read(&config)?;
+        let settings = read(&config)?;
         let processor = open_processor(&settings)?;
         let (pictures, states) = (pictures(&processor), states(&processor));
         let mut checkpoints = Checkpoints::new(device);
@@ -57,11 +57,7 @@ impl Bench {
         synchronize(device);
         let load_seconds = begin.elapsed().as_secs_f64();
         // This returns the model that was just loaded.
-        let loaded = checkpoints.gr00t(
-            &settings.model_path,
-            settings.vlm_path.as_deref(),
-            settings.kind,
-        )?;
+        let loaded = checkpoints.gr00t(&settings)?;
         Ok(Self {
             inference,
             loaded,
@@ -76,17 +72,16 @@ impl Bench {
     /// the processor's share.
     pub fn measure(&self, batch: usize, patience: Duration) -> Outcome<Value> {
         let raws: Vec<_> = (0..batch).map(|_| self.raw()).collect::<Outcome<_>>()?;
-        let noises: Vec<_> = (0..batch as u64)
-            .map(|row| self.inference.noise(row))
-            .collect();
-        let first = self.seconds(&raws, &noises)?;
+        let start = |row| SamplerStart::at(self.inference.noise(row));
+        let starts: Vec<_> = (0..batch as u64).map(start).collect();
+        let first = self.seconds(&raws, &starts)?;
         for _ in 1..WARM {
-            self.seconds(&raws, &noises)?;
+            self.seconds(&raws, &starts)?;
         }
         let (begin, [least, most]) = (now(), ROUNDS);
         let (mut whole, mut processor) = (Vec::new(), Vec::new());
         while whole.len() < least || (whole.len() < most && begin.elapsed() < patience) {
-            whole.push(self.seconds(&raws, &noises)?);
+            whole.push(self.seconds(&raws, &starts)?);
             let begin = now();
             drop(self.inference.processor().prepare_each(&raws));
             processor.push(begin.elapsed().as_secs_f64());
@@ -99,11 +94,7 @@ impl Bench {
 
     /// Returns the memory in bytes that captured graphs hold.
     pub fn graph_bytes(&self) -> u64 {
-        self.loaded
-            .graphs
-            .borrow()
-            .as_ref()
-            .map_or(0, Graphs::bytes)
+        self.loaded.graphs.borrow().bytes()
     }
 
     /// Writes the network's inputs for one environment and the resulting normalised actions to
@@ -140,9 +131,10 @@ impl Bench {
     }
 
     /// Returns the seconds from observations in host memory to actions in host memory.
-    fn seconds(&self, raws: &[RowInputs<'_>], noises: &[Tensor]) -> Outcome<f64> {
+    fn seconds(&self, raws: &[RowInputs<'_>], starts: &[SamplerStart]) -> Outcome<f64> {
+        let rows = raws.iter().cloned().map(Ok).collect();
         let begin = now();
-        for row in self.inference.infer(raws, noises, raws.len())? {
+        for row in self.inference.infer(rows, starts)? {
             row?;
         }
         Ok(begin.elapsed().as_secs_f64())
@@ -161,7 +153,7 @@ impl Bench {
         Ok(RowInputs {
             video: pictures.collect::<Outcome<_>>()?,
             state: states.collect::<Outcome<_>>()?,
-            instruction: self.settings.language.as_deref().unwrap_or(TASK),
+            instruction: TASK,
         })
     }
 }

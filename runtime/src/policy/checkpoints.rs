@@ -1,23 +1,27 @@
 //! What a rank knows about checkpoints beyond a job: the network that was loaded last, and how many
 //! rows of each checkpoint fit into memory.
 
-use std::path::Path;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use jobs::policies::{Dtype, Gr00t};
 use jobs::refusal::Refusal;
+use models::graphs::Graphs;
 use tch::{Device, Kind};
 
 use crate::policy::Lifeline;
-use crate::policy::batches::{Batches, Ladders};
 use crate::policy::gr00t::LoadedModel;
+use crate::policy::runner::{Ladder, Runner};
 
 /// The most recently used network, kept for the next job, and the known batch sizes of all
 /// checkpoints.
-#[derive(Debug)]
 pub struct Checkpoints {
     device: Device,
+    lifeline: Lifeline,
     last: Option<Rc<LoadedModel>>,
-    ladders: Ladders,
+    ladders: BTreeMap<PathBuf, Rc<RefCell<Ladder>>>,
 }
 
 impl Checkpoints {
@@ -30,14 +34,16 @@ impl Checkpoints {
     pub fn heard_by(device: Device, lifeline: Lifeline) -> Self {
         Self {
             device,
+            lifeline,
             last: None,
-            ladders: Ladders::new(device, lifeline),
+            ladders: BTreeMap::new(),
         }
     }
 
-    /// Returns how many rows of a policy of this file or folder fit into one inference.
-    pub(crate) fn batches(&mut self, path: &Path) -> Batches {
-        self.ladders.batches(path)
+    /// Returns what runs the network of a policy of this file or folder, with its captured passes.
+    pub(in crate::policy) fn runner(&mut self, path: &Path, graphs: Rc<RefCell<Graphs>>) -> Runner {
+        let ladder = Rc::clone(self.ladders.entry(path.to_owned()).or_default());
+        Runner::new(self.device, ladder, graphs, self.lifeline.clone())
     }
 
     /// Returns the device to which checkpoints are loaded.
@@ -50,30 +56,24 @@ impl Checkpoints {
     ///
     /// # Errors
     /// Returns a [`Refusal`] that names the file, field or tensors.
-    pub fn gr00t(
-        &mut self,
-        root: &Path,
-        vlm: Option<&Path>,
-        kind: Option<Kind>,
-    ) -> Result<Rc<LoadedModel>, Refusal> {
-        let kind = kind.unwrap_or(self.usual_kind());
+    pub fn gr00t(&mut self, settings: &Gr00t) -> Result<Rc<LoadedModel>, Refusal> {
+        let kind = match settings.dtype {
+            Some(Dtype::Bfloat16) => Kind::BFloat16,
+            Some(Dtype::Float32) => Kind::Float,
+            // As in the reference, but on a CPU bfloat16 would be slower.
+            None if self.device.is_cuda() => Kind::BFloat16,
+            None => Kind::Float,
+        };
+        let (root, vlm) = (&settings.model_path, &settings.vlm_path);
+        let of = (root.clone(), vlm.clone(), kind);
         if let Some(last) = &self.last
-            && last.is_of(root, vlm, kind)
+            && last.of == of
         {
             return Ok(Rc::clone(last));
         }
         self.last = None;
-        let loaded = Rc::new(LoadedModel::load(root, vlm, kind, self.device)?);
+        let loaded = Rc::new(LoadedModel::load(of, self.device)?);
         self.last = Some(Rc::clone(&loaded));
         Ok(loaded)
-    }
-
-    /// Returns bfloat16 as in the reference, but float32 on a CPU, where bfloat16 would be slower.
-    fn usual_kind(&self) -> Kind {
-        if self.device.is_cuda() {
-            Kind::BFloat16
-        } else {
-            Kind::Float
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::env::EnvSpec;
 use crate::policy::agent::{AgentSettings, OpenaiAgent};
 use crate::policy::exported::{PackagedPolicy, script};
 use crate::policy::gr00t::remote::RemoteSettings;
-use crate::policy::gr00t::{Gr00tPolicy, Gr00tSettings};
+use crate::policy::gr00t::{self, Gr00tPolicy};
 use crate::policy::lerobot::LerobotSettings;
 use crate::policy::openpi::OpenpiSettings;
 use crate::policy::python::{PythonPolicy, PythonPolicySettings};
@@ -187,9 +187,12 @@ fn read(policy: PolicyType, config: &Map<String, Value>) -> Result<ReadPolicy, P
             })
         }
         PolicyType::Gr00t => {
-            let settings = Gr00tSettings::read(config)?;
-            ReadPolicy::new(settings.chunk_length, settings.files(), |on| {
-                Gr00tPolicy::new(settings, on.env, on.models)
+            let given = gr00t::read(config)?;
+            let length = given.wiring.action_chunk_length.map(usize::from);
+            let checkpoint = std::iter::once(&given.model_path).chain(&given.vlm_path);
+            let files = checkpoint.chain(given.wiring.files()).cloned().collect();
+            ReadPolicy::new(length, files, |on| {
+                Gr00tPolicy::new(given, on.env, on.models)
             })
         }
         PolicyType::Torchscript => {

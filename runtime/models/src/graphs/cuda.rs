@@ -16,14 +16,6 @@ pub struct CudaEngine {
     index: usize,
 }
 
-impl std::fmt::Debug for CudaEngine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CudaEngine")
-            .field("index", &self.index)
-            .finish_non_exhaustive()
-    }
-}
-
 impl CudaEngine {
     /// Creates an engine for this thread's work on device `index`.
     ///

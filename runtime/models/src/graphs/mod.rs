@@ -14,13 +14,12 @@
 //!
 //! Each graph has its own memory pool: its intermediate results stay in place between replays, and
 //! no other graph writes there. The price is memory, so the graphs are kept in a [`LruCache`] of
-//! limited size.
+//! limited size. On a device that cannot capture, all passes run operator by operator.
 
 mod bucket;
 mod cuda;
 mod lru;
 
-use std::fmt;
 use std::rc::Rc;
 
 use tch::{Device, Tensor};
@@ -52,7 +51,7 @@ pub struct PassShape {
 }
 
 /// A device that can capture a pass and replay it.
-pub trait Engine: fmt::Debug {
+pub trait Engine {
     /// Returns the device on which passes run.
     fn device(&self) -> Device;
 
@@ -82,7 +81,7 @@ pub struct CapturedPass {
 }
 
 /// A captured pass.
-pub trait Graph: fmt::Debug {
+pub trait Graph {
     /// Launches the captured work.
     ///
     /// # Errors
@@ -104,28 +103,23 @@ struct CachedGraph {
 
 /// The captured passes of one network.
 pub struct Graphs {
-    engine: Box<dyn Engine>,
+    device: Device,
+    /// `None` where passes are not captured.
+    engine: Option<Rc<dyn Engine>>,
     lru: LruCache<PassShape, CachedGraph>,
     /// Shapes that have occurred, and how often each was captured.
     seen: LruCache<PassShape, u32>,
     off: Option<String>,
 }
 
-impl fmt::Debug for Graphs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Graphs");
-        out.field("engine", &self.engine)
-            .field("kept", &self.lru.len())
-            .field("off", &self.off)
-            .finish()
-    }
-}
-
 impl Graphs {
     /// Creates an empty cache whose graphs hold at most `cap` bytes together.
-    pub fn new(engine: Box<dyn Engine>, cap: u64) -> Self {
+    pub fn new(engine: Rc<dyn Engine>, cap: u64) -> Self {
+        let device = engine.device();
+        let engine = Some(engine);
         // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
         Self {
+            device,
             engine,
             lru: LruCache::new(cap),
             seen: LruCache::new(SEEN),
@@ -133,7 +127,37 @@ impl Graphs {
         }
     }
 
-    /// Returns the reason why capturing is disabled, if it is.
+    /// Creates an empty cache for a GPU, with a stream for this thread, unless CUDA cannot capture
+    /// there, which is logged with the reason. On a CPU, and if `captures` is not set, no pass is
+    /// captured.
+    pub fn on(device: Device, captures: bool) -> Self {
+        if let (Device::Cuda(index), true, Ok(cuda)) = (device, captures, torchlib::cuda::load()) {
+            let total = cuda.memory(index).map_or(0, |memory| memory.total_bytes);
+            match CudaEngine::new(cuda, index) {
+                Ok(engine) => {
+                    let cap = jobs::captured_graphs::max_bytes(total);
+                    return Self::new(Rc::new(engine), cap);
+                }
+                Err(reason) => tracing::warn!(
+                    "no CUDA graphs on cuda:{index}, operators are started one by one: {reason}"
+                ),
+            }
+        }
+        Self {
+            device,
+            engine: None,
+            lru: LruCache::new(0),
+            seen: LruCache::new(0),
+            off: None,
+        }
+    }
+
+    /// Returns whether passes are captured.
+    pub fn captures(&self) -> bool {
+        self.engine.is_some() && self.off.is_none()
+    }
+
+    /// Returns the reason why capturing is disabled after it has failed.
     pub fn off(&self) -> Option<&str> {
         self.off.as_deref()
     }
@@ -149,19 +173,22 @@ impl Graphs {
     }
 
     /// Runs a batch that is on the host; `pass` is built if there is no graph of this shape yet.
-    /// The result is on the device and valid until the next call.
+    /// The result is on the device and valid until the next call. Without a `key` the pass is not
+    /// captured.
     ///
     /// # Errors
     /// Returns the errors of `pass`.
     pub fn run<E>(
         &mut self,
-        key: PassShape,
+        key: Option<PassShape>,
         batch: &[Tensor],
         pass: impl FnOnce() -> Result<PassFn, E>,
     ) -> Result<Tensor, E> {
+        let (Some(key), Some(engine)) = (key, self.engine.clone()) else {
+            return Ok(pass()?(&to_device(batch, self.device)));
+        };
         if let Some(captured) = self.lru.get(&key) {
-            let fed = self
-                .engine
+            let fed = engine
                 .feed(&captured.batch, batch)
                 .and_then(|()| captured.graph.replay());
             match fed {
@@ -174,45 +201,45 @@ impl Graphs {
             None => drop(self.seen.insert(key, 0, 1)),
             Some(captures) if self.off.is_none() && captures < CAPTURES => {
                 self.seen.insert(key.clone(), captures + 1, 1);
-                match self.capture(key, batch, &pass) {
+                match self.capture(&*engine, key, batch, &pass) {
                     Ok(out) => return Ok(out),
                     Err(reason) => self.turn_off(&reason),
                 }
             }
             Some(_) => {}
         }
-        Ok(pass(&self.on_device(batch)))
+        Ok(pass(&self.on_device(&*engine, batch)))
     }
 
     /// Copies a batch to the device, through pinned memory where possible.
-    fn on_device(&self, batch: &[Tensor]) -> Vec<Tensor> {
+    fn on_device(&self, engine: &dyn Engine, batch: &[Tensor]) -> Vec<Tensor> {
         let own = self.empty_like(batch);
-        match self.engine.feed(&own, batch) {
+        match engine.feed(&own, batch) {
             Ok(()) => own,
-            Err(_) => to_device(batch, self.engine.device()),
+            Err(_) => to_device(batch, self.device),
         }
     }
 
     /// Allocates uninitialised tensors for batches of this shape.
     fn empty_like(&self, batch: &[Tensor]) -> Vec<Tensor> {
-        let device = self.engine.device();
-        let empty = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
+        let empty = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), self.device));
         batch.iter().map(empty).collect()
     }
 
     fn capture(
         &mut self,
+        engine: &dyn Engine,
         key: PassShape,
         batch: &[Tensor],
         pass: &PassFn,
     ) -> Result<Tensor, String> {
         let own = Rc::new(self.empty_like(batch));
-        self.engine.feed(&own, batch)?;
+        engine.feed(&own, batch)?;
         let work: Rc<dyn Fn() -> Tensor> = {
             let (pass, own) = (Rc::clone(pass), Rc::clone(&own));
             Rc::new(move || pass(&own))
         };
-        let CapturedPass { graph, out } = caught(|| self.engine.capture(work)).flatten()?;
+        let CapturedPass { graph, out } = caught(|| engine.capture(work)).flatten()?;
         graph.replay()?;
         let captured = CachedGraph {
             graph,
@@ -220,11 +247,11 @@ impl Graphs {
             out,
             _pass: Rc::clone(pass),
         };
-        Ok(self.keep(key, captured))
+        Ok(self.keep(engine, key, captured))
     }
 
     /// Caches a graph that has just been replayed, and returns its result.
-    fn keep(&mut self, key: PassShape, captured: CachedGraph) -> Tensor {
+    fn keep(&mut self, engine: &dyn Engine, key: PassShape, captured: CachedGraph) -> Tensor {
         let (rows, tokens, bytes) = (key.rows, key.tokens, captured.graph.bytes());
         tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
         let cap = self.lru.cap();
@@ -252,14 +279,16 @@ impl Graphs {
         tracing::debug!(?shapes, "CUDA graphs make room for others");
         let out = out.copy();
         drop(dropped);
-        self.engine.trim();
+        engine.trim();
         out
     }
 
     /// Drops all graphs, so that their memory is available to others.
     pub fn make_room(&mut self) {
         self.lru.clear();
-        self.engine.trim();
+        if let Some(engine) = &self.engine {
+            engine.trim();
+        }
     }
 
     fn turn_off(&mut self, reason: &str) {

@@ -3,7 +3,6 @@
 //! `runtime` include this file, too.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 
 use models::graphs::{CapturedPass, Engine, Graph, Graphs};
@@ -40,12 +39,6 @@ struct Tape {
     bytes: u64,
     /// Makes replays after the first fail with this message.
     breaks: Option<&'static str>,
-}
-
-impl fmt::Debug for Tape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tape")
-    }
 }
 
 impl Engine for ReplayEngine {
@@ -117,7 +110,7 @@ pub fn graphs(bytes: u64, cap: u64, refuses: Option<EngineRefusal>) -> (Graphs, 
     let log = Rc::new(Log::default());
     (
         Graphs::new(
-            Box::new(ReplayEngine {
+            Rc::new(ReplayEngine {
                 log: Rc::clone(&log),
                 bytes,
                 refuses,

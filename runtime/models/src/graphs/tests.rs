@@ -16,7 +16,7 @@ fn run(graphs: &mut Graphs, rows: i64, value: f64) -> f64 {
         tokens: 0,
         detail: vec![],
     };
-    let Ok(out) = graphs.run(key, &[full(2), full(1)], || Ok::<_, Infallible>(pass));
+    let Ok(out) = graphs.run(Some(key), &[full(2), full(1)], || Ok::<_, Infallible>(pass));
     assert_eq!(out.size(), [rows, 2]);
     out.double_value(&[rows - 1, 1])
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! policy.pt2 ─► jobs::exported (metadata, checks) ─► folder (extracted) ─► CompiledPackage
-//! rows ─► inputs (pictures, states, tokens, noise) ─► batches, padded ─► package ─► chunks
+//! rows ─► inputs (pictures, states, tokens, noise) ─► runner, padded ─► package ─► chunks
 //!                                                                       └─ captured on a GPU
 //! ```
 //! The package says which inputs it reads (`rrun.inputs` in its metadata). Compiled code does not

@@ -1,45 +1,44 @@
 //! The policy: rows become batches, and a network's actions become chunks.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use crate::env::EnvSpec;
-use crate::policy::batches::{Batches, Shortage};
 use crate::policy::exported::inputs::Inputs;
-use crate::policy::exported::package::{self, LoadedPackage};
+use crate::policy::exported::package::LoadedPackage;
+use crate::policy::runner::{Runner, Shortage};
 use crate::policy::{
     Checkpoints, Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
-use jobs::exported::{Batch, Description, Output, Package};
+use jobs::exported::{Batch, Output, Package};
 use jobs::policies::Exported;
-use models::graphs::bucket;
+use models::graphs::{PassFn, PassShape};
+use torchlib::operators::{InferenceMode, to_host};
+use torchlib::torch_error::caught;
 
-/// Maps the inputs of a batch to actions.
+/// A network that maps the inputs of a batch to actions.
 pub(in crate::policy) trait Network {
-    /// Returns the actions of a batch of `rows` rows, in host memory.
-    ///
-    /// # Errors
-    /// Returns an error with libtorch's message.
-    fn run(&self, inputs: &[Tensor], rows: usize) -> Result<Tensor, PolicyError>;
+    /// Whether the journal says if passes are captured, which happens only on a GPU.
+    const CAPTURES: bool;
 
-    /// Returns whether batches are captured; `None` if that never happens.
-    fn captures(&self) -> Option<bool> {
-        None
-    }
+    /// Returns a pass, which panics with libtorch's error as operators of tch do.
+    fn pass(&self) -> PassFn;
+
+    /// Returns what is said of a pass that failed for this reason.
+    fn failed(&self, reason: String) -> String;
 }
 
 /// A network that acts in one environment.
 pub(in crate::policy) struct PackagedPolicy<N> {
+    pub(super) runner: Runner,
     pub(super) network: N,
     pub(super) inputs: Inputs,
     /// What one call of the network takes.
     pub(super) batch: Batch,
     pub(super) output: Output,
-    pub(super) batches: Batches,
-    /// Maximum number of rows of one inference.
-    pub(super) max_rows: usize,
     pub(super) seed: u64,
     pub(super) path: PathBuf,
     /// What the journal says of the policy, beside whether batches are captured.
@@ -58,19 +57,17 @@ impl PackagedPolicy<LoadedPackage> {
         checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
         let path = settings.model_path.clone();
-        let read = Package::read(&path).map_err(package::refused)?;
-        let Description { batch, output, .. } = read.description;
+        let read = Package::read(&path)?;
         let inputs = Inputs::new(&read.description, settings, env)?;
         check_actions(&read, env)?;
-        let network =
-            LoadedPackage::load(&read, &inputs, checkpoints.device(), settings.cuda_graphs)?;
+        let (device, captures) = (checkpoints.device(), settings.cuda_graphs);
+        let (network, graphs) = LoadedPackage::load(&read, &inputs, device, captures)?;
         let mut policy = Self {
+            runner: checkpoints.runner(&path, graphs),
             network,
             inputs,
-            batch,
-            output,
-            batches: checkpoints.batches(&path),
-            max_rows: batch.max,
+            batch: read.description.batch,
+            output: read.description.output,
             seed: settings.seed,
             reported: vec![
                 ("policy_path", path.display().to_string().into()),
@@ -79,6 +76,7 @@ impl PackagedPolicy<LoadedPackage> {
             ],
             path,
         };
+        policy.limit(usize::MAX);
         policy.probe()?;
         Ok(policy)
     }
@@ -86,51 +84,48 @@ impl PackagedPolicy<LoadedPackage> {
     /// Runs the package on zeros, which loads all of its code; checks the shape of its actions.
     fn probe(&mut self) -> Result<(), PolicyError> {
         let rows = self.batch.min;
-        let actions = self.network.run(&self.inputs.zeros(rows), rows)?;
-        let values = self.values(&actions, rows);
-        values.map_err(|reason| PolicyError::file(&self.path, reason))?;
+        let actions = self.run(&self.inputs.zeros(rows), rows)?;
+        let chunks = self.chunks(&actions, rows);
+        chunks.map_err(|reason| PolicyError::file(&self.path, reason))?;
         self.network.loaded();
         Ok(())
     }
 }
 
 impl<N: Network> PackagedPolicy<N> {
-    /// Returns the chunks of rows that are inferred together.
-    fn infer(&self, rows: &[PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
-        let most = self
-            .shortage()
-            .batch
-            .map_or(self.max_rows, |limit| limit.max(1));
-        let most = most.min(self.max_rows).max(self.batch.min);
-        let size = self.padded(rows.len(), most).max(self.batch.min);
-        let padding = rows.last().into_iter().cycle();
-        let members: Vec<&PolicyRow> = rows.iter().chain(padding).take(size).collect();
-        let tensors = self.inputs.tensors(&members, self.seed)?;
-        let actions = self.network.run(&tensors, size)?;
-        let values = self.values(&actions, size);
-        let values =
-            values.map_err(|reason| RowError(format!("`{}`: {reason}", self.path.display())))?;
-        let Output {
-            horizon,
-            action_dim,
-        } = self.output;
-        let chunks = values.chunks_exact(horizon * action_dim);
-        Ok(chunks
-            .take(rows.len())
-            .map(|values| Chunk::new(action_dim, values.to_vec()))
-            .collect())
+    /// Limits an inference to `max_rows` rows, as far as the network takes them.
+    pub(super) fn limit(&mut self, max_rows: usize) {
+        let Batch { min, max } = self.batch;
+        self.runner.min_rows = min;
+        self.runner.max_rows = max_rows.clamp(min, max);
     }
 
-    /// Returns the number of rows up to which a batch of `rows` rows is filled, at most `most`.
-    fn padded(&self, rows: usize, most: usize) -> usize {
-        match self.network.captures() {
-            Some(true) => bucket(rows, most),
-            _ => rows,
-        }
+    /// Returns whether passes are captured, so that batches are filled up.
+    fn captures(&self) -> bool {
+        self.runner.graphs.borrow().captures()
     }
 
-    /// Returns the actions of a batch, row-major, or what is wrong with their shape.
-    fn values(&self, actions: &Tensor, rows: usize) -> Result<Vec<f32>, String> {
+    /// Returns the actions of a batch of `rows` rows, in host memory.
+    pub(super) fn run(&self, inputs: &[Tensor], rows: usize) -> Result<Tensor, PolicyError> {
+        let _mode = InferenceMode::begin();
+        // Batches differ in nothing else.
+        let shape = PassShape {
+            rows: rows as i64,
+            tokens: 0,
+            detail: Vec::new(),
+        };
+        let pass = || {
+            let mut graphs = self.runner.graphs.borrow_mut();
+            let pass = || Ok::<_, Infallible>(self.network.pass());
+            let Ok(out) = graphs.run(Some(shape), inputs, pass);
+            to_host(&out).to_kind(Kind::Float)
+        };
+        self.runner
+            .attempt(|| caught(pass).map_err(|reason| RowError(self.network.failed(reason)).into()))
+    }
+
+    /// Returns the chunks of a batch, or what is wrong with the shape of its actions.
+    fn chunks(&self, actions: &Tensor, rows: usize) -> Result<Vec<Chunk>, String> {
         let Output {
             horizon,
             action_dim,
@@ -143,14 +138,24 @@ impl<N: Network> PackagedPolicy<N> {
             ));
         }
         let actions = actions.to_kind(Kind::Float).contiguous().view(-1);
-        Vec::<f32>::try_from(actions).map_err(|err| err.to_string())
+        let values = Vec::<f32>::try_from(actions).map_err(|err| err.to_string())?;
+        let chunks = values.chunks_exact(horizon * action_dim);
+        Ok(chunks
+            .map(|values| Chunk::new(action_dim, values.to_vec()))
+            .collect())
+    }
+
+    /// Returns the chunks of rows that are inferred together.
+    fn infer(&self, rows: &[&PolicyRow]) -> Result<Vec<Chunk>, PolicyError> {
+        let actions = self.run(&self.inputs.tensors(rows, self.seed)?, rows.len())?;
+        let chunks = self.chunks(&actions, rows.len());
+        chunks.map_err(|reason| RowError(format!("`{}`: {reason}", self.path.display())).into())
     }
 }
 
 impl<N: Network> Policy for PackagedPolicy<N> {
     fn facts(&self) -> PolicyFacts {
-        let captures = self.network.captures();
-        let captures = captures.map(|captures| ("cuda_graphs", captures.into()));
+        let captures = N::CAPTURES.then(|| ("cuda_graphs", self.captures().into()));
         PolicyFacts {
             horizon: self.output.horizon,
             needs_video: self.inputs.needs_video(),
@@ -160,14 +165,14 @@ impl<N: Network> Policy for PackagedPolicy<N> {
     }
 
     fn warm_up(&mut self, rows: usize, max_rows: usize) {
-        self.max_rows = max_rows.clamp(self.batch.min, self.batch.max);
-        if self.network.captures() != Some(true) {
+        self.limit(max_rows);
+        if !self.captures() {
             return;
         }
-        let size = self.padded(rows.max(1), self.max_rows);
+        let size = self.runner.filled(rows.max(1), true);
         let zeros = self.inputs.zeros(size);
         for _ in 0..2 {
-            if let Err(err) = self.network.run(&zeros, size) {
+            if let Err(err) = self.run(&zeros, size) {
                 // The first episode will report the error.
                 tracing::debug!("warming up: {err}");
                 return;
@@ -176,12 +181,13 @@ impl<N: Network> Policy for PackagedPolicy<N> {
     }
 
     fn shortage(&self) -> Shortage {
-        self.batches.shortage()
+        self.runner.shortage()
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        let most = self.max_rows;
-        let chunks = self.batches.infer(rows, most, |rows| self.infer(rows))?;
+        let chunks = self
+            .runner
+            .infer(rows, self.captures(), |rows| self.infer(rows))?;
         Ok(chunks.into_iter().map(RowAnswer::from).collect())
     }
 }

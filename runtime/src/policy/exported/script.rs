@@ -11,41 +11,44 @@
 //! of the instruction. The module is called once when it is loaded, to learn its horizon and to
 //! refuse a wrong shape at once.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 
-use tch::{CModule, Device, Kind, Tensor};
+use tch::{CModule, Tensor};
 
 use crate::env::EnvSpec;
 use crate::policy::exported::inputs::Inputs;
 use crate::policy::exported::policy::{Network, PackagedPolicy};
 use crate::policy::tokens::Tokens;
-use crate::policy::{Checkpoints, PolicyError, RowError};
+use crate::policy::{Checkpoints, PolicyError};
 use jobs::exported::{Batch, Output};
 use jobs::policies::{PolicyType, Torchscript};
 use jobs::refusal::Refusal;
 use jobs::wiring::Sides;
-use torchlib::operators::InferenceMode;
-use torchlib::torch_error::{caught, message};
+use models::graphs::{Graphs, PassFn};
+use torchlib::torch_error::message;
 
 /// A loaded TorchScript module.
 pub(in crate::policy) struct Script {
-    module: CModule,
+    module: Rc<CModule>,
     path: PathBuf,
-    device: Device,
 }
 
 impl Network for Script {
-    fn run(&self, inputs: &[Tensor], _rows: usize) -> Result<Tensor, PolicyError> {
-        let _mode = InferenceMode::begin();
-        let forward = || {
-            let inputs: Vec<_> = inputs.iter().map(|x| x.to_device(self.device)).collect();
-            let actions = self.module.forward_ts(&inputs).map_err(|err| words(&err))?;
-            Ok(actions.to_device(Device::Cpu).to_kind(Kind::Float))
-        };
-        caught(forward).flatten().map_err(|reason: String| {
-            let reason = format!("`{}`: {reason}", self.path.display());
-            RowError(reason).into()
+    const CAPTURES: bool = false;
+
+    fn pass(&self) -> PassFn {
+        let module = Rc::clone(&self.module);
+        Rc::new(move |inputs: &[Tensor]| {
+            let actions = module.forward_ts(inputs);
+            actions.unwrap_or_else(|err| panic!("libtorch: {}", words(&err)))
         })
+    }
+
+    fn failed(&self, reason: String) -> String {
+        let reason = reason.strip_prefix("libtorch: ").unwrap_or(&reason);
+        format!("`{}`: {reason}", self.path.display())
     }
 }
 
@@ -89,35 +92,34 @@ pub(in crate::policy) fn open(
     };
     let states = state_keys.into_iter().map(length).collect();
     let inputs = Inputs::of_script(seen, states, tokens);
-    let script = Script {
-        module,
-        path: path.clone(),
-        device,
-    };
-    let action_dim = env.action.names.len();
-    Ok(PackagedPolicy {
-        output: Output {
-            horizon: horizon(&script, &inputs, env)?,
-            action_dim,
+    let graphs = Rc::new(RefCell::new(Graphs::on(device, false)));
+    let mut policy = PackagedPolicy {
+        runner: checkpoints.runner(&path, graphs),
+        network: Script {
+            module: Rc::new(module),
+            path: path.clone(),
         },
-        network: script,
         inputs,
         batch: Batch {
             min: 1,
             max: usize::MAX,
         },
-        batches: checkpoints.batches(&path),
-        max_rows: usize::MAX,
+        output: Output {
+            horizon: 0,
+            action_dim: env.action.names.len(),
+        },
         seed: 0,
         path,
         reported,
-    })
+    };
+    policy.output.horizon = horizon(&policy, env)?;
+    Ok(policy)
 }
 
 /// Returns the horizon of the module's output for zeros.
-fn horizon(script: &Script, inputs: &Inputs, env: &EnvSpec) -> Result<usize, PolicyError> {
-    let wanted = env.action.names.len();
-    match script.run(&inputs.zeros(1), 1)?.size()[..] {
+fn horizon(policy: &PackagedPolicy<Script>, env: &EnvSpec) -> Result<usize, PolicyError> {
+    let wanted = policy.output.action_dim;
+    match policy.run(&policy.inputs.zeros(1), 1)?.size()[..] {
         [1, horizon, dim] if horizon > 0 && usize::try_from(dim) == Ok(wanted) => {
             Ok(horizon as usize)
         }
@@ -127,7 +129,7 @@ fn horizon(script: &Script, inputs: &Inputs, env: &EnvSpec) -> Result<usize, Pol
                  for `{}`",
                 env.name
             );
-            Err(PolicyError::file(&script.path, reason))
+            Err(PolicyError::file(&policy.path, reason))
         }
     }
 }
@@ -152,6 +154,8 @@ fn words(err: &tch::TchError) -> String {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use tch::{Device, Kind};
 
     use super::*;
     use crate::env::Observation;

@@ -14,7 +14,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::exported::package::LoadedPackage;
-use crate::policy::exported::policy::{Network, PackagedPolicy};
+use crate::policy::exported::policy::PackagedPolicy;
 use crate::policy::graphs_testing as testing;
 use crate::policy::tests::{chunks, env_with, frame, row};
 use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow};
@@ -188,7 +188,7 @@ fn captured_batches_give_the_same_chunks() {
     let mut policy = open(&folder.join("dynamic.pt2"));
     let plain = first_chunks(&mut policy, 0..3);
     let (graphs, log) = testing::graphs(1, 10, None);
-    policy.network.capture_with(graphs);
+    *policy.runner.graphs.borrow_mut() = graphs;
     policy.warm_up(3, 4);
     for _ in 0..3 {
         assert_eq!(first_chunks(&mut policy, 0..3), plain);
@@ -201,7 +201,7 @@ fn captured_batches_give_the_same_chunks() {
 fn nothing_is_left_on_disk_once_a_package_has_run() {
     let Some(folder) = packages() else { return };
     let policy = open(&folder.join("dynamic.pt2"));
-    assert_eq!(policy.network.folder(), None);
+    assert!(policy.network.folder.is_none());
     let own = format!("rrun-package-{}-", std::process::id());
     let is_left = |line: &str| line.contains(&own) && !line.ends_with("(deleted)");
     // A test beside this one may be loading a package.
@@ -218,10 +218,10 @@ fn inputs_of_another_shape_never_reach_compiled_code() {
     let policy = open(&folder.join("dynamic.pt2"));
     let mut inputs = policy.inputs.zeros(2);
     inputs[1] = Tensor::zeros([2, 5], (Kind::Float, Device::Cpu));
-    let err = policy.network.run(&inputs, 2).unwrap_err().to_string();
+    let err = policy.run(&inputs, 2).unwrap_err().to_string();
     let wanted = "libtorch: input 1 is Float [2, 5] on Cpu, expected Float [2, 6] on Cpu";
     assert_eq!(err, wanted);
-    let err = policy.network.run(&policy.inputs.zeros(5), 5).unwrap_err();
+    let err = policy.run(&policy.inputs.zeros(5), 5).unwrap_err();
     let err = err.to_string();
     assert!(err.ends_with("a batch of 5 rows, expected 1 to 4"), "{err}");
 }

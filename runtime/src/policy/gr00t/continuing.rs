@@ -11,13 +11,11 @@
 
 use std::collections::BTreeMap;
 
-use models::gr00t::model::Rtc;
+use models::gr00t::model::{Rtc, SamplerStart};
 use models::gr00t::processor::Processor;
 use tch::Tensor;
 
 use crate::env::EnvIndex;
-use crate::policy::gr00t::inference::RowStart;
-use crate::policy::gr00t::settings::Gr00tSettings;
 use crate::policy::{PolicyError, PolicyRow, argument};
 
 /// The newest chunk of each environment.
@@ -30,18 +28,12 @@ pub(super) struct PreviousChunks {
 }
 
 impl PreviousChunks {
-    /// Returns an empty set, or `None` if chunks do not continue each other.
+    /// Returns an empty set, for chunks that continue each other with this rate.
     ///
     /// # Errors
     /// Returns an error if actions are relative to the state at the observation of their own chunk:
     /// they mean something else in the next one.
-    pub fn new(
-        settings: &Gr00tSettings,
-        processor: &Processor,
-    ) -> Result<Option<Self>, PolicyError> {
-        let Some(ramp_rate) = settings.rtc_ramp_rate else {
-            return Ok(None);
-        };
+    pub fn new(ramp_rate: f64, processor: &Processor) -> Result<Self, PolicyError> {
         if let Some(key) = processor.numbers().relative_keys().first() {
             let wanted = format!(
                 "expected none: action `{key}` of the checkpoint is relative to the state at its \
@@ -49,23 +41,15 @@ impl PreviousChunks {
             );
             return Err(argument("rtc_ramp_rate", &ramp_rate.to_string(), &wanted));
         }
-        Ok(Some(Self {
+        Ok(Self {
             ramp_rate,
             predicted: BTreeMap::new(),
-        }))
+        })
     }
 
     /// Returns where the denoising of a row starts: from what is left of the first `horizon`
     /// actions of the previous chunk, and then from noise, `[action_horizon, max_action_dim]`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`RowStart::after`].
-    pub fn start(
-        &self,
-        row: &PolicyRow,
-        noise: &Tensor,
-        horizon: usize,
-    ) -> Result<RowStart, PolicyError> {
+    pub fn start(&self, row: &PolicyRow, noise: &Tensor, horizon: usize) -> SamplerStart {
         let (previous, overlap, delay) = match (row.continues, self.predicted.get(&row.env)) {
             (Some(continues), Some(predicted)) => (
                 Tensor::from_slice(predicted).view_as(noise),
@@ -75,13 +59,13 @@ impl PreviousChunks {
             _ => (noise.shallow_clone(), 0, 0),
         };
         let rtc = Rtc {
-            previous: &previous.unsqueeze(0),
+            previous: &previous,
             action_horizon: horizon as i64,
             overlap_steps: overlap as i64,
             frozen_steps: delay.min(overlap) as i64,
             ramp_rate: self.ramp_rate,
         };
-        RowStart::after(noise, &rtc)
+        SamplerStart::after(noise, &rtc)
     }
 
     /// Keeps what the network has predicted for an environment.

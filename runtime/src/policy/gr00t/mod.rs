@@ -18,5 +18,5 @@ mod settings;
 
 pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;
-pub use settings::Gr00tSettings;
 pub(crate) use settings::find_model;
+pub use settings::read;

@@ -17,19 +17,18 @@ use tch::{Kind, Tensor};
 use crate::env::{CameraSpec, EnvSpec, Frame, Observation};
 use crate::policy::gr00t::actions;
 use crate::policy::gr00t::continuing::PreviousChunks;
-use crate::policy::gr00t::inference::{self, Gr00tInference, RowChunk, RowStart, inference};
-use crate::policy::gr00t::settings::Gr00tSettings;
+use crate::policy::gr00t::inference::{Gr00tInference, RowChunk, open_processor};
 use crate::policy::seen;
 use crate::policy::{
-    Checkpoints, Chunk, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
-    RowNoise, Shortage, Window, looks_back,
+    Checkpoints, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
+    RowNoise, Shortage, Window, argument, looks_back,
 };
-use jobs::policies::PolicyType;
-use jobs::wiring::{ActionPlaces, Sides, Wiring};
-use models::gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
+use jobs::policies::{Batching, Gr00t, PolicyType};
+use jobs::wiring::{ActionPlaces, Joints, Sides, Wiring};
+use models::gr00t::model::SamplerStart;
+use models::gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps};
 
 /// A checkpoint that acts in one environment.
-#[derive(Debug)]
 pub struct Gr00tPolicy {
     inference: Gr00tInference,
     wiring: Wiring,
@@ -41,13 +40,11 @@ pub struct Gr00tPolicy {
     deltas: [Vec<i64>; 2],
     /// Number of actions of a chunk that may be used.
     horizon: usize,
-    /// Maximum number of rows of one inference.
-    max_rows: usize,
     /// A blank observation of the environment, for warming up.
     blank: Option<Window>,
     /// Whether it acts for its own keys, and not for an environment.
     has_own_keys: bool,
-    settings: Gr00tSettings,
+    settings: Gr00t,
 }
 
 impl Gr00tPolicy {
@@ -59,30 +56,34 @@ impl Gr00tPolicy {
     /// Returns an error if files cannot be used and if checkpoint and environment do not fit
     /// together.
     pub fn new(
-        mut settings: Gr00tSettings,
+        mut settings: Gr00t,
         env: Option<&EnvSpec>,
         checkpoints: &mut Checkpoints,
     ) -> Result<Self, PolicyError> {
         // Read the small files first, so that errors in them show before gigabytes are read.
-        let processor = inference::open_processor(&settings)?;
+        let processor = open_processor(&settings)?;
         let modalities = processor.modalities();
         let mut deltas =
             [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
         let (views, states) = (&modalities.video.keys, processor.numbers().state_keys());
-        let (actions, joints) = (action_keys(&processor), settings.joints.as_ref());
+        let actions = action_keys(&processor);
         let (wiring, places, previous) = match env {
             Some(env) => {
                 let sides = Sides {
                     policy: PolicyType::Gr00t.name(),
                     face: env,
                 };
-                let given = (settings.cameras.as_deref(), joints);
+                let joints = Joints::read(&settings.wiring)?;
+                let cameras = settings.wiring.pov_cam_name_sim.as_ref();
+                let given = (cameras.map(|names| &names.0[..]), joints.as_ref());
                 let wiring = Wiring::checkpoint(sides, views, states, given)?;
-                let places = ActionPlaces::new(sides, &actions, joints)?;
-                (wiring, places, PreviousChunks::new(&settings, &processor)?)
+                let places = ActionPlaces::new(sides, &actions, joints.as_ref())?;
+                let rate = settings.rtc_ramp_rate;
+                let previous = rate.map(|rate| PreviousChunks::new(rate, &processor));
+                (wiring, places, previous.transpose()?)
             }
             None => {
-                settings.language = None;
+                settings.wiring.language_instruction = None;
                 deltas = deltas.map(|deltas| (1 - deltas.len() as i64..=0).collect());
                 let wiring = Wiring::own(views, states.iter().map(|(key, _)| *key));
                 (wiring, ActionPlaces::one_after_the_other(&actions), None)
@@ -93,10 +94,14 @@ impl Gr00tPolicy {
             None => actions.iter().map(|(_, width)| width).sum(),
         };
         let inference = Gr00tInference::load(&settings, processor, checkpoints)?;
-        let horizon = match env {
-            Some(_) => inference::horizon(&settings, &inference)?,
-            None => inference.horizon(),
-        };
+        let has = inference.horizon();
+        let asked = settings.wiring.action_horizon.filter(|_| env.is_some());
+        let horizon = asked.map_or(has, usize::from);
+        if horizon > has {
+            let tag = inference.processor().tag();
+            let wanted = format!("expected at most the {has} steps of embodiment {tag}");
+            return Err(argument("action_horizon", &horizon.to_string(), &wanted));
+        }
         Ok(Self {
             previous,
             inference,
@@ -104,7 +109,6 @@ impl Gr00tPolicy {
             places,
             action_dim,
             horizon,
-            max_rows: usize::MAX,
             deltas,
             blank: env.map(|env| Window::new(Arc::new(blank(env)))),
             has_own_keys: env.is_none(),
@@ -112,35 +116,13 @@ impl Gr00tPolicy {
         })
     }
 
-    /// Returns what the checkpoint gives for each row.
-    fn infer(&self, rows: &[PolicyRow]) -> Result<Vec<Result<RowChunk, RowError>>, PolicyError> {
-        let (mut inputs, mut starts) = (Vec::new(), Vec::new());
-        let mut refusals = Vec::with_capacity(rows.len());
-        for row in rows {
-            let prepared = self.inputs(&row.window);
-            match prepared.and_then(|input| Ok((input, self.start(row)?))) {
-                Ok((input, start)) => {
-                    inputs.push(input);
-                    starts.push(start);
-                    refusals.push(None);
-                }
-                Err(err) => refusals.push(Some(err.of_row()?)),
-            }
-        }
-        let inferred = self.inference.infer_from(&inputs, &starts, self.max_rows)?;
-        let mut inferred = inferred.into_iter();
-        let gone = || Err(RowError::not_inferred());
-        let answer = |refusal: Option<RowError>| match refusal {
-            Some(err) => Err(err),
-            None => inferred.next().unwrap_or_else(gone),
-        };
-        Ok(refusals.into_iter().map(answer).collect())
-    }
-
     /// Returns where the denoising of a row starts.
-    fn start(&self, row: &PolicyRow) -> Result<RowStart, PolicyError> {
+    fn start(&self, row: &PolicyRow) -> SamplerStart {
         let noise = match &row.noise {
-            None => self.inference.noise(row.noise_seed(self.settings.seed)),
+            None => {
+                let seed = row.noise_seed(self.settings.wiring.seed);
+                self.inference.noise(seed)
+            }
             Some(RowNoise::Seed(seed)) => self.inference.noise(*seed),
             Some(RowNoise::Given(numbers)) => Tensor::from_slice(numbers)
                 .reshape(self.inference.noise_shape())
@@ -148,7 +130,7 @@ impl Gr00tPolicy {
         };
         match &self.previous {
             Some(previous) => previous.start(row, &noise, self.inference.horizon()),
-            None => Ok(RowStart::at(noise)),
+            None => SamplerStart::at(noise),
         }
     }
 
@@ -157,19 +139,19 @@ impl Gr00tPolicy {
         let Some(blank) = &self.blank else {
             return Ok(());
         };
-        let inputs = vec![self.inputs(blank)?; rows];
-        let noises: Vec<Tensor> = (0..rows)
-            .map(|row| self.inference.noise(row as u64))
-            .collect();
+        let inputs = self.inputs(blank)?;
+        let start = |row| SamplerStart::at(self.inference.noise(row));
+        let starts: Vec<_> = (0..rows as u64).map(start).collect();
         for _ in 0..2 {
-            self.inference.infer(&inputs, &noises, self.max_rows)?;
+            let inputs = vec![Ok(inputs.clone()); rows];
+            self.inference.infer(inputs, &starts)?;
         }
         Ok(())
     }
 
     /// Returns what the checkpoint reads of an observation and of those before it, under its own
     /// keys.
-    fn inputs<'a>(&'a self, seen: &'a Window) -> Result<RowInputs<'a>, PolicyError> {
+    fn inputs<'a>(&'a self, seen: &'a Window) -> Result<RowInputs<'a>, RowError> {
         let frames = seen.at(&self.deltas[0]);
         let mut video = BTreeMap::new();
         for (key, camera) in self.wiring.cameras() {
@@ -182,35 +164,52 @@ impl Gr00tPolicy {
             let values = steps.iter().map(|step| seen::numbers(parts, step));
             let values: Vec<Vec<f32>> = values.collect::<Result<_, _>>()?;
             let width = values.first().map_or(0, Vec::len);
-            let values = StateSteps::new(width, values.concat()).map_err(inference)?;
+            let values = StateSteps::new(width, values.concat()).map_err(RowError::new)?;
             state.insert(key, values);
         }
-        let instruction = seen::words(seen.now(), self.settings.language.as_deref());
+        let fallback = self.settings.wiring.language_instruction.as_deref();
+        let instruction = seen::words(seen.now(), fallback);
         Ok(RowInputs {
             video,
             state,
             instruction,
         })
     }
-
-    fn chunk(&self, actions: &[KeyActions]) -> Chunk {
-        actions::placed(&self.places, actions, [self.horizon, self.action_dim])
-    }
 }
 
 impl Policy for Gr00tPolicy {
     fn facts(&self) -> PolicyFacts {
-        let rate = self.settings.rtc_ramp_rate;
-        let rtc = rate.map(|rate| ("rtc_ramp_rate", rate.into()));
+        let (settings, inference) = (&self.settings, &self.inference);
+        let dtype = match inference.loaded.network.kind() {
+            Kind::BFloat16 => "bfloat16",
+            Kind::Half => "float16",
+            _ => "float32",
+        };
+        let path = settings.model_path.display().to_string();
+        let padded = settings.batching == Batching::Padded;
+        let mut reported = vec![
+            ("policy_path", path.into()),
+            ("dtype", dtype.into()),
+            ("denoising_steps", inference.steps.into()),
+            ("embodiment_tag", settings.embodiment_tag.clone().into()),
+            ("policy_seed", settings.wiring.seed.into()),
+            ("padded_batches", padded.into()),
+            ("cuda_graphs", inference.captures.into()),
+        ];
+        reported.extend(
+            settings
+                .rtc_ramp_rate
+                .map(|rate| ("rtc_ramp_rate", rate.into())),
+        );
         let own_keys = || {
-            let processor = self.inference.processor();
+            let processor = inference.processor();
             let states = processor.numbers().state_keys().into_iter();
             OwnKeys {
                 modalities: processor.modalities().clone(),
                 states: states.map(|(key, width)| (key.to_owned(), width)).collect(),
                 actions: action_keys(processor),
-                noise_shape: self.inference.noise_shape().map(|edge| edge as usize),
-                seed: self.settings.seed,
+                noise_shape: inference.noise_shape().map(|edge| edge as usize),
+                seed: settings.wiring.seed,
             }
         };
         PolicyFacts {
@@ -218,39 +217,40 @@ impl Policy for Gr00tPolicy {
             needs_video: true,
             looks_back: looks_back(&self.deltas.concat()),
             own_keys: self.has_own_keys.then(own_keys),
-            reported: self
-                .inference
-                .facts(&self.settings)
-                .into_iter()
-                .chain(rtc)
-                .collect(),
+            reported,
             ..PolicyFacts::default()
         }
     }
 
     fn warm_up(&mut self, rows: usize, max_rows: usize) {
-        self.max_rows = max_rows.max(1);
-        if !self.inference.warms_up() {
+        let max_rows = max_rows.max(1);
+        self.inference.runner.max_rows = max_rows;
+        // On a CPU, the first inferences of a shape take no longer than later ones.
+        if !self.inference.loaded.network.device().is_cuda() {
             return;
         }
-        if let Err(err) = self.run_blank(rows.clamp(1, self.max_rows)) {
+        if let Err(err) = self.run_blank(rows.clamp(1, max_rows)) {
             // The first episode will report the error.
             tracing::debug!("warming up: {err}");
         }
     }
 
     fn shortage(&self) -> Shortage {
-        self.inference.shortage()
+        self.inference.runner.shortage()
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
+        let inputs = rows.iter().map(|row| self.inputs(&row.window)).collect();
+        let starts: Vec<_> = rows.iter().map(|row| self.start(row)).collect();
+        let inferred = self.inference.infer(inputs, &starts)?;
+        let size = [self.horizon, self.action_dim];
         let mut answers = Vec::with_capacity(rows.len());
-        for (row, inferred) in rows.iter().zip(self.infer(rows)?) {
+        for (row, inferred) in rows.iter().zip(inferred) {
             let chunk = inferred.map(|RowChunk { predicted, actions }| {
                 if let Some(previous) = &mut self.previous {
                     previous.keep(row.env, predicted);
                 }
-                self.chunk(&actions)
+                actions::placed(&self.places, &actions, size)
             });
             answers.push(chunk.into());
         }
@@ -258,9 +258,9 @@ impl Policy for Gr00tPolicy {
     }
 }
 
-fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<RgbPicture<'a>, PolicyError> {
+fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<RgbPicture<'a>, RowError> {
     let frame = seen::frame(camera, seen)?;
-    RgbPicture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(inference)
+    RgbPicture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(RowError::new)
 }
 
 /// Returns an observation with black images, a zero state, and the task.

@@ -8,90 +8,21 @@ use std::path::{Path, PathBuf};
 
 use jobs::hub;
 use serde_json::{Map, Value};
-use tch::Kind;
 
-use crate::policy::PolicyError;
-use crate::policy::argument;
-use jobs::policies::{self, Batching, Dtype, Gr00t, Gr00tWiring};
+use crate::policy::{PolicyError, argument};
+use jobs::policies::{self, Gr00t, Gr00tWiring};
 use jobs::wiring::Joints;
 
-/// The settings of a job's GR00T policy.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Gr00tSettings {
-    /// The files that the settings name beside the checkpoint.
-    pub files: Vec<PathBuf>,
-    /// Directory of the checkpoint.
-    pub model_path: PathBuf,
-    /// Directory of the backbone's tokenizer and configuration, unless it is `vlm/` in the
-    /// checkpoint.
-    pub vlm_path: Option<PathBuf>,
-    /// The embodiment to use; if none is named, the checkpoint must have only one.
-    pub embodiment_tag: Option<String>,
-    /// Number of actions of a chunk that may be used, at most that of the checkpoint.
-    pub action_horizon: Option<usize>,
-    /// Number of actions of a chunk that are executed.
-    pub chunk_length: Option<usize>,
-    /// Number of Euler steps; the checkpoint's if not given.
-    pub denoising_steps: Option<usize>,
-    /// The instruction to use if neither job nor environment has one.
-    pub language: Option<String>,
-    /// Cameras of the environment in the order of the checkpoint's video keys; matched by name if
-    /// not given.
-    pub cameras: Option<Vec<String>>,
-    /// Joints of the simulator by name, for robots whose state is one vector.
-    pub joints: Option<Joints>,
-    /// Element type of the computation; bfloat16 on a GPU and float32 on a CPU if not given.
-    pub kind: Option<Kind>,
-    /// Added to the seeds of the episodes to get the seeds of the noise from which actions start.
-    pub seed: u64,
-    /// Whether prompts of different lengths share padded batches as in the reference; otherwise
-    /// they go into the network one after the other.
-    pub padded_batches: bool,
-    /// Rate at which the actions that a chunk shares with the previous one become free to change;
-    /// chunks do not continue each other if not given.
-    pub rtc_ramp_rate: Option<f64>,
-    /// Whether a GPU replays captured passes instead of launching operators one by one; on by
-    /// default.
-    pub cuda_graphs: bool,
-}
-
-impl Gr00tSettings {
-    /// Reads the settings and the files that they name.
-    ///
-    /// # Errors
-    /// Returns an error for a wrong field or a missing checkpoint.
-    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let given: Gr00t = policies::read(config)?;
-        let wiring = given.wiring;
-        let joints = Joints::read(&wiring)?;
-        let (action_horizon, chunk_length) = lengths(&wiring)?;
-        Ok(Self {
-            files: wiring.files().cloned().collect(),
-            model_path: find_model(&given.model_path)?,
-            vlm_path: given.vlm_path,
-            embodiment_tag: given.embodiment_tag,
-            action_horizon,
-            chunk_length,
-            denoising_steps: given.denoising_steps.map(usize::from),
-            language: wiring.language_instruction.filter(|text| !text.is_empty()),
-            cameras: wiring.pov_cam_name_sim.map(|names| names.0),
-            joints,
-            kind: given.dtype.map(|dtype| match dtype {
-                Dtype::Bfloat16 => Kind::BFloat16,
-                Dtype::Float32 => Kind::Float,
-            }),
-            seed: wiring.seed,
-            padded_batches: given.batching == Batching::Padded,
-            rtc_ramp_rate: given.rtc_ramp_rate,
-            cuda_graphs: given.cuda_graphs,
-        })
-    }
-
-    /// Returns what the policy is made from.
-    pub(in crate::policy) fn files(&self) -> Vec<PathBuf> {
-        let checkpoint = std::iter::once(&self.model_path).chain(&self.vlm_path);
-        checkpoint.chain(&self.files).cloned().collect()
-    }
+/// Reads the settings, checks the files that they name, and finds the checkpoint.
+///
+/// # Errors
+/// Returns an error for a wrong field or a missing checkpoint.
+pub fn read(config: &Map<String, Value>) -> Result<Gr00t, PolicyError> {
+    let mut given: Gr00t = policies::read(config)?;
+    Joints::read(&given.wiring)?;
+    lengths(&given.wiring)?;
+    given.model_path = find_model(&given.model_path)?;
+    Ok(given)
 }
 
 /// Returns how many actions of a chunk may be used and how many are executed, if the job says so.
@@ -150,15 +81,16 @@ mod tests {
         write("policy.yaml", yaml);
         let config = json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
                             "policy_device": "cuda:0", "action_chunk_length": 8});
-        let settings = Gr00tSettings::read(config.as_object().unwrap()).unwrap();
+        let settings = read(config.as_object().unwrap()).unwrap();
         assert_eq!(settings.model_path, folder.path().join("model"));
-        let lengths = (settings.action_horizon, settings.chunk_length);
-        assert_eq!(lengths, (Some(16), Some(8)));
-        assert_eq!(settings.language, None);
-        assert_eq!(settings.cameras.unwrap(), ["robot_pov_cam_rgb"]);
-        assert!(settings.joints.is_some());
+        assert_eq!(lengths(&settings.wiring).unwrap(), (Some(16), Some(8)));
+        assert_eq!(settings.wiring.language_instruction.as_deref(), Some(""));
+        let cameras = settings.wiring.pov_cam_name_sim.as_ref().unwrap();
+        assert_eq!(cameras.0, ["robot_pov_cam_rgb"]);
+        assert!(Joints::read(&settings.wiring).unwrap().is_some());
         let named = ["policy", "policy_joints", "state_joints", "state_joints"];
         let named = named.map(|name| folder.path().join(format!("{name}.yaml")));
-        assert_eq!(settings.files, named, "their contents decide the actions");
+        let files: Vec<_> = settings.wiring.files().cloned().collect();
+        assert_eq!(files, named, "their contents decide the actions");
     }
 }

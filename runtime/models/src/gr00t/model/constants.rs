@@ -85,12 +85,6 @@ impl PassInputs {
         }
     }
 
-    /// Sets the factors by which the steps of a chunk follow the velocity.
-    #[must_use]
-    pub fn with_strength(self, strength: Option<Tensor>) -> Self {
-        Self { strength, ..self }
-    }
-
     /// Returns all tensors, in a fixed order.
     pub fn tensors(&self) -> Vec<Tensor> {
         let always = [&self.ids, &self.pixels, &self.state, &self.noise];

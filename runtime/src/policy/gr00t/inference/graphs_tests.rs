@@ -2,23 +2,26 @@
 
 use std::rc::Rc;
 
+use models::gr00t::model::SamplerStart;
 use models::gr00t::processor::{KeyActions, RgbPicture, RowInputs, StateSteps};
 use tch::Device;
 
 use crate::policy::Checkpoints;
 use crate::policy::gr00t::inference::{Gr00tInference, open_processor};
-use crate::policy::gr00t::{Gr00tSettings, LoadedModel};
+use crate::policy::gr00t::{LoadedModel, read};
 use crate::policy::graphs_testing::{Log, graphs};
 
 /// Returns the small policy that the project ships, with graphs on this CPU if `captures` is set.
 fn inference(captures: bool) -> (Gr00tInference, Rc<LoadedModel>, Rc<Log>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
     let config = serde_json::json!({ "model_path": path });
-    let settings = Gr00tSettings::read(config.as_object().unwrap()).unwrap();
+    let settings = read(config.as_object().unwrap()).unwrap();
     let mut checkpoints = Checkpoints::new(Device::Cpu);
-    let loaded = checkpoints.gr00t(&settings.model_path, None, None).unwrap();
+    let loaded = checkpoints.gr00t(&settings).unwrap();
     let (graphs, log) = graphs(1, 100, None);
-    *loaded.graphs.borrow_mut() = captures.then_some(graphs);
+    if captures {
+        *loaded.graphs.borrow_mut() = graphs;
+    }
     let processor = open_processor(&settings).unwrap();
     (
         Gr00tInference::load(&settings, processor, &mut checkpoints).unwrap(),
@@ -28,12 +31,7 @@ fn inference(captures: bool) -> (Gr00tInference, Rc<LoadedModel>, Rc<Log>) {
 }
 
 /// Infers rows that differ, each with its own noise.
-fn actions(
-    inference: &Gr00tInference,
-    rows: usize,
-    max_rows: usize,
-    language: &str,
-) -> Vec<Vec<KeyActions>> {
+fn actions(inference: &Gr00tInference, rows: usize, language: &str) -> Vec<Vec<KeyActions>> {
     let processor = inference.processor();
     let pictures: Vec<_> = (0..rows)
         .map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3])
@@ -59,19 +57,24 @@ fn actions(
     };
     let raws = pictures.into_iter().zip(states);
     let raws = raws.map(|(picture, state)| raw((picture.leak(), state.leak())));
-    let raws: Vec<_> = raws.collect();
-    let noises: Vec<_> = (0..rows).map(|row| inference.noise(row as u64)).collect();
-    let answers = inference.infer(&raws, &noises, max_rows).unwrap();
-    answers.into_iter().map(Result::unwrap).collect()
+    let start = |row: usize| SamplerStart::at(inference.noise(row as u64));
+    let starts: Vec<_> = (0..rows).map(start).collect();
+    let answers = inference.infer(raws.map(Ok).collect(), &starts).unwrap();
+    answers
+        .into_iter()
+        .map(|row| row.unwrap().actions)
+        .collect()
 }
 
 #[test]
 fn rows_get_the_actions_that_they_get_without_graphs_whatever_fills_up_their_batch() {
-    let ((eager, ..), (replayed, loaded, log)) = (inference(false), inference(true));
+    let ((mut eager, ..), (mut replayed, loaded, log)) = (inference(false), inference(true));
+    eager.runner.max_rows = 6;
+    replayed.runner.max_rows = 6;
     let words = ["push the block to the target", "push it"];
     for rows in [1, 5, 1, 5, 7, 5, 1, 7, 7] {
         for words in words {
-            let [found, wanted] = [&replayed, &eager].map(|from| actions(from, rows, 6, words));
+            let [found, wanted] = [&replayed, &eager].map(|from| actions(from, rows, words));
             for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
                 let pairs = found.values.iter().zip(&wanted.values);
                 let apart = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -81,7 +84,7 @@ fn rows_get_the_actions_that_they_get_without_graphs_whatever_fills_up_their_bat
         }
     }
     // The batches of 1, 5 and 7 rows (6 and 1) use the sizes 1 and 6, each with two prompt lengths.
-    let kept = loaded.graphs.borrow().as_ref().unwrap().kept();
+    let kept = loaded.graphs.borrow().kept();
     assert_eq!((kept, log.captures.get()), (4, 4));
     assert!(log.replays.get() > 12, "{log:?}");
 }

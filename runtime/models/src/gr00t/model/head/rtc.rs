@@ -1,15 +1,12 @@
 //! Real-time chunking: predicts a new chunk that continues one that is being executed
 //! (in-painting).
 
-use jobs::refusal::Refusal;
 use tch::Tensor;
-
-use std::fmt::Display;
 
 /// The previous chunk, and how much of it to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Rtc<'a> {
-    /// The previous chunk, normalised: `[B, at least action_horizon, max_action_dim]`.
+    /// The previous chunk, normalised: `[…, at least action_horizon, max_action_dim]`.
     pub previous: &'a Tensor,
     /// Number of steps of the previous chunk that count.
     pub action_horizon: i64,
@@ -24,9 +21,9 @@ pub struct Rtc<'a> {
 /// The starting point of the sampler.
 #[derive(Debug)]
 pub struct SamplerStart {
-    /// Initial actions, `[B, T, max_action_dim]`.
+    /// Initial actions, `[…, T, max_action_dim]`.
     pub actions: Tensor,
-    /// Factor by which each step of the chunk follows the velocity, `[1, T, 1]`; `None` means 1 for
+    /// Factor by which each step of the chunk follows the velocity, `[…, T, 1]`; `None` means 1 for
     /// all steps.
     pub strength: Option<Tensor>,
 }
@@ -40,66 +37,28 @@ impl SamplerStart {
         }
     }
 
-    /// Starts from noise, `[B, T, max_action_dim]`, and from the previous chunk if one is given.
+    /// Starts from noise, `[…, T, max_action_dim]`, and from the end of the previous chunk.
     ///
-    /// # Errors
-    /// Returns [`Refusal`] if the two chunks cannot overlap like that.
-    pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, Refusal> {
-        let Some(rtc) = rtc else {
-            return Ok(Self::at(noise));
-        };
-        rtc.check(&noise)?;
+    /// # Panics
+    /// Panics with libtorch's error if the two chunks cannot overlap like that.
+    pub fn after(noise: &Tensor, rtc: &Rtc<'_>) -> Self {
         let (kind, device) = (noise.kind(), noise.device());
         let overlap = rtc.overlap_steps;
         let kept = rtc
             .previous
-            .narrow(1, rtc.action_horizon - overlap, overlap)
+            .narrow(-2, rtc.action_horizon - overlap, overlap)
             .to_device(device)
             .to_kind(kind);
-        let horizon = noise.size()[1];
-        let strength = Tensor::from_slice(&rtc.strength(horizon)).view([1, horizon, 1]);
-        Ok(Self {
-            actions: Tensor::cat(&[&kept, &noise.narrow(1, overlap, horizon - overlap)], 1),
+        let horizon = noise.size()[noise.dim() - 2];
+        let strength = Tensor::from_slice(&rtc.strength(horizon)).view([horizon, 1]);
+        Self {
+            actions: Tensor::cat(&[&kept, &noise.narrow(-2, overlap, horizon - overlap)], -2),
             strength: Some(strength.to_device(device).to_kind(kind)),
-        })
+        }
     }
-}
-
-fn rtc(reason: impl Display) -> Refusal {
-    Refusal::at("real-time chunking", reason)
 }
 
 impl Rtc<'_> {
-    fn check(&self, noise: &Tensor) -> Result<(), Refusal> {
-        let (found, wanted) = (self.previous.size(), noise.size());
-        let [rows, steps, width] = found[..] else {
-            return Err(rtc(format_args!(
-                "the old chunk has shape {found:?}, expected [B, T, width]"
-            )));
-        };
-        let ordered = [
-            0,
-            self.frozen_steps,
-            self.overlap_steps,
-            self.action_horizon,
-            steps,
-        ]
-        .is_sorted();
-        if rows != wanted[0] || width != wanted[2] {
-            return Err(rtc(format_args!(
-                "the old chunk has shape {found:?}, the new one {wanted:?}"
-            )));
-        }
-        if ordered && self.overlap_steps <= wanted[1] {
-            return Ok(());
-        }
-        Err(rtc(format_args!(
-            "expected frozen {} ≤ overlap {} ≤ horizon {} ≤ steps of the old chunk {steps} and \
-             overlap ≤ steps of the new one {}",
-            self.frozen_steps, self.overlap_steps, self.action_horizon, wanted[1]
-        )))
-    }
-
     /// Returns the factor of each step: 0 for frozen steps, an exponential ramp over the rest of
     /// the overlap, and 1 after it.
     fn strength(&self, horizon: i64) -> Vec<f32> {
@@ -146,20 +105,8 @@ mod tests {
         let old = Tensor::arange(4, (Kind::Float, Device::Cpu))
             .view([1, 4, 1])
             .expand([1, 4, 2], false);
-        let start = SamplerStart::new(ones(5) * 9.0, Some(&rtc(&old))).unwrap();
+        let start = SamplerStart::after(&(ones(5) * 9.0), &rtc(&old));
         let first = Vec::<f32>::try_from(start.actions.select(2, 0).view(-1)).unwrap();
         assert_eq!(first, [1.0, 2.0, 3.0, 9.0, 9.0]);
-    }
-
-    #[test]
-    fn an_overlap_longer_than_the_old_chunk_is_refused() {
-        let old = ones(3);
-        let text = SamplerStart::new(ones(5), Some(&rtc(&old)))
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(text.starts_with(
-            "real-time chunking: expected frozen 1 ≤ overlap 3 ≤ horizon 4 ≤ steps of the old chunk 3"
-        ));
     }
 }

@@ -1,12 +1,14 @@
 //! Tests batching against a device with limited room for rows, with real error messages of
 //! libtorch.
 
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use proptest::prelude::*;
 use tch::{Kind, Tensor};
 
 use super::*;
+use crate::policy::Checkpoints;
 
 /// More bytes than any address space has (x86-64: 2^47).
 const ABSURD: i64 = 1 << 50;
@@ -33,59 +35,66 @@ impl Small {
         let _room = tensor.map_err(RowError::new)?;
         Ok(rows.iter().map(|row| row * 10).collect())
     }
+
+    fn infer_those(&self, rows: &[&usize]) -> Result<Vec<usize>, PolicyError> {
+        self.infer(&rows.iter().map(|row| **row).collect::<Vec<_>>())
+    }
 }
 
-fn batches() -> (Batches, Receiver<String>) {
+fn runner() -> (Runner, Receiver<String>) {
     let (lifeline, heard) = Lifeline::heard();
-    (
-        Ladders::new(Device::Cpu, lifeline).batches(Path::new("checkpoint")),
-        heard,
-    )
+    let mut checkpoints = Checkpoints::heard_by(Device::Cpu, lifeline);
+    (runner_of(&mut checkpoints, "checkpoint"), heard)
+}
+
+fn runner_of(checkpoints: &mut Checkpoints, path: &str) -> Runner {
+    let graphs = Graphs::on(Device::Cpu, false);
+    checkpoints.runner(Path::new(path), Rc::new(RefCell::new(graphs)))
 }
 
 fn shortage(count: u64, batch: Option<usize>) -> Shortage {
     Shortage { count, batch }
 }
 
-fn answers(parts: Vec<InferredRows<usize, Vec<usize>>>) -> Vec<usize> {
+fn answers(parts: Vec<Part<usize, usize>>) -> Vec<usize> {
     parts
         .into_iter()
-        .flat_map(|part| part.result.unwrap())
+        .flat_map(|(_, result)| result.unwrap())
         .collect()
 }
 
 #[test]
 fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
-    let (device, (batches, heard)) = (Small::new(2), batches());
+    let (device, (runner, heard)) = (Small::new(2), runner());
     let rows: Vec<usize> = (0..8).collect();
     let infer = |rows: &[usize]| device.infer(rows);
-    let found = answers(batches.split(&rows, usize::MAX, infer));
+    let found = answers(runner.split(&rows, usize::MAX, infer));
     assert_eq!(found, [0, 10, 20, 30, 40, 50, 60, 70]);
     assert_eq!(*device.asked.borrow(), [8, 4, 2, 2, 2, 2]);
-    assert_eq!(batches.shortage(), shortage(2, Some(2)));
+    assert_eq!(runner.shortage(), shortage(2, Some(2)));
     let said: Vec<_> = heard.try_iter().collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].starts_with(
         "out of memory with 8 rows in one inference: at most 2 from now on; --max-batch 2 "
     ));
-    assert_eq!(answers(batches.split(&rows, usize::MAX, infer)).len(), 8);
-    assert_eq!(batches.shortage().count, 2, "it is remembered");
+    assert_eq!(answers(runner.split(&rows, usize::MAX, infer)).len(), 8);
+    assert_eq!(runner.shortage().count, 2, "it is remembered");
 }
 
 #[test]
 fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
-    let mut ladders = Ladders::new(Device::Cpu, Lifeline::alone());
-    let (device, first) = (Small::new(1), ladders.batches(Path::new("a")));
+    let mut checkpoints = Checkpoints::new(Device::Cpu);
+    let (device, first) = (Small::new(1), runner_of(&mut checkpoints, "a"));
     first.split(&[0, 1], 2, |rows| device.infer(rows));
-    let [same, other] = ["a", "b"].map(|path| ladders.batches(Path::new(path)).shortage());
+    let [same, other] = ["a", "b"].map(|path| runner_of(&mut checkpoints, path).shortage());
     assert_eq!((same, other), (shortage(0, Some(1)), Shortage::default()));
 }
 
 #[test]
 fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
-    let (device, (batches, _)) = (Small::new(0), batches());
-    let parts = batches.split(&[7], 1, |rows| device.infer(rows));
-    let text = parts[0].result.as_ref().unwrap_err().to_string();
+    let (device, (runner, _)) = (Small::new(0), runner());
+    let parts = runner.split(&[7], 1, |rows| device.infer(rows));
+    let text = parts[0].1.as_ref().unwrap_err().to_string();
     assert!(
         text.starts_with("out of memory: not even one row fits"),
         "{text}"
@@ -95,12 +104,12 @@ fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
     }
     assert_eq!(*device.asked.borrow(), [1, 1]);
     let none = shortage(2, Some(0));
-    assert_eq!(batches.shortage(), none, "and not: at most one");
+    assert_eq!(runner.shortage(), none, "and not: at most one");
 }
 
 #[test]
 fn a_shortage_that_passes_costs_nothing_but_a_try() {
-    let (device, (batches, heard)) = (Small::new(0), batches());
+    let (device, (runner, heard)) = (Small::new(0), runner());
     let tries = Cell::new(0);
     let infer = |rows: &[usize]| {
         tries.set(tries.get() + 1);
@@ -110,41 +119,42 @@ fn a_shortage_that_passes_costs_nothing_but_a_try() {
             Small::new(1).infer(rows)
         }
     };
-    assert_eq!(answers(batches.split(&[3, 4], 1, infer)), [30, 40]);
-    assert_eq!(batches.shortage(), shortage(1, None));
+    assert_eq!(answers(runner.split(&[3, 4], 1, infer)), [30, 40]);
+    assert_eq!(runner.shortage(), shortage(1, None));
     assert_eq!(heard.try_iter().count(), 0);
 }
 
 #[test]
 fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
-    let (batches, _) = batches();
+    let (runner, _) = runner();
     let tries = Cell::new(0);
-    let parts = batches.split(&[1, 2, 3], 2, |rows| {
+    let parts = runner.split(&[1, 2, 3], 2, |rows| {
         tries.set(tries.get() + 1);
         if rows[0] == 1 {
             Err(RowError::no_state("key").into())
         } else {
-            Ok(rows.len())
+            Ok(rows.to_vec())
         }
     });
     let found: Vec<_> = parts
         .iter()
-        .map(|part| (part.rows.len(), part.result.is_ok()))
+        .map(|(rows, result)| (rows.len(), result.is_ok()))
         .collect();
     assert_eq!(
-        (found, tries.get(), batches.shortage()),
+        (found, tries.get(), runner.shortage()),
         (vec![(2, false), (1, true)], 2, Shortage::default())
     );
 }
 
 #[test]
 fn a_row_that_fails_costs_no_other_row_its_answer() {
-    let (device, (batches, _)) = (Small::new(2), batches());
-    let infer = |rows: &[usize]| match rows.contains(&3) {
+    let (device, (mut runner, _)) = (Small::new(2), runner());
+    runner.max_rows = 4;
+    let infer = |rows: &[&usize]| match rows.contains(&&3) {
         true => Err(RowError::no_state("key").into()),
-        false => device.infer(rows),
+        false => device.infer_those(rows),
     };
-    let answers = batches.infer(&[0, 1, 2, 3, 4, 5, 6], 4, infer).unwrap();
+    let answers = runner.infer(&[0, 1, 2, 3, 4, 5, 6], false, infer).unwrap();
     let failed = || Err(RowError("the observation has no state key".to_owned()));
     let wanted = [Ok(0), Ok(10), Ok(20), failed(), Ok(40), Ok(50), Ok(60)];
     assert_eq!(answers, wanted);
@@ -154,9 +164,22 @@ fn a_row_that_fails_costs_no_other_row_its_answer() {
 
 #[test]
 fn no_room_for_one_row_is_not_blamed_on_the_row() {
-    let (device, (batches, _)) = (Small::new(0), batches());
-    let err = batches.infer(&[7, 8], 2, |rows| device.infer(rows));
+    let (device, (runner, _)) = (Small::new(0), runner());
+    let err = runner.infer(&[7, 8], false, |rows| device.infer_those(rows));
     assert!(err.unwrap_err().to_string().starts_with("out of memory"));
+}
+
+#[test]
+fn a_batch_is_filled_up_with_its_last_row_to_what_the_network_takes_or_captures() {
+    let (device, (mut runner, _)) = (Small::new(9), runner());
+    (runner.min_rows, runner.max_rows) = (2, 7);
+    for (rows, fills, asked) in [(1, false, 2), (3, false, 3), (5, true, 6), (7, true, 7)] {
+        let rows: Vec<usize> = (0..rows).collect();
+        let infer = |rows: &[&usize]| device.infer_those(rows);
+        let found = runner.infer(&rows, fills, infer).unwrap();
+        let wanted: Vec<_> = rows.iter().map(|row| Ok(row * 10)).collect();
+        assert_eq!((found, device.asked.take()), (wanted, vec![asked]));
+    }
 }
 
 proptest! {
@@ -165,16 +188,16 @@ proptest! {
     fn with_room_for_a_row_all_are_answered_in_order_after_few_tries(
         counts in proptest::collection::vec(0usize..40, 1..5), limit in 1usize..40, max_rows in 1usize..40
     ) {
-        let (device, (batches, _)) = (Small::new(limit), batches());
+        let (device, (runner, _)) = (Small::new(limit), runner());
         let most = counts.iter().copied().max().unwrap_or(0).min(max_rows);
         for count in counts {
             let rows: Vec<usize> = (0..count).collect();
-            let found = answers(batches.split(&rows, max_rows, |rows| device.infer(rows)));
+            let found = answers(runner.split(&rows, max_rows, |rows| device.infer(rows)));
             prop_assert_eq!(found, rows.iter().map(|row| row * 10).collect::<Vec<_>>());
         }
         let falls = u64::from(most.checked_ilog2().unwrap_or(0));
-        prop_assert!(batches.shortage().count <= falls, "{} of {falls}", batches.shortage().count);
+        prop_assert!(runner.shortage().count <= falls, "{} of {falls}", runner.shortage().count);
         let failed = device.asked.borrow().iter().filter(|rows| **rows > limit).count() as u64;
-        prop_assert_eq!(failed, batches.shortage().count);
+        prop_assert_eq!(failed, runner.shortage().count);
     }
 }
