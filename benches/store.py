@@ -22,7 +22,7 @@ MODES = {"calls": ["rrun", "torch", "floor"], "bulk": ["rrun", "torch"]}
 SECONDS = 1.0
 # Clients and rounds of barriers.
 BARRIERS = {64: 400, 1024: 40, 4096: 10}
-# Ranks of an evaluation, and seconds between two heartbeats of one (runtime/src/eval/monitor/pace.rs).
+# Ranks of an evaluation, and seconds between two heartbeats of one (runtime/src/eval/monitor/peers).
 BEATS = {16: 1, 256: 1, 1024: 1, 4096: 2, 16384: 8}
 TORCH = """
 import sys, torch.distributed as dist

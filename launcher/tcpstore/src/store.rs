@@ -103,6 +103,16 @@ impl Store {
         self.ask(&StoreRequest::Set { key, value }).map(drop)
     }
 
+    /// Appends `value` to the value of `key`, which is empty if it is missing. As [`Store::set`], it
+    /// is not acknowledged.
+    ///
+    /// # Errors
+    /// Returns an error if the store is lost.
+    pub fn append(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        let key = &self.wire(key);
+        self.ask(&StoreRequest::Append { key, value }).map(drop)
+    }
+
     /// Returns the value of `key`, waiting for it at most `wait`.
     ///
     /// # Errors
@@ -286,7 +296,8 @@ mod tests {
     fn what_one_client_writes_another_reads() {
         let server = serve();
         server.prefix("a").set("k", b"\0v\xff").unwrap();
-        assert_eq!(join(&server).get("a/k", WAIT).unwrap(), b"\0v\xff");
+        server.prefix("a").append("k", b"!").unwrap();
+        assert_eq!(join(&server).get("a/k", WAIT).unwrap(), b"\0v\xff!");
     }
 
     #[test]

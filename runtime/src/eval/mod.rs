@@ -20,7 +20,6 @@
 pub mod lease;
 mod ledger;
 mod monitor;
-mod numbered_list;
 mod program;
 mod rank;
 mod rollout;

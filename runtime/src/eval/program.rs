@@ -12,8 +12,8 @@ use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Monitor;
 use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::orders::LiveOrders;
-use crate::eval::monitor::peers::RankPeers;
-use crate::eval::monitor::progress::Progress;
+use crate::eval::monitor::peers::Peers;
+use crate::eval::monitor::screen::Screen;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rank;
 use crate::eval::setup::launch;
@@ -50,11 +50,11 @@ fn run(args: EvalArgs) -> Result<ExitCode, Stop> {
     console::Style::of(&args, |name| std::env::var(name).ok()).adopt();
     let stop = StopRequest::on_signals().map_err(|err| Stop::Rank(err.to_string()))?;
     let mut setup = RankSetup::new(args)?;
-    let peers = RankPeers::meet(&setup.env)?;
+    let peers = Peers::meet(&setup.env)?;
     let lock = launch::join(&mut setup, peers.store())?;
     let journal = setup.open_journal()?;
-    let progress = Progress::new(&setup.env);
-    introduce(&setup, &progress);
+    let screen = Screen::new(&setup.env);
+    introduce(&setup, &screen);
     let device = setup.device.device;
     let no_thread = |owner| move |err| Stop::rank(format_args!("no thread for {owner}"), err);
     let inference = PolicyThread::start(device).map_err(no_thread("the policy"))?;
@@ -62,21 +62,21 @@ fn run(args: EvalArgs) -> Result<ExitCode, Stop> {
     let launch = setup.env.launch.as_deref();
     let has_page = std::env::var_os(PAGE_VARIABLE).is_some();
     let orders = LiveOrders::new(&setup.folder, launch, has_page);
-    let monitor = Monitor::new(peers, progress, stop, orders, meter, lock);
+    let monitor = Monitor::new(peers, screen, stop, orders, meter, lock);
     rank::run(setup, inference, Ledger::new(journal, monitor))
 }
 
 /// Opens the log of this rank, and tells the user about its device and its setup.
-fn introduce(setup: &RankSetup, progress: &Progress) {
+fn introduce(setup: &RankSetup, screen: &Screen) {
     let log = setup.folder.log(setup.env.rank);
     if let Err(err) = console::log_into(&log) {
-        progress.say(&format!("warning: no log in `{}`: {err}", log.display()));
+        screen.say(&format!("warning: no log in `{}`: {err}", log.display()));
     }
-    progress.say(&format!("device {}", setup.device.reason));
+    screen.say(&format!("device {}", setup.device.reason));
     for warning in &setup.device.warnings {
-        progress.say(&format!("warning: {warning}"));
+        screen.say(&format!("warning: {warning}"));
     }
     for note in &setup.notes {
-        progress.say(note);
+        screen.say(note);
     }
 }

@@ -1,5 +1,5 @@
 //! The ledger of a rank: the only thing outside a job that a job changes. It has the journal, the
-//! leases that protect it, the heartbeat, and the monitor that shows it.
+//! leases that protect it, and the monitor, which hears of everything.
 //!
 //! ```text
 //! episode ─► line written ─► … ─► synced ─► lease, heartbeat, monitor
@@ -19,8 +19,7 @@ use crate::clock::now;
 use crate::eval::lease::Leases;
 use crate::eval::ledger::sync_pace::SyncPace;
 use crate::eval::ledger::totals::Totals;
-use crate::eval::monitor::Monitor;
-use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::{Event, Monitor};
 use crate::eval::stop::Stop;
 
 /// What a rank has done, and who is told of it.
@@ -31,12 +30,8 @@ pub struct Ledger {
     pub leases: Option<Leases>,
     /// Who is told.
     pub monitor: Monitor,
-    /// The rank's heartbeat, which counts every episode.
-    pub beat: Heartbeat,
     /// Counters of the attempt at a job that is under way.
     pub totals: Totals,
-    /// Seconds of simulation and inference that the heartbeat had counted before it.
-    before_s: [f64; 2],
     /// Episodes whose lines are not synced, in the order of the lines.
     unsynced: Vec<Episode>,
     pace: SyncPace,
@@ -49,19 +44,16 @@ impl Ledger {
             journal,
             leases: None,
             monitor,
-            beat: Heartbeat::default(),
             totals: Totals::default(),
-            before_s: [0.0; 2],
             unsynced: Vec::new(),
             pace: SyncPace::default(),
         }
     }
 
-    /// Begins an attempt at a job.
-    pub fn begin(&mut self, job: &str) {
-        self.before_s = [self.beat.sim_s, self.beat.infer_s];
-        self.beat = self.beat.of_job(job);
+    /// Begins an attempt at a job, of which so many episodes are done and solved already.
+    pub fn begin(&mut self, name: &str, done: u64, solved: u64) {
         self.totals = Totals::default();
+        self.monitor.on(Event::Job { name, done, solved });
     }
 
     /// Appends a line to the journal and syncs the file.
@@ -188,8 +180,7 @@ impl Ledger {
         if let Some(leases) = &mut self.leases {
             leases.written(episode.job_index, episode.episode);
         }
-        self.beat.count(episode);
-        self.monitor.ended(episode);
+        self.monitor.on(Event::Ended(episode));
     }
 
     /// Writes an episode that an error ended to the journal.
@@ -204,12 +195,11 @@ impl Ledger {
         self.episode(episode)
     }
 
-    /// Reports the heartbeat, with the seconds of work so far.
+    /// Reports the state of the rank, with the time of work so far.
     pub fn report(&mut self) {
-        let [sim_s, infer_s] = self.before_s;
-        self.beat.sim_s = sim_s + self.totals.sim_busy.total().as_secs_f64();
-        self.beat.infer_s = infer_s + self.totals.infer_busy().as_secs_f64();
-        self.monitor.on(&self.beat);
+        let (sim, infer) = (self.totals.sim_busy.total(), self.totals.infer_busy());
+        self.monitor.on(Event::Worked([sim, infer]));
+        self.monitor.tick();
     }
 
     /// Tells the user something about `job`.
@@ -246,7 +236,7 @@ mod tests {
         out.episode(episode(0)).unwrap();
         out.episode(episode(1)).unwrap();
         out.settle().unwrap();
-        assert_eq!((out.beat.done, out.unsynced.len()), (0, 2));
+        assert_eq!((out.monitor.beat.done, out.unsynced.len()), (0, 2));
         assert!(out.patience(Duration::MAX) > Duration::from_secs(60));
         let lines = || {
             journal::read_all(dir.path(), &journal::Accepted::default()).unwrap()[0]
@@ -255,7 +245,7 @@ mod tests {
         };
         assert_eq!(lines(), 2, "a killed rank loses none of them");
         out.sync().unwrap();
-        assert_eq!((out.beat.done, out.unsynced.len()), (2, 0));
+        assert_eq!((out.monitor.beat.done, out.unsynced.len()), (2, 0));
     }
 
     #[test]
@@ -264,6 +254,6 @@ mod tests {
         let mut out = ledger(dir.path());
         out.episode(episode(0)).unwrap();
         out.write(&Line::from(episode(1))).unwrap();
-        assert_eq!(out.beat.done, 1);
+        assert_eq!(out.monitor.beat.done, 1);
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! A rank looks at the file of the commands about once a second, before it begins an episode.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use jobs::job::JobIndex;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
+
+use crate::eval::monitor::Every;
 
 /// Time between two looks at the file.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -18,12 +18,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub struct LiveOrders {
     /// The run folder, and the launch whose commands count; `None` without a page.
     place: Option<(RunFolder, String)>,
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    read: Option<Instant>,
+    read: Every,
     commands: Commands,
 }
 
@@ -33,7 +28,8 @@ impl LiveOrders {
         let launch = launch.filter(|_| has_page);
         Self {
             place: launch.map(|launch| (folder.clone(), launch.to_owned())),
-            known: Mutex::default(),
+            read: Every::default(),
+            commands: Commands::default(),
         }
     }
 
@@ -42,33 +38,22 @@ impl LiveOrders {
         self.place.is_some()
     }
 
-    /// Returns whether no episode of any job is to begin.
-    pub fn stop(&self, now: Instant) -> bool {
-        self.with(now, |commands| commands.stop)
-    }
-
-    /// Returns whether no episode of this job is to begin.
-    pub fn forbid(&self, job: JobIndex, now: Instant) -> bool {
-        self.with(now, |commands| !commands.allows(job))
-    }
-
-    fn with(&self, now: Instant, of: impl FnOnce(&Commands) -> bool) -> bool {
-        let Some((folder, launch)) = &self.place else {
-            return false;
-        };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |read: Instant| now.saturating_duration_since(read) >= PERIOD;
-        if known.read.is_none_or(is_old) {
-            known.read = Some(now);
-            known.commands = Commands::read(folder, launch);
+    /// Returns the commands, as they were a second ago or later.
+    pub fn at(&mut self, now: Instant) -> &Commands {
+        if let Some((folder, launch)) = &self.place
+            && self.read.due(PERIOD, now)
+        {
+            self.commands = Commands::read(folder, launch);
         }
-        of(&known.commands)
+        &self.commands
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use jobs::job::JobIndex;
 
     use super::*;
     use crate::clock;
@@ -86,14 +71,14 @@ mod tests {
     fn commands_are_known_within_a_second_and_read_no_more_often() {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
-        let orders = LiveOrders::new(&folder, Some("0a1b"), true);
+        let mut orders = LiveOrders::new(&folder, Some("0a1b"), true);
         let begin = clock::now();
-        assert!(!orders.forbid(JobIndex(1), begin));
+        assert!(orders.at(begin).allows(JobIndex(1)));
         written(&folder);
-        assert!(!orders.forbid(JobIndex(1), begin + PERIOD / 2));
-        assert!(orders.forbid(JobIndex(1), begin + PERIOD));
-        assert!(!orders.forbid(JobIndex(0), begin + PERIOD));
-        assert!(!orders.stop(begin + PERIOD));
+        assert!(orders.at(begin + PERIOD / 2).allows(JobIndex(1)));
+        assert!(!orders.at(begin + PERIOD).allows(JobIndex(1)));
+        assert!(orders.at(begin + PERIOD).allows(JobIndex(0)));
+        assert!(!orders.at(begin + PERIOD).stop);
     }
 
     #[test]
@@ -102,8 +87,8 @@ mod tests {
         let folder = RunFolder::new(dir.path());
         written(&folder);
         for (launch, has_page) in [(Some("0a1b"), false), (Some("other"), true), (None, true)] {
-            let orders = LiveOrders::new(&folder, launch, has_page);
-            assert!(!orders.forbid(JobIndex(1), clock::now()), "{launch:?}");
+            let mut orders = LiveOrders::new(&folder, launch, has_page);
+            assert!(orders.at(clock::now()).allows(JobIndex(1)), "{launch:?}");
         }
     }
 }

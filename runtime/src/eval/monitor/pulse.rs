@@ -1,21 +1,23 @@
 //! Tells the launcher of this node how far the rank is, if the launcher watches.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jobs::pulse::{PULSE_VARIABLE, Pulse, RankPhase};
 
-use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::Every;
+use crate::eval::monitor::beat::Beat;
 
 /// Interval of the pulses.
-const EVERY: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// The pulse of this rank.
 #[derive(Debug, Default)]
 pub struct RankPulse {
     file: Option<File>,
-    told: Option<(Instant, RankPhase)>,
+    told: Every,
+    phase: Option<RankPhase>,
     /// How often the rank was awake while it waited.
     awake: u64,
 }
@@ -31,20 +33,17 @@ impl RankPulse {
     }
 
     /// Tells how far the rank is, if the last pulse is old or of another phase.
-    pub fn on(&mut self, beat: &Heartbeat, now: Instant) {
+    pub fn on(&mut self, beat: &Beat, now: Instant) {
         let Some(file) = &self.file else { return };
         let phase = match beat {
             beat if beat.arrived => RankPhase::Waiting,
             beat if beat.is_stepping => RankPhase::Stepping,
             _ => RankPhase::Preparing,
         };
-        let is_fresh = self.told.is_some_and(|(told, before)| {
-            before == phase && now.saturating_duration_since(told) < EVERY
-        });
-        if is_fresh {
+        let is_due = self.told.due(PERIOD, now);
+        if self.phase.replace(phase) == Some(phase) && !is_due {
             return;
         }
-        self.told = Some((now, phase));
         self.awake += u64::from(phase == RankPhase::Waiting);
         let pulse = Pulse {
             pid: std::process::id(),
@@ -61,17 +60,11 @@ impl RankPulse {
 }
 
 fn open(path: &Path) -> Option<File> {
-    let options = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .to_owned();
-    options
-        .open(path)
-        .inspect_err(
-            |err| tracing::warn!(%err, path = %path.display(), "no pulse for the launcher"),
-        )
-        .ok()
+    let file = File::create(path);
+    file.inspect_err(
+        |err| tracing::warn!(%err, path = %path.display(), "no pulse for the launcher"),
+    )
+    .ok()
 }
 
 #[cfg(test)]
@@ -95,10 +88,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pulse");
         let (mut pulse, start) = (pulse(&path), now());
-        let beat = |moves, is_stepping| Heartbeat {
+        let beat = |moves, is_stepping| Beat {
             moves,
             is_stepping,
-            ..Heartbeat::default()
+            ..Beat::default()
         };
         pulse.on(&beat(0, false), start);
         assert_eq!(read(&path).phase, RankPhase::Preparing);
@@ -107,9 +100,9 @@ mod tests {
             (read(&path).phase, read(&path).progress),
             (RankPhase::Stepping, 1)
         );
-        pulse.on(&beat(2, true), start + EVERY / 2);
+        pulse.on(&beat(2, true), start + PERIOD / 2);
         assert_eq!(read(&path).progress, 1);
-        pulse.on(&beat(3, true), start + EVERY);
+        pulse.on(&beat(3, true), start + PERIOD);
         assert_eq!(read(&path).progress, 3);
     }
 
@@ -118,14 +111,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pulse");
         let (mut pulse, start) = (pulse(&path), now());
-        let beat = Heartbeat {
+        let beat = Beat {
             moves: 9,
             arrived: true,
-            ..Heartbeat::default()
+            ..Beat::default()
         };
         pulse.on(&beat, start);
         let first = read(&path);
-        pulse.on(&beat, start + EVERY);
+        pulse.on(&beat, start + PERIOD);
         let second = read(&path);
         assert_eq!(first.phase, RankPhase::Waiting);
         assert!(second.progress > first.progress);

@@ -4,15 +4,16 @@
 //! If a sequential test has decided, it begins no more episodes, but finishes those that are under
 //! way: dropping them would favour short, successful ones in the rates of the report.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A stop request by a signal or another rank, polled by the loop.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct StopRequest {
     signals: Arc<AtomicUsize>,
-    called_off: Arc<OnceLock<String>>,
-    decided: Arc<AtomicBool>,
+    called_off: Option<String>,
+    /// Whether no more episodes are to begin. It is not a stop: the rank ends in the usual way.
+    pub is_decided: bool,
 }
 
 impl StopRequest {
@@ -22,9 +23,9 @@ impl StopRequest {
     /// Returns an error if a handler is already installed.
     pub fn on_signals() -> Result<Self, ctrlc::Error> {
         let stop = Self::default();
-        let handler = stop.clone();
+        let signals = Arc::clone(&stop.signals);
         ctrlc::set_handler(move || {
-            if handler.signals.fetch_add(1, Ordering::SeqCst) > 0 {
+            if signals.fetch_add(1, Ordering::SeqCst) > 0 {
                 #[expect(
                     clippy::disallowed_methods,
                     reason = "the user asked twice; the journal is synced line by line"
@@ -35,33 +36,22 @@ impl StopRequest {
         Ok(stop)
     }
 
-    /// Stops this rank because another rank has ended the evaluation for `reason`.
-    pub fn call_off(&self, reason: String) {
-        // Only the first reason is kept.
-        let _ = self.called_off.set(reason);
-    }
-
-    /// Lets this rank begin no more episodes, because a sequential test has decided.
-    pub fn decide(&self) {
-        self.decided.store(true, Ordering::SeqCst);
-    }
-
-    /// Returns whether no more episodes are to begin. It is not a stop: the rank ends in the usual
-    /// way.
-    pub fn is_decided(&self) -> bool {
-        self.decided.load(Ordering::SeqCst)
+    /// Stops this rank because another rank has ended the evaluation for `reason`. Only the first
+    /// reason is kept.
+    pub fn call_off(&mut self, reason: String) {
+        self.called_off.get_or_insert(reason);
     }
 
     /// Returns whether a stop was requested.
     pub fn asked(&self) -> bool {
-        self.signalled() || self.called_off.get().is_some()
+        self.signalled() || self.called_off.is_some()
     }
 
     /// Returns the reason for the stop, if one was requested.
     pub fn reason(&self) -> Option<String> {
         match self.signalled() {
             true => Some("stopped by a signal".to_owned()),
-            false => self.called_off.get().cloned(),
+            false => self.called_off.clone(),
         }
     }
 

@@ -8,29 +8,21 @@ use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::Line;
 use serde_json::Value;
 
-use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::view::EarlierResults;
 
 /// Counts the episodes of the whole run, and those that were finished before this launch, which
 /// began at `launched`.
 pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> EarlierResults {
-    let pending = jobs.iter().filter(|job| job.status == Status::Pending);
-    let selected = |job: &Job| Some(job.selected(count(job)?));
-    let policies: BTreeSet<_> = pending
-        .clone()
-        .map(|job| {
-            (
-                &job.policy_type,
-                job.policy_config.get("model_path").and_then(Value::as_str),
-            )
-        })
-        .collect();
-    let has_variants = pending.clone().any(|job| job.variant.is_some());
-    let expected = pending.map(selected).sum();
+    let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
+    let policy = |job: &Job| {
+        let path = job.policy_config.get("model_path").and_then(Value::as_str);
+        (job.policy_type.clone(), path.map(str::to_owned))
+    };
     let mut before = EarlierResults {
-        expected,
-        policies: policies.len(),
-        has_variants,
+        expected: pending().map(|job| Some(job.selected(count(job)?))).sum(),
+        policies: pending().map(policy).collect::<BTreeSet<_>>().len(),
+        has_variants: pending().any(|job| job.variant.is_some()),
         ..EarlierResults::default()
     };
     let mut seen = BTreeSet::new();
@@ -38,47 +30,38 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> EarlierResults {
         if seen.insert((episode.job_index, episode.episode)) {
             before.done += 1;
             before.solved += u64::from(episode.success == Some(true));
-            let of_job = before.by_job.entry(episode.job_index).or_default();
-            of_job.count(episode);
+            let of_job = before.by_job.entry(episode.job_index);
+            of_job.or_default().count(episode);
         }
     }
     before
 }
 
 /// Returns this rank's first heartbeat: what it finished in this launch before a restart, and its
-/// whole share of the work.
-pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Heartbeat {
-    // Every rank ends its parts of all jobs near the end of the run, so they tell nothing.
-    let jobs = match work.iter().any(is_part) {
-        true => 0,
-        false => work.len() as u64,
-    };
-    let mut beat = Heartbeat {
-        jobs,
+/// whole share of the work, `None` with leases.
+pub fn own(work: Option<&[Work]>, lines: &[Line], launched: &str, rank: usize) -> Beat {
+    let mut beat = Beat {
         by_job: Some(BTreeMap::new()),
-        ..Heartbeat::default()
+        ..Beat::default()
     };
     let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;
-    scored(lines)
-        .filter(of_launch)
-        .for_each(|episode| beat.count(episode));
-    let done: BTreeSet<(JobIndex, u64)> = scored(lines)
-        .map(|episode| (episode.job_index, episode.episode))
-        .collect();
-    let left = |work: &Work| {
-        let count = count(&work.job)?;
-        Some(
-            work.episodes(0..count)
-                .filter(|episode| !done.contains(&(work.job.index, *episode)))
-                .count() as u64,
-        )
-    };
-    beat.own = work
-        .iter()
-        .map(left)
-        .sum::<Option<u64>>()
-        .map_or(0, |left| left + beat.ended);
+    let of_launch = scored(lines).filter(of_launch);
+    of_launch.for_each(|episode| beat.count(episode));
     (beat.done, beat.solved) = (0, 0);
+    let Some(work) = work else { return beat };
+    // Every rank ends its parts of all jobs near the end of the run, so they tell nothing.
+    if !work.iter().any(is_part) {
+        beat.jobs = work.len() as u64;
+    }
+    let done = scored(lines).map(|episode| (episode.job_index, episode.episode));
+    let done: BTreeSet<(JobIndex, u64)> = done.collect();
+    let left = |work: &Work| {
+        let left = work.episodes(0..count(&work.job)?);
+        let left = left.filter(|episode| !done.contains(&(work.job.index, *episode)));
+        Some(left.count() as u64)
+    };
+    let left: Option<u64> = work.iter().map(left).sum();
+    beat.own = left.map_or(0, |left| left + beat.ended);
     beat
 }
 
@@ -108,7 +91,7 @@ fn count(job: &Job) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::monitor::heartbeat::JobTally;
+    use crate::eval::monitor::beat::JobTally;
     use jobs::assign;
     use jobs::episode::Episode;
     use jobs::placement::Placement;
@@ -162,7 +145,7 @@ mod tests {
             assign::Assignment::default(),
             0,
         );
-        let own = own(&work, &lines, launched, 0);
+        let own = own(Some(&work), &lines, launched, 0);
         assert_eq!((own.ended, own.own, own.jobs, own.done), (1, 3, 1, 0));
         assert_eq!(own.by_job, Some(BTreeMap::from([(JobIndex(0), one)])));
     }
@@ -176,7 +159,7 @@ mod tests {
             };
             let placement = Placement::of_ranks(0..ranks);
             let work = assign::work(&jobs(), &placement, by_episodes, 0);
-            let own = own(&work, &[], "", 0);
+            let own = own(Some(&work), &[], "", 0);
             (own.jobs, own.own)
         };
         assert_eq!([jobs_of(1), jobs_of(2)], [(2, 8), (0, 4)]);

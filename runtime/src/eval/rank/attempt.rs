@@ -10,6 +10,7 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::device::gpu;
+use crate::eval::monitor::Event;
 use crate::eval::rank::{Evaluation, datasets};
 use crate::eval::rollout::job;
 use crate::eval::rollout::job::task::Task;
@@ -51,7 +52,9 @@ impl Evaluation {
                 break;
             }
         }
-        self.out.beat.jobs_done += u64::from(!self.out.monitor.stop.asked());
+        if !self.out.monitor.stop.asked() {
+            self.out.monitor.on(Event::JobDone);
+        }
         Ok(())
     }
 
@@ -63,13 +66,14 @@ impl Evaluation {
     fn attempt(&mut self, task: &Task) -> Result<(), Stop> {
         let index = task.index();
         let out = &mut self.out;
-        out.begin(&task.job().name);
+        let name = &task.job().name;
         match (&mut out.leases, task.is_leased) {
             // With leases, finished episodes of other ranks do not count for this one.
             (Some(leases), true) => {
                 leases.visit(&task.work, task.done.clone(), task.suspects.of(index));
+                out.begin(name, 0, 0);
             }
-            _ => (out.beat.done, out.beat.solved) = (task.done.len() as u64, task.solved),
+            _ => out.begin(name, task.done.len() as u64, task.solved),
         }
         if task.is_finished {
             self.leave(task, true);
@@ -94,7 +98,7 @@ impl Evaluation {
             Ok(()) if self.is_cut_short(task) => return Ok(()),
             Ok(()) => None,
         };
-        self.out.monitor.progress.job_ended(&self.out.beat, took);
+        self.out.monitor.on(Event::AttemptEnded(took));
         self.note_end(task, failed.as_deref(), took)?;
         failed.map_or(Ok(()), |reason| Err(Stop::Job(reason)))
     }
@@ -107,9 +111,9 @@ impl Evaluation {
     }
 
     /// Returns whether a user has left out the rest of a job in steps.
-    fn is_cut_short(&self, task: &Task) -> bool {
+    fn is_cut_short(&mut self, task: &Task) -> bool {
         matches!(task.job().length, Length::Steps(_))
-            && self.out.monitor.orders.forbid(task.index(), now())
+            && !self.out.monitor.orders.at(now()).allows(task.index())
     }
 
     fn run_job(&mut self, task: &Task) -> Result<(), Stop> {

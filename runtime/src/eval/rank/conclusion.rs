@@ -9,12 +9,9 @@ use jobs::journal::{Line, RankEnd};
 use jobs::time::{local_minute, rfc3339};
 use report::{Report, tables};
 
-use crate::clock::now;
 use crate::console;
 use crate::error_file;
-use crate::eval::monitor::Monitor;
 use crate::eval::monitor::early_stop::EarlyStop;
-use crate::eval::monitor::heartbeat::Heartbeat;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::{Evaluation, outcome};
 use crate::eval::stop::Stop;
@@ -33,48 +30,22 @@ impl Evaluation {
             return self.conclude_early(reason);
         }
         let timeout = self.run.args.gather_timeout();
-        self.out.monitor.exchange_outcomes();
-        let Monitor {
-            peers,
-            pulse,
-            progress,
-            early_stop,
-            stop,
-            ..
-        } = &mut self.out.monitor;
-        let arrived = Heartbeat {
-            arrived: true,
-            ..self.out.beat.clone()
-        };
-        let lost = peers.wait_for_all(arrived.clone(), timeout, stop, |peers, beats| {
-            pulse.on(&arrived, now());
-            let early_stop = early_stop.as_mut();
-            if let Some(text) = early_stop.and_then(|stop| stop.exchange(peers.eval_store())) {
-                progress.say(&text);
-            }
-            progress.all(beats);
-        });
+        let lost = self.out.monitor.wait_for_all(timeout);
         self.note_decision()?;
         self.end()?;
         if let Some(reason) = self.out.monitor.stop.reason() {
             return self.conclude_early(reason);
         }
         let together = outcome::bring_together(&self.run, &self.out.monitor.peers, &lost);
-        let Monitor {
-            peers,
-            pulse,
-            progress,
-            ..
-        } = &mut self.out.monitor;
-        progress.finish();
+        self.out.monitor.screen.finish();
         if let Some(note) = &together.note {
-            progress.say(&format!("warning: {note}"));
+            self.out.monitor.say(&format!("warning: {note}"));
         }
         if self.run.env.rank != 0 {
             if self.failed.is_none() {
                 return Ok(ExitCode::SUCCESS);
             }
-            peers.wait_for_report(timeout, || pulse.on(&arrived, now()));
+            self.out.monitor.wait_for_report(timeout);
             return Ok(ExitCode::from(FINAL));
         }
         let report = outcome::report(&self.run, together, self.reference_table())?;
@@ -111,7 +82,7 @@ impl Evaluation {
     }
 
     fn conclude_early(&mut self, reason: String) -> Result<ExitCode, Stop> {
-        self.out.monitor.progress.finish();
+        self.out.monitor.screen.finish();
         if self.run.env.rank == 0 {
             let together = outcome::from_disk(&self.run.env, reason);
             let report = outcome::report(&self.run, together, self.reference_table())?;
@@ -127,11 +98,11 @@ impl Evaluation {
     /// Writes the journal line with the decision of the sequential test, unless the rank was stopped
     /// before there was one.
     fn note_decision(&mut self) -> Result<(), Stop> {
-        self.out.monitor.exchange_outcomes();
+        self.out.monitor.judge_again();
         let early_stop = self.out.monitor.early_stop.as_ref();
         match early_stop.and_then(EarlyStop::decision) {
             Some(decision)
-                if !self.out.monitor.stop.asked() || self.out.monitor.stop.is_decided() =>
+                if !self.out.monitor.stop.asked() || self.out.monitor.stop.is_decided =>
             {
                 self.out.write(&Line::Decision(Box::new(decision)))
             }
@@ -140,8 +111,10 @@ impl Evaluation {
     }
 
     fn finish_tracking(&mut self, report: &Report) {
-        let Monitor { progress, stop, .. } = &mut self.out.monitor;
-        progress.finish_tracking(report, &self.run.folder, stop);
+        let monitor = &mut self.out.monitor;
+        if let Some(board) = &mut monitor.board {
+            board.finish(report, &self.run.folder, &monitor.stop, &monitor.screen);
+        }
     }
 
     /// Writes the last journal line. The other ranks have been waited for, or will not be.

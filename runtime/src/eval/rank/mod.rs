@@ -34,12 +34,13 @@ use crate::clock::now;
 use crate::device::gpu;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Monitor;
+use crate::eval::monitor::beat::Beat;
+use crate::eval::monitor::board::Board;
 use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::monitor::exporter::Exporter;
-use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::monitor::progress::Outputs;
 use crate::eval::monitor::tally;
 use crate::eval::monitor::tracking::{TrackedRun, Tracking};
+use crate::eval::monitor::view::RunView;
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::queue::JobQueue;
@@ -102,12 +103,13 @@ impl Evaluation {
     /// Runs the jobs, one after the other.
     fn jobs(&mut self, mut queue: JobQueue) -> Result<(), Stop> {
         while let Some(work) = queue.next(&self.run, &mut self.past, &mut self.out)? {
-            let monitor = &self.out.monitor;
-            if monitor.orders.stop(now()) {
-                monitor.stop.decide();
+            let monitor = &mut self.out.monitor;
+            let orders = monitor.orders.at(now());
+            if orders.stop {
+                monitor.stop.is_decided = true;
                 break;
             }
-            if monitor.orders.forbid(work.job.index, now()) {
+            if !orders.allows(work.job.index) {
                 monitor.say(&format!("{} is skipped", work.job.name));
                 queue.after(&work, &mut self.out);
                 continue;
@@ -137,24 +139,23 @@ fn begin(run: &RankSetup, queue: &JobQueue, past: &JournalHistory, out: &mut Led
     let own = queue.own();
     let (env, jobs) = (&run.env, &run.plan.jobs);
     let (lines, launched) = (&past.lines, past.launched.as_str());
-    let outputs = Outputs {
-        exporter: exporter(run, &out.monitor),
-        tracking: tracking(run, &out.monitor),
-    };
-    let before = || tally::before(jobs, lines, launched);
-    let progress = &mut out.monitor.progress;
-    progress.begin(before, env.world_size, outputs);
-    let counted = tally::own(own.unwrap_or_default(), lines, launched, env.rank);
-    // A rank that leases its work has no jobs of its own.
-    let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
-    out.beat = Heartbeat {
+    let own = tally::own(own, lines, launched, env.rank);
+    out.monitor.beat = Beat {
         device: gpu::name(run.device.device),
         // Every job ends in the last stage, so that a number of jobs tells nothing.
-        jobs: if queue.is_staged() { 0 } else { jobs },
-        own,
-        by_job: counted.by_job.filter(|_| !run.args.tracking.is_off()),
-        ..counted
+        jobs: if queue.is_staged() { 0 } else { own.jobs },
+        by_job: own.by_job.filter(|_| !run.args.tracking.is_off()),
+        batches: out.monitor.beat.batches,
+        ..own
     };
+    if env.rank == 0 {
+        let view = RunView::new(tally::before(jobs, lines, launched), env.world_size);
+        out.monitor.board = Some(Board {
+            view,
+            exporter: exporter(run, &out.monitor),
+            tracking: tracking(run, &out.monitor),
+        });
+    }
 }
 
 /// Prepares the sequential test, and judges what the journals already have.
@@ -162,19 +163,15 @@ fn begin_early_stop(run: &RankSetup, past: &JournalHistory, monitor: &mut Monito
     if run.args.question().is_none() {
         return;
     }
-    let (stop, comparison) = (monitor.stop.clone(), run.comparison.clone());
-    let mut early_stop = EarlyStop::new(run.env.rank, run.env.world_size, stop, comparison);
-    let decided = early_stop.begin(&past.lines, monitor.peers.eval_store());
-    monitor.early_stop = Some(early_stop);
-    if let Some(text) = decided {
-        monitor.say(&text);
-    }
+    let (env, comparison) = (&run.env, run.comparison.clone());
+    let early_stop = EarlyStop::new(env.rank, env.world_size, comparison);
+    monitor.begin_early_stop(early_stop, &past.lines);
 }
 
-/// Starts the trackers of the command line; only on rank 0.
+/// Starts the trackers of the command line.
 fn tracking(run: &RankSetup, monitor: &Monitor) -> Option<Tracking> {
     let args = &run.args.tracking;
-    if run.env.rank != 0 || args.is_off() {
+    if args.is_off() {
         return None;
     }
     Some(Tracking::start(&TrackedRun {
@@ -186,9 +183,9 @@ fn tracking(run: &RankSetup, monitor: &Monitor) -> Option<Tracking> {
     }))
 }
 
-/// Serves metrics if the command line names a port; only on rank 0.
+/// Serves metrics if the command line names a port.
 fn exporter(run: &RankSetup, monitor: &Monitor) -> Option<Exporter> {
-    let port = run.args.metrics_port.filter(|_| run.env.rank == 0)?;
+    let port = run.args.metrics_port?;
     let host = run.args.metrics_host;
     let listening = Exporter::listen(host, port);
     let warn = |err| {

@@ -8,7 +8,7 @@ use report::tables;
 use report::{Context, Journals, Merged, Report};
 
 use crate::console;
-use crate::eval::monitor::peers::RankPeers;
+use crate::eval::monitor::peers::Peers;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use torchlib::{Participant, Route, gather};
@@ -28,7 +28,7 @@ pub struct Together {
 }
 
 /// Gathers the journals of all ranks on rank 0. The other ranks send theirs and get nothing back.
-pub fn bring_together(setup: &RankSetup, peers: &RankPeers, lost: &[usize]) -> Together {
+pub fn bring_together(setup: &RankSetup, peers: &Peers, lost: &[usize]) -> Together {
     let (env, folder, device) = (&setup.env, &setup.folder, setup.device.device);
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
     let who = Participant {

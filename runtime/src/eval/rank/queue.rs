@@ -17,7 +17,7 @@ use jobs::progress;
 
 use crate::eval::lease::{BlockCut, Claims, LeaseConfig, Leases};
 use crate::eval::ledger::Ledger;
-use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::Event;
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
@@ -199,10 +199,8 @@ impl Stage {
                     break;
                 }
                 NextStep::Nothing | NextStep::Ask(_) => {
-                    out.monitor.on(&Heartbeat {
-                        arrived: true,
-                        ..out.beat.clone()
-                    });
+                    out.monitor.on(Event::Resting);
+                    out.monitor.tick();
                     out.monitor.peers.rest(self.number);
                     if out.monitor.is_over() {
                         break;

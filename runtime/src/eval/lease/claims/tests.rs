@@ -3,7 +3,7 @@
 use super::*;
 use crate::clock::now;
 use crate::eval::lease::testing::serve;
-use crate::eval::monitor::cable::Cable;
+use crate::eval::tests::cable::Cable;
 
 fn client(store: &Store, rank: usize, blocks: u64) -> (Claims, LeaseHolder) {
     client_at(store.port(), rank, blocks)

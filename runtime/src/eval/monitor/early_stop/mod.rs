@@ -1,35 +1,32 @@
 //! Ends a run as soon as a sequential test has decided (`--stop-when`).
 //!
 //! ```text
-//! rank 1 ── batch ──┐
-//! rank 2 ── batch ──┴─► store: one list ──► rank 0: SequentialComparison
-//!    ▲                     ▲                    │ a round decides
-//!    │                     └───── decided ──────┘
-//!    └── begins no more ◄──┘
+//! rank 1 ── outcomes/1.<pid>/<n>, then their number in its heartbeat ──┐
+//! rank 2 ── … ─────────────────────────────────────────────────────────┴─► rank 0: SequentialComparison
+//!    ▲                                                                      │ a round decides
+//!    └── begins no more ◄──────────────────── decided ◄─────────────────────┘
 //! ```
-//! Every rank publishes the outcomes of its episodes, every tenth of a second and at least with
-//! every heartbeat. All ranks append to one list, so that rank 0, which reads between the steps of
-//! its environments, needs a few requests however many ranks there are. Only rank 0 reads the
-//! reference and looks at the rounds. The store carries the outcomes because the journals of other
-//! nodes may not be visible. A rank that is restarted publishes its journal again, and rank 0 reads
-//! all batches again; what is there twice counts once.
+//! A rank whose episodes end publishes their outcomes and its heartbeat every tenth of a second, so
+//! that rank 0, which reads between the steps of its environments, needs a few requests however
+//! many ranks there are. Only rank 0 reads the reference and looks at the rounds. The store carries
+//! the outcomes because the journals of other nodes may not be visible. A rank that is restarted
+//! publishes its journal again, and rank 0 reads all batches again; what is there twice counts
+//! once.
 
-mod batch;
-
-use std::time::{Duration, Instant, SystemTime};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use jobs::episode::Episode;
+use jobs::job::JobIndex;
 use jobs::journal::{Decision, Line};
 use jobs::time::rfc3339;
 use report::compare::sequential::SequentialComparison;
-use report::tables;
-
-use crate::eval::monitor::early_stop::batch::{OUTCOMES, Outcome, publish};
-use crate::eval::monitor::stop::StopRequest;
-use crate::eval::numbered_list::ListReader;
+use serde::{Deserialize, Serialize};
 use tcpstore::{Store, StoreError};
 
-/// Interval of exchanges when episodes end, for one rank; each further rank adds a millisecond, so
+use crate::eval::monitor::beat::Beat;
+
+/// Interval of heartbeats when episodes end, for one rank; each further rank adds a millisecond, so
 /// that the store gets a thousand batches a second at most.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -40,158 +37,162 @@ const JUDGED: Duration = Duration::from_secs(120);
 /// The key that is there when the run has been decided.
 const DECIDED: &str = "decided";
 
+/// Number of outcomes in a batch, at most: some 20 KB.
+const BATCH: usize = 1000;
+
+/// Batches of one rank that rank 0 looks for at a time: anybody may write a heartbeat.
+const MOST: u64 = 1000;
+
 /// The part of a rank in the decision whether the run ends early.
 pub struct EarlyStop {
     rank: usize,
-    stop: StopRequest,
+    /// Only on rank 0.
+    judge: Option<SequentialComparison>,
+    /// Number of batches that rank 0 has read of a rank, by its number and PID.
+    read: BTreeMap<(usize, u32), u64>,
     /// Outcomes of this rank that are not in the store yet.
     unsent: Vec<Outcome>,
-    judge: Option<Judge>,
-    /// Interval of exchanges when episodes end.
+    /// Whether an episode has ended since the last look.
+    has_news: bool,
     period: Duration,
-    /// When outcomes were last exchanged.
-    exchanged: Option<Instant>,
 }
 
-/// The part of rank 0.
-struct Judge {
-    comparison: SequentialComparison,
-    batches: ListReader,
-}
+/// How an episode ended: its job, its number, and whether it was solved, `None` after an error.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Outcome(JobIndex, u64, Option<bool>);
 
 impl EarlyStop {
-    /// Creates the part of a rank; rank 0 has the `comparison`.
-    pub fn new(
-        rank: usize,
-        world_size: usize,
-        stop: StopRequest,
-        comparison: Option<SequentialComparison>,
-    ) -> Self {
-        let judge = |comparison| Judge {
-            comparison,
-            batches: ListReader::new(OUTCOMES),
-        };
+    /// Creates the part of a rank; rank 0 has the comparison.
+    pub fn new(rank: usize, world_size: usize, judge: Option<SequentialComparison>) -> Self {
         Self {
             rank,
-            stop,
+            judge,
+            read: BTreeMap::new(),
             unsent: Vec::new(),
-            judge: comparison.map(judge),
+            has_news: false,
             period: PERIOD + Duration::from_millis(world_size as u64),
-            exchanged: None,
         }
     }
 
-    /// Returns whether outcomes should be exchanged when an episode ends at `now`.
-    pub fn is_due(&self, now: Instant) -> bool {
-        let is_over = |then: Instant| now.saturating_duration_since(then) >= self.period;
-        self.exchanged.is_none_or(is_over)
+    /// Returns the longest time between two heartbeats: short if there are outcomes to tell.
+    pub fn pace(&self, usual: Duration) -> Duration {
+        if self.has_news {
+            usual.min(self.period)
+        } else {
+            usual
+        }
     }
 
-    /// Takes note of an exchange.
-    pub fn exchanged(&mut self, now: Instant) {
-        self.exchanged = Some(now);
-    }
-
-    /// Judges what the journals have before any rank starts an episode; returns a message as
-    /// [`EarlyStop::exchange`] does. The other ranks wait for rank 0.
-    pub fn begin(&mut self, lines: &[Line], store: Option<&Store>) -> Option<String> {
+    /// Takes note of what the journals have before any rank starts an episode.
+    pub fn begin(&mut self, lines: &[Line]) {
         for line in lines {
-            let Line::Episode(episode) = line else {
-                continue;
-            };
-            let outcome = Outcome::of(episode);
-            if episode.rank == self.rank {
-                self.unsent.push(outcome);
+            if let Line::Episode(episode) = line {
+                self.add(episode);
             }
-            if let Some(judge) = &mut self.judge {
-                judge.add(outcome);
-            }
-        }
-        let decided = self.exchange(store);
-        let Some(store) = store else { return decided };
-        if self.judge.is_some() {
-            // If this fails, the other ranks start after a time limit.
-            let _ = store.set("judged", b"");
-        } else if store.wait("judged", JUDGED).is_ok() {
-            self.exchange(Some(store));
-        }
-        decided
-    }
-
-    /// Takes note of an episode of this rank that is in the journal.
-    pub fn ended(&mut self, episode: &Episode) {
-        let outcome = Outcome::of(episode);
-        self.unsent.push(outcome);
-        if let Some(judge) = &mut self.judge {
-            judge.add(outcome);
         }
     }
 
-    /// Publishes what has ended, and looks whether there is a decision. Errors are ignored: what
-    /// was not published is published with the next call. Returns a message for the user when this
-    /// rank decides.
-    pub fn exchange(&mut self, store: Option<&Store>) -> Option<String> {
-        let decided = match (&mut self.judge, store) {
-            (None, Some(store)) => {
-                if let Err(err) = publish(store, &mut self.unsent) {
-                    tracing::debug!(%err, "cannot publish outcomes");
-                }
-                store.check(DECIDED).unwrap_or(false)
-            }
-            (None, None) => false,
-            (Some(judge), store) => {
-                self.unsent.clear();
-                if let Some(Err(err)) = store.map(|store| judge.read(store)) {
-                    tracing::debug!(%err, "cannot read the outcomes of other ranks");
-                }
-                judge.comparison.look()
-            }
-        };
-        if !decided || self.stop.is_decided() {
-            return None;
+    /// Takes note of an episode that is in the journal of this rank, or on rank 0 in any.
+    pub fn add(&mut self, episode: &Episode) {
+        self.has_news = true;
+        let is_solved = episode.success == Some(true);
+        let solved = episode.error.is_none().then_some(is_solved);
+        let outcome = Outcome(episode.job_index, episode.episode, solved);
+        match &mut self.judge {
+            Some(judge) => judge.add(outcome.0, outcome.1, outcome.2),
+            None if episode.rank == self.rank => self.unsent.push(outcome),
+            None => {}
         }
-        self.stop.decide();
-        if let (Some(_), Some(store)) = (&self.judge, store) {
+    }
+
+    /// Publishes what has ended, and counts the batches in `beat`. Errors are ignored: what was not
+    /// published is published with the next call.
+    pub fn publish(&mut self, store: &Store, beat: &mut Beat) {
+        self.has_news = false;
+        beat.batches.0 = std::process::id();
+        while !self.unsent.is_empty() {
+            let sent = self.unsent.len().min(BATCH);
+            let text = serde_json::to_vec(&self.unsent[..sent]).expect("an outcome has no map");
+            let key = batch_key(self.rank, beat.batches.0, beat.batches.1);
+            // A set has no answer.
+            let is_there = store.set(&key, &text).and_then(|()| store.check(&key));
+            if !is_there.unwrap_or(false) {
+                tracing::debug!("cannot publish outcomes");
+                return;
+            }
+            self.unsent.drain(..sent);
+            beat.batches.1 += 1;
+        }
+    }
+
+    /// Returns whether there is a decision. Rank 0 reads the batches of the others before, and
+    /// tells them.
+    pub fn decides<'b>(
+        &mut self,
+        store: Option<&Store>,
+        beats: impl Iterator<Item = &'b Beat>,
+    ) -> bool {
+        if self.judge.is_none() {
+            return store.is_some_and(|store| store.check(DECIDED).unwrap_or(false));
+        }
+        self.has_news = false;
+        if let Some(Err(err)) = store.map(|store| self.read(store, beats)) {
+            tracing::debug!(%err, "cannot read the outcomes of other ranks");
+        }
+        let is_decided = self.judge.as_mut().is_some_and(SequentialComparison::look);
+        if let Some(store) = store.filter(|_| is_decided) {
             // If this fails, the other ranks run their work to the end.
             let _ = store.set(DECIDED, b"");
         }
-        let decision = self.decision()?;
-        Some(tables::decision(&decision))
+        is_decided
+    }
+
+    /// Makes the other ranks wait until rank 0 has judged what the journals have.
+    pub fn meet(&self, store: &Store) {
+        // If this fails, the other ranks start after a time limit.
+        let _ = match &self.judge {
+            Some(_) => store.set("judged", b""),
+            None => store.wait("judged", JUDGED),
+        };
     }
 
     /// Returns a table of the reference beside this run; `None` on other ranks than rank 0.
     pub fn table(&self) -> Option<String> {
-        Some(self.judge.as_ref()?.comparison.table())
+        Some(self.judge.as_ref()?.table())
     }
 
     /// Returns the result so far; `None` on other ranks than rank 0.
     pub fn decision(&self) -> Option<Decision> {
-        let judge = self.judge.as_ref()?;
-        let at = rfc3339(SystemTime::now());
-        Some(judge.comparison.decision(at))
-    }
-}
-
-impl Judge {
-    fn add(&mut self, outcome: Outcome) {
-        let Outcome {
-            job,
-            episode,
-            solved,
-        } = outcome;
-        self.comparison.add(job, episode, solved);
+        Some(self.judge.as_ref()?.decision(rfc3339(SystemTime::now())))
     }
 
     /// Reads the batches that are new.
-    fn read(&mut self, store: &Store) -> Result<(), StoreError> {
-        let comparison = &mut self.comparison;
-        batch::read(store, &mut self.batches, |outcome| {
-            comparison.add(outcome.job, outcome.episode, outcome.solved);
-        })
+    fn read<'b>(
+        &mut self,
+        store: &Store,
+        beats: impl Iterator<Item = &'b Beat>,
+    ) -> Result<(), StoreError> {
+        let mut new = Vec::new();
+        for (rank, Beat { batches, .. }) in beats.enumerate() {
+            let read = self.read.get(&(rank, batches.0)).copied().unwrap_or(0);
+            let told = batches.1.min(read.saturating_add(MOST));
+            new.extend((read..told).map(|number| (rank, batches.0, number)));
+        }
+        let keys: Vec<_> = new.iter().map(|it| batch_key(it.0, it.1, it.2)).collect();
+        for ((rank, pid, number), batch) in new.into_iter().zip(store.find(&keys)?) {
+            let batch = serde_json::from_slice(&batch.unwrap_or_default());
+            let batch: Vec<Outcome> = batch.unwrap_or_default();
+            let judge = self.judge.iter_mut();
+            judge.for_each(|judge| batch.iter().for_each(|it| judge.add(it.0, it.1, it.2)));
+            self.read.insert((rank, pid), number + 1);
+        }
+        Ok(())
     }
 }
 
-#[cfg(test)]
-mod simulation;
+fn batch_key(rank: usize, pid: u32, number: u64) -> String {
+    format!("outcomes/{rank}.{pid}/{number}")
+}
+
 #[cfg(test)]
 mod tests;

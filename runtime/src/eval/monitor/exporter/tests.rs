@@ -4,24 +4,24 @@ use super::*;
 use std::io::{Read, Write};
 
 use crate::clock::now;
-use crate::eval::monitor::heartbeat::Heartbeat;
+use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::meter::GpuBusy;
 use crate::eval::monitor::view::{EarlierResults, RunView};
 
 #[test]
 fn a_gpu_is_busy_where_its_driver_tells_and_there_alone() {
     let mut view = RunView::new(EarlierResults::default(), 2);
-    let text = render(&view.on(&[Heartbeat::default(), Heartbeat::default()], now()));
+    let text = render(&view.on(&[Beat::default(), Beat::default()], now()));
     assert!(!text.contains("rank_gpu_busy_ratio"), "{text}");
     let gpu_busy = Some(GpuBusy {
         busy_s: 1.0,
         seen_s: 4.0,
     });
-    let busy = Heartbeat {
+    let busy = Beat {
         gpu_busy,
-        ..Heartbeat::default()
+        ..Beat::default()
     };
-    let text = render(&view.on(&[Heartbeat::default(), busy], now()));
+    let text = render(&view.on(&[Beat::default(), busy], now()));
     let lines: Vec<_> = text
         .lines()
         .filter(|line| line.starts_with("rrun_rank_gpu_busy_ratio"))
@@ -68,13 +68,13 @@ fn numbers_are_answered_over_http() {
         ..EarlierResults::default()
     };
     let mut view = RunView::new(before, 2);
-    let beat = Heartbeat {
+    let beat = Beat {
         ended: 2,
         ended_solved: 1,
         steps: 7,
-        ..Heartbeat::default()
+        ..Beat::default()
     };
-    exporter.show(&view.on(&[beat, Heartbeat::default()], now()));
+    exporter.show(&view.on(&[beat, Beat::default()], now()));
     let answer = ask(address, GET);
     assert!(
         answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"),

@@ -1,20 +1,27 @@
 //! The other ranks: heartbeats through the store while jobs run, and the barrier at the end.
+//!
+//! ```text
+//! a rank's first heartbeat   set(beat/<rank>), append(begun, <rank>)
+//! a look                     get(begun) ─► multi_get(beat/… of all in it)
+//! ```
+//! The load of the store is bounded however many ranks there are. It serves some 30 000 requests a
+//! second on one core (benches/README.md). A heartbeat is two of them, a set and a question, and a
+//! rank that waits needs two more.
 
 mod reconnect;
+pub mod watch;
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use jobs::rank_env::RankEnv;
+use tcpstore::{Store, StoreAddr, StoreError};
 
 use crate::clock::now;
-use crate::eval::monitor::heartbeat::{Heartbeat, Watch};
-use crate::eval::monitor::overview::{Follower, Overview};
-use crate::eval::monitor::pace::{is_direct, pace};
+use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::peers::reconnect::Reconnect;
-use crate::eval::monitor::reader::{BeatReader, BeatWriter};
-use crate::eval::monitor::stop::StopRequest;
-use tcpstore::{Store, StoreAddr, StoreError};
+use crate::eval::monitor::peers::watch::{Outlook, STILL, Watch};
 
 /// Time limit for the first connection to the store; the ranks of a node start within seconds of
 /// each other.
@@ -32,11 +39,27 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Interval of what a rank does while it waits for the report.
 const MEANWHILE: Duration = Duration::from_secs(1);
 
+/// Ranks up to which each reads the heartbeats of all others when it waits. With more, rank 0 reads
+/// them and publishes an overview for the others.
+const DIRECT: usize = 64;
+
+/// Heartbeats that the store receives in a second, at most.
+const BEATS: u32 = 2048;
+
+/// Longest time between two heartbeats of a rank. Whoever is told to end notices that late.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Heartbeats in one request.
+const AT_ONCE: usize = 1024;
+
+/// The list of ranks that have begun. A rank that is started again is in it again.
+const BEGUN: &str = "begun";
+
 /// The key of the overview for ranks that wait.
 const OVERVIEW: &str = "overview";
 
 /// The other ranks, seen through the store. A single rank has no store.
-pub struct RankPeers {
+pub struct Peers {
     rank: usize,
     world_size: usize,
     /// Part of the store's keys: `<run id>/<round>`.
@@ -47,21 +70,24 @@ pub struct RankPeers {
     eval_store: Option<Store>,
     /// Keys under which the launcher names the ranks that it does not restart.
     losses: Option<Store>,
+    /// Without ranks if this one relies on the overviews of rank 0.
     watch: Watch,
-    writer: BeatWriter,
-    reader: BeatReader,
-    /// `None` on a rank that reads the heartbeats itself.
-    follower: Option<Follower>,
-    /// The last overview that this rank has published as rank 0.
-    overview: Overview,
+    outlook: Outlook,
+    /// Whether this rank is in the list of those that have begun.
+    is_listed: bool,
     /// Interval of the heartbeats.
-    every: Duration,
-    told: Option<Instant>,
+    pub every: Duration,
     /// `None` without a store.
     reconnect: Option<Reconnect>,
 }
 
-impl RankPeers {
+/// Returns the time between two heartbeats of one of so many ranks.
+fn pace(ranks: usize) -> Duration {
+    let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
+    (Duration::from_secs(1) * ranks / BEATS).clamp(Duration::from_secs(1), LONGEST)
+}
+
+impl Peers {
     /// Connects to the store of this launch if there is more than one rank.
     ///
     /// # Errors
@@ -77,8 +103,7 @@ impl RankPeers {
             .as_ref()
             .map(|addr| Store::connect(addr, env.world_size, serve, CONNECT))
             .transpose()?;
-        let moment = now();
-        let follows = env.rank != 0 && !is_direct(env.world_size);
+        let follows = env.rank != 0 && env.world_size > DIRECT;
         let mut peers = Self {
             rank: env.rank,
             world_size: env.world_size,
@@ -86,14 +111,11 @@ impl RankPeers {
             store: None,
             eval_store: None,
             losses: None,
-            // Without the heartbeats of others: they would take some megabytes on each rank.
-            watch: Watch::new(if follows { 0 } else { env.world_size }, moment),
-            writer: BeatWriter::default(),
-            reader: BeatReader::default(),
-            follower: follows.then(|| Follower::new(moment)),
-            overview: Overview::default(),
+            // The heartbeats of others would take some megabytes on each rank.
+            watch: Watch::new(if follows { 0 } else { env.world_size }, now()),
+            outlook: Outlook::new(now()),
+            is_listed: false,
             every: pace(env.world_size),
-            told: None,
             reconnect: addr.map(|addr| Reconnect::new(addr, env.world_size)),
         };
         peers.adopt(store);
@@ -102,18 +124,19 @@ impl RankPeers {
 
     fn adopt(&mut self, store: Option<Store>) {
         let part = |name: &str| {
-            store.as_ref().map(|store| {
-                let part = store.prefix(&format!("rrun/{name}/{}", self.meeting));
-                part.answering_within(PATIENCE)
-            })
+            let part = store
+                .as_ref()?
+                .prefix(&format!("rrun/{name}/{}", self.meeting));
+            Some(part.answering_within(PATIENCE))
         };
         (self.eval_store, self.losses) = (part("eval"), part("lost"));
-        self.store = store;
+        (self.store, self.is_listed) = (store, false);
     }
 
     /// Uses the connection of an attempt to reconnect, if there is one; returns whether there is.
-    fn adopt_new(&mut self, reconnected: impl FnOnce(&mut Reconnect) -> Option<Store>) -> bool {
-        let store = self.reconnect.as_mut().and_then(reconnected);
+    fn adopt_new(&mut self, wait: Duration) -> bool {
+        let reconnect = self.reconnect.as_mut();
+        let store = reconnect.and_then(|reconnect| reconnect.ended_within(wait));
         let is_there = store.is_some();
         if is_there {
             self.adopt(store);
@@ -132,21 +155,10 @@ impl RankPeers {
         self.eval_store.as_ref()
     }
 
-    /// Returns whether it is time for the next heartbeat: a second after the last, or later with
-    /// thousands of ranks.
-    pub fn is_due(&self) -> bool {
-        let moment = now();
-        self.told
-            .is_none_or(|told| moment.saturating_duration_since(told) >= self.every)
-    }
-
     /// Publishes this rank's heartbeat. Returns the reason if another rank has ended the
     /// evaluation.
-    pub fn tell(&mut self, beat: &Heartbeat) -> Option<String> {
-        let moment = now();
-        self.told = Some(moment);
-        self.watch.on(self.rank, beat.clone(), moment);
-        self.adopt_new(Reconnect::ended);
+    pub fn tell(&mut self, beat: &Beat) -> Option<String> {
+        self.adopt_new(Duration::ZERO);
         self.publish(beat);
         // A set has no answer: only a query shows whether the store is still there.
         match self.called_off() {
@@ -154,7 +166,7 @@ impl RankPeers {
             Err(err) if err.is_missing() => None,
             Err(_) => {
                 if let Some(reconnect) = &mut self.reconnect {
-                    reconnect.begin(moment);
+                    reconnect.begin(reconnect::EVERY);
                 }
                 None
             }
@@ -163,11 +175,18 @@ impl RankPeers {
 
     /// Publishes a heartbeat. Errors are ignored: the evaluation itself needs no store, and if the
     /// store is gone, the launcher that serves it is gone too and its end stops this rank.
-    fn publish(&mut self, beat: &Heartbeat) {
+    fn publish(&mut self, beat: &Beat) {
+        self.watch.on(self.rank, beat.clone(), now());
         let Some(eval_store) = &self.eval_store else {
             return;
         };
-        if let Err(err) = self.writer.write(eval_store, self.rank, beat) {
+        let text = serde_json::to_vec(beat).expect("a beat has no number that JSON lacks");
+        let mut told = eval_store.set(&beat_key(self.rank), &text);
+        if told.is_ok() && !self.is_listed {
+            told = eval_store.append(BEGUN, format!("{} ", self.rank).as_bytes());
+            self.is_listed = told.is_ok();
+        }
+        if let Err(err) = told {
             tracing::debug!(%err, "cannot publish progress");
         }
     }
@@ -186,95 +205,62 @@ impl RankPeers {
         let Some(eval_store) = &self.eval_store else {
             return true;
         };
-        eval_store
-            .add(&format!("said/{topic}"), 1)
-            .map_or(true, |count| count == 1)
+        let count = eval_store.add(&format!("said/{topic}"), 1);
+        count.map_or(true, |count| count == 1)
     }
 
     fn called_off(&self) -> Result<Option<String>, StoreError> {
         let Some(eval_store) = &self.eval_store else {
             return Ok(None);
         };
-        let reason = if eval_store.check("off")? {
-            Some(eval_store.get("off", ANSWER)?)
-        } else {
-            None
-        };
+        let reason = found(eval_store, "off")?;
         Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
     }
 
-    /// Reads the heartbeats of the other ranks, and returns those of all. A rank that relies on the
-    /// overview of another one has none.
-    pub fn look(&mut self) -> impl Iterator<Item = &Heartbeat> {
-        self.read();
+    /// Returns the last heartbeats of all ranks; none if this rank relies on rank 0.
+    pub fn beats(&self) -> impl Iterator<Item = &Beat> {
         self.watch.beats()
     }
 
-    fn read(&mut self) {
-        if self.follower.is_some() {
-            return;
-        }
+    /// Reads what there is to know of the other ranks.
+    pub fn read(&mut self) {
         let (Some(eval_store), Some(losses)) = (&self.eval_store, &self.losses) else {
             return;
         };
-        let is_direct = is_direct(self.world_size);
-        let patience = match is_direct {
-            true => Duration::ZERO,
-            false => self.every * 2,
+        let is_direct = self.world_size <= DIRECT;
+        if !is_direct && self.rank != 0 {
+            let text = found(eval_store, OVERVIEW).ok().flatten();
+            if let Some(overview) = text.and_then(|text| serde_json::from_slice(&text).ok()) {
+                self.outlook.on(overview, now());
+            }
+            return;
+        }
+        let (least, patience) = match is_direct {
+            true => (Duration::ZERO, Duration::ZERO),
+            false => (STILL, self.every * 2),
         };
-        let read = self
-            .reader
-            .read(eval_store, losses, &mut self.watch, self.rank, patience);
+        let others = (0..self.world_size).filter(|rank| *rank != self.rank);
+        let read = read_beats(eval_store, &mut self.watch, others)
+            .and_then(|()| read_losses(losses, &mut self.watch, patience));
         if let Err(err) = read {
             tracing::debug!(%err, "cannot read the heartbeats of all ranks");
         }
+        let overview = self
+            .watch
+            .overview(self.outlook.last.turn + 1, now(), least);
         if !is_direct {
-            self.overview = self.watch.overview(self.overview.turn + 1, now());
-            let text = serde_json::to_vec(&self.overview).expect("numbers and lists of them");
+            let text = serde_json::to_vec(&overview).expect("numbers and lists of them");
             // If this fails, the others read the one before.
             let _ = eval_store.set(OVERVIEW, &text);
         }
-    }
-
-    /// Reads what there is to know of the other ranks.
-    fn update(&mut self) {
-        let (Some(eval_store), Some(follower)) = (&self.eval_store, &mut self.follower) else {
-            return self.read();
-        };
-        let found = eval_store.check(OVERVIEW).and_then(|there| match there {
-            true => eval_store.get(OVERVIEW, ANSWER).map(Some),
-            false => Ok(None),
-        });
-        let text = found.ok().flatten();
-        if let Some(overview) = text.and_then(|text| serde_json::from_slice(&text).ok()) {
-            follower.on(overview, now());
-        }
-    }
-
-    // With many ranks, rank 0 decides by its overview, as the ranks do that read it.
-
-    fn lost_so_far(&self, timeout: Duration) -> Vec<usize> {
-        match &self.follower {
-            Some(follower) => follower.lost(now(), timeout),
-            None if is_direct(self.world_size) => self.watch.lost(now(), timeout),
-            None => self.overview.lost(timeout),
-        }
-    }
-
-    fn is_settled(&self, timeout: Duration) -> bool {
-        let ranks = self.world_size;
-        match &self.follower {
-            Some(follower) => follower.settled(ranks, now(), timeout),
-            None if is_direct(ranks) => self.watch.settled(now(), timeout),
-            None => self.overview.settled(ranks, timeout),
-        }
+        self.outlook.on(overview, now());
     }
 
     /// Returns the ranks that do not come back, or have made no progress for `timeout` since they
     /// were first seen.
     pub fn lost(&mut self, timeout: Duration) -> Vec<usize> {
-        self.update();
-        self.lost_so_far(timeout)
+        self.read();
+        self.outlook.lost(now(), timeout)
     }
 
     /// Waits for the time between two heartbeats, or until all leases of a stage are done.
@@ -289,86 +275,78 @@ impl RankPeers {
         }
     }
 
-    /// Wakes the ranks that wait in [`RankPeers::rest`], because all leases of a stage are done.
+    /// Wakes the ranks that wait in [`Peers::rest`], because all leases of a stage are done.
     pub fn leased(&self, stage: usize) {
         if let Some(eval_store) = &self.eval_store {
             let _ = eval_store.set(&format!("leased/{stage}"), b"");
         }
     }
 
-    /// Waits until every rank has arrived or is lost, which means without progress for `timeout`.
-    /// Returns the lost ranks. Calls `meanwhile` with all heartbeats that this rank reads about as
-    /// often as it publishes its own.
+    /// Publishes that this rank has arrived. A rank that was started again arrives again, and must
+    /// not be counted twice.
+    fn arrive(&mut self, beat: &Beat) -> Result<(), StoreError> {
+        self.publish(beat);
+        let Some(eval_store) = &self.eval_store else {
+            return Ok(());
+        };
+        let is_first = eval_store.add(&format!("arrived/{}", self.rank), 1)? == 1;
+        if is_first && eval_store.add("arrived", 1)? as usize == self.world_size {
+            // Wakes the waiting ranks; a rank that misses it looks again a second later.
+            eval_store.set("all", b"")?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every rank has arrived or is lost, which means without progress for `timeout`,
+    /// or until `meanwhile` returns true, which is called about as often as this rank publishes
+    /// heartbeats. Returns the lost ranks.
     pub fn wait_for_all(
         &mut self,
-        beat: Heartbeat,
+        beat: &Beat,
         timeout: Duration,
-        stop: &StopRequest,
-        mut meanwhile: impl FnMut(&Self, &[Heartbeat]),
+        mut meanwhile: impl FnMut(&Self) -> bool,
     ) -> Vec<usize> {
-        let beat = Heartbeat {
-            arrived: true,
-            ..beat
-        };
-        self.watch.on(self.rank, beat.clone(), now());
-        self.publish(&beat);
-        let Some(eval_store) = self.eval_store.clone() else {
+        // Errors show in what follows.
+        let _ = self.arrive(beat);
+        if self.eval_store.is_none() {
             return Vec::new();
-        };
-        let (mut mends, mut have_all_arrived) = (0, false);
-        // A rank that was restarted arrives again and must not be counted twice.
-        let is_first = eval_store
-            .add(&format!("arrived/{}", self.rank), 1)
-            .is_ok_and(|count| count == 1);
-        if is_first
-            && eval_store
-                .add("arrived", 1)
-                .is_ok_and(|count| count as usize == self.world_size)
-        {
-            // Wakes the waiting ranks; a rank that misses it looks again a second later.
-            let _ = eval_store.set("all", b"");
         }
+        let (mut mends, mut have_all_arrived) = (0, false);
         loop {
-            self.update();
-            let beats: Vec<_> = self.watch.beats().cloned().collect();
-            meanwhile(self, &beats);
-            if self.is_settled(timeout) || stop.asked() {
-                return self.lost_so_far(timeout);
+            self.read();
+            let is_over = meanwhile(self);
+            if is_over || self.outlook.settled(self.world_size, now(), timeout) {
+                return self.outlook.lost(now(), timeout);
             }
-            let waited = self
-                .eval_store
-                .as_ref()
-                .map_or(Ok(()), |eval_store| eval_store.wait("all", self.every));
-            if waited.is_ok() && self.follower.is_some() {
+            let eval_store = self.eval_store.as_ref();
+            let waited = eval_store.map_or(Ok(()), |store| store.wait("all", self.every));
+            match waited {
                 // All have arrived, whether rank 0 knows that or not.
-                return Vec::new();
-            }
-            if waited.is_ok() {
-                // What the others have just published is read at once. If that does not settle it, a
-                // rank that had arrived has died and been started again, and is under way once more.
-                mends = 0;
-                if have_all_arrived {
-                    pause(self.every);
+                Ok(()) if self.beats().next().is_none() => return Vec::new(),
+                Ok(()) => {
+                    // What the others have just published is read at once. If that does not settle
+                    // it, a rank that had arrived has died and been started again, and is under way
+                    // once more.
+                    mends = 0;
+                    if have_all_arrived {
+                        pause(self.every);
+                    }
+                    have_all_arrived = true;
                 }
-                have_all_arrived = true;
-                continue;
-            }
-            if waited.is_err_and(|err| err.is_missing()) {
-                mends = 0;
-                continue;
-            }
-            mends += 1;
-            if mends > MENDS {
-                return (0..self.world_size)
-                    .filter(|rank| *rank != self.rank)
-                    .collect();
-            }
-            let again = |reconnect: &mut Reconnect| {
-                reconnect.begin_at_once(now());
-                reconnect.wait()
-            };
-            if self.adopt_new(again) {
-                self.publish(&beat);
+                Err(err) if err.is_missing() => mends = 0,
+                Err(_) if mends == MENDS => {
+                    let others = (0..self.world_size).filter(|rank| *rank != self.rank);
+                    return others.collect();
+                }
+                Err(_) => {
+                    mends += 1;
+                    if let Some(reconnect) = &mut self.reconnect {
+                        reconnect.begin(Duration::ZERO);
+                    }
+                    if self.adopt_new(reconnect::LONGEST) {
+                        self.publish(beat);
+                    }
+                }
             }
         }
     }
@@ -388,7 +366,7 @@ impl RankPeers {
         let Some(eval_store) = &self.eval_store else {
             return;
         };
-        let began = now();
+        let began: Instant = now();
         while began.elapsed() < timeout {
             meanwhile();
             match eval_store.wait("reported", MEANWHILE) {
@@ -397,6 +375,53 @@ impl RankPeers {
             }
         }
     }
+}
+
+/// Returns the value of a key, if there is one.
+fn found(store: &Store, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    match store.check(key)? {
+        true => store.get(key, ANSWER).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Reads the heartbeats of those `ranks` that have begun. What was read before an error counts.
+fn read_beats(
+    beats: &Store,
+    watch: &mut Watch,
+    ranks: impl Iterator<Item = usize>,
+) -> Result<(), StoreError> {
+    let begun = found(beats, BEGUN)?.unwrap_or_default();
+    let begun = String::from_utf8_lossy(&begun);
+    let begun: BTreeSet<usize> = begun.split(' ').filter_map(|it| it.parse().ok()).collect();
+    let ranks: Vec<usize> = ranks.filter(|rank| begun.contains(rank)).collect();
+    for part in ranks.chunks(AT_ONCE) {
+        let keys: Vec<_> = part.iter().map(|rank| beat_key(*rank)).collect();
+        let texts = beats.multi_get(&keys)?;
+        for (rank, text) in part.iter().zip(texts) {
+            if let Ok(beat) = serde_json::from_slice(&text) {
+                watch.on(*rank, beat, now());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads which ranks the launcher has given up. That is asked for ranks without progress for
+/// `patience`.
+fn read_losses(losses: &Store, watch: &mut Watch, patience: Duration) -> Result<(), StoreError> {
+    if losses.check("any")? {
+        for (rank, _) in watch.still(now(), patience) {
+            if losses.check(&rank.to_string())? {
+                watch.gone.insert(rank);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn beat_key(rank: usize) -> String {
+    format!("beat/{rank}")
 }
 
 #[expect(

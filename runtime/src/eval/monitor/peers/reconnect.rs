@@ -2,22 +2,28 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tcpstore::{Store, StoreAddr, StoreError};
+
+use crate::clock::now;
+use crate::eval::monitor::Every;
 
 /// Time limit of one attempt.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Time from the start of an attempt to the next one.
-const EVERY: Duration = Duration::from_secs(5);
+/// An attempt may take somewhat longer than its limit.
+pub const LONGEST: Duration = Duration::from_secs(6);
+
+/// Time from the start of an attempt to the next one, while there is something else to do.
+pub const EVERY: Duration = Duration::from_secs(5);
 
 /// The attempts to reconnect to one store.
 pub struct Reconnect {
     addr: StoreAddr,
     world_size: usize,
     /// When the last attempt began.
-    tried: Option<Instant>,
+    tried: Every,
     /// The attempt that is under way.
     attempt: Option<Receiver<Result<Store, StoreError>>>,
 }
@@ -28,25 +34,16 @@ impl Reconnect {
         Self {
             addr,
             world_size,
-            tried: None,
+            tried: Every::default(),
             attempt: None,
         }
     }
 
-    /// Begins an attempt, at most once every few seconds.
-    pub fn begin(&mut self, now: Instant) {
-        let since = |tried| now.saturating_duration_since(tried);
-        if self.tried.is_none_or(|tried| since(tried) >= EVERY) {
-            self.begin_at_once(now);
-        }
-    }
-
-    /// Begins an attempt unless one is under way.
-    pub fn begin_at_once(&mut self, now: Instant) {
-        if self.attempt.is_some() {
+    /// Begins an attempt, unless one is under way or began less than `pause` ago.
+    pub fn begin(&mut self, pause: Duration) {
+        if self.attempt.is_some() || !self.tried.due(pause, now()) {
             return;
         }
-        self.tried = Some(now);
         let (done, attempt) = channel();
         let (addr, world_size) = (self.addr.clone(), self.world_size);
         let connect = move || drop(done.send(Store::connect(&addr, world_size, false, LIMIT)));
@@ -57,33 +54,17 @@ impl Reconnect {
         }
     }
 
-    /// Returns the store of the attempt that is under way if it has succeeded now.
-    pub fn ended(&mut self) -> Option<Store> {
-        self.ended_within(Duration::ZERO)
-    }
-
     /// Waits for the end of the attempt that is under way, and returns its store if it succeeds.
-    pub fn wait(&mut self) -> Option<Store> {
-        // An attempt may take somewhat longer than its limit.
-        self.ended_within(LIMIT * 3)
-    }
-
-    fn ended_within(&mut self, wait: Duration) -> Option<Store> {
-        let connected = match self.attempt.as_ref()?.recv_timeout(wait) {
-            Err(RecvTimeoutError::Timeout) => return None,
-            Err(RecvTimeoutError::Disconnected) => None,
-            Ok(connected) => Some(connected),
-        };
-        self.attempt = None;
-        match connected? {
-            Ok(store) => {
-                tracing::warn!(addr = %self.addr, "connected to the store again");
-                Some(store)
-            }
-            Err(err) => {
-                tracing::warn!(%err, "the store is unreachable");
-                None
-            }
+    pub fn ended_within(&mut self, wait: Duration) -> Option<Store> {
+        let connected = self.attempt.as_ref()?.recv_timeout(wait);
+        if matches!(connected, Err(RecvTimeoutError::Timeout)) {
+            return None;
         }
+        self.attempt = None;
+        let connected = connected.ok()?;
+        connected
+            .inspect(|_| tracing::warn!(addr = %self.addr, "connected to the store again"))
+            .inspect_err(|err| tracing::warn!(%err, "the store is unreachable"))
+            .ok()
     }
 }

@@ -7,7 +7,7 @@ use jobs::job::{Job, JobIndex};
 use report::stats::{Solved, mean};
 use report::{Rates, Report};
 
-use crate::eval::monitor::heartbeat::JobTally;
+use crate::eval::monitor::beat::JobTally;
 use crate::eval::monitor::view::snapshot::{RankView, RunSnapshot};
 
 /// Minimum time between two points at the beginning, which is that of the heartbeats.
@@ -172,23 +172,23 @@ mod tests {
 
     use super::*;
     use crate::clock::now;
-    use crate::eval::monitor::heartbeat::Heartbeat;
+    use crate::eval::monitor::beat::Beat;
     use crate::eval::monitor::view::{EarlierResults, RunView};
 
     fn jobs() -> Vec<Job> {
         crate::eval::tests::jobs([json!({}), json!({"name": "b"})])
     }
 
-    fn beat(tallies: &[(usize, u64, u64)]) -> Heartbeat {
+    fn beat(tallies: &[(usize, u64, u64)]) -> Beat {
         let tally = |(job, ended, solved): &(usize, u64, u64)| {
             let (ended, solved) = (*ended, *solved);
             (JobIndex(*job), JobTally { ended, solved })
         };
-        Heartbeat {
+        Beat {
             ended: tallies.iter().map(|tally| tally.1).sum(),
             ended_solved: tallies.iter().map(|tally| tally.2).sum(),
             by_job: Some(tallies.iter().map(tally).collect()),
-            ..Heartbeat::default()
+            ..Beat::default()
         }
     }
 

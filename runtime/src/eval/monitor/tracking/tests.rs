@@ -12,7 +12,7 @@ use rig::wait::until;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::eval::monitor::heartbeat::{Heartbeat, JobTally};
+use crate::eval::monitor::beat::{Beat, JobTally};
 use crate::eval::monitor::meter::OtherProcesses;
 use crate::eval::monitor::view::{EarlierResults, RunView};
 
@@ -116,11 +116,11 @@ fn snapshot() -> RunSnapshot {
         ended: 2,
         solved: 1,
     };
-    let beat = Heartbeat {
+    let beat = Beat {
         ended: 2,
         ended_solved: 1,
         by_job: Some([(JobIndex(0), tally)].into()),
-        ..Heartbeat::default()
+        ..Beat::default()
     };
     RunView::new(EarlierResults::default(), 1).on(&[beat], now())
 }
@@ -242,7 +242,7 @@ fn an_interpreter_or_folder_that_cannot_be_used_is_reported() {
 #[test]
 fn a_run_that_is_stopped_does_not_wait_long_and_one_that_fails_not_at_all() {
     let hangs = Tracked::new("import time\ntime.sleep(10000)");
-    let stop = StopRequest::default();
+    let mut stop = StopRequest::default();
     stop.call_off("the test stops it".to_owned());
     let begun = now();
     let said = hangs

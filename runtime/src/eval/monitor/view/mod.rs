@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jobs::job::JobIndex;
 
-use crate::eval::monitor::heartbeat::{Heartbeat, JobTally};
+use crate::eval::monitor::beat::{Beat, JobTally};
 use crate::eval::monitor::view::snapshot::{RankView, RunSnapshot, clock};
 
 /// Maximum number of remarks at a time.
@@ -42,10 +42,10 @@ pub struct EarlierResults {
     pub by_job: BTreeMap<JobIndex, JobTally>,
 }
 
-/// Heartbeats of a rank, oldest first.
+/// Beats of a rank, oldest first.
 #[derive(Debug, Default)]
 struct RankPast {
-    beats: VecDeque<(Instant, Heartbeat)>,
+    beats: VecDeque<(Instant, Beat)>,
 }
 
 /// The heartbeats of all ranks, as far back as the rates need them.
@@ -65,15 +65,18 @@ impl RunView {
     }
 
     /// Adds the latest heartbeats of all ranks and returns the state of the run.
-    pub fn on(&mut self, beats: &[Heartbeat], now: Instant) -> RunSnapshot {
+    pub fn on<'b>(
+        &mut self,
+        beats: impl IntoIterator<Item = &'b Beat>,
+        now: Instant,
+    ) -> RunSnapshot {
         let ranks: Vec<_> = self
             .pasts
             .iter_mut()
             .zip(beats)
             .map(|(past, beat)| past.on(beat, now))
             .collect();
-        let sum =
-            |part: fn(&Heartbeat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
+        let sum = |part: fn(&Beat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
         let done = self.before.done + sum(|beat| beat.ended);
         let mut snapshot = RunSnapshot {
             jobs_done: sum(|beat| beat.jobs_done),
@@ -87,7 +90,7 @@ impl RunView {
             rate: ranks.iter().map(|rank| rank.rate).sum(),
             left: None,
             remarks: Vec::new(),
-            by_job: by_job(&self.before, beats),
+            by_job: by_job(&self.before, &ranks),
             ranks,
         };
         snapshot.left = snapshot.time_left();
@@ -139,20 +142,19 @@ impl RunView {
 }
 
 /// Adds what the ranks have finished of each job to what was finished before.
-fn by_job(before: &EarlierResults, beats: &[Heartbeat]) -> BTreeMap<JobIndex, JobTally> {
+fn by_job(before: &EarlierResults, ranks: &[RankView]) -> BTreeMap<JobIndex, JobTally> {
     let mut sums = before.by_job.clone();
-    for (job, tally) in beats
-        .iter()
-        .filter_map(|beat| beat.by_job.as_ref())
-        .flatten()
-    {
-        sums.entry(*job).or_default().add(*tally);
+    let tallies = ranks.iter().filter_map(|rank| rank.beat.by_job.as_ref());
+    for (job, tally) in tallies.flatten() {
+        let sum = sums.entry(*job).or_default();
+        sum.ended += tally.ended;
+        sum.solved += tally.solved;
     }
     sums
 }
 
 impl RankPast {
-    fn on(&mut self, beat: &Heartbeat, now: Instant) -> RankView {
+    fn on(&mut self, beat: &Beat, now: Instant) -> RankView {
         // The counters of a restarted rank begin at zero.
         if self
             .beats

@@ -7,7 +7,7 @@ use jobs::count::counted;
 use jobs::job::JobIndex;
 use report::stats::Solved;
 
-use crate::eval::monitor::heartbeat::{Heartbeat, JobTally};
+use crate::eval::monitor::beat::{Beat, JobTally};
 
 /// The state of a whole run at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub struct RunSnapshot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankView {
     /// Its last heartbeat.
-    pub beat: Heartbeat,
+    pub beat: Beat,
     /// Episodes per second over the last minute.
     pub rate: f64,
     /// Steps per second over the last minute.

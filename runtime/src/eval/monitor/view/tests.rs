@@ -4,8 +4,8 @@ use super::*;
 use crate::clock::now;
 use crate::eval::monitor::meter::GpuBusy;
 
-fn beat(steps: u64, ended: u64, own: u64) -> Heartbeat {
-    Heartbeat {
+fn beat(steps: u64, ended: u64, own: u64) -> Beat {
+    Beat {
         job: "push".to_owned(),
         steps,
         ended,
@@ -17,7 +17,7 @@ fn beat(steps: u64, ended: u64, own: u64) -> Heartbeat {
         solved: ended / 2,
         device: "cpu".to_owned(),
         sim_s: steps as f64 / 20.0,
-        ..Heartbeat::default()
+        ..Beat::default()
     }
 }
 

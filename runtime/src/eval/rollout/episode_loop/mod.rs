@@ -26,6 +26,7 @@ use jobs::job::{Job, Length};
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
 use crate::eval::ledger::Ledger;
+use crate::eval::monitor::Event;
 use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
 use crate::eval::rollout::episode_loop::restart::Restart;
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
@@ -109,8 +110,9 @@ impl<'a> EpisodeLoop<'a> {
     }
 
     /// Returns whether no more episodes are to begin.
-    pub fn is_decided(&self) -> bool {
-        self.out.monitor.begins_no_more(self.job().index)
+    pub fn is_decided(&mut self) -> bool {
+        let job = self.job().index;
+        self.out.monitor.begins_no_more(job)
     }
 
     /// Runs these episodes to their end.
@@ -196,7 +198,7 @@ impl<'a> EpisodeLoop<'a> {
         (0..self.groups.len()).try_for_each(|group| self.start_turn(group))?;
         let result = self.wait_for_all();
         // What follows may take long without an answer: another build, or the end of the files.
-        self.out.beat.is_stepping = false;
+        self.out.monitor.on(Event::Between);
         self.out.report();
         result
     }
@@ -237,8 +239,7 @@ impl<'a> EpisodeLoop<'a> {
             is_told: false,
         };
         for event in events {
-            let beat = &mut self.out.beat;
-            (beat.moves, beat.is_stepping) = (beat.moves + 1, true);
+            self.out.monitor.on(Event::Answered);
             self.on(event)?;
         }
         Ok(())

@@ -8,6 +8,7 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::env::{Command, EnvIndex, NextEpisode, Render};
+use crate::eval::monitor::Event;
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
@@ -143,7 +144,7 @@ impl EpisodeLoop<'_> {
     fn send(&mut self, index: usize, commands: Commands, due: Vec<DueStep>) {
         let group = &mut self.groups[index];
         self.out.totals.env_steps += due.len() as u64;
-        self.out.beat.steps += due.len() as u64;
+        self.out.monitor.on(Event::Stepped(due.len() as u64));
         for due in due.iter().filter(|due| due.is_held) {
             if let Some(live) = self.live.get_mut(&due.env) {
                 live.latency.held += 1;

@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::env::EnvSpec;
 use crate::eval::ledger::Ledger;
+use crate::eval::monitor::Event;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::{Build, EnvBuild};
 use crate::eval::rollout::job::context::ActiveJob;
@@ -81,10 +82,9 @@ pub fn run(
             out.monitor.say_for_all("renderer", &note);
         }
     }
-    out.beat.of = match task.is_leased {
-        true => 0,
-        false => own.len() as u64,
-    };
+    if !task.is_leased {
+        out.monitor.on(Event::Planned(own.len() as u64));
+    }
     let mut known = match out.leases_in_blocks() {
         Some(_) => Vec::new(),
         None => builds::known(task, num_episodes),

@@ -1,14 +1,14 @@
+mod load;
+
 use super::*;
 use crate::eval::lease::testing::serve;
-use crate::eval::monitor::cable::Cable;
-use crate::eval::monitor::overview::STILL;
-use crate::eval::monitor::pace::DIRECT;
+use crate::eval::tests::cable::Cable;
 
-fn rank(rank: usize, port: u16) -> RankPeers {
+fn rank(rank: usize, port: u16) -> Peers {
     rank_of(2, rank, port)
 }
 
-fn rank_of(world: usize, rank: usize, port: u16) -> RankPeers {
+fn rank_of(world: usize, rank: usize, port: u16) -> Peers {
     let env = RankEnv::read(|name| match name {
         "RANK" => Some(rank.to_string()),
         "WORLD_SIZE" => Some(world.to_string()),
@@ -17,27 +17,38 @@ fn rank_of(world: usize, rank: usize, port: u16) -> RankPeers {
         "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
         _ => None,
     });
-    RankPeers::meet(&env.unwrap()).unwrap()
+    Peers::meet(&env.unwrap()).unwrap()
 }
 
 /// Lets a rank arrive that does not wait for the others.
-fn arrive(mut peers: RankPeers) {
-    let stop = StopRequest::default();
-    stop.call_off("the test does not wait".to_owned());
-    peers.wait_for_all(beat(1), CONNECT, &stop, |_, _| {});
+fn arrive(mut peers: Peers) {
+    peers.wait_for_all(&arrived(), CONNECT, |_| true);
 }
 
-fn beat(steps: u64) -> Heartbeat {
-    Heartbeat {
+fn beat(steps: u64) -> Beat {
+    Beat {
         steps,
-        ..Heartbeat::default()
+        ..Beat::default()
     }
 }
 
+fn arrived() -> Beat {
+    Beat {
+        arrived: true,
+        ..beat(1)
+    }
+}
+
+/// Returns the last heartbeat of rank 1.
+fn heard(near: &mut Peers) -> Option<&Beat> {
+    near.read();
+    near.beats().nth(1)
+}
+
 /// Lets `far` tell of its third step until `near` knows.
-fn tell_until_heard(far: &mut RankPeers, near: &mut RankPeers) {
+fn tell_until_heard(far: &mut Peers, near: &mut Peers) {
     let began = now();
-    while near.look().nth(1) != Some(&beat(3)) {
+    while heard(near) != Some(&beat(3)) {
         assert!(began.elapsed() < CONNECT, "it is not heard");
         far.tell(&beat(3));
     }
@@ -49,7 +60,7 @@ fn a_rank_that_was_cut_off_is_heard_again() {
     let cable = Cable::to(server.port());
     let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
     assert_eq!(far.tell(&beat(1)), None);
-    assert_eq!(near.look().nth(1), Some(&beat(1)));
+    assert_eq!(heard(&mut near), Some(&beat(1)));
     cable.cut();
     far.tell(&beat(2));
     tell_until_heard(&mut far, &mut near);
@@ -91,10 +102,11 @@ fn a_rank_that_waits_for_a_store_that_answers_no_more_waits_no_longer() {
     let cable = Cable::to(server.port());
     let mut far = rank(1, cable.port);
     far.tell(&beat(1));
-    let lost = in_time(move || {
-        let stop = StopRequest::default();
-        far.wait_for_all(beat(1), CONNECT * 60, &stop, |_, _| cable.die())
-    });
+    let die = move |_: &Peers| {
+        cable.die();
+        false
+    };
+    let lost = in_time(move || far.wait_for_all(&arrived(), CONNECT * 60, die));
     assert_eq!(lost, [0]);
 }
 
@@ -105,12 +117,10 @@ fn a_rank_that_arrived_and_was_started_again_is_waited_for_without_haste() {
     arrive(rank(1, port));
     let mut again = rank(1, port);
     again.tell(&beat(0));
-    let (stop, began, mut looks) = (StopRequest::default(), now(), 0);
-    rank(0, port).wait_for_all(beat(1), CONNECT, &stop, |_, _| {
+    let (began, mut looks) = (now(), 0);
+    rank(0, port).wait_for_all(&arrived(), CONNECT, |_| {
         looks += 1;
-        if began.elapsed() > Duration::from_secs(3) {
-            stop.call_off("that is enough".to_owned());
-        }
+        began.elapsed() > Duration::from_secs(3)
     });
     assert!(server.check("rrun/eval/none/0/all").unwrap());
     assert!(looks <= 6, "it looked {looks} times in three seconds");
@@ -123,11 +133,10 @@ fn a_rank_that_waits_leaves_as_soon_as_the_last_one_has_arrived() {
     // A rest would last longer than the test.
     near.every = Duration::from_secs(3600);
     near.tell(&beat(1));
-    let (port, stop) = (server.port(), StopRequest::default());
-    let far =
-        move || rank(1, port).wait_for_all(beat(1), CONNECT, &StopRequest::default(), |_, _| {});
+    let port = server.port();
+    let far = move || rank(1, port).wait_for_all(&arrived(), CONNECT, |_| false);
     let arrival = std::thread::spawn(far);
-    let lost = in_time(move || near.wait_for_all(beat(1), CONNECT * 60, &stop, |_, _| {}));
+    let lost = in_time(move || near.wait_for_all(&arrived(), CONNECT * 60, |_| false));
     assert_eq!((lost, arrival.join().unwrap()), (vec![], vec![]));
 }
 
@@ -154,18 +163,16 @@ fn a_rank_arrives_once_however_often_it_is_started() {
     assert!(server.check("rrun/eval/none/0/all").unwrap());
 }
 
-fn crowd(server: &Store, world: usize, ranks: impl Iterator<Item = usize>) -> Vec<RankPeers> {
+fn crowd(server: &Store, world: usize, ranks: impl Iterator<Item = usize>) -> Vec<Peers> {
     ranks
         .map(|rank| rank_of(world, rank, server.port()))
         .collect()
 }
 
 /// Lets all of them arrive at once; returns what each takes for lost.
-fn arrive_together(peers: Vec<RankPeers>, timeout: Duration) -> Vec<Vec<usize>> {
-    let arrive = |mut peers: RankPeers| {
-        std::thread::spawn(move || {
-            peers.wait_for_all(beat(1), timeout, &StopRequest::default(), |_, _| {})
-        })
+fn arrive_together(peers: Vec<Peers>, timeout: Duration) -> Vec<Vec<usize>> {
+    let arrive = |mut peers: Peers| {
+        std::thread::spawn(move || peers.wait_for_all(&arrived(), timeout, |_| false))
     };
     let arriving: Vec<_> = peers.into_iter().map(arrive).collect();
     arriving.into_iter().map(|it| it.join().unwrap()).collect()
@@ -200,7 +207,8 @@ fn the_guide_of_many_ranks_knows_the_progress_of_each() {
     for (rank, one) in peers.iter_mut().enumerate() {
         one.tell(&beat(rank as u64));
     }
-    let steps: Vec<u64> = peers[0].look().map(|beat| beat.steps).collect();
+    peers.iter_mut().for_each(Peers::read);
+    let steps: Vec<u64> = peers[0].beats().map(|beat| beat.steps).collect();
     assert_eq!(steps, (0..world as u64).collect::<Vec<_>>());
-    assert_eq!(peers[1].look().count(), 0, "it reads the overview only");
+    assert_eq!(peers[1].beats().count(), 0, "it reads the overview only");
 }

@@ -2,16 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use jobs::episode::Episode;
 use jobs::samples;
-
-use crate::clock::now;
-use crate::eval::monitor::early_stop::EarlyStop;
-use crate::eval::monitor::early_stop::batch::{OUTCOMES, read};
-use crate::eval::monitor::pace::pace;
-use crate::eval::monitor::stop::StopRequest;
-use crate::eval::numbered_list::ListReader;
 use tcpstore::memory::MemoryStore;
+
+use super::*;
+use crate::clock::now;
+use crate::eval::monitor::Every;
 
 const SPAN: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(50);
@@ -34,32 +30,44 @@ struct Load {
 
 struct Rank {
     part: EarlyStop,
-    /// When its next episode ends and its next heartbeat is due.
+    beat: Beat,
+    /// When its next episode ends.
     ends: Instant,
-    beats: Instant,
+    told: Every,
 }
 
 impl Run {
     fn load(&self) -> Load {
-        let (start, (store, memory)) = (now(), MemoryStore::new());
+        let (start, (store, memory)) = (now() + SPAN, MemoryStore::new());
         let mut ranks: Vec<Rank> = (0..self.ranks).map(|rank| self.rank(rank, start)).collect();
-        let mut batches = ListReader::new(OUTCOMES);
         let mut at_once = 0;
-        let episode = samples::episode(12, "pick_and_place", 34_567);
+        let mut episode = samples::episode(12, "pick_and_place", 34_567);
         let mut moment = start;
         while moment < start + SPAN {
             moment += TICK;
-            for (number, rank) in ranks.iter_mut().enumerate() {
-                if !self.is_exchanging(rank, moment, &episode) {
+            for number in 0..self.ranks {
+                let rank = &mut ranks[number];
+                episode.rank = number;
+                while rank.ends <= moment {
+                    rank.ends += self.episode;
+                    rank.part.add(&episode);
+                }
+                let usual = Duration::from_secs((self.ranks as u64 / 2048).max(1));
+                if !rank.told.due(rank.part.pace(usual), moment) {
                     continue;
                 }
-                rank.part.exchanged(moment);
                 if number > 0 {
-                    rank.part.exchange(Some(&store));
+                    rank.part.publish(&store, &mut rank.beat);
+                    rank.part.decides(Some(&store), [].into_iter());
+                    store
+                        .set("beat", &serde_json::to_vec(&rank.beat).unwrap())
+                        .unwrap();
                     continue;
                 }
                 let before = memory.requests();
-                read(&store, &mut batches, |_| ()).unwrap();
+                let beats: Vec<_> = ranks.iter().map(|rank| rank.beat.clone()).collect();
+                ranks[0].part.has_news = false;
+                ranks[0].part.read(&store, beats.iter()).unwrap();
                 at_once = at_once.max(memory.requests() - before);
             }
         }
@@ -75,26 +83,13 @@ impl Run {
     /// Returns a rank at its own point of an episode and of the time between two heartbeats.
     fn rank(&self, rank: usize, start: Instant) -> Rank {
         let phase = rank as f64 / self.ranks as f64;
+        let usual = Duration::from_secs((self.ranks as u64 / 2048).max(1));
         Rank {
-            part: EarlyStop::new(rank, self.ranks, StopRequest::default(), None),
+            part: EarlyStop::new(rank, self.ranks, None),
+            beat: Beat::default(),
             ends: start + self.episode.mul_f64(phase),
-            beats: start + pace(self.ranks).mul_f64(phase),
+            told: Every(Some(start - usual.mul_f64(1.0 - phase))),
         }
-    }
-
-    /// Does what the observers do until `moment`; returns whether outcomes are exchanged.
-    fn is_exchanging(&self, rank: &mut Rank, moment: Instant, episode: &Episode) -> bool {
-        let mut is_due = false;
-        while rank.ends <= moment {
-            rank.ends += self.episode;
-            rank.part.ended(episode);
-            is_due |= rank.part.is_due(moment);
-        }
-        if rank.beats <= moment {
-            rank.beats += pace(self.ranks);
-            is_due = true;
-        }
-        is_due
     }
 }
 

@@ -1,4 +1,6 @@
-//! Sample jobs of the tests in this folder.
+//! Sample jobs of the tests in this folder, and connections that break.
+
+pub(in crate::eval) mod cable;
 
 use jobs::job::Job;
 use serde_json::{Value, json};

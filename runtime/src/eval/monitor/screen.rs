@@ -1,23 +1,18 @@
-//! Shows the progress of a run: rank 0 draws a table for all ranks on a terminal; elsewhere each
-//! rank prints a line now and then; Prometheus metrics are served on request.
+//! Shows the progress of a run on the terminal: rank 0 draws a table for all ranks; without one, each
+//! rank prints a line now and then, and rank 0 prints lines about all.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
-use report::Report;
 use serde_json::{Value, json};
 
 use crate::clock::now;
 use crate::console::{self, Level};
-use crate::eval::monitor::exporter::Exporter;
-use crate::eval::monitor::heartbeat::Heartbeat;
-use crate::eval::monitor::stop::StopRequest;
-use crate::eval::monitor::tracking::Tracking;
+use crate::eval::monitor::Every;
+use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::view::snapshot::RunSnapshot;
-use crate::eval::monitor::view::{EarlierResults, RunView};
 
 /// Minimum time between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -28,24 +23,13 @@ const SUMMARY_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of ranks in the table.
 const ROWS: usize = 16;
 
-/// Shows the progress of a run.
-pub struct Progress {
+/// What the user sees.
+pub struct Screen {
     rank: usize,
     label: String,
     show: Show,
-    /// The state of the whole run; only on rank 0.
-    view: Option<RunView>,
-    told: Instant,
-    outputs: Outputs,
-}
-
-/// Where the state of the whole run is shown besides the terminal.
-#[derive(Default)]
-pub struct Outputs {
-    /// Prometheus.
-    pub exporter: Option<Exporter>,
-    /// Experiment trackers.
-    pub tracking: Option<Tracking>,
+    /// When the whole run was told of.
+    told: Every,
 }
 
 enum Show {
@@ -62,7 +46,7 @@ enum Show {
     Quiet,
 }
 
-impl Progress {
+impl Screen {
     /// Chooses a table, lines or no output for a rank.
     pub fn new(env: &RankEnv) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
@@ -76,85 +60,53 @@ impl Progress {
             },
             _ => Show::Quiet,
         };
-        let label = format!("[rank {}/{}]", env.rank, env.world_size);
         Self {
             rank: env.rank,
-            label,
+            label: format!("[rank {}/{}]", env.rank, env.world_size),
             show,
-            view: None,
-            told: now(),
-            outputs: Outputs::default(),
-        }
-    }
-
-    /// Sets what is known of the whole run, and where else its state is shown.
-    pub fn begin(
-        &mut self,
-        before: impl FnOnce() -> EarlierResults,
-        world_size: usize,
-        outputs: Outputs,
-    ) {
-        if self.rank == 0 {
-            self.view = Some(RunView::new(before(), world_size));
-            self.outputs = outputs;
+            // The first line comes after the first pause.
+            told: Every(Some(now())),
         }
     }
 
     /// Shows progress of this rank.
-    pub fn moved(&mut self, beat: &Heartbeat) {
+    pub fn moved(&mut self, beat: &Beat, now: Instant) {
         let Show::Lines { last } = &mut self.show else {
             return;
         };
-        let moment = now();
-        let (job, since, steps) =
-            last.get_or_insert_with(|| (beat.job.clone(), moment, beat.steps));
-        let waited = moment.saturating_duration_since(*since);
-        if *job != beat.job {
-            *last = Some((beat.job.clone(), moment, beat.steps));
-        } else if waited >= LINE_EVERY {
-            let rate = (beat.steps - *steps) as f64 / waited.as_secs_f64();
-            *last = Some((beat.job.clone(), moment, beat.steps));
+        let new = || (beat.job.clone(), now, beat.steps);
+        let (job, since, steps) = last.get_or_insert_with(new);
+        let waited = now.saturating_duration_since(*since);
+        let rate = (beat.steps - *steps) as f64 / waited.as_secs_f64();
+        let is_same = *job == beat.job;
+        if !is_same || waited >= LINE_EVERY {
+            *last = Some(new());
+        }
+        if is_same && waited >= LINE_EVERY {
             self.line(&format!("{}, {rate:.0} steps/s", text(beat)), beat);
         }
     }
 
-    /// Returns whether [`Progress::all`] has an effect.
-    pub fn shows_all(&self) -> bool {
-        self.view.is_some()
-    }
-
-    /// Shows the heartbeats of all ranks, in rank order.
-    pub fn all(&mut self, beats: &[Heartbeat]) {
-        let Some(view) = &mut self.view else { return };
-        let moment = now();
-        let snapshot = view.on(beats, moment);
-        if let Some(exporter) = &self.outputs.exporter {
-            exporter.show(&snapshot);
-        }
-        let tracking = self.outputs.tracking.as_mut();
-        let notes = tracking.map(|tracking| tracking.on(&snapshot, moment));
-        notes.iter().flatten().for_each(|note| self.say(note));
+    /// Shows the whole run.
+    pub fn show(&mut self, snapshot: &RunSnapshot, now: Instant) {
         match &mut self.show {
             Show::Table { all, lines } => draw(all, lines, &snapshot.table(ROWS)),
-            Show::Lines { .. } if self.told.elapsed() >= SUMMARY_EVERY => {
-                self.told = now();
+            Show::Lines { .. } if self.told.due(SUMMARY_EVERY, now) => {
                 for line in std::iter::once(&snapshot.summary()).chain(&snapshot.remarks) {
-                    console::say(Level::Info, "[all ranks]", line, whole(&snapshot));
+                    console::say(Level::Info, "[all ranks]", line, whole(snapshot));
                 }
             }
             Show::Lines { .. } | Show::Quiet => {}
         }
     }
 
-    /// Shows that a job of this rank ended.
-    pub fn job_ended(&mut self, beat: &Heartbeat, took: Duration) {
+    /// Shows that an attempt at a job of this rank has ended.
+    pub fn attempt_ended(&mut self, beat: &Beat, took: Duration) {
         if let Show::Lines { last } = &mut self.show {
             *last = None;
         }
-        self.line(
-            &format!("{} in {:.1} s", text(beat), took.as_secs_f64()),
-            beat,
-        );
+        let took = took.as_secs_f64();
+        self.line(&format!("{} in {took:.1} s", text(beat)), beat);
     }
 
     /// Prints a line for the user, above the table.
@@ -174,20 +126,12 @@ impl Progress {
     }
 
     /// Prints the progress of this rank to stderr, or only to the log if rank 0 draws a table.
-    fn line(&self, line: &str, beat: &Heartbeat) {
+    fn line(&self, line: &str, beat: &Beat) {
         match &self.show {
             Show::Lines { .. } => {
                 console::say(Level::Info, &self.label, line, facts(self.rank, beat))
             }
             Show::Table { .. } | Show::Quiet => console::log(Level::Info, line),
-        }
-    }
-
-    /// Logs the results to the trackers, and waits for them for a limited time.
-    pub fn finish_tracking(&mut self, report: &Report, folder: &RunFolder, stop: &StopRequest) {
-        if let Some(tracking) = self.outputs.tracking.take() {
-            let notes = tracking.finish(report, folder, stop);
-            notes.iter().for_each(|note| self.say(note));
         }
     }
 
@@ -213,7 +157,7 @@ fn draw(all: &MultiProgress, lines: &mut Vec<ProgressBar>, table: &[String]) {
     }
 }
 
-fn facts(rank: usize, beat: &Heartbeat) -> Value {
+fn facts(rank: usize, beat: &Beat) -> Value {
     json!({"rank": rank, "job": beat.job, "done": beat.done, "of": beat.of, "solved": beat.solved, "steps": beat.steps})
 }
 
@@ -223,15 +167,11 @@ fn whole(snapshot: &RunSnapshot) -> Value {
            "left_s": snapshot.left.map(|left| left.as_secs_f64())})
 }
 
-fn text(beat: &Heartbeat) -> String {
-    match beat.of {
-        0 => format!(
-            "{}: {} episodes, {} solved",
-            beat.job, beat.done, beat.solved
-        ),
-        of => format!(
-            "{}: {}/{of} episodes, {} solved",
-            beat.job, beat.done, beat.solved
-        ),
-    }
+fn text(beat: &Beat) -> String {
+    let of = match beat.of {
+        0 => String::new(),
+        of => format!("/{of}"),
+    };
+    let (job, done, solved) = (&beat.job, beat.done, beat.solved);
+    format!("{job}: {done}{of} episodes, {solved} solved")
 }

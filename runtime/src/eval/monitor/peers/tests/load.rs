@@ -1,11 +1,7 @@
 //! What the heartbeats of simulated ranks cost the store, with the messages as they are sent.
 
-use std::time::{Duration, Instant};
-
-use crate::clock::now;
-use crate::eval::monitor::heartbeat::{Heartbeat, Watch};
-use crate::eval::monitor::overview::Overview;
-use crate::eval::monitor::pace::{AT_ONCE, is_direct, pace};
+use super::*;
+use crate::eval::monitor::peers::watch::Overview;
 
 /// What reaches the store in a second: requests, bytes of values, and the requests of rank 0.
 #[derive(Debug, PartialEq)]
@@ -23,8 +19,8 @@ struct Run {
 }
 
 impl Run {
-    fn beat(&self, rank: usize) -> Heartbeat {
-        Heartbeat {
+    fn beat(&self, rank: usize) -> Beat {
+        Beat {
             steps: 1_000_000 + rank as u64,
             job: "pick_and_place_of_the_warehouse".to_owned(),
             done: 12,
@@ -41,7 +37,7 @@ impl Run {
             device: "cuda:3".to_owned(),
             gpu_used: 61_234_567_890,
             gpu_total: 85_899_345_920,
-            ..Heartbeat::default()
+            ..Beat::default()
         }
     }
 
@@ -52,10 +48,10 @@ impl Run {
         for rank in 0..self.ranks.saturating_sub(64).max(self.ranks / 2) {
             watch.on(rank, self.beat(rank), later);
         }
-        watch.overview(1, later)
+        watch.overview(1, later, STILL)
     }
 
-    /// Each request is that of `peers` and `reader`; the bytes are those of values in both
+    /// Each request is that of `peers`; the bytes are those of values in both
     /// directions.
     fn load(&self) -> Load {
         let (ranks, every) = (self.ranks as f64, pace(self.ranks).as_secs_f64());
@@ -64,20 +60,20 @@ impl Run {
         // set(beat), check(off)
         let (mut requests, mut bytes) = (2.0 * ranks, beat * ranks);
         let gets = (ranks / AT_ONCE as f64).ceil();
-        // check(any), add(begun), the gets, set(overview)
-        let look = 3.0 + gets;
-        let readers = if is_direct(self.ranks) && self.waits {
+        // check(begun) and its get, which waits first, the gets, check(any), set(overview)
+        let (look, begun) = (5.0 + gets, 6.0 * ranks);
+        let readers = if self.ranks <= DIRECT && self.waits {
             ranks
         } else {
             1.0
         };
         requests += look * readers;
-        bytes += beat * ranks * readers + overview;
+        bytes += (beat * ranks + begun) * readers + overview;
         if self.waits {
             // wait(all) and its end
             requests += 2.0 * ranks;
         }
-        if self.waits && !is_direct(self.ranks) {
+        if self.waits && self.ranks > DIRECT {
             // check(overview), and its get, which waits first
             requests += 3.0 * (ranks - 1.0);
             bytes += overview * (ranks - 1.0);
@@ -117,9 +113,12 @@ fn ranks_of_a_node_that_died_are_lost_in_the_overview() {
         ranks: 16_384,
         waits: true,
     };
-    let lost = run.overview().lost(Duration::from_secs(60));
+    let (now, minute) = (now(), Duration::from_secs(60));
+    let mut outlook = Outlook::new(now);
+    outlook.on(run.overview(), now);
+    let lost = outlook.lost(now, minute);
     assert_eq!(lost, (16_384 - 64..16_384).collect::<Vec<_>>());
-    assert!(run.overview().settled(16_384, Duration::from_secs(60)));
+    assert!(outlook.settled(16_384, now, minute));
 }
 
 #[test]
