@@ -9,20 +9,9 @@ use tch::{Device, Kind, Tensor};
 
 use crate::error::no_room;
 use crate::weights::checkpoint::Checkpoint;
-use crate::weights::upload::{
-    Carrier, Extent, ToCard, Upload, UploadError, UploadSizes, UploadTarget,
-};
+use crate::weights::upload::{Carrier, Extent, Upload, UploadError, UploadSizes, UploadTarget};
 use crate::weights::{JointSpec, Spec, TensorPlace, joint_shape, locate};
 use torchlib::torch_error::shortage;
-
-/// What the loaded tensors are to be.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LoadTarget {
-    /// Their element type.
-    pub(super) kind: Kind,
-    /// Where they lie.
-    pub(super) device: Device,
-}
 
 /// The tensors that are being loaded.
 pub(super) struct Ahead {
@@ -32,46 +21,57 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts loading; returns `None`, with a log message, if the GPU cannot be fed in this way.
+    /// Allocates tensors of this type on this device, in the order of the computation, and starts
+    /// to fill them with a carrier that is created after them. Returns `None`, with a log message,
+    /// if the device cannot be fed in this way.
     ///
     /// # Errors
     /// Returns [`Refusal`] if there is no memory for the tensors.
-    pub(super) fn to_card(
-        checkpoint: &Checkpoint,
-        specs: &[JointSpec],
-        kind: Kind,
-        device: Device,
-    ) -> Result<Option<Self>, Refusal> {
-        let sizes = UploadSizes::usual();
-        Self::begin(
-            checkpoint,
-            specs,
-            LoadTarget { kind, device },
-            sizes,
-            || ToCard::new(device, sizes.slots()),
-        )
-    }
-
-    /// Starts loading with any carrier, which is created after the tensors to which it copies.
     pub(super) fn begin<C: Carrier>(
         checkpoint: &Checkpoint,
         specs: &[JointSpec],
-        target: LoadTarget,
+        (kind, device): (Kind, Device),
         sizes: UploadSizes,
         carrier: impl FnOnce() -> Result<C, String>,
     ) -> Result<Option<Self>, Refusal> {
-        let find = |specs: &JointSpec| {
-            let place = |(name, shape): &Spec| locate(checkpoint, name, shape).ok();
-            let places = specs.iter().map(place).collect::<Option<Vec<_>>>()?;
-            Some((specs.clone(), places))
-        };
-        let found: Vec<_> = specs.iter().filter_map(find).collect();
-        let (tensors, wanted) = room(checkpoint, &found, target)?;
-        let sources = checkpoint
-            .shards()
+        let place = |(name, shape): &Spec| locate(checkpoint, name, shape).ok();
+        let places = |specs: &JointSpec| specs.iter().map(place).collect::<Option<Vec<_>>>();
+        let found = specs
             .iter()
-            .map(|shard| shard.source().clone())
-            .collect();
+            .filter_map(|specs| Some((specs, places(specs)?)));
+        let found: Vec<(&JointSpec, Vec<TensorPlace<'_>>)> = found.collect();
+        let elements = found
+            .iter()
+            .map(|(specs, _)| joint_shape(specs).iter().product::<i64>());
+        let total = elements.sum::<i64>() * kind.elt_size_in_bytes() as i64;
+        // Allocate one block that libtorch divides for the following tensors, because hundreds of
+        // allocations by the driver take longer than the copies. If one block is not available,
+        // smaller ones may be.
+        drop(Tensor::f_empty([total], (Kind::Uint8, device)));
+        let (mut tensors, mut wanted) = (BTreeMap::new(), Vec::new());
+        for (specs, places) in found {
+            let tensor = Tensor::f_empty(joint_shape(specs), (kind, device)).map_err(|err| {
+                let (dir, total) = (&checkpoint.dir, total.unsigned_abs());
+                no_room(dir, total, device, shortage(&err.to_string()))
+            })?;
+            let (first, flat, mut at) = (wanted.len(), tensor.view(-1), 0);
+            for place in places {
+                let (count, bytes) = (place.entry.shape.iter().product(), &place.entry.bytes);
+                let extent = Extent {
+                    file: place.shard,
+                    bytes: bytes.start.unsigned_abs()..bytes.end.unsigned_abs(),
+                };
+                wanted.push(UploadTarget {
+                    extent,
+                    stored: place.stored,
+                    tensor: flat.narrow(0, at, count),
+                });
+                at += count;
+            }
+            tensors.insert(specs[0].0.clone(), (tensor, first..wanted.len()));
+        }
+        let shards = checkpoint.shards.iter();
+        let sources = shards.map(|shard| shard.source.clone()).collect();
         let started = carrier().and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
         match started {
             Ok(upload) => Ok(Some(Self { tensors, upload })),
@@ -104,50 +104,4 @@ impl fmt::Debug for Ahead {
             .field("tensors", &self.tensors.len())
             .finish_non_exhaustive()
     }
-}
-
-/// The tensors to be filled, by the names of their first parts, and the places of all parts.
-type Room = (BTreeMap<String, (Tensor, Range<usize>)>, Vec<UploadTarget>);
-
-/// Allocates the tensors on the device, in the order of the computation, to be filled later.
-fn room(
-    checkpoint: &Checkpoint,
-    found: &[(JointSpec, Vec<TensorPlace<'_>>)],
-    LoadTarget { kind, device }: LoadTarget,
-) -> Result<Room, Refusal> {
-    let elements = |(specs, _): &(JointSpec, _)| joint_shape(specs).iter().product::<i64>();
-    let total = found.iter().map(elements).sum::<i64>() * kind.elt_size_in_bytes() as i64;
-    // Allocate one block that libtorch divides for the following tensors, because hundreds of
-    // allocations by the driver take longer than the copies. If one block is not available, smaller
-    // ones may be.
-    drop(Tensor::f_empty([total], (Kind::Uint8, device)));
-    let (mut tensors, mut targets) = (BTreeMap::new(), Vec::new());
-    for (specs, places) in found {
-        let tensor = Tensor::f_empty(joint_shape(specs), (kind, device));
-        let tensor = tensor.map_err(|err| {
-            let reason = err.to_string();
-            no_room(
-                checkpoint.dir(),
-                total.unsigned_abs(),
-                device,
-                shortage(&reason),
-            )
-        })?;
-        let (first, flat, mut at) = (targets.len(), tensor.view(-1), 0);
-        for place in places {
-            let count = place.entry.shape.iter().product();
-            let bytes = &place.entry.bytes;
-            targets.push(UploadTarget {
-                extent: Extent {
-                    file: place.number,
-                    bytes: bytes.start.unsigned_abs()..bytes.end.unsigned_abs(),
-                },
-                stored: place.stored,
-                tensor: flat.narrow(0, at, count),
-            });
-            at += count;
-        }
-        tensors.insert(specs[0].0.clone(), (tensor, first..targets.len()));
-    }
-    Ok((tensors, targets))
 }

@@ -1,13 +1,16 @@
-//! The shards of a model directory.
+//! The shards of a model directory, and the index that maps tensors to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use jobs::refusal::Refusal;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 
-use crate::error::{lacks, refuse};
+use crate::error::{in_file, lacks, refuse};
 use crate::weights::header::TensorEntry;
-use crate::weights::index;
 use crate::weights::shard::MappedShard;
 
 /// File name of a checkpoint in one file.
@@ -18,8 +21,8 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 /// The tensors of a checkpoint by name; none is read yet.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
-    dir: PathBuf,
-    shards: Vec<MappedShard>,
+    pub(super) dir: PathBuf,
+    pub(super) shards: Vec<MappedShard>,
     /// For each tensor, the index of its shard and its position there.
     tensors: BTreeMap<String, (usize, TensorEntry)>,
 }
@@ -44,19 +47,9 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Returns the model directory.
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// Returns the index of a tensor's shard, and its position there.
     pub(super) fn find(&self, name: &str) -> Option<(usize, &TensorEntry)> {
         self.tensors.get(name).map(|(shard, entry)| (*shard, entry))
-    }
-
-    /// Returns the shards, ordered by index.
-    pub(super) fn shards(&self) -> &[MappedShard] {
-        &self.shards
     }
 
     /// Returns the names in alphabetical order.
@@ -64,19 +57,34 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Adds the shards that an index names.
-    fn add_all(&mut self, index: &Path) -> Result<(), Refusal> {
+    /// Adds the shards that an index names; a tensor's shard is a file beside it.
+    fn add_all(&mut self, path: &Path) -> Result<(), Refusal> {
+        let text = fs::read(path).map_err(in_file(path))?;
+        let index: Index = serde_json::from_slice(&text).map_err(in_file(path))?;
+        if let Some(name) = index.weight_map.duplicate() {
+            return Err(refuse(
+                path,
+                format_args!("tensor `{name}` is listed twice"),
+            ));
+        }
         let mut wanted = BTreeMap::<String, BTreeSet<String>>::new();
-        for (name, file) in index::read(index)? {
+        for (name, file) in index.weight_map.0 {
+            // A name without a directory cannot point outside the checkpoint.
+            let is_beside = !file.contains(['/', '\\', '\0']) && !file.starts_with('.');
+            if !is_beside || !file.ends_with(".safetensors") {
+                let found = format_args!("tensor `{name}` is in {file:?}");
+                let wanted = "expected a .safetensors file beside the index";
+                return Err(refuse(path, format_args!("{found}, {wanted}")));
+            }
             wanted.entry(file).or_default().insert(name);
         }
         for (file, names) in &wanted {
-            let path = self.dir.join(file);
-            if !path.is_file() {
+            let shard = self.dir.join(file);
+            if !shard.is_file() {
                 let wanted = format_args!("`{file}`, a shard of `{INDEX}`");
                 return Err(lacks(&self.dir, wanted));
             }
-            self.add(&path, Some((index, names)))?;
+            self.add(&shard, Some((path, names)))?;
         }
         Ok(())
     }
@@ -90,25 +98,66 @@ impl Checkpoint {
     ) -> Result<(), Refusal> {
         let (shard, entries) = MappedShard::open(path)?;
         if let Some((index, wanted)) = index {
-            let found: BTreeSet<_> = entries.iter().map(|(name, _)| name.clone()).collect();
-            let bad = |reason: String| Err(refuse(index, reason));
+            let (found, file) = (entries.iter().map(|(name, _)| name), path.display());
+            let found: BTreeSet<_> = found.cloned().collect();
             if let Some(name) = wanted.difference(&found).next() {
-                return bad(format!("tensor `{name}` is not in `{}`", path.display()));
+                return Err(refuse(
+                    index,
+                    format_args!("tensor `{name}` is not in `{file}`"),
+                ));
             }
             if let Some(name) = found.difference(wanted).next() {
-                return bad(format!(
-                    "tensor `{name}` of `{}` is not in the index",
-                    path.display()
-                ));
+                let reason = format_args!("tensor `{name}` of `{file}` is not in the index");
+                return Err(refuse(index, reason));
             }
         }
         let number = self.shards.len();
         self.shards.push(shard);
-        self.tensors.extend(
-            entries
-                .into_iter()
-                .map(|(name, entry)| (name, (number, entry))),
-        );
+        let entries = entries.into_iter();
+        let numbered = entries.map(|(name, entry)| (name, (number, entry)));
+        self.tensors.extend(numbered);
         Ok(())
+    }
+}
+
+/// `model.safetensors.index.json`: the tensors with the names of their files.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: JsonPairs<String>,
+}
+
+/// The names and values of a JSON object, in order, because a map would silently keep the last of
+/// two equal names.
+pub(super) struct JsonPairs<V>(Vec<(String, V)>);
+
+impl<V> JsonPairs<V> {
+    /// Returns a name that occurs twice, if there is one.
+    pub(super) fn duplicate(&self) -> Option<&str> {
+        let mut seen = BTreeSet::new();
+        let mut names = self.0.iter().map(|(name, _)| name.as_str());
+        names.find(|name| !seen.insert(*name))
+    }
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for JsonPairs<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
+    }
+}
+
+struct PairsVisitor<V>(PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
+    type Value = JsonPairs<V>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let next = || map.next_entry().transpose();
+        Ok(JsonPairs(
+            std::iter::from_fn(next).collect::<Result<_, _>>()?,
+        ))
     }
 }

@@ -15,7 +15,7 @@ use safetensors::tensor::Metadata;
 use serde::de::IgnoredAny;
 
 use crate::error::{in_file, refuse};
-use crate::weights::pairs::JsonPairs;
+use crate::weights::checkpoint::JsonPairs;
 
 /// Size of the length field before the header, in bytes.
 const LENGTH: u64 = 8;
@@ -40,8 +40,7 @@ pub(super) struct TensorEntry {
 /// Returns a [`Refusal`] that names the file.
 pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, TensorEntry)>, Refusal> {
     let size = file.metadata().map_err(in_file(path))?.len();
-    let json = header(file, size);
-    let entries = json.and_then(|json| entries(&json, size));
+    let entries = header(file, size).and_then(|json| entries(&json, size));
     entries.map_err(|reason| refuse(path, format_args!("not a safetensors file: {reason}")))
 }
 
@@ -82,29 +81,22 @@ fn entries(json: &[u8], size: u64) -> Result<Vec<(String, TensorEntry)>, String>
             "{size} bytes long, but the header describes {described}"
         ));
     }
-    let begin = i64::try_from(begin).map_err(|_| format!("a header of {begin} bytes"))?;
-    metadata
-        .offset_keys()
-        .into_iter()
-        .map(|name| Ok((name.clone(), entry(&metadata, name, begin)?)))
-        .collect()
-}
-
-/// Returns the entry of a tensor; the data begins at byte `begin` of the file.
-fn entry(metadata: &Metadata, name: String, begin: i64) -> Result<TensorEntry, String> {
-    let Some(info) = metadata.info(&name) else {
-        return Err(format!("tensor `{name}` is not described"));
-    };
-    let shape = info
-        .shape
-        .iter()
-        .map(|&side| number(side))
-        .collect::<Result<_, _>>()?;
-    Ok(TensorEntry {
-        dtype: info.dtype,
-        shape,
-        bytes: begin + number(info.data_offsets.0)?..begin + number(info.data_offsets.1)?,
-    })
+    let begin = number(LENGTH as usize + json.len())?;
+    let mut found = Vec::new();
+    for name in metadata.offset_keys() {
+        let Some(info) = metadata.info(&name) else {
+            return Err(format!("tensor `{name}` is not described"));
+        };
+        let shape = info.shape.iter().copied().map(number);
+        let (first, end) = info.data_offsets;
+        let entry = TensorEntry {
+            dtype: info.dtype,
+            shape: shape.collect::<Result<_, _>>()?,
+            bytes: begin + number(first)?..begin + number(end)?,
+        };
+        found.push((name, entry));
+    }
+    Ok(found)
 }
 
 fn number(value: usize) -> Result<i64, String> {

@@ -22,16 +22,13 @@ use tch::{Device, Kind, Tensor};
 use ahead::Ahead;
 use checkpoint::Checkpoint;
 use header::TensorEntry;
-use problems::{Problem, told};
 pub use random::random_tensor;
-use shard::{MappedShard, kind_of};
+use shard::kind_of;
+use upload::{ToCard, UploadSizes};
 
 mod ahead;
 mod checkpoint;
 mod header;
-mod index;
-mod pairs;
-mod problems;
 mod random;
 mod shard;
 mod upload;
@@ -144,27 +141,11 @@ impl Weights {
             return Ok(());
         };
         if self.device.is_cuda() {
-            self.ahead = Ahead::to_card(checkpoint, specs, self.kind, self.device)?;
+            let (sizes, target) = (UploadSizes::usual(), (self.kind, self.device));
+            let carrier = || ToCard::new(self.device, sizes.slots());
+            self.ahead = Ahead::begin(checkpoint, specs, target, sizes, carrier)?;
         }
         Ok(())
-    }
-
-    /// As [`Weights::ahead`], but to the CPU and with another carrier.
-    #[cfg(test)]
-    fn ahead_by<C: upload::Carrier>(
-        &mut self,
-        specs: &[JointSpec],
-        sizes: upload::UploadSizes,
-        carrier: C,
-    ) {
-        let WeightSource::Checkpoint(checkpoint) = &self.source else {
-            panic!("random weights are not loaded")
-        };
-        let target = ahead::LoadTarget {
-            kind: self.kind,
-            device: self.device,
-        };
-        self.ahead = Ahead::begin(checkpoint, specs, target, sizes, || Ok(carrier)).unwrap();
     }
 
     /// Returns the tensor `name`, as [`Weights::joint`] does.
@@ -207,14 +188,14 @@ impl Weights {
         let WeightSource::Checkpoint(checkpoint) = &self.source else {
             return None;
         };
-        let found: Vec<_> = specs
-            .iter()
-            .map(|(name, shape)| locate(checkpoint, name, shape))
-            .collect();
         let mut tensors = Vec::new();
-        for place in found {
-            match place {
-                Ok(place) => tensors.push(place.tensor(self.kind, self.device)),
+        for (name, shape) in specs {
+            match locate(checkpoint, name, shape) {
+                Ok(place) => {
+                    let shard = &checkpoint.shards[place.shard];
+                    let (entry, stored) = (place.entry, place.stored);
+                    tensors.push(shard.tensor(entry, stored, self.kind, self.device));
+                }
                 Err(problem) => self.problems.push(problem),
             }
         }
@@ -278,17 +259,24 @@ fn joint_shape(specs: &[Spec]) -> Vec<i64> {
 /// The location of a tensor in the checkpoint, and its type there.
 struct TensorPlace<'a> {
     /// Index of the shard.
-    number: usize,
-    shard: &'a MappedShard,
+    shard: usize,
     entry: &'a TensorEntry,
     stored: Kind,
 }
 
-impl TensorPlace<'_> {
-    fn tensor(&self, kind: Kind, device: Device) -> Tensor {
-        self.shard.tensor(self.entry, self.stored, kind, device)
-    }
+/// What is wrong with one tensor.
+#[derive(Clone, Debug)]
+struct Problem {
+    /// One of [`PROBLEMS`].
+    kind: &'static str,
+    text: String,
 }
+
+/// The kinds of problems, in the order in which they are told.
+const PROBLEMS: [&str; 3] = ["missing", "wrong", "unexpected"];
+
+/// Maximum number of tensors listed per kind of problem; the rest is only counted.
+const MOST_LISTED: usize = 20;
 
 /// Finds a tensor with this name and shape; the token embedding table may be stored as the output
 /// layer.
@@ -297,36 +285,27 @@ fn locate<'a>(
     name: &str,
     shape: &[i64],
 ) -> Result<TensorPlace<'a>, Problem> {
-    let tied = || {
-        (name == EMBED_TOKENS)
-            .then(|| checkpoint.find(LM_HEAD))
-            .flatten()
+    let tied = || checkpoint.find(LM_HEAD).filter(|_| name == EMBED_TOKENS);
+    let problem = |kind, text| Err(Problem { kind, text });
+    let Some((shard, entry)) = checkpoint.find(name).or_else(tied) else {
+        return problem("missing", format!("`{name}` {shape:?}"));
     };
-    let Some((number, entry)) = checkpoint.find(name).or_else(tied) else {
-        return Err(Problem::Missing {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-        });
+    let (found, dtype) = (&entry.shape, entry.dtype);
+    if found != shape {
+        return problem(
+            "wrong",
+            format!("`{name}` is {found:?}, expected {shape:?}"),
+        );
+    }
+    let Some(stored) = kind_of(dtype) else {
+        let wanted = "expected F32, BF16, F16 or F64";
+        return problem("wrong", format!("`{name}` is {dtype}, {wanted}"));
     };
-    if entry.shape != shape {
-        return Err(Problem::Shape {
-            name: name.to_owned(),
-            found: entry.shape.clone(),
-            wanted: shape.to_vec(),
-        });
-    }
-    match kind_of(entry.dtype) {
-        Some(stored) => Ok(TensorPlace {
-            number,
-            shard: &checkpoint.shards()[number],
-            entry,
-            stored,
-        }),
-        None => Err(Problem::Type {
-            name: name.to_owned(),
-            found: entry.dtype,
-        }),
-    }
+    Ok(TensorPlace {
+        shard,
+        entry,
+        stored,
+    })
 }
 
 /// Adds the tensors that are neither used nor known to the problems, and returns an error if there
@@ -336,26 +315,37 @@ fn refuse(
     used: &[JointSpec],
     mut problems: Vec<Problem>,
 ) -> Result<(), Refusal> {
-    let used: BTreeSet<_> = used
-        .iter()
-        .flatten()
-        .map(|(name, _)| name.as_str())
-        .collect();
-    let is_known =
-        |name: &str| used.contains(name) || problems.iter().any(|problem| problem.name() == name);
-    let unknown = checkpoint
-        .names()
-        .filter(|name| !is_known(name) && !REDUNDANT.contains(name));
-    let unexpected: Vec<_> = unknown
-        .map(|name| Problem::Unexpected {
-            name: name.to_owned(),
-        })
-        .collect();
-    problems.extend(unexpected);
+    let used = used.iter().flatten().map(|(name, _)| name.as_str());
+    let known: BTreeSet<_> = used.chain(REDUNDANT).collect();
+    let unknown = checkpoint.names().filter(|name| !known.contains(name));
+    problems.extend(unknown.map(|name| Problem {
+        kind: "unexpected",
+        text: format!("`{name}`"),
+    }));
     if problems.is_empty() {
         return Ok(());
     }
-    Err(crate::error::refuse(checkpoint.dir(), told(&problems)))
+    Err(crate::error::refuse(&checkpoint.dir, told(&problems)))
+}
+
+/// Formats all problems as one text: the number of each kind, and the affected tensors.
+fn told(problems: &[Problem]) -> String {
+    let mut parts = Vec::new();
+    for kind in PROBLEMS {
+        let texts = problems.iter().filter(|problem| problem.kind == kind);
+        let texts: Vec<_> = texts.map(|problem| problem.text.as_str()).collect();
+        let (count, listed) = (texts.len(), texts.len().min(MOST_LISTED));
+        if count > 0 {
+            let tensors = if count == 1 { "tensor" } else { "tensors" };
+            let rest = match count - listed {
+                0 => String::new(),
+                rest => format!(" and {rest} more"),
+            };
+            let texts = texts[..listed].join(", ");
+            parts.push(format!("{count} {kind} {tensors}: {texts}{rest}"));
+        }
+    }
+    parts.join("; ")
 }
 
 #[cfg(test)]

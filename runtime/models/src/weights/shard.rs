@@ -32,7 +32,7 @@ pub(super) struct MappedShard {
     /// The mapped bytes, `[file size]`, `u8`.
     map: Tensor,
     /// The same file, for reading.
-    source: ShardFile,
+    pub(super) source: ShardFile,
 }
 
 impl MappedShard {
@@ -46,11 +46,6 @@ impl MappedShard {
             file: Arc::new(file),
         };
         Ok((Self { map, source }, entries))
-    }
-
-    /// Returns the mapped file.
-    pub(super) fn source(&self) -> &ShardFile {
-        &self.source
     }
 
     /// Returns the tensor, `stored` in the file, on `device` in `kind`: a view of the map if

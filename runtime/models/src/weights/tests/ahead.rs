@@ -1,11 +1,12 @@
 //! Tests that tensors loaded ahead are equal to those that are copied one by one.
 
 use std::fs::OpenOptions;
+use std::sync::Mutex;
 
 use super::*;
 use crate::gr00t::model::Gr00t;
 use crate::weights::tests::goldens::checkpoints;
-use crate::weights::upload::{Carrier, Late, UploadSizes};
+use crate::weights::upload::Carrier;
 use torchlib::upload::Staging;
 
 /// Sizes so small that every buffer is used many times.
@@ -14,11 +15,59 @@ const SMALL: UploadSizes = UploadSizes {
     threads: 3,
 };
 
+/// Tensors on the CPU in place of a GPU. Nothing is copied until the caller waits for it, so that
+/// tests detect a buffer that is reused too early.
+#[derive(Default)]
+pub(super) struct Late {
+    sent: Mutex<BTreeMap<usize, Vec<(Tensor, Tensor)>>>,
+}
+
+impl Carrier for Late {
+    fn buffer(&self, bytes: usize) -> Result<Staging, String> {
+        Ok(Staging::pageable(i64::try_from(bytes).unwrap()))
+    }
+
+    fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String> {
+        let before = self.sent.lock().unwrap().insert(slot, pairs);
+        before
+            .is_none()
+            .then_some(())
+            .ok_or_else(|| format!("slot {slot} is sent twice"))
+    }
+
+    fn land(&self, slot: usize) -> Result<(), String> {
+        let pairs = self
+            .sent
+            .lock()
+            .unwrap()
+            .remove(&slot)
+            .ok_or_else(|| format!("slot {slot} was not sent"))?;
+        for (mut target, source) in pairs {
+            target.f_copy_(&source).map_err(|err| err.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// As [`Weights::ahead`], but to the CPU and with another carrier.
+pub(super) fn ahead_by<C: Carrier>(
+    weights: &mut Weights,
+    specs: &[JointSpec],
+    sizes: UploadSizes,
+    carrier: C,
+) {
+    let WeightSource::Checkpoint(checkpoint) = &weights.source else {
+        panic!("random weights are not loaded")
+    };
+    let target = (weights.kind, weights.device);
+    weights.ahead = Ahead::begin(checkpoint, specs, target, sizes, || Ok(carrier)).unwrap();
+}
+
 /// Loads all of `specs`, ahead and one by one.
 fn both(dir: &Path, specs: &[JointSpec], kind: Kind, sizes: UploadSizes) -> [Vec<Tensor>; 2] {
     let open = || Weights::open(dir, Device::Cpu, kind).unwrap();
     let (mut ahead, mut plain) = (open(), open());
-    ahead.ahead_by(specs, sizes, Late::default());
+    ahead_by(&mut ahead, specs, sizes, Late::default());
     [take_all(&mut ahead, specs), take_all(&mut plain, specs)]
 }
 
@@ -119,7 +168,7 @@ fn what_is_missing_or_wrong_is_told_as_ever() {
     let specs = specs([("a", &[4]), ("b", &[1])]);
     let mut weights = open(&dir, Kind::Float).unwrap();
     let told = weights.check(&specs).unwrap_err().to_string();
-    weights.ahead_by(&specs, SMALL, Late::default());
+    ahead_by(&mut weights, &specs, SMALL, Late::default());
     let sizes: Vec<_> = take_all(&mut weights, &specs)
         .iter()
         .map(Tensor::size)
@@ -135,7 +184,7 @@ fn a_file_that_becomes_shorter_is_an_error_with_its_name() {
     let mut weights = open(&dir, Kind::Float).unwrap();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(8).unwrap();
-    weights.ahead_by(&of_two_tensors(), SMALL, Late::default());
+    ahead_by(&mut weights, &of_two_tensors(), SMALL, Late::default());
     let sizes = take_all(&mut weights, &of_two_tensors());
     assert_eq!((sizes[0].size(), sizes[1].size()), (vec![2, 2], vec![3]));
     let text = weights.finish().unwrap_err().to_string();
@@ -149,7 +198,7 @@ fn a_file_that_becomes_shorter_is_an_error_with_its_name() {
 fn a_machine_that_cannot_pin_memory_copies_piece_by_piece() {
     let (dir, a, b) = two_tensors();
     let mut weights = open(&dir, Kind::Float).unwrap();
-    weights.ahead_by(&of_two_tensors(), SMALL, BrokenCarrier);
+    ahead_by(&mut weights, &of_two_tensors(), SMALL, BrokenCarrier);
     assert_eq!(take_all(&mut weights, &of_two_tensors()), [a, b]);
     weights.finish().unwrap();
 }
@@ -158,7 +207,7 @@ fn a_machine_that_cannot_pin_memory_copies_piece_by_piece() {
 fn nobody_has_to_take_what_is_under_way() {
     let (dir, ..) = two_tensors();
     let mut weights = open(&dir, Kind::BFloat16).unwrap();
-    weights.ahead_by(&of_two_tensors(), SMALL, Late::default());
+    ahead_by(&mut weights, &of_two_tensors(), SMALL, Late::default());
     drop(weights);
 }
 

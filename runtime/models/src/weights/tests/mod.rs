@@ -72,6 +72,19 @@ fn written<S: AsRef<str>, T: AsRef<Tensor>>(named: &[(S, T)]) -> TempDir {
     dir
 }
 
+#[test]
+fn a_long_list_is_cut() {
+    let problem = |at: i32| Problem {
+        kind: "unexpected",
+        text: at.to_string(),
+    };
+    let text = told(&(0..25).map(problem).collect::<Vec<_>>());
+    assert!(
+        text.starts_with("25 unexpected tensors: 0, ") && text.ends_with("19 and 5 more"),
+        "{text}"
+    );
+}
+
 fn open(dir: &TempDir, kind: Kind) -> Result<Weights, Refusal> {
     Weights::open(dir.path(), Device::Cpu, kind)
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::{Advice, fadvise};
 
 use super::*;
-use crate::weights::upload::{Late, UploadSizes};
+use crate::weights::tests::ahead::{Late, ahead_by};
 
 const RANKS: usize = 3;
 /// Number of elements of each tensor.
@@ -107,7 +107,7 @@ fn load_as_a_rank(dir: &Path) {
         buffer: 1 << 20,
         threads: 2,
     };
-    weights.ahead_by(&specs(), sizes, Late::default());
+    ahead_by(&mut weights, &specs(), sizes, Late::default());
     for (at, specs) in specs().iter().enumerate() {
         let last = weights.joint(specs).double_value(&[ELEMENTS - 1]);
         assert_eq!(last, at as f64);

@@ -50,39 +50,3 @@ impl Carrier for ToCard {
 fn said<T>(result: Result<T, TorchError>) -> Result<T, String> {
     result.map_err(|err| err.to_string())
 }
-
-/// Tensors on the CPU in place of a GPU. Nothing is copied until the caller waits for it, so that
-/// tests detect a buffer that is reused too early.
-#[cfg(test)]
-#[derive(Default)]
-pub struct Late {
-    sent: std::sync::Mutex<std::collections::BTreeMap<usize, Vec<(Tensor, Tensor)>>>,
-}
-
-#[cfg(test)]
-impl Carrier for Late {
-    fn buffer(&self, bytes: usize) -> Result<Staging, String> {
-        Ok(Staging::pageable(i64::try_from(bytes).unwrap()))
-    }
-
-    fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String> {
-        let before = self.sent.lock().unwrap().insert(slot, pairs);
-        before
-            .is_none()
-            .then_some(())
-            .ok_or_else(|| format!("slot {slot} is sent twice"))
-    }
-
-    fn land(&self, slot: usize) -> Result<(), String> {
-        let pairs = self
-            .sent
-            .lock()
-            .unwrap()
-            .remove(&slot)
-            .ok_or_else(|| format!("slot {slot} was not sent"))?;
-        for (mut target, source) in pairs {
-            target.f_copy_(&source).map_err(|err| err.to_string())?;
-        }
-        Ok(())
-    }
-}

@@ -19,15 +19,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, available_parallelism};
 
 use jobs::refusal::Refusal;
 use tch::{Kind, Tensor};
 
 use crate::error::refuse;
-#[cfg(test)]
-pub(super) use carrier::Late;
 pub(super) use carrier::{Carrier, ToCard};
 pub(super) use plan::Extent;
 use plan::{Load, LoadPiece, pieces, plan};
@@ -100,10 +99,16 @@ impl From<String> for UploadError {
     }
 }
 
+/// A load that has been copied, by its number, or why a thread has ended.
+type Landed = Result<usize, UploadError>;
+
 /// The tensors that are being loaded.
 pub(super) struct Upload {
     shared: Arc<UploadShared>,
     threads: Vec<JoinHandle<()>>,
+    landed: Receiver<Landed>,
+    /// Number of pieces of each tensor that have not arrived yet.
+    missing: Vec<usize>,
 }
 
 struct UploadShared {
@@ -113,17 +118,7 @@ struct UploadShared {
     next: AtomicUsize,
     buffer: usize,
     carrier: Box<dyn Carrier>,
-    state: Mutex<UploadState>,
-    /// Notified whenever the state has changed.
-    changed: Condvar,
-}
-
-struct UploadState {
-    wanted: Vec<UploadTarget>,
-    /// Number of pieces of each tensor that have not arrived yet.
-    missing: Vec<usize>,
-    failure: Option<UploadError>,
-    has_failed: bool,
+    wanted: Mutex<Vec<UploadTarget>>,
 }
 
 impl Upload {
@@ -140,30 +135,27 @@ impl Upload {
     ) -> Result<Self, String> {
         let extents: Vec<_> = wanted.iter().map(|wanted| wanted.extent.clone()).collect();
         let loads = plan(&extents, sizes.buffer);
-        let state = UploadState {
-            missing: pieces(&loads, wanted.len()),
-            wanted,
-            failure: None,
-            has_failed: false,
-        };
+        let missing = pieces(&loads, wanted.len());
         let shared = Arc::new(UploadShared {
             sources,
             loads,
             next: AtomicUsize::new(0),
             buffer: sizes.buffer,
             carrier: Box::new(carrier),
-            state: Mutex::new(state),
-            changed: Condvar::new(),
+            wanted: Mutex::new(wanted),
         });
+        let (sender, landed) = mpsc::channel();
         let mut upload = Self {
             shared,
             threads: Vec::new(),
+            landed,
+            missing,
         };
         for number in 0..sizes.threads {
-            let shared = Arc::clone(&upload.shared);
+            let (shared, sender) = (Arc::clone(&upload.shared), sender.clone());
             let thread = thread::Builder::new()
                 .name(format!("load {number}"))
-                .spawn(move || shared.work(number));
+                .spawn(move || shared.work(number, &sender));
             upload.threads.push(thread.map_err(|err| err.to_string())?);
         }
         Ok(upload)
@@ -172,22 +164,17 @@ impl Upload {
     /// Waits for tensors, given by their indices in `wanted`, and forgets them.
     ///
     /// # Errors
-    /// Returns the failure to the first caller; later callers only learn that loading has failed.
-    pub(super) fn wait(&self, numbers: Range<usize>) -> Result<(), UploadError> {
-        let mut state = self.shared.lock();
+    /// Returns a failure to the first caller; later callers only learn that loading has failed.
+    pub(super) fn wait(&mut self, numbers: Range<usize>) -> Result<(), UploadError> {
         for number in numbers {
-            while !state.has_failed && state.missing[number] > 0 {
-                state = self
-                    .shared
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+            while self.missing[number] > 0 {
+                let ended = |_| UploadError::Device("loading has failed before".to_owned());
+                let load = self.landed.recv().map_err(ended)??;
+                for piece in &self.shared.loads[load] {
+                    self.missing[piece.tensor] -= 1;
+                }
             }
-            if state.missing[number] > 0 {
-                let before = || UploadError::Device("loading has failed before".to_owned());
-                return Err(state.failure.take().unwrap_or_else(before));
-            }
-            state.wanted[number].tensor = Tensor::new();
+            self.shared.wanted()[number].tensor = Tensor::new();
         }
         Ok(())
     }
@@ -213,10 +200,8 @@ struct ThreadBuffers {
 }
 
 impl UploadShared {
-    fn lock(&self) -> MutexGuard<'_, UploadState> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn wanted(&self) -> MutexGuard<'_, Vec<UploadTarget>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets no thread begin another load.
@@ -225,11 +210,11 @@ impl UploadShared {
     }
 
     /// Runs one thread.
-    fn work(&self, thread: usize) {
+    fn work(&self, thread: usize, landed: &Sender<Landed>) {
         let _mode = InferenceMode::begin();
         let mut own = ThreadBuffers::default();
         let lost = |reason: String| Err(first_line(&reason).to_owned().into());
-        let outcome = caught(|| self.turns(thread, &mut own)).unwrap_or_else(lost);
+        let outcome = caught(|| self.turns(thread, &mut own, landed)).unwrap_or_else(lost);
         let Err(failure) = outcome else { return };
         let slot = |side| BUFFERS * thread + side;
         let are_idle = matches!(failure, UploadError::File(_))
@@ -241,14 +226,17 @@ impl UploadShared {
             mem::forget(own.buffers);
         }
         self.stop();
-        let mut state = self.lock();
-        state.has_failed = true;
-        state.failure.get_or_insert(failure);
-        self.changed.notify_all();
+        // Nobody waits any more if the receiver is gone.
+        let _ = landed.send(Err(failure));
     }
 
     /// Fills the buffers in turn, each as soon as what was in it has been copied.
-    fn turns(&self, thread: usize, own: &mut ThreadBuffers) -> Result<(), UploadError> {
+    fn turns(
+        &self,
+        thread: usize,
+        own: &mut ThreadBuffers,
+        landed: &Sender<Landed>,
+    ) -> Result<(), UploadError> {
         let mut sides = (0..BUFFERS).cycle();
         loop {
             let load = self.next.fetch_add(1, Ordering::Relaxed);
@@ -258,7 +246,7 @@ impl UploadShared {
                 let slot = BUFFERS * thread + side;
                 if let Some(sent) = own.loads[side].take() {
                     self.carrier.land(slot)?;
-                    self.landed(&self.loads[sent]);
+                    let _ = landed.send(Ok(sent));
                 }
                 if let Some(pieces) = self.loads.get(load) {
                     self.fill(slot, pieces, &mut own.buffers[side])?;
@@ -269,14 +257,6 @@ impl UploadShared {
                 return Ok(());
             }
         }
-    }
-
-    /// Counts the pieces of a load that has been copied.
-    fn landed(&self, load: &Load) {
-        let mut state = self.lock();
-        load.iter()
-            .for_each(|piece| state.missing[piece.tensor] -= 1);
-        self.changed.notify_all();
     }
 
     /// Reads a load into a buffer and sends it.
@@ -297,9 +277,10 @@ impl UploadShared {
             read.map_err(|err| UploadError::File(refuse(path, err)))?;
         }
         let pairs = {
-            let state = self.lock();
-            load.iter()
-                .map(|piece| pair(piece, &state.wanted[piece.tensor], buffer))
+            let wanted = self.wanted();
+            let pairs = load.iter();
+            pairs
+                .map(|piece| pair(piece, &wanted[piece.tensor], buffer))
                 .collect()
         };
         Ok(self.carrier.send(slot, pairs)?)
