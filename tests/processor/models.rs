@@ -222,7 +222,7 @@ fn batch(samples: &[(Processor, Case<'_>)]) -> BatchInputs {
         processor.prepare(&[case.raw()]).unwrap().remove(0)
     };
     let rows: Vec<PreparedRow> = samples.iter().map(prepare).collect();
-    let padding = samples[0].0.prompts().padding_id();
+    let padding = samples[0].0.prompts.padding_id;
     collate(&rows.iter().collect::<Vec<_>>(), padding).unwrap()
 }
 
@@ -253,7 +253,7 @@ fn raw_observations_become_the_references_actions() {
             .unwrap();
         let mut predicted = Vec::new();
         for (row, (processor, _)) in (0..).zip(&samples) {
-            batch.embodiment_id = processor.embodiment_id();
+            batch.embodiment_id = processor.embodiment_id;
             let constants = network.constants(&batch, &noise, config.num_inference_timesteps, None);
             let inputs = PassInputs::new(&batch, noise.shallow_clone());
             predicted.push(network.pass(&constants.unwrap(), &inputs).get(row));
@@ -300,7 +300,7 @@ fn pictures_before_patching_are_those_of_the_reference() {
                 continue;
             };
             let (raw, video) = (case.raw(), &processor.modalities().video);
-            let pictures = processor.pictures();
+            let pictures = &processor.pictures;
             let mut found = Vec::new();
             for step in 0..video.horizon() {
                 for key in &video.keys {

@@ -66,7 +66,7 @@ fn a_folder_that_training_leaves_is_opened() {
         let inside = dir.path().join("processor").join(name);
         fs::rename(dir.path().join(name), inside).unwrap();
     }
-    assert_eq!(open(dir.path()).unwrap().embodiment_id(), 24);
+    assert_eq!(open(dir.path()).unwrap().embodiment_id, 24);
 }
 
 #[test]

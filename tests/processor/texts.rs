@@ -53,7 +53,7 @@ fn a_batch_is_padded_on_the_left() {
         };
         let texts = batch["texts"].as_array().unwrap();
         let samples: Vec<PreparedRow> = texts.iter().map(sample).collect();
-        let inputs = collate(&samples.iter().collect::<Vec<_>>(), prompts.padding_id()).unwrap();
+        let inputs = collate(&samples.iter().collect::<Vec<_>>(), prompts.padding_id).unwrap();
         for (name, found) in [
             ("input_ids", &inputs.input_ids),
             ("attention_mask", &inputs.attention_mask),

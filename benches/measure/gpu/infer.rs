@@ -107,7 +107,7 @@ impl Bench {
         let samples = processor.prepare(&[self.raw()?])?;
         let inputs = collate(
             &samples.iter().collect::<Vec<_>>(),
-            processor.prompts().padding_id(),
+            processor.prompts.padding_id,
         )?;
         let noise = self.inference.noise(SEED).unsqueeze(0);
         let loaded = &self.loaded;

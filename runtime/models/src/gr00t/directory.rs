@@ -23,18 +23,16 @@ impl ModelDir {
     /// none.
     pub fn open(root: &Path, vlm: Option<&Path>) -> Result<Self, Refusal> {
         need(root, "config.json")?;
-        if let Some(given) = vlm {
-            need(given, "config.json")?;
-            return Ok(Self {
-                root: root.to_owned(),
-                vlm: Some(given.to_owned()),
-            });
-        }
         let inside = root.join("vlm");
-        Ok(Self {
-            root: root.to_owned(),
-            vlm: inside.is_dir().then_some(inside),
-        })
+        let vlm = match vlm {
+            Some(given) => {
+                need(given, "config.json")?;
+                Some(given.to_owned())
+            }
+            None => inside.is_dir().then_some(inside),
+        };
+        let root = root.to_owned();
+        Ok(Self { root, vlm })
     }
 
     /// Returns the model directory itself.
@@ -55,53 +53,31 @@ impl ModelDir {
     pub fn configs(&self) -> Result<(ModelConfig, VlmConfig), Refusal> {
         let path = self.root.join("config.json");
         let model = ModelConfig::read(&path)?;
-        let vlm = match self
-            .vlm
-            .as_ref()
-            .map(|dir| dir.join("config.json"))
-            .filter(|path| path.is_file())
-        {
+        let backbone = self.vlm.as_ref().map(|dir| dir.join("config.json"));
+        let vlm = match backbone.filter(|path| path.is_file()) {
             Some(path) => VlmConfig::read(&path)?,
             None => VlmConfig::released(),
         };
         model.check_backbone(&path, &vlm)?;
         Ok((model, vlm))
     }
-
-    /// Returns the path of a processor file: in the model directory, or in `processor/` if training
-    /// left it there.
-    pub fn processor_file(&self, name: &str) -> PathBuf {
-        let inside = self.root.join("processor");
-        let moved = !self.root.join("processor_config.json").is_file() && inside.is_dir();
-        if moved {
-            inside.join(name)
-        } else {
-            self.root.join(name)
-        }
-    }
-
-    /// Returns the path of a backbone file that has no built-in value, such as the tokenizer.
-    ///
-    /// # Errors
-    /// Returns [`Refusal`] with the place where the file is expected.
-    pub fn vlm_file(&self, name: &str) -> Result<PathBuf, Refusal> {
-        let Some(dir) = &self.vlm else {
-            let wanted = format_args!(
-                "`vlm/{name}`, and no other directory of the backbone was given: copy the tokenizer of the \
-                 repository that `model_name` names there, or point to it"
-            );
-            return Err(lacks(&self.root, wanted));
-        };
-        need(dir, name)
-    }
 }
 
-fn need(dir: &Path, name: &str) -> Result<PathBuf, Refusal> {
-    let path = dir.join(name);
-    if path.is_file() {
-        return Ok(path);
+/// Finds the folder of the processor's files: the model directory, or `processor/` in it, where
+/// training leaves them.
+pub(crate) fn processor_dir(root: &Path) -> Result<PathBuf, Refusal> {
+    let mut places = [root.to_owned(), root.join("processor")].into_iter();
+    let found = places.find(|dir| dir.join("processor_config.json").is_file());
+    let wanted = "`processor_config.json`, nor has `processor/` in it";
+    found.ok_or_else(|| lacks(root, wanted))
+}
+
+/// Refuses a directory without the file.
+fn need(dir: &Path, name: &str) -> Result<(), Refusal> {
+    match dir.join(name).is_file() {
+        true => Ok(()),
+        false => Err(lacks(dir, format_args!("`{name}`"))),
     }
-    Err(lacks(dir, format_args!("`{name}`")))
 }
 
 #[cfg(test)]
@@ -138,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_backbone_its_released_sizes_hold_and_its_tokenizer_is_missed() {
+    fn without_a_backbone_its_released_sizes_hold() {
         let model = directory(&["config.json"]);
         std::fs::write(
             model.path().join("config.json"),
@@ -147,14 +123,6 @@ mod tests {
         .unwrap();
         let dir = ModelDir::open(model.path(), None).unwrap();
         assert_eq!(dir.configs().unwrap().1, VlmConfig::released());
-        let text = dir.vlm_file("tokenizer.json").unwrap_err().to_string();
-        assert!(
-            text.starts_with(&format!(
-                "`{}` has no `vlm/tokenizer.json`",
-                model.path().display()
-            )),
-            "{text}"
-        );
     }
 
     #[test]
@@ -176,15 +144,10 @@ mod tests {
             "processor/statistics.json",
         ]);
         let nested = directory(&["config.json", "processor/processor_config.json"]);
-        let file = |dir: &tempfile::TempDir| {
-            ModelDir::open(dir.path(), None)
-                .unwrap()
-                .processor_file("statistics.json")
-        };
-        assert_eq!(file(&flat), flat.path().join("statistics.json"));
+        assert_eq!(processor_dir(flat.path()).unwrap(), flat.path());
         assert_eq!(
-            file(&nested),
-            nested.path().join("processor/statistics.json")
+            processor_dir(nested.path()).unwrap(),
+            nested.path().join("processor")
         );
     }
 }

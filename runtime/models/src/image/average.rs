@@ -85,21 +85,11 @@ impl Averages {
 
 impl Columns {
     fn new(columns: &[Weighted]) -> Self {
-        let terms = columns
-            .iter()
-            .map(|column| column.weights.len())
-            .max()
-            .unwrap_or_default();
-        let mut weights = Vec::with_capacity(columns.len() * terms);
-        for column in columns {
-            weights.extend(
-                column
-                    .weights
-                    .iter()
-                    .copied()
-                    .chain(std::iter::repeat(0.0))
-                    .take(terms),
-            );
+        let lengths = columns.iter().map(|column| column.weights.len());
+        let terms = lengths.max().unwrap_or_default();
+        let mut weights = vec![0.0; columns.len() * terms];
+        for (at, column) in columns.iter().enumerate() {
+            weights[at * terms..][..column.weights.len()].copy_from_slice(&column.weights);
         }
         Self {
             first: columns.iter().map(|column| column.first * 3).collect(),
@@ -110,37 +100,28 @@ impl Columns {
 
     fn apply(&self, wide: &[f32], narrow: &mut [f32]) {
         match self.terms {
-            1 => self.unrolled::<1>(wide, narrow),
-            2 => self.unrolled::<2>(wide, narrow),
-            3 => self.unrolled::<3>(wide, narrow),
-            4 => self.unrolled::<4>(wide, narrow),
-            5 => self.unrolled::<5>(wide, narrow),
-            _ => self.rolled(wide, narrow),
+            1 => self.sum(self.weights.as_chunks::<1>().0, wide, narrow),
+            2 => self.sum(self.weights.as_chunks::<2>().0, wide, narrow),
+            3 => self.sum(self.weights.as_chunks::<3>().0, wide, narrow),
+            4 => self.sum(self.weights.as_chunks::<4>().0, wide, narrow),
+            5 => self.sum(self.weights.as_chunks::<5>().0, wide, narrow),
+            terms => self.sum(self.weights.chunks_exact(terms.max(1)), wide, narrow),
         }
     }
 
-    fn unrolled<const TERMS: usize>(&self, wide: &[f32], narrow: &mut [f32]) {
-        let (weights, _) = self.weights.as_chunks::<TERMS>();
+    /// Sums all columns; the loop over the weights is unrolled where their number is a constant.
+    fn sum<W: AsRef<[f32]>>(
+        &self,
+        weights: impl IntoIterator<Item = W>,
+        wide: &[f32],
+        narrow: &mut [f32],
+    ) {
         for (index, (first, weights)) in self.first.iter().zip(weights).enumerate() {
-            let sources = &wide[*first..*first + TERMS * 3 + 1];
+            let weights = weights.as_ref();
+            let sources = &wide[*first..][..weights.len() * 3 + 1];
             let mut sum = [0.0; LANES];
             for (term, weight) in weights.iter().enumerate() {
                 add(&mut sum, &sources[term * 3..term * 3 + LANES], *weight);
-            }
-            narrow[index * 3..index * 3 + LANES].copy_from_slice(&sum);
-        }
-    }
-
-    fn rolled(&self, wide: &[f32], narrow: &mut [f32]) {
-        for (index, (first, weights)) in self
-            .first
-            .iter()
-            .zip(self.weights.chunks_exact(self.terms.max(1)))
-            .enumerate()
-        {
-            let mut sum = [0.0; LANES];
-            for (term, weight) in weights.iter().enumerate() {
-                add(&mut sum, &wide[first + term * 3..][..LANES], *weight);
             }
             narrow[index * 3..index * 3 + LANES].copy_from_slice(&sum);
         }

@@ -24,8 +24,8 @@ use tch::Tensor;
 use crate::error::input;
 use area::Area;
 use jobs::refusal::Refusal;
-use patches::Patches;
 pub use patches::PixelScale;
+use patches::{FRAMES, NUMBERS, Patches};
 use resample::Filter;
 
 /// How pictures are resized after they were padded with zeros to a square.
@@ -179,36 +179,32 @@ impl PictureProcessor {
             .par_iter()
             .map(|picture| self.sized(*picture))
             .collect::<Result<_, _>>()?;
-        if self.gives_bytes {
-            return Ok(prepared(&images, bytes(&images)));
-        }
-        let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pixels = buffers().pop().unwrap_or_default();
-        pixels.resize(images.iter().map(patches::numbers).sum(), 0.0);
-        let mut rest = &mut pixels[..];
-        let mut parts = Vec::with_capacity(images.len());
-        for image in &images {
-            let (part, others) = rest.split_at_mut(patches::numbers(image));
-            parts.push((image, part));
-            rest = others;
-        }
-        parts
-            .into_par_iter()
-            .for_each(|(image, part)| self.patches.cut(image, part));
-        let tensor = patches::tensor(&pixels);
-        buffers().push(pixels);
-        Ok(prepared(&images, tensor))
+        let pixels = if self.gives_bytes {
+            let mut bytes = vec![0; images.iter().map(patches::bytes).sum()];
+            cut_all(&images, &mut bytes, patches::bytes, Patches::cut_bytes);
+            Tensor::from_slice(&bytes).view([-1, (NUMBERS / FRAMES) as i64])
+        } else {
+            let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut numbers = buffers().pop().unwrap_or_default();
+            numbers.resize(images.iter().map(patches::numbers).sum(), 0.0);
+            let cut = |image: &Image, part: &mut [f32]| self.patches.cut(image, part);
+            cut_all(&images, &mut numbers, patches::numbers, cut);
+            let pixels = Tensor::from_slice(&numbers).view([-1, NUMBERS as i64]);
+            buffers().push(numbers);
+            pixels
+        };
+        Ok(Prepared {
+            pixels,
+            grids: images.iter().map(patches::grid).collect(),
+            tokens: images.iter().map(patches::tokens).collect(),
+        })
     }
 
-    /// Disables normalisation: from now on patches are bytes, and the device normalises them. Only
-    /// an eighth of the bytes are copied to it.
-    pub fn give_bytes(&mut self) {
+    /// Disables normalisation: from now on patches are bytes, and the device normalises them as is
+    /// returned. Only an eighth of the bytes are copied to it.
+    pub fn give_bytes(&mut self) -> PixelScale {
         self.gives_bytes = true;
-    }
-
-    /// Returns the normalisation of bytes.
-    pub fn scale(&self) -> PixelScale {
-        self.patches.scale()
+        self.patches.scale
     }
 
     /// Returns the picture in the size that the backbone needs, not yet cut into patches.
@@ -219,28 +215,21 @@ impl PictureProcessor {
     }
 }
 
-fn prepared(images: &[Image], pixels: Tensor) -> Prepared {
-    let (grids, tokens) = (
-        images.iter().map(patches::grid).collect(),
-        images.iter().map(patches::tokens).collect(),
-    );
-    Prepared {
-        pixels,
-        grids,
-        tokens,
-    }
-}
-
-/// Returns the patches of all pictures, one after the other, as bytes.
-fn bytes(images: &[Image]) -> Tensor {
-    let mut all = vec![0; images.iter().map(patches::bytes).sum()];
-    let mut rest = &mut all[..];
+/// Writes the patches of all pictures, one after the other.
+fn cut_all<T: Send>(
+    images: &[Image],
+    mut rest: &mut [T],
+    size: fn(&Image) -> usize,
+    cut: impl Fn(&Image, &mut [T]) + Sync,
+) {
+    let mut parts = Vec::with_capacity(images.len());
     for image in images {
-        let (part, others) = rest.split_at_mut(patches::bytes(image));
-        Patches::cut_bytes(image, part);
+        let (part, others) = rest.split_at_mut(size(image));
+        parts.push((image, part));
         rest = others;
     }
-    patches::tensor_of_bytes(&all)
+    let parts = parts.into_par_iter();
+    parts.for_each(|(image, part)| cut(image, part));
 }
 
 /// Pads a picture to a black square as large as its longer edge; an odd remaining pixel goes to the

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use jobs::refusal::Refusal;
 use serde::Deserialize;
-use tch::Tensor;
 
 use crate::error::input;
 use crate::image::Image;
@@ -22,9 +21,9 @@ const PATCH: usize = 16;
 /// Number of patches along each edge of a token.
 const MERGE: usize = 2;
 /// Number of frames in a patch: the same picture twice.
-const FRAMES: usize = 2;
+pub(super) const FRAMES: usize = 2;
 /// Number of values in a patch: channel, frame, row, column.
-const NUMBERS: usize = 3 * FRAMES * PATCH * PATCH;
+pub(super) const NUMBERS: usize = 3 * FRAMES * PATCH * PATCH;
 
 /// The size rule and the normalisation.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ pub(super) struct Patches {
     most: usize,
     /// The normalised value of each byte, for each channel.
     values: [[f32; 256]; 3],
-    scale: PixelScale,
+    pub(super) scale: PixelScale,
 }
 
 /// The normalisation of bytes for each channel: (byte − mean) / deviation in `f32`.
@@ -133,11 +132,6 @@ impl Patches {
         Ok([h as usize, w as usize])
     }
 
-    /// Returns the normalisation of bytes.
-    pub(super) fn scale(&self) -> PixelScale {
-        self.scale
-    }
-
     /// Writes the patches of a picture, whose edges are multiples of a token's, into [`numbers`]
     /// values.
     ///
@@ -216,18 +210,6 @@ pub(super) fn tokens(image: &Image) -> usize {
 pub(super) fn grid(image: &Image) -> [i64; 3] {
     [1, image.height / PATCH, image.width / PATCH]
         .map(|count| i64::try_from(count).expect("patches fit memory"))
-}
-
-/// Returns the patches of one sample as a tensor, `[P, 1536]`.
-pub(super) fn tensor(numbers: &[f32]) -> Tensor {
-    let width = i64::try_from(NUMBERS).expect("1536 fits");
-    Tensor::from_slice(numbers).view([-1, width])
-}
-
-/// Returns the patches as a tensor of bytes, `[P, 768]`.
-pub(super) fn tensor_of_bytes(bytes: &[u8]) -> Tensor {
-    let width = i64::try_from(NUMBERS / FRAMES).expect("768 fits");
-    Tensor::from_slice(bytes).view([-1, width])
 }
 
 #[cfg(test)]

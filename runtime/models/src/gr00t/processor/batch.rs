@@ -1,7 +1,7 @@
 //! Collates samples into one batch.
 
 use jobs::refusal::Refusal;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::error::input;
 use crate::gr00t::inputs::BatchInputs;
@@ -16,50 +16,41 @@ pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs,
     let Some(first) = samples.first() else {
         return Err(input("a batch", "empty", "expected at least one sample"));
     };
-    if let Some(other) = samples.iter().find(|other| shape(other) != shape(first)) {
-        let (found, wanted) = (
-            format!("{:?}", shape(other)),
-            format!("expected {:?} as in the first sample", shape(first)),
-        );
-        return Err(input(
-            "the state of a sample, (steps, values),",
-            found,
-            wanted,
-        ));
-    }
-    let longest = samples
+    let wanted = shape(first);
+    if let Some(found) = samples
         .iter()
-        .map(|sample| sample.ids.len())
-        .max()
-        .unwrap_or_default();
-    let mut ids = Vec::with_capacity(samples.len() * longest);
-    let mut mask = Vec::with_capacity(samples.len() * longest);
-    for sample in samples {
-        let missing = longest - sample.ids.len();
-        ids.extend(std::iter::repeat_n(padding_id, missing).chain(sample.ids.iter().copied()));
-        mask.extend(std::iter::repeat_n(0i64, missing).chain(sample.ids.iter().map(|_| 1)));
+        .map(|row| shape(row))
+        .find(|found| *found != wanted)
+    {
+        let wanted = format!("expected {wanted:?} as in the first sample");
+        let what = "the state of a sample, (steps, values),";
+        return Err(input(what, format!("{found:?}"), wanted));
     }
-    let (batch, longest) = (length(samples.len()), length(longest));
-    let state: Vec<f32> = samples
-        .iter()
-        .flat_map(|sample| sample.state.iter().copied())
-        .collect();
+    let lengths = samples.iter().map(|sample| sample.ids.len());
+    let (batch, longest) = (samples.len(), lengths.max().unwrap_or_default());
+    let (mut ids, mut mask) = (
+        vec![padding_id; batch * longest],
+        vec![0i64; batch * longest],
+    );
+    let mut state = Vec::with_capacity(batch * first.state.len());
+    for (row, sample) in samples.iter().enumerate() {
+        let text = (row + 1) * longest - sample.ids.len()..(row + 1) * longest;
+        ids[text.clone()].copy_from_slice(&sample.ids);
+        mask[text].fill(1);
+        state.extend_from_slice(&sample.state);
+    }
     let pixels: Vec<&Tensor> = samples.iter().map(|sample| &sample.pixels).collect();
+    let grids = samples.iter().flat_map(|sample| &sample.grids);
+    let (batch, longest) = (length(batch), length(longest));
     Ok(BatchInputs {
         input_ids: Tensor::from_slice(&ids).view([batch, longest]),
         attention_mask: Tensor::from_slice(&mask).view([batch, longest]),
-        pixel_values: if let [only] = pixels[..] {
-            only.shallow_clone()
-        } else {
-            Tensor::cat(&pixels, 0)
+        pixel_values: match pixels[..] {
+            [only] => only.shallow_clone(),
+            _ => Tensor::cat(&pixels, 0),
         },
-        image_grid_thw: samples
-            .iter()
-            .flat_map(|sample| sample.grids.iter().copied())
-            .collect(),
-        state: Tensor::from_slice(&state)
-            .view([batch, length(first.state_steps), -1])
-            .to_kind(Kind::Float),
+        image_grid_thw: grids.copied().collect(),
+        state: Tensor::from_slice(&state).view([batch, length(first.state_steps), -1]),
         embodiment_id: first.embodiment_id,
     })
 }

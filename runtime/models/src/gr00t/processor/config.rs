@@ -7,6 +7,7 @@ use std::path::Path;
 use jobs::refusal::Refusal;
 use serde::Deserialize;
 
+use crate::gr00t::directory::processor_dir;
 use crate::gr00t::processor::modality::Modalities;
 use crate::image::Geometry;
 use crate::json::Document;
@@ -108,6 +109,14 @@ impl ProcessorConfig {
     /// Returns a [`Refusal`] that names file and field.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
         Self::from_json(&Document::read(path)?)
+    }
+
+    /// Reads the `processor_config.json` of a model directory.
+    ///
+    /// # Errors
+    /// As [`ProcessorConfig::read`].
+    pub fn of(model_dir: &Path) -> Result<Self, Refusal> {
+        Self::read(&processor_dir(model_dir)?.join("processor_config.json"))
     }
 
     fn from_json(file: &Document) -> Result<Self, Refusal> {

@@ -30,12 +30,13 @@ mod state;
 mod statistics;
 mod template;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jobs::refusal::Refusal;
 use rayon::prelude::*;
 
-use crate::error::{input, lacks};
+use crate::error::input;
+use crate::gr00t::directory::processor_dir;
 
 pub use crate::image::{Geometry, Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
 pub use batch::collate;
@@ -53,9 +54,12 @@ pub struct Processor {
     tag: String,
     modalities: Modalities,
     numbers: StateActionCodec,
-    pictures: PictureProcessor,
-    prompts: Prompts,
-    embodiment_id: i64,
+    /// The processor of pictures.
+    pub pictures: PictureProcessor,
+    /// The builder of prompts.
+    pub prompts: Prompts,
+    /// Index of the category weights.
+    pub embodiment_id: i64,
 }
 
 impl Processor {
@@ -97,26 +101,10 @@ impl Processor {
         &self.numbers
     }
 
-    /// Returns the processor of pictures.
-    pub fn pictures(&self) -> &PictureProcessor {
-        &self.pictures
-    }
-
     /// Disables the normalisation of pixels: from now on they are bytes. Returns the scale with
     /// which the caller must normalise them.
     pub fn give_bytes(&mut self) -> PixelScale {
-        self.pictures.give_bytes();
-        self.pictures.scale()
-    }
-
-    /// Returns the builder of prompts.
-    pub fn prompts(&self) -> &Prompts {
-        &self.prompts
-    }
-
-    /// Returns the index of the category weights.
-    pub fn embodiment_id(&self) -> i64 {
-        self.embodiment_id
+        self.pictures.give_bytes()
     }
 
     /// Prepares observations, all pictures at the same time, and returns one sample each, in order.
@@ -153,15 +141,13 @@ impl Processor {
         for key in &video.keys {
             let what = format!("video `{key}`");
             let Some(frames) = raw.video.get(key.as_str()) else {
-                return Err(input(
-                    what,
-                    "missing",
-                    "expected every view of the checkpoint",
-                ));
+                let wanted = "expected every view of the checkpoint";
+                return Err(input(what, "missing", wanted));
             };
             if frames.len() != video.horizon() {
-                let wanted = format!("expected {}", video.horizon());
-                return Err(input(what, format!("{} steps long", frames.len()), wanted));
+                let found = format_args!("{} steps long", frames.len());
+                let wanted = format_args!("expected {}", video.horizon());
+                return Err(input(what, found, wanted));
             }
             views.push(frames);
         }
@@ -169,17 +155,4 @@ impl Processor {
             .flat_map(|step| views.iter().map(move |frames| frames[step]))
             .collect())
     }
-}
-
-fn processor_dir(model_dir: &Path) -> Result<PathBuf, Refusal> {
-    let inside = model_dir.join("processor");
-    let found = [model_dir, &inside]
-        .into_iter()
-        .find(|dir| dir.join("processor_config.json").is_file());
-    found.map(Path::to_owned).ok_or_else(|| {
-        lacks(
-            model_dir,
-            "`processor_config.json`, nor has `processor/` in it",
-        )
-    })
 }

@@ -42,7 +42,8 @@ pub struct Prompts {
     tokenizer: Tokenizer,
     path: PathBuf,
     image_id: i64,
-    padding_id: i64,
+    /// The id that pads prompts on the left.
+    pub padding_id: i64,
     formalize: bool,
     made: Mutex<Memo<InstructionKey, Arc<[i64]>>>,
 }
@@ -63,20 +64,17 @@ impl Prompts {
         if !path.is_file() {
             return Err(lacks(dir, "`tokenizer.json`"));
         }
-        let tokenizer = read_tokenizer(&path)?;
+        let tokenizer = parse_tokenizer(&path, &fs::read(&path).map_err(in_file(&path))?)?;
         let id = |token: &str| match tokenizer.token_to_id(token) {
             Some(id) => Ok(i64::from(id)),
             None => Err(refuse(&path, format!("it has no token `{token}`"))),
         };
-        let (image_id, padding_id) = (
-            id(IMAGE_PAD)?,
-            id(&padding(&dir.join("tokenizer_config.json"))?)?,
-        );
+        let padding = padding(&dir.join("tokenizer_config.json"))?;
+        let (image_id, padding_id) = (id(IMAGE_PAD)?, id(&padding)?);
         check_image_id(&dir.join("config.json"), image_id)?;
-        let template = ChatTemplate::read(dir)?;
         let made = Memo::bounded(REMEMBERED, REMEMBERED_BYTES, prompt_bytes);
         let prompts = Self {
-            template,
+            template: ChatTemplate::read(dir)?,
             tokenizer,
             path,
             image_id,
@@ -88,34 +86,15 @@ impl Prompts {
         Ok(prompts)
     }
 
-    /// Returns the id that pads prompts on the left.
-    pub fn padding_id(&self) -> i64 {
-        self.padding_id
-    }
-
-    /// Returns the id of the placeholder for one token of a picture.
-    pub fn image_id(&self) -> i64 {
-        self.image_id
-    }
-
-    /// Returns the token ids of `text` without a template; added tokens are recognised.
-    ///
-    /// # Errors
-    /// Returns [`Refusal`] if the tokenizer fails.
-    pub fn encode(&self, text: &str) -> Result<Vec<i64>, Refusal> {
-        encode(&self.tokenizer, &self.path, text)
-    }
-
     /// Returns the prompt as text, with one placeholder per picture.
     ///
     /// # Errors
     /// Returns a [`Refusal`] if the template fails, or if the instruction itself contains a
     /// placeholder.
     pub fn render(&self, instruction: &str, images: usize) -> Result<String, Refusal> {
-        let instruction = if self.formalize {
-            formalize(instruction)
-        } else {
-            instruction.to_owned()
+        let instruction = match self.formalize {
+            true => formalize(instruction),
+            false => instruction.to_owned(),
         };
         let rendered = self.template.render(images, &instruction)?;
         let found = rendered.matches(IMAGE_PAD).count();
@@ -127,7 +106,7 @@ impl Prompts {
             return Err(input("the instruction", format!("`{instruction}`"), wanted));
         }
         let reason = format!("it writes `{IMAGE_PAD}` {found} times for {images} pictures");
-        Err(refuse(self.template.path(), reason))
+        Err(refuse(&self.template.path, reason))
     }
 
     /// Returns the token ids of the prompt for an instruction and for pictures of `image_tokens`
@@ -142,7 +121,8 @@ impl Prompts {
         // does no harm.
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.get_or_try(key, |_| {
-            let ids = self.encode(&self.expand(instruction, image_tokens)?)?;
+            let text = self.expand(instruction, image_tokens)?;
+            let ids = encode(&self.tokenizer, &self.path, &text)?;
             let found = ids.iter().filter(|id| **id == self.image_id).count();
             let wanted: usize = image_tokens.iter().sum();
             if found != wanted {
@@ -167,13 +147,6 @@ impl Prompts {
     }
 }
 
-/// Reads a tokenizer. The crate panics on some files that are not tokenizers, especially on those
-/// that are not even JSON.
-fn read_tokenizer(path: &Path) -> Result<Tokenizer, Refusal> {
-    let bytes = fs::read(path).map_err(in_file(path))?;
-    parse_tokenizer(path, &bytes)
-}
-
 fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, Refusal> {
     let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| {
         tokenizer.encode_fast(text, true)
@@ -183,6 +156,8 @@ fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, Re
     Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
 }
 
+/// Reads a tokenizer. The crate panics on some files that are not tokenizers, especially on those
+/// that are not even JSON.
 fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, Refusal> {
     serde_json::from_slice::<IgnoredAny>(bytes).map_err(not_json(path))?;
     let made = panic::catch_unwind(|| Tokenizer::from_bytes(bytes));

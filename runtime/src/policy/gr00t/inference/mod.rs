@@ -171,7 +171,7 @@ impl Gr00tInference {
     /// row-major.
     fn run(&self, rows: &[&ReadyRow]) -> Result<Vec<Vec<f32>>, PolicyError> {
         let prepared: Vec<_> = rows.iter().map(|row| row.prepared).collect();
-        let padding = self.processor.prompts().padding_id();
+        let padding = self.processor.prompts.padding_id;
         let inputs = collate(&prepared, padding).map_err(inference)?;
         let noises: Vec<_> = rows.iter().map(|row| &row.start.actions).collect();
         let noise = Tensor::stack(&noises, 0);
@@ -210,7 +210,7 @@ impl Gr00tInference {
 /// Returns an error if files cannot be used and if the user has to choose an embodiment.
 pub fn open_processor(settings: &Gr00t) -> Result<Processor, PolicyError> {
     let dir = ModelDir::open(&settings.model_path, settings.vlm_path.as_deref())?;
-    let config = ProcessorConfig::read(&dir.processor_file("processor_config.json"))?;
+    let config = ProcessorConfig::of(dir.root())?;
     let tag = match (&settings.embodiment_tag, &config.tags()[..]) {
         (Some(tag), _) => tag,
         (None, [only]) => *only,

@@ -27,7 +27,8 @@ const LONGEST: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct ChatTemplate {
     source: String,
-    path: PathBuf,
+    /// The file that it comes from.
+    pub(super) path: PathBuf,
 }
 
 /// A `chat_template` in a JSON file.
@@ -59,17 +60,18 @@ impl ChatTemplate {
                 continue;
             }
             let file = Document::read(&path)?;
-            match file.get(&["chat_template"])? {
-                Some(Templates::One(source)) => return Ok(Self { source, path }),
+            let source = match file.get(&["chat_template"])? {
+                Some(Templates::One(source)) => Some(source),
                 Some(Templates::Named(named)) => {
-                    let default = named.into_iter().find(|named| named.name == "default");
-                    let wanted = "expected a list with a template named `default`";
-                    let refusal = || file.refuse(&["chat_template"], wanted);
-                    let source = default.ok_or_else(refusal)?.template;
-                    return Ok(Self { source, path });
+                    let mut named = named.into_iter();
+                    let default = named.find(|named| named.name == "default");
+                    default.map(|named| named.template)
                 }
-                None => {}
-            }
+                None => continue,
+            };
+            let wanted = "expected a list with a template named `default`";
+            let source = source.ok_or_else(|| file.refuse(&["chat_template"], wanted))?;
+            return Ok(Self { source, path });
         }
         let wanted = "chat template (`chat_template.jinja`, `chat_template.json` or in `tokenizer_config.json`)";
         Err(lacks(dir, wanted))
@@ -112,10 +114,6 @@ impl ChatTemplate {
         let written = LONGEST - rest.len();
         rendered.truncate(written);
         Ok(String::from_utf8_lossy(&rendered).into_owned())
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 }
 
