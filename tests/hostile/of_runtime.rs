@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use bytes::BytesMut;
 use rig::hostile::Target;
-use runtime::policy::xpolicylab::{self, MessageType};
+use runtime::protocols::xpolicylab::{self, MessageType};
 use runtime::serve::http;
 use tokio_tungstenite::tungstenite::WebSocket;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};

@@ -2,25 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use jobs::policies::{self, Exported, OneAction, PolicyType, Replay, Torchscript};
+use jobs::policies::{
+    self, Exported, Gr00tRemote, OneAction, Pi0, PolicyType, Replay, Torchscript, VlaEval,
+    Xpolicylab,
+};
 use jobs::refusal::Refusal;
 use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
 use crate::policy::agent::{AgentSettings, OpenaiAgent};
 use crate::policy::exported::{PackagedPolicy, script};
-use crate::policy::gr00t::remote::RemoteSettings;
 use crate::policy::gr00t::{self, Gr00tPolicy};
 use crate::policy::lerobot::LerobotSettings;
-use crate::policy::openpi::OpenpiSettings;
 use crate::policy::python::{PythonPolicy, PythonPolicySettings};
-use crate::policy::remote::Lifeline;
-use crate::policy::vla_eval::VlaEvalSettings;
-use crate::policy::xpolicylab::XpolicylabSettings;
+use crate::policy::remote::{Lifeline, PolicyServer, RemotePolicy};
 use crate::policy::{
     Checkpoints, OwnKeys, Policy, PolicyError, PolicyFacts, RandomAction, ReplayAction, Scripted,
     ZeroAction, argument,
 };
+use crate::protocols::{ClientCodec as _, OnServer, Transport};
 
 /// A policy, and what is constant about it.
 pub struct Made {
@@ -31,19 +31,19 @@ pub struct Made {
 }
 
 /// What a policy is made with, beside its settings.
-pub(in crate::policy) struct MakeContext<'a> {
+struct MakeContext<'a> {
     policy: PolicyType,
     /// The environment in which it acts; `None` means for the keys of its own checkpoint.
     env: Option<&'a EnvSpec>,
     /// The checkpoints that this process has loaded, and its device.
     models: &'a mut Checkpoints,
     /// Reports waiting for servers, and ends it.
-    pub(in crate::policy) lifeline: &'a Lifeline,
+    lifeline: &'a Lifeline,
 }
 
 impl<'a> MakeContext<'a> {
     /// Returns the environment of a policy that acts in one.
-    pub(in crate::policy) fn env(&self) -> Result<&'a EnvSpec, Refusal> {
+    fn env(&self) -> Result<&'a EnvSpec, Refusal> {
         let name = self.policy.name();
         let unknown = || Refusal::new(format!("policy `{name}` has to know an interface"));
         self.env.ok_or_else(unknown)
@@ -80,16 +80,21 @@ impl ReadPolicy {
         }
     }
 
-    /// Returns a policy behind a server, which has no files.
-    fn remote<S: 'static>(
-        settings: S,
-        make: fn(S, MakeContext<'_>) -> Result<Box<dyn Policy>, PolicyError>,
-    ) -> Self {
-        Self {
-            chunk_length: None,
-            files: Vec::new(),
-            make: Box::new(move |context| make(settings, context)),
-        }
+    /// Reads the settings of a policy behind a server.
+    fn remote<S: OnServer>(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let given: S = policies::read(config)?;
+        let chunk_length = given.check()?;
+        let scheme = match S::Codec::TRANSPORT {
+            Transport::Zmtp => "tcp",
+            Transport::Websocket(_) => "ws",
+        };
+        let (server, ca_file) = given.server();
+        let server = PolicyServer::new(server, ca_file, (scheme, S::PORT, S::TIMEOUT))?;
+        let note = server.without_effect(config, S::OF_THE_SERVER);
+        Ok(Self::new(chunk_length, given.files(), move |on| {
+            let client = given.client(&server, on.env()?)?;
+            RemotePolicy::open(client, server, note.into_iter().collect(), on.lifeline)
+        }))
     }
 }
 
@@ -225,23 +230,10 @@ fn read(policy: PolicyType, config: &Map<String, Value>) -> Result<ReadPolicy, P
                 on.start(worker)
             })
         }
-        PolicyType::Gr00tRemote => {
-            let settings = RemoteSettings::read(config)?;
-            ReadPolicy {
-                chunk_length: settings.chunk_length,
-                files: settings.files.clone(),
-                ..ReadPolicy::remote(settings, RemoteSettings::make)
-            }
-        }
-        PolicyType::Pi0Remote => {
-            ReadPolicy::remote(OpenpiSettings::read(config)?, OpenpiSettings::make)
-        }
-        PolicyType::XpolicylabRemote => {
-            ReadPolicy::remote(XpolicylabSettings::read(config)?, XpolicylabSettings::make)
-        }
-        PolicyType::VlaEvalRemote => {
-            ReadPolicy::remote(VlaEvalSettings::read(config)?, VlaEvalSettings::make)
-        }
+        PolicyType::Gr00tRemote => ReadPolicy::remote::<Gr00tRemote>(config)?,
+        PolicyType::Pi0Remote => ReadPolicy::remote::<Pi0>(config)?,
+        PolicyType::XpolicylabRemote => ReadPolicy::remote::<Xpolicylab>(config)?,
+        PolicyType::VlaEvalRemote => ReadPolicy::remote::<VlaEval>(config)?,
         PolicyType::OpenaiAgent => {
             let settings = AgentSettings::read(config)?;
             let files = settings.job.system_prompt_file.iter().cloned().collect();

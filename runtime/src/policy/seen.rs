@@ -9,7 +9,7 @@ use crate::policy::RowError;
 ///
 /// # Errors
 /// Returns an error if the observation lacks one, or has a shorter one than was announced.
-pub(super) fn numbers(
+pub(crate) fn numbers(
     parts: &[StatePart],
     observation: &Observation,
 ) -> Result<Vec<f32>, RowError> {
@@ -33,13 +33,13 @@ pub(super) fn numbers(
 ///
 /// # Errors
 /// Returns an error if the observation lacks it.
-pub(super) fn frame<'a>(camera: &str, observation: &'a Observation) -> Result<&'a Frame, RowError> {
+pub(crate) fn frame<'a>(camera: &str, observation: &'a Observation) -> Result<&'a Frame, RowError> {
     let frame = observation.video.get(camera);
     frame.ok_or_else(|| RowError::no_picture(camera))
 }
 
 /// Returns the instruction of an observation, or that of the settings if it has none.
-pub(super) fn words<'a>(observation: &'a Observation, fallback: Option<&'a str>) -> &'a str {
+pub(crate) fn words<'a>(observation: &'a Observation, fallback: Option<&'a str>) -> &'a str {
     match &*observation.language {
         "" => fallback.unwrap_or_default(),
         own => own,
@@ -50,7 +50,7 @@ pub(super) fn words<'a>(observation: &'a Observation, fallback: Option<&'a str>)
 ///
 /// # Errors
 /// Returns an error if there are none.
-pub(super) fn instruction<'a>(
+pub(crate) fn instruction<'a>(
     observation: &'a Observation,
     fallback: Option<&'a str>,
 ) -> Result<&'a str, RowError> {

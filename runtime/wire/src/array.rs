@@ -136,6 +136,11 @@ impl Array {
         Self::exact("<f4", shape, bytes.collect())
     }
 
+    /// Creates a vector of `float32`.
+    pub fn vector(numbers: &[f32]) -> Self {
+        Self::of_f32(&[numbers.len()], numbers)
+    }
+
     /// Creates an array of `uint8` that shares the memory of `data`.
     ///
     /// # Panics

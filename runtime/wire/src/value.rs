@@ -87,6 +87,17 @@ impl Value {
         }
     }
 
+    /// Returns the number, if the value is one or a boolean.
+    pub fn as_f32(&self) -> Option<f32> {
+        match self {
+            Self::Int(number) => Some(*number as f32),
+            Self::Large(number) => Some(*number as f32),
+            Self::Float(number) => Some(*number as f32),
+            Self::Bool(flag) => Some(f32::from(u8::from(*flag))),
+            _ => None,
+        }
+    }
+
     /// Returns the array, if the value is one.
     pub fn as_array(&self) -> Option<&Array> {
         if let Self::Array(array) = self {

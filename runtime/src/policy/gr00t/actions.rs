@@ -6,7 +6,7 @@ use models::gr00t::processor::KeyActions;
 use crate::policy::Chunk;
 
 /// Returns the chunk of a row, `[horizon, dim]`, with 0 where the checkpoint gives no value.
-pub(super) fn placed(
+pub(crate) fn placed(
     places: &ActionPlaces,
     keys: &[KeyActions],
     [horizon, dim]: [usize; 2],

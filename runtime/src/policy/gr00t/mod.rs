@@ -8,7 +8,6 @@
 //! ```
 
 pub mod inference;
-pub mod remote;
 
 mod actions;
 mod continuing;
@@ -16,7 +15,8 @@ mod model;
 mod policy;
 mod settings;
 
+pub(crate) use actions::placed;
 pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;
-pub(crate) use settings::find_model;
 pub use settings::read;
+pub(crate) use settings::{find_model, lengths};

@@ -26,7 +26,7 @@ pub fn read(config: &Map<String, Value>) -> Result<Gr00t, PolicyError> {
 }
 
 /// Returns how many actions of a chunk may be used and how many are executed, if the job says so.
-pub(super) fn lengths(wiring: &Gr00tWiring) -> Result<(Option<usize>, Option<usize>), PolicyError> {
+pub(crate) fn lengths(wiring: &Gr00tWiring) -> Result<(Option<usize>, Option<usize>), PolicyError> {
     let [horizon, length] =
         [wiring.action_horizon, wiring.action_chunk_length].map(|number| number.map(usize::from));
     policies::check_chunk_length(length, horizon)?;

@@ -6,8 +6,9 @@ use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::error::{ProtocolError, TlsError};
 use tokio_tungstenite::tungstenite::http::StatusCode;
 
+use crate::policy::remote::PolicyServer;
 use crate::policy::remote::tls::reason_of;
-use crate::policy::remote::{CallError, PolicyServer};
+use crate::protocols::CallError;
 
 /// Maximum number of characters of a server's traceback that are shown, from its end.
 const LONGEST_WORDS: usize = 2000;
@@ -19,11 +20,9 @@ pub(super) fn refusal(err: Error, server: &PolicyServer) -> CallError {
             let status = response.status();
             let text = format!("it answers HTTP {status}{}", hint(status, server));
             // A proxy answers like this while the server behind it starts.
-            let may_pass = status.is_server_error() || status.as_u16() == 429;
-            if may_pass {
-                CallError::Away(text)
-            } else {
-                CallError::Wrong(text)
+            match status.is_server_error() || status.as_u16() == 429 {
+                true => CallError::Away(text),
+                false => CallError::Wrong(text),
             }
         }
         Error::Tls(TlsError::InvalidDnsName) => CallError::Wrong(format!(

@@ -3,10 +3,10 @@
 
 use crate::clock::now;
 use crate::policy::remote::link::Link;
-use crate::policy::remote::{
-    CallError, ClientCodec, Lifeline, PolicyServer, RetryDecision, RetryPatience,
-};
+use crate::policy::remote::patience::{RetryDecision, RetryPatience};
+use crate::policy::remote::{Lifeline, PolicyServer};
 use crate::policy::{Chunk, PolicyError, PolicyRow, RowAnswer, RowError};
+use crate::protocols::{CallError, ClientCodec};
 
 /// A connection, and what is said over it.
 pub(super) struct Lane<C> {
@@ -25,13 +25,8 @@ enum Step<'a> {
     Infer(&'a [&'a PolicyRow]),
 }
 
-/// Why a step has not been done, and is not tried again.
-enum Failure {
-    /// The server rejects it, or has forgotten what came before.
-    Refused(RowError),
-    /// No other step would fare better.
-    Job(PolicyError),
-}
+/// What a step has led to: chunks, or why the server rejects it or has forgotten what came before.
+type Done = Result<Vec<Chunk>, RowError>;
 
 impl<C: ClientCodec> Lane<C> {
     /// Creates a lane that connects when it is needed.
@@ -50,7 +45,8 @@ impl<C: ClientCodec> Lane<C> {
     /// # Errors
     /// Returns an error if the server stays unreachable, or is not one of this protocol.
     pub(super) async fn meet(&mut self) -> Result<(), PolicyError> {
-        self.done(Step::Meet).await
+        self.step(Step::Meet).await??;
+        Ok(())
     }
 
     /// Asks for the chunks of rows.
@@ -58,34 +54,25 @@ impl<C: ClientCodec> Lane<C> {
     /// # Errors
     /// Returns an error if the server stays unreachable.
     pub(super) async fn ask(&mut self, rows: &[&PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        self.done(Step::Begin(rows)).await?;
+        self.step(Step::Begin(rows)).await??;
         let mut answers = Vec::with_capacity(rows.len());
         let together = if C::TOGETHER { rows.len().max(1) } else { 1 };
         for rows in rows.chunks(together) {
-            match self.step(Step::Infer(rows)).await {
+            match self.step(Step::Infer(rows)).await? {
                 Ok(chunks) => answers.extend(chunks.into_iter().map(RowAnswer::Chunk)),
-                Err(Failure::Job(err)) => return Err(err),
                 // It may be the fault of one of them.
-                Err(Failure::Refused(_)) if rows.len() > 1 => {
+                Err(_) if rows.len() > 1 => {
                     for row in rows.chunks(1) {
-                        answers.push(self.alone(row).await?);
+                        let done = self.step(Step::Infer(row)).await?;
+                        let chunk = done
+                            .and_then(|mut chunks| chunks.pop().ok_or_else(RowError::not_inferred));
+                        answers.push(chunk.into());
                     }
                 }
-                Err(Failure::Refused(reason)) => answers.push(RowAnswer::Failed(reason)),
+                Err(reason) => answers.push(RowAnswer::Failed(reason)),
             }
         }
         Ok(answers)
-    }
-
-    async fn alone(&mut self, row: &[&PolicyRow]) -> Result<RowAnswer, PolicyError> {
-        match self.step(Step::Infer(row)).await {
-            Ok(mut chunks) => Ok(match chunks.pop() {
-                Some(chunk) => RowAnswer::Chunk(chunk),
-                None => RowAnswer::Failed(RowError::not_inferred()),
-            }),
-            Err(Failure::Refused(reason)) => Ok(RowAnswer::Failed(reason)),
-            Err(Failure::Job(err)) => Err(err),
-        }
     }
 
     /// Drops the connection, so that an outstanding answer is discarded.
@@ -103,24 +90,16 @@ impl<C: ClientCodec> Lane<C> {
         }
     }
 
-    /// Does a step that concerns no row.
-    async fn done(&mut self, step: Step<'_>) -> Result<(), PolicyError> {
-        match self.step(step).await {
-            Ok(_) => Ok(()),
-            Err(Failure::Refused(reason)) => Err(reason.into()),
-            Err(Failure::Job(err)) => Err(err),
-        }
-    }
-
-    /// Does a step, and again for as long as the server is away.
-    async fn step(&mut self, step: Step<'_>) -> Result<Vec<Chunk>, Failure> {
+    /// Does a step, and again for as long as the server is away. An error means that no other step
+    /// would fare better.
+    async fn step(&mut self, step: Step<'_>) -> Result<Done, PolicyError> {
         loop {
             let began = now();
             let trouble = match self.attempt(step).await {
                 Ok(chunks) => {
                     let back = self.patience.succeeded(now());
                     back.into_iter().for_each(|text| self.say(&text));
-                    return Ok(chunks);
+                    return Ok(Ok(chunks));
                 }
                 Err(trouble) => trouble,
             };
@@ -130,16 +109,19 @@ impl<C: ClientCodec> Lane<C> {
                 Step::Infer(_) => 2,
             }];
             let reason = match trouble {
-                CallError::Row(reason) => return Err(Failure::Refused(reason)),
-                CallError::Policy(err) => return Err(Failure::Job(err)),
+                CallError::Row(reason) => return Ok(Err(reason)),
+                CallError::Policy(err) => return Err(err),
                 CallError::Wrong(reason) => {
-                    self.hang_up().await;
-                    return Err(self.refused(format!("{what}: {reason}")));
+                    // Over it, the server would go on with what it got wrong.
+                    if let Some(link) = self.link.take() {
+                        link.close().await;
+                    }
+                    return Ok(Err(self.server.refusal(format!("{what}: {reason}"))));
                 }
                 CallError::Cut => {
                     self.link = None;
                     let reason = format!("{what}: given up, because the evaluation ends");
-                    return Err(Failure::Job(self.server.error(reason)));
+                    return Err(self.server.error(reason));
                 }
                 CallError::Away(reason) => format!("{what}: {reason}"),
             };
@@ -148,12 +130,12 @@ impl<C: ClientCodec> Lane<C> {
                 && rows.iter().any(|row| self.codec.is_lost(row))
             {
                 let lost = "the server has lost the session of this episode";
-                return Err(self.refused(format!("{reason}; {lost}")));
+                return Ok(Err(self.server.refusal(format!("{reason}; {lost}"))));
             }
             match self.patience.failed(&reason, began, now()) {
                 RetryDecision::GiveUp(text) => {
                     let reason = format!("it stays unavailable: {text}");
-                    return Err(Failure::Job(self.server.error(reason)));
+                    return Err(self.server.error(reason));
                 }
                 RetryDecision::Again { after, say } => {
                     say.into_iter().for_each(|text| self.say(&text));
@@ -182,17 +164,6 @@ impl<C: ClientCodec> Lane<C> {
         }
     }
 
-    /// Closes the connection, over which the server would go on with what it got wrong.
-    async fn hang_up(&mut self) {
-        if let Some(link) = self.link.take() {
-            link.close().await;
-        }
-    }
-
-    fn refused(&self, reason: String) -> Failure {
-        Failure::Refused(self.server.refusal(reason))
-    }
-
     fn say(&self, text: &str) {
         self.lifeline
             .say(format!("policy server {}: {text}", self.server));
@@ -210,13 +181,12 @@ mod tests {
     use tokio_tungstenite::tungstenite::Message;
 
     use super::*;
-    use crate::env::EnvIndex;
     use crate::policy::PolicyFacts;
-    use crate::policy::gr00t::remote::RemoteSettings;
-    use crate::policy::remote::{Exchange, Resolver, Transport};
     use crate::policy::tests::{observation, row};
+    use crate::protocols::{Exchange, Transport};
 
     /// A protocol of a few words, over ZeroMQ or websockets.
+    #[derive(Clone)]
     struct Words<const ZMTP: bool>;
 
     impl<const ZMTP: bool> ClientCodec for Words<ZMTP> {
@@ -225,14 +195,6 @@ mod tests {
             false => Transport::Websocket("Api-Key"),
         };
         const STEPS: [&'static str; 3] = ["connecting", "reset", "get_action"];
-
-        fn lane(&self, _: EnvIndex) -> usize {
-            0
-        }
-
-        fn another(&self) -> Self {
-            Self
-        }
 
         async fn infer(
             &mut self,
@@ -253,20 +215,13 @@ mod tests {
     }
 
     /// Asks for all rows together, but has no request for odd environments.
+    #[derive(Clone)]
     struct Together;
 
     impl ClientCodec for Together {
         const TRANSPORT: Transport = Transport::Websocket("Api-Key");
         const STEPS: [&'static str; 3] = ["connecting", "reset", "get_action"];
         const TOGETHER: bool = true;
-
-        fn lane(&self, _: EnvIndex) -> usize {
-            0
-        }
-
-        fn another(&self) -> Self {
-            Self
-        }
 
         async fn infer(
             &mut self,
@@ -302,11 +257,11 @@ mod tests {
 
     fn server(port: u16, retry: Duration) -> PolicyServer {
         let config = json!({"remote_host": "127.0.0.1", "remote_port": port});
-        let settings = RemoteSettings::read(config.as_object().unwrap()).unwrap();
+        let given = jobs::settings::read("", config.as_object().unwrap()).unwrap();
+        let timeout = Duration::from_secs(15);
         PolicyServer {
-            scheme: "ws",
             retry,
-            ..settings.server
+            ..PolicyServer::new(&given, None, ("ws", port, timeout)).unwrap()
         }
     }
 
@@ -416,13 +371,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_lookup_that_hangs_obeys_timeout_and_retry() {
-        let hanging = |_: &str, _: u16| loop {
-            std::thread::park();
-        };
         let server = PolicyServer {
             host: "gpu7".to_owned(),
             timeout: Duration::from_millis(200),
-            resolver: Resolver::new(hanging),
+            lookup: |_, _| loop {
+                std::thread::park();
+            },
             ..server(1, Duration::from_millis(300))
         };
         let mut lane = Lane::new(Words::<true>, &server, &Lifeline::alone());

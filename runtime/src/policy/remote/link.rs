@@ -6,12 +6,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
@@ -24,9 +26,11 @@ use wire::zmtp::{self, Heard, Reader, Socket};
 
 use crate::clock::now;
 use crate::policy::remote::explain::{self, end_of, plain};
-use crate::policy::remote::{
-    CallError, Exchange, LONGEST_ANSWER, Lifeline, PolicyServer, Transport,
-};
+use crate::policy::remote::{Lifeline, PolicyServer};
+use crate::protocols::{CallError, Exchange, Transport};
+
+/// Maximum size of an answer in bytes; a chunk of actions has some kilobytes.
+const LONGEST_ANSWER: usize = 256 << 20;
 
 /// Number of bytes for which there is room before each read.
 const BLOCK: usize = 1 << 16;
@@ -146,8 +150,9 @@ async fn within<T>(
 /// Connects to the first of the host's addresses that answers. Each has its share of what is left
 /// of the timeout.
 async fn connect(server: &PolicyServer, deadline: Instant) -> Result<TcpStream, CallError> {
-    let host = (server.host.as_str(), server.port);
-    let addresses = server.resolver.addresses(host, deadline).await?;
+    let addresses = addresses(server, deadline)
+        .await
+        .map_err(|reason| CallError::Away(format!("no address of {}{reason}", server.host)))?;
     let mut reason = String::new();
     for (nth, address) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(now());
@@ -158,6 +163,27 @@ async fn connect(server: &PolicyServer, deadline: Instant) -> Result<TcpStream, 
         }
     }
     Err(CallError::Away(reason))
+}
+
+/// Returns the host's addresses, of which there is at least one, or why there are none. The system's
+/// resolver has no deadline and cannot be interrupted, so it runs in a thread that nobody joins.
+async fn addresses(server: &PolicyServer, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
+    let began = now();
+    let (tell, answer) = oneshot::channel();
+    let (lookup, host, port) = (server.lookup, server.host.clone(), server.port);
+    let thread = std::thread::Builder::new().name("resolver".to_owned());
+    // Nobody listens any more if it has taken too long.
+    let begun = thread.spawn(move || tell.send(lookup(&host, port)).ok());
+    begun.map_err(|err| format!(": {err}"))?;
+    match timeout_at(deadline.into(), answer).await {
+        Ok(Ok(Ok(addresses))) if !addresses.is_empty() => Ok(addresses),
+        Ok(Ok(Err(err))) => Err(format!(": {err}")),
+        Ok(_) => Err(String::new()),
+        Err(_) => {
+            let patience = deadline.saturating_duration_since(began).as_secs_f64();
+            Err(format!(" within {patience:.1} s"))
+        }
+    }
 }
 
 async fn connect_to(address: SocketAddr, share: Duration) -> io::Result<TcpStream> {
@@ -181,7 +207,7 @@ async fn websocket(
         .max_message_size(Some(LONGEST_ANSWER))
         .max_frame_size(Some(LONGEST_ANSWER));
     let connector = match &server.tls {
-        Some(trust) => Connector::Rustls(trust.config()),
+        Some(trust) => Connector::Rustls(Arc::clone(trust)),
         None => Connector::Plain,
     };
     let shaken = client_async_tls_with_config(request, tcp, Some(config), Some(connector)).await;

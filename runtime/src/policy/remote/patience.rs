@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// The retry state for one server.
 #[derive(Debug)]
-pub struct RetryPatience {
+pub(super) struct RetryPatience {
     limit: Duration,
     /// Start of the first attempt that failed.
     since: Option<Instant>,
@@ -25,7 +25,7 @@ pub struct RetryPatience {
 
 /// What to do after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RetryDecision {
+pub(super) enum RetryDecision {
     /// Try again.
     Again {
         /// Pause before the next attempt.
@@ -39,7 +39,7 @@ pub enum RetryDecision {
 
 impl RetryPatience {
     /// Creates a state in which attempts may start until `limit` after the first failed one.
-    pub fn new(limit: Duration) -> Self {
+    pub(super) fn new(limit: Duration) -> Self {
         Self {
             limit,
             since: None,
@@ -49,7 +49,7 @@ impl RetryPatience {
     }
 
     /// Records that an attempt that began at `began` has failed at `now`.
-    pub fn failed(&mut self, reason: &str, began: Instant, now: Instant) -> RetryDecision {
+    pub(super) fn failed(&mut self, reason: &str, began: Instant, now: Instant) -> RetryDecision {
         let since = *self.since.get_or_insert(began);
         self.failures += 1;
         let waited = now.saturating_duration_since(since);
@@ -86,7 +86,7 @@ impl RetryPatience {
     }
 
     /// Records a successful attempt; returns a message for the user if the failures were reported.
-    pub fn succeeded(&mut self, now: Instant) -> Option<String> {
+    pub(super) fn succeeded(&mut self, now: Instant) -> Option<String> {
         let since = self.since.take();
         self.failures = 0;
         self.told.take()?;

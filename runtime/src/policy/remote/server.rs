@@ -2,14 +2,18 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use jobs::policies::Server;
+use rustls::ClientConfig;
 use serde_json::{Map, Value};
 
-use crate::policy::remote::{Resolver, TlsTrust};
+use crate::policy::remote::tls;
 use crate::policy::{PolicyError, RowError, argument};
-use jobs::policies::{Server, Websocket};
 
 /// Maximum size of a reason in bytes: it goes into the journal of each episode, and an answer may
 /// be 256 MiB of text.
@@ -20,99 +24,83 @@ const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
 /// The address and timeouts of a policy server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyServer {
+#[derive(Clone)]
+pub(crate) struct PolicyServer {
     /// URL scheme: `tcp`, `ws` or `wss`.
-    pub scheme: &'static str,
+    pub(super) scheme: &'static str,
     /// Host name or address.
-    pub host: String,
+    pub(super) host: String,
     /// TCP port of the server.
-    pub port: u16,
+    pub(super) port: u16,
     /// Path of the URL of a websocket, such as `/policy`; usually empty.
-    pub path: String,
+    pub(super) path: String,
     /// Whose certificates are trusted, if the connection is encrypted.
-    pub tls: Option<TlsTrust>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
     /// Token that is sent with every request, or when the connection is made.
-    pub token: Option<Token>,
+    pub(crate) token: Option<Token>,
     /// Timeout for each of three steps: connecting, sending a request, and receiving its answer.
-    pub timeout: Duration,
+    pub(super) timeout: Duration,
     /// How long the server may be unreachable.
-    pub retry: Duration,
-    /// Looks up the addresses of the host.
-    pub resolver: Resolver,
+    pub(super) retry: Duration,
+    /// Looks up the addresses of a host; may take as long as it likes.
+    pub(super) lookup: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
 }
 
 /// A secret, which never appears in messages.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub String);
 
-/// The defaults, which differ between protocols.
-#[derive(Clone, Copy, Debug)]
-pub struct Defaults {
-    /// URL scheme: `tcp`, or `ws`, beside which `wss` is known.
-    pub scheme: &'static str,
-    /// Default of `remote_port` without TLS.
-    pub port: u16,
-    /// Default of `remote_timeout_s`.
-    pub timeout: Duration,
-}
-
 impl PolicyServer {
-    /// Returns the server that the settings name.
+    /// Returns the server that the settings name. What they leave open are the protocol's scheme
+    /// (`tcp`, or `ws`, beside which `wss` is known), its port without TLS, and its timeout.
     ///
     /// # Errors
     /// Returns an error with the name of the field.
     pub(crate) fn new(
-        given: Server,
-        ca_file: Option<PathBuf>,
-        defaults: Defaults,
+        given: &Server,
+        ca_file: Option<&PathBuf>,
+        (scheme, own_port, timeout): (&'static str, u16, Duration),
     ) -> Result<Self, PolicyError> {
         let host = &given.remote_host;
-        let address = ServerAddress::parse(host, defaults.scheme)
-            .ok_or_else(|| malformed(host, defaults.scheme))?;
-        let tls = tls(ca_file, &address)?;
-        let port = port(given.remote_port.map(|port| port.0), &address)?;
-        let timeout = given.remote_timeout_s.map(|seconds| seconds.0);
-        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        let address = ServerAddress::parse(host, scheme).ok_or_else(|| malformed(host, scheme))?;
+        let tls = match (address.scheme, ca_file) {
+            ("wss", ca_file) => Some(tls::trusting(ca_file)?),
+            (_, None) => None,
+            (scheme, Some(path)) => {
+                let wanted = format!(
+                    "but {scheme}:// is not encrypted; write wss:// and the name in remote_host"
+                );
+                return Err(argument("remote_ca_file", &format!("{path:?}"), &wanted));
+            }
+        };
+        let port = match (given.remote_port.map(|port| port.0), address.port) {
+            (Some(given), Some(other)) if given != other => {
+                let wanted = format!("but remote_host has the port {other}");
+                return Err(argument("remote_port", &given.to_string(), &wanted));
+            }
+            (given, other) => given.or(other),
+        };
+        let timeout = given.remote_timeout_s.map_or(timeout, |seconds| seconds.0);
+        if timeout.is_zero() {
             let wanted = "expected more than 0 seconds";
             return Err(argument("remote_timeout_s", "0", wanted));
         }
         Ok(Self {
             scheme: address.scheme,
-            port: port.unwrap_or(match &tls {
-                Some(_) => HTTPS,
-                None => defaults.port,
-            }),
+            port: port.unwrap_or(if tls.is_some() { HTTPS } else { own_port }),
             host: address.host,
             path: address.path,
             tls,
-            token: token(given.remote_api_token, given.remote_api_token_env)?,
-            timeout: timeout.unwrap_or(defaults.timeout),
-            retry: given.remote_retry_s.0,
-            resolver: Resolver::default(),
-        })
-    }
-
-    /// Returns the server with websockets that the settings name; `port` and `timeout` are defaults.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub(crate) fn websocket(
-        given: Websocket,
-        port: u16,
-        timeout: Duration,
-    ) -> Result<Self, PolicyError> {
-        let defaults = Defaults {
-            scheme: "ws",
-            port,
+            token: token(given)?,
             timeout,
-        };
-        Self::new(given.server, given.remote_ca_file, defaults)
+            retry: given.remote_retry_s.0,
+            lookup: |host, port| Ok((host, port).to_socket_addrs()?.collect()),
+        })
     }
 
     /// Returns the URL of a websocket. As browsers do, it leaves out the port that its scheme means
     /// anyway: a proxy may look for the name alone.
-    pub fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         match (self.scheme, self.port) {
             ("wss", HTTPS) | ("ws", HTTP) => {
                 format!("{}://{}{}", self.scheme, bracketed(&self.host), self.path)
@@ -121,17 +109,23 @@ impl PolicyServer {
         }
     }
 
-    /// Returns notes on the fields that choose a device for a policy in the rank.
-    pub(crate) fn notes_on_devices(&self, config: &Map<String, Value>) -> Vec<String> {
-        ["policy_device", "policy_device_id"]
-            .iter()
-            .filter(|field| config.contains_key(**field))
-            .map(|field| format!("no effect of {field}: the policy is at {self}"))
-            .collect()
+    /// Returns a note on the fields that only matter for a policy in the rank, and on others.
+    pub(in crate::policy) fn without_effect(
+        &self,
+        config: &Map<String, Value>,
+        others: &[&str],
+    ) -> Option<String> {
+        let here = ["policy_device", "policy_device_id"].iter().chain(others);
+        let said: Vec<&str> = here
+            .copied()
+            .filter(|field| config.contains_key(*field))
+            .collect();
+        let fields = Some(said.join(", ")).filter(|fields| !fields.is_empty())?;
+        Some(format!("no effect of {fields}: the policy is at {self}"))
     }
 
     /// Returns an error about this server, which ends the job.
-    pub fn error(&self, reason: String) -> PolicyError {
+    pub(crate) fn error(&self, reason: String) -> PolicyError {
         PolicyError::Failed(format!("policy server {self}: {}", shortened(reason)))
     }
 
@@ -239,31 +233,6 @@ fn malformed(given: &str, own: &str) -> PolicyError {
     argument("remote_host", &format!("{given:?}"), &wanted)
 }
 
-/// Returns the port that `remote_host` or `remote_port` gives.
-fn port(given: Option<u16>, address: &ServerAddress) -> Result<Option<u16>, PolicyError> {
-    match (given, address.port) {
-        (Some(given), Some(other)) if given != other => Err(argument(
-            "remote_port",
-            &given.to_string(),
-            &format!("but remote_host has the port {other}"),
-        )),
-        (given, other) => Ok(given.or(other)),
-    }
-}
-
-/// Returns whose certificates are trusted, if the connection is encrypted.
-fn tls(ca_file: Option<PathBuf>, address: &ServerAddress) -> Result<Option<TlsTrust>, PolicyError> {
-    match (address.scheme, ca_file) {
-        ("wss", ca_file) => Ok(Some(TlsTrust::new(ca_file)?)),
-        (_, None) => Ok(None),
-        (scheme, Some(path)) => Err(argument(
-            "remote_ca_file",
-            &format!("{path:?}"),
-            &format!("but {scheme}:// is not encrypted; write wss:// and the name in remote_host"),
-        )),
-    }
-}
-
 impl fmt::Debug for Token {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         formatter.write_str("Token")
@@ -272,26 +241,24 @@ impl fmt::Debug for Token {
 
 /// Reads `remote_api_token`, or the environment variable that `remote_api_token_env` names, so that
 /// no file has to contain the token.
-fn token(given: Option<String>, name: Option<String>) -> Result<Option<Token>, PolicyError> {
-    let Some(name) = name else {
-        return Ok(given.map(Token));
+fn token(given: &Server) -> Result<Option<Token>, PolicyError> {
+    let Some(name) = &given.remote_api_token_env else {
+        return Ok(given.remote_api_token.clone().map(Token));
     };
-    if given.is_some() {
-        return Err(argument(
+    let refuse = |wanted| {
+        Err(argument(
             "remote_api_token_env",
             &format!("{name:?}"),
-            "but remote_api_token is also given",
-        ));
+            wanted,
+        ))
+    };
+    if given.remote_api_token.is_some() {
+        return refuse("but remote_api_token is also given");
     }
-    let value = std::env::var(&name).ok().filter(|value| !value.is_empty());
-    let unset = || {
-        argument(
-            "remote_api_token_env",
-            &format!("{name:?}"),
-            "but there is no such environment variable",
-        )
-    };
-    value.map(|value| Some(Token(value))).ok_or_else(unset)
+    match std::env::var(name) {
+        Ok(value) if !value.is_empty() => Ok(Some(Token(value))),
+        _ => refuse("but there is no such environment variable"),
+    }
 }
 
 #[cfg(test)]
@@ -301,13 +268,8 @@ mod tests {
     use super::*;
 
     fn read(config: &Value) -> PolicyServer {
-        let defaults = Defaults {
-            scheme: "ws",
-            port: 8000,
-            timeout: Duration::from_secs(7),
-        };
         let given = jobs::settings::read("", config.as_object().unwrap()).unwrap();
-        PolicyServer::new(given, None, defaults).unwrap()
+        PolicyServer::new(&given, None, ("ws", 8000, Duration::from_secs(7))).unwrap()
     }
 
     #[test]
@@ -316,6 +278,16 @@ mod tests {
         let text = server.error("é".repeat(1 << 20)).to_string();
         let is_cut = text.ends_with("éé…") && text.len() < 5000;
         assert!(is_cut, "{} bytes", text.len());
+    }
+
+    #[test]
+    fn settings_without_effect_are_said_together() {
+        let server = read(&json!({}));
+        let config = json!({"model_path": "x", "policy_device": "cuda:0", "num_envs": 4});
+        let note = server.without_effect(config.as_object().unwrap(), &["model_path", "dtype"]);
+        let wanted = "no effect of policy_device, model_path: the policy is at ws://localhost:8000";
+        assert_eq!(note.as_deref(), Some(wanted));
+        assert_eq!(server.without_effect(&Map::new(), &["model_path"]), None);
     }
 
     #[test]
@@ -362,7 +334,8 @@ mod tests {
 
     #[test]
     fn a_token_is_not_shown_and_may_stand_in_the_environment() {
-        assert!(!format!("{:?}", read(&json!({"remote_api_token": "s3cret"}))).contains("s3cret"));
+        let given = read(&json!({"remote_api_token": "s3cret"})).token;
+        assert!(!format!("{given:?}").contains("s3cret"));
         let path = read(&json!({"remote_api_token_env": "PATH"})).token;
         assert_eq!(path.map(|token| token.0), std::env::var("PATH").ok());
     }

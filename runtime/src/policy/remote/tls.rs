@@ -3,7 +3,6 @@
 //! The same stack as for planners behind HTTPS: rustls with ring, and the authorities that browsers
 //! trust unless a file names others.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,63 +14,30 @@ use rustls::{CertificateError, ClientConfig, Error, RootCertStore};
 
 use crate::policy::PolicyError;
 
-/// Whose certificates a client accepts.
-#[derive(Clone)]
-pub struct TlsTrust {
-    ca_file: Option<PathBuf>,
-    config: Arc<ClientConfig>,
-}
-
-impl TlsTrust {
-    /// Trusts the authorities in a PEM file, or those that browsers trust.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, or contains no usable certificate.
-    pub fn new(ca_file: Option<PathBuf>) -> Result<Self, PolicyError> {
-        let mut roots = RootCertStore::empty();
-        match &ca_file {
-            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-            Some(path) => {
-                for certificate in read_certificates(path)? {
-                    roots
-                        .add(certificate)
-                        .map_err(|err| unusable(path, format!("a certificate: {err}")))?;
-                }
+/// Returns what a connection is made with that trusts the authorities in a PEM file, or those that
+/// browsers trust.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or contains no usable certificate.
+pub(super) fn trusting(ca_file: Option<&PathBuf>) -> Result<Arc<ClientConfig>, PolicyError> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            for certificate in read_certificates(path)? {
+                roots
+                    .add(certificate)
+                    .map_err(|err| PolicyError::file(path, format_args!("a certificate: {err}")))?;
             }
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the cipher suites of TLS 1.2 and 1.3")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self {
-            ca_file,
-            config: Arc::new(config),
-        })
     }
-
-    /// Returns what a connection is made with.
-    pub(super) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.config)
-    }
-}
-
-impl PartialEq for TlsTrust {
-    fn eq(&self, other: &Self) -> bool {
-        self.ca_file == other.ca_file
-    }
-}
-
-impl Eq for TlsTrust {}
-
-impl fmt::Debug for TlsTrust {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter
-            .debug_struct("TlsTrust")
-            .field("ca_file", &self.ca_file)
-            .finish_non_exhaustive()
-    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has the cipher suites of TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
 }
 
 /// Reads the certificates of a PEM file.
@@ -79,25 +45,20 @@ impl fmt::Debug for TlsTrust {
 /// # Errors
 /// Returns an error if the file cannot be read, or has no certificate.
 pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PolicyError> {
-    let pem =
-        files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| unusable(path, err.to_string()))?;
+    let pem = files::read(path, MAX_DOCUMENT_BYTES);
+    let pem = pem.map_err(|err| PolicyError::file(path, err))?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .filter_map(Result::ok)
         .collect();
     if found.is_empty() {
-        return Err(unusable(path, "it has no certificate in PEM".to_owned()));
+        return Err(PolicyError::file(path, "it has no certificate in PEM"));
     }
     Ok(found)
 }
 
-fn unusable(path: &Path, reason: String) -> PolicyError {
-    PolicyError::file(path, reason)
-}
-
 /// Explains an error of reading or writing, if it is one of TLS.
 pub(super) fn reason_of(err: &io::Error) -> Option<String> {
-    let inner: &Error = err.get_ref()?.downcast_ref()?;
-    Some(tls_reason(inner))
+    err.get_ref()?.downcast_ref().map(tls_reason)
 }
 
 /// Explains an error of TLS, as a sentence about the server.
@@ -171,7 +132,7 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&path, text).unwrap();
             }
-            let refusal = TlsTrust::new(Some(path.clone())).unwrap_err().to_string();
+            let refusal = trusting(Some(&path)).unwrap_err().to_string();
             assert!(refusal.contains(reason), "{refusal}");
         }
     }

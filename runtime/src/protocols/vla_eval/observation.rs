@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use models::gr00t::processor::Modalities;
 use wire::{Array, Key, Value};
 
+use crate::protocols::numbers;
 use crate::protocols::observation::{ValidatedRequest, asked, reshaped};
 use crate::protocols::vla_eval::picture;
 use crate::serve::card::ServedSpec;
@@ -203,7 +204,7 @@ fn states(steps: &ObservationSteps, card: &ServedSpec) -> Result<Vec<(Key, Value
     let mut found: Vec<(String, Vec<Array>)> = Vec::new();
     for step in &steps.state {
         for (name, numbers) in state(step, card)? {
-            let numbers = Array::of_f32(&[numbers.len()], &numbers);
+            let numbers = Array::vector(&numbers);
             match found.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, all)) => all.push(numbers),
                 None => found.push((name, vec![numbers])),
@@ -227,10 +228,10 @@ fn state(step: &Value, card: &ServedSpec) -> Result<Vec<(String, Vec<f32>)>, Str
         return Ok(Vec::new());
     };
     if let Value::Map(_) = sent {
-        let named = |key: &String| Some((key.clone(), numbers(sent.get(key)?)?));
+        let named = |key: &String| Some((key.clone(), values(sent.get(key)?)?));
         return Ok(keys.iter().filter_map(named).collect());
     }
-    let whole = numbers(sent).unwrap_or_default();
+    let whole = values(sent).unwrap_or_default();
     let lengths = |key: &String| {
         let known = card.states.iter().find(|(name, _)| name == key);
         known.and_then(|(_, length)| *length)
@@ -258,21 +259,12 @@ fn state(step: &Value, card: &ServedSpec) -> Result<Vec<(String, Vec<f32>)>, Str
     Ok(parts)
 }
 
-/// Returns the numbers of an array or of a list; `None` if it is anything else.
-fn numbers(value: &Value) -> Option<Vec<f32>> {
-    match value {
-        Value::Array(array) if array.shape().iter().product::<usize>() <= MOST_NUMBERS => {
-            Some(array.to_f32())
-        }
-        Value::List(items) if items.len() <= MOST_NUMBERS => {
-            let number = |item: &Value| match item {
-                Value::Int(number) => Some(*number as f32),
-                Value::Float(number) => Some(*number as f32),
-                _ => None,
-            };
-            items.iter().map(number).collect()
-        }
-        _ => None,
+/// Returns the numbers of an array or of a list that is not too long.
+fn values(value: &Value) -> Option<Vec<f32>> {
+    let is_long = |array: &Array| array.shape().iter().product::<usize>() > MOST_NUMBERS;
+    match value.as_array() {
+        Some(array) if is_long(array) => None,
+        _ => numbers(value).map(|(_, numbers)| numbers),
     }
 }
 

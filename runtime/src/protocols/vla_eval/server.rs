@@ -5,7 +5,7 @@
 //! observation ─► the rest of the last chunk ─────────────────────────► action, one at a time
 //!            └─► steps (past) ─► pictures, states ─► decoder ─► policy ┘      or error
 //! ```
-//! The reference is the package `vla-eval` 0.8.0, `vla_eval.model_servers.serve` and `predict`: the
+//! As in the reference (`vla_eval.model_servers.serve` and `predict`), the
 //! server keeps the rest of a chunk, a client gets one action for each observation, and an error
 //! leaves the connection open. A client sends `hello` as soon as it is connected, and an openpi
 //! client waits for metadata. On any path, this server therefore speaks first, with metadata that
@@ -210,8 +210,8 @@ fn message(kind: VlaEvalKind, seq: u64, member: (&str, Value)) -> Bytes {
 }
 
 fn action_of(seq: u64, action: &[f32]) -> Bytes {
-    let actions = Array::of_f32(&[action.len()], action);
-    message(VlaEvalKind::Action, seq, ("actions", actions.into()))
+    let actions = Array::vector(action).into();
+    message(VlaEvalKind::Action, seq, ("actions", actions))
 }
 
 /// Answers with an error, after which the client may send others.

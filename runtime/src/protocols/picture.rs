@@ -4,14 +4,26 @@
 //! wide as the reduction, in integers with 22 fractional bits, first along rows, then along
 //! columns, with bytes in between. ATen's filter of the same name rounds differently.
 
+use wire::Array;
+
 use crate::env::Frame;
 
 /// Fractional bits of a weight.
 const PRECISION: u32 = 22;
 
-/// Fits the picture into `height` × `width` pixels and centres it on black; returns the bytes of
-/// `[height, width, 3]`.
-pub(in crate::policy) fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec<u8> {
+/// Fits the picture into `height` × `width` pixels and centres it on black: `[height, width, 3]`.
+pub(super) fn padded(frame: &Frame, [height, width]: [usize; 2]) -> Array {
+    let bytes = resize_with_pad(frame, [height, width]);
+    Array::of_u8(&[height, width, 3], bytes.into())
+}
+
+/// Returns the picture as it is.
+pub(super) fn whole(frame: &Frame) -> Array {
+    let shape = [frame.height as usize, frame.width as usize, 3];
+    Array::of_u8(&shape, frame.rgb.clone())
+}
+
+fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec<u8> {
     let (rows, columns) = (frame.height as usize, frame.width as usize);
     if [rows, columns] == [height, width] {
         return frame.rgb.to_vec();

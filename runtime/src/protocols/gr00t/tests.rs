@@ -1,6 +1,37 @@
 //! Tests of the messages against those that the reference has sent.
 
-use super::*;
+use bytes::Bytes;
+use jobs::policies::Gr00tRemote;
+use serde_json::json;
+use wire::{Dialect, Value};
+
+use crate::env::Frame;
+use crate::policy::remote::PolicyServer;
+use crate::policy::tests::env_spec;
+use crate::protocols::gr00t::client::{
+    ServerModalities, actions, answer, pictures, request, vectors,
+};
+use crate::protocols::{ClientCodec as _, OnServer as _};
+
+#[test]
+fn arenas_fields_are_read() {
+    let client = |given| {
+        let given: Gr00tRemote =
+            jobs::policies::read(serde_json::Value::as_object(&given).unwrap()).unwrap();
+        let place = ("tcp", Gr00tRemote::PORT, Gr00tRemote::TIMEOUT);
+        let server = PolicyServer::new(given.server().0, None, place).unwrap();
+        assert_eq!(server.to_string(), "tcp://gpu7:5555");
+        given.client(&server, &env_spec()).unwrap().facts()
+    };
+    let facts = client(json!({
+        "remote_host": "gpu7", "remote_api_token": "x", "scheduler": "synced_batch",
+        "policy_device": "cuda:0", "model_path": "nvidia/GR00T-N1.7-3B", "num_envs": 4,
+    }));
+    assert!(facts.notes[0].starts_with("scheduler synced_batch is treated as chunk"));
+    assert_eq!(facts.reported, [("policy_seed", json!(10))]);
+    let facts = client(json!({"remote_host": "gpu7", "remote_noise_seeds": false}));
+    assert_eq!(facts.reported, [("policy_seed", json!(null))]);
+}
 
 fn golden(name: &str) -> Bytes {
     let path = format!(
@@ -63,26 +94,28 @@ fn again(name: &str, dialect: Dialect) -> Bytes {
         .iter()
         .map(|(key, value)| (key.shown(), texts(value)))
         .collect();
-    let names: Vec<String> = state.iter().map(|(key, _)| key.shown()).collect();
-    let seen = RequestInputs {
-        video: frames
-            .iter()
-            .map(|(key, frames)| (key.as_str(), vec![frames.iter().collect()]))
-            .collect(),
-        state: names
-            .iter()
-            .zip(&state)
-            .map(|(key, (_, array))| (key.as_str(), vec![vec![array.as_array().unwrap().to_f32()]]))
-            .collect(),
-        language: words
-            .iter()
-            .map(|(key, text)| (key.as_str(), vec![text.as_str()]))
-            .collect(),
-    };
-    let data = Value::map([
-        ("observation", seen.observation().unwrap()),
-        ("options", Value::Nil),
+    let video = frames.iter().map(|(key, frames)| {
+        let steps = [1, frames.len()];
+        let frames: Vec<&Frame> = frames.iter().collect();
+        (key.as_str().into(), pictures(key, &frames, steps).unwrap())
+    });
+    let state = state.iter().map(|(key, array)| {
+        let vector = array.as_array().unwrap().to_f32();
+        (
+            key.clone(),
+            vectors(&key.shown(), &[vector], [1, 1]).unwrap(),
+        )
+    });
+    let language = words.iter().map(|(key, text)| {
+        let texts: Value = vec![text.as_str().into()].into();
+        (key.as_str().into(), vec![texts].into())
+    });
+    let observation = Value::map([
+        ("video", Value::Map(video.collect())),
+        ("state", Value::Map(state.collect())),
+        ("language", Value::Map(language.collect())),
     ]);
+    let data = Value::map([("observation", observation), ("options", Value::Nil)]);
     packed(&request("get_action", Some(data), None), dialect)
 }
 

@@ -1,21 +1,21 @@
-//! The client's half of XPolicyLab's protocol: says when episodes begin and end, and asks for one
-//! environment after the other.
+//! The client's half: says when episodes begin and end, and asks for one environment after the
+//! other.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use jobs::policies::PolicyType;
+use jobs::policies::{PolicyType, Server, Xpolicylab};
 use jobs::wiring::{Sides, Source, Wiring, xpolicylab};
 use wire::{Array, Key, Value};
 
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
-use crate::policy::config::MakeContext;
-use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
-use crate::policy::seen;
-use crate::policy::xpolicylab::actions::read_chunk;
-use crate::policy::xpolicylab::frame::{self, MessageType, RequestFrame};
-use crate::policy::xpolicylab::settings::XpolicylabSettings;
-use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError};
+use crate::policy::remote::PolicyServer;
+use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError, argument, seen};
+use crate::protocols::xpolicylab::actions::{MOST_ACTIONS, read_chunk};
+use crate::protocols::xpolicylab::{MessageType, payload, request};
+use crate::protocols::{CallError, ClientCodec, Exchange, OnServer, Transport, picture};
 
 /// Version of the format of observations that are sent.
 const DATA_FORMAT: &str = "v1.0";
@@ -23,11 +23,71 @@ const DATA_FORMAT: &str = "v1.0";
 /// Number of random bytes in an identifier.
 const ID_BYTES: usize = 16;
 
+/// The actions of a robot with one arm that is controlled by its joints.
+const ACTION_KEYS: [&str; 2] = ["arm_joint_state", "ee_joint_state"];
+
+impl OnServer for Xpolicylab {
+    type Codec = XpolicylabClient;
+    /// XPolicyLab: `PolicyServerConfig`.
+    const PORT: u16 = 19000;
+    /// XPolicyLab: `request_timeout_s` of `PolicyEvalClientConfig`.
+    const TIMEOUT: Duration = Duration::from_secs(120);
+
+    fn server(&self) -> (&Server, Option<&PathBuf>) {
+        (
+            &self.websocket.server,
+            self.websocket.remote_ca_file.as_ref(),
+        )
+    }
+
+    fn check(&self) -> Result<Option<usize>, PolicyError> {
+        action_keys(self).map(|_| None)
+    }
+
+    fn client(self, server: &PolicyServer, env: &EnvSpec) -> Result<XpolicylabClient, PolicyError> {
+        let sides = Sides {
+            policy: PolicyType::XpolicylabRemote.name(),
+            face: env,
+        };
+        Ok(XpolicylabClient {
+            wiring: xpolicylab(sides, self.observation_mapping.as_ref())?,
+            evaluation_id: fresh_id().map_err(|reason| server.error(reason))?,
+            action_keys: action_keys(&self)?,
+            action_dim: env.action.names.len(),
+            control_hz: env.control_hz,
+            messages: 0,
+            trials: BTreeMap::new(),
+            over: Vec::new(),
+            given: Arc::new(self),
+        })
+    }
+}
+
+/// Returns the server's actions, in the order of the environment's action vector.
+fn action_keys(given: &Xpolicylab) -> Result<Vec<String>, PolicyError> {
+    let Some(keys) = given.action_keys.as_ref().map(|keys| &keys.0) else {
+        return Ok(ACTION_KEYS.map(str::to_owned).to_vec());
+    };
+    if keys.is_empty() {
+        return Err(argument("action_keys", "[]", "expected at least one key"));
+    }
+    let mut nth = keys.iter().enumerate();
+    match nth.find(|(nth, key)| keys[..*nth].contains(key)) {
+        None => Ok(keys.clone()),
+        Some((_, key)) => {
+            let (found, wanted) = (format!("{keys:?}"), format!("with {key} twice"));
+            Err(argument("action_keys", &found, &wanted))
+        }
+    }
+}
+
 /// What a client says to a server of XPolicyLab. The protocol has no tokens; one is sent as
 /// `Authorization: Bearer …`, for a proxy in front of the server.
-pub(super) struct XpolicylabClient {
-    settings: Arc<XpolicylabSettings>,
+#[derive(Clone)]
+pub(crate) struct XpolicylabClient {
+    given: Arc<Xpolicylab>,
     wiring: Wiring,
+    action_keys: Vec<String>,
     action_dim: usize,
     control_hz: u32,
     /// Names this client; the start of each `message_id`.
@@ -42,47 +102,20 @@ pub(super) struct XpolicylabClient {
 }
 
 impl XpolicylabClient {
-    /// Connects the parts of an observation to the environment.
-    ///
-    /// # Errors
-    /// Refuses an environment that does not fit together.
-    pub(super) fn new(settings: XpolicylabSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
-        let sides = Sides {
-            policy: PolicyType::XpolicylabRemote.name(),
-            face: env,
-        };
-        let wiring = xpolicylab(sides, settings.mapping.as_ref())?;
-        Ok(Self {
-            evaluation_id: fresh_id().map_err(|reason| settings.server.error(reason))?,
-            settings: Arc::new(settings),
-            wiring,
-            action_dim: env.action.names.len(),
-            control_hz: env.control_hz,
-            messages: 0,
-            trials: BTreeMap::new(),
-            over: Vec::new(),
-        })
-    }
-
     /// Sends a request about a trial, and returns the payload of its answer.
     async fn ask(
         &mut self,
         link: &mut impl Exchange,
         message_type: MessageType,
         (trial_id, step): (&str, u64),
-        payload: Vec<(Key, Value)>,
+        content: Vec<(Key, Value)>,
     ) -> Result<Value, CallError> {
         let message_id = format!("{}-{}", self.evaluation_id, self.messages + 1);
-        let request = RequestFrame {
-            message_type,
-            message_id: &message_id,
-            evaluation_id: &self.evaluation_id,
-            trial_id: Some(trial_id),
-            step,
-        };
-        let answer = link.ask(request.with(payload)).await?;
+        let ids = [&*message_id, &self.evaluation_id];
+        let request = request(message_type, ids, (Some(trial_id), step), content);
+        let answer = link.ask(request).await?;
         self.messages += 1;
-        frame::payload(&answer, message_type, &message_id).map_err(CallError::Wrong)
+        payload(&answer, message_type, &message_id).map_err(CallError::Wrong)
     }
 
     /// Says something about a trial as a whole.
@@ -106,9 +139,16 @@ impl XpolicylabClient {
         Ok(())
     }
 
+    /// Returns how many actions of a chunk are executed at most.
+    fn chunk_length(&self) -> usize {
+        self.given
+            .action_chunk_length
+            .map_or(MOST_ACTIONS, usize::from)
+    }
+
     /// Returns an observation in XPolicyLab's format v1.0.
     fn observation(&self, env: EnvIndex, seen: &Observation) -> Result<Value, RowError> {
-        let words = seen::instruction(seen, self.settings.language.as_deref())?;
+        let words = seen::instruction(seen, self.given.language_instruction.as_deref())?;
         let frequency = Value::from(u64::from(self.control_hz));
         let mut observation = Value::map([
             ("data_format_version", DATA_FORMAT.into()),
@@ -120,11 +160,8 @@ impl XpolicylabClient {
         ]);
         for (path, source) in self.wiring.inputs() {
             let value = match source {
-                Source::Camera(camera) => picture(seen::frame(camera, seen)?),
-                Source::States(parts) => {
-                    let numbers = seen::numbers(parts, seen)?;
-                    Array::of_f32(&[numbers.len()], &numbers).into()
-                }
+                Source::Camera(camera) => shown(seen::frame(camera, seen)?),
+                Source::States(parts) => Array::vector(&seen::numbers(parts, seen)?).into(),
             };
             insert(&mut observation, path, value);
         }
@@ -136,33 +173,12 @@ impl ClientCodec for XpolicylabClient {
     const TRANSPORT: Transport = Transport::Websocket("Bearer");
     const STEPS: [&'static str; 3] = ["connecting", "reset", "infer"];
 
-    fn lane(&self, _: EnvIndex) -> usize {
-        0
-    }
-
-    fn another(&self) -> Self {
-        Self {
-            settings: Arc::clone(&self.settings),
-            wiring: self.wiring.clone(),
-            evaluation_id: self.evaluation_id.clone(),
-            trials: BTreeMap::new(),
-            over: Vec::new(),
-            ..*self
-        }
-    }
-
     async fn greet(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
         let id = fresh_id().map_err(CallError::Wrong)?;
-        let hello = RequestFrame {
-            message_type: MessageType::Hello,
-            message_id: &id,
-            evaluation_id: &id,
-            trial_id: None,
-            step: 0,
-        };
-        let answer = link.ask(hello.with(Vec::new())).await?;
-        frame::payload(&answer, MessageType::Hello, &id)
-            .map_err(|reason| CallError::Wrong(format!("hello: {reason}")))?;
+        let hello = request(MessageType::Hello, [&id, &id], (None, 0), Vec::new());
+        let answer = link.ask(hello).await?;
+        let answer = payload(&answer, MessageType::Hello, &id);
+        answer.map_err(|reason| CallError::Wrong(format!("hello: {reason}")))?;
         Ok(())
     }
 
@@ -199,7 +215,7 @@ impl ClientCodec for XpolicylabClient {
             let payload = vec![(Key::from("observation"), observation)];
             let trial = (&*trial_of(row), row.inference);
             let answer = self.ask(link, MessageType::Infer, trial, payload).await?;
-            let (keys, most) = (&self.settings.action_keys, self.settings.chunk_length);
+            let (keys, most) = (&self.action_keys, self.chunk_length());
             let chunk = read_chunk(&answer, keys, self.action_dim, most);
             chunks.push(chunk.map_err(CallError::Wrong)?);
         }
@@ -215,13 +231,9 @@ impl ClientCodec for XpolicylabClient {
 
     fn facts(&self) -> PolicyFacts {
         PolicyFacts {
-            horizon: self.settings.chunk_length,
+            horizon: self.chunk_length(),
             needs_video: self.wiring.sees(),
-            reported: vec![
-                ("policy_path", self.settings.server.to_string().into()),
-                ("action_keys", self.settings.action_keys.clone().into()),
-            ],
-            notes: self.settings.notes.clone(),
+            reported: vec![("action_keys", self.action_keys.clone().into())],
             ..PolicyFacts::default()
         }
     }
@@ -237,10 +249,10 @@ fn trial_of(row: &PolicyRow) -> String {
     format!("episode-{}", row.episode)
 }
 
-fn picture(frame: &Frame) -> Value {
-    let (height, width) = (frame.height as usize, frame.width as usize);
-    let color = Array::of_u8(&[height, width, 3], frame.rgb.clone());
-    let shape = vec![Value::from(height as u64), Value::from(width as u64)];
+fn shown(frame: &Frame) -> Value {
+    let color = picture::whole(frame);
+    let edges = color.shape()[..2].iter();
+    let shape: Vec<Value> = edges.map(|edge| Value::from(*edge as u64)).collect();
     Value::map([("color", color.into()), ("shape", shape.into())])
 }
 
@@ -261,21 +273,21 @@ fn insert(map: &mut Value, path: &str, value: Value) {
     insert(&mut members[position].1, rest, value);
 }
 
-impl XpolicylabSettings {
-    /// Connects to the server.
-    pub(in crate::policy) fn make(
-        self,
-        context: MakeContext<'_>,
-    ) -> Result<Box<dyn Policy>, PolicyError> {
-        let server = self.server.clone();
-        let client = XpolicylabClient::new(self, context.env()?)?;
-        RemotePolicy::open(client, &server, context.lifeline)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn what_is_not_given_is_as_in_xpolicylab() {
+        let keys = |given: serde_json::Value| {
+            let given = jobs::policies::read(given.as_object().unwrap()).unwrap();
+            action_keys(&given).unwrap()
+        };
+        assert_eq!(keys(json!({})), ["arm_joint_state", "ee_joint_state"]);
+        assert_eq!(keys(json!({"action_keys": "ee_pose"})), ["ee_pose"]);
+    }
 
     #[test]
     fn a_path_becomes_nested_maps() {

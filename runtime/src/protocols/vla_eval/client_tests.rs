@@ -1,18 +1,18 @@
 use bytes::Bytes;
+use jobs::policies::VlaEval;
 use jobs::wiring::{Sides, Wiring, vla_eval};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::env::{EnvSpec, Observation};
-use crate::policy::remote::script::Script;
-use crate::policy::remote::{CallError, ClientCodec as _};
+use crate::policy::remote::PolicyServer;
 use crate::policy::tests::{env_with, frame, row};
-use crate::policy::vla_eval::VlaEvalSettings;
-use crate::policy::vla_eval::answer::chunk;
-use crate::policy::vla_eval::hello::VlaEvalHello;
-use crate::policy::vla_eval::policy::{VlaEvalClient, shown};
 use crate::policy::{Chunk, PolicyRow};
+use crate::protocols::script_tests::Script;
+use crate::protocols::vla_eval::client::{VlaEvalClient, chunk, shown};
+use crate::protocols::vla_eval::hello::VlaEvalHello;
+use crate::protocols::{CallError, ClientCodec as _, OnServer as _};
 
 fn env() -> EnvSpec {
     let mut env = env_with(&["front", "wrist"], [1, 2]);
@@ -104,7 +104,7 @@ fn checked(given: &str) -> Result<Vec<String>, String> {
 
 #[test]
 fn a_server_that_does_not_fit_is_refused_with_both_sides_and_what_only_looks_wrong_is_a_note() {
-    rig::cases::check("src/policy/vla_eval/hellos.txt", |given| {
+    rig::cases::check("src/protocols/vla_eval/hellos.txt", |given| {
         match checked(given) {
             Ok(notes) if notes.is_empty() => "it fits".to_owned(),
             Ok(notes) => format!("note: {}", notes.join("\nnote: ")),
@@ -132,7 +132,7 @@ fn taken(given: &str) -> String {
 
 #[test]
 fn an_answer_is_one_action_or_a_chunk_or_is_refused_with_both_sides() {
-    rig::cases::check("src/policy/vla_eval/answers.txt", taken);
+    rig::cases::check("src/protocols/vla_eval/answers.txt", taken);
     let list = Value::map([("action", vec![0.0.into(), 1i64.into()].into())]);
     assert_eq!(chunk(&list, None, 2), Ok(Chunk::new(2, vec![0.0, 1.0])));
     let row = Value::List(vec![0.0.into(), 1.0.into()]);
@@ -147,11 +147,13 @@ fn an_answer_is_one_action_or_a_chunk_or_is_refused_with_both_sides() {
 /// Returns a client that has met a server, and what it has said so far is forgotten.
 async fn met(script: &mut Script) -> VlaEvalClient {
     let config = json!({"remote_host": "gpu7", "task": {"suite": "s"}});
-    let settings = VlaEvalSettings::read(config.as_object().unwrap()).unwrap();
+    let given: VlaEval = jobs::policies::read(config.as_object().unwrap()).unwrap();
+    let place = ("ws", VlaEval::PORT, VlaEval::TIMEOUT);
+    let server = PolicyServer::new(given.server().0, None, place).unwrap();
     let mut env = env();
     env.name = "toy".to_owned();
     env.action.names.truncate(2);
-    let mut client = VlaEvalClient::new(settings, &env).unwrap();
+    let mut client = given.client(&server, &env).unwrap();
     script.answers.push_front(greeting());
     client.greet(script).await.unwrap();
     client

@@ -1,27 +1,62 @@
-//! The client's half of vla-eval's protocol: one session for each environment.
+//! The client's half: one session for each environment.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use jobs::policies::PolicyType;
+use jobs::policies::{PolicyType, Server, VlaEval};
 use jobs::wiring::{Sides, Source, Wiring, vla_eval};
 use serde_json::{Map, Value as Json};
 use wire::{Array, Key, VLA_EVAL_VERSION, Value, VlaEvalKind, VlaEvalMessage};
 
 use crate::clock::unix_seconds;
-use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
-use crate::policy::config::MakeContext;
-use crate::policy::openpi::picture;
-use crate::policy::remote::{CallError, ClientCodec, Exchange, RemotePolicy, Transport};
-use crate::policy::seen;
-use crate::policy::vla_eval::answer;
-use crate::policy::vla_eval::hello::VlaEvalHello;
-use crate::policy::vla_eval::settings::VlaEvalSettings;
-use crate::policy::{Chunk, Policy, PolicyError, PolicyFacts, PolicyRow, RowError};
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::remote::PolicyServer;
+use crate::policy::{Chunk, PolicyError, PolicyFacts, PolicyRow, RowError, seen};
+use crate::protocols::vla_eval::hello::VlaEvalHello;
+use crate::protocols::{CallError, ClientCodec, Exchange, OnServer, Transport, numbers, picture};
+
+/// What to do about a chunk of which nobody said how much is to be executed.
+const SAY_HOW_MANY: &str = "; with action_chunk_length, that many actions of a chunk are executed";
+
+/// What to do about single actions where chunks are expected.
+const ONE_AT_A_TIME: &str = "; a server that sends one action needs no action_chunk_length";
+
+impl OnServer for VlaEval {
+    type Codec = VlaEvalClient;
+    const PORT: u16 = 8000;
+    /// vla-eval's own client waits 30 s; the first inference of a server compiles its network.
+    const TIMEOUT: Duration = Duration::from_secs(120);
+
+    fn server(&self) -> (&Server, Option<&PathBuf>) {
+        (
+            &self.websocket.server,
+            self.websocket.remote_ca_file.as_ref(),
+        )
+    }
+
+    fn check(&self) -> Result<Option<usize>, PolicyError> {
+        Ok(None)
+    }
+
+    fn client(self, _: &PolicyServer, env: &EnvSpec) -> Result<VlaEvalClient, PolicyError> {
+        Ok(VlaEvalClient {
+            wiring: vla_eval(sides(env), self.observation_mapping.as_ref())?,
+            given: Arc::new(self),
+            env: Arc::new(env.clone()),
+            hello: None,
+            notes: Vec::new(),
+            seq: 0,
+            episode: None,
+        })
+    }
+}
 
 /// What a client says to a model server of vla-eval over one connection.
-pub(super) struct VlaEvalClient {
-    settings: Arc<VlaEvalSettings>,
+#[derive(Clone)]
+pub(crate) struct VlaEvalClient {
+    given: Arc<VlaEval>,
     env: Arc<EnvSpec>,
     wiring: Wiring,
     /// What the server said first; later connections have to lead to the same one.
@@ -33,6 +68,7 @@ pub(super) struct VlaEvalClient {
 }
 
 /// The episode of an environment.
+#[derive(Clone)]
 struct ToldEpisode {
     index: u64,
     /// Whether the server was told, over the connection that is open.
@@ -42,23 +78,6 @@ struct ToldEpisode {
 }
 
 impl VlaEvalClient {
-    /// Connects the keys of an observation to the environment.
-    ///
-    /// # Errors
-    /// Refuses an environment that does not fit together.
-    pub(super) fn new(settings: VlaEvalSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
-        let wiring = vla_eval(sides(env), settings.mapping.as_ref())?;
-        Ok(Self {
-            notes: settings.notes.clone(),
-            settings: Arc::new(settings),
-            env: Arc::new(env.clone()),
-            wiring,
-            hello: None,
-            seq: 0,
-            episode: None,
-        })
-    }
-
     async fn send(
         &mut self,
         link: &mut impl Exchange,
@@ -106,7 +125,7 @@ impl VlaEvalClient {
                 ("episode_idx".to_owned(), row.episode.into()),
                 ("seed".to_owned(), row.seed.into()),
             ]);
-            task.extend(self.settings.task.clone());
+            task.extend(self.given.task.clone().unwrap_or_default());
             let task = Value::map([("task", Value::from(&Json::from(task)))]);
             self.send(link, VlaEvalKind::EpisodeStart, task).await?;
             if let Some(episode) = &mut self.episode {
@@ -147,22 +166,11 @@ impl ClientCodec for VlaEvalClient {
         env.0
     }
 
-    fn another(&self) -> Self {
-        Self {
-            settings: Arc::clone(&self.settings),
-            env: Arc::clone(&self.env),
-            wiring: self.wiring.clone(),
-            hello: self.hello.clone(),
-            notes: Vec::new(),
-            seq: 0,
-            episode: None,
-        }
-    }
-
     /// Exchanges `hello` with the server.
     async fn greet(&mut self, link: &mut impl Exchange) -> Result<(), CallError> {
-        if let Some(episode) = &mut self.episode {
-            episode.is_told = false;
+        match &mut self.episode {
+            Some(episode) => episode.is_told = false,
+            None => self.seq = 0,
         }
         let version = concat!("rrun ", env!("CARGO_PKG_VERSION"));
         let hello = Value::map([
@@ -199,9 +207,11 @@ impl ClientCodec for VlaEvalClient {
         link: &mut impl Exchange,
         rows: &[&PolicyRow],
     ) -> Result<Vec<Chunk>, CallError> {
+        let size = self.given.target_image_size.map(|size| size.0);
+        let length = self.given.action_chunk_length.map(usize::from);
         let mut chunks = Vec::with_capacity(rows.len());
         for row in rows {
-            let words = seen::words(row.now(), self.settings.language.as_deref());
+            let words = seen::words(row.now(), self.given.language_instruction.as_deref());
             if words.is_empty()
                 && self
                     .hello
@@ -210,7 +220,7 @@ impl ClientCodec for VlaEvalClient {
             {
                 return Err(RowError::no_instruction().into());
             }
-            let observation = shown(&self.wiring, self.settings.picture, row.now(), words)?;
+            let observation = shown(&self.wiring, size, row.now(), words)?;
             self.begin_episode(link, row).await?;
             let seq = self
                 .send(link, VlaEvalKind::Observation, observation)
@@ -220,7 +230,7 @@ impl ClientCodec for VlaEvalClient {
                 episode.answers += 1;
             }
             let dim = self.env.action.names.len();
-            let chunk = answer::chunk(&payload, self.settings.chunk_length, dim);
+            let chunk = chunk(&payload, length, dim);
             chunks.push(chunk.map_err(CallError::Wrong)?);
         }
         Ok(chunks)
@@ -235,10 +245,9 @@ impl ClientCodec for VlaEvalClient {
     fn facts(&self) -> PolicyFacts {
         let hello = self.hello.clone().unwrap_or_default();
         PolicyFacts {
-            horizon: self.settings.chunk_length.unwrap_or(1),
+            horizon: self.given.action_chunk_length.map_or(1, usize::from),
             needs_video: self.wiring.sees(),
             reported: vec![
-                ("policy_path", self.settings.server.to_string().into()),
                 ("policy_variant", hello.model.into()),
                 ("vla_eval_version", hello.version.into()),
             ],
@@ -280,11 +289,13 @@ pub(super) fn shown(
     let (mut images, mut members) = (Vec::new(), Vec::new());
     for (key, source) in wiring.inputs() {
         let value = match source {
-            Source::Camera(camera) => picture_of(seen::frame(camera, observation)?, size),
-            Source::States(parts) => {
-                let numbers = seen::numbers(parts, observation)?;
-                Array::of_f32(&[numbers.len()], &numbers).into()
+            Source::Camera(camera) => {
+                let frame = seen::frame(camera, observation)?;
+                let own = || picture::whole(frame);
+                size.map_or_else(own, |size| picture::padded(frame, size))
+                    .into()
             }
+            Source::States(parts) => Array::vector(&seen::numbers(parts, observation)?).into(),
         };
         match key.strip_prefix("images/") {
             Some(name) => images.push((Key::from(name), value)),
@@ -296,23 +307,33 @@ pub(super) fn shown(
     Ok(Value::Map(members))
 }
 
-fn picture_of(frame: &Frame, size: Option<[usize; 2]>) -> Value {
-    let Some([height, width]) = size else {
-        let shape = [frame.height as usize, frame.width as usize, 3];
-        return Array::of_u8(&shape, frame.rgb.clone()).into();
+/// Returns the actions of an answer that are executed: `chunk_length` of them, or the only one.
+///
+/// # Errors
+/// Says what is wrong with the answer.
+pub(super) fn chunk(
+    payload: &Value,
+    chunk_length: Option<usize>,
+    dim: usize,
+) -> Result<Chunk, String> {
+    let actions = payload.get("actions").or_else(|| payload.get("action"));
+    let actions = actions.and_then(numbers);
+    let (shape, numbers) = actions.ok_or("its answer has no numbers as `actions`")?;
+    let horizon = chunk_length.unwrap_or(1);
+    let fits = match shape[..] {
+        [width] | [1, width] if horizon == 1 => width == dim,
+        [steps, width] => width == dim && steps >= horizon && chunk_length.is_some(),
+        _ => false,
     };
-    let bytes = picture::resize_with_pad(frame, [height, width]);
-    Array::of_u8(&[height, width, 3], bytes.into()).into()
-}
-
-impl VlaEvalSettings {
-    /// Connects to the server.
-    pub(in crate::policy) fn make(
-        self,
-        context: MakeContext<'_>,
-    ) -> Result<Box<dyn Policy>, PolicyError> {
-        let server = self.server.clone();
-        let client = VlaEvalClient::new(self, context.env()?)?;
-        RemotePolicy::open(client, &server, context.lifeline)
+    if !fits {
+        let hint = match shape[..] {
+            [_, width] if width == dim && chunk_length.is_none() => SAY_HOW_MANY,
+            [width] if width == dim => ONE_AT_A_TIME,
+            _ => "",
+        };
+        return Err(format!(
+            "its actions are {shape:?}, expected [{dim}] or [{horizon} or more, {dim}]{hint}"
+        ));
     }
+    Ok(Chunk::new(dim, numbers[..horizon * dim].to_vec()))
 }

@@ -105,23 +105,14 @@ fn numbers(step: usize, value: &Value) -> Result<Vec<f32>, String> {
     };
     match value {
         Value::Array(array) if array.shape().len() <= 1 => Ok(array.to_f32()),
-        Value::List(items) => items
-            .iter()
-            .map(|item| number(item).ok_or_else(|| wrong(item)))
-            .collect(),
-        single => number(single)
-            .map(|number| vec![number])
-            .ok_or_else(|| wrong(single)),
-    }
-}
-
-fn number(value: &Value) -> Option<f32> {
-    match value {
-        Value::Int(number) => Some(*number as f32),
-        Value::Large(number) => Some(*number as f32),
-        Value::Float(number) => Some(*number as f32),
-        Value::Bool(flag) => Some(f32::from(u8::from(*flag))),
-        _ => None,
+        Value::List(items) => {
+            let number = |item: &Value| item.as_f32().ok_or_else(|| wrong(item));
+            items.iter().map(number).collect()
+        }
+        single => {
+            let number = single.as_f32().ok_or_else(|| wrong(single));
+            number.map(|number| vec![number])
+        }
     }
 }
 

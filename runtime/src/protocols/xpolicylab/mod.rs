@@ -1,8 +1,31 @@
-//! The envelope of a message: written for requests, checked for answers.
+//! A policy behind XPolicyLab's `PolicyServer`, which serves the policies of its collection over a
+//! websocket.
+//!
+//! ```text
+//! connection  hello                              ─► hello_ack
+//! episode     reset … trial_end                  ─► reset_result, trial_end_ack
+//! chunk       infer: one observation             ─► infer_result: a list of actions ─► Chunk
+//! ```
+//! Follows `client_server/ws` of XPolicyLab, commit 7198143e of July 2026. Every message is a
+//! binary frame of msgpack with the arrays of msgpack-numpy: a map with `message_type`,
+//! `message_id`, `evaluation_id`, `trial_id`, `step` and `payload`. An answer repeats the
+//! `message_id`; an error is a message of type `error` with `code` and `message`.
+//!
+//! The protocol has no sessions: a server has one model, which answers one request at a time
+//! whoever asks, and `reset` resets all of it. An observation has `env_idx`, by which some policies
+//! keep what they remember. So a rank needs one connection, and asks for one environment after the
+//! other, in the same order in every run. `prepare_case` and `heartbeat` are not sent: no policy of
+//! the collection uses the first, and the pings of the websocket do what the second does.
+
+mod actions;
+mod client;
 
 use bytes::Bytes;
-
 use wire::{Dialect, Key, Value};
+
+pub use actions::read_chunk;
+
+use crate::protocols::read;
 
 /// The requests that are sent, each with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,57 +41,38 @@ pub enum MessageType {
 }
 
 impl MessageType {
-    /// Returns the name of the request on the wire.
-    pub fn name(self) -> &'static str {
+    /// Returns the names of the request and of its answer on the wire.
+    fn names(self) -> [&'static str; 2] {
         match self {
-            Self::Hello => "hello",
-            Self::Reset => "reset",
-            Self::Infer => "infer",
-            Self::TrialEnd => "trial_end",
-        }
-    }
-
-    /// Returns the name of its answer on the wire.
-    pub fn answer(self) -> &'static str {
-        match self {
-            Self::Hello => "hello_ack",
-            Self::Reset => "reset_result",
-            Self::Infer => "infer_result",
-            Self::TrialEnd => "trial_end_ack",
+            Self::Hello => ["hello", "hello_ack"],
+            Self::Reset => ["reset", "reset_result"],
+            Self::Infer => ["infer", "infer_result"],
+            Self::TrialEnd => ["trial_end", "trial_end_ack"],
         }
     }
 }
 
-/// A request, without the observation that an `infer` carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RequestFrame<'a> {
-    pub(super) message_type: MessageType,
-    /// Unique among all messages that a server ever gets: newer servers answer a message that they
-    /// have answered before from memory.
-    pub(super) message_id: &'a str,
-    /// Names this client.
-    pub(super) evaluation_id: &'a str,
-    /// Names the episode.
-    pub(super) trial_id: Option<&'a str>,
-    /// Number of earlier inferences of the episode.
-    pub(super) step: u64,
-}
-
-impl RequestFrame<'_> {
-    /// Returns the bytes of the request.
-    pub(super) fn with(self, payload: Vec<(Key, Value)>) -> Bytes {
-        let message = Value::map([
-            ("message_type", self.message_type.name().into()),
-            ("message_id", self.message_id.into()),
-            ("evaluation_id", self.evaluation_id.into()),
-            ("action_case_id", Value::Nil),
-            ("trial_id", self.trial_id.map_or(Value::Nil, Value::from)),
-            ("repeat_index", Value::Nil),
-            ("step", self.step.into()),
-            ("payload", Value::Map(payload)),
-        ]);
-        wire::write(&message, Dialect::Kind).into()
-    }
+/// Returns the bytes of a request. `message_id` is unique among all messages that a server ever
+/// gets: newer servers answer a message that they have answered before from memory. `evaluation_id`
+/// names the client, and `trial_id` the episode, with its number of earlier inferences.
+fn request(
+    message_type: MessageType,
+    [message_id, evaluation_id]: [&str; 2],
+    (trial_id, step): (Option<&str>, u64),
+    payload: Vec<(Key, Value)>,
+) -> Bytes {
+    let [name, _] = message_type.names();
+    let message = Value::map([
+        ("message_type", name.into()),
+        ("message_id", message_id.into()),
+        ("evaluation_id", evaluation_id.into()),
+        ("action_case_id", Value::Nil),
+        ("trial_id", trial_id.map_or(Value::Nil, Value::from)),
+        ("repeat_index", Value::Nil),
+        ("step", step.into()),
+        ("payload", Value::Map(payload)),
+    ]);
+    wire::write(&message, Dialect::Kind).into()
 }
 
 /// Returns the payload of the answer to a request.
@@ -81,15 +85,14 @@ pub fn payload(
     message_type: MessageType,
     message_id: &str,
 ) -> Result<Value, String> {
-    let answer = wire::read(answer).map_err(|err| format!("its answer cannot be read: {err}"))?;
-    let answer = answer.value;
+    let answer = read(answer)?;
     let found = text(&answer, "message_id")?;
     if found != message_id {
         return Err(format!(
             "it answers message `{found}`, and was asked `{message_id}`"
         ));
     }
-    let wanted = message_type.answer();
+    let [_, wanted] = message_type.names();
     let found = text(&answer, "message_type")?;
     let payload = answer
         .get("payload")
@@ -131,14 +134,8 @@ mod tests {
 
     #[test]
     fn a_request_has_every_field_of_the_envelope() {
-        let frame = RequestFrame {
-            message_type: MessageType::Reset,
-            message_id: "a-1",
-            evaluation_id: "a",
-            trial_id: Some("3"),
-            step: 7,
-        };
-        let bytes = frame.with(vec![(Key::from("trial_id"), "3".into())]);
+        let payload = vec![(Key::from("trial_id"), "3".into())];
+        let bytes = request(MessageType::Reset, ["a-1", "a"], (Some("3"), 7), payload);
         let message = wire::read(&bytes).unwrap().value;
         let text = |field: &str| message.get(field).and_then(Value::as_text).unwrap();
         let ids = ["message_type", "message_id", "evaluation_id", "trial_id"].map(text);

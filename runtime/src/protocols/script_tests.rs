@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::policy::remote::{CallError, Exchange};
+use crate::protocols::{CallError, Exchange};
 
 /// The messages of a server, and those that it got.
 #[derive(Debug, Default)]
-pub(in crate::policy) struct Script {
+pub(crate) struct Script {
     /// What it sends, one for each that is received.
-    pub(in crate::policy) answers: VecDeque<Bytes>,
+    pub(crate) answers: VecDeque<Bytes>,
     /// What it got.
-    pub(in crate::policy) heard: Vec<Bytes>,
+    pub(crate) heard: Vec<Bytes>,
 }
 
 impl Script {
     /// Creates the server that sends these.
-    pub(in crate::policy) fn of(answers: impl IntoIterator<Item = Bytes>) -> Self {
+    pub(crate) fn of(answers: impl IntoIterator<Item = Bytes>) -> Self {
         Self {
             answers: answers.into_iter().collect(),
             heard: Vec::new(),
