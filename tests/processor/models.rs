@@ -73,7 +73,7 @@ impl Golden {
         let size = predicted.len() / samples.len();
         for (index, (processor, case)) in samples.iter().enumerate() {
             let predicted = &predicted[index * size..][..size];
-            let numbers = processor.numbers();
+            let numbers = &processor.numbers;
             for action in numbers.decode(predicted, &case.raw().state).unwrap() {
                 let wanted = wanted(&self.expected, index, &action.key, action.values.len());
                 let largest = wanted
@@ -299,7 +299,7 @@ fn pictures_before_patching_are_those_of_the_reference() {
             let Some(wanted) = golden.expected.get(&format!("pre.{index}.images_u8")) else {
                 continue;
             };
-            let (raw, video) = (case.raw(), &processor.modalities().video);
+            let (raw, video) = (case.raw(), &processor.modalities.video);
             let pictures = &processor.pictures;
             let mut found = Vec::new();
             for step in 0..video.horizon() {

@@ -117,7 +117,7 @@ fn a_prediction_of_another_size_is_refused() {
     let dir = model();
     let numbers = open(dir.path()).unwrap();
     let text = numbers
-        .numbers()
+        .numbers
         .decode(&[0.0; 132], &Default::default())
         .unwrap_err()
         .to_string();

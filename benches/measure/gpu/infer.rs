@@ -141,7 +141,7 @@ impl Bench {
     }
 
     fn raw(&self) -> Outcome<RowInputs<'_>> {
-        let views = &self.inference.processor().modalities().video.keys;
+        let views = &self.inference.processor().modalities.video.keys;
         let pictures = views
             .iter()
             .zip(&self.pictures)
@@ -164,14 +164,14 @@ fn pictures(processor: &Processor) -> Vec<Vec<u8>> {
         let (y, x) = (at / EDGE, at % EDGE);
         [(x + 40 * camera) as u8, (y * 2) as u8, (x * y / 64) as u8]
     };
-    let cameras = 0..processor.modalities().video.keys.len();
+    let cameras = 0..processor.modalities.video.keys.len();
     cameras
         .map(|camera| (0..EDGE * EDGE).flat_map(|at| pixel(camera, at)).collect())
         .collect()
 }
 
 fn states(processor: &Processor) -> Vec<(String, Vec<f32>)> {
-    let keys = processor.numbers().state_keys().into_iter();
+    let keys = processor.numbers.state_keys().into_iter();
     keys.map(|(key, width)| (key.to_owned(), vec![0.1; width.unwrap_or(1)]))
         .collect()
 }

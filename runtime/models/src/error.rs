@@ -42,6 +42,19 @@ pub(crate) fn input(what: impl Display, found: impl Display, wanted: impl Displa
     Refusal::new(format_args!("{what} is {found}, {wanted}"))
 }
 
+/// Refuses a part of an observation that has another size than wanted, in these units.
+pub(crate) fn differs(
+    what: impl Display,
+    [found, wanted]: [usize; 2],
+    unit: &str,
+) -> Result<(), Refusal> {
+    if found == wanted {
+        return Ok(());
+    }
+    let found = format_args!("{found} {unit}");
+    Err(input(what, found, format_args!("expected {wanted}")))
+}
+
 /// Refuses the weights of a model directory, `bytes` in all, that the device cannot hold.
 pub fn no_room(dir: &Path, bytes: u64, device: Device, reason: &str) -> Refusal {
     let device = match device {

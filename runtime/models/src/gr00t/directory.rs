@@ -10,8 +10,10 @@ use crate::gr00t::{ModelConfig, VlmConfig};
 /// A model directory and the files of its backbone.
 #[derive(Clone, Debug)]
 pub struct ModelDir {
-    root: PathBuf,
-    vlm: Option<PathBuf>,
+    /// The model directory itself.
+    pub root: PathBuf,
+    /// The directory of the backbone's files, if there is one.
+    pub vlm: Option<PathBuf>,
 }
 
 impl ModelDir {
@@ -33,16 +35,6 @@ impl ModelDir {
         };
         let root = root.to_owned();
         Ok(Self { root, vlm })
-    }
-
-    /// Returns the model directory itself.
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// Returns the directory of the backbone's files, if there is one.
-    pub fn vlm(&self) -> Option<&Path> {
-        self.vlm.as_deref()
     }
 
     /// Reads the sizes of the network and of its backbone and checks them against each other.
@@ -102,14 +94,12 @@ mod tests {
             directory(&["config.json"]),
         );
         assert_eq!(
-            ModelDir::open(model.path(), Some(vlm.path()))
-                .unwrap()
-                .vlm(),
-            Some(vlm.path())
+            ModelDir::open(model.path(), Some(vlm.path())).unwrap().vlm,
+            Some(vlm.path().to_owned())
         );
         assert_eq!(
-            ModelDir::open(model.path(), None).unwrap().vlm(),
-            Some(model.path().join("vlm").as_path())
+            ModelDir::open(model.path(), None).unwrap().vlm,
+            Some(model.path().join("vlm"))
         );
     }
 

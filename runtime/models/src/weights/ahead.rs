@@ -34,12 +34,15 @@ impl Ahead {
         sizes: UploadSizes,
         carrier: impl FnOnce() -> Result<C, String>,
     ) -> Result<Option<Self>, Refusal> {
-        let place = |(name, shape): &Spec| locate(checkpoint, name, shape).ok();
-        let places = |specs: &JointSpec| specs.iter().map(place).collect::<Option<Vec<_>>>();
-        let found = specs
-            .iter()
-            .filter_map(|specs| Some((specs, places(specs)?)));
-        let found: Vec<(&JointSpec, Vec<TensorPlace<'_>>)> = found.collect();
+        let mut found = Vec::new();
+        for specs in specs {
+            let places = specs
+                .iter()
+                .map(|(name, shape)| locate(checkpoint, name, shape));
+            if let Ok(places) = places.collect::<Result<Vec<TensorPlace>, _>>() {
+                found.push((specs, places));
+            }
+        }
         let elements = found
             .iter()
             .map(|(specs, _)| joint_shape(specs).iter().product::<i64>());
@@ -56,7 +59,7 @@ impl Ahead {
             })?;
             let (first, flat, mut at) = (wanted.len(), tensor.view(-1), 0);
             for place in places {
-                let (count, bytes) = (place.entry.shape.iter().product(), &place.entry.bytes);
+                let (count, bytes) = (place.shape.iter().product(), &place.bytes);
                 let extent = Extent {
                     file: place.shard,
                     bytes: bytes.start.unsigned_abs()..bytes.end.unsigned_abs(),

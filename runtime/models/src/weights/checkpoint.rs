@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use jobs::refusal::Refusal;
+use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::error::{in_file, lacks, refuse};
-use crate::weights::header::TensorEntry;
 use crate::weights::shard::MappedShard;
 
 /// File name of a checkpoint in one file.
@@ -24,7 +24,7 @@ pub(super) struct Checkpoint {
     pub(super) dir: PathBuf,
     pub(super) shards: Vec<MappedShard>,
     /// For each tensor, the index of its shard and its position there.
-    tensors: BTreeMap<String, (usize, TensorEntry)>,
+    tensors: BTreeMap<String, (usize, TensorInfo)>,
 }
 
 impl Checkpoint {
@@ -48,7 +48,7 @@ impl Checkpoint {
     }
 
     /// Returns the index of a tensor's shard, and its position there.
-    pub(super) fn find(&self, name: &str) -> Option<(usize, &TensorEntry)> {
+    pub(super) fn find(&self, name: &str) -> Option<(usize, &TensorInfo)> {
         self.tensors.get(name).map(|(shard, entry)| (*shard, entry))
     }
 

@@ -6,39 +6,29 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::ops::Range;
 use std::path::Path;
 
 use jobs::refusal::Refusal;
-use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::IgnoredAny;
 
 use crate::error::{in_file, refuse};
 use crate::weights::checkpoint::JsonPairs;
+
+/// The tensors of a file by name; their offsets count from the beginning of the data.
+pub(super) type Entries = Vec<(String, TensorInfo)>;
 
 /// Size of the length field before the header, in bytes.
 const LENGTH: u64 = 8;
 /// Maximum size of a header in bytes; safetensors' own reader has the same limit.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// The type, shape and position of a tensor in its file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TensorEntry {
-    /// Element type according to the file.
-    pub(super) dtype: Dtype,
-    /// Shape according to the file.
-    pub(super) shape: Vec<i64>,
-    /// Byte range, counted from the beginning of the file.
-    pub(super) bytes: Range<i64>,
-}
-
-/// Reads the header of the file at `path` and returns its tensors by name. They cover the rest of
-/// the file without gap or overlap.
+/// Reads the header of the file at `path` and returns the byte at which its data begins, and its
+/// tensors by name. They cover the rest of the file without gap or overlap.
 ///
 /// # Errors
 /// Returns a [`Refusal`] that names the file.
-pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, TensorEntry)>, Refusal> {
+pub(super) fn read(path: &Path, file: &mut File) -> Result<(i64, Entries), Refusal> {
     let size = file.metadata().map_err(in_file(path))?.len();
     let entries = header(file, size).and_then(|json| entries(&json, size));
     entries.map_err(|reason| refuse(path, format_args!("not a safetensors file: {reason}")))
@@ -65,7 +55,7 @@ fn header(file: &mut impl Read, size: u64) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the tensors that `json`, in a file of `size` bytes, describes.
-fn entries(json: &[u8], size: u64) -> Result<Vec<(String, TensorEntry)>, String> {
+fn entries(json: &[u8], size: u64) -> Result<(i64, Entries), String> {
     let broken = |err: serde_json::Error| format!("header: {err}");
     let names: JsonPairs<IgnoredAny> = serde_json::from_slice(json).map_err(broken)?;
     if let Some(name) = names.duplicate() {
@@ -81,26 +71,10 @@ fn entries(json: &[u8], size: u64) -> Result<Vec<(String, TensorEntry)>, String>
             "{size} bytes long, but the header describes {described}"
         ));
     }
-    let begin = number(LENGTH as usize + json.len())?;
-    let mut found = Vec::new();
-    for name in metadata.offset_keys() {
-        let Some(info) = metadata.info(&name) else {
-            return Err(format!("tensor `{name}` is not described"));
-        };
-        let shape = info.shape.iter().copied().map(number);
-        let (first, end) = info.data_offsets;
-        let entry = TensorEntry {
-            dtype: info.dtype,
-            shape: shape.collect::<Result<_, _>>()?,
-            bytes: begin + number(first)?..begin + number(end)?,
-        };
-        found.push((name, entry));
-    }
-    Ok(found)
-}
-
-fn number(value: usize) -> Result<i64, String> {
-    i64::try_from(value).map_err(|_| format!("a size of {value}"))
+    let begin = i64::try_from(begin).map_err(|_| format!("a header of {begin} bytes"))?;
+    let tensors = metadata.tensors().into_iter();
+    let owned = tensors.map(|(name, info)| (name, info.clone()));
+    Ok((begin, owned.collect()))
 }
 
 #[cfg(test)]
@@ -113,7 +87,7 @@ mod tests {
     fn hostile_safetensors() {
         Target::new("safetensors").run(|input| match header(&mut &*input, input.len() as u64) {
             Ok(json) => entries(&json, input.len() as u64)
-                .map(|entries| entries.len())
+                .map(|(_, entries)| entries.len())
                 .map_err(kind),
             Err(err) => Err(kind(err)),
         });

@@ -14,6 +14,7 @@
 //! pages of the map are returned to the kernel.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 use jobs::refusal::Refusal;
@@ -21,7 +22,6 @@ use tch::{Device, Kind, Tensor};
 
 use ahead::Ahead;
 use checkpoint::Checkpoint;
-use header::TensorEntry;
 pub use random::random_tensor;
 use shard::kind_of;
 use upload::{ToCard, UploadSizes};
@@ -193,8 +193,7 @@ impl Weights {
             match locate(checkpoint, name, shape) {
                 Ok(place) => {
                     let shard = &checkpoint.shards[place.shard];
-                    let (entry, stored) = (place.entry, place.stored);
-                    tensors.push(shard.tensor(entry, stored, self.kind, self.device));
+                    tensors.push(shard.tensor(&place, self.kind, self.device));
                 }
                 Err(problem) => self.problems.push(problem),
             }
@@ -260,7 +259,9 @@ fn joint_shape(specs: &[Spec]) -> Vec<i64> {
 struct TensorPlace<'a> {
     /// Index of the shard.
     shard: usize,
-    entry: &'a TensorEntry,
+    /// Byte range in its file.
+    bytes: Range<i64>,
+    shape: &'a [i64],
     stored: Kind,
 }
 
@@ -281,17 +282,18 @@ const MOST_LISTED: usize = 20;
 /// Finds a tensor with this name and shape; the token embedding table may be stored as the output
 /// layer.
 fn locate<'a>(
-    checkpoint: &'a Checkpoint,
+    checkpoint: &Checkpoint,
     name: &str,
-    shape: &[i64],
+    shape: &'a [i64],
 ) -> Result<TensorPlace<'a>, Problem> {
     let tied = || checkpoint.find(LM_HEAD).filter(|_| name == EMBED_TOKENS);
     let problem = |kind, text| Err(Problem { kind, text });
-    let Some((shard, entry)) = checkpoint.find(name).or_else(tied) else {
+    let Some((shard, info)) = checkpoint.find(name).or_else(tied) else {
         return problem("missing", format!("`{name}` {shape:?}"));
     };
-    let (found, dtype) = (&entry.shape, entry.dtype);
-    if found != shape {
+    let (found, dtype, (first, end)) = (&info.shape, info.dtype, info.data_offsets);
+    let sides = found.iter().map(|&side| i64::try_from(side));
+    if !sides.eq(shape.iter().map(|&side| Ok(side))) {
         return problem(
             "wrong",
             format!("`{name}` is {found:?}, expected {shape:?}"),
@@ -301,9 +303,11 @@ fn locate<'a>(
         let wanted = "expected F32, BF16, F16 or F64";
         return problem("wrong", format!("`{name}` is {dtype}, {wanted}"));
     };
+    let begin = checkpoint.shards[shard].begin;
     Ok(TensorPlace {
         shard,
-        entry,
+        bytes: begin + first as i64..begin + end as i64,
+        shape,
         stored,
     })
 }

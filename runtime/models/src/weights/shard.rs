@@ -17,7 +17,8 @@ use safetensors::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use crate::error::{in_file, refuse};
-use crate::weights::header::{self, TensorEntry};
+use crate::weights::TensorPlace;
+use crate::weights::header::{self, Entries};
 use crate::weights::upload::ShardFile;
 use torchlib::torch_error::message;
 
@@ -31,49 +32,45 @@ const PAGE: usize = 64 << 10;
 pub(super) struct MappedShard {
     /// The mapped bytes, `[file size]`, `u8`.
     map: Tensor,
+    /// The byte at which the data of tensors begins.
+    pub(super) begin: i64,
     /// The same file, for reading.
     pub(super) source: ShardFile,
 }
 
 impl MappedShard {
     /// Maps the file and reads its header.
-    pub(super) fn open(path: &Path) -> Result<(Self, Vec<(String, TensorEntry)>), Refusal> {
+    pub(super) fn open(path: &Path) -> Result<(Self, Entries), Refusal> {
         let mut file = File::open(path).map_err(in_file(path))?;
-        let entries = header::read(path, &mut file)?;
+        let (begin, entries) = header::read(path, &mut file)?;
         let map = map(path, &file)?;
         let source = ShardFile {
             path: path.to_owned(),
             file: Arc::new(file),
         };
-        Ok((Self { map, source }, entries))
+        let shard = Self { map, begin, source };
+        Ok((shard, entries))
     }
 
-    /// Returns the tensor, `stored` in the file, on `device` in `kind`: a view of the map if
-    /// nothing has to change, else a copy.
-    pub(super) fn tensor(
-        &self,
-        entry: &TensorEntry,
-        stored: Kind,
-        kind: Kind,
-        device: Device,
-    ) -> Tensor {
-        let aligned = entry.bytes.start % stored.elt_size_in_bytes() as i64 == 0;
-        if aligned && stored == kind && device == Device::Cpu {
-            return self
-                .bytes(&entry.bytes)
-                .view_dtype(stored)
-                .view(&entry.shape[..]);
+    /// Returns the tensor on `device` in `kind`: a view of the map if nothing has to change, else a
+    /// copy.
+    pub(super) fn tensor(&self, place: &TensorPlace, kind: Kind, device: Device) -> Tensor {
+        let (stored, bytes) = (place.stored, &place.bytes);
+        let is_aligned = bytes.start % stored.elt_size_in_bytes() as i64 == 0;
+        if is_aligned && stored == kind && device == Device::Cpu {
+            return self.bytes(bytes).view_dtype(stored).view(place.shape);
         }
-        self.copied(entry, stored, kind, device)
+        self.copied(place, kind, device)
     }
 
     /// Copies piece by piece, so that only a small part of the file is in this process's memory at
     /// any time.
-    fn copied(&self, entry: &TensorEntry, stored: Kind, kind: Kind, device: Device) -> Tensor {
-        let copy = Tensor::empty(&entry.shape[..], (kind, device));
+    fn copied(&self, place: &TensorPlace, kind: Kind, device: Device) -> Tensor {
+        let (stored, whole) = (place.stored, &place.bytes);
+        let copy = Tensor::empty(place.shape, (kind, device));
         let (flat, size) = (copy.view(-1), stored.elt_size_in_bytes() as i64);
-        for begin in entry.bytes.clone().step_by(PIECE) {
-            let piece = self.bytes(&(begin..entry.bytes.end.min(begin + PIECE as i64)));
+        for begin in whole.clone().step_by(PIECE) {
+            let piece = self.bytes(&(begin..whole.end.min(begin + PIECE as i64)));
             advise(&piece, libc::MADV_WILLNEED);
             // A file may store its tensors at unaligned offsets, but a tensor must be aligned.
             let values = if begin % size == 0 {
@@ -81,7 +78,7 @@ impl MappedShard {
             } else {
                 piece.copy().view_dtype(stored)
             };
-            flat.narrow(0, (begin - entry.bytes.start) / size, values.size()[0])
+            flat.narrow(0, (begin - whole.start) / size, values.size()[0])
                 .copy_(&values);
             advise(&piece, libc::MADV_DONTNEED);
         }

@@ -34,7 +34,7 @@ impl PreviousChunks {
     /// Returns an error if actions are relative to the state at the observation of their own chunk:
     /// they mean something else in the next one.
     pub fn new(ramp_rate: f64, processor: &Processor) -> Result<Self, PolicyError> {
-        if let Some(key) = processor.numbers().relative_keys().first() {
+        if let Some(key) = processor.numbers.relative_keys().first() {
             let wanted = format!(
                 "expected none: action `{key}` of the checkpoint is relative to the state at its \
                  own observation, so the next chunk cannot begin with it"

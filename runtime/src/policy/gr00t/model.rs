@@ -45,7 +45,7 @@ impl LoadedModel {
         let graphs = Rc::new(RefCell::new(Graphs::on(device, true)));
         let dir = ModelDir::open(root, vlm.as_deref())?;
         let (config, vlm) = dir.configs()?;
-        let mut weights = Weights::open(dir.root(), device, *kind)?;
+        let mut weights = Weights::open(&dir.root, device, *kind)?;
         let mut bytes = 0;
         let build = || {
             let specs = Gr00t::tensors(&config, &vlm);
@@ -57,7 +57,7 @@ impl LoadedModel {
         };
         let network =
             Rc::new(caught(build).unwrap_or_else(|reason| {
-                Err(no_room(dir.root(), bytes, device, shortage(&reason)))
+                Err(no_room(&dir.root, bytes, device, shortage(&reason)))
             })?);
         release(device);
         Ok(Self {

@@ -62,10 +62,10 @@ impl Gr00tPolicy {
     ) -> Result<Self, PolicyError> {
         // Read the small files first, so that errors in them show before gigabytes are read.
         let processor = open_processor(&settings)?;
-        let modalities = processor.modalities();
+        let modalities = &processor.modalities;
         let mut deltas =
             [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
-        let (views, states) = (&modalities.video.keys, processor.numbers().state_keys());
+        let (views, states) = (&modalities.video.keys, processor.numbers.state_keys());
         let actions = action_keys(&processor);
         let (wiring, places, previous) = match env {
             Some(env) => {
@@ -98,7 +98,7 @@ impl Gr00tPolicy {
         let asked = settings.wiring.action_horizon.filter(|_| env.is_some());
         let horizon = asked.map_or(has, usize::from);
         if horizon > has {
-            let tag = inference.processor().tag();
+            let tag = &inference.processor().tag;
             let wanted = format!("expected at most the {has} steps of embodiment {tag}");
             return Err(argument("action_horizon", &horizon.to_string(), &wanted));
         }
@@ -203,9 +203,9 @@ impl Policy for Gr00tPolicy {
         );
         let own_keys = || {
             let processor = inference.processor();
-            let states = processor.numbers().state_keys().into_iter();
+            let states = processor.numbers.state_keys().into_iter();
             OwnKeys {
-                modalities: processor.modalities().clone(),
+                modalities: processor.modalities.clone(),
                 states: states.map(|(key, width)| (key.to_owned(), width)).collect(),
                 actions: action_keys(processor),
                 noise_shape: inference.noise_shape().map(|edge| edge as usize),
@@ -291,6 +291,6 @@ fn black(camera: &CameraSpec) -> Frame {
 
 /// Returns the action keys of a checkpoint, with their lengths.
 fn action_keys(processor: &Processor) -> Vec<(String, usize)> {
-    let keys = processor.numbers().action_keys().into_iter();
+    let keys = processor.numbers.action_keys().into_iter();
     keys.map(|(key, width)| (key.to_owned(), width)).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jobs::refusal::Refusal;
 
-use crate::error::input;
+use crate::error::{differs, input};
 use crate::gr00t::processor::config::ProcessorConfig;
 use crate::gr00t::processor::modality::{ActionConfig, Modalities, PoseFormat, Representation};
 use crate::gr00t::processor::numbers::StateActionCodec;
@@ -181,10 +181,7 @@ impl Reference {
         let Some(rows) = state.get(key) else {
             return Err(input(what, "missing", "it is required"));
         };
-        if rows.width() != width {
-            let found = format_args!("{} values wide", rows.width());
-            return Err(input(what, found, format_args!("expected {width}")));
-        }
+        differs(what, [rows.width(), width], "values wide")?;
         let origin: Vec<f64> = rows.last().iter().copied().map(f64::from).collect();
         let Some(format) = self.pose else {
             let steps = values.chunks_exact(width);

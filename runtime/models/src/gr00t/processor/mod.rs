@@ -26,7 +26,6 @@ mod prompt;
 mod row;
 mod scale;
 mod sine;
-mod state;
 mod statistics;
 mod template;
 
@@ -35,7 +34,7 @@ use std::path::Path;
 use jobs::refusal::Refusal;
 use rayon::prelude::*;
 
-use crate::error::input;
+use crate::error::{differs, input};
 use crate::gr00t::directory::processor_dir;
 
 pub use crate::image::{Geometry, Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
@@ -51,9 +50,12 @@ pub use row::{KeyActions, PreparedRow, RowInputs, StateSteps};
 /// Prepares observations of one embodiment for one checkpoint.
 #[derive(Debug)]
 pub struct Processor {
-    tag: String,
-    modalities: Modalities,
-    numbers: StateActionCodec,
+    /// The embodiment's tag.
+    pub tag: String,
+    /// The inputs and actions of the checkpoint.
+    pub modalities: Modalities,
+    /// The encoder and decoder of states and actions.
+    pub numbers: StateActionCodec,
     /// The processor of pictures.
     pub pictures: PictureProcessor,
     /// The builder of prompts.
@@ -84,21 +86,6 @@ impl Processor {
             prompts: Prompts::read(&vlm, config.formalize_language)?,
             embodiment_id: embodiment::id(&dir.join("embodiment_id.json"), tag)?,
         })
-    }
-
-    /// Returns the embodiment's tag.
-    pub fn tag(&self) -> &str {
-        &self.tag
-    }
-
-    /// Returns the inputs and actions of the checkpoint.
-    pub fn modalities(&self) -> &Modalities {
-        &self.modalities
-    }
-
-    /// Returns the encoder and decoder of states and actions.
-    pub fn numbers(&self) -> &StateActionCodec {
-        &self.numbers
     }
 
     /// Disables the normalisation of pixels: from now on they are bytes. Returns the scale with
@@ -144,11 +131,7 @@ impl Processor {
                 let wanted = "expected every view of the checkpoint";
                 return Err(input(what, "missing", wanted));
             };
-            if frames.len() != video.horizon() {
-                let found = format_args!("{} steps long", frames.len());
-                let wanted = format_args!("expected {}", video.horizon());
-                return Err(input(what, found, wanted));
-            }
+            differs(&what, [frames.len(), video.horizon()], "steps long")?;
             views.push(frames);
         }
         Ok((0..video.horizon())

@@ -38,7 +38,8 @@ fn open_and_take(dir: &TempDir) -> Result<(), Refusal> {
     let found: Vec<_> = checkpoint.names().map(str::to_owned).collect();
     let shapes: Vec<_> = found
         .iter()
-        .map(|name| checkpoint.find(name).unwrap().1.shape.clone())
+        .map(|name| checkpoint.find(name).unwrap().1.shape.iter())
+        .map(|sides| sides.map(|&side| side as i64).collect::<Vec<_>>())
         .collect();
     found
         .iter()

@@ -37,7 +37,7 @@ fn actions(inference: &Gr00tInference, rows: usize, language: &str) -> Vec<Vec<K
         .map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3])
         .collect();
     let states: Vec<Vec<f32>> = (0..rows).map(|row| vec![row as f32 * 0.1; 16]).collect();
-    let (numbers, views) = (processor.numbers(), &processor.modalities().video.keys);
+    let (numbers, views) = (&processor.numbers, &processor.modalities.video.keys);
     let raw = |(picture, state): (&'static [u8], &'static [f32])| {
         let view = |key| {
             (

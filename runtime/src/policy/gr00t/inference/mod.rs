@@ -95,7 +95,7 @@ impl Gr00tInference {
     /// Returns the number of action steps that both the network and the embodiment have.
     pub fn horizon(&self) -> usize {
         let network = usize::try_from(self.loaded.config.action_horizon).unwrap_or(0);
-        self.processor.numbers().action_horizon().min(network)
+        self.processor.numbers.action_horizon().min(network)
     }
 
     /// Returns the shape of the noise that denoising starts from: `[action_horizon,
@@ -157,7 +157,7 @@ impl Gr00tInference {
             let predicted = self.runner.infer(&group, self.captures, run)?;
             for (row, predicted) in group.iter().zip(predicted) {
                 answers[row.at] = predicted.and_then(|predicted| {
-                    let numbers = self.processor.numbers();
+                    let numbers = &self.processor.numbers;
                     let actions = numbers.decode(&predicted, &row.inputs.state);
                     let actions = actions.map_err(RowError::new)?;
                     Ok(RowChunk { predicted, actions })
@@ -210,7 +210,7 @@ impl Gr00tInference {
 /// Returns an error if files cannot be used and if the user has to choose an embodiment.
 pub fn open_processor(settings: &Gr00t) -> Result<Processor, PolicyError> {
     let dir = ModelDir::open(&settings.model_path, settings.vlm_path.as_deref())?;
-    let config = ProcessorConfig::of(dir.root())?;
+    let config = ProcessorConfig::of(&dir.root)?;
     let tag = match (&settings.embodiment_tag, &config.tags()[..]) {
         (Some(tag), _) => tag,
         (None, [only]) => *only,
@@ -219,7 +219,7 @@ pub fn open_processor(settings: &Gr00t) -> Result<Processor, PolicyError> {
             return Err(argument("embodiment_tag", "missing", &wanted));
         }
     };
-    Ok(Processor::open(dir.root(), dir.vlm(), tag)?)
+    Ok(Processor::open(&dir.root, dir.vlm.as_deref(), tag)?)
 }
 
 fn inference(err: impl std::fmt::Display) -> PolicyError {
