@@ -9,17 +9,13 @@ mod metrics;
 mod tests;
 
 use std::collections::VecDeque;
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::task::{AbortHandle, LocalSet, spawn_local};
-use tokio::time::{sleep, timeout};
-
+use crate::clock::now;
 use crate::eval::monitor::exporter::metrics::render;
 use crate::eval::monitor::view::snapshot::RunSnapshot;
 
@@ -48,21 +44,11 @@ impl Exporter {
     }
 
     fn listen_with(listener: TcpListener, patience: Duration) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        let executor = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         let text = Arc::new(Mutex::new(String::new()));
         let shown = Arc::clone(&text);
         thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || {
-                if let Err(err) =
-                    LocalSet::new().block_on(&executor, serve(listener, shown, patience))
-                {
-                    tracing::debug!(%err, "metrics are no longer served");
-                }
-            })?;
+            .spawn(move || serve(&listener, &shown, patience))?;
         Ok(Self { text })
     }
 
@@ -72,48 +58,46 @@ impl Exporter {
     }
 }
 
-async fn serve(
-    listener: TcpListener,
-    text: Arc<Mutex<String>>,
-    patience: Duration,
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            sleep(BACK_OFF).await;
-            continue;
-        };
-        open.retain(|connection| !connection.is_finished());
-        if open.len() >= CONNECTIONS {
-            // The oldest connection is the least likely to send a request.
-            open.pop_front().iter().for_each(AbortHandle::abort);
+fn serve(listener: &TcpListener, text: &Arc<Mutex<String>>, patience: Duration) {
+    let mut open: VecDeque<(TcpStream, thread::JoinHandle<()>)> = VecDeque::new();
+    for stream in listener.incoming() {
+        open.retain(|(_, answering)| !answering.is_finished());
+        if open.len() >= CONNECTIONS
+            && let Some((oldest, _)) = open.pop_front()
+        {
+            // It is the least likely to send a request.
+            oldest.shutdown(Shutdown::Both).ok();
         }
-        let text = Arc::clone(&text);
-        // The timeout closes connections of clients that are too slow or gone.
-        let answered = async move { drop(timeout(patience, answer(stream, &text)).await) };
-        open.push_back(spawn_local(answered).abort_handle());
+        let started = stream.and_then(|stream| {
+            let (text, kept) = (Arc::clone(text), stream.try_clone()?);
+            let answer = move || {
+                let _ = answer(&stream, &text, now() + patience);
+                // There is another handle of this connection.
+                stream.shutdown(Shutdown::Both).ok();
+            };
+            let thread = thread::Builder::new().name("metrics".to_owned());
+            Ok((kept, thread.spawn(answer)?))
+        });
+        match started {
+            Ok(connection) => open.push_back(connection),
+            Err(_) => pause(),
+        }
     }
 }
 
-async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
-    let mut request = Vec::new();
-    while !request.ends_with(b"\r\n\r\n") {
-        let room = LONGEST_REQUEST - request.len();
-        if room == 0
-            || (&mut stream)
-                .take(room as u64)
-                .read_buf(&mut request)
-                .await?
-                == 0
-        {
-            return Ok(());
+/// Reads one request and answers it. A client that is too slow or gone has an error.
+fn answer(mut stream: &TcpStream, text: &Mutex<String>, end: Instant) -> io::Result<()> {
+    let (mut request, mut length) = (vec![0; LONGEST_REQUEST], 0);
+    while !request[..length].ends_with(b"\r\n\r\n") {
+        stream.set_read_timeout(Some(left(end)?))?;
+        match stream.read(&mut request[length..])? {
+            0 => return Ok(()),
+            read => length += read,
         }
     }
     let mut words = request.split(|byte| byte.is_ascii_whitespace());
-    let path = words
-        .nth(1)
-        .and_then(|path| path.split(|byte| *byte == b'?').next());
+    let path = words.nth(1).unwrap_or_default();
+    let path = path.split(|byte| *byte == b'?').next();
     let (status, body) = match (request.starts_with(b"GET "), path) {
         (true, Some(b"/metrics" | b"/")) => (
             "200 OK",
@@ -122,12 +106,33 @@ async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
         (true, _) => ("404 Not Found", "rrun: /metrics is here\n".to_owned()),
         (false, _) => ("405 Method Not Allowed", "expected GET\n".to_owned()),
     };
-    let head = format!(
+    let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    stream.shutdown().await
+    let mut rest = answer.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(end)?))?;
+        let written = stream.write(rest)?;
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+/// Returns the time until `end`.
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no event tells that a descriptor is free"
+)]
+fn pause() {
+    thread::sleep(BACK_OFF);
 }

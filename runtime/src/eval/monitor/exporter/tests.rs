@@ -1,9 +1,7 @@
 //! The metrics, and the connections of clients that do not behave.
 
 use super::*;
-use std::io::{Read, Write};
 
-use crate::clock::now;
 use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::meter::GpuBusy;
 use crate::eval::monitor::view::{EarlierResults, RunView};
@@ -38,8 +36,8 @@ fn exporter(patience: Duration) -> (Exporter, SocketAddr) {
     (Exporter::listen_with(listener, patience).unwrap(), address)
 }
 
-fn connect(address: SocketAddr) -> std::net::TcpStream {
-    let stream = std::net::TcpStream::connect(address).unwrap();
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
@@ -56,7 +54,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
 
 /// Waits until the server closes the connection or sends data; returns whether it has closed
 /// it.
-fn is_closed(client: &mut std::net::TcpStream) -> bool {
+fn is_closed(client: &mut TcpStream) -> bool {
     !matches!(client.read(&mut [0; 100]), Ok(1..))
 }
 
