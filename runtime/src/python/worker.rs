@@ -8,7 +8,7 @@
 //! Nothing here blocks but [`Worker::wait`], [`close_all`] and the drop of a worker.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -270,7 +270,7 @@ impl Worker {
     /// As [`Worker::on`] and [`Worker::expire`].
     pub fn wait(
         &mut self,
-        bell: Option<&OwnedFd>,
+        bell: Option<BorrowedFd<'_>>,
         until: Option<Instant>,
     ) -> Result<Option<Said>, Loss> {
         loop {
@@ -281,7 +281,7 @@ impl Worker {
                 (Some(process.socket.as_fd()), self.has_socket),
                 (Some(process.exit.as_fd()), true),
                 (Some(process.output.as_fd()), self.has_output),
-                (bell.map(AsFd::as_fd), true),
+                (bell, true),
             ];
             let mut ready: Vec<_> = watched
                 .iter()

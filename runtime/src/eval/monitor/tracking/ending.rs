@@ -5,11 +5,21 @@ use std::path::PathBuf;
 
 use jobs::layout::RunFolder;
 use jobs::table::Table;
-use report::Report;
+use report::{JobReport, Report};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// Maximum number of rows of the table; the report has all.
 const MOST_ROWS: usize = 300;
+/// The head of the table in Markdown.
+const HEAD: [&str; 6] = [
+    "task",
+    "episodes",
+    "successes",
+    "errors",
+    "success rate",
+    "95 %",
+];
 /// Maximum number of videos that are named.
 const MOST_VIDEOS: usize = 100;
 
@@ -26,25 +36,16 @@ pub enum RunStatus {
     Killed,
 }
 
-/// The row of a task in the table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TaskRow {
-    task: String,
-    episodes: u64,
-    successes: u64,
-    errors: u64,
-    success_rate: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-}
-
 /// What is said about a run at its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunEnding {
     /// How it ended.
     pub status: RunStatus,
     /// One row for each task that has episodes.
-    pub rows: Vec<TaskRow>,
+    pub rows: Vec<Value>,
+    /// The same as Markdown, which TensorBoard renders.
+    #[serde(skip)]
+    pub table: String,
     /// The report as a page, as an absolute path.
     pub page: PathBuf,
     /// Videos, as absolute paths.
@@ -56,15 +57,7 @@ impl RunEnding {
     pub fn new(report: &Report, folder: &RunFolder) -> Self {
         let root = std::path::absolute(folder.root()).unwrap_or_else(|_| folder.root().to_owned());
         let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
-        let row = |job: &report::JobReport| TaskRow {
-            task: job.name.clone(),
-            episodes: job.rates.episodes,
-            successes: job.rates.successes,
-            errors: job.rates.errors,
-            success_rate: job.rates.success_rate,
-            low: job.rates.wilson95.map(|[low, _]| low),
-            high: job.rates.wilson95.map(|[_, high]| high),
-        };
+        let ran = ran.take(MOST_ROWS);
         let videos = report.per_job.iter().flat_map(|job| &job.videos);
         Self {
             status: match (&report.run.stopped, report.complete()) {
@@ -72,7 +65,8 @@ impl RunEnding {
                 (None, true) => RunStatus::Finished,
                 (None, false) => RunStatus::Failed,
             },
-            rows: ran.map(row).take(MOST_ROWS).collect(),
+            rows: ran.clone().map(row).collect(),
+            table: Table::new(HEAD, ran.map(cells)).markdown(),
             page: RunFolder::new(&root).page(),
             // A path that is absolute already stays as it is.
             videos: videos
@@ -80,38 +74,6 @@ impl RunEnding {
                 .take(MOST_VIDEOS)
                 .collect(),
         }
-    }
-
-    /// Returns the table as Markdown, which trackers render.
-    pub fn table(&self) -> String {
-        let percent = |share: f64| format!("{:.1}", share * 100.0);
-        let row = |row: &TaskRow| {
-            let rate = row.success_rate.map(percent).unwrap_or_default();
-            let interval = match (row.low, row.high) {
-                (Some(low), Some(high)) => format!("{} to {}", percent(low), percent(high)),
-                _ => String::new(),
-            };
-            let [episodes, successes, errors] =
-                [row.episodes, row.successes, row.errors].map(|count| count.to_string());
-            let task = row.task.clone();
-            [
-                task,
-                episodes,
-                successes,
-                errors,
-                rate + " %",
-                interval + " %",
-            ]
-        };
-        let head = [
-            "task",
-            "episodes",
-            "successes",
-            "errors",
-            "success rate",
-            "95 %",
-        ];
-        Table::new(head, self.rows.iter().map(row)).markdown()
     }
 
     /// Returns the paths of page and videos as Markdown.
@@ -122,4 +84,32 @@ impl RunEnding {
         }
         text
     }
+}
+
+fn row(job: &JobReport) -> Value {
+    let rates = &job.rates;
+    json!({
+        "task": job.name,
+        "episodes": rates.episodes,
+        "successes": rates.successes,
+        "errors": rates.errors,
+        "success_rate": rates.success_rate,
+        "low": rates.wilson95.map(|[low, _]| low),
+        "high": rates.wilson95.map(|[_, high]| high),
+    })
+}
+
+fn cells(job: &JobReport) -> [String; 6] {
+    let rates = &job.rates;
+    let percent = |share: f64| format!("{:.1}", share * 100.0);
+    let rate = rates.success_rate.map(percent).unwrap_or_default();
+    let interval = rates.wilson95.map(|ends| ends.map(percent).join(" to "));
+    [
+        job.name.clone(),
+        rates.episodes.to_string(),
+        rates.successes.to_string(),
+        rates.errors.to_string(),
+        rate + " %",
+        interval.unwrap_or_default() + " %",
+    ]
 }

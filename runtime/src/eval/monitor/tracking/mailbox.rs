@@ -1,15 +1,15 @@
-//! The queue before a tracker's thread. The run never waits for it: when it is full, the oldest
+//! The way to a tracker's thread and back. The run never waits for it: when it is full, the oldest
 //! point is left out.
 
-use std::collections::VecDeque;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use jobs::tracking::Tracker;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::eval::monitor::tracking::ending::RunEnding;
 use crate::eval::monitor::tracking::point::Point;
+use crate::inbox::Inbox;
 
 /// Maximum number of waiting messages: more than an hour of a tracker that takes none. A point has
 /// less than 100 bytes for each value that has changed.
@@ -27,97 +27,78 @@ pub enum Message {
 /// The messages that a tracker has not taken yet.
 #[derive(Debug)]
 pub struct Mailbox {
-    state: Mutex<Waiting>,
-    /// Readable when there is something new.
-    bell: OwnedFd,
+    /// The messages.
+    pub inbox: Inbox<Message>,
+    left_out: AtomicU64,
+    is_closed: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    messages: VecDeque<Message>,
-    left_out: u64,
-    is_closed: bool,
-}
+/// What a tracker has to say to the user, which the loop of rank 0 prints.
+#[derive(Clone, Debug)]
+pub struct Notes(pub Tracker, pub Sender<String>);
 
 impl Mailbox {
     /// Creates an empty mailbox.
     ///
     /// # Errors
-    /// Returns the system's error if no descriptor is left.
-    pub fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    /// Returns why no descriptor is left.
+    pub fn new() -> Result<Self, String> {
         Ok(Self {
-            state: Mutex::default(),
-            bell,
+            inbox: Inbox::new().map_err(|err| err.to_string())?,
+            left_out: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
         })
     }
 
     /// Adds a message, and drops the oldest point if there are too many.
     pub fn put(&self, message: Message) {
-        let mut state = self.state();
-        if state.messages.len() >= MOST_MESSAGES {
-            state.messages.pop_front();
-            state.left_out += 1;
-        }
-        state.messages.push_back(message);
-        drop(state);
-        self.ring();
-    }
-
-    /// Asks the tracker to end at once.
-    pub fn close(&self) {
-        self.state().is_closed = true;
-        self.ring();
-    }
-
-    /// Returns whether the tracker is to end at once.
-    pub fn is_closed(&self) -> bool {
-        self.state().is_closed
+        let is_full = self.inbox.put_within(MOST_MESSAGES, message);
+        self.left_out.fetch_add(is_full.into(), Ordering::Relaxed);
     }
 
     /// Returns the number of points that were left out.
     pub fn left_out(&self) -> u64 {
-        self.state().left_out
+        self.left_out.load(Ordering::Relaxed)
     }
 
-    /// Takes the oldest message.
-    pub fn take(&self) -> Option<Message> {
-        self.state().messages.pop_front()
+    /// Asks the tracker to end at once.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.inbox.ring();
+    }
+
+    /// Returns whether the tracker is to end at once.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
     }
 
     /// Waits for a message; `None` if the tracker is to end at once.
     pub fn wait(&self) -> Option<Message> {
         loop {
-            self.silence();
+            self.inbox.silence();
             if self.is_closed() {
                 return None;
             }
-            if let Some(message) = self.take() {
+            if let Some(message) = self.inbox.take_one() {
                 return Some(message);
             }
             // An interrupted wait is repeated.
-            poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], None).ok();
+            poll(&mut [PollFd::new(&self.inbox.bell(), PollFlags::IN)], None).ok();
         }
     }
+}
 
-    /// Returns the descriptor that is readable when there is something new.
-    pub fn bell(&self) -> &OwnedFd {
-        &self.bell
+impl Notes {
+    /// Tells the user something.
+    pub fn say(&self, text: &str) {
+        // The run may be over already.
+        self.1.send(format!("{}: {text}", self.0.name())).ok();
     }
 
-    /// Takes note that there is something new.
-    pub fn silence(&self) {
-        // An error means that nothing was new.
-        rustix::io::read(&self.bell, &mut [0; 8]).ok();
-    }
-
-    fn ring(&self) {
-        // The counter cannot overflow in the lifetime of a process.
-        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).ok();
-    }
-
-    fn state(&self) -> MutexGuard<'_, Waiting> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Warns the user.
+    pub fn warn(&self, text: &str) {
+        let warning = format!("warning: {}: {text}", self.0.name());
+        self.1.send(warning).ok();
     }
 }
 
@@ -139,7 +120,7 @@ mod tests {
         mailbox.put(point(2));
         assert_eq!(mailbox.wait(), Some(point(1)));
         assert_eq!(mailbox.wait(), Some(point(2)));
-        assert_eq!((mailbox.take(), mailbox.left_out()), (None, 0));
+        assert_eq!((mailbox.inbox.take_one(), mailbox.left_out()), (None, 0));
     }
 
     #[test]
@@ -150,8 +131,7 @@ mod tests {
         mailbox.put(ending.clone());
         assert_eq!(mailbox.wait(), Some(point(6)));
         assert_eq!(mailbox.left_out(), 6);
-        let last = std::iter::from_fn(|| mailbox.take()).last();
-        assert_eq!(last, Some(ending));
+        assert_eq!(mailbox.inbox.take().pop(), Some(ending));
     }
 
     #[test]

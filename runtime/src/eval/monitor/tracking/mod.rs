@@ -8,14 +8,12 @@
 //! Only rank 0 has them. Nothing here ends a run or makes it wait, except for a limited time at its
 //! end: a tracker has a thread and a mailbox of its own, and one that fails is reported once.
 
-mod config;
 mod ending;
 mod mailbox;
-mod notes;
 mod point;
 mod python;
+mod start;
 mod tensorboard;
-mod tracked_run;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,12 +26,12 @@ use report::Report;
 use crate::clock::{now, unix_seconds};
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::monitor::tracking::ending::RunEnding;
-use crate::eval::monitor::tracking::mailbox::{Mailbox, Message};
-use crate::eval::monitor::tracking::notes::Notes;
+use crate::eval::monitor::tracking::mailbox::{Mailbox, Message, Notes};
 use crate::eval::monitor::tracking::point::{Points, last_point};
+use crate::eval::monitor::tracking::start::give_up;
 use crate::eval::monitor::view::snapshot::RunSnapshot;
 
-pub use tracked_run::TrackedRun;
+pub use start::TrackedRun;
 
 /// Time in which trackers may take what is left at the end of a run.
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -49,17 +47,11 @@ const TICK: Duration = Duration::from_millis(100);
 /// The trackers of a run.
 #[derive(Debug)]
 pub struct Tracking {
-    trackers: Vec<RunningTracker>,
+    trackers: Vec<(Tracker, Arc<Mailbox>)>,
     /// Ends when all trackers have ended.
     notes: Receiver<String>,
     points: Points,
     limit: Duration,
-}
-
-#[derive(Debug)]
-struct RunningTracker {
-    tracker: Tracker,
-    mailbox: Arc<Mailbox>,
 }
 
 impl Tracking {
@@ -68,10 +60,10 @@ impl Tracking {
         let introduction = Arc::new(run.introduction());
         let (sender, notes) = channel();
         let start = |tracker: Tracker| {
-            let voice = Notes::new(tracker, sender.clone());
-            let started = run.start(tracker, &introduction, voice.clone());
-            let mailbox = started.inspect_err(|err| voice.give_up(err)).ok()?;
-            Some(RunningTracker { tracker, mailbox })
+            let notes = Notes(tracker, sender.clone());
+            let started = run.start(tracker, &introduction, notes.clone());
+            let mailbox = started.inspect_err(|why| give_up(&notes, why)).ok()?;
+            Some((tracker, mailbox))
         };
         Self {
             trackers: run.args.trackers().into_iter().filter_map(start).collect(),
@@ -100,23 +92,17 @@ impl Tracking {
         self.put(&Message::Ending(Box::new(ending)));
         let mut said = Vec::new();
         let begun = now();
-        let is_over = || {
-            let limit = if stop.asked() { STOP_LIMIT } else { self.limit };
-            begun.elapsed() >= limit
-        };
-        let all_have_ended = self.wait(&mut said, is_over);
-        if !all_have_ended {
+        let limit = || if stop.asked() { STOP_LIMIT } else { self.limit };
+        if !self.wait(&mut said, || begun.elapsed() >= limit()) {
             self.close();
             let begun = now();
             self.wait(&mut said, || begun.elapsed() >= CLOSE_LIMIT);
         }
-        for tracker in &self.trackers {
-            let left_out = tracker.mailbox.left_out();
+        for (tracker, mailbox) in &self.trackers {
+            let (name, left_out) = (tracker.name(), mailbox.left_out());
             if left_out > 0 {
-                let name = tracker.tracker.name();
-                said.push(format!(
-                    "warning: {name} was too slow for {left_out} points"
-                ));
+                let text = format!("warning: {name} was too slow for {left_out} points");
+                said.push(text);
             }
         }
         said
@@ -135,15 +121,14 @@ impl Tracking {
     }
 
     fn put(&self, message: &Message) {
-        for tracker in &self.trackers {
-            tracker.mailbox.put(message.clone());
-        }
+        let trackers = self.trackers.iter();
+        trackers.for_each(|(_, mailbox)| mailbox.put(message.clone()));
     }
 
     fn close(&self) {
         self.trackers
             .iter()
-            .for_each(|tracker| tracker.mailbox.close());
+            .for_each(|(_, mailbox)| mailbox.close());
     }
 }
 

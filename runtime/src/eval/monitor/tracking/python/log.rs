@@ -12,9 +12,9 @@ const MOST_BYTES: usize = 1 << 20;
 /// Collects the output of a process in a file, without the secrets of its environment.
 pub struct OutputLog {
     path: PathBuf,
+    redaction: Redaction,
     /// Created with the first line.
     file: Option<File>,
-    redaction: Redaction,
     bytes: usize,
 }
 
@@ -23,8 +23,8 @@ impl OutputLog {
     pub fn new(path: PathBuf, redaction: Redaction) -> Self {
         Self {
             path,
-            file: None,
             redaction,
+            file: None,
             bytes: 0,
         }
     }
@@ -39,23 +39,14 @@ impl OutputLog {
         if self.bytes >= MOST_BYTES {
             text += "rrun: the output is too long, the rest is left out\n";
         }
-        self.write(&text);
-    }
-
-    fn write(&mut self, text: &str) {
         if self.file.is_none() {
-            let folder = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
-            let open = || {
-                OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(&self.path)
-            };
-            self.file = folder.and_then(|()| open()).ok();
+            let folder = self.path.parent().map(std::fs::create_dir_all);
+            let mut open = OpenOptions::new();
+            let open = open.append(true).create(true);
+            self.file = folder.and_then(|_| open.open(&self.path).ok());
         }
-        if let Some(file) = &mut self.file {
-            file.write_all(text.as_bytes()).ok();
-        }
+        let file = self.file.as_mut();
+        file.map(|file| file.write_all(text.as_bytes()));
     }
 }
 

@@ -4,23 +4,26 @@
 //! thread ── point, ending ─► rrun_track.py ─► package ─► service or local files
 //!        ◄─ link, warning ─┘ └─ stdout and stderr ─► logs/tracker_<name>.log
 //! ```
-//! One message is under way at a time; others wait in the mailbox.
+//! One packet is under way at a time; messages wait in the mailbox.
 
 mod log;
-mod packets;
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use jobs::printable::printable_line;
 use jobs::secrets::Redaction;
 use jobs::tracking::Tracker;
+use serde_json::{Map, Value, json};
 
 use crate::eval::monitor::meter::OtherProcesses;
-use crate::eval::monitor::tracking::mailbox::{Mailbox, Message};
-use crate::eval::monitor::tracking::notes::Notes;
+use crate::eval::monitor::tracking::mailbox::{Mailbox, Message, Notes};
+use crate::eval::monitor::tracking::point::Point;
 use crate::eval::monitor::tracking::python::log::OutputLog;
-use crate::eval::monitor::tracking::tracked_run::RunIntroduction;
 use crate::python::{Cause, Loss, Module, Program, Said, Worker, close_all};
+
+/// Maximum number of values in a packet: names have up to 240 bytes, and a packet up to 208 KiB.
+const MOST_VALUES: usize = 500;
 
 /// The worker's Python module.
 const MODULE: Module = ("rrun_track", include_str!("rrun_track.py"));
@@ -40,68 +43,76 @@ pub struct PythonTracker {
     pub others: OtherProcesses,
 }
 
-/// A process, and who hears of it.
-struct Link<'t> {
-    worker: Worker,
-    mailbox: &'t Mailbox,
-    notes: &'t Notes,
-    redaction: Redaction,
-    has_warned: bool,
-    /// How it ended, if it has, until a call is told.
-    lost: Option<Loss>,
-}
-
 impl PythonTracker {
     /// Starts the process and logs what comes into the mailbox, until the end of the run.
     ///
     /// # Errors
     /// Returns why the process cannot be started, gives up or dies.
-    pub fn run(
-        &self,
-        run: &RunIntroduction,
-        mailbox: &Mailbox,
-        notes: &Notes,
-    ) -> Result<(), String> {
+    pub fn run(&self, run: &Value, mailbox: &Mailbox, notes: &Notes) -> Result<(), String> {
+        let redaction = Redaction::new(environment());
+        let mut worker = self.start(run, redaction.clone())?;
+        let shown = |text: &str| printable_line(&redaction.apply(text)).into_owned();
+        let (mut is_free, mut has_warned, mut is_last) = (false, false, false);
+        let mut packets = VecDeque::new();
+        loop {
+            match worker.wait(Some(mailbox.inbox.bell()), None) {
+                Ok(None) => {}
+                Ok(Some(Said::Hello(place))) => {
+                    let place: String = serde_json::from_slice(&place).unwrap_or_default();
+                    notes.say(&shown(&place));
+                    is_free = true;
+                }
+                Ok(Some(Said::Note(warning))) => {
+                    if !std::mem::replace(&mut has_warned, true) {
+                        notes.warn(&shown(&warning));
+                    }
+                }
+                Ok(Some(Said::Answer { .. })) => is_free = true,
+                Ok(Some(said)) => return Err(format!("it answered with {said:?}")),
+                Err(loss) => return Err(ended(&loss, shown)),
+            }
+            mailbox.inbox.silence();
+            match (mailbox.is_closed(), is_free) {
+                (true, true) => return Ok(()),
+                (true, false) => return Err("it has not taken everything in time".to_owned()),
+                (false, true) => {}
+                (false, false) => continue,
+            }
+            if packets.is_empty() && is_last {
+                close_all([worker]);
+                return Ok(());
+            }
+            if packets.is_empty()
+                && let Some(message) = mailbox.inbox.take_one()
+            {
+                is_last = matches!(message, Message::Ending(_));
+                packets.extend(packets_of(&message, self.is_uploaded));
+            }
+            if let Some(packet) = packets.pop_front() {
+                let asked = worker.ask(0, &packet);
+                asked.map_err(|err| format!("it takes no message: {err}"))?;
+                is_free = false;
+            }
+        }
+    }
+
+    fn start(&self, run: &Value, redaction: Redaction) -> Result<Worker, String> {
+        let mut config = run.clone();
+        config["tracker"] = self.tracker.name().into();
         let program = Program {
             python: &self.python,
             label: &format!("rrun-track tracker={}", self.tracker.name()),
             variables: &[],
             modules: &[MODULE],
-            config: packets::start(run, self.tracker),
+            config,
             stages: 0,
         };
-        let redaction = Redaction::new(environment());
-        let mut log = OutputLog::new(self.log.clone(), redaction.clone());
+        let mut log = OutputLog::new(self.log.clone(), redaction);
         let worker = Worker::start(&program, None, Box::new(move |line| log.add(line)));
-        let worker =
-            worker.map_err(|err| format!("cannot start `{}`: {err}", self.python.display()))?;
+        let failed = |err| format!("cannot start `{}`: {err}", self.python.display());
+        let worker = worker.map_err(failed)?;
         self.others.add(worker.pid());
-        let mut link = Link {
-            worker,
-            mailbox,
-            notes,
-            redaction,
-            has_warned: false,
-            lost: None,
-        };
-        match link.said()? {
-            Said::Hello(place) => {
-                let place: String = serde_json::from_slice(&place).unwrap_or_default();
-                notes.say(&link.text(&place));
-            }
-            _ => return Err("it does not say where the run is".to_owned()),
-        }
-        while let Some(message) = link.message() {
-            let is_last = matches!(message, Message::Ending(_));
-            for packet in packets::of(&message, self.is_uploaded) {
-                link.call(&packet)?;
-            }
-            if is_last {
-                close_all([link.worker]);
-                return Ok(());
-            }
-        }
-        Ok(())
+        Ok(worker)
     }
 }
 
@@ -111,71 +122,71 @@ fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-impl Link<'_> {
-    /// Waits for the next message; `None` if the tracker is to end at once. A process that dies
-    /// meanwhile is noticed at the next call.
-    fn message(&mut self) -> Option<Message> {
-        loop {
-            self.mailbox.silence();
-            if self.mailbox.is_closed() {
-                return None;
-            }
-            if let Some(message) = self.mailbox.take() {
-                return Some(message);
-            }
-            if let Err(loss) = self.worker.wait(Some(self.mailbox.bell()), None) {
-                self.lost = Some(loss);
-                return self.mailbox.wait();
-            }
-        }
+/// Returns how a process has ended.
+fn ended(loss: &Loss, shown: impl Fn(&str) -> String) -> String {
+    let text = shown(loss.text.lines().next().unwrap_or_default());
+    let last = loss.lines.last().map(|line| shown(line));
+    match (loss.cause, last) {
+        (Cause::Refused, _) => text,
+        (Cause::GaveUp(_), _) => format!("it {text}"),
+        (Cause::Seen, None) => format!("its process {text}"),
+        (Cause::Seen, Some(last)) => format!("its process {text}; its last line: {last}"),
     }
+}
 
-    /// Sends a packet and waits for the answer.
-    fn call(&mut self, packet: &[u8]) -> Result<(), String> {
-        if let Some(loss) = self.lost.take() {
-            return Err(self.ended(&loss));
+/// Returns the packets of a message; a point of many values needs several.
+fn packets_of(message: &Message, is_uploaded: bool) -> Vec<Vec<u8>> {
+    let packets: Vec<Value> = match message {
+        Message::Point(Point {
+            step,
+            unix_s,
+            values,
+        }) => {
+            let packet = |values: &[(String, f64)]| {
+                let values = values
+                    .iter()
+                    .map(|(name, value)| (name.clone(), json!(value)));
+                let values: Map<String, Value> = values.collect();
+                json!({"kind": "point", "step": step, "unix_s": unix_s, "values": values})
+            };
+            values.chunks(MOST_VALUES).map(packet).collect()
         }
-        let asked = self.worker.ask(0, packet);
-        asked.map_err(|err| format!("it takes no message: {err}"))?;
-        match self.said()? {
-            Said::Answer { .. } => Ok(()),
-            said => Err(format!("it answered with {said:?}")),
+        Message::Ending(ending) => {
+            let mut packet = json!(ending);
+            packet["kind"] = "ending".into();
+            packet["is_uploaded"] = is_uploaded.into();
+            vec![packet]
         }
-    }
+    };
+    let bytes = packets.iter().map(|packet| packet.to_string().into_bytes());
+    bytes.collect()
+}
 
-    /// Waits for what the process says. It may take as long as the run.
-    fn said(&mut self) -> Result<Said, String> {
-        loop {
-            match self.worker.wait(Some(self.mailbox.bell()), None) {
-                Ok(Some(Said::Note(warning))) if !self.has_warned => {
-                    self.notes.warn(&self.text(&warning));
-                    self.has_warned = true;
-                }
-                Ok(Some(Said::Note(_))) => {}
-                Ok(Some(said)) => return Ok(said),
-                Ok(None) => {}
-                Err(loss) => return Err(self.ended(&loss)),
-            }
-            self.mailbox.silence();
-            if self.mailbox.is_closed() {
-                return Err("it has not taken everything in time".to_owned());
-            }
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn ended(&self, loss: &Loss) -> String {
-        let text = self.text(loss.text.lines().next().unwrap_or_default());
-        let last = loss.lines.last().map(|line| self.text(line));
-        match (loss.cause, last) {
-            (Cause::Refused, _) => text,
-            (Cause::GaveUp(_), _) => format!("it {text}"),
-            (Cause::Seen, None) => format!("its process {text}"),
-            (Cause::Seen, Some(last)) => format!("its process {text}; its last line: {last}"),
-        }
-    }
+    /// What a socket takes, in `rrun_host.py`.
+    const LARGEST_PACKET: usize = 1 << 18;
 
-    /// Returns a text for the user, without secrets.
-    fn text(&self, text: &str) -> String {
-        printable_line(&self.redaction.apply(text)).into_owned()
+    #[test]
+    fn a_point_of_many_tasks_fits_into_packets() {
+        let values =
+            (0..1200).map(|task| (format!("tasks/{}{task}", "x".repeat(200)), 0.123456789));
+        let point = Message::Point(Point {
+            step: 3,
+            unix_s: 1.5,
+            values: values.collect(),
+        });
+        let packets = packets_of(&point, false);
+        assert_eq!(packets.len(), 3);
+        assert!(
+            packets
+                .iter()
+                .all(|packet| packet.len() < LARGEST_PACKET * 3 / 4)
+        );
+        let last: Value = serde_json::from_slice(&packets[2]).unwrap();
+        assert_eq!((&last["step"], &last["kind"]), (&json!(3), &json!("point")));
+        assert_eq!(last["values"].as_object().unwrap().len(), 200);
     }
 }
