@@ -12,6 +12,7 @@ pub mod graphs;
 pub mod image;
 pub mod weights;
 
+mod cache;
 mod error;
 mod json;
 mod nn;

@@ -13,20 +13,19 @@
 //! If the GPU is lost, this changes nothing: the operators fail with the same error.
 //!
 //! Each graph has its own memory pool: its intermediate results stay in place between replays, and
-//! no other graph writes there. The price is memory, so the graphs are kept in a [`LruCache`] of
+//! no other graph writes there. The price is memory, so the graphs are kept in a cache of
 //! limited size. On a device that cannot capture, all passes run operator by operator.
 
 mod bucket;
 mod cuda;
-mod lru;
 
 use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
+use crate::cache::Cache;
 pub use bucket::bucket;
 pub use cuda::CudaEngine;
-pub use lru::LruCache;
 use torchlib::torch_error::{caught, is_context_lost};
 
 /// Number of shapes that are remembered.
@@ -106,9 +105,9 @@ pub struct Graphs {
     device: Device,
     /// `None` where passes are not captured.
     engine: Option<Rc<dyn Engine>>,
-    lru: LruCache<PassShape, CachedGraph>,
+    lru: Cache<PassShape, CachedGraph>,
     /// Shapes that have occurred, and how often each was captured.
-    seen: LruCache<PassShape, u32>,
+    seen: Cache<PassShape, u32>,
     off: Option<String>,
 }
 
@@ -121,8 +120,8 @@ impl Graphs {
         Self {
             device,
             engine,
-            lru: LruCache::new(cap),
-            seen: LruCache::new(SEEN),
+            lru: Cache::new(cap),
+            seen: Cache::new(SEEN),
             off: None,
         }
     }
@@ -146,8 +145,8 @@ impl Graphs {
         Self {
             device,
             engine: None,
-            lru: LruCache::new(0),
-            seen: LruCache::new(0),
+            lru: Cache::new(0),
+            seen: Cache::new(0),
             off: None,
         }
     }

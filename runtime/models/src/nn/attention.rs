@@ -108,7 +108,6 @@ impl Heads {
 
 /// Self-attention with the layer names of diffusers: `to_q`, `to_k`, `to_v`, `to_out.0`, all with
 /// bias and without a mask.
-#[derive(Debug)]
 pub(crate) struct SelfAttention {
     qkv: Linear,
     out: Linear,

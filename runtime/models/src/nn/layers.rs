@@ -11,7 +11,6 @@ use torchlib::operators;
 pub(crate) const HEAD_EPS: f64 = 1e-5;
 
 /// A linear layer x·Wᵀ + b, with W stored as `[out, in]`.
-#[derive(Debug)]
 pub(crate) struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
@@ -104,7 +103,6 @@ impl Linear {
 }
 
 /// A layer norm with weight and bias.
-#[derive(Debug)]
 pub(crate) struct LayerNorm {
     weight: Tensor,
     bias: Tensor,
@@ -143,7 +141,6 @@ pub(crate) fn plain_norm(x: &Tensor, width: i64, eps: f64) -> Tensor {
 ///
 /// A GPU has one operator for both the norm and its weight. A CPU computes the same value as
 /// x / ‖(x, √(D·eps))‖ · (√D·w), in four operators and in float32.
-#[derive(Debug)]
 pub(crate) struct RmsNorm {
     weight: Tensor,
     eps: f64,
@@ -193,7 +190,6 @@ fn normed(x: &Tensor, [weight, offset]: &[Tensor; 2]) -> Tensor {
 }
 
 /// A feed-forward layer: linear, tanh-approximated GELU, linear.
-#[derive(Debug)]
 pub(crate) struct FeedForward {
     up: Linear,
     down: Linear,

@@ -2,6 +2,5 @@
 
 pub(crate) mod attention;
 pub(crate) mod layers;
-pub(crate) mod memo;
 pub(crate) mod rope;
 pub(crate) mod tap;

@@ -4,7 +4,6 @@ use tch::{Device, Kind, Tensor};
 
 /// The cosine, and the sine with the sign of the rotation, for every position: `[…, d]`, with both
 /// halves filled.
-#[derive(Debug)]
 pub(crate) struct RopeTable {
     cos: Tensor,
     sin: Tensor,
@@ -49,7 +48,6 @@ pub(crate) fn frequencies(base: f64, width: i64, buffer: Kind, device: Device) -
 }
 
 /// Rotary tables of the language model, with interleaved axes.
-#[derive(Debug)]
 pub(crate) struct TextRope {
     /// Rotary frequencies, `[head_dim / 2]`, float32.
     inverse: Tensor,

@@ -15,9 +15,9 @@ use std::rc::Rc;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
-use crate::gr00t::inputs::{BatchInputs, check_shape, integers};
+use crate::gr00t::inputs::{BatchInputs, check_shape};
 use crate::gr00t::model::head::HeadConstants;
-use crate::gr00t::model::prompt::PromptConstants;
+use crate::gr00t::model::prompt::{PromptConstants, Text};
 use crate::gr00t::model::vision::PatchTables;
 use crate::gr00t::model::{Conditions, Gr00t, SamplerStart};
 use crate::graphs::{PassShape, to_device};
@@ -30,7 +30,6 @@ const FRAMES: i64 = 2;
 const CHANNELS: i64 = 3;
 
 /// The constants of a forward pass. It owns its tables, which therefore live as long as it does.
-#[derive(Debug)]
 pub struct PassConstants {
     prompt: Rc<PromptConstants>,
     layout: Option<Rc<PatchTables>>,
@@ -43,7 +42,7 @@ impl PassConstants {
     /// tensor can be recorded.
     #[must_use]
     pub fn step_by_step(mut self) -> Self {
-        self.head.forget_plan();
+        self.head.plan = None;
         self
     }
 
@@ -54,7 +53,6 @@ impl PassConstants {
 }
 
 /// The data that differs between batches of one shape.
-#[derive(Debug)]
 pub struct PassInputs {
     /// Token ids, `[rows·S]`, `i64`.
     pub ids: Tensor,
@@ -72,14 +70,10 @@ pub struct PassInputs {
 impl PassInputs {
     /// Builds a batch on the host from samples and their noise.
     pub fn new(inputs: &BatchInputs, noise: Tensor) -> Self {
-        let (pixels, state) = (
-            inputs.pixel_values.shallow_clone(),
-            inputs.state.shallow_clone(),
-        );
         Self {
             ids: inputs.input_ids.view(-1),
-            pixels,
-            state,
+            pixels: inputs.pixel_values.shallow_clone(),
+            state: inputs.state.shallow_clone(),
             noise,
             strength: None,
         }
@@ -116,7 +110,6 @@ impl PassInputs {
 
 /// Converts the bytes of a picture to numbers: (byte − mean) / deviation in float32. The image
 /// processor computes the same, so either side may do it without changing a bit.
-#[derive(Debug)]
 pub struct Normalise {
     /// Mean of each channel, `[1, 3, 1]`.
     mean: Tensor,
@@ -160,10 +153,6 @@ impl Gr00t {
     /// Returns what batches must share to use the same constants and the same captured pass;
     /// `has_strength` says whether steps of their chunks follow the velocity by factors.
     pub fn shape(&self, inputs: &BatchInputs, steps: i64, has_strength: bool) -> PassShape {
-        let (ids, mask) = (
-            integers(&inputs.input_ids),
-            integers(&inputs.attention_mask),
-        );
         let grids = &inputs.image_grid_thw;
         let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
         let mut detail = vec![
@@ -175,7 +164,7 @@ impl Gr00t {
         ];
         detail.extend(grids.iter().flatten());
         // For every position: whether it holds a token, and whether it has the id of an image.
-        let stands = self.text(inputs, &ids, &mask).stands();
+        let stands = Text::of(inputs, self.image_token_id).stands();
         detail.extend(stands.iter().flatten().map(|&stands| i64::from(stands)));
         let (rows, tokens) = inputs.input_ids.size2().expect("ids are [B, S]");
         PassShape {

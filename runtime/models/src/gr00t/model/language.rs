@@ -18,7 +18,6 @@ use crate::weights::Weights;
 const PREFIX: &str = "backbone.model.model.language_model";
 
 /// The language model's token embeddings and decoder layers.
-#[derive(Debug)]
 pub(super) struct Language {
     embeddings: Tensor,
     layers: Vec<DecoderLayer>,
@@ -98,7 +97,6 @@ impl Language {
 }
 
 /// One decoder layer.
-#[derive(Debug)]
 struct DecoderLayer {
     input_norm: RmsNorm,
     attention: GroupedAttention,
@@ -137,7 +135,6 @@ impl DecoderLayer {
 }
 
 /// Grouped-query attention with norms on queries and keys.
-#[derive(Debug)]
 struct GroupedAttention {
     qkv: Linear,
     q_norm: Tensor,
@@ -152,7 +149,6 @@ struct GroupedAttention {
 }
 
 /// The norms of query heads and of key heads.
-#[derive(Debug)]
 enum HeadNorm {
     /// One norm with a weight for each head.
     Joint(RmsNorm),

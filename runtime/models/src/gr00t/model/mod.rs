@@ -23,18 +23,19 @@ mod language;
 mod prompt;
 mod vision;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use jobs::refusal::Refusal;
 use tch::{Device, Kind};
 
+use crate::cache::Cache;
 use crate::gr00t::config::{ModelConfig, VlmConfig};
-use crate::gr00t::inputs::{BatchInputs, integers};
-use crate::nn::memo::Memo;
+use crate::gr00t::inputs::BatchInputs;
 use crate::weights::{JointSpec, Weights};
 use head::ActionHead;
 use language::Language;
-use prompt::PromptConstants;
+use prompt::{PromptConstants, Text};
 use vision::Vision;
 
 pub use crate::nn::tap::listen;
@@ -42,20 +43,19 @@ pub use constants::{Normalise, PassConstants, PassInputs};
 pub use head::{Conditions, Rtc, SamplerStart};
 
 /// Number of prompts and image sizes whose tables are kept; a job has a handful.
-const REMEMBERED: usize = 32;
+const REMEMBERED: u64 = 32;
 
 /// Maximum size of those tables in bytes, because the clients of a server choose the length of
 /// their prompts. A batch of 32 rows with 300 tokens each needs 20 MB.
-const REMEMBERED_BYTES: usize = 512 << 20;
+const REMEMBERED_BYTES: u64 = 512 << 20;
 
 /// The network of GR00T N1.7: vision tower, language model and action head.
-#[derive(Debug)]
 pub struct Gr00t {
     vision: Vision,
     language: Language,
     head: ActionHead,
     image_token_id: i64,
-    prompts: Memo<PromptKey, Rc<PromptConstants>>,
+    prompts: RefCell<Cache<PromptKey, Rc<PromptConstants>>>,
 }
 
 type PromptKey = (i64, Vec<[bool; 2]>, Vec<[i64; 3]>);
@@ -79,9 +79,7 @@ impl Gr00t {
             language: Language::new(weights, config, &vlm.text, buffers),
             head: ActionHead::new(weights, config),
             image_token_id: vlm.image_token_id,
-            prompts: Memo::bounded(REMEMBERED, REMEMBERED_BYTES, |key, prompt| {
-                key.1.len() * 2 + prompt.bytes()
-            }),
+            prompts: RefCell::new(Cache::new(REMEMBERED_BYTES)),
         }
     }
 
@@ -100,39 +98,14 @@ impl Gr00t {
         self.language.kind()
     }
 
-    fn text<'a>(
-        &self,
-        inputs: &'a BatchInputs,
-        ids: &'a [i64],
-        mask: &'a [i64],
-    ) -> prompt::Text<'a> {
-        let (rows, grids) = (inputs.input_ids.size()[0], &inputs.image_grid_thw);
-        prompt::Text {
-            ids,
-            mask,
-            grids,
-            rows,
-            image_token_id: self.image_token_id,
-        }
-    }
-
     fn prompt(&self, inputs: &BatchInputs) -> Result<Rc<PromptConstants>, Refusal> {
-        let (ids, mask) = (
-            integers(&inputs.input_ids),
-            integers(&inputs.attention_mask),
-        );
-        let text = self.text(inputs, &ids, &mask);
-        self.prompts.get_or_try(
-            (text.rows, text.stands(), inputs.image_grid_thw.clone()),
-            |_| {
-                PromptConstants::new(
-                    &text,
-                    self.vision.merge_size(),
-                    self.language.rope(),
-                    self.device(),
-                )
-                .map(Rc::new)
-            },
-        )
+        let text = Text::of(inputs, self.image_token_id);
+        let key = (text.rows, text.stands(), inputs.image_grid_thw.clone());
+        self.prompts.borrow_mut().get_or_try(key, || {
+            let (merge, rope) = (self.vision.merge_size(), self.language.rope());
+            let prompt = PromptConstants::new(&text, merge, rope, self.device())?;
+            let bytes = (2 * text.ids.len() + prompt.bytes()) as u64;
+            Ok((Rc::new(prompt), bytes.max(REMEMBERED_BYTES / REMEMBERED)))
+        })
     }
 }

@@ -16,21 +16,21 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokenizers::Tokenizer;
 
+use crate::cache::Cache;
 use crate::error::{in_file, input, lacks, not_json, refuse};
 use crate::gr00t::processor::formalize::formalize;
 use crate::gr00t::processor::template::ChatTemplate;
 use crate::json::Document;
-use crate::nn::memo::Memo;
 
 /// The template's placeholder for a picture; it is repeated for each of the picture's tokens.
 const IMAGE_PAD: &str = "<|image_pad|>";
 /// The padding token, unless `tokenizer_config.json` says otherwise.
 const PADDING: &str = "<|endoftext|>";
 /// Maximum number of cached prompts; an evaluation has a few instructions.
-const REMEMBERED: usize = 1024;
+const REMEMBERED: u64 = 1024;
 /// Maximum size of cached prompts in bytes, because clients of a server decide how long they are.
 /// An instruction with the tokens of two pictures has 2 kB.
-const REMEMBERED_BYTES: usize = 16 << 20;
+const REMEMBERED_BYTES: u64 = 16 << 20;
 
 /// An instruction, and the number of tokens of each picture in the order of the prompt.
 type InstructionKey = (String, Vec<usize>);
@@ -45,12 +45,12 @@ pub struct Prompts {
     /// The id that pads prompts on the left.
     pub padding_id: i64,
     formalize: bool,
-    made: Mutex<Memo<InstructionKey, Arc<[i64]>>>,
+    made: Mutex<Cache<InstructionKey, Arc<[i64]>>>,
 }
 
 /// Returns the size of a cached prompt.
-fn prompt_bytes((instruction, pictures): &InstructionKey, ids: &Arc<[i64]>) -> usize {
-    instruction.len() + size_of_val(&pictures[..]) + size_of_val(&ids[..])
+fn prompt_bytes(instruction: &str, pictures: &[usize], ids: &[i64]) -> u64 {
+    (instruction.len() + size_of_val(pictures) + size_of_val(ids)) as u64
 }
 
 impl Prompts {
@@ -72,7 +72,6 @@ impl Prompts {
         let padding = padding(&dir.join("tokenizer_config.json"))?;
         let (image_id, padding_id) = (id(IMAGE_PAD)?, id(&padding)?);
         check_image_id(&dir.join("config.json"), image_id)?;
-        let made = Memo::bounded(REMEMBERED, REMEMBERED_BYTES, prompt_bytes);
         let prompts = Self {
             template: ChatTemplate::read(dir)?,
             tokenizer,
@@ -80,7 +79,7 @@ impl Prompts {
             image_id,
             padding_id,
             formalize,
-            made: Mutex::new(made),
+            made: Mutex::new(Cache::new(REMEMBERED_BYTES)),
         };
         prompts.render("", 2)?;
         Ok(prompts)
@@ -117,10 +116,10 @@ impl Prompts {
     /// itself contains a placeholder.
     pub fn tokens(&self, instruction: &str, image_tokens: &[usize]) -> Result<Arc<[i64]>, Refusal> {
         let key = (instruction.to_owned(), image_tokens.to_vec());
-        // The memo is consistent whenever the lock is free, so a lock poisoned by a panic elsewhere
-        // does no harm.
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.get_or_try(key, |_| {
+        // The cache is consistent whenever the lock is free, so a lock that is poisoned by a panic
+        // elsewhere does no harm.
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.get_or_try(key, || {
             let text = self.expand(instruction, image_tokens)?;
             let ids = encode(&self.tokenizer, &self.path, &text)?;
             let found = ids.iter().filter(|id| **id == self.image_id).count();
@@ -131,7 +130,8 @@ impl Prompts {
                 );
                 return Err(refuse(&self.path, reason));
             }
-            Ok(ids.into())
+            let size = prompt_bytes(instruction, image_tokens, &ids);
+            Ok((ids.into(), size.max(REMEMBERED_BYTES / REMEMBERED)))
         })
     }
 
@@ -208,9 +208,8 @@ mod tests {
 
     #[test]
     fn all_that_a_stranger_makes_long_counts() {
-        let key = ("x".repeat(1000), vec![64; 3]);
         assert_eq!(
-            prompt_bytes(&key, &vec![7; 500].into()),
+            prompt_bytes(&"x".repeat(1000), &[64; 3], &[7; 500]),
             1000 + 3 * 8 + 500 * 8
         );
     }

@@ -6,21 +6,21 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cache::Cache;
 use crate::image::average::{self, Averages};
 use crate::image::axis::ResizeAxis;
 use crate::image::between::PairTables;
 use crate::image::{Image, RgbPicture};
-use crate::nn::memo::Memo;
 
 /// Number of tables that are kept; one robot has a few picture sizes.
-const KEPT: usize = 64;
+const KEPT: u64 = 64;
 
 /// The image steps of a released checkpoint, with tables for the sizes seen so far.
 #[derive(Debug)]
 pub(super) struct Area {
     edge: usize,
     crop: usize,
-    tables: Mutex<Memo<[ResizeAxis; 2], Arc<Tables>>>,
+    tables: Mutex<Cache<[ResizeAxis; 2], Arc<Tables>>>,
 }
 
 /// The tables for resizing pictures of one size.
@@ -42,7 +42,7 @@ impl Area {
         Self {
             edge,
             crop,
-            tables: Mutex::new(Memo::new(KEPT)),
+            tables: Mutex::new(Cache::new(KEPT)),
         }
     }
 
@@ -83,8 +83,8 @@ impl Area {
 
     fn tables(&self, axes: [ResizeAxis; 2]) -> Arc<Tables> {
         // Only complete tables are kept, so a lock poisoned by a panic elsewhere does no harm.
-        let kept = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get_or(axes, |axes| Arc::new(Tables::new(*axes)))
+        let mut kept = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or(axes, || Arc::new(Tables::new(axes)))
     }
 }
 

@@ -10,13 +10,11 @@ use crate::nn::tap::note;
 use crate::weights::Weights;
 
 /// An optional norm and optional self-attention blocks. Nothing is masked, so padding takes part.
-#[derive(Debug)]
 pub(super) struct Condition {
     norm: Option<LayerNorm>,
     blocks: Vec<ConditionBlock>,
 }
 
-#[derive(Debug)]
 struct ConditionBlock {
     norm1: LayerNorm,
     attention: SelfAttention,

@@ -43,7 +43,6 @@ impl Looks {
 }
 
 /// Keys and values of one block, `[B, heads, n, d]`, and which of them are visible.
-#[derive(Debug)]
 pub(super) struct CrossKeys {
     k: Tensor,
     v: Tensor,
@@ -65,7 +64,6 @@ impl CrossKeys {
 }
 
 /// The key and value layers of all blocks that attend to the same tokens.
-#[derive(Debug)]
 pub(super) struct CrossGroup {
     looks: Looks,
     blocks: Vec<usize>,

@@ -4,8 +4,7 @@ use tch::Tensor;
 
 use crate::gr00t::config::ModelConfig;
 use crate::gr00t::model::head::cross::{CrossGroup, CrossKeys, Looks};
-use crate::gr00t::model::head::modulation::{Modulation, TimeModulation};
-use crate::gr00t::model::head::time::TimeEmbedding;
+use crate::gr00t::model::head::time::{Modulation, TimeEmbedding, TimeModulation};
 use crate::gr00t::model::head::{PREFIX, dit_heads};
 use crate::gr00t::model::prompt::PromptConstants;
 use crate::nn::attention::{Heads, SelfAttention};
@@ -17,7 +16,6 @@ use crate::weights::Weights;
 const OUT_EPS: f64 = 1e-6;
 
 /// The transformer: time embedding, blocks and output layer.
-#[derive(Debug)]
 pub(super) struct Dit {
     /// Embedding of the flow time.
     pub time: TimeEmbedding,
@@ -29,14 +27,12 @@ pub(super) struct Dit {
     heads: Heads,
 }
 
-#[derive(Debug)]
 struct DitBlock {
     modulation: Linear,
     attention: DitAttention,
     ff: FeedForward,
 }
 
-#[derive(Debug)]
 enum DitAttention {
     /// Self-attention over the tokens.
     Own(SelfAttention),
@@ -73,28 +69,24 @@ impl Dit {
     /// Returns keys and values of the cross-attention blocks; `None` for self-attention blocks.
     pub fn keys(&self, vl: &Tensor, prompt: &PromptConstants) -> Vec<Option<CrossKeys>> {
         let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
-        for (block, found) in self
-            .groups
-            .iter()
-            .flat_map(|group| group.keys(vl, prompt, self.heads))
-        {
-            keys[block] = Some(found);
+        for group in &self.groups {
+            for (block, found) in group.keys(vl, prompt, self.heads) {
+                keys[block] = Some(found);
+            }
         }
         keys
     }
 
-    /// Returns the modulations for time embeddings `[B, width]`. The scale comes before the shift
-    /// in the blocks, but after it at the output.
-    pub fn times(&self, temb: &Tensor) -> TimeModulation {
+    /// Returns the modulations for time embeddings `[B, width]`, which `of` makes of scale and
+    /// shift. The scale comes before the shift in the blocks, but after it at the output.
+    pub fn times(&self, temb: &Tensor, of: fn(&Tensor, &Tensor) -> Modulation) -> TimeModulation {
         let active = temb.silu();
         let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);
         let blocks = self.blocks.iter().map(|block| halves(&block.modulation));
         let out = halves(&self.out_modulation);
         TimeModulation {
-            blocks: blocks
-                .map(|halves| Modulation::of(&halves[0], &halves[1]))
-                .collect(),
-            out: Modulation::of(&out[1], &out[0]),
+            blocks: blocks.map(|halves| of(&halves[0], &halves[1])).collect(),
+            out: of(&out[1], &out[0]),
         }
     }
 

@@ -6,32 +6,30 @@
 //! actions ──► action encoder ─► T tokens ─► DiT ─► decoder ─► velocity      (once per step)
 //! ```
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use jobs::refusal::Refusal;
 use tch::Tensor;
 
+use crate::cache::Cache;
 use crate::gr00t::config::ModelConfig;
 use crate::gr00t::inputs::{BatchInputs, check_shape};
 use crate::gr00t::model::prompt::PromptConstants;
 use crate::nn::attention::Heads;
-use crate::nn::memo::Memo;
 use crate::nn::tap::note;
 use crate::weights::Weights;
-use category::{BoundMlp, CategoryMlp};
 use condition::Condition;
 use cross::CrossKeys;
 use dit::Dit;
-use encoder::{ActionEncoder, BoundEncoder};
-use modulation::TimeModulation;
+use embodiment::{ActionEncoder, CategoryMlp};
 use plan::SamplerPlan;
+use time::{Modulation, TimeModulation};
 
-mod category;
 mod condition;
 mod cross;
 mod dit;
-mod encoder;
-mod modulation;
+mod embodiment;
 mod plan;
 mod rtc;
 mod time;
@@ -41,10 +39,9 @@ pub use rtc::{Rtc, SamplerStart};
 const PREFIX: &str = "action_head";
 
 /// Number of combinations of steps and embodiment whose constants are kept.
-const REMEMBERED: usize = 8;
+const REMEMBERED: u64 = 8;
 
 /// All weights after the backbone.
-#[derive(Debug)]
 pub(super) struct ActionHead {
     condition: Condition,
     state: CategoryMlp,
@@ -55,8 +52,8 @@ pub(super) struct ActionHead {
     decoder: CategoryMlp,
     sizes: HeadSizes,
     /// Modulations by number of steps; plans by steps and embodiment.
-    times: Memo<i64, Rc<Vec<TimeModulation>>>,
-    plans: Memo<(i64, i64), Rc<SamplerPlan>>,
+    times: RefCell<Cache<i64, Rc<Vec<TimeModulation>>>>,
+    plans: RefCell<Cache<(i64, i64), Rc<SamplerPlan>>>,
 }
 
 /// The sizes that the head needs and checks.
@@ -71,16 +68,7 @@ struct HeadSizes {
     buckets: i64,
 }
 
-/// The layers of the head that belong to one embodiment, as views of its weights.
-#[derive(Debug)]
-pub(super) struct Embodiment {
-    state: BoundMlp,
-    encoder: BoundEncoder,
-    decoder: BoundMlp,
-}
-
 /// The values that stay the same while a chunk is denoised.
-#[derive(Debug)]
 pub struct Conditions {
     /// Keys and values of the cross-attention blocks.
     keys: Vec<Option<CrossKeys>>,
@@ -89,19 +77,11 @@ pub struct Conditions {
 }
 
 /// The constants of the head for a batch shape.
-#[derive(Debug)]
 pub(super) struct HeadConstants {
-    embodiment: Embodiment,
+    embodiment: i64,
     /// The precomputed sampler, unless the weights are trained or every step is to be seen.
-    plan: Option<Rc<SamplerPlan>>,
+    pub plan: Option<Rc<SamplerPlan>>,
     steps: i64,
-}
-
-impl HeadConstants {
-    /// Denoises step by step from now on.
-    pub fn forget_plan(&mut self) {
-        self.plan = None;
-    }
 }
 
 impl ActionHead {
@@ -117,12 +97,7 @@ impl ActionHead {
         };
         let (hidden, embedding) = (config.hidden_size, sizes.embedding);
         let mut mlp = |part: &str, widths: [i64; 3]| {
-            CategoryMlp::take(
-                weights,
-                &format!("{PREFIX}.{part}"),
-                sizes.embodiments,
-                widths,
-            )
+            CategoryMlp::take(weights, part, sizes.embodiments, widths)
         };
         let state = mlp(
             "state_encoder",
@@ -140,17 +115,8 @@ impl ActionHead {
                 .then(|| weights.take(&name, &[config.max_seq_len, embedding])),
             dit: Dit::take(weights, config),
             sizes,
-            times: Memo::new(REMEMBERED),
-            plans: Memo::new(REMEMBERED),
-        }
-    }
-
-    /// Returns the layers of an embodiment.
-    fn of(&self, embodiment: i64) -> Embodiment {
-        Embodiment {
-            state: self.state.of(embodiment),
-            encoder: self.encoder.of(embodiment),
-            decoder: self.decoder.of(embodiment),
+            times: RefCell::new(Cache::new(REMEMBERED)),
+            plans: RefCell::new(Cache::new(REMEMBERED)),
         }
     }
 
@@ -173,18 +139,19 @@ impl ActionHead {
             )));
         }
         Ok(HeadConstants {
-            embodiment: self.of(embodiment),
-            plan: (!self.encoder.is_trained()).then(|| self.plan(steps, embodiment)),
+            embodiment,
+            plan: (!self.encoder.layers[0].weight.requires_grad())
+                .then(|| self.plan(steps, embodiment)),
             steps,
         })
     }
 
     fn plan(&self, steps: i64, embodiment: i64) -> Rc<SamplerPlan> {
-        let times = self
-            .times
-            .get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
-        self.plans.get_or((steps, embodiment), |_| {
-            Rc::new(SamplerPlan::new(self, times, &self.of(embodiment)))
+        let mut times = self.times.borrow_mut();
+        let times = times.get_or(steps, || Rc::new(plan::times(self, steps)));
+        let mut plans = self.plans.borrow_mut();
+        plans.get_or((steps, embodiment), || {
+            Rc::new(SamplerPlan::new(self, times, embodiment))
         })
     }
 
@@ -221,7 +188,7 @@ impl ActionHead {
         let vl = self.condition.forward(features);
         note(format_args!("head.vl_embeds"), &vl, Some(&features.size()));
         let state = state.to_kind(vl.kind()).view([prompt.rows, 1, -1]);
-        let state = constants.embodiment.state.forward(&state);
+        let state = self.state.forward(constants.embodiment, &state);
         note(format_args!("head.state_features"), &state, None);
         Conditions {
             keys: self.dit.keys(&vl, prompt),
@@ -267,7 +234,7 @@ impl ActionHead {
         let (rows, horizon) = (actions.size()[0], self.sizes.horizon);
         let temb = self.dit.time.forward(bucket, actions.kind());
         note(format_args!("step{k}.temb"), &temb, None);
-        let encoded = constants.embodiment.encoder.forward(actions, bucket);
+        let encoded = self.encoder.forward(constants.embodiment, actions, bucket);
         note(format_args!("step{k}.action_encoder"), &encoded, None);
         let tokens = match &self.position {
             Some(position) => encoded + position.narrow(0, 0, horizon),
@@ -275,13 +242,13 @@ impl ActionHead {
         };
         let x = Tensor::cat(&[&conditions.state, &tokens], 1);
         note(format_args!("step{k}.dit_in"), &x, None);
-        let times = self.dit.times(&temb);
+        let times = self.dit.times(&temb, Modulation::of_rows);
         let x = x.view([-1, self.sizes.embedding]);
         let x = self.dit.blocks(x, &times, &conditions.keys, (rows, k));
         let out = self.dit.out(&x, &times.out, rows);
         let out = out.view([rows, 1 + horizon, -1]);
         note(format_args!("step{k}.dit_out"), &out, None);
-        let velocity = constants.embodiment.decoder.forward(&out);
+        let velocity = self.decoder.forward(constants.embodiment, &out);
         let velocity = velocity.narrow(1, 1, horizon);
         note(format_args!("step{k}.velocity"), &velocity, None);
         velocity

@@ -7,18 +7,16 @@
 
 use std::rc::Rc;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::gr00t::model::head::dit::Dit;
-use crate::gr00t::model::head::modulation::TimeModulation;
 use crate::gr00t::model::head::rtc::SamplerStart;
-use crate::gr00t::model::head::time::{bucket, sinusoid};
-use crate::gr00t::model::head::{ActionHead, Conditions, Embodiment};
+use crate::gr00t::model::head::time::{Modulation, TimeModulation, bucket, sinusoid};
+use crate::gr00t::model::head::{ActionHead, Conditions};
 use torchlib::operators;
 
 /// The constants for one number of steps and one embodiment.
-#[derive(Debug)]
-pub(super) struct SamplerPlan {
+pub(in crate::gr00t::model) struct SamplerPlan {
     times: Rc<Vec<TimeModulation>>,
     /// First two encoder layers, from actions to E: `[in, out]`.
     encoder_in: Tensor,
@@ -36,66 +34,68 @@ pub(super) struct SamplerPlan {
 
 /// Returns the modulations of every step.
 pub(super) fn times(head: &ActionHead, steps: i64) -> Vec<TimeModulation> {
-    let (kind, device) = head.encoder.kind_and_device();
+    let (kind, device) = kind_and_device(head);
     let at = |k| {
-        head.dit
-            .time
-            .forward(&bucket(k, steps, head.sizes.buckets, (1, device)), kind)
+        let bucket = bucket(k, steps, head.sizes.buckets, (1, device));
+        let temb = head.dit.time.forward(&bucket, kind);
+        head.dit.times(&temb, Modulation::shared)
     };
-    (0..steps)
-        .map(|k| head.dit.times(&at(k)).shared())
-        .collect()
+    (0..steps).map(at).collect()
+}
+
+/// Returns dtype and device of the weights.
+fn kind_and_device(head: &ActionHead) -> (Kind, Device) {
+    let weight = &head.encoder.layers[0].weight;
+    (weight.kind(), weight.device())
 }
 
 impl SamplerPlan {
-    pub fn new(head: &ActionHead, times: Rc<Vec<TimeModulation>>, of: &Embodiment) -> Self {
-        let (kind, device) = head.encoder.kind_and_device();
+    pub(super) fn new(head: &ActionHead, times: Rc<Vec<TimeModulation>>, embodiment: i64) -> Self {
+        let (kind, device) = kind_and_device(head);
         let wide = |x: &Tensor| x.to_kind(Kind::Float);
         let narrow = |x: Tensor| x.to_kind(kind);
         let (width, steps) = (head.sizes.embedding, times.len() as i64);
 
-        let (w1, w2, w3) = (&of.encoder.w1, &of.encoder.w2, &of.encoder.w3);
-        let half = |half: i64| wide(&w2.weight.narrow(0, half * width, width));
+        let encoder = head.encoder.layers.each_ref();
+        let [(w1, b1), (w2, b2), (w3, b3)] = encoder.map(|layer| layer.of(embodiment));
+        let half = |half: i64| wide(&w2.narrow(0, half * width, width));
         let (action, time) = (half(0), half(1));
-        let bias = wide(&w1.bias).unsqueeze(0).mm(&action) + wide(&w2.bias);
+        let bias = wide(&b1).unsqueeze(0).mm(&action) + wide(&b2);
         let wave = |k| {
-            wide(&sinusoid(
-                &bucket(k, steps, head.sizes.buckets, (1, device)),
-                width,
-                kind,
-            ))
+            let bucket = bucket(k, steps, head.sizes.buckets, (1, device));
+            wide(&sinusoid(&bucket, width, kind))
         };
         let position = head
             .position
             .as_ref()
             .map(|position| position.narrow(0, 0, head.sizes.horizon));
-        let (d1, d2) = (&of.decoder.layer1, &of.decoder.layer2);
+        let decoder = head.decoder.layers.each_ref();
+        let [(d1, c1), (d2, c2)] = decoder.map(|layer| layer.of(embodiment));
         let (projection, offset) = head.dit.projection.parts();
-        let offset = offset.map(|offset| wide(offset).unsqueeze(0).mm(&wide(&d1.weight)));
+        let offset = offset.map(|offset| wide(offset).unsqueeze(0).mm(&wide(&d1)));
         let step = 1.0 / steps as f64;
         Self {
-            encoder_in: narrow(wide(&w1.weight).mm(&action)),
+            encoder_in: narrow(wide(&w1).mm(&action)),
             encoder_in_bias: (0..steps)
                 .map(|k| narrow((wave(k).mm(&time) + &bias).view(-1)))
                 .collect(),
-            encoder_out: w3.weight.tr(),
+            encoder_out: w3.tr(),
             token_bias: match position {
-                Some(position) => position + &w3.bias,
-                None => w3.bias.unsqueeze(0).repeat([head.sizes.horizon, 1]),
+                Some(position) => position + &b3,
+                None => b3.unsqueeze(0).repeat([head.sizes.horizon, 1]),
             },
-            decoder_in: narrow(wide(&projection).mm(&wide(&d1.weight))).tr(),
-            decoder_in_bias: narrow(offset.map_or_else(
-                || wide(&d1.bias),
-                |offset| (offset + wide(&d1.bias)).view(-1),
-            )),
-            decoder_out: (&d2.weight * step).tr(),
-            decoder_out_bias: &d2.bias * step,
+            decoder_in: narrow(wide(&projection).mm(&wide(&d1))).tr(),
+            decoder_in_bias: narrow(
+                offset.map_or_else(|| wide(&c1), |offset| (offset + wide(&c1)).view(-1)),
+            ),
+            decoder_out: (&d2 * step).tr(),
+            decoder_out_bias: &c2 * step,
             times,
         }
     }
 
     /// Denoises `start.actions`, `[B, T, max_action_dim]`.
-    pub fn run(&self, dit: &Dit, conditions: &Conditions, start: SamplerStart) -> Tensor {
+    pub(super) fn run(&self, dit: &Dit, conditions: &Conditions, start: SamplerStart) -> Tensor {
         let (rows, horizon, action) = start
             .actions
             .size3()

@@ -19,7 +19,6 @@ pub struct Rtc<'a> {
 }
 
 /// The starting point of the sampler.
-#[derive(Debug)]
 pub struct SamplerStart {
     /// Initial actions, `[…, T, max_action_dim]`.
     pub actions: Tensor,

@@ -1,9 +1,9 @@
-//! Embeddings of the flow time.
+//! Embeddings of the flow time, and the layer norms whose scale and shift depend on it.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::gr00t::model::head::PREFIX;
-use crate::nn::layers::Linear;
+use crate::nn::layers::{Linear, plain_norm};
 use crate::weights::Weights;
 
 /// Channels of the sinusoid at the input of the time embedding.
@@ -31,7 +31,6 @@ pub(super) fn sinusoid(bucket: &Tensor, width: i64, kind: Kind) -> Tensor {
 }
 
 /// The time embedding of the DiT (diffusers: `get_timestep_embedding`, `TimestepEmbedding`).
-#[derive(Debug)]
 pub(super) struct TimeEmbedding {
     linear_1: Linear,
     linear_2: Linear,
@@ -57,6 +56,54 @@ impl TimeEmbedding {
     }
 }
 
+/// The parameters of LN(x)·(1 + scale) + shift over the last axis.
+pub(super) enum Modulation {
+    /// One scale and shift per sample, each `[B, 1, width]`.
+    Rows { scale: Tensor, shift: Tensor },
+    /// The same values for all samples, as weight (1 + scale) and bias of a layer norm, `[width]`.
+    Shared { weight: Tensor, bias: Tensor },
+}
+
+/// All modulations at one flow time.
+pub(super) struct TimeModulation {
+    /// One modulation per block.
+    pub blocks: Vec<Modulation>,
+    /// The modulation before the output layer.
+    pub out: Modulation,
+}
+
+impl Modulation {
+    /// Builds a modulation from scale and shift, each `[B, width]`.
+    pub fn of_rows(scale: &Tensor, shift: &Tensor) -> Self {
+        Self::Rows {
+            scale: scale.unsqueeze(1),
+            shift: shift.unsqueeze(1),
+        }
+    }
+
+    /// Builds a modulation for any batch from scale and shift, each `[1, width]`.
+    pub fn shared(scale: &Tensor, shift: &Tensor) -> Self {
+        Self::Shared {
+            weight: (scale + 1.0).view(-1),
+            bias: shift.contiguous().view(-1),
+        }
+    }
+
+    /// Normalises and modulates rows `[B·n, width]`; the shape stays the same.
+    pub fn apply(&self, x: &Tensor, rows: i64, eps: f64) -> Tensor {
+        match self {
+            Self::Rows { scale, shift } => {
+                let width = x.size()[1];
+                let normed = plain_norm(&x.view([rows, -1, width]), width, eps);
+                (normed * (scale + 1.0) + shift).view([-1, width])
+            }
+            Self::Shared { weight, bias } => {
+                x.layer_norm(weight.size(), Some(weight), Some(bias), eps, false)
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +121,14 @@ mod tests {
             Vec::<f32>::try_from(sinusoid(&zero, 4, Kind::Float).view(-1)).unwrap(),
             [0.0, 0.0, 1.0, 1.0]
         );
+    }
+
+    #[test]
+    fn a_shared_modulation_equals_one_per_row() {
+        let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
+        let (scale, shift, x) = (random(&[1, 8]), random(&[1, 8]), random(&[6, 8]));
+        let [rows, shared] = [Modulation::of_rows, Modulation::shared]
+            .map(|of| of(&scale, &shift).apply(&x, 1, 1e-5));
+        assert!((shared - rows).abs().max().double_value(&[]) < 1e-5);
     }
 }

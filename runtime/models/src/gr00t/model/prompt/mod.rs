@@ -4,6 +4,7 @@
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
+use crate::gr00t::inputs::{BatchInputs, integers};
 use crate::nn::rope::{RopeTable, TextRope};
 
 mod positions;
@@ -11,9 +12,9 @@ mod positions;
 /// A batch of prompts on the host.
 pub(super) struct Text<'a> {
     /// Token ids, `[rows, S]`, row-major.
-    pub ids: &'a [i64],
+    pub ids: Vec<i64>,
     /// Nonzero at positions with a token, in the same layout.
-    pub mask: &'a [i64],
+    pub mask: Vec<i64>,
     /// Patches of each image, (time, height, width).
     pub grids: &'a [[i64; 3]],
     /// Number of samples.
@@ -23,7 +24,6 @@ pub(super) struct Text<'a> {
 }
 
 /// The constants of a batch of prompts that the network needs, on its device.
-#[derive(Debug)]
 pub(super) struct PromptConstants {
     /// Number of samples.
     pub rows: i64,
@@ -50,7 +50,6 @@ pub(super) struct PromptConstants {
 }
 
 /// A subset of the positions of every sample.
-#[derive(Debug)]
 pub(super) struct PositionSubset {
     /// Mask of the positions, `[rows, 1, 1, S]`, `bool`.
     pub mask: Tensor,
@@ -59,14 +58,25 @@ pub(super) struct PositionSubset {
     pub picked: Option<Tensor>,
 }
 
-impl Text<'_> {
+impl<'a> Text<'a> {
+    /// Reads the prompts of a batch.
+    pub fn of(inputs: &'a BatchInputs, image_token_id: i64) -> Self {
+        Self {
+            ids: integers(&inputs.input_ids),
+            mask: integers(&inputs.attention_mask),
+            grids: &inputs.image_grid_thw,
+            rows: inputs.input_ids.size()[0],
+            image_token_id,
+        }
+    }
+
     /// Returns for every position, in the layout of the ids, whether it holds a token and whether
     /// it has the id of an image. Prompts that agree in this and in their images share a
     /// [`PromptConstants`].
     pub fn stands(&self) -> Vec<[bool; 2]> {
         self.ids
             .iter()
-            .zip(self.mask)
+            .zip(&self.mask)
             .map(|(&id, &mask)| [mask != 0, id == self.image_token_id])
             .collect()
     }
@@ -123,19 +133,12 @@ impl PromptConstants {
             tables,
         })
     }
-}
 
-impl PromptConstants {
-    /// Returns the approximate size of the tensors in bytes; the rotation is as large as the
-    /// tables.
+    /// Returns the approximate size of the tensors in bytes: the tables, the rotation, which is as
+    /// large, and the mask. The others are small.
     pub fn bytes(&self) -> usize {
         let of = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
-        let tables = 2 * (of(&self.tables.0) + of(&self.tables.1));
-        let parts = [&self.text, &self.image]
-            .map(|part| of(&part.mask) + part.picked.as_ref().map_or(0, of));
-        let masks =
-            of(&self.attention_mask) + of(&self.image_mask) + self.causal.as_ref().map_or(0, of);
-        tables + masks + parts.iter().sum::<usize>() + of(&self.positions) + of(&self.image_rows)
+        4 * of(&self.tables.0) + self.causal.as_ref().map_or(0, of)
     }
 }
 

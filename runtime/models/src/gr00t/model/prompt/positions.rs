@@ -75,8 +75,8 @@ mod tests {
     fn of(ids: &[i64], mask: &[i64], grids: &[[i64; 3]], rows: i64) -> Result<Vec<i64>, Refusal> {
         positions(
             &Text {
-                ids,
-                mask,
+                ids: ids.to_vec(),
+                mask: mask.to_vec(),
                 grids,
                 rows,
                 image_token_id: IMAGE,

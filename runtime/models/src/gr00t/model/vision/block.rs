@@ -10,7 +10,6 @@ use crate::nn::layers::{FeedForward, LayerNorm, Linear};
 use crate::weights::Weights;
 
 /// A block: norm, attention, norm, feed-forward layer.
-#[derive(Debug)]
 pub(super) struct VisionBlock {
     norm1: LayerNorm,
     /// The projections to queries, keys and values, one after the other.

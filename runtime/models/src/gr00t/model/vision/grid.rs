@@ -15,7 +15,6 @@ pub(super) struct PatchGrid {
 }
 
 /// The tables for the patches of several images, in the order of the images.
-#[derive(Debug)]
 pub(in crate::gr00t::model) struct PatchTables {
     /// Number of patches of each image.
     pub lengths: Vec<i64>,

@@ -3,12 +3,11 @@
 use tch::Tensor;
 
 use crate::gr00t::config::VisionConfig;
-use crate::gr00t::model::vision::EPS;
+use crate::gr00t::model::vision::{EPS, PREFIX};
 use crate::nn::layers::{LayerNorm, Linear};
 use crate::weights::Weights;
 
 /// A norm and a two-layer network over the patches of a token.
-#[derive(Debug)]
 pub(super) struct Merger {
     norm: LayerNorm,
     fc1: Linear,
@@ -20,34 +19,23 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    /// Takes the merger that follows the last block.
-    pub fn take_last(weights: &mut Weights, name: &str, config: &VisionConfig) -> Self {
-        Self::take(weights, name, config, false)
-    }
-
-    /// Takes a deepstack merger, which follows a block in the middle.
-    pub fn take_deep(weights: &mut Weights, name: &str, config: &VisionConfig) -> Self {
-        Self::take(weights, name, config, true)
-    }
-
-    fn take(weights: &mut Weights, name: &str, config: &VisionConfig, norms_grouped: bool) -> Self {
+    /// Takes the merger that follows the last block, or a deepstack merger, which follows a block
+    /// in the middle.
+    pub fn take(weights: &mut Weights, part: &str, config: &VisionConfig, is_deep: bool) -> Self {
+        let name = |layer: &str| format!("{PREFIX}.{part}.{layer}");
         let grouped = config.hidden_size * config.spatial_merge_size * config.spatial_merge_size;
-        let normed = if norms_grouped {
-            grouped
-        } else {
-            config.hidden_size
-        };
+        let normed = if is_deep { grouped } else { config.hidden_size };
         Self {
-            norm: LayerNorm::take(weights, &format!("{name}.norm"), normed, EPS),
-            fc1: Linear::take(weights, &format!("{name}.linear_fc1"), grouped, grouped),
+            norm: LayerNorm::take(weights, &name("norm"), normed, EPS),
+            fc1: Linear::take(weights, &name("linear_fc1"), grouped, grouped),
             fc2: Linear::take(
                 weights,
-                &format!("{name}.linear_fc2"),
+                &name("linear_fc2"),
                 grouped,
                 config.out_hidden_size,
             ),
             grouped,
-            norms_grouped,
+            norms_grouped: is_deep,
         }
     }
 

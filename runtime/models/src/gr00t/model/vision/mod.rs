@@ -1,12 +1,13 @@
 //! The vision tower of Qwen3-VL: maps patches to image tokens and deepstack features.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
+use crate::cache::Cache;
 use crate::gr00t::config::VisionConfig;
 use crate::nn::layers::Linear;
-use crate::nn::memo::Memo;
 use crate::nn::rope::frequencies;
 use crate::nn::tap::{is_heard, note};
 use crate::weights::Weights;
@@ -28,10 +29,9 @@ const EPS: f64 = 1e-6;
 const ROPE_THETA: f64 = 10_000.0;
 
 /// Number of sets of image sizes whose tables are kept.
-const REMEMBERED: usize = 32;
+const REMEMBERED: u64 = 32;
 
 /// The tower: patch projection, blocks and mergers.
-#[derive(Debug)]
 pub(super) struct Vision {
     patch_embed: Linear,
     pos_embed: Tensor,
@@ -43,11 +43,10 @@ pub(super) struct Vision {
     deepstack: Vec<(i64, Merger)>,
     patch_width: i64,
     merge: i64,
-    layouts: Memo<Vec<[i64; 3]>, Rc<PatchTables>>,
+    layouts: RefCell<Cache<Vec<[i64; 3]>, Rc<PatchTables>>>,
 }
 
 /// The tower's output for the images of a batch, in their order.
-#[derive(Debug)]
 pub(super) struct Images {
     /// Image tokens, `[P/4, H]`.
     pub tokens: Tensor,
@@ -84,22 +83,16 @@ impl Vision {
             blocks: (0..config.depth)
                 .map(|i| VisionBlock::take(weights, &format!("{PREFIX}.blocks.{i}"), config))
                 .collect(),
-            merger: Merger::take_last(weights, &format!("{PREFIX}.merger"), config),
+            merger: Merger::take(weights, "merger", config, false),
             deepstack: deepstack
                 .map(|(j, &after): (i64, _)| {
-                    (
-                        after,
-                        Merger::take_deep(
-                            weights,
-                            &format!("{PREFIX}.deepstack_merger_list.{j}"),
-                            config,
-                        ),
-                    )
+                    let part = format!("deepstack_merger_list.{j}");
+                    (after, Merger::take(weights, &part, config, true))
                 })
                 .collect(),
             patch_width,
             merge: config.spatial_merge_size,
-            layouts: Memo::new(REMEMBERED),
+            layouts: RefCell::new(Cache::new(REMEMBERED)),
         }
     }
 
@@ -127,18 +120,11 @@ impl Vision {
         for (i, block) in (0i64..).zip(&self.blocks) {
             x = block.forward(x, layout);
             note(format_args!("vision.block.{i:02}"), &x, None);
-            if let Some((j, (_, merger))) = self
-                .deepstack
-                .iter()
-                .enumerate()
-                .find(|(_, (after, _))| *after == i)
-            {
-                deepstack.push(merger.forward(&x));
-                note(
-                    format_args!("vision.deepstack.{j}"),
-                    &deepstack[deepstack.len() - 1],
-                    None,
-                );
+            let mut mergers = self.deepstack.iter().enumerate();
+            if let Some((j, (_, merger))) = mergers.find(|(_, (after, _))| *after == i) {
+                let features = merger.forward(&x);
+                note(format_args!("vision.deepstack.{j}"), &features, None);
+                deepstack.push(features);
             }
         }
         let tokens = self.merger.forward(&x);
@@ -165,7 +151,7 @@ impl Vision {
 
     /// Returns the tables for images of these sizes; `None` if there are none.
     pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<PatchTables>> {
-        let make = |grids: &Vec<[i64; 3]>| {
+        let make = || {
             let grid = PatchGrid {
                 side: (self.pos_embed.size()[0] as f64).sqrt() as i64,
                 merge: self.merge,
@@ -176,6 +162,7 @@ impl Vision {
             }
             Rc::new(layout)
         };
-        (!grids.is_empty()).then(|| self.layouts.get_or(grids.to_vec(), make))
+        let mut layouts = self.layouts.borrow_mut();
+        (!grids.is_empty()).then(|| layouts.get_or(grids.to_vec(), make))
     }
 }

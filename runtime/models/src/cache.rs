@@ -1,15 +1,18 @@
 //! An LRU cache with a limit on the total size of its values. It has no side effects.
 
-/// An LRU cache that holds values of at most a given number of bytes.
+use std::convert::Infallible;
+
+/// Values by key, of at most a given size in total.
 #[derive(Debug)]
-pub struct LruCache<K, V> {
+pub(crate) struct Cache<K, V> {
     /// The entries, the most recently used one last.
     entries: Vec<(K, V, u64)>,
     cap: u64,
 }
 
-impl<K: PartialEq, V> LruCache<K, V> {
-    /// Creates an empty cache for values of at most `cap` bytes in total.
+impl<K: PartialEq, V> Cache<K, V> {
+    /// Creates an empty cache for values of at most `cap` bytes in total, or for `cap` values if
+    /// each counts as 1.
     pub fn new(cap: u64) -> Self {
         Self {
             entries: Vec::new(),
@@ -25,11 +28,6 @@ impl<K: PartialEq, V> LruCache<K, V> {
     /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Returns whether the cache is empty.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// Returns the total size of the values.
@@ -71,6 +69,29 @@ impl<K: PartialEq, V> LruCache<K, V> {
     }
 }
 
+impl<K: PartialEq, V: Clone> Cache<K, V> {
+    /// Returns the value of `key`, which counts as 1; `make` computes it if there is none.
+    pub fn get_or(&mut self, key: K, make: impl FnOnce() -> V) -> V {
+        let Ok(value) = self.get_or_try(key, || Ok::<_, Infallible>((make(), 1)));
+        value
+    }
+
+    /// Returns the value of `key`; `make` computes it and its size if there is none. An error is
+    /// not kept.
+    pub fn get_or_try<E>(
+        &mut self,
+        key: K,
+        make: impl FnOnce() -> Result<(V, u64), E>,
+    ) -> Result<V, E> {
+        if let Some(value) = self.get(&key) {
+            return Ok(value.clone());
+        }
+        let (value, bytes) = make()?;
+        self.insert(key, value.clone(), bytes);
+        Ok(value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -79,38 +100,49 @@ mod tests {
 
     #[test]
     fn what_was_longest_unused_goes_first() {
-        let mut lru = LruCache::new(10);
-        assert!(lru.insert("a", 1, 4).is_empty() && lru.insert("b", 2, 4).is_empty());
-        assert_eq!(lru.get(&"a"), Some(&1));
-        assert_eq!(lru.insert("c", 3, 4), [("b", 2)]);
-        assert_eq!((lru.len(), lru.bytes(), lru.get(&"b")), (2, 8, None));
+        let mut cache = Cache::new(10);
+        assert!(cache.insert("a", 1, 4).is_empty() && cache.insert("b", 2, 4).is_empty());
+        assert_eq!(cache.get(&"a"), Some(&1));
+        assert_eq!(cache.insert("c", 3, 4), [("b", 2)]);
+        assert_eq!((cache.len(), cache.bytes(), cache.get(&"b")), (2, 8, None));
     }
 
     #[test]
     fn what_is_too_heavy_alone_takes_no_other_place() {
-        let mut lru = LruCache::new(10);
-        lru.insert("a", 1, 10);
-        assert_eq!(lru.insert("b", 2, 11), [("b", 2)]);
-        assert_eq!(lru.get(&"a"), Some(&1));
+        let mut cache = Cache::new(10);
+        cache.insert("a", 1, 10);
+        assert_eq!(cache.insert("b", 2, 11), [("b", 2)]);
+        assert_eq!(cache.get(&"a"), Some(&1));
     }
 
     #[test]
     fn a_key_is_there_once() {
-        let mut lru = LruCache::new(10);
-        lru.insert("a", 1, 6);
-        assert_eq!(lru.insert("a", 2, 6), [("a", 1)]);
-        assert_eq!(lru.get(&"a"), Some(&2));
+        let mut cache = Cache::new(10);
+        cache.insert("a", 1, 6);
+        assert_eq!(cache.insert("a", 2, 6), [("a", 1)]);
+        assert_eq!(cache.get(&"a"), Some(&2));
+    }
+
+    #[test]
+    fn a_value_is_made_once_and_an_error_is_not_kept() {
+        let mut cache = Cache::new(1);
+        assert_eq!(
+            cache.get_or_try("a", || Err::<(i32, u64), _>("no")),
+            Err("no")
+        );
+        assert_eq!([1, 2].map(|value| cache.get_or("a", || value)), [1, 1]);
+        assert_eq!(["b", "a"].map(|key| cache.get_or(key, || 3)), [3, 3]);
     }
 
     proptest! {
         #[test]
         fn nothing_is_lost_and_the_cap_holds(puts in prop::collection::vec((0u8..8, 0u64..12), 0..60), cap in 0u64..30) {
-            let mut lru = LruCache::new(cap);
+            let mut cache = Cache::new(cap);
             let mut gone = 0;
             for (number, (key, bytes)) in puts.iter().enumerate() {
-                gone += lru.insert(*key, number, *bytes).len();
-                prop_assert!(lru.bytes() <= cap);
-                prop_assert_eq!(lru.len() + gone, number + 1);
+                gone += cache.insert(*key, number, *bytes).len();
+                prop_assert!(cache.bytes() <= cap);
+                prop_assert_eq!(cache.len() + gone, number + 1);
             }
         }
     }
