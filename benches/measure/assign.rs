@@ -16,9 +16,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use jobs::assign::lease::{LeasedJob, NextStep, Want};
+use jobs::assign::lease::{LeasedJob, NextStep};
+use jobs::assign::{self, Assignment, Work};
 use jobs::job::JobIndex;
-use runtime::eval::lease::{Claims, LeaseConfig};
+use jobs::placement::Placement;
+use runtime::eval::lease::Leases;
 use serde_json::json;
 use tcpstore::StoreAddr;
 
@@ -41,16 +43,16 @@ pub fn main(words: &[&str]) -> Outcome<()> {
     let rest = Duration::from_millis(rest.parse()?);
     let prefix = format!("bench/{}", std::process::id());
     let ready = Barrier::new(ranks);
-    let config = |rank| LeaseConfig {
-        addr: StoreAddr::local(port),
-        prefix: prefix.clone(),
-        rank,
-    };
+    let work = work(leases)?;
     let mut all = Seen::default();
     thread::scope(|scope| -> Result<(), Failure> {
         let start = |rank| {
-            let (config, ready) = (config(rank), &ready);
-            scope.spawn(move || run(config, leases, rest, ready))
+            let (prefix, work, ready) = (prefix.clone(), &work, &ready);
+            scope.spawn(move || -> Result<Seen, Failure> {
+                let addr = StoreAddr::local(port);
+                let held = Leases::start(addr, prefix, rank, vec![task(leases)])?;
+                run(held, work, rest, ready)
+            })
         };
         let threads: Vec<_> = (0..ranks).map(start).collect();
         for thread in threads {
@@ -80,32 +82,41 @@ pub fn main(words: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
-fn run(config: LeaseConfig, leases: u64, rest: Duration, ready: &Barrier) -> Result<Seen, Failure> {
-    let job = JobIndex(0);
-    let blocks = (0..leases).map(|first| first..first + 1).collect();
-    let (mut client, me) = Claims::start(
-        config,
-        vec![LeasedJob {
-            job,
-            blocks,
-            done: BTreeSet::new(),
-            block_s: 1.0,
-        }],
-    )?;
+/// Returns the job, all of which each rank may run.
+fn work(episodes: u64) -> Outcome<Work> {
+    let job = json!({"name": "a", "arena_env_args": {"environment": "reach"},
+                     "policy_type": "scripted", "num_episodes": episodes});
+    let jobs = jobs::file::parse(&json!({"jobs": [job]}))?;
+    let placement = Placement::of_ranks(vec![0]);
+    Ok(assign::work(&jobs, &placement, Assignment::default(), 0).remove(0))
+}
+
+/// Returns the blocks of the job, of one episode each.
+fn task(episodes: u64) -> LeasedJob {
+    LeasedJob {
+        job: JobIndex(0),
+        blocks: (0..episodes).map(|first| first..first + 1).collect(),
+        done: BTreeSet::new(),
+        block_s: 1.0,
+    }
+}
+
+fn run(mut held: Leases, work: &Work, rest: Duration, ready: &Barrier) -> Result<Seen, Failure> {
     ready.wait();
     let mut seen = Seen::default();
     loop {
         let asked = now();
-        let NextStep::Run(claim) = client.claim(Want::Any, BTreeSet::new())? else {
+        let NextStep::Run(claim) = held.claim(BTreeSet::new())? else {
             return Ok(seen);
         };
         seen.claims.push(asked.elapsed());
+        held.hold(&claim, work, true, &[]);
         pause(rest);
         let asked = now();
-        let marked = client
-            .mark(me, job, claim.block)?
-            .ok_or("a lease was lost")?;
+        if !held.may_write(claim.job, claim.episodes.start)? {
+            return Err("a lease was lost".into());
+        }
         seen.marks.push(asked.elapsed());
-        client.done(marked, job, claim.block);
+        held.written(claim.job, claim.episodes.start);
     }
 }

@@ -8,7 +8,6 @@ use jobs::launch::LockError;
 use jobs::refusal::Refusal;
 
 use crate::env::EnvError;
-use crate::eval::lease::LeaseError;
 use crate::policy::PolicyError;
 use crate::record::RecordError;
 use tcpstore::StoreError;
@@ -82,12 +81,6 @@ impl From<RecordError> for Stop {
 
 impl From<StoreError> for Stop {
     fn from(err: StoreError) -> Self {
-        Self::Rank(err.to_string())
-    }
-}
-
-impl From<LeaseError> for Stop {
-    fn from(err: LeaseError) -> Self {
         Self::Rank(err.to_string())
     }
 }

@@ -6,8 +6,8 @@ use jobs::assign::{self, Assign, Assignment, Shard, Work};
 use jobs::placement::Placement;
 use serde_json::json;
 
+use crate::eval::lease::Leases;
 use crate::eval::lease::expected::BlockCut;
-use crate::eval::lease::{Claims, LeaseConfig, Leases};
 use tcpstore::{Store, StoreAddr};
 
 /// Starts a store in this process.
@@ -28,17 +28,16 @@ pub fn work(episodes: u64, rebuilds: u64) -> Work {
 
 /// Returns the leases of one of two ranks, in blocks of at most `most` episodes.
 pub fn client(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
-    let addr = StoreAddr::local(store.port());
+    client_at(store.port(), rank, work, most)
+}
+
+/// Works like [`client`], with the store at a port.
+pub fn client_at(port: u16, rank: usize, work: &[Work], most: u64) -> Leases {
     let cut = BlockCut {
         shard: Shard::Episodes,
         most: Some(most),
         world_size: 2,
     };
-    let config = LeaseConfig {
-        addr,
-        prefix: "leases".to_owned(),
-        rank,
-    };
-    let (claims, me) = Claims::start(config, cut.tasks(work, &[])).unwrap();
-    Leases::new(claims, me)
+    let (addr, prefix) = (StoreAddr::local(port), "leases".to_owned());
+    Leases::start(addr, prefix, rank, cut.tasks(work, &[])).unwrap()
 }

@@ -15,7 +15,7 @@ use jobs::assign::{self, Assign, Work};
 use jobs::job::JobIndex;
 use jobs::progress;
 
-use crate::eval::lease::{BlockCut, Claims, LeaseConfig, Leases};
+use crate::eval::lease::{BlockCut, Leases};
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
 use crate::eval::rank::history::JournalHistory;
@@ -154,13 +154,10 @@ impl JobQueue {
         if let (Some(leased), Some((host, port))) = (&self.leased, env.master.clone()) {
             let mut leased: Vec<_> = leased.iter().filter_map(part).collect();
             leased.retain(|work| !self.given_up.contains(&work.job.index));
-            let config = LeaseConfig {
-                addr: StoreAddr { host, port },
-                prefix: format!("rrun/leases/{}/{}/{stage}", env.run_id, env.round),
-                rank: env.rank,
-            };
-            let (claims, me) = Claims::start(config, cut(run).tasks(&leased, &past.lines))?;
-            out.leases = Some(Leases::new(claims, me));
+            let prefix = format!("rrun/leases/{}/{}/{stage}", env.run_id, env.round);
+            let tasks = cut(run).tasks(&leased, &past.lines);
+            let leases = Leases::start(StoreAddr { host, port }, prefix, env.rank, tasks)?;
+            out.leases = Some(leases);
             let by_job = leased.into_iter().map(|work| (work.job.index, work));
             self.now.leased = by_job.collect();
         }
