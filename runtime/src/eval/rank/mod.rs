@@ -75,7 +75,7 @@ struct Evaluation {
 pub fn run(run: RankSetup, inference: PolicyThread, mut out: Ledger) -> Result<ExitCode, Stop> {
     let begun = now();
     out.write(&Line::Rank(Box::new(start_line(&run))))?;
-    let (past, _extract) = history::begin(&run, &out.monitor)?;
+    let (past, _extract) = JournalHistory::begin(&run, &out.monitor)?;
     announce(&run, &past, &out.monitor);
     let done_before = progress::done_before(&past.lines, &run.plan.jobs, &past.launched);
     datasets::clean(&run, &past, &out.monitor);

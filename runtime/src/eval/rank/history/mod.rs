@@ -1,22 +1,34 @@
 //! The history of a run: the journal lines that earlier attempts of any rank wrote.
 
 mod extract;
-mod start;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
 use jobs::job::JobIndex;
 use jobs::journal::{self, Contents, Line};
+use jobs::plan::RunPlan;
+use jobs::rank_env::RankEnv;
 use jobs::suspects::{Suspect, Suspects};
 use serde::{Deserialize, Serialize};
+use tcpstore::Store;
 
 use crate::eval::monitor::Monitor;
-use crate::eval::rank::history::extract::ExtractWriter;
+use crate::eval::rank::history::extract::Extract;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-pub use start::{begin, is_first_life};
+
+/// From this world size on, rank 0 reads the journals for all ranks when a round begins. With fewer
+/// ranks it is better that none waits for another.
+const SHARED_FROM: usize = 64;
+
+/// The key under which rank 0 tells the others where they find what it has read.
+const HISTORY: &str = "history";
+
+/// Time that the other ranks wait for rank 0. Without an answer they read the journals themselves.
+const TOLD: Duration = Duration::from_secs(120);
 
 /// The journal lines that earlier attempts of any rank wrote.
 #[derive(Debug, Default)]
@@ -49,31 +61,21 @@ pub struct JournalPart {
     /// UTC time at which that rank began in this launch, if it did.
     began: Option<String>,
     /// The lines that decide what is left to do, in their order, with their jobs: names are not
-    /// kept.
+    /// kept, and lines that are read do not say the index.
     lines: Vec<(Option<JobIndex>, Line)>,
 }
 
 impl JournalPart {
-    /// Takes from the lines of a journal what is kept, in the launch of this name.
-    fn of(lines: Vec<Line>, launch: Option<&str>) -> Self {
+    /// Takes from the lines of a journal what is kept.
+    fn of(lines: Vec<Line>, env: &RankEnv) -> Self {
         let mut suspects = Suspects::default();
         suspects.add(&lines);
-        let began = named(&lines, launch).and_then(|first| started(&lines[first]));
+        let first = named(&lines, env.launch.as_deref());
         Self {
             suspects: suspects.list(),
-            began,
+            began: first.and_then(|first| started(&lines[first])),
             lines: lines.into_iter().filter_map(kept).collect(),
         }
-    }
-
-    /// Sets the jobs of the lines, which they do not say themselves when they are read.
-    fn with_jobs(mut self) -> Self {
-        for (job, line) in &mut self.lines {
-            if let Some(job) = job {
-                line.set_job_index(*job);
-            }
-        }
-        self
     }
 }
 
@@ -94,63 +96,139 @@ fn kept(line: Line) -> Option<(Option<JobIndex>, Line)> {
     }
 }
 
+/// Where a rank finds at its start what it has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// In its own journal: no other can have a line for it.
+    Own,
+    /// In all journals.
+    All,
+    /// In all journals, of which rank 0 writes an extract for the others.
+    Shared,
+}
+
+impl Source {
+    /// Determines the source of a rank. `begins` says that the rank has not started in this round
+    /// before, and that the world is large enough for extracts.
+    fn new(plan: &RunPlan, env: &RankEnv, begins: bool) -> Self {
+        let is_first_round = is_first_round(plan, env);
+        match env.rank {
+            1.. if is_first_round && env.restart_count == 0 => Self::Own,
+            _ if begins && !is_first_round => Self::Shared,
+            _ => Self::All,
+        }
+    }
+}
+
 impl JournalHistory {
+    /// Reads what a rank has to know at its start. Thousands of ranks that begin together would
+    /// open millions of files if each of them read all journals, so they read only their own if
+    /// nothing in the others can be for them, and otherwise what rank 0 has written for them. Rank
+    /// 0 keeps the extract as long as it runs.
+    ///
+    /// # Errors
+    /// Returns a [`Stop`] if the journals cannot be read.
+    pub fn begin(setup: &RankSetup, monitor: &Monitor) -> Result<(Self, Option<Extract>), Stop> {
+        let RankSetup {
+            plan, env, folder, ..
+        } = setup;
+        let (mut past, mut extract) = (Self::default(), None);
+        let store = monitor.peers.eval_store();
+        let store = store.filter(|_| env.world_size >= SHARED_FROM);
+        let begins = match store {
+            None => false,
+            Some(store) if env.rank == 0 => store.check(HISTORY).is_ok_and(|is_told| !is_told),
+            Some(_) => {
+                past.refresh_own(setup)?;
+                past.starts <= 1
+            }
+        };
+        match (Source::new(plan, env, begins), store) {
+            (Source::Own, _) => past.refresh_own(setup)?,
+            (Source::Shared, Some(store)) if env.rank == 0 => {
+                extract = Extract::create(&folder.journals())
+                    .inspect_err(not_written)
+                    .ok();
+                past.read(setup, monitor, &mut extract)?;
+                let finished = extract.as_mut().map(Extract::finish);
+                let said = finished.and_then(|said| said.inspect_err(not_written).ok());
+                // If this fails, the others read the journals after a time limit.
+                let _ = store.set(HISTORY, said.unwrap_or_default().as_bytes());
+            }
+            (Source::Shared, Some(store)) => {
+                if let Err(reason) = past.read_extract(setup, store) {
+                    tracing::info!(reason, "reads all journals, without the extract of rank 0");
+                    past.refresh(setup, monitor)?;
+                }
+            }
+            _ => past.refresh(setup, monitor)?,
+        }
+        Ok((past, extract))
+    }
+
+    /// Reads the extract of rank 0, and this rank's own journal.
+    fn read_extract(&mut self, setup: &RankSetup, store: &Store) -> Result<(), String> {
+        let said = store.get(HISTORY, TOLD).map_err(|err| err.to_string())?;
+        let said = String::from_utf8_lossy(&said);
+        let folder = &setup.folder;
+        let own = name(&folder.journal(setup.env.rank));
+        let parts = extract::read(&folder.journals(), &said, &own);
+        *self = Self::default();
+        for part in parts.map_err(|err| err.to_string())? {
+            self.add(part, false);
+        }
+        tracing::info!(
+            lines = self.lines.len(),
+            "has read the extract of rank 0 instead of all journals"
+        );
+        self.refresh_own(setup).map_err(|err| err.to_string())
+    }
+
+    /// Reads all journals again, because this rank takes over what another one has begun.
+    ///
+    /// # Errors
+    /// Returns a [`Stop`] if the journals cannot be read; the history is then not complete.
+    pub fn refresh(&mut self, setup: &RankSetup, monitor: &Monitor) -> Result<(), Stop> {
+        self.read(setup, monitor, &mut None)
+    }
+
     /// Reads all journals of the run, and writes what is kept of them into `extract`, which is gone
-    /// after an error. Rank 0 warns the user of lines that are left out.
+    /// after an error. What was read before is dropped first, so that a long history is never in
+    /// memory twice. Rank 0 warns the user of lines that are left out.
     fn read(
+        &mut self,
         setup: &RankSetup,
         monitor: &Monitor,
-        extract: &mut Option<ExtractWriter>,
-    ) -> Result<Self, Stop> {
+        extract: &mut Option<Extract>,
+    ) -> Result<(), Stop> {
         let RankSetup {
             folder, plan, env, ..
         } = setup;
-        let accepted = plan.accepted();
-        let of_launch: HashSet<_> = (0..env.world_size)
-            .map(|rank| folder.journal(rank))
-            .collect();
-        let own = folder.journal(env.rank);
-        let mut history = Self::default();
-        let mut add = |path: &Path| {
-            let contents = journal::read(path, &accepted)?;
+        *self = Self::default();
+        let of_launch = (0..env.world_size).map(|rank| folder.journal(rank));
+        let of_launch: HashSet<_> = of_launch.collect();
+        let (accepted, own) = (plan.accepted(), folder.journal(env.rank));
+        let files = journal::files(&folder.journals());
+        let files = files.map_err(|err| journals_err(setup, &err))?;
+        for path in files.iter().filter(|path| **path != own).chain([&own]) {
+            let contents = journal::read(path, &accepted);
+            let contents = contents.map_err(|err| journals_err(setup, &err))?;
             if env.rank == 0 {
                 // The torn line of a rank of this launch may be a line that is being written now.
-                let is_live = of_launch.contains(path);
-                for warning in left_out(path, &contents, is_live) {
+                for warning in left_out(path, &contents, of_launch.contains(path)) {
                     monitor.say(&format!("warning: {warning}"));
                 }
             }
-            if path == own {
-                history.judge_own(&contents.lines, setup);
+            if *path == own {
+                self.judge_own(&contents.lines, env);
             }
-            let part = JournalPart::of(contents.lines, env.launch.as_deref());
+            let part = JournalPart::of(contents.lines, env);
             extract.take_if(|extract| {
                 let added = extract.add(&name(path), &part);
-                added.inspect_err(start::not_written).is_err()
+                added.inspect_err(not_written).is_err()
             });
-            history.add(part, path == own);
-            Ok(())
-        };
-        journal::files(&folder.journals())
-            .and_then(|files| {
-                let others = files.iter().filter(|path| **path != own);
-                others
-                    .map(PathBuf::as_path)
-                    .chain([own.as_path()])
-                    .try_for_each(&mut add)
-            })
-            .map_err(|err| journals_err(setup, &err))?;
-        Ok(history)
-    }
-
-    /// Reads all journals again, because this rank takes over what another one has begun. What was
-    /// read before is dropped first, so that a long history is never in memory twice.
-    ///
-    /// # Errors
-    /// Returns a [`Stop`] if the journals cannot be read; the history is then empty.
-    pub fn refresh(&mut self, setup: &RankSetup, monitor: &Monitor) -> Result<(), Stop> {
-        *self = Self::default();
-        *self = Self::read(setup, monitor, &mut None)?;
+            self.add(part, *path == own);
+        }
         Ok(())
     }
 
@@ -163,10 +241,10 @@ impl JournalHistory {
         let RankSetup {
             folder, plan, env, ..
         } = setup;
-        let contents = journal::read(&folder.journal(env.rank), &plan.accepted())
-            .map_err(|err| journals_err(setup, &err))?;
-        self.judge_own(&contents.lines, setup);
-        self.add(JournalPart::of(contents.lines, env.launch.as_deref()), true);
+        let contents = journal::read(&folder.journal(env.rank), &plan.accepted());
+        let contents = contents.map_err(|err| journals_err(setup, &err))?;
+        self.judge_own(&contents.lines, env);
+        self.add(JournalPart::of(contents.lines, env), true);
         Ok(())
     }
 
@@ -179,7 +257,7 @@ impl JournalHistory {
     }
 
     /// Takes note of what the lines of this rank's own journal say about its launch.
-    fn judge_own(&mut self, lines: &[Line], RankSetup { env, .. }: &RankSetup) {
+    fn judge_own(&mut self, lines: &[Line], env: &RankEnv) {
         let launch = this_launch(lines, env.launch.as_deref());
         self.given_up = failed_for_good(launch);
         self.began(launch.first().and_then(started));
@@ -249,6 +327,21 @@ fn named(lines: &[Line], launch: Option<&str>) -> Option<usize> {
 
 fn is_fresh(line: &Line) -> bool {
     matches!(line, Line::Rank(start) if start.restart == 0)
+}
+
+/// Whether this launch began the run, so that there was nothing to read when its ranks started, and
+/// no rank has been lost, so that each still has the work that it began with.
+fn is_first_round(plan: &RunPlan, env: &RankEnv) -> bool {
+    env.launch.is_some() && plan.begun_by == env.launch && env.round == 0
+}
+
+/// Returns whether nothing of the run was there before this rank started.
+pub fn is_first_life(RankSetup { plan, env, .. }: &RankSetup) -> bool {
+    is_first_round(plan, env) && env.restart_count == 0
+}
+
+fn not_written(err: &io::Error) {
+    tracing::warn!(%err, "cannot write an extract of the journals");
 }
 
 /// Returns when the rank began that wrote this line at its start.

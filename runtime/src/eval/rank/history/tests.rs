@@ -5,6 +5,14 @@ use jobs::journal::{EpisodeStart, JobEnd, RankStart};
 use jobs::samples;
 use serde_json::json;
 
+/// Returns what the launcher says to a rank of this launch.
+pub fn env_of(launch: &str) -> RankEnv {
+    RankEnv {
+        launch: (!launch.is_empty()).then(|| launch.to_owned()),
+        ..RankEnv::read(|_| None).unwrap()
+    }
+}
+
 /// Returns the line with which a rank begins.
 fn life(restart: u32, launch: Option<&str>) -> Line {
     Line::Rank(Box::new(RankStart {
@@ -24,7 +32,7 @@ fn a_launch_began_with_the_first_of_its_ranks() {
             started: format!("2026-01-01T00:00:{second}.000Z"),
             ..RankStart::default()
         }))];
-        history.add(JournalPart::of(lines.into(), Some("b")), false);
+        history.add(JournalPart::of(lines.into(), &env_of("b")), false);
     }
     assert_eq!(history.launched, "2026-01-01T00:00:20.000Z");
 }
@@ -68,10 +76,10 @@ fn a_rank_that_reads_its_own_journal_again_keeps_what_others_did() {
     let ended = |episode| Line::from(samples::episode(0, "a", episode));
     let mut history = JournalHistory::default();
     let others = vec![life(0), ended(1), began(2), life(1)];
-    history.add(JournalPart::of(others, None), false);
+    history.add(JournalPart::of(others, &env_of("")), false);
     let own = |count| {
         let lines = vec![life(0), began(3), life(1), ended(4), ended(5)];
-        JournalPart::of(lines.into_iter().take(count).collect(), None)
+        JournalPart::of(lines.into_iter().take(count).collect(), &env_of(""))
     };
     let seen = |history: &JournalHistory| {
         let done = jobs::progress::done(history.about(JobIndex(0)));
@@ -92,10 +100,43 @@ fn a_rank_keeps_little_of_a_long_history() {
     let episode = Line::from(samples::episode(0, "a", 1));
     let mut history = JournalHistory::default();
     let lines = vec![serde_json::from_value(start).unwrap(), episode];
-    history.add(JournalPart::of(lines, None), false);
+    history.add(JournalPart::of(lines, &env_of("")), false);
     let [line] = history.about(JobIndex(0))[..] else {
         panic!("only the end is kept");
     };
     assert_eq!(jobs::progress::done([line])[&JobIndex(0)], [1]);
     assert!(size_of_val(line) < 200, "{} bytes", size_of_val(line));
+}
+
+#[test]
+fn a_rank_reads_the_journals_of_others_only_if_something_can_be_for_it() {
+    let of = |rank, begun_by: Option<&str>, round, restart_count, begins| {
+        let plan = RunPlan {
+            begun_by: begun_by.map(str::to_owned),
+            ..RunPlan::default()
+        };
+        let mut env = env_of("a");
+        (env.rank, env.round, env.restart_count) = (rank, round, restart_count);
+        Source::new(&plan, &env, begins)
+    };
+    // The launch that began the run.
+    assert_eq!(of(3, Some("a"), 0, 0, true), Source::Own);
+    assert_eq!(of(3, Some("a"), 0, 1, false), Source::All);
+    assert_eq!(of(0, Some("a"), 0, 0, true), Source::All);
+    // A new round of it, and a rank that is restarted alone in this round.
+    assert_eq!(of(3, Some("a"), 1, 1, true), Source::Shared);
+    assert_eq!(of(0, Some("a"), 1, 1, true), Source::Shared);
+    assert_eq!(of(3, Some("a"), 1, 2, false), Source::All);
+    assert_eq!(of(0, Some("a"), 1, 2, false), Source::All);
+    // Another launch.
+    assert_eq!(of(3, Some("b"), 0, 0, true), Source::Shared);
+    assert_eq!(of(0, Some("b"), 0, 0, true), Source::Shared);
+    assert_eq!(of(3, Some("b"), 0, 1, false), Source::All);
+    assert_eq!(of(3, None, 0, 0, true), Source::Shared);
+}
+
+#[test]
+fn without_the_name_of_its_launch_no_rank_is_the_first() {
+    let env = env_of("");
+    assert_eq!(Source::new(&RunPlan::default(), &env, false), Source::All);
 }

@@ -22,23 +22,13 @@ use crate::eval::rank::history::JournalPart;
 
 /// The file of an extract, which is removed when this is dropped.
 #[derive(Debug)]
-pub struct Extract(PathBuf);
-
-impl Drop for Extract {
-    fn drop(&mut self) {
-        // Without it, it stays until the next extract is written.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// An extract that is being written.
-pub struct ExtractWriter {
-    extract: Extract,
+pub struct Extract {
+    path: PathBuf,
     id: String,
     file: BufWriter<File>,
 }
 
-impl ExtractWriter {
+impl Extract {
     /// Creates an extract in the folder of the journals, and removes earlier ones.
     ///
     /// # Errors
@@ -54,11 +44,7 @@ impl ExtractWriter {
         let id = launch::fresh_id()?;
         let path = path(folder, &id);
         let file = BufWriter::new(File::create_new(&path)?);
-        Ok(Self {
-            extract: Extract(path),
-            id,
-            file,
-        })
+        Ok(Self { path, id, file })
     }
 
     /// Adds what was read in a journal.
@@ -70,15 +56,21 @@ impl ExtractWriter {
         self.file.write_all(b"\n")
     }
 
-    /// Completes the file; returns it with what the other ranks have to be told, see
-    /// [`read`].
+    /// Completes the file; returns what the other ranks have to be told, see [`read`].
     ///
     /// # Errors
     /// Returns the errors of the file system.
-    pub fn finish(mut self) -> io::Result<(Extract, String)> {
+    pub fn finish(&mut self) -> io::Result<String> {
         self.file.flush()?;
         let bytes = self.file.get_ref().metadata()?.len();
-        Ok((self.extract, format!("{} {bytes}", self.id)))
+        Ok(format!("{} {bytes}", self.id))
+    }
+}
+
+impl Drop for Extract {
+    fn drop(&mut self) {
+        // Without it, it stays until the next extract is written.
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -100,9 +92,14 @@ pub fn read(folder: &Path, said: &str, own: &str) -> io::Result<Vec<JournalPart>
     }
     let mut parts = Vec::new();
     for line in BufReader::new(file).split(b'\n') {
-        let (journal, part): (String, JournalPart) = serde_json::from_slice(&line?)?;
+        let (journal, mut part): (String, JournalPart) = serde_json::from_slice(&line?)?;
+        for (job, line) in &mut part.lines {
+            if let Some(job) = job {
+                line.set_job_index(*job);
+            }
+        }
         if journal != own {
-            parts.push(part.with_jobs());
+            parts.push(part);
         }
     }
     Ok(parts)

@@ -7,6 +7,7 @@ use jobs::journal::{EpisodeStart, JobEnd, Line, RankStart};
 use jobs::samples;
 
 use super::*;
+use crate::eval::rank::history::tests::env_of;
 
 const LAUNCH: &str = "now";
 
@@ -50,7 +51,7 @@ fn lines(rank: usize, launch: &str, suspect: u64) -> Vec<Line> {
 
 fn parts() -> Vec<(String, JournalPart)> {
     let of = |(rank, launch): (usize, &str)| {
-        let part = JournalPart::of(lines(rank, launch, 7), Some(LAUNCH));
+        let part = JournalPart::of(lines(rank, launch, 7), &env_of(LAUNCH));
         (format!("journal_rank{rank}.jsonl"), part)
     };
     [(0, LAUNCH), (1, LAUNCH), (2, "before")].map(of).into()
@@ -58,11 +59,12 @@ fn parts() -> Vec<(String, JournalPart)> {
 
 /// Writes the extract of [`parts`]; returns what is told about it.
 fn written(folder: &Path) -> (Extract, String) {
-    let mut writer = ExtractWriter::create(folder).unwrap();
+    let mut extract = Extract::create(folder).unwrap();
     for (name, part) in parts() {
-        writer.add(&name, &part).unwrap();
+        extract.add(&name, &part).unwrap();
     }
-    writer.finish().unwrap()
+    let said = extract.finish().unwrap();
+    (extract, said)
 }
 
 #[test]
@@ -99,7 +101,7 @@ fn what_is_no_extract_or_not_all_of_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (extract, said) = written(dir.path());
     let bytes: usize = said.split_once(' ').unwrap().1.parse().unwrap();
-    let text = fs::read(&extract.0).unwrap();
+    let text = fs::read(&extract.path).unwrap();
     assert_eq!(text.len(), bytes);
     let id = said.split_once(' ').unwrap().0;
     let negative = format!("{id} -1");
@@ -107,11 +109,11 @@ fn what_is_no_extract_or_not_all_of_one_is_refused() {
         assert!(read(dir.path(), said, "").is_err(), "{said}");
     }
     // The disk of this node does not have all of it yet.
-    fs::write(&extract.0, &text[..bytes / 2]).unwrap();
+    fs::write(&extract.path, &text[..bytes / 2]).unwrap();
     assert!(read(dir.path(), &said, "").is_err());
     // Rubbish.
     for bad in [b"{}\n".to_vec(), b"[1".to_vec(), vec![0; 100]] {
-        fs::write(&extract.0, &bad).unwrap();
+        fs::write(&extract.path, &bad).unwrap();
         let said = format!("{id} {}", bad.len());
         assert!(read(dir.path(), &said, "").is_err());
     }
