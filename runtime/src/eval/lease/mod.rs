@@ -39,7 +39,7 @@ pub struct Leases {
     /// Blocks that this rank holds and that are not done.
     open: BTreeMap<(JobIndex, usize), OpenBlock>,
     visit: Option<Visit>,
-    /// The error of the store for which [`Leases::next`] has returned nothing.
+    /// The error of the store for which [`Leases::next_episode`] has returned nothing.
     error: Option<Stop>,
 }
 
@@ -191,7 +191,7 @@ impl Leases {
     /// Returns the next episode of the current build for any free environment. It is claimed from
     /// the store if the rank holds no more leases. At the end, call [`Leases::check`] to see
     /// whether an error has ended them.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn next_episode(&mut self) -> Option<u64> {
         loop {
             let visit = self.visit.as_mut()?;
             if let Some(episode) = visit.queue.pop_front() {
@@ -237,7 +237,7 @@ impl Leases {
         visit.map_or_else(Vec::new, |visit| std::mem::take(&mut visit.apart))
     }
 
-    /// Checks that the store has answered all claims of [`Leases::next`].
+    /// Checks that the store has answered all claims of [`Leases::next_episode`].
     ///
     /// # Errors
     /// Returns the error of a claim that failed.

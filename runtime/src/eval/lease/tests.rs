@@ -25,7 +25,7 @@ fn claim(leases: &mut Leases) -> Claim {
 
 /// Returns the rest of the episodes of the current build.
 fn rest(leases: &mut Leases) -> Vec<u64> {
-    std::iter::from_fn(|| leases.next()).collect()
+    std::iter::from_fn(|| leases.next_episode()).collect()
 }
 
 const JOB: JobIndex = JobIndex(0);
@@ -36,7 +36,10 @@ fn blocks_are_taken_as_episodes_are_asked_for() {
     let (store, mut leases, first) = open(&work, 4, &[1]);
     leases.visit(&work, vec![1], BTreeSet::new());
     assert_eq!((first.episodes, leases.next_build()), (0..3, Some(0)));
-    assert_eq!((leases.next(), leases.next()), (Some(0), Some(2)));
+    assert_eq!(
+        (leases.next_episode(), leases.next_episode()),
+        (Some(0), Some(2))
+    );
     // Another rank arrives and claims the rest of the job except what is already taken.
     let mut other = client(&store, 1, std::slice::from_ref(&work), 4);
     assert_eq!(claim(&mut other).episodes, 3..6);
@@ -65,13 +68,13 @@ fn what_was_taken_over_is_neither_written_nor_begun() {
     let (store, mut leases, _) = open(&work, 4, &[]);
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
-    assert_eq!(leases.next(), Some(0));
+    assert_eq!(leases.next_episode(), Some(0));
     // The rank is restarted while its old process hangs.
     let mut again = client(&store, 0, std::slice::from_ref(&work), 4);
     let claims = [(); 7].map(|()| claim(&mut again).episodes);
     assert_eq!(claims[6], 0..3, "what nobody had comes first");
     assert!(!leases.may_write(JOB, 0).unwrap());
-    assert_eq!(leases.next(), None);
+    assert_eq!(leases.next_episode(), None);
     let other = leases.may_write(JobIndex(7), 0).unwrap();
     assert!(other, "a job that is not leased is nobody else's");
 }
@@ -115,7 +118,7 @@ fn begun(port: u16, episodes: u64) -> Leases {
     assert!(leases.hold(&first, &work, true, &[]));
     leases.visit(&work, Vec::new(), BTreeSet::new());
     leases.next_build();
-    assert_eq!((first.block, leases.next()), (0, Some(0)));
+    assert_eq!((first.block, leases.next_episode()), (0, Some(0)));
     leases
 }
 
@@ -137,7 +140,7 @@ fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
     cable.cut();
     assert!(leases.may_write(JOB, 0).unwrap(), "it is still ours");
     cable.cut();
-    assert_eq!(leases.next(), Some(1));
+    assert_eq!(leases.next_episode(), Some(1));
     for episode in 0..2 {
         cable.cut();
         leases.written(JOB, episode);
@@ -161,7 +164,7 @@ fn a_rank_whose_connection_went_dead_keeps_its_leases_and_gets_more() {
         marking.join().unwrap()
     });
     assert!(marked.unwrap(), "it is still ours");
-    assert_eq!(leases.next(), Some(1));
+    assert_eq!(leases.next_episode(), Some(1));
 }
 
 #[test]

@@ -12,14 +12,17 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::env::{EnvIndex, Observation};
-use crate::policy::{Over, Window};
+use crate::eval::rollout::schedule::action_queue::ActionQueue;
+use crate::policy::Window;
 
 /// A running episode.
 pub struct LiveEpisode {
     /// Episode number within the job.
     pub episode: u64,
-    /// Seed of its reset.
+    /// Seed of its reset, which is set when that is sent.
     pub seed: u64,
+    /// The actions that the policy has chosen.
+    pub actions: ActionQueue,
     /// The latest observations.
     pub window: Window,
     /// Number of steps so far.
@@ -55,10 +58,11 @@ pub struct EpisodePlace {
 
 impl LiveEpisode {
     /// Creates an episode without an observation.
-    pub fn new(episode: u64, seed: u64) -> Self {
+    pub fn new(episode: u64) -> Self {
         Self {
             episode,
-            seed,
+            seed: 0,
+            actions: ActionQueue::default(),
             window: Window::new(Arc::new(Observation::empty())),
             length: 0,
             return_: 0.0,
@@ -77,19 +81,6 @@ impl LiveEpisode {
         let reward = f64::from(reward);
         self.return_ += reward;
         self.max_reward = Some(self.max_reward.map_or(reward, |most| most.max(reward)));
-    }
-
-    /// Returns the report of the episode's end for a planner.
-    pub fn over(&self, env: EnvIndex, success: bool) -> Over {
-        let (length, return_, observation) =
-            (self.length, self.return_, Arc::clone(self.window.now()));
-        Over {
-            env,
-            success,
-            length,
-            return_,
-            observation,
-        }
     }
 
     /// Returns the journal line of an episode that ended with `end`.
@@ -138,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_largest_reward_may_be_negative_and_is_none_before_the_first_step() {
-        let mut live = LiveEpisode::new(0, 7);
+        let mut live = LiveEpisode::new(0);
         assert_eq!((live.return_, live.max_reward), (0.0, None));
         [-2.0, -0.5, -1.0]
             .into_iter()

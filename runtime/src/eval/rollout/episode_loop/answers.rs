@@ -12,14 +12,13 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
-use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::episode_loop::restart::{self, Restart};
+use crate::eval::rollout::episode_loop::restart;
 use crate::eval::rollout::job::builds::check_inputs;
 use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::stop::Stop;
-use crate::policy::{Inferred, RowAnswer, RowError, Window};
+use crate::policy::{Inferred, Over, RowAnswer, RowError, Window};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_> {
@@ -55,7 +54,7 @@ impl EpisodeLoop<'_> {
         }
         let delay = self.active.latency.steps(waited);
         for (env, answer) in needs_chunk.into_iter().zip(answers) {
-            if let Some(live) = self.live.get_mut(&env) {
+            if let Some(live) = self.groups[index].live(env) {
                 live.infer_calls += 1;
                 if live.length > 0 {
                     live.latency.add(delay);
@@ -88,8 +87,7 @@ impl EpisodeLoop<'_> {
         RowError(reason): RowError,
     ) -> Result<(), Stop> {
         self.recording.forget(env)?;
-        self.groups[index].end(env);
-        let Some(live) = self.live.remove(&env) else {
+        let Some(live) = self.groups[index].end(env) else {
             return Ok(());
         };
         if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
@@ -106,74 +104,59 @@ impl EpisodeLoop<'_> {
 
     /// Ends an episode because the policy says so.
     fn ended_by_policy(&mut self, index: usize, env: EnvIndex) -> Result<(), Stop> {
-        self.groups[index].end(env);
-        let Some(live) = self.live.remove(&env) else {
+        let Some(live) = self.groups[index].live(env) else {
             return Ok(());
         };
+        let (episode, success) = (live.episode, live.solved_once);
         if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
-            let (policy, episode) = (self.job().policy_type.clone(), live.episode);
+            let policy = &self.job().policy_type;
             return Err(Stop::job(format_args!(
                 "policy `{policy}` ended episode {episode} before its first step: num_steps would \
                  never be reached, use num_episodes"
             )));
         }
         let outcome = EndedEpisode {
-            end: match live.solved_once {
+            end: match success {
                 true => End::Success,
                 false => End::Terminated,
             },
             recorded: EpisodeEnd {
-                success: live.solved_once,
+                success,
                 terminated: true,
                 truncated: false,
             },
         };
-        self.on_end(env, live, outcome)
+        self.on_end(index, env, outcome)
     }
 
     /// Processes the answers of a group after all its environments have answered.
     pub(super) fn on_answers(&mut self, index: usize) -> Result<(), Stop> {
-        for answered in self.groups[index].take_answers() {
-            let Answered {
-                env,
-                answer,
-                action,
-            } = answered;
-            match answer {
-                Answer::Reset(Ok(observation)) => self.on_reset(env, observation)?,
-                Answer::Step(Ok(step)) => self.on_stepped(index, env, &action, step)?,
-                Answer::Reset(Err(err)) | Answer::Step(Err(err)) => {
-                    self.on_failure(index, env, err)?;
+        for Answered {
+            env,
+            answer,
+            action,
+        } in self.groups[index].take_answers()
+        {
+            let (step, next) = match answer {
+                Answer::Reset(Ok(observation)) => {
+                    self.on_reset(index, env, observation)?;
+                    continue;
                 }
-                Answer::Last { step, next } => {
-                    match step {
-                        Ok(step) => self.on_stepped(index, env, &action, step)?,
-                        Err(err) => self.on_failure(index, env, err)?,
-                    }
-                    self.on_begun(index, env, next);
-                }
+                Answer::Reset(Err(err)) => (Err(err), None),
+                Answer::Step(step) => (step, None),
+                Answer::Last { step, next } => (step, Some(next)),
+            };
+            match step {
+                Ok(step) => self.on_step(index, env, &action, step)?,
+                Err(err) => self.on_failure(index, env, err)?,
+            }
+            if let Some(episode) = next {
+                self.on_begun(index, env, episode);
             }
         }
         let name = &self.job().name;
-        for text in restart::messages(name, std::mem::take(&mut self.restarts)) {
+        for text in restart::messages(name, &std::mem::take(&mut self.restarts)) {
             self.out.monitor.say(&text);
-        }
-        Ok(())
-    }
-
-    /// Records a step, and ends the episode if it was the last one.
-    fn on_stepped(
-        &mut self,
-        index: usize,
-        env: EnvIndex,
-        action: &[f32],
-        step: Step,
-    ) -> Result<(), Stop> {
-        if let Some(outcome) = self.on_step(env, action, step)?
-            && let Some(live) = self.live.remove(&env)
-        {
-            self.groups[index].end(env);
-            self.on_end(env, live, outcome)?;
         }
         Ok(())
     }
@@ -184,11 +167,16 @@ impl EpisodeLoop<'_> {
         tracing::debug!(episode, env = env.0, seed, "begun");
         self.announced.remove(&episode);
         self.groups[index].begin(env, episode);
-        self.live.insert(env, LiveEpisode::new(episode, seed));
+        self.groups[index].seed(env, seed);
     }
 
-    fn on_reset(&mut self, env: EnvIndex, observation: Observation) -> Result<(), Stop> {
-        let Some(live) = self.live.get_mut(&env) else {
+    fn on_reset(
+        &mut self,
+        index: usize,
+        env: EnvIndex,
+        observation: Observation,
+    ) -> Result<(), Stop> {
+        let Some(live) = self.groups[index].live(env) else {
             return Ok(());
         };
         let (episode, seed) = (live.episode, live.seed);
@@ -208,16 +196,17 @@ impl EpisodeLoop<'_> {
         Ok(())
     }
 
-    /// Records a step; returns how the episode ended, if it did.
+    /// Records a step, and ends the episode if it was the last one.
     fn on_step(
         &mut self,
+        index: usize,
         env: EnvIndex,
         action: &[f32],
         step: Step,
-    ) -> Result<Option<EndedEpisode>, Stop> {
+    ) -> Result<(), Stop> {
         let ending = Ending::new(&self.job().rollout, self.envs.env.spec());
-        let Some(live) = self.live.get_mut(&env) else {
-            return Ok(None);
+        let Some(live) = self.groups[index].live(env) else {
+            return Ok(());
         };
         live.length += 1;
         live.reward(step.reward);
@@ -235,23 +224,28 @@ impl EpisodeLoop<'_> {
         }
         let looks_back = self.active.policy.looks_back;
         live.window.push(Arc::new(step.observation), looks_back);
-        Ok(outcome)
+        match outcome {
+            Some(outcome) => self.on_end(index, env, outcome),
+            None => Ok(()),
+        }
     }
 
     /// Hands a finished episode to the recorder, and from there to the journal, unless another rank
     /// has taken it over.
-    fn on_end(
-        &mut self,
-        env: EnvIndex,
-        live: LiveEpisode,
-        outcome: EndedEpisode,
-    ) -> Result<(), Stop> {
+    fn on_end(&mut self, index: usize, env: EnvIndex, outcome: EndedEpisode) -> Result<(), Stop> {
         let EndedEpisode { end, recorded } = outcome;
-        let metrics = if self.active.policy.is_planner {
-            let over = live.over(env, recorded.success);
-            self.active.inference.end(over)?
-        } else {
-            BTreeMap::new()
+        let Some(live) = self.groups[index].end(env) else {
+            return Ok(());
+        };
+        let metrics = match self.active.policy.is_planner {
+            true => self.active.inference.end(Over {
+                env,
+                success: recorded.success,
+                length: live.length,
+                return_: live.return_,
+                observation: Arc::clone(live.window.now()),
+            })?,
+            false => BTreeMap::new(),
         };
         let episode = Episode {
             metrics,
@@ -274,7 +268,7 @@ impl EpisodeLoop<'_> {
             other => return Err(other.into()),
         };
         self.recording.forget(env)?;
-        let Some(live) = self.live.remove(&env) else {
+        let Some(live) = self.groups[index].end(env) else {
             return Ok(());
         };
         if let Some((stderr, blame)) = loss {
@@ -293,23 +287,16 @@ impl EpisodeLoop<'_> {
                 stderr,
                 at: rfc3339(SystemTime::now()),
             };
-            self.out.write(&Line::EnvLost(Box::new(lost)))?;
+            self.out.write(&Line::EnvLost(Box::new(lost.clone())))?;
             if ruling.again {
                 // The next process reads the simulator again.
                 check_inputs(self.active.run, self.job())?;
                 self.out.totals.env_restarts += 1;
-                self.groups[index].again(env);
-                let restart = Restart {
-                    env: env.0,
-                    episode: live.episode,
-                    blame: ruling.blame,
-                    reason,
-                };
-                self.restarts.push(restart);
+                self.groups[index].again(env, live.episode);
+                self.restarts.push(lost);
                 return Ok(());
             }
         }
-        self.groups[index].end(env);
         let errored = live.errored(self.job(), self.place(env), reason);
         self.out.errored_episode(errored)
     }

@@ -17,18 +17,18 @@ mod answers;
 mod restart;
 mod turn;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use jobs::job::{Job, Length};
+use jobs::journal::EnvLost;
 
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
 use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
-use crate::eval::rollout::episode_loop::restart::Restart;
 use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::pictures::LivePictures;
@@ -55,24 +55,17 @@ pub struct EpisodeLoop<'a> {
     /// True if only one episode runs at a time, so that the cause of a death is known.
     pub alone: bool,
     groups: Vec<Group>,
-    live: BTreeMap<EnvIndex, LiveEpisode>,
     /// Rows that the policy has failed to answer.
     failures: FailedRows,
     /// Episodes that have lost their environments.
     retries: Retries,
     /// Those of them that start again and the user was not told about.
-    restarts: Vec<Restart>,
+    restarts: Vec<EnvLost>,
     /// Episodes that were offered to an environment, whose starts are in the journal, and that have
     /// not begun.
     announced: BTreeSet<u64>,
     /// Pictures for the page of the run, if there is one.
     pictures: Option<LivePictures>,
-}
-
-/// When something moved last, and whether the user knows that nothing has since.
-struct StallWatch {
-    moved: Instant,
-    is_told: bool,
 }
 
 impl<'a> EpisodeLoop<'a> {
@@ -94,7 +87,6 @@ impl<'a> EpisodeLoop<'a> {
             out,
             alone: false,
             groups: Vec::new(),
-            live: BTreeMap::new(),
             failures: FailedRows::default(),
             retries: Retries::default(),
             restarts: Vec::new(),
@@ -125,8 +117,8 @@ impl<'a> EpisodeLoop<'a> {
         self.announced.clear();
         let result = self.turns();
         self.groups.clear();
-        for env in std::mem::take(&mut self.live).into_keys() {
-            self.recording.forget(env)?;
+        for env in 0..self.envs.env.num_envs() {
+            self.recording.forget(EnvIndex(env))?;
         }
         result
     }
@@ -137,11 +129,9 @@ impl<'a> EpisodeLoop<'a> {
     /// Returns an error if the journal cannot be written.
     pub fn give_up(&mut self, episode: u64, deaths: u32) -> Result<(), Stop> {
         let reason = format!("its rank died {deaths} times while it was under way");
-        let errored = LiveEpisode::new(episode, self.active.seed(episode)).errored(
-            self.job(),
-            self.place(EnvIndex(0)),
-            reason,
-        );
+        let mut live = LiveEpisode::new(episode);
+        live.seed = self.active.seed(episode);
+        let errored = live.errored(self.job(), self.place(EnvIndex(0)), reason);
         self.out.errored_episode(errored)
     }
 
@@ -150,46 +140,33 @@ impl<'a> EpisodeLoop<'a> {
     /// # Errors
     /// Returns an error if an episode or a file is not complete.
     pub fn finish(self) -> Result<(), Stop> {
-        let Self {
-            active,
-            envs,
-            recording,
-            out,
-            ..
-        } = self;
-        // Sample the memory now: the processes are at their largest, and end with `envs`.
-        out.monitor.meter.look();
-        if out.totals.out_of_bounds > 0 {
-            let text = format!(
-                "{} actions, of which {} were out of bounds (docs/own_simulator.md, `clip_actions`)",
-                out.totals.env_steps, out.totals.out_of_bounds
-            );
-            out.say_about(&active.job().name, &text);
+        // Sample the memory now: the processes are at their largest, and end with the build.
+        self.out.monitor.meter.look();
+        let (steps, wild) = (self.out.totals.env_steps, self.out.totals.out_of_bounds);
+        if wild > 0 {
+            self.say(&format!(
+                "{steps} actions, of which {wild} were out of bounds (docs/own_simulator.md, \
+                 `clip_actions`)"
+            ));
         }
-        let settled = recording.finish(out);
-        drop(envs);
-        settled
+        self.recording.finish(self.out)
     }
 
     fn groups(&self, episodes: &Episodes) -> Vec<Group> {
-        let num_envs = self.envs.env.num_envs();
+        let (active, num_envs) = (self.active, self.envs.env.num_envs());
         let steps = match self.job().length {
             Length::Steps(steps) => Some(steps),
             Length::Episodes(_) | Length::Policy => None,
         };
+        let (share, chunk_length) = (active.task.work.share, active.policy.chunk_length);
         let group = |envs: Range<usize>| {
-            let feed = Feed::new(
-                episodes,
-                envs.clone(),
-                num_envs,
-                self.active.task.work.share,
-            );
-            let group = Group::new(feed, envs, self.active.policy.chunk_length, steps);
+            let feed = Feed::new(episodes, envs.clone(), num_envs, share);
+            let mut group = Group::new(feed, envs, chunk_length, steps);
+            group.hold = active.latency.hold;
+            group.steps_together = self.envs.env.steps_together();
             group
-                .holding(self.active.latency.hold)
-                .stepping_together(self.envs.env.steps_together())
         };
-        let groups = self.envs.groups(self.active.stages());
+        let groups = self.envs.groups(active.stages());
         groups.into_iter().map(group).collect()
     }
 
@@ -204,15 +181,13 @@ impl<'a> EpisodeLoop<'a> {
     }
 
     fn wait_for_all(&mut self) -> Result<(), Stop> {
-        let mut watch = StallWatch {
-            moved: now(),
-            is_told: false,
-        };
+        // When something moved last; `None` if the user knows that nothing has since.
+        let mut moved = Some(now());
         while self.groups.iter().any(Group::is_waiting) {
             if self.out.monitor.stop.asked() {
                 return Err(Stop::Asked);
             }
-            self.wait(&mut watch)?;
+            self.wait(&mut moved)?;
             for text in self.active.inference.said() {
                 self.say(&text);
             }
@@ -223,21 +198,17 @@ impl<'a> EpisodeLoop<'a> {
     }
 
     /// Waits for events for at most a tick, and processes them.
-    fn wait(&mut self, watch: &mut StallWatch) -> Result<(), Stop> {
+    fn wait(&mut self, moved: &mut Option<Instant>) -> Result<(), Stop> {
         let patience = self.out.patience(TICK);
         let events = self.envs.wait(patience);
         if events.is_empty() {
-            let waited = watch.moved.elapsed();
-            if !watch.is_told && waited.as_secs() >= self.active.run.args.stall_timeout {
-                watch.is_told = true;
-                self.say_stalled(waited);
+            let limit = self.active.run.args.stall_timeout;
+            if let Some(since) = moved.take_if(|since| since.elapsed().as_secs() >= limit) {
+                self.say_stalled(since.elapsed());
             }
             return Ok(());
         }
-        *watch = StallWatch {
-            moved: now(),
-            is_told: false,
-        };
+        *moved = Some(now());
         for event in events {
             self.out.monitor.on(Event::Answered);
             self.on(event)?;
@@ -300,18 +271,13 @@ impl<'a> EpisodeLoop<'a> {
         }
     }
 
-    fn say(&mut self, text: &str) {
-        let job = self.job();
-        self.out.say_about(&job.name, text);
+    fn say(&self, text: &str) {
+        self.out.say_about(&self.job().name, text);
     }
 
-    fn say_stalled(&mut self, waited: Duration) {
-        let under_way = |env| {
-            let live = self.live.get(&env)?;
-            Some((live.episode, live.length))
-        };
+    fn say_stalled(&self, waited: Duration) {
         let waiting = self.groups.iter().filter(|group| group.is_waiting());
-        let waiting: Vec<_> = waiting.map(|group| group.waits_for(under_way)).collect();
+        let waiting: Vec<_> = waiting.map(|group| group.waits_for()).collect();
         let (seconds, waiting) = (waited.as_secs(), waiting.join("; "));
         self.say(&format!("no progress for {seconds} s: {waiting}"));
     }

@@ -2,38 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use jobs::journal::Blame;
-
-/// An episode that starts again, because its environment was lost.
-pub struct Restart {
-    /// Index of the environment.
-    pub env: usize,
-    /// The episode.
-    pub episode: u64,
-    /// Who is to blame.
-    pub blame: Blame,
-    /// What happened to the process.
-    pub reason: String,
-}
+use jobs::journal::{Blame, EnvLost};
 
 /// Returns the messages: one for each episode that is to blame itself, and one for all that another
 /// episode has stopped, or may have.
-pub fn messages(job: &str, restarts: Vec<Restart>) -> Vec<String> {
+pub fn messages(job: &str, restarts: &[EnvLost]) -> Vec<String> {
     let mut own = Vec::new();
-    let mut shared: BTreeMap<(bool, String), Vec<String>> = BTreeMap::new();
+    let mut shared: BTreeMap<(bool, &str), Vec<String>> = BTreeMap::new();
     for restart in restarts {
-        let Restart {
-            env,
-            episode,
-            reason,
-            ..
-        } = restart;
+        let (env, episode, reason) = (restart.env, restart.episode, &restart.reason);
         match restart.blame {
             Blame::Own | Blame::Start => own.push(format!(
                 "{job} episode {episode} starts again: environment {env}: {reason}"
             )),
             Blame::Neighbour | Blame::Unknown => shared
-                .entry((restart.blame == Blame::Unknown, reason))
+                .entry((restart.blame == Blame::Unknown, reason.as_str()))
                 .or_default()
                 .push(episode.to_string()),
         }
@@ -55,20 +38,29 @@ pub fn messages(job: &str, restarts: Vec<Restart>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use jobs::job::JobIndex;
+
     use super::*;
 
-    fn restart(episode: u64, blame: Blame, reason: &str) -> Restart {
-        Restart {
+    fn restart(episode: u64, blame: Blame, reason: &str) -> EnvLost {
+        EnvLost {
+            job: "reach".to_owned(),
+            job_index: JobIndex(0),
+            rank: 0,
             env: 0,
             episode,
+            step: 1,
+            attempt: 1,
             blame,
             reason: reason.to_owned(),
+            stderr: Vec::new(),
+            at: String::new(),
         }
     }
 
     #[test]
     fn neighbours_are_told_together_and_culprits_one_by_one() {
-        let restarts = vec![
+        let restarts = [
             restart(4, Blame::Neighbour, "it died"),
             restart(5, Blame::Own, "it died"),
             restart(6, Blame::Neighbour, "it died"),
@@ -79,6 +71,6 @@ mod tests {
             "reach episodes 4, 6 start again, uncounted, because another episode of the process is to blame: it died",
             "reach episode 8 starts again, with fewer neighbours, because it is not known which episode of the process is to blame: it ended",
         ];
-        assert_eq!(messages("reach", restarts), expected);
+        assert_eq!(messages("reach", &restarts), expected);
     }
 }

@@ -9,15 +9,11 @@ use jobs::time::rfc3339;
 use crate::clock::now;
 use crate::env::{Command, EnvIndex, NextEpisode, Render};
 use crate::eval::monitor::Event;
-use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::job::builds::LoopEvent;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
 use crate::eval::stop::Stop;
 use crate::policy::{Continuation, PolicyRow};
-
-/// Commands for the environments of a group.
-type Commands = Vec<(EnvIndex, Command)>;
 
 impl EpisodeLoop<'_> {
     /// Starts the next turn of a group.
@@ -40,7 +36,7 @@ impl EpisodeLoop<'_> {
             Turn::Act { starts, mut due } => {
                 let mut commands = Vec::with_capacity(starts.len() + due.len());
                 for (env, episode) in starts {
-                    commands.push((env, self.reset(env, episode)?));
+                    commands.push((env, self.reset(index, env, episode)?));
                 }
                 self.offer(index, &mut due)?;
                 commands.extend(due.iter().map(|due| self.step(due)));
@@ -71,11 +67,11 @@ impl EpisodeLoop<'_> {
         }
     }
 
-    fn row(&self, index: usize, env: EnvIndex) -> Option<PolicyRow> {
-        let live = self.live.get(&env)?;
+    fn row(&mut self, index: usize, env: EnvIndex) -> Option<PolicyRow> {
+        let live = self.groups[index].live(env)?;
         let delay = self.active.latency.fixed();
         let delay = delay.unwrap_or(live.latency.max_steps) as usize;
-        let steps = self.groups[index].age(env);
+        let steps = live.actions.age();
         Some(PolicyRow {
             env,
             episode: live.episode,
@@ -88,9 +84,9 @@ impl EpisodeLoop<'_> {
     }
 
     /// Notes the start of an episode, and returns the command for it.
-    fn reset(&mut self, env: EnvIndex, episode: u64) -> Result<Command, Stop> {
+    fn reset(&mut self, index: usize, env: EnvIndex, episode: u64) -> Result<Command, Stop> {
         let seed = self.active.seed(episode);
-        self.live.insert(env, LiveEpisode::new(episode, seed));
+        self.groups[index].seed(env, seed);
         tracing::debug!(episode, env = env.0, seed, "reset");
         if !self.announced.remove(&episode) {
             self.note_start(env, episode)?;
@@ -141,12 +137,12 @@ impl EpisodeLoop<'_> {
     }
 
     /// Sends the commands of a turn, `due` among them.
-    fn send(&mut self, index: usize, commands: Commands, due: Vec<DueStep>) {
+    fn send(&mut self, index: usize, commands: Vec<(EnvIndex, Command)>, due: Vec<DueStep>) {
         let group = &mut self.groups[index];
         self.out.totals.env_steps += due.len() as u64;
         self.out.monitor.on(Event::Stepped(due.len() as u64));
         for due in due.iter().filter(|due| due.is_held) {
-            if let Some(live) = self.live.get_mut(&due.env) {
+            if let Some(live) = group.live(due.env) {
                 live.latency.held += 1;
             }
         }

@@ -123,34 +123,21 @@ pub fn check_inputs(run: &RankSetup, job: &Job) -> Result<(), Stop> {
     }
 }
 
-/// A build that has episodes left to run.
-pub struct Build {
-    /// Number of the build within the job.
-    pub number: u64,
-    /// Its episodes.
-    pub episodes: Episodes,
-}
-
-/// Returns the builds that have episodes left to run, of a job with this number of episodes or of
-/// one in steps. Those of a job that is leased in blocks follow from the leases, one by one.
-pub fn known(task: &Task, num_episodes: Option<u64>) -> Vec<Build> {
+/// Returns the builds that have episodes left to run, by number, of a job with this number of
+/// episodes or of one in steps. Those of a job that is leased in blocks follow from the leases, one
+/// by one.
+pub fn known(task: &Task, num_episodes: Option<u64>) -> Vec<(u64, Episodes)> {
     let job = task.job();
     let Some(count) = num_episodes else {
         // Each build takes all steps.
         let of = job.num_rebuilds.max(1) as usize;
-        let in_steps = |build| Build {
-            number: build as u64,
-            episodes: Episodes::Steps { build, of },
-        };
+        let in_steps = |build| (build as u64, Episodes::Steps { build, of });
         return (0..of).map(in_steps).collect();
     };
     let left = |(number, range)| {
         let own = task.work.episodes(range);
         let left: Vec<u64> = own.filter(|episode| task.is_left(*episode)).collect();
-        (!left.is_empty()).then_some(Build {
-            number,
-            episodes: Episodes::These(left),
-        })
+        (!left.is_empty()).then_some((number, Episodes::These(left)))
     };
     (0..).zip(job.rebuilds(count)).filter_map(left).collect()
 }

@@ -1,8 +1,12 @@
 //! A job whose environments and policy are made, and what follows from both together.
 
+use std::collections::BTreeMap;
+
 use jobs::job::{Job, Length};
+use serde_json::{Value, json};
 use tch::Device;
 
+use crate::device::gpu;
 use crate::eval::rollout::job::latency::StepLatency;
 use crate::eval::rollout::job::task::Task;
 use crate::eval::setup::rank_setup::RankSetup;
@@ -76,5 +80,42 @@ impl<'a> ActiveJob<'a> {
             usize::MAX
         };
         self.run.args.max_batch.unwrap_or(default)
+    }
+
+    /// Returns the settings in effect when the job starts in the rank, from all sources, by name;
+    /// `null` means no limit or no value of its own. `versions` are those of the packages that
+    /// simulate.
+    pub fn settings(&self, versions: &BTreeMap<String, String>) -> BTreeMap<String, Value> {
+        let (job, run, policy) = (self.job(), self.run, &self.policy);
+        let max_batch = match self.max_batch() {
+            usize::MAX => Value::Null,
+            rows => json!(rows),
+        };
+        let own = [
+            ("chunk_length", json!(policy.chunk_length)),
+            ("action_horizon", json!(policy.horizon)),
+            ("device", json!(gpu::name(run.device.device))),
+            ("max_batch", max_batch),
+            ("pipeline_stages", json!(self.stages())),
+            ("num_envs", json!(job.num_envs)),
+            ("base_seed", json!(run.plan.seed)),
+            ("seed", json!(job.seed)),
+            ("env_restarts", json!(run.args.env_restarts)),
+        ];
+        let latency = match self.latency.fixed() {
+            Some(steps) => json!(steps),
+            None => json!("measured"),
+        };
+        let latency = (self.latency.is_felt()).then(|| ("latency_steps".to_owned(), latency));
+        // The rank's own settings win over facts of the policy with the same name.
+        let facts = policy.reported.iter().cloned();
+        let facts = facts.map(|(name, value)| (name.to_owned(), value));
+        let simulator =
+            (!versions.is_empty()).then(|| ("env_versions".to_owned(), json!(versions)));
+        facts
+            .chain(simulator)
+            .chain(own.map(|(name, value)| (name.to_owned(), value)))
+            .chain(latency)
+            .collect()
     }
 }

@@ -7,10 +7,8 @@
 pub mod builds;
 pub mod context;
 pub mod latency;
-mod settings;
 pub mod task;
 
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use jobs::job::Length;
@@ -18,13 +16,12 @@ use jobs::journal::{JobStart, Line};
 use jobs::serve_args::PolicyChoice;
 use jobs::suspects::Treatment;
 use jobs::time::rfc3339;
-use serde_json::Value;
 
 use crate::env::EnvSpec;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::job::builds::{Build, EnvBuild};
+use crate::eval::rollout::job::builds::EnvBuild;
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::job::latency::StepLatency;
 use crate::eval::rollout::job::task::Task;
@@ -63,7 +60,7 @@ pub fn run(
     let rows = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     inference.warm_up(rows, active.max_batch());
     let num_episodes = active.num_episodes()?;
-    let settings = settings::effective(active, &envs.versions);
+    let settings = active.settings(&envs.versions);
     let others = task.other_versions(&settings);
     if !others.is_empty() {
         return Err(Stop::job(format_args!(
@@ -72,7 +69,16 @@ pub fn run(
             others.join(", ")
         )));
     }
-    out.write(&start_line(active, num_episodes, settings))?;
+    out.write(&Line::JobStart(JobStart {
+        job: job.name.clone(),
+        job_index: job.index,
+        rank: run.env.rank,
+        episodes: num_episodes,
+        share: task.work.share,
+        attempt: task.attempt,
+        settings,
+        started: rfc3339(SystemTime::now()),
+    }))?;
     let own: Vec<u64> = task.work.episodes(0..num_episodes.unwrap_or(0)).collect();
     let left = own.iter().filter(|episode| task.is_left(**episode)).count();
     let amount = amount(task, envs.env.spec(), out, left as u64);
@@ -85,29 +91,36 @@ pub fn run(
     if !task.is_leased {
         out.monitor.on(Event::Planned(own.len() as u64));
     }
-    let mut known = match out.leases_in_blocks() {
+    let known = match out.leases_in_blocks() {
         Some(_) => Vec::new(),
         None => builds::known(task, num_episodes),
-    }
-    .into_iter();
+    };
     let mut episodes = EpisodeLoop::new(active, envs, recording, out);
-    let mut result = Ok(());
-    let mut is_first = true;
-    while let Some(build) = known.next().or_else(|| next_leased(episodes.out)) {
+    let result = run_builds(&mut episodes, known);
+    let settled = episodes.finish();
+    result.and(settled)
+}
+
+/// Runs the episodes of the builds that are known, or those of leases, in one build after the
+/// other.
+fn run_builds(episodes: &mut EpisodeLoop, known: Vec<(u64, Episodes)>) -> Result<(), Stop> {
+    let ActiveJob { run, task, .. } = episodes.active;
+    let (mut known, mut is_first) = (known.into_iter(), true);
+    let next_leased = |out: &mut Ledger| {
+        let number = out.leases_in_blocks()?.next_build()?;
+        Some((number, Episodes::Leased))
+    };
+    while let Some((number, of_build)) = known.next().or_else(|| next_leased(episodes.out)) {
         if episodes.is_decided() {
             break;
         }
         if !std::mem::take(&mut is_first) {
             episodes.envs = EnvBuild::make(run, task)?;
         }
-        episodes.envs.number = build.number;
-        result = run_build(&mut episodes, build.episodes);
-        if result.is_err() {
-            break;
-        }
+        episodes.envs.number = number;
+        run_build(episodes, of_build)?;
     }
-    let settled = episodes.finish();
-    result.and(settled)
+    Ok(())
 }
 
 /// Makes the policy in its thread, and passes its messages on meanwhile.
@@ -140,24 +153,6 @@ fn make_policy(
     Ok(policy)
 }
 
-fn start_line(
-    active: &ActiveJob,
-    num_episodes: Option<u64>,
-    settings: BTreeMap<String, Value>,
-) -> Line {
-    let ActiveJob { run, task, .. } = active;
-    Line::JobStart(JobStart {
-        job: active.job().name.clone(),
-        job_index: active.job().index,
-        rank: run.env.rank,
-        episodes: num_episodes,
-        share: task.work.share,
-        attempt: task.attempt,
-        settings,
-        started: rfc3339(SystemTime::now()),
-    })
-}
-
 /// Returns an upper bound for what will be recorded, with `left` episodes still to run.
 fn amount(task: &Task, spec: &EnvSpec, out: &mut Ledger, left: u64) -> Amount {
     if let Length::Steps(steps) = task.job().length {
@@ -179,39 +174,22 @@ fn amount(task: &Task, spec: &EnvSpec, out: &mut Ledger, left: u64) -> Amount {
     }
 }
 
-/// Returns the next build of a job that is leased in blocks.
-fn next_leased(out: &mut Ledger) -> Option<Build> {
-    Some(Build {
-        number: out.leases_in_blocks()?.next_build()?,
-        episodes: Episodes::Leased,
-    })
-}
-
 /// Runs the episodes of one build. Those that may have killed a rank run after the others, one at a
 /// time.
-fn run_build(episodes: &mut EpisodeLoop, of_build: Episodes) -> Result<(), Stop> {
+fn run_build(episodes: &mut EpisodeLoop, mut of_build: Episodes) -> Result<(), Stop> {
     let (job, suspects) = (episodes.job().index, &episodes.active.task.suspects);
-    let apart = suspects.of(job);
-    let suspected = match of_build {
-        Episodes::These(left) => {
-            let (suspected, usual) = left
-                .into_iter()
-                .partition(|episode| apart.contains(episode));
-            episodes.run(&Episodes::These(usual))?;
-            suspected
-        }
-        Episodes::Steps { .. } => {
-            episodes.run(&of_build)?;
-            Vec::new()
-        }
-        Episodes::Leased => {
-            episodes.run(&Episodes::Leased)?;
-            let leases = episodes.out.leases.as_mut();
-            let leases = leases.expect("the job has been leased");
-            leases.check()?;
-            leases.apart()
-        }
-    };
+    let mut suspected = Vec::new();
+    if let Episodes::These(left) = &mut of_build {
+        let apart = suspects.of(job);
+        suspected = left
+            .extract_if(.., |episode| apart.contains(episode))
+            .collect();
+    }
+    episodes.run(&of_build)?;
+    if let (Episodes::Leased, Some(leases)) = (of_build, &mut episodes.out.leases) {
+        leases.check()?;
+        suspected = leases.apart();
+    }
     episodes.alone = true;
     for episode in suspected {
         if episodes.is_decided() {

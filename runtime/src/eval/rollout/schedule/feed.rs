@@ -32,19 +32,16 @@ pub enum Episodes {
 
 /// The episodes of a group that have not started yet.
 pub struct Feed {
-    source: Source,
-    /// Episodes that were offered and not taken, in ascending order, with the slot to which they
-    /// belong if they belong to one.
-    offered: VecDeque<(Option<usize>, u64)>,
+    /// One for all environments or, if episodes belong to environments, one for each.
+    lanes: Vec<Lane>,
+    /// Whether leases are asked for more.
+    is_leased: bool,
 }
 
-enum Source {
-    /// Episodes for any free environment.
-    Anyone(Numbers),
-    /// Separate episodes for each environment.
-    Own(Vec<Numbers>),
-    /// Episodes for any free environment that leases have to be asked for.
-    Leased,
+struct Lane {
+    /// Episodes that were offered and not taken, in ascending order.
+    offered: VecDeque<u64>,
+    numbers: Numbers,
 }
 
 impl Feed {
@@ -57,95 +54,85 @@ impl Feed {
         num_envs: usize,
         share: Option<Share>,
     ) -> Self {
-        let of_build =
-            |numbers: Numbers, build, of| -> Numbers { Box::new(numbers.skip(build).step_by(of)) };
-        let source = match (episodes, share) {
-            (Episodes::Leased, _) => Source::Leased,
-            (&Episodes::Steps { build, of }, None) => {
-                let dealt = Box::new(deal(0.., num_envs, envs));
-                Source::Anyone(of_build(dealt, build, of))
-            }
-            (Episodes::These(episodes), None) => {
-                Source::Anyone(Box::new(deal(episodes.clone(), num_envs, envs)))
-            }
-            (&Episodes::Steps { build, of }, Some(share)) => {
-                let own = |slot| of_build(Box::new(share.numbers(slot)), build, of);
-                Source::Own(envs.map(own).collect())
-            }
-            (Episodes::These(episodes), Some(share)) => {
-                let own = |slot| -> Numbers {
-                    let all = episodes.iter().copied();
-                    let own = all.filter(|episode| share.slot(*episode) == Some(slot));
-                    Box::new(own.collect::<Vec<_>>().into_iter())
-                };
-                Source::Own(envs.map(own).collect())
+        let numbers = |slot: usize| -> Numbers {
+            let envs = envs.clone();
+            match (episodes, share) {
+                (Episodes::Leased, _) => Box::new(std::iter::empty()),
+                (Episodes::These(these), None) => Box::new(deal(these.clone(), num_envs, envs)),
+                (Episodes::These(these), Some(share)) => {
+                    let is_own = move |episode: &u64| share.slot(*episode) == Some(slot);
+                    Box::new(these.clone().into_iter().filter(is_own))
+                }
+                (Episodes::Steps { build, of }, None) => {
+                    Box::new(deal(0.., num_envs, envs).skip(*build).step_by(*of))
+                }
+                (Episodes::Steps { build, of }, Some(share)) => {
+                    Box::new(share.numbers(slot).skip(*build).step_by(*of))
+                }
             }
         };
-        Self::of(source)
+        let is_leased = matches!(episodes, Episodes::Leased);
+        let lanes = match share {
+            Some(_) if !is_leased => envs.clone().map(numbers).collect(),
+            _ => vec![numbers(0)],
+        };
+        Self::of(lanes, is_leased)
     }
 
-    fn of(source: Source) -> Self {
-        Self {
-            source,
+    fn of(lanes: Vec<Numbers>, is_leased: bool) -> Self {
+        let lane = |numbers| Lane {
             offered: VecDeque::new(),
-        }
+            numbers,
+        };
+        let lanes = lanes.into_iter().map(lane).collect();
+        Self { lanes, is_leased }
     }
 
     /// Returns a feed of these episodes for any environment.
     #[cfg(test)]
     pub fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> Self {
-        Self::of(Source::Anyone(Box::new(episodes)))
+        Self::of(vec![Box::new(episodes)], false)
     }
 
     /// Removes the next episode for the environment in `slot`.
     pub fn next(&mut self, slot: usize, leases: &mut Option<Leases>) -> Option<u64> {
-        let owner = self.owner(slot);
-        if let Some(at) = self.offered.iter().position(|(of, _)| *of == owner) {
-            return self.offered.remove(at).map(|(_, episode)| episode);
-        }
-        match &mut self.source {
-            Source::Anyone(numbers) => numbers.next(),
-            Source::Own(slots) => slots.get_mut(slot)?.next(),
-            Source::Leased => leases.as_mut()?.next(),
-        }
+        let leases = leases.as_mut().filter(|_| self.is_leased);
+        let lane = self.lane(slot)?;
+        let known = lane.offered.pop_front().or_else(|| lane.numbers.next());
+        known.or_else(|| leases?.next_episode())
     }
 
     /// Returns an episode for each of these slots, as far as there are any: what each may start
     /// next if all end now. They are not removed, and no lease is asked for.
     pub fn offer(&mut self, slots: &[usize], leases: &mut Option<Leases>) -> Vec<Option<u64>> {
-        let mut taken = Vec::with_capacity(slots.len());
+        let mut leases = leases.as_mut().filter(|_| self.is_leased);
+        let mut given = vec![0; self.lanes.len()];
         let offers = slots.iter().map(|&slot| {
-            let owner = self.owner(slot);
-            let is_free = |(at, (of, _)): (usize, &(Option<usize>, u64))| {
-                (*of == owner && !taken.contains(&at)).then_some(at)
+            let lane = self.lane(slot)?;
+            let given = match &mut given[..] {
+                [for_all] => for_all,
+                of_each => &mut of_each[slot],
             };
-            let found = self.offered.iter().enumerate().find_map(is_free);
-            let at = match found {
-                Some(at) => at,
-                None => {
-                    let episode = match &mut self.source {
-                        Source::Anyone(numbers) => numbers.next(),
-                        Source::Own(slots) => slots.get_mut(slot)?.next(),
-                        Source::Leased => leases.as_mut()?.queued(),
-                    }?;
-                    self.offered.push_back((owner, episode));
-                    self.offered.len() - 1
-                }
-            };
-            taken.push(at);
-            Some(self.offered[at].1)
+            if *given == lane.offered.len() {
+                let queued = || leases.as_mut()?.queued();
+                lane.offered.push_back(lane.numbers.next().or_else(queued)?);
+            }
+            *given += 1;
+            Some(lane.offered[*given - 1])
         });
         offers.collect()
     }
 
     /// Removes an episode that an environment has begun.
     pub fn take(&mut self, episode: u64) {
-        self.offered.retain(|(_, offered)| *offered != episode);
+        for lane in &mut self.lanes {
+            lane.offered.retain(|offered| *offered != episode);
+        }
     }
 
-    /// Returns the slot that alone may start an episode of `slot`; `None` if any may.
-    fn owner(&self, slot: usize) -> Option<usize> {
-        matches!(self.source, Source::Own(_)).then_some(slot)
+    fn lane(&mut self, slot: usize) -> Option<&mut Lane> {
+        let slot = if self.lanes.len() == 1 { 0 } else { slot };
+        self.lanes.get_mut(slot)
     }
 }
 
@@ -193,7 +180,7 @@ mod tests {
         assert!(leases.hold(&claim, &work, true, &[0, 1]));
         leases.visit(&work, vec![0, 1], BTreeSet::new());
         leases.next_build();
-        let (mut feed, mut leases) = (Feed::of(Source::Leased), Some(leases));
+        let (mut feed, mut leases) = (Feed::new(&Episodes::Leased, 0..2, 2, None), Some(leases));
         assert_eq!(claim.episodes, 0..3);
         assert_eq!(feed.offer(&[0, 1], &mut leases), [Some(2), None]);
         let next = [1, 0].map(|slot| feed.next(slot, &mut leases));

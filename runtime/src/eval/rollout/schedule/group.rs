@@ -8,7 +8,7 @@ use jobs::latency::Hold;
 use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
 use crate::eval::lease::Leases;
-use crate::eval::rollout::schedule::action_queue::ActionQueue;
+use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::schedule::company::Occupant;
 use crate::eval::rollout::schedule::feed::Feed;
 use crate::eval::rollout::schedule::{DueStep, Turn};
@@ -24,17 +24,22 @@ pub struct Group {
     pub outstanding: usize,
     /// Time at which the commands were sent.
     pub since: Instant,
+    /// What an environment does without an action.
+    pub hold: Hold,
+    /// Whether the environments of a process step together.
+    pub steps_together: bool,
     feed: Feed,
     slots: Vec<Slot>,
     chunk_length: usize,
-    hold: Hold,
-    steps_together: bool,
 }
 
 /// The state of one environment.
-#[derive(Default)]
 struct Slot {
-    doing: SlotState,
+    env: EnvIndex,
+    /// The episode that it runs.
+    live: Option<LiveEpisode>,
+    /// The episode that it has to start again.
+    again: Option<u64>,
     /// Remaining steps, for a job in steps.
     left: Option<u64>,
     /// The action that was sent to it, until its answer is processed.
@@ -45,16 +50,6 @@ struct Slot {
     first: Option<Answer>,
 }
 
-#[derive(Default)]
-enum SlotState {
-    #[default]
-    Nothing,
-    /// Has to start this episode again.
-    Again(u64),
-    /// Runs an episode.
-    Episode { number: u64, actions: ActionQueue },
-}
-
 /// An answer of an environment.
 pub struct Answered {
     /// The environment.
@@ -63,15 +58,6 @@ pub struct Answered {
     pub answer: Answer,
     /// The action that it answers; empty for a reset.
     pub action: Vec<f32>,
-}
-
-impl SlotState {
-    fn episode(number: u64) -> Self {
-        Self::Episode {
-            number,
-            actions: ActionQueue::default(),
-        }
-    }
 }
 
 impl Slot {
@@ -85,9 +71,14 @@ impl Group {
     /// steps, or when its chunk is used up if that is shorter. With `steps`, each environment stops
     /// after that many.
     pub fn new(feed: Feed, envs: Range<usize>, chunk_length: usize, steps: Option<u64>) -> Self {
-        let slot = |_| Slot {
+        let slot = |env| Slot {
+            env: EnvIndex(env),
+            live: None,
+            again: None,
             left: steps,
-            ..Slot::default()
+            action: None,
+            answer: None,
+            first: None,
         };
         Self {
             slots: envs.clone().map(slot).collect(),
@@ -95,24 +86,27 @@ impl Group {
             thinking: Vec::new(),
             outstanding: 0,
             since: now(),
-            feed,
-            chunk_length,
             hold: Hold::default(),
             steps_together: false,
+            feed,
+            chunk_length,
         }
     }
 
-    /// Says what an environment does without an action.
-    pub fn holding(self, hold: Hold) -> Self {
-        Self { hold, ..self }
+    /// Returns the episode that an environment runs.
+    pub fn live(&mut self, env: EnvIndex) -> Option<&mut LiveEpisode> {
+        self.slot(env)?.live.as_mut()
     }
 
-    /// Says whether the environments of a process step together.
-    pub fn stepping_together(self, steps_together: bool) -> Self {
-        Self {
-            steps_together,
-            ..self
+    /// Sets the seed of the episode that an environment runs.
+    pub fn seed(&mut self, env: EnvIndex, seed: u64) {
+        if let Some(live) = self.live(env) {
+            live.seed = seed;
         }
+    }
+
+    fn slot(&mut self, env: EnvIndex) -> Option<&mut Slot> {
+        self.slots.get_mut(env.0.checked_sub(self.envs.start)?)
     }
 
     /// Returns whether the policy or an environment still has to answer.
@@ -151,53 +145,46 @@ impl Group {
     /// commands, then the first observations of episodes that environments have begun by
     /// themselves.
     pub fn take_answers(&mut self) -> Vec<Answered> {
-        let envs = self.envs.clone().map(EnvIndex);
-        let slots = envs.clone().zip(&mut self.slots);
-        let answers = slots.filter_map(|(env, slot)| {
-            let action = slot.action.take().unwrap_or_default();
-            let answer = slot.answer.take()?;
-            Some(Answered {
-                env,
-                answer,
-                action,
-            })
-        });
-        let mut answers: Vec<_> = answers.collect();
-        answers.extend(envs.zip(&mut self.slots).filter_map(|(env, slot)| {
-            Some(Answered {
-                env,
-                answer: slot.first.take()?,
-                action: Vec::new(),
-            })
-        }));
+        let mut answers = Vec::new();
+        for is_first in [false, true] {
+            for slot in &mut self.slots {
+                let action = slot.action.take().unwrap_or_default();
+                let answer = match is_first {
+                    true => slot.first.take(),
+                    false => slot.answer.take(),
+                };
+                let env = slot.env;
+                answers.extend(answer.map(|answer| Answered {
+                    env,
+                    answer,
+                    action,
+                }));
+            }
+        }
         answers
     }
 
     /// Returns a description of what the group waits for, for the message about a stall.
-    /// `under_way` returns the episode of an environment and its steps so far.
-    pub fn waits_for(&self, under_way: impl Fn(EnvIndex) -> Option<(u64, u64)>) -> String {
+    pub fn waits_for(&self) -> String {
         if !self.thinking.is_empty() {
             let envs: Vec<_> = self.thinking.iter().map(|env| env.0.to_string()).collect();
             return format!("the policy infers for environments {}", envs.join(", "));
         }
-        let silent = self
-            .envs
-            .clone()
-            .zip(&self.slots)
-            .filter_map(|(env, slot)| {
-                let (doing, episode, step) = match (&slot.answer, &slot.first) {
-                    (Some(Answer::Last { next, .. }), None) => ("is reset", *next, 0),
-                    (Some(_), _) => return None,
-                    (None, _) => {
-                        let (episode, step) = under_way(EnvIndex(env))?;
-                        let steps = slot.action.is_some();
-                        (if steps { "steps" } else { "is reset" }, episode, step)
-                    }
-                };
-                Some(format!(
-                    "environment {env} {doing} (episode {episode}, step {step})"
-                ))
-            });
+        let silent = self.slots.iter().filter_map(|slot| {
+            let (doing, episode, step) = match (&slot.answer, &slot.first) {
+                (Some(Answer::Last { next, .. }), None) => ("is reset", *next, 0),
+                (Some(_), _) => return None,
+                (None, _) => {
+                    let live = slot.live.as_ref()?;
+                    let doing = slot.action.as_ref().map_or("is reset", |_| "steps");
+                    (doing, live.episode, live.length)
+                }
+            };
+            let env = slot.env.0;
+            Some(format!(
+                "environment {env} {doing} (episode {episode}, step {step})"
+            ))
+        });
         silent.collect::<Vec<_>>().join(", ")
     }
 
@@ -211,33 +198,27 @@ impl Group {
     /// Starts a waiting episode in an environment if it is idle.
     pub fn start_in(&mut self, env: EnvIndex, leases: &mut Option<Leases>) -> Option<u64> {
         let index = env.0.checked_sub(self.envs.start)?;
-        let slot = self.slots.get_mut(index).filter(|slot| slot.has_steps())?;
-        let number = match slot.doing {
-            SlotState::Episode { .. } => return None,
-            SlotState::Again(episode) => episode,
-            SlotState::Nothing => self.feed.next(index, leases)?,
-        };
-        slot.doing = SlotState::episode(number);
+        let slot = self.slots.get_mut(index)?;
+        if slot.live.is_some() || !slot.has_steps() {
+            return None;
+        }
+        let next = || self.feed.next(index, leases);
+        let number = slot.again.take().or_else(next)?;
+        slot.live = Some(LiveEpisode::new(number));
         Some(number)
     }
 
     /// Returns the episodes that belong to the environments, of those that still take steps.
     pub fn occupants(&self) -> impl Iterator<Item = Occupant> {
-        let slots = self.envs.clone().zip(&self.slots);
-        slots
-            .filter(|(_, slot)| slot.has_steps())
-            .filter_map(|(env, slot)| {
-                let (episode, is_running) = match slot.doing {
-                    SlotState::Nothing => return None,
-                    SlotState::Again(episode) => (episode, false),
-                    SlotState::Episode { number, .. } => (number, true),
-                };
-                Some(Occupant {
-                    env: EnvIndex(env),
-                    episode,
-                    is_running,
-                })
+        let slots = self.slots.iter().filter(|slot| slot.has_steps());
+        slots.filter_map(|slot| {
+            let live = slot.live.as_ref();
+            Some(Occupant {
+                env: slot.env,
+                episode: live.map(|live| live.episode).or(slot.again)?,
+                is_running: live.is_some(),
             })
+        })
     }
 
     /// Returns the turn in which these episodes start. It does not wait for an inference that
@@ -258,51 +239,31 @@ impl Group {
 
     /// Returns the environments for which an inference begins before their next step.
     pub fn needs_chunk(&self) -> Vec<EnvIndex> {
-        let needs_chunk = |slot: &Slot| {
-            slot.has_steps()
-                && matches!(&slot.doing, SlotState::Episode { actions, .. } if actions.needs_chunk())
-        };
-        let slots = self.envs.clone().zip(&self.slots);
-        let hungry = slots.filter(|(_, slot)| needs_chunk(slot));
-        hungry.map(|(env, _)| EnvIndex(env)).collect()
-    }
-
-    /// Returns the number of steps since the observation of an environment's newest chunk; `None`
-    /// before the first of its episode.
-    pub fn age(&self, env: EnvIndex) -> Option<usize> {
-        let slot = self.slots.get(env.0.checked_sub(self.envs.start)?)?;
-        match &slot.doing {
-            SlotState::Episode { actions, .. } => actions.age(),
-            SlotState::Nothing | SlotState::Again(_) => None,
-        }
+        let is_hungry = |live: &LiveEpisode| live.actions.needs_chunk();
+        let slots = self.slots.iter().filter(|slot| slot.has_steps());
+        let hungry = slots.filter(|slot| slot.live.as_ref().is_some_and(is_hungry));
+        hungry.map(|slot| slot.env).collect()
     }
 
     /// Adds the next action chunk of an environment, which arrives `delay` steps later, see
-    /// [`ActionQueue::add`].
+    /// [`crate::eval::rollout::schedule::action_queue::ActionQueue::add`].
     pub fn add_chunk(&mut self, env: EnvIndex, chunk: Chunk, delay: usize) {
         let interval = self.chunk_length;
-        if let Some(Slot {
-            doing: SlotState::Episode { actions, .. },
-            ..
-        }) = self.slot(env)
-        {
-            actions.add(chunk, delay, interval);
+        if let Some(live) = self.live(env) {
+            live.actions.add(chunk, delay, interval);
         }
     }
 
     /// Returns the next step of each running environment with an action, and advances past it.
     pub fn due(&mut self) -> Vec<DueStep> {
         let hold = self.hold;
-        let slots = self.envs.clone().zip(&mut self.slots);
-        let running = slots.filter(|(_, slot)| slot.has_steps());
-        let due = running.filter_map(|(env, slot)| {
-            let SlotState::Episode { actions, .. } = &mut slot.doing else {
-                return None;
-            };
+        let slots = self.slots.iter_mut().filter(|slot| slot.has_steps());
+        let due = slots.filter_map(|slot| {
+            let actions = &mut slot.live.as_mut()?.actions;
             let next = actions.next(hold)?;
             slot.left = slot.left.map(|left| left - 1);
             Some(DueStep {
-                env: EnvIndex(env),
+                env: slot.env,
                 action: next.values,
                 last: actions.needs_chunk(),
                 is_held: next.is_held,
@@ -316,13 +277,13 @@ impl Group {
     /// is good for this step.
     pub fn offer(&mut self, due: &mut [DueStep], leases: &mut Option<Leases>) {
         let first = self.envs.start;
-        let mut due: Vec<_> = due
-            .iter_mut()
+        let due = due.iter_mut();
+        let due: Vec<_> = due
             .filter(|due| self.slots[due.env.0 - first].has_steps())
             .collect();
         let slots: Vec<_> = due.iter().map(|due| due.env.0 - first).collect();
         let offers = self.feed.offer(&slots, leases);
-        for (due, offer) in due.iter_mut().zip(offers) {
+        for (due, offer) in due.into_iter().zip(offers) {
             due.next = offer;
         }
     }
@@ -331,28 +292,20 @@ impl Group {
     pub fn begin(&mut self, env: EnvIndex, number: u64) {
         self.feed.take(number);
         if let Some(slot) = self.slot(env) {
-            slot.doing = SlotState::episode(number);
+            slot.live = Some(LiveEpisode::new(number));
         }
     }
 
-    /// Ends the episode of an environment and drops its actions.
-    pub fn end(&mut self, env: EnvIndex) {
+    /// Ends the episode of an environment, and drops its actions with it.
+    pub fn end(&mut self, env: EnvIndex) -> Option<LiveEpisode> {
+        self.slot(env)?.live.take()
+    }
+
+    /// Has an environment start an episode again, which was lost.
+    pub fn again(&mut self, env: EnvIndex, episode: u64) {
         if let Some(slot) = self.slot(env) {
-            slot.doing = SlotState::Nothing;
+            (slot.live, slot.again) = (None, Some(episode));
         }
-    }
-
-    /// Starts the episode of an environment again, because it was lost.
-    pub fn again(&mut self, env: EnvIndex) {
-        if let Some(slot) = self.slot(env)
-            && let SlotState::Episode { number, .. } = slot.doing
-        {
-            slot.doing = SlotState::Again(number);
-        }
-    }
-
-    fn slot(&mut self, env: EnvIndex) -> Option<&mut Slot> {
-        self.slots.get_mut(env.0.checked_sub(self.envs.start)?)
     }
 }
 
@@ -366,7 +319,8 @@ mod tests {
     fn whoever_has_not_answered_is_named_with_its_step() {
         let feed = Feed::new(&Episodes::These(vec![0, 1]), 0..2, 2, None);
         let mut group = Group::new(feed, 2..4, 1, None);
-        let under_way = |env: EnvIndex| [(0, 0), (1, 17)].get(env.0 - 2).copied();
+        group.start(&mut None);
+        group.live(EnvIndex(3)).unwrap().length = 17;
         assert!(!group.is_waiting());
         let step = DueStep {
             env: EnvIndex(3),
@@ -380,13 +334,13 @@ mod tests {
         assert!(!group.answered(EnvIndex(2), Answer::Reset(observation)));
         assert!(group.is_waiting());
         assert_eq!(
-            group.waits_for(under_way),
+            group.waits_for(),
             "environment 3 steps (episode 1, step 17)"
         );
         let step = Err(EnvError::Setup("x".to_owned()));
         assert!(!group.answered(EnvIndex(3), Answer::Last { step, next: 9 }));
         assert_eq!(
-            group.waits_for(under_way),
+            group.waits_for(),
             "environment 3 is reset (episode 9, step 0)"
         );
         assert!(group.answered(EnvIndex(3), Answer::Reset(Ok(Observation::empty()))));
@@ -394,9 +348,6 @@ mod tests {
         let order: Vec<_> = order.map(|from| (from.env.0, from.action.len())).collect();
         assert_eq!(order, [(2, 0), (3, 1), (3, 0)]);
         group.thinking = vec![EnvIndex(2), EnvIndex(3)];
-        assert_eq!(
-            group.waits_for(under_way),
-            "the policy infers for environments 2, 3"
-        );
+        assert_eq!(group.waits_for(), "the policy infers for environments 2, 3");
     }
 }

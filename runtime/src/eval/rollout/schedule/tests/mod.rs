@@ -108,7 +108,7 @@ fn the_last_step_of_a_chunk_has_to_be_looked_at() {
 fn a_lost_episode_begins_again_where_it_was() {
     let mut group = Group::new(anyone(5..9), 2..4, 3, None);
     assert_eq!(starts(&mut group), [(2, 5), (3, 6)]);
-    group.again(EnvIndex(3));
+    group.again(EnvIndex(3), 6);
     assert_eq!(starts(&mut group), [(3, 6)]);
     group.end(EnvIndex(2));
     assert_eq!(starts(&mut group), [(2, 7)]);
@@ -209,7 +209,7 @@ fn given_up(run: &LossyRun) -> BTreeSet<u64> {
                 };
                 let group = &mut groups[index_of(other)];
                 if retries.on_loss(lost, blame, process(other).len()).again {
-                    group.again(other);
+                    group.again(other, lost);
                 } else {
                     group.end(other);
                     given_up.insert(lost);

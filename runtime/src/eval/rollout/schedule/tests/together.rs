@@ -74,8 +74,8 @@ impl VectorRun {
         let count = steps.map_or(self.lengths.len() as u64, |_| u64::MAX);
         for envs in groups(self.num_envs, self.stages, |env| self.process(env)) {
             let feed = anyone(deal(0..count, self.num_envs, envs.clone()));
-            let group = Group::new(feed, envs.clone(), self.chunk, steps);
-            let mut group = group.stepping_together(true);
+            let mut group = Group::new(feed, envs.clone(), self.chunk, steps);
+            group.steps_together = true;
             loop {
                 let starts = group.start(&mut None);
                 match group.turn(starts) {
