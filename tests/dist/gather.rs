@@ -6,25 +6,31 @@ use std::io::{self, BufRead, BufReader};
 use std::process::abort;
 use std::time::Duration;
 use tch::Device;
-use tcpstore::{Store, StoreError};
-use torchlib::{Gathered, Participant, Route, gather};
+use tcpstore::{Deadline, Store, StoreError};
+use torchlib::{Gathered, Gathering, Route};
 
-fn who(rank: usize, world: usize) -> Participant {
-    Participant {
-        rank,
-        world,
-        restart: 0,
-        run_id: "run".to_owned(),
-    }
+/// Rank, number of ranks, and round.
+type Who = (usize, usize, u32);
+
+fn who(rank: usize, world: usize) -> Who {
+    (rank, world, 0)
 }
 
 fn on_cpu(
     store: &Store,
-    who: Participant,
+    (rank, world, round): Who,
     mine: &[u8],
     deadline: Duration,
 ) -> Result<Gathered, StoreError> {
-    gather(Some(store), who, Device::Cpu, false, mine, deadline)
+    let gathering = Gathering {
+        store: store.prefix(&format!("rrun/gather/run/{round}")),
+        rank,
+        world,
+        device: Device::Cpu,
+        own_gpu_each: false,
+        until: Deadline::after(deadline),
+    };
+    gathering.run(mine.to_vec())
 }
 
 /// Returns the part of a rank: rank 0 has nothing, the others 1.5, 3.0 … times the store's maximum
@@ -36,20 +42,15 @@ fn part(rank: usize) -> Vec<u8> {
 }
 
 #[test]
-fn parts_of_one_to_four_ranks_reach_rank_0_alone() {
-    for world in 1..=4 {
+fn parts_of_two_to_four_ranks_reach_rank_0_alone() {
+    for world in 2..=4 {
         let found = ranks(world, |rank, store| {
             on_cpu(&store, who(rank, world), &part(rank), PATIENCE).unwrap()
         });
-        let route = if world == 1 {
-            Route::Single
-        } else {
-            Route::Store
-        };
         for (rank, gathered) in found.iter().enumerate() {
             let has = |other: usize| rank == 0 || rank == other;
             let wanted: Vec<_> = (0..world).map(|it| has(it).then(|| part(it))).collect();
-            assert_eq!((gathered.route, &gathered.note), (route, &None));
+            assert_eq!((gathered.route, &gathered.note), (Route::Store, &None));
             assert!(gathered.parts == wanted, "rank {rank} of {world}");
         }
     }
@@ -118,10 +119,7 @@ fn a_rank_that_dies_while_delivering_is_missing() {
 fn parts_of_an_earlier_attempt_are_not_taken() {
     let server = serve();
     on_cpu(&join(server.port()), who(1, 2), b"old", PATIENCE).unwrap();
-    let second = |rank| Participant {
-        restart: 1,
-        ..who(rank, 2)
-    };
+    let second = |rank| (rank, 2, 1);
     on_cpu(&join(server.port()), second(1), b"new", PATIENCE).unwrap();
     let first = on_cpu(&server, second(0), b"0", PATIENCE).unwrap();
     assert_eq!(first.parts[1], Some(b"new".to_vec()));

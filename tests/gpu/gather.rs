@@ -5,7 +5,8 @@ use crate::dist::ranks::serve;
 use crate::gpu::card::card;
 use crate::gpu::ranks::{PATIENCE, Seat, all_succeed, seat, start};
 use tch::Device;
-use torchlib::{Gathered, Participant, Route, cuda, gather};
+use tcpstore::Deadline;
+use torchlib::{Gathered, Gathering, Route, cuda};
 
 /// Maximum number of ranks in the test with several GPUs.
 const MOST: usize = 4;
@@ -19,21 +20,15 @@ fn part(rank: usize) -> Vec<u8> {
 
 fn take_part(seat: &Seat) -> Gathered {
     cuda::load().unwrap().select(seat.card).unwrap();
-    let who = Participant {
+    let gathering = Gathering {
+        store: seat.store.prefix("rrun/gather/gpu/0"),
         rank: seat.rank,
         world: seat.world,
-        restart: 0,
-        run_id: "gpu".to_owned(),
+        device: Device::Cuda(seat.card),
+        own_gpu_each: true,
+        until: Deadline::after(PATIENCE),
     };
-    gather(
-        Some(&seat.store),
-        who,
-        Device::Cuda(seat.card),
-        true,
-        &part(seat.rank),
-        PATIENCE,
-    )
-    .unwrap()
+    gathering.run(part(seat.rank)).unwrap()
 }
 
 /// Checks that rank 0 has every part, and the others their own.

@@ -1,8 +1,8 @@
 //! The only interface to CUDA and to libtorch's C++, and the gather of ranks.
 //!
 //! ```text
-//! gather ─► protocol ─┬► delivery ─► tcpstore::Store
-//!                     └► nccl      libnccl.so.2, loaded when it is needed
+//! gather ─┬► parts ─► tcpstore::Store
+//!         └► nccl      libnccl.so.2, loaded when it is needed
 //!            device ───► cuda ─────┐
 //!            weights ──► upload ───┼────────┬► shim/cuda.cc    embedded, loaded if there
 //!                                  │        │  shim/upload.cc  is a driver
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The ranks of an evaluation work together only once, at the end, to bring the parts of the report
-//! to rank 0: see [`gather`]. Every call here ends at a deadline or with an error; nothing waits
+//! to rank 0: see [`Gathering`]. Every call here ends at a deadline or with an error; nothing waits
 //! for a peer without a deadline.
 //!
 //! The code that runs on a GPU (NCCL, the figures of [`cuda`]) is compiled against libtorch 2.11
@@ -30,4 +30,4 @@ pub mod upload;
 mod within;
 
 pub use error::TorchError;
-pub use gather::{Gathered, Participant, Route, gather};
+pub use gather::{Gathered, Gathering, Route};

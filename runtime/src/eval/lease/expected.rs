@@ -1,6 +1,6 @@
 //! Cuts jobs into lease blocks, and estimates how long each takes. Pure: no I/O.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,41 +39,28 @@ impl BlockCut {
 
     /// Returns the lease tasks of `work`, given the lines of the journals.
     pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<LeasedJob> {
-        let done = progress::done(lines);
-        let times = StepTimes::of(lines);
+        let (done, times) = (progress::done(lines), StepTimes::of(lines));
         let task = |work: &Work| {
-            self.task(
-                &work.job,
-                done.get(&work.job.index).map_or(&[], Vec::as_slice),
-                &times,
-            )
+            let done = done.get(&work.job.index);
+            self.task(&work.job, done.map_or(&[], Vec::as_slice), &times)
         };
         work.iter().map(task).collect()
     }
 
     fn task(&self, job: &Job, finished: &[u64], times: &StepTimes) -> LeasedJob {
-        let has = |episode: &u64| finished.binary_search(episode).is_ok();
-        let (blocks, done): (Arc<[Range<u64>]>, _) = match job.length {
+        let blocks: Arc<[Range<u64>]> = match job.length {
             Length::Episodes(count) if self.is_in_blocks(job) => {
                 let most = self.most.unwrap_or(job.num_envs as u64);
-                let blocks = blocks(job, count, most, self.world_size);
-                let is_done = |block: &usize| {
-                    let mut episodes = blocks[*block]
-                        .clone()
-                        .filter(|episode| job.selects(*episode));
-                    episodes.all(|episode| has(&episode))
-                };
-                let done = (0..blocks.len()).filter(is_done).collect();
-                (blocks.into(), done)
+                blocks(job, count, most, self.world_size).into()
             }
-            Length::Episodes(count) => {
-                let is_done = (0..count)
-                    .filter(|episode| job.selects(*episode))
-                    .all(|episode| has(&episode));
-                ([WHOLE].into(), BTreeSet::from_iter(is_done.then_some(0)))
-            }
-            Length::Steps(_) | Length::Policy => ([WHOLE].into(), BTreeSet::new()),
+            _ => [WHOLE].into(),
         };
+        let has = |episode| !job.selects(episode) || finished.binary_search(&episode).is_ok();
+        let is_done = |block: &usize| match (job.length, &blocks[*block]) {
+            (Length::Episodes(count), of) => (of.start..of.end.min(count)).all(has),
+            (Length::Steps(_) | Length::Policy, _) => false,
+        };
+        let done = (0..blocks.len()).filter(is_done).collect();
         let block_s = times.job_s(job) / blocks.len().max(1) as f64;
         LeasedJob {
             job: job.index,
@@ -145,6 +132,8 @@ fn limit(job: &Job) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use jobs::assign::{self, Assign, Assignment};
     use jobs::episode::Episode;

@@ -183,18 +183,6 @@ impl Ledger {
         self.monitor.on(Event::Ended(episode));
     }
 
-    /// Writes an episode that an error ended to the journal.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Ledger::episode`].
-    pub fn errored_episode(&mut self, episode: Episode) -> Result<(), Stop> {
-        if let Some(reason) = &episode.error {
-            let text = format!("{} episode {}: {reason}", episode.job, episode.episode);
-            self.monitor.say(&text);
-        }
-        self.episode(episode)
-    }
-
     /// Reports the state of the rank, with the time of work so far.
     pub fn report(&mut self) {
         let (sim, infer) = (self.totals.sim_busy.total(), self.totals.infer_busy());

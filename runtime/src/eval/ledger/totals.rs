@@ -3,18 +3,18 @@
 
 use std::time::{Duration, Instant};
 
+use jobs::costs::Costs;
+
 use crate::latency::Latency;
 use crate::policy::Shortage;
 
 /// Counters of one job in one rank.
 #[derive(Debug, Default)]
 pub struct Totals {
-    /// Steps of all environments.
-    pub env_steps: u64,
-    /// Number of those steps whose action had a value out of bounds.
+    /// What is counted as the journal has it.
+    pub costs: Costs,
+    /// Number of steps whose action had a value out of bounds.
     pub out_of_bounds: u64,
-    /// Number of rendered images.
-    pub frames: u64,
     /// Duration of a policy call.
     pub infer: Latency,
     /// Duration of a group's turn: that of its slowest step, including its wait for a CPU core.
@@ -25,13 +25,6 @@ pub struct Totals {
     pub thinking: Busy,
     /// Time in which at least one environment was at work.
     pub sim_busy: Busy,
-    /// Number of episodes that were started again because the process of their environment was
-    /// lost.
-    pub env_restarts: u64,
-    /// How often the loop waited for files.
-    pub record_waits: u64,
-    /// How long the loop waited for files.
-    pub record_wait: Duration,
     /// Memory shortages that the policy reported.
     pub shortage: Shortage,
 }

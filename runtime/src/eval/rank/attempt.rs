@@ -164,12 +164,7 @@ impl Evaluation {
             attempt: task.attempt,
             wall_s: took.as_secs_f64(),
             costs: Costs {
-                env_steps: totals.env_steps,
-                frames: totals.frames,
                 policy_calls: totals.infer.count(),
-                env_restarts: totals.env_restarts,
-                record_waits: totals.record_waits,
-                record_wait_s: totals.record_wait.as_secs_f64(),
                 peak_rss_bytes: host::peak_rss_bytes(),
                 peak_vram_bytes: libtorch.map(|peak| peak.reserved_bytes),
                 peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_bytes),
@@ -178,6 +173,7 @@ impl Evaluation {
                 env_vram_is_estimate: envs.gpu.is_some_and(|gpu| gpu.is_estimate),
                 out_of_memory: totals.shortage.count,
                 out_of_memory_batch: totals.shortage.batch.map(|rows| rows as u64),
+                ..totals.costs.clone()
             },
             infer_busy_s: totals.infer_busy().as_secs_f64(),
             sim_busy_s: totals.sim_busy.total().as_secs_f64(),

@@ -11,7 +11,8 @@ use crate::console;
 use crate::eval::monitor::peers::Peers;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-use torchlib::{Participant, Route, gather};
+use tcpstore::{Deadline, Store};
+use torchlib::{Gathering, Route};
 
 /// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.
 const GATHER: Duration = Duration::from_secs(60);
@@ -31,33 +32,36 @@ pub struct Together {
 pub fn bring_together(setup: &RankSetup, peers: &Peers, lost: &[usize]) -> Together {
     let (env, folder, device) = (&setup.env, &setup.folder, setup.device.device);
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
-    let who = Participant {
+    let (mut delivered, mut note) = (Vec::new(), None);
+    let mut context = Context::now(env.world_size);
+    let gathering = |store: &Store| Gathering {
+        store: store.prefix(&format!("rrun/gather/{}/{}", env.run_id, env.round)),
         rank: env.rank,
         world: env.world_size,
-        restart: env.round,
-        run_id: env.run_id.clone(),
+        device,
+        // NCCL needs rank 0, so it is not used if rank 0 is lost.
+        own_gpu_each: matches!(device, tch::Device::Cuda(_)) && !lost.contains(&0),
+        // A lost rank never sends its journal, and the others need only seconds.
+        until: Deadline::after(if lost.is_empty() { GATHER } else { GATHER / 6 }),
     };
-    // NCCL needs rank 0, so it is not used if rank 0 is lost.
-    let own_gpu_each = matches!(device, tch::Device::Cuda(_)) && !lost.contains(&0);
-    // A lost rank never sends its journal, and the others need only seconds.
-    let deadline = if lost.is_empty() { GATHER } else { GATHER / 6 };
-    let mut context = Context::now(env.world_size);
-    let (parts, note) = match gather(peers.store(), who, device, own_gpu_each, &mine, deadline) {
-        Ok(gathered) => {
-            context.route = match gathered.route {
-                Route::Single => "single",
+    let gathered = match peers.store() {
+        _ if env.world_size == 1 => None,
+        None => Some(Err("there is no store".to_owned())),
+        Some(store) => Some(gathering(store).run(mine).map_err(|err| err.to_string())),
+    };
+    let mut parts = vec![None; env.world_size];
+    match gathered {
+        None => context.route = "single".to_owned(),
+        Some(Ok(gathered)) => {
+            (parts, note) = (gathered.parts, gathered.note);
+            let route = match gathered.route {
                 Route::Store => "store",
                 Route::Nccl => "nccl",
-            }
-            .to_owned();
-            (gathered.parts, gathered.note)
+            };
+            context.route = route.to_owned();
         }
-        Err(err) => {
-            let note = format!("results were not gathered: {err}");
-            (vec![None; env.world_size], Some(note))
-        }
-    };
-    let mut delivered = Vec::new();
+        Some(Err(err)) => note = Some(format!("results were not gathered: {err}")),
+    }
     for (rank, part) in parts.into_iter().enumerate() {
         match part {
             _ if rank == env.rank => {}

@@ -4,7 +4,6 @@
 use jobs::assign::Work;
 use jobs::bytes::ByteSize;
 use jobs::eval_args::EvalArgs;
-use jobs::job::Job;
 use jobs::rank_env::RankEnv;
 use jobs::refusal::Refusal;
 use tch::Device;
@@ -29,7 +28,9 @@ pub fn decide(
         local_world_size: env.local_world_size,
         policy_device_id: args.policy_device_id,
         policy_device: args.policy_device.clone(),
-        config_device: work.iter().find_map(|work| config_device(&work.job)),
+        config_device: work
+            .iter()
+            .find_map(|work| device::of_config(&work.job.policy_config)),
         placed,
     };
     let decision = resolve(&request, &visible)?;
@@ -66,16 +67,14 @@ fn part(bytes: ByteSize, ranks: usize) -> ByteSize {
     ByteSize(bytes.0 / (ranks as u64).max(1))
 }
 
-fn config_device(job: &Job) -> Option<String> {
-    device::of_config(&job.policy_config)
-}
-
 /// Returns the EGL device of all environments if `--egl-device` or `MUJOCO_EGL_DEVICE_ID` sets it.
 pub fn egl(args: &EvalArgs) -> Option<u32> {
     let mujoco = || {
         std::env::var("MUJOCO_EGL_DEVICE_ID")
+            .ok()?
+            .trim()
+            .parse()
             .ok()
-            .and_then(|id| id.trim().parse().ok())
     };
     args.egl_device.or_else(mujoco)
 }
@@ -99,7 +98,7 @@ mod tests {
     fn a_jobs_device_id_comes_before_its_device() {
         let job = |config| {
             let jobs = crate::eval::tests::jobs([json!({"policy_config_dict": config})]);
-            config_device(&jobs[0])
+            device::of_config(&jobs[0].policy_config)
         };
         assert_eq!(
             job(json!({"policy_device": "cuda:2", "policy_device_id": 1})).as_deref(),

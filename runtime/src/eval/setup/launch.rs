@@ -33,7 +33,11 @@ pub fn join(setup: &mut RankSetup, store: Option<&Store>) -> Result<Option<Launc
         store => {
             let lock = take(setup);
             if let Some(store) = store {
-                tell(store, &key, &lock)?;
+                let said = match &lock {
+                    Ok(lock) => format!("{TAKEN}{}", lock.launch()),
+                    Err(err) => err.to_string(),
+                };
+                store.set(&key, said.as_bytes())?;
             }
             let lock = lock?;
             (lock.launch().to_owned(), Some(lock))
@@ -58,20 +62,12 @@ fn take(setup: &RankSetup) -> Result<LaunchLock, Stop> {
     Ok(lock)
 }
 
-fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, Stop>) -> Result<(), Stop> {
-    let said = match lock {
-        Ok(lock) => format!("{TAKEN}{}", lock.launch()),
-        Err(err) => err.to_string(),
-    };
-    Ok(store.set(key, said.as_bytes())?)
-}
-
 fn heard(store: &Store, key: &str) -> Result<String, Stop> {
-    let said = store.get(key, VERDICT);
     let not_told = |err| Stop::rank("rank 0 has not taken the run folder", err);
-    let said = said.map_err(not_told)?;
-    let said = String::from_utf8_lossy(&said).into_owned();
-    said.strip_prefix(TAKEN)
-        .map(str::to_owned)
-        .ok_or_else(|| Refusal::new(said).into())
+    let said = store.get(key, VERDICT).map_err(not_told)?;
+    let said = String::from_utf8_lossy(&said);
+    match said.strip_prefix(TAKEN) {
+        Some(launch) => Ok(launch.to_owned()),
+        None => Err(Refusal::new(said).into()),
+    }
 }

@@ -35,10 +35,9 @@ impl RankPlacement {
     /// Returns an error if the placement is for another number of ranks, and the errors of
     /// [`Setup::placement`] and [`Setup::check`].
     pub fn new(setup: &Setup, env: &RankEnv, visible: &VisibleDevices) -> Result<Self, Refusal> {
-        let seen = if let VisibleDevices::Cuda { count } = visible {
-            *count
-        } else {
-            0
+        let seen = match visible {
+            VisibleDevices::Cuda { count } => *count,
+            _ => 0,
         };
         let gpus_per_node = env.gpus_per_node.unwrap_or(seen);
         let resources = Resources::new(gpus_per_node, env.group_world_size);
@@ -86,18 +85,11 @@ impl RankPlacement {
     /// Returns the number of ranks that compute on this rank's GPU, including itself. If a rank
     /// sees a single GPU, that may be a different one for each rank, so it counts as its own.
     pub fn ranks_on_gpu(&self, args: &EvalArgs, env: &RankEnv, visible: &VisibleDevices) -> usize {
-        let own = self
-            .placement
-            .rollout
-            .get(env.rank)
-            .filter(|_| self.is_placed);
-        if let Some(own) = own {
-            return self
-                .placement
-                .rollout
-                .iter()
-                .filter(|process| process.gpu() == own.gpu())
-                .count();
+        if let Some(own) = self.placement.rollout.get(env.rank)
+            && self.is_placed
+        {
+            let rollout = self.placement.rollout.iter();
+            return rollout.filter(|other| other.gpu() == own.gpu()).count();
         }
         match (args.workers_per_gpu, visible) {
             (Some(per_gpu), _) => per_gpu as usize,

@@ -12,10 +12,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, SystemTime};
 
@@ -26,19 +24,15 @@ use jobs::plan::RunPlan;
 use jobs::sha256::{self, Sum};
 use jobs::time::rfc3339;
 
+use crate::clock::now;
 use crate::policy;
 
 /// How long the end of the rank waits for the remaining files, for example one of 30 GB that is not
 /// cached.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The handle of the hashing thread.
-pub struct PolicyHashing {
-    found: Receiver<PolicyFiles>,
-    /// Lines that are already in the journals.
-    known: Vec<PolicyFiles>,
-    stop: Arc<AtomicBool>,
-}
+/// The lines of the hashing thread, which ends with the process of the rank.
+pub struct PolicyHashing(Receiver<Line>);
 
 impl PolicyHashing {
     /// Starts to hash the files of the jobs of a plan. `lines` are the lines of the journals;
@@ -51,15 +45,15 @@ impl PolicyHashing {
             Line::PolicyFiles(files) => Some(files.clone()),
             _ => None,
         });
-        let (found, known, stop) = (channel(), known.collect(), Arc::new(AtomicBool::new(false)));
-        let stopped = Arc::clone(&stop);
+        let known: Vec<_> = known.collect();
+        let (found, receiver) = channel();
         if !wanted.is_empty() || !large.is_empty() {
             let read = move || {
                 let mut sums = SumCache::open(&cache);
-                read_all(wanted, &mut sums, &found.0, &stopped);
+                read_all(wanted, &mut sums, &known, &found);
                 for path in large {
                     // A file that is gone has no sum.
-                    let _ = sums.file(&path, |path| hash(path, &stopped));
+                    let _ = sums.file(&path, hash);
                 }
             };
             // Without a thread these lines are missing; an evaluation does not need them.
@@ -70,58 +64,20 @@ impl PolicyHashing {
                 .inspect_err(|err| tracing::warn!(%err, "no thread reads the files of policies"))
                 .ok();
         }
-        Self {
-            found: found.1,
-            known,
-            stop,
-        }
+        Self(receiver)
     }
 
     /// Returns the lines that are new since the last call.
     pub fn take(&mut self) -> Vec<Line> {
-        let found: Vec<_> = self.found.try_iter().collect();
-        found
-            .into_iter()
-            .filter_map(|files| self.note(files))
-            .collect()
+        self.0.try_iter().collect()
     }
 
     /// Returns the remaining lines. Waits for them up to the time limit.
     pub fn finish(&mut self) -> Vec<Line> {
-        #[expect(clippy::disallowed_methods, reason = "a deadline of reading files")]
-        let end = std::time::Instant::now() + PATIENCE;
-        let mut found = Vec::new();
-        #[expect(clippy::disallowed_methods, reason = "a deadline of reading files")]
-        while let Ok(files) = self
-            .found
-            .recv_timeout(end.saturating_duration_since(std::time::Instant::now()))
-        {
-            found.extend(self.note(files));
-        }
-        found
+        let end = now() + PATIENCE;
+        let left = || end.saturating_duration_since(now());
+        std::iter::from_fn(|| self.0.recv_timeout(left()).ok()).collect()
     }
-
-    fn note(&mut self, files: PolicyFiles) -> Option<Line> {
-        let mut before = self.known.iter().filter(|known| is_of(known, &files));
-        if before
-            .next_back()
-            .is_some_and(|last| last.sha256 == files.sha256)
-        {
-            return None;
-        }
-        self.known.push(files.clone());
-        Some(Line::PolicyFiles(files))
-    }
-}
-
-impl Drop for PolicyHashing {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-fn is_of(known: &PolicyFiles, files: &PolicyFiles) -> bool {
-    (&known.policy_type, &known.path) == (&files.policy_type, &files.path)
 }
 
 /// Returns the types of the policies with their files and folders.
@@ -135,57 +91,41 @@ fn of_policies(jobs: &[Job]) -> BTreeSet<(String, PathBuf)> {
     found
 }
 
+/// Sends a line for all files that have changed since the last line about them.
 fn read_all(
     wanted: BTreeSet<(String, PathBuf)>,
     sums: &mut SumCache,
-    found: &Sender<PolicyFiles>,
-    stop: &AtomicBool,
+    known: &[PolicyFiles],
+    found: &Sender<Line>,
 ) {
     for (policy_type, path) in wanted {
-        let sum = sha256::of_files(&path, |file| sums.file(file, |file| hash(file, stop)));
-        match sum {
-            Ok(Sum { sha256, bytes }) => {
-                let (path, at) = (path.display().to_string(), rfc3339(SystemTime::now()));
-                // The receiver is gone after the rank has ended.
-                if found
-                    .send(PolicyFiles {
-                        policy_type,
-                        path,
-                        sha256,
-                        bytes,
-                        at,
-                    })
-                    .is_err()
-                {
-                    return;
-                }
-            }
-            Err(_) if stop.load(Ordering::Relaxed) => return,
+        let Sum { sha256, bytes } = match sha256::of_files(&path, |file| sums.file(file, hash)) {
+            Ok(sum) => sum,
             Err(err) => {
-                tracing::warn!(%err, path = %path.display(), "cannot read the files of a policy")
+                tracing::warn!(%err, path = %path.display(), "cannot read the files of a policy");
+                continue;
             }
+        };
+        let files = PolicyFiles {
+            policy_type,
+            path: path.display().to_string(),
+            sha256,
+            bytes,
+            at: rfc3339(SystemTime::now()),
+        };
+        let is_same = |known: &&PolicyFiles| {
+            (&known.policy_type, &known.path) == (&files.policy_type, &files.path)
+        };
+        let last = known.iter().rfind(is_same);
+        if last.is_none_or(|last| last.sha256 != files.sha256)
+            && found.send(Line::PolicyFiles(files)).is_err()
+        {
+            // The rank has ended.
+            return;
         }
     }
 }
 
-fn hash(path: &Path, stop: &AtomicBool) -> io::Result<Sum> {
-    sha256::of_reader(Stoppable {
-        file: File::open(path)?,
-        stop,
-    })
-}
-
-/// A file whose reads fail after `stop` is set.
-struct Stoppable<'a> {
-    file: File,
-    stop: &'a AtomicBool,
-}
-
-impl Read for Stoppable<'_> {
-    fn read(&mut self, block: &mut [u8]) -> io::Result<usize> {
-        match self.stop.load(Ordering::Relaxed) {
-            true => Err(io::Error::other("nobody waits for it any more")),
-            false => self.file.read(block),
-        }
-    }
+fn hash(path: &Path) -> io::Result<Sum> {
+    sha256::of_reader(File::open(path)?)
 }

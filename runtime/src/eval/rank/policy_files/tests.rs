@@ -114,10 +114,3 @@ fn large_inputs_that_are_no_policy_have_sums_for_the_next_start() {
     let sum = shell(dir.path(), "sha256sum blob");
     assert_eq!(SumCache::open(&cache).sum(&blob, &file), Some(&*sum));
 }
-
-#[test]
-fn a_rank_that_ends_ends_the_reading() {
-    let stop = AtomicBool::new(true);
-    let ended = hash(Path::new("/dev/zero"), &stop).unwrap_err();
-    assert_eq!(ended.to_string(), "nobody waits for it any more");
-}

@@ -1,17 +1,14 @@
-//! The state of a running episode, and the journal line that it becomes.
+//! The state of a running episode.
 
 pub mod ending;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use jobs::episode::{End, Episode, FeltLatency};
-use jobs::job::Job;
-use jobs::time::rfc3339;
+use jobs::episode::FeltLatency;
 
 use crate::clock::now;
-use crate::env::{EnvIndex, Observation};
+use crate::env::Observation;
 use crate::eval::rollout::schedule::action_queue::ActionQueue;
 use crate::policy::Window;
 
@@ -45,17 +42,6 @@ pub struct LiveEpisode {
     pub latency: FeltLatency,
 }
 
-/// Where an episode ran: rank, environment and build.
-#[derive(Clone, Copy, Debug)]
-pub struct EpisodePlace {
-    /// Global rank.
-    pub rank: usize,
-    /// Index of the environment within the rank.
-    pub env: EnvIndex,
-    /// Number of the build of the environment.
-    pub rebuild: u64,
-}
-
 impl LiveEpisode {
     /// Creates an episode without an observation.
     pub fn new(episode: u64) -> Self {
@@ -81,45 +67,6 @@ impl LiveEpisode {
         let reward = f64::from(reward);
         self.return_ += reward;
         self.max_reward = Some(self.max_reward.map_or(reward, |most| most.max(reward)));
-    }
-
-    /// Returns the journal line of an episode that ended with `end`.
-    pub fn ended(self, job: &Job, at: EpisodePlace, end: End) -> Episode {
-        let is_scored = end != End::Error;
-        Episode {
-            job: job.name.clone(),
-            job_index: job.index,
-            episode: self.episode,
-            seed: self.seed,
-            rank: at.rank,
-            env: at.env.0,
-            rebuild: at.rebuild,
-            success: is_scored.then_some(end == End::Success),
-            success_at_end: is_scored.then_some(self.solved_now),
-            end,
-            length: self.length,
-            return_: self.return_,
-            max_reward: self.max_reward,
-            language_instruction: self.window.now().language.to_string(),
-            wall_s: self.started.elapsed().as_secs_f64(),
-            infer_calls: self.infer_calls,
-            actions_out_of_bounds: self.out_of_bounds,
-            latency: job.latency.is_some().then_some(self.latency),
-            ended: rfc3339(SystemTime::now()),
-            error: None,
-            dataset: None,
-            video: None,
-            episode_video: None,
-            metrics: BTreeMap::new(),
-        }
-    }
-
-    /// Returns the journal line of an episode that an error ended.
-    pub fn errored(self, job: &Job, at: EpisodePlace, reason: String) -> Episode {
-        Episode {
-            error: Some(reason),
-            ..self.ended(job, at, End::Error)
-        }
     }
 }
 

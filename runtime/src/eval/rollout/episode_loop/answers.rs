@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use jobs::episode::{End, Episode};
 use jobs::job::Length;
@@ -12,10 +12,11 @@ use jobs::time::rfc3339;
 
 use crate::clock::now;
 use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
+use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
 use crate::eval::rollout::episode_loop::EpisodeLoop;
 use crate::eval::rollout::episode_loop::restart;
-use crate::eval::rollout::job::builds::check_inputs;
+use crate::eval::rollout::job::builds::{GroupInferred, check_inputs};
 use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::stop::Stop;
 use crate::policy::{Inferred, Over, RowAnswer, RowError, Window};
@@ -23,17 +24,13 @@ use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_> {
     /// Gives the answers of an inference to the environments of a group.
-    pub(super) fn on_inference(
-        &mut self,
-        index: usize,
-        inference: Inferred,
-        waited: Duration,
-    ) -> Result<(), Stop> {
+    pub(super) fn on_inference(&mut self, inferred: GroupInferred) -> Result<(), Stop> {
+        let (index, waited) = (inferred.group, inferred.waited);
         let Inferred {
             answers,
             took,
             shortage,
-        } = inference;
+        } = inferred.result;
         self.out.totals.shortage = shortage;
         let answers = answers?;
         self.out.totals.infer.add(took);
@@ -68,7 +65,7 @@ impl EpisodeLoop<'_> {
                 }
                 RowAnswer::End => self.ended_by_policy(index, env)?,
                 RowAnswer::Chunk(chunk) => {
-                    if self.active.latency.fixed().is_some() {
+                    if self.active.latency.fixed.is_some() {
                         let length = self.active.policy.chunk_length as u64;
                         latency::check(delay, length, chunk.horizon() as u64).map_err(Stop::job)?;
                     }
@@ -98,8 +95,7 @@ impl EpisodeLoop<'_> {
                  num_episodes is one way"
             )));
         }
-        let errored = live.errored(self.job(), self.place(env), reason);
-        self.out.errored_episode(errored)
+        self.errored(live, env, reason)
     }
 
     /// Ends an episode because the policy says so.
@@ -180,11 +176,11 @@ impl EpisodeLoop<'_> {
             return Ok(());
         };
         let (episode, seed) = (live.episode, live.seed);
-        self.out.totals.frames += observation.video.len() as u64;
+        self.out.totals.costs.frames += observation.video.len() as u64;
         if let Some(pictures) = &mut self.pictures {
             pictures.show(env, &observation, now());
         }
-        if let Some(recorder) = self.recording.recorder() {
+        if let Some(recorder) = &mut self.recording.recorder {
             let meta = EpisodeMeta {
                 episode,
                 seed,
@@ -210,7 +206,7 @@ impl EpisodeLoop<'_> {
         };
         live.length += 1;
         live.reward(step.reward);
-        self.out.totals.frames += step.observation.video.len() as u64;
+        self.out.totals.costs.frames += step.observation.video.len() as u64;
         if let Some(pictures) = &mut self.pictures {
             pictures.show(env, &step.observation, now());
         }
@@ -219,7 +215,7 @@ impl EpisodeLoop<'_> {
         live.out_of_bounds += u64::from(step.out_of_bounds);
         self.out.totals.out_of_bounds += u64::from(step.out_of_bounds);
         let outcome = ending.after(signs).map(|end| EndedEpisode::of(end, &step));
-        if let Some(recorder) = self.recording.recorder() {
+        if let Some(recorder) = &mut self.recording.recorder {
             recorder.step(env, action, Some(&step.processed_action), &step)?;
         }
         let looks_back = self.active.policy.looks_back;
@@ -249,7 +245,7 @@ impl EpisodeLoop<'_> {
         };
         let episode = Episode {
             metrics,
-            ..live.ended(self.job(), self.place(env), end)
+            ..self.line(live, env, end)
         };
         self.recording.end(env, episode, recorded, self.out)
     }
@@ -291,13 +287,59 @@ impl EpisodeLoop<'_> {
             if ruling.again {
                 // The next process reads the simulator again.
                 check_inputs(self.active.run, self.job())?;
-                self.out.totals.env_restarts += 1;
+                self.out.totals.costs.env_restarts += 1;
                 self.groups[index].again(env, live.episode);
                 self.restarts.push(lost);
                 return Ok(());
             }
         }
-        let errored = live.errored(self.job(), self.place(env), reason);
-        self.out.errored_episode(errored)
+        self.errored(live, env, reason)
+    }
+
+    /// Returns the journal line of an episode that ended with `end`.
+    pub(super) fn line(&self, live: LiveEpisode, env: EnvIndex, end: End) -> Episode {
+        let (job, is_scored) = (self.job(), end != End::Error);
+        Episode {
+            job: job.name.clone(),
+            job_index: job.index,
+            episode: live.episode,
+            seed: live.seed,
+            rank: self.active.run.env.rank,
+            env: env.0,
+            rebuild: self.envs.number,
+            success: is_scored.then_some(end == End::Success),
+            success_at_end: is_scored.then_some(live.solved_now),
+            end,
+            length: live.length,
+            return_: live.return_,
+            max_reward: live.max_reward,
+            language_instruction: live.window.now().language.to_string(),
+            wall_s: live.started.elapsed().as_secs_f64(),
+            infer_calls: live.infer_calls,
+            actions_out_of_bounds: live.out_of_bounds,
+            latency: job.latency.is_some().then_some(live.latency),
+            ended: rfc3339(SystemTime::now()),
+            error: None,
+            dataset: None,
+            video: None,
+            episode_video: None,
+            metrics: BTreeMap::new(),
+        }
+    }
+
+    /// Writes the journal line of an episode that an error ended.
+    pub(super) fn errored(
+        &mut self,
+        live: LiveEpisode,
+        env: EnvIndex,
+        reason: String,
+    ) -> Result<(), Stop> {
+        let job = &self.job().name;
+        let text = format!("{job} episode {}: {reason}", live.episode);
+        self.out.monitor.say(&text);
+        self.out.episode(Episode {
+            error: Some(reason),
+            ..self.line(live, env, End::Error)
+        })
     }
 }

@@ -28,8 +28,8 @@ use crate::clock::now;
 use crate::env::{Answer, EnvIndex};
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Event;
-use crate::eval::rollout::episode::{EpisodePlace, LiveEpisode};
-use crate::eval::rollout::job::builds::{EnvBuild, LoopEvent};
+use crate::eval::rollout::episode::LiveEpisode;
+use crate::eval::rollout::job::builds::EnvBuild;
 use crate::eval::rollout::job::context::ActiveJob;
 use crate::eval::rollout::pictures::LivePictures;
 use crate::eval::rollout::recording::Recording;
@@ -131,8 +131,7 @@ impl<'a> EpisodeLoop<'a> {
         let reason = format!("its rank died {deaths} times while it was under way");
         let mut live = LiveEpisode::new(episode);
         live.seed = self.active.seed(episode);
-        let errored = live.errored(self.job(), self.place(EnvIndex(0)), reason);
-        self.out.errored_episode(errored)
+        self.errored(live, EnvIndex(0), reason)
     }
 
     /// Closes the files of the job, after its last episode.
@@ -142,7 +141,10 @@ impl<'a> EpisodeLoop<'a> {
     pub fn finish(self) -> Result<(), Stop> {
         // Sample the memory now: the processes are at their largest, and end with the build.
         self.out.monitor.meter.look();
-        let (steps, wild) = (self.out.totals.env_steps, self.out.totals.out_of_bounds);
+        let (steps, wild) = (
+            self.out.totals.costs.env_steps,
+            self.out.totals.out_of_bounds,
+        );
         if wild > 0 {
             self.say(&format!(
                 "{steps} actions, of which {wild} were out of bounds (docs/own_simulator.md, \
@@ -200,8 +202,8 @@ impl<'a> EpisodeLoop<'a> {
     /// Waits for events for at most a tick, and processes them.
     fn wait(&mut self, moved: &mut Option<Instant>) -> Result<(), Stop> {
         let patience = self.out.patience(TICK);
-        let events = self.envs.wait(patience);
-        if events.is_empty() {
+        let (inferred, answers) = self.envs.wait(patience);
+        if inferred.is_empty() && answers.is_empty() {
             let limit = self.active.run.args.stall_timeout;
             if let Some(since) = moved.take_if(|since| since.elapsed().as_secs() >= limit) {
                 self.say_stalled(since.elapsed());
@@ -209,27 +211,18 @@ impl<'a> EpisodeLoop<'a> {
             return Ok(());
         }
         *moved = Some(now());
-        for event in events {
+        for inferred in inferred {
             self.out.monitor.on(Event::Answered);
-            self.on(event)?;
+            let group = inferred.group;
+            self.on_inference(inferred)?;
+            self.next_turn(group)?;
         }
-        Ok(())
-    }
-
-    fn on(&mut self, event: LoopEvent) -> Result<(), Stop> {
-        match event {
-            LoopEvent::Inference {
-                group,
-                result,
-                waited,
-            } => {
-                self.on_inference(group, result, waited)?;
-                self.next_turn(group)
-            }
-            LoopEvent::Envs(batch) => batch
-                .into_iter()
-                .try_for_each(|(env, answer)| self.on_answer(env, answer)),
+        if !answers.is_empty() {
+            self.out.monitor.on(Event::Answered);
         }
+        answers
+            .into_iter()
+            .try_for_each(|(env, answer)| self.on_answer(env, answer))
     }
 
     /// Takes an answer, and starts the next turn of its group if it is the last of this one.
@@ -261,14 +254,6 @@ impl<'a> EpisodeLoop<'a> {
             }
         }
         Ok(())
-    }
-
-    fn place(&self, env: EnvIndex) -> EpisodePlace {
-        EpisodePlace {
-            rank: self.active.run.env.rank,
-            env,
-            rebuild: self.envs.number,
-        }
     }
 
     fn say(&self, text: &str) {

@@ -10,7 +10,7 @@ use crate::clock::now;
 use crate::env::{Command, EnvIndex, NextEpisode, Render};
 use crate::eval::monitor::Event;
 use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::job::builds::LoopEvent;
+use crate::eval::rollout::job::builds::GroupInferred;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
 use crate::eval::stop::Stop;
 use crate::policy::{Continuation, PolicyRow};
@@ -52,7 +52,7 @@ impl EpisodeLoop<'_> {
         let rows = rows.collect();
         let (inbox, asked) = (Arc::clone(&self.envs.inbox), now());
         let give = move |result| {
-            inbox.put(LoopEvent::Inference {
+            inbox.put(GroupInferred {
                 group: index,
                 result,
                 waited: asked.elapsed(),
@@ -69,7 +69,7 @@ impl EpisodeLoop<'_> {
 
     fn row(&mut self, index: usize, env: EnvIndex) -> Option<PolicyRow> {
         let live = self.groups[index].live(env)?;
-        let delay = self.active.latency.fixed();
+        let delay = self.active.latency.fixed;
         let delay = delay.unwrap_or(live.latency.max_steps) as usize;
         let steps = live.actions.age();
         Some(PolicyRow {
@@ -139,7 +139,7 @@ impl EpisodeLoop<'_> {
     /// Sends the commands of a turn, `due` among them.
     fn send(&mut self, index: usize, commands: Vec<(EnvIndex, Command)>, due: Vec<DueStep>) {
         let group = &mut self.groups[index];
-        self.out.totals.env_steps += due.len() as u64;
+        self.out.totals.costs.env_steps += due.len() as u64;
         self.out.monitor.on(Event::Stepped(due.len() as u64));
         for due in due.iter().filter(|due| due.is_held) {
             if let Some(live) = group.live(due.env) {

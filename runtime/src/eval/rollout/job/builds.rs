@@ -19,19 +19,14 @@ use crate::eval::stop::Stop;
 use crate::inbox::Inbox;
 use crate::policy::Inferred;
 
-/// An event that the episode loop waits for.
-pub enum LoopEvent {
-    /// Environments have answered commands.
-    Envs(AnswerBatch),
-    /// The policy has finished an inference for a group.
-    Inference {
-        /// Index of the group.
-        group: usize,
-        /// Its chunks.
-        result: Inferred,
-        /// Time since the loop asked, which includes waiting for inferences of other groups.
-        waited: Duration,
-    },
+/// An inference that the policy has finished for a group.
+pub struct GroupInferred {
+    /// Index of the group.
+    pub group: usize,
+    /// Its chunks.
+    pub result: Inferred,
+    /// Time since the loop asked, which includes waiting for inferences of other groups.
+    pub waited: Duration,
 }
 
 /// One build of the environments, with the queue for the answers of the policy.
@@ -45,7 +40,7 @@ pub struct EnvBuild {
     /// Number of the build within the job.
     pub number: u64,
     /// Where the policy's answers go.
-    pub inbox: Arc<Inbox<LoopEvent>>,
+    pub inbox: Arc<Inbox<GroupInferred>>,
 }
 
 impl EnvBuild {
@@ -79,8 +74,9 @@ impl EnvBuild {
         })
     }
 
-    /// Waits for events for at most `patience`; none have come if an environment has something due.
-    pub fn wait(&mut self, patience: Duration) -> Vec<LoopEvent> {
+    /// Waits for at most `patience`, and returns what has come: nothing if an environment has
+    /// something due.
+    pub fn wait(&mut self, patience: Duration) -> (Vec<GroupInferred>, AnswerBatch) {
         let due = self.env.due();
         let due = due.map(|due| due.saturating_duration_since(now()));
         let limit = timespec(due.map_or(patience, |due| due.min(patience)));
@@ -90,12 +86,7 @@ impl EnvBuild {
         ];
         // An interrupted wait counts as one without events.
         poll(&mut ready, Some(&limit)).ok();
-        let mut events = self.inbox.take();
-        let answers = self.env.take();
-        if !answers.is_empty() {
-            events.push(LoopEvent::Envs(answers));
-        }
-        events
+        (self.inbox.take(), self.env.take())
     }
 
     /// Returns the groups of environments that take turns with the policy, at most `stages`.

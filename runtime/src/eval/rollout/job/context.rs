@@ -102,11 +102,12 @@ impl<'a> ActiveJob<'a> {
             ("seed", json!(job.seed)),
             ("env_restarts", json!(run.args.env_restarts)),
         ];
-        let latency = match self.latency.fixed() {
-            Some(steps) => json!(steps),
-            None => json!("measured"),
+        let latency = match self.latency.fixed {
+            Some(0) => None,
+            Some(steps) => Some(json!(steps)),
+            None => Some(json!("measured")),
         };
-        let latency = (self.latency.is_felt()).then(|| ("latency_steps".to_owned(), latency));
+        let latency = latency.map(|latency| ("latency_steps".to_owned(), latency));
         // The rank's own settings win over facts of the policy with the same name.
         let facts = policy.reported.iter().cloned();
         let facts = facts.map(|(name, value)| (name.to_owned(), value));

@@ -11,26 +11,15 @@ use crate::env::EnvSpec;
 use crate::policy::PolicyFacts;
 
 /// The latency of a job, in steps of its environment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLatency {
-    delay: StepDelay,
+    /// The number of steps, if it is the same for all inferences: otherwise it follows from the
+    /// time that each takes.
+    pub fixed: Option<u64>,
+    /// Number of steps per second.
+    control_hz: u32,
     /// What the environment does without an action.
     pub hold: Hold,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StepDelay {
-    Fixed(u64),
-    /// The time that an inference took, at this number of steps per second.
-    Measured {
-        control_hz: u32,
-    },
-}
-
-impl Default for StepDelay {
-    fn default() -> Self {
-        Self::Fixed(0)
-    }
 }
 
 impl StepLatency {
@@ -39,8 +28,13 @@ impl StepLatency {
     /// # Errors
     /// Refuses it if environment or policy do not allow it.
     pub fn new(job: &Job, env: &EnvSpec, policy: &PolicyFacts) -> Result<Self, Refusal> {
+        let control_hz = env.control_hz;
         let Some(wanted) = job.latency.filter(|latency| !latency.is_none()) else {
-            return Ok(Self::default());
+            return Ok(Self {
+                fixed: Some(0),
+                control_hz,
+                hold: Hold::default(),
+            });
         };
         if let Some(policy) = PolicyType::of(&job.policy_type) {
             latency::check_policy(policy)?;
@@ -51,40 +45,22 @@ impl StepLatency {
                  arena_env_args.control_hz does, the number of steps per second",
             ));
         }
-        let control_hz = env.control_hz;
-        let delay = match wanted.delay.steps(control_hz) {
-            Some(steps) => {
-                let horizon = policy.horizon as u64;
-                latency::check(steps, policy.chunk_length as u64, horizon)?;
-                StepDelay::Fixed(steps)
-            }
-            None => StepDelay::Measured { control_hz },
-        };
-        let hold = wanted.hold;
-        Ok(Self { delay, hold })
-    }
-
-    /// Returns whether the environment goes on during an inference.
-    pub fn is_felt(&self) -> bool {
-        self.delay != StepDelay::Fixed(0)
-    }
-
-    /// Returns the number of steps, if it is the same for all inferences.
-    pub fn fixed(&self) -> Option<u64> {
-        match self.delay {
-            StepDelay::Fixed(steps) => Some(steps),
-            StepDelay::Measured { .. } => None,
+        let fixed = wanted.delay.steps(control_hz);
+        if let Some(steps) = fixed {
+            let horizon = policy.horizon as u64;
+            latency::check(steps, policy.chunk_length as u64, horizon)?;
         }
+        Ok(Self {
+            fixed,
+            control_hz,
+            hold: wanted.hold,
+        })
     }
 
     /// Returns the number of steps of an inference that took this long.
     pub fn steps(&self, took: Duration) -> u64 {
-        match self.delay {
-            StepDelay::Fixed(steps) => steps,
-            StepDelay::Measured { control_hz } => {
-                latency::steps_of(took.as_secs_f64() * 1e3, control_hz)
-            }
-        }
+        let measured = || latency::steps_of(took.as_secs_f64() * 1e3, self.control_hz);
+        self.fixed.unwrap_or_else(measured)
     }
 }
 
@@ -111,7 +87,7 @@ mod tests {
     #[test]
     fn a_time_becomes_steps_of_the_environment() {
         let env = env_spec();
-        let fixed = |latency| new(latency, &env).unwrap().fixed();
+        let fixed = |latency| new(latency, &env).unwrap().fixed;
         assert_eq!(fixed(Value::Null), Some(0));
         assert_eq!(fixed(json!({"steps": 4})), Some(4));
         assert_eq!(fixed(json!({"ms": 101})), Some(3));
@@ -120,7 +96,7 @@ mod tests {
             "the chunk is too short for 5 steps"
         );
         let measured = new(json!("measured"), &env).unwrap();
-        assert_eq!(measured.fixed(), None);
+        assert_eq!(measured.fixed, None);
         assert_eq!(measured.steps(Duration::from_millis(350)), 7);
     }
 

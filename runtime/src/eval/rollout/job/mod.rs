@@ -59,26 +59,7 @@ pub fn run(
     let groups = envs.groups(active.stages());
     let rows = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
     inference.warm_up(rows, active.max_batch());
-    let num_episodes = active.num_episodes()?;
-    let settings = active.settings(&envs.versions);
-    let others = task.other_versions(&settings);
-    if !others.is_empty() {
-        return Err(Stop::job(format_args!(
-            "packages have other versions than when the run was begun ({}); install those again, or \
-             choose another --output",
-            others.join(", ")
-        )));
-    }
-    out.write(&Line::JobStart(JobStart {
-        job: job.name.clone(),
-        job_index: job.index,
-        rank: run.env.rank,
-        episodes: num_episodes,
-        share: task.work.share,
-        attempt: task.attempt,
-        settings,
-        started: rfc3339(SystemTime::now()),
-    }))?;
+    let num_episodes = note_start(active, &envs, out)?;
     let own: Vec<u64> = task.work.episodes(0..num_episodes.unwrap_or(0)).collect();
     let left = own.iter().filter(|episode| task.is_left(**episode)).count();
     let amount = amount(task, envs.env.spec(), out, left as u64);
@@ -99,6 +80,34 @@ pub fn run(
     let result = run_builds(&mut episodes, known);
     let settled = episodes.finish();
     result.and(settled)
+}
+
+/// Writes the line `job_start`, unless packages that simulate have changed since the job was
+/// started first. Returns the number of episodes; `None` if the job ends after a number of steps.
+fn note_start(active: &ActiveJob, envs: &EnvBuild, out: &mut Ledger) -> Result<Option<u64>, Stop> {
+    let ActiveJob { run, task, .. } = active;
+    let job = task.job();
+    let num_episodes = active.num_episodes()?;
+    let settings = active.settings(&envs.versions);
+    let others = task.other_versions(&settings);
+    if !others.is_empty() {
+        return Err(Stop::job(format_args!(
+            "packages have other versions than when the run was begun ({}); install those again, or \
+             choose another --output",
+            others.join(", ")
+        )));
+    }
+    out.write(&Line::JobStart(JobStart {
+        job: job.name.clone(),
+        job_index: job.index,
+        rank: run.env.rank,
+        episodes: num_episodes,
+        share: task.work.share,
+        attempt: task.attempt,
+        settings,
+        started: rfc3339(SystemTime::now()),
+    }))?;
+    Ok(num_episodes)
 }
 
 /// Runs the episodes of the builds that are known, or those of leases, in one build after the

@@ -1,10 +1,9 @@
 //! The way of an episode to disk: dataset and video first, then its journal line.
 
-mod dataset;
 pub mod leftovers;
+mod plans;
 #[cfg(test)]
 mod tests;
-mod video_plan;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +24,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The recorder of a job, and the finished episodes that wait for it.
 pub struct Recording {
-    recorder: Option<Recorder>,
+    /// `None` if nothing is recorded.
+    pub recorder: Option<Recorder>,
     waiting: BTreeMap<(EnvIndex, u64), Episode>,
     folder: RunFolder,
     /// True if every step has to be rendered.
@@ -50,8 +50,8 @@ impl Recording {
     ) -> Result<Self, Stop> {
         let (folder, job) = (&run.folder, task.job());
         let plan = RecordPlan {
-            dataset: dataset::plan(run, task, spec, out)?,
-            video: video_plan::plan(&run.args, job, &task.work.seats, folder, spec),
+            dataset: plans::dataset(run, task, spec, out)?,
+            video: plans::videos(&run.args, job, &task.work.seats, folder, spec),
             num_envs: job.num_envs,
             env: spec.clone(),
         };
@@ -68,11 +68,6 @@ impl Recording {
             every_frame,
             is_torn: false,
         })
-    }
-
-    /// Returns the recorder; `None` if nothing is recorded.
-    pub fn recorder(&mut self) -> Option<&mut Recorder> {
-        self.recorder.as_mut()
     }
 
     /// Drops what was recorded of an environment's running episode.
@@ -115,12 +110,10 @@ impl Recording {
     /// # Errors
     /// Returns an error if the recorder lost an episode or the journal cannot be written.
     pub fn settle(&mut self, out: &mut Ledger) -> Result<(), Stop> {
-        let recorded = self
-            .recorder
-            .as_mut()
-            .map(Recorder::poll)
-            .unwrap_or_default();
-        self.on_all_recorded(recorded, out)?;
+        if let Some(recorder) = &mut self.recorder {
+            let recorded = recorder.poll();
+            self.on_all_recorded(recorded, out)?;
+        }
         out.settle()
     }
 
@@ -129,13 +122,11 @@ impl Recording {
     /// # Errors
     /// Returns the errors of [`Recording::settle`].
     pub fn catch_up(&mut self, out: &mut Ledger) -> Result<(), Stop> {
-        while !self.waiting.is_empty() {
+        while let Some(recorder) = &mut self.recorder
+            && !self.waiting.is_empty()
+        {
             // If the threads of the recorder have ended, its next use returns the reason.
-            let Some(recorded) = self
-                .recorder
-                .as_mut()
-                .and_then(|recorder| recorder.poll_within(PATIENCE))
-            else {
+            let Some(recorded) = recorder.poll_within(PATIENCE) else {
                 break;
             };
             self.on_all_recorded(recorded, out)?;
@@ -161,8 +152,9 @@ impl Recording {
             out.monitor.say(warning);
         }
         let pressure = recorder.pressure();
-        out.totals.record_waits = pressure.video.count + pressure.dataset.count;
-        out.totals.record_wait = pressure.video.time + pressure.dataset.time;
+        let waited = pressure.video.time + pressure.dataset.time;
+        out.totals.costs.record_waits = pressure.video.count + pressure.dataset.count;
+        out.totals.costs.record_wait_s = waited.as_secs_f64();
         recorder.finish()?;
         written
     }
@@ -175,22 +167,16 @@ impl Recording {
     ) -> Result<(), Stop> {
         let mut result = Ok(());
         for recorded in recorded {
-            result = result.and(self.on_recorded(recorded, out));
+            let is_demo = recorded.demo.is_some();
+            if let Some(episode) = self.waiting.remove(&(recorded.env, recorded.episode))
+                && !(is_demo && self.is_torn)
+            {
+                let written = self.write(episode, recorded, out);
+                self.is_torn |= is_demo && written.is_err();
+                result = result.and(written);
+            }
         }
         result
-    }
-
-    fn on_recorded(&mut self, recorded: Recorded, out: &mut Ledger) -> Result<(), Stop> {
-        let Some(episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else {
-            return Ok(());
-        };
-        let is_demo = recorded.demo.is_some();
-        if is_demo && self.is_torn {
-            return Ok(());
-        }
-        let written = self.write(episode, recorded, out);
-        self.is_torn |= is_demo && written.is_err();
-        written
     }
 
     fn write(
@@ -215,9 +201,8 @@ impl Recording {
             };
         }
         let file = recorded.dataset.map(|path| self.folder.relative(&path));
-        episode.dataset = file
-            .zip(recorded.demo)
-            .map(|(file, demo)| DemoRef { file, demo });
+        let demo = file.zip(recorded.demo);
+        episode.dataset = demo.map(|(file, demo)| DemoRef { file, demo });
         episode.video = recorded.video.map(|span| VideoRef {
             file: self.folder.relative(&span.path),
             first_frame: span.first_frame,

@@ -54,20 +54,16 @@ fn pretend(gpus: [&str; 2]) -> [Gathered; 2] {
     let server = connect(0, true).unwrap();
     let client = connect(server.port(), false).unwrap();
     let gather = |store: Store, rank: usize| {
-        let participant = Participant {
-            rank,
-            world: 2,
-            restart: 0,
-            run_id: "r".to_owned(),
-        };
         let gathering = Gathering {
             store,
-            participant,
+            rank,
+            world: 2,
             device: Device::Cpu,
+            own_gpu_each: true,
             until: Deadline::after(minute),
         };
         let gpu = Some(gpus[rank].to_owned());
-        gathering.run(vec![rank as u8], gpu).unwrap()
+        gathering.run_with(vec![rank as u8], gpu).unwrap()
     };
     let found = std::thread::scope(|scope| {
         let other = scope.spawn(|| gather(client, 1));

@@ -1,8 +1,7 @@
 //! Simulated ranks deliver to a store in memory, one after the other, and rank 0 collects.
 
 use super::*;
-use crate::gather::delivery::deliver;
-use std::time::Duration;
+use proptest::prelude::*;
 use tcpstore::memory::MemoryStore;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -84,4 +83,46 @@ fn a_label_that_promises_more_than_there_is_costs_only_that_part() {
         parts.iter().map(Option::is_some).collect::<Vec<_>>(),
         [true, true, false, true]
     );
+}
+
+#[test]
+fn an_empty_part_has_no_pieces_and_one_byte_more_than_a_piece_has_two() {
+    assert_eq!(PartLabel::of(b"", None).pieces, 0);
+    assert_eq!(PartLabel::of(&vec![0; PIECE_BYTES], None).pieces, 1);
+    assert_eq!(PartLabel::of(&vec![0; PIECE_BYTES + 1], None).pieces, 2);
+}
+
+#[test]
+fn a_label_of_another_protocol_is_not_read() {
+    assert_eq!(PartLabel::read(b""), None);
+    assert_eq!(PartLabel::read(b"5 1"), None);
+    assert_eq!(PartLabel::read(b"5 1 0000002a"), None);
+    assert_eq!(
+        PartLabel::read(b"5 99999999999 0000002a -"),
+        None,
+        "pieces beyond the bytes"
+    );
+    assert_eq!(PartLabel::read(b"\xff 1 0 -"), None);
+}
+
+proptest! {
+    #[test]
+    fn a_label_reads_back(part: Vec<u8>, gpu in proptest::option::of("[a-z]{1,9}/GPU-[0-9a-f]{8}")) {
+        let label = PartLabel::of(&part, gpu);
+        prop_assert!(label.fits(&part));
+        prop_assert_eq!(PartLabel::read(label.to_string().as_bytes()), Some(label));
+    }
+
+    #[test]
+    fn reading_never_panics(text: Vec<u8>) {
+        let _ = PartLabel::read(&text);
+    }
+
+    #[test]
+    fn a_changed_byte_does_not_fit(mut part in proptest::collection::vec(any::<u8>(), 1..50), at: usize) {
+        let label = PartLabel::of(&part, None);
+        let at = at % part.len();
+        part[at] ^= 1;
+        prop_assert!(!label.fits(&part));
+    }
 }

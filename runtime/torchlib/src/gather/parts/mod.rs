@@ -1,15 +1,30 @@
-//! How rank 0 collects what the other ranks have delivered: with few requests for each thousand of
-//! them.
+//! The parts of the ranks in the store: how a rank delivers its own, and how rank 0 collects all
+//! with few requests for each thousand of them.
 //!
 //! ```text
+//! part/<rank>/0 … part/<rank>/<n-1>    at most 4 MiB each
+//! label/<rank>                          "<bytes> <pieces> <crc32c> <gpu>": they are complete
+//!
 //! for each 1 024 ranks       wait for their labels, get them
 //! for each 16 MiB of parts   get the pieces, empty them
 //! for each 1 024 ranks       wait until they have left
 //! ```
 
-use crate::gather::delivery::{CLOSED, PartLabel, label_key, left_key, piece_key};
+use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
+
+use crc32c::crc32c;
 use tcpstore::{Deadline, Store, StoreError};
+
+/// Size of a piece in bytes: half of the server's maximum for one value (8 MiB, torch 2.11).
+const PIECE_BYTES: usize = 4 << 20;
+
+/// Key that is set when rank 0 stops waiting for missing ranks.
+pub const CLOSED: &str = "closed";
+
+/// Timeout for a label that was just set: this only guards against a broken connection.
+const LABEL_WAIT: Duration = Duration::from_secs(10);
 
 /// Ranks in one request.
 const AT_ONCE: usize = 1024;
@@ -19,6 +34,90 @@ const PIECES_AT_ONCE: usize = 4;
 
 /// Bytes in one request, at most.
 const BYTES_AT_ONCE: usize = 16 << 20;
+
+/// The description of a rank's part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartLabel {
+    pub bytes: usize,
+    pub pieces: usize,
+    pub checksum: u32,
+    /// Host and UUID of the GPU that only this rank uses; `None` rules out NCCL.
+    pub gpu: Option<String>,
+}
+
+impl PartLabel {
+    pub fn of(part: &[u8], gpu: Option<String>) -> Self {
+        Self {
+            bytes: part.len(),
+            pieces: part.len().div_ceil(PIECE_BYTES),
+            checksum: crc32c(part),
+            gpu,
+        }
+    }
+
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let mut words = str::from_utf8(text).ok()?.splitn(4, ' ');
+        let bytes = words.next()?.parse().ok()?;
+        let pieces = words.next()?.parse().ok()?;
+        let checksum = u32::from_str_radix(words.next()?, 16).ok()?;
+        let gpu = words.next()?;
+        let gpu = (gpu != "-").then(|| gpu.to_owned());
+        (pieces == usize::div_ceil(bytes, PIECE_BYTES)).then_some(Self {
+            bytes,
+            pieces,
+            checksum,
+            gpu,
+        })
+    }
+
+    pub fn fits(&self, part: &[u8]) -> bool {
+        self.bytes == part.len() && self.checksum == crc32c(part)
+    }
+}
+
+impl fmt::Display for PartLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} {:08x} {}",
+            self.bytes,
+            self.pieces,
+            self.checksum,
+            self.gpu.as_deref().unwrap_or("-")
+        )
+    }
+}
+
+/// Stores `part`; when this returns, the server has received all of it.
+pub fn deliver(
+    store: &Store,
+    rank: usize,
+    part: &[u8],
+    label: &PartLabel,
+) -> Result<(), StoreError> {
+    for (i, piece) in part.chunks(PIECE_BYTES).enumerate() {
+        store.set(&piece_key(rank, i), piece)?;
+    }
+    store.set(&label_key(rank), label.to_string().as_bytes())?;
+    // The server does not acknowledge writes, but handles requests in order: once it answers this
+    // one, it has the values.
+    store.wait(&label_key(rank), LABEL_WAIT)
+}
+
+/// Returns the key of a piece of a part.
+pub fn piece_key(rank: usize, i: usize) -> String {
+    format!("part/{rank}/{i}")
+}
+
+/// Returns the key of the label of a part.
+pub fn label_key(rank: usize) -> String {
+    format!("label/{rank}")
+}
+
+/// Returns the key that a rank sets in its last call after its delivery.
+pub fn left_key(rank: usize) -> String {
+    format!("left/{rank}")
+}
 
 /// Returns the labels that arrive by the deadline, by rank; `own` is that of rank 0.
 ///
