@@ -60,6 +60,19 @@ impl Document {
         self.wrong(&names.join("."), self.find(names), wanted)
     }
 
+    /// Refuses what is below these names unless it `holds`; `wanted` is a clause.
+    pub(crate) fn need(
+        &self,
+        holds: bool,
+        names: &[&str],
+        wanted: impl Display,
+    ) -> Result<(), Refusal> {
+        match holds {
+            true => Ok(()),
+            false => Err(self.refuse(names, wanted)),
+        }
+    }
+
     /// Checks the fields that have one value.
     pub(crate) fn check(&self, fixed: &[Fixed]) -> Result<(), Refusal> {
         for row in fixed {

@@ -158,11 +158,13 @@ pub(super) fn blocks(
     let width = x.count * 3;
     let mut rgb = vec![0; y.count * width];
     let mut sums = vec![0u32; picture.width * 3];
-    let (mean, first, last) = (
-        Mean::new(rows, columns),
-        x.from * columns,
-        (x.from + x.count) * columns,
-    );
+    // OpenCV divides blocks of 2 × 2 with integers and all others with floats.
+    let (is_four, part) = ((rows, columns) == (2, 2), 1.0 / (rows * columns) as f32);
+    let mean = |sum: u32| match is_four {
+        true => ((sum + 2) >> 2) as u8,
+        false => to_byte(sum as f32 * part),
+    };
+    let (first, last) = (x.from * columns, (x.from + x.count) * columns);
     for (index, out) in rgb.chunks_exact_mut(width).enumerate() {
         sums.fill(0);
         let top = (y.from + index) * rows;
@@ -182,36 +184,12 @@ pub(super) fn blocks(
                     .zip(pixel)
                     .for_each(|(block, sum)| *block = block.wrapping_add(*sum));
             }
-            *out = block.map(|sum| mean.of(sum));
+            *out = block.map(mean);
         }
     }
     Image {
         height: y.count,
         width: x.count,
         rgb,
-    }
-}
-
-/// How a block is averaged: OpenCV divides blocks of 2 × 2 with integers and all others with
-/// floats.
-enum Mean {
-    Four,
-    Many(f32),
-}
-
-impl Mean {
-    fn new(rows: usize, columns: usize) -> Self {
-        if (rows, columns) == (2, 2) {
-            Self::Four
-        } else {
-            Self::Many(1.0 / (rows * columns) as f32)
-        }
-    }
-
-    fn of(&self, sum: u32) -> u8 {
-        match self {
-            Self::Four => ((sum + 2) >> 2) as u8,
-            Self::Many(part) => to_byte(sum as f32 * part),
-        }
     }
 }

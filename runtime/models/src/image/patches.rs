@@ -79,20 +79,20 @@ impl Patches {
         file.check(&FIXED)?;
         let found: Preprocessor = file.get(&[])?;
         let (least, most) = (found.size.shortest_edge, found.size.longest_edge);
-        if least == 0 || least > most || most > MOST_PIXELS {
-            let wanted = format_args!("expected edges from 1 to {MOST_PIXELS}, in order");
-            return Err(file.refuse(&["size"], wanted));
-        }
+        let wanted = format_args!("expected edges from 1 to {MOST_PIXELS}, in order");
+        let holds = (1..=most).contains(&least) && most <= MOST_PIXELS;
+        file.need(holds, &["size"], wanted)?;
         let rescale = found.rescale_factor.unwrap_or(1.0 / 255.0);
-        if rescale <= 0.0 {
-            return Err(file.refuse(&["rescale_factor"], "expected a number above 0"));
-        }
+        file.need(
+            rescale > 0.0,
+            &["rescale_factor"],
+            "expected a number above 0",
+        )?;
         // (byte − mean / rescale) / (std / rescale) in `f32`, as torch does.
         let scaled = |number: f64| number as f32 * (1.0 / rescale) as f32;
         let (mean, deviation) = (found.image_mean.map(scaled), found.image_std.map(scaled));
-        if deviation.contains(&0.0) {
-            return Err(file.refuse(&["image_std"], "expected numbers other than 0"));
-        }
+        let holds = !deviation.contains(&0.0);
+        file.need(holds, &["image_std"], "expected numbers other than 0")?;
         let value =
             |channel: usize, byte: usize| (byte as f32 - mean[channel]) / deviation[channel];
         let values = |channel| std::array::from_fn(|byte| value(channel, byte));

@@ -113,11 +113,6 @@ impl Weights {
         self.device
     }
 
-    /// Returns the element type of the tensors.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
     /// Compares the headers with what a network will take, before the network is built.
     ///
     /// # Errors

@@ -201,36 +201,29 @@ impl ModelConfig {
 
     /// Checks the relations between the fields.
     fn check(&self, file: &Document) -> Result<(), Refusal> {
-        let dit = &self.diffusion_model_cfg;
-        let width = dit.num_attention_heads * dit.attention_head_dim;
-        if self.input_embedding_dim != width || width % 2 != 0 {
-            let wanted = format!(
-                "expected {width} (heads times head width of diffusion_model_cfg), an even number"
-            );
-            return Err(file.refuse(&["input_embedding_dim"], wanted));
-        }
-        if self.hidden_size != dit.output_dim {
-            let wanted = format!("expected diffusion_model_cfg.output_dim {}", dit.output_dim);
-            return Err(file.refuse(&["hidden_size"], wanted));
-        }
-        if self.add_pos_embed && self.action_horizon > self.max_seq_len {
-            let wanted = format!("expected at most max_seq_len {}", self.max_seq_len);
-            return Err(file.refuse(&["action_horizon"], wanted));
-        }
-        if self.use_alternate_vl_dit && !dit.interleave_self_attention {
-            let wanted = "it requires interleave_self_attention";
-            return Err(file.refuse(&["use_alternate_vl_dit"], wanted));
-        }
-        let Some(own) = &self.vl_self_attention_cfg else {
-            return Ok(());
-        };
+        let (dit, own) = (&self.diffusion_model_cfg, &self.vl_self_attention_cfg);
+        let (width, embedding) = (
+            dit.num_attention_heads * dit.attention_head_dim,
+            self.input_embedding_dim,
+        );
+        let wanted = format!(
+            "expected {width} (heads times head width of diffusion_model_cfg), an even number"
+        );
+        let holds = embedding == width && width % 2 == 0;
+        file.need(holds, &["input_embedding_dim"], wanted)?;
+        let wanted = format!("expected diffusion_model_cfg.output_dim {}", dit.output_dim);
+        file.need(self.hidden_size == dit.output_dim, &["hidden_size"], wanted)?;
+        let wanted = format!("expected at most max_seq_len {}", self.max_seq_len);
+        let holds = !self.add_pos_embed || self.action_horizon <= self.max_seq_len;
+        file.need(holds, &["action_horizon"], wanted)?;
+        let wanted = "it requires interleave_self_attention";
+        let holds = !self.use_alternate_vl_dit || dit.interleave_self_attention;
+        file.need(holds, &["use_alternate_vl_dit"], wanted)?;
+        let Some(own) = own else { return Ok(()) };
         let width = own.num_attention_heads * own.attention_head_dim;
-        if self.backbone_embedding_dim != width {
-            let wanted =
-                format!("expected {width} (heads times head width of vl_self_attention_cfg)");
-            return Err(file.refuse(&["backbone_embedding_dim"], wanted));
-        }
-        Ok(())
+        let wanted = format!("expected {width} (heads times head width of vl_self_attention_cfg)");
+        let holds = self.backbone_embedding_dim == width;
+        file.need(holds, &["backbone_embedding_dim"], wanted)
     }
 
     /// Checks the relations between this configuration and the backbone's.

@@ -178,49 +178,36 @@ impl VlmConfig {
             ("vision_start_token_id", self.vision_start_token_id),
             ("vision_end_token_id", self.vision_end_token_id),
         ] {
-            if id >= text.vocab_size {
-                let wanted = format!("expected a number below vocab_size {}", text.vocab_size);
-                return Err(file.refuse(&[name], wanted));
-            }
+            let wanted = format_args!("expected a number below vocab_size {}", text.vocab_size);
+            file.need(id < text.vocab_size, &[name], wanted)?;
         }
-        let refuse = |part, name, wanted: String| Err(file.refuse(&[part, name], wanted));
+        let part = "text_config";
         let (half, heads) = (text.head_dim / 2, text.num_attention_heads);
-        if text.head_dim % 2 != 0 {
-            return refuse(
-                "text_config",
-                "head_dim",
-                "expected an even number".to_owned(),
-            );
-        }
-        if heads % text.num_key_value_heads != 0 {
-            let wanted = format!("expected a divisor of {heads} heads");
-            return refuse("text_config", "num_key_value_heads", wanted);
-        }
-        if text.rope_scaling.mrope_section.iter().sum::<i64>() != half {
-            let names = ["text_config", "rope_scaling", "mrope_section"];
-            let wanted = format!("expected numbers whose sum is {half} (half of head_dim)");
-            return Err(file.refuse(&names, wanted));
-        }
+        let wanted = "expected an even number";
+        file.need(text.head_dim % 2 == 0, &[part, "head_dim"], wanted)?;
+        let wanted = format!("expected a divisor of {heads} heads");
+        let holds = heads % text.num_key_value_heads == 0;
+        file.need(holds, &[part, "num_key_value_heads"], wanted)?;
+        let wanted = format!("expected numbers whose sum is {half} (half of head_dim)");
+        let holds = text.rope_scaling.mrope_section.iter().sum::<i64>() == half;
+        file.need(holds, &[part, "rope_scaling", "mrope_section"], wanted)?;
+
+        let part = "vision_config";
         let (width, heads, depth) = (vision.hidden_size, vision.num_heads, vision.depth);
-        if width % heads != 0 || width / heads % 4 != 0 {
-            let wanted = format!("expected heads of a multiple of 4 out of width {width}");
-            return refuse("vision_config", "num_heads", wanted);
-        }
-        let rows = vision.num_position_embeddings;
-        if rows.isqrt().pow(2) != rows {
-            let wanted = "expected a square number".to_owned();
-            return refuse("vision_config", "num_position_embeddings", wanted);
-        }
+        let wanted = format!("expected heads of a multiple of 4 out of width {width}");
+        let holds = width % heads == 0 && width / heads % 4 == 0;
+        file.need(holds, &[part, "num_heads"], wanted)?;
+        let (rows, wanted) = (vision.num_position_embeddings, "expected a square number");
+        let holds = rows.isqrt().pow(2) == rows;
+        file.need(holds, &[part, "num_position_embeddings"], wanted)?;
         let blocks = &vision.deepstack_visual_indexes;
-        if !blocks.is_sorted_by(|one, next| one < next) || blocks.iter().any(|&at| at >= depth) {
-            let wanted = format!("expected ascending blocks below depth {depth}");
-            return refuse("vision_config", "deepstack_visual_indexes", wanted);
-        }
-        if vision.out_hidden_size != text.hidden_size {
-            let wanted = format!("expected text_config.hidden_size {}", text.hidden_size);
-            return refuse("vision_config", "out_hidden_size", wanted);
-        }
-        Ok(())
+        let wanted = format!("expected ascending blocks below depth {depth}");
+        let is_ascending = blocks.is_sorted_by(|one, next| one < next);
+        let holds = is_ascending && blocks.iter().all(|&at| at < depth);
+        file.need(holds, &[part, "deepstack_visual_indexes"], wanted)?;
+        let wanted = format!("expected text_config.hidden_size {}", text.hidden_size);
+        let holds = vision.out_hidden_size == text.hidden_size;
+        file.need(holds, &[part, "out_hidden_size"], wanted)
     }
 }
 

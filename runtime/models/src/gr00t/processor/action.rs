@@ -99,19 +99,14 @@ impl DecodedKey {
                 Some(_) => ValueScale::range(&source, ["min", "max"])?,
                 None => ValueScale::range(&source, config.scaling.range())?,
             };
-            let (steps, column) = (
-                action.horizon(),
-                keys.last().map_or(0, |key| key.column + key.scale.width()),
-            );
-            if scale.width() != width || ![1, steps].contains(&scale.rows()) {
-                let wanted =
-                    format!("expected statistics of {width} values, once or for {steps} steps");
-                return Err(source.refuse(wanted));
-            }
-            if column + width > most {
-                let wanted = format_args!("the network's {most} columns end before it");
-                return Err(known.refuse(wanted));
-            }
+            let steps = action.horizon();
+            let wanted =
+                format!("expected statistics of {width} values, once or for {steps} steps");
+            let holds = scale.width() == width && [1, steps].contains(&scale.rows());
+            source.need(holds, wanted)?;
+            let column = keys.last().map_or(0, |key| key.column + key.scale.width());
+            let wanted = format_args!("the network's {most} columns end before it");
+            known.need(column + width <= most, wanted)?;
             let reference = relative.map(|own| Reference::new(own, name, width, modalities));
             keys.push(Self {
                 name: name.clone(),

@@ -150,22 +150,23 @@ impl ProcessorConfig {
 
 impl Arguments {
     fn geometry(&self, file: &Document) -> Result<Geometry, Refusal> {
-        let refuse = |name, wanted| file.refuse(&["processor_kwargs", name], wanted);
+        let need = |holds, name, wanted| file.need(holds, &["processor_kwargs", name], wanted);
         let edges = |name, found: Option<[usize; 2]>| {
-            let edges = found.ok_or_else(|| refuse(name, "expected height and width in pixels"))?;
+            need(found.is_some(), name, "expected height and width in pixels")?;
+            let edges = found.unwrap_or_default();
             check_range(file, name, &edges, LONGEST_EDGE)?;
-            Ok(edges)
+            Ok::<_, Refusal>(edges)
         };
         let crop = || edges("image_crop_size", self.image_crop_size);
         let target = || edges("image_target_size", self.image_target_size);
         if !self.use_albumentations {
             let (crop, target) = (crop()?, target()?);
-            if crop[0] > target[0] || crop[1] > target[1] {
-                return Err(refuse(
-                    "image_crop_size",
-                    "expected at most `image_target_size`",
-                ));
-            }
+            let fits = crop[0] <= target[0] && crop[1] <= target[1];
+            need(
+                fits,
+                "image_crop_size",
+                "expected at most `image_target_size`",
+            )?;
             return Ok(Geometry::Bilinear { crop, target });
         }
         let edge = match self.shortest_image_edge {
@@ -177,12 +178,11 @@ impl Arguments {
             None => crop()?[0] as f64 / target()?[0] as f64,
         };
         check_range(file, "shortest_image_edge", &[edge], LONGEST_EDGE)?;
-        if crop_fraction <= 0.0 || crop_fraction > 1.0 {
-            return Err(refuse(
-                "crop_fraction",
-                "expected a number above 0 and up to 1",
-            ));
-        }
+        let (fits, wanted) = (
+            crop_fraction > 0.0 && crop_fraction <= 1.0,
+            "expected a number above 0 and up to 1",
+        );
+        need(fits, "crop_fraction", wanted)?;
         Ok(Geometry::Area {
             edge,
             crop_fraction,
@@ -191,11 +191,9 @@ impl Arguments {
 }
 
 fn check_range(file: &Document, name: &str, sizes: &[usize], most: usize) -> Result<(), Refusal> {
-    if sizes.iter().all(|size| (1..=most).contains(size)) {
-        return Ok(());
-    }
+    let fits = sizes.iter().all(|size| (1..=most).contains(size));
     let wanted = format_args!("expected a whole number from 1 to {most}");
-    Err(file.refuse(&["processor_kwargs", name], wanted))
+    file.need(fits, &["processor_kwargs", name], wanted)
 }
 
 #[cfg(test)]

@@ -100,24 +100,22 @@ impl Modalities {
             ("action", &self.action),
             ("language", &self.language),
         ] {
-            let refuse = |name, wanted: &str| file.refuse(&[names, &[part, name]].concat(), wanted);
+            let need = |name, holds, wanted: &str| {
+                file.need(holds, &[names, &[part, name]].concat(), wanted)
+            };
             let (keys, most) = (
                 &modality.keys,
                 if part == "language" { 1 } else { MOST_STEPS },
             );
-            if keys.is_empty() || (1..keys.len()).any(|at| keys[..at].contains(&keys[at])) {
-                let wanted = "expected a list of at least one name, each once";
-                return Err(refuse("modality_keys", wanted));
-            }
-            if !(1..=most).contains(&modality.horizon()) {
-                let wanted = format!("expected a list of steps, at least 1 and at most {most}");
-                return Err(refuse("delta_indices", &wanted));
-            }
+            let is_twice = (1..keys.len()).any(|at| keys[..at].contains(&keys[at]));
+            let wanted = "expected a list of at least one name, each once";
+            need("modality_keys", !keys.is_empty() && !is_twice, wanted)?;
+            let wanted = format!("expected a list of steps, at least 1 and at most {most}");
+            let holds = (1..=most).contains(&modality.horizon());
+            need("delta_indices", holds, &wanted)?;
+            let wanted = format!("expected one entry for each of the {} keys", keys.len());
             let entries = modality.actions.as_ref().map_or(keys.len(), Vec::len);
-            if entries != keys.len() {
-                let wanted = format!("expected one entry for each of the {} keys", keys.len());
-                return Err(refuse("action_configs", &wanted));
-            }
+            need("action_configs", entries == keys.len(), &wanted)?;
         }
         Ok(())
     }

@@ -110,10 +110,8 @@ impl EncodedKey {
                 true => ValueScale::spread(&known)?,
                 false => ValueScale::range(&known, scaling.range())?,
             };
-            if scale.rows() != 1 {
-                let wanted = "expected a list of numbers, not of rows, for a state";
-                return Err(known.refuse(wanted));
-            }
+            let wanted = "expected a list of numbers, not of rows, for a state";
+            known.need(scale.rows() == 1, wanted)?;
             let scale = Some(scale);
             Ok(Self { name, scale })
         };

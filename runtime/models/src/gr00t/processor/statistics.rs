@@ -47,15 +47,11 @@ impl Statistics {
 
     /// Returns the statistics of a key; returns an error if there are none.
     pub(super) fn key<'a>(&'a self, names: [&'a str; 3]) -> Result<KeyStatistics<'a>, Refusal> {
-        let known = KeyStatistics {
-            file: &self.0,
-            names,
-        };
-        if self.0.get::<Option<IgnoredAny>>(&names)?.is_none() {
-            let wanted = "expected statistics of every key of the modality configuration";
-            return Err(known.refuse(wanted));
-        }
-        Ok(known)
+        let file = &self.0;
+        let is_there = file.get::<Option<IgnoredAny>>(&names)?.is_some();
+        let wanted = "expected statistics of every key of the modality configuration";
+        file.need(is_there, &names, wanted)?;
+        Ok(KeyStatistics { file, names })
     }
 }
 
@@ -70,32 +66,29 @@ impl KeyStatistics<'_> {
             Rows::Many(rows) => rows,
         };
         let width = rows[0].len();
-        if width == 0
-            || rows.iter().any(|row| row.len() != width)
-            || rows.len() > MOST_NUMBERS / width
-        {
-            let wanted = "expected rows of the same length, at least one number each";
-            return Err(self.file.refuse(&names, wanted));
-        }
-        Ok(StatisticsTable {
-            width,
-            values: rows.concat(),
-        })
+        let is_table = width > 0 && rows.iter().all(|row| row.len() == width);
+        let wanted = "expected rows of the same length, at least one number each";
+        let holds = is_table && rows.len() <= MOST_NUMBERS / width;
+        self.file.need(holds, &names, wanted)?;
+        let values = rows.concat();
+        Ok(StatisticsTable { width, values })
     }
 
     /// Reads two statistics of the same shape.
     pub(super) fn tables(&self, names: [&str; 2]) -> Result<[StatisticsTable; 2], Refusal> {
-        let tables = [self.table(names[0])?, self.table(names[1])?];
-        if tables[0].width != tables[1].width || tables[0].values.len() != tables[1].values.len() {
-            let [one, other] = names;
-            let wanted = format_args!("expected `{one}` and `{other}` of the same shape");
-            return Err(self.refuse(wanted));
-        }
-        Ok(tables)
+        let (one, other) = (self.table(names[0])?, self.table(names[1])?);
+        let wanted = format!(
+            "expected `{}` and `{}` of the same shape",
+            names[0], names[1]
+        );
+        let holds = (one.width, one.values.len()) == (other.width, other.values.len());
+        self.need(holds, wanted)?;
+        Ok([one, other])
     }
 
-    pub(super) fn refuse(&self, wanted: impl Display) -> Refusal {
-        self.file.refuse(&self.names, wanted)
+    /// Refuses these statistics unless they hold; `wanted` is a clause.
+    pub(super) fn need(&self, holds: bool, wanted: impl Display) -> Result<(), Refusal> {
+        self.file.need(holds, &self.names, wanted)
     }
 }
 
