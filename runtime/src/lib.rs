@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! main ─► eval ──► policy, env, record, device      crates: report, torchlib (libtorch's C++)
-//! main ─► serve ─► policy, device                   crates: gr00t, wire
+//! main ─► serve ─► policy, device, protocols        crates: models, wire
 //! main ─► probe ─► device, env, versions            questions of `rrun doctor`
-//! policy ─► env, device, python                     crates: models, torchlib, wire
+//! policy ─► env, device, python, protocols          crates: models, torchlib
+//! protocols ─► policy's rows and facts              crates: wire
 //! record, device ─► env                             env ─► python
 //! eval, serve ─► prometheus, console, error_file, latency
 //! ```

@@ -8,12 +8,10 @@ use runtime::protocols::xpolicylab::{self, MessageType};
 use runtime::serve::http;
 use tokio_tungstenite::tungstenite::WebSocket;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use wire::WireError;
 use wire::zmtp::{Heard, Reader, Socket};
 
 /// Returns which kind of refusal this is: the beginning of its text, without numbers.
-fn reason(err: WireError) -> String {
-    let text = err.to_string();
+fn reason(text: String) -> String {
     text.chars().filter(|c| !c.is_numeric()).take(30).collect()
 }
 
@@ -96,7 +94,7 @@ fn hostile_zmtp() {
     });
 }
 
-fn heard(input: &[u8], step: usize) -> Result<Vec<Heard>, WireError> {
+fn heard(input: &[u8], step: usize) -> Result<Vec<Heard>, String> {
     let (mut reader, mut buffer, mut heard) = (Reader::new(2048), BytesMut::new(), Vec::new());
     for piece in input.chunks(step) {
         buffer.extend_from_slice(piece);

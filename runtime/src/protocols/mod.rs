@@ -13,7 +13,9 @@ pub(crate) mod vla_eval;
 pub mod xpolicylab;
 
 #[cfg(test)]
-pub(crate) mod script_tests;
+mod halves_tests;
+#[cfg(test)]
+mod script_tests;
 
 use std::path::PathBuf;
 use std::time::Duration;

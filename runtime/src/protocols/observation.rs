@@ -125,6 +125,19 @@ pub fn reshaped(array: &Array, shape: Vec<usize>) -> Value {
     array.map_or(Value::Nil, Value::Array)
 }
 
+/// Divides the numbers of all states, in order; `None` if a length is not known, or they do not add
+/// up.
+pub fn divided<'a>(whole: &'a [f32], lengths: &[Option<usize>]) -> Option<Vec<&'a [f32]>> {
+    let mut rest = whole;
+    let part = |length: &Option<usize>| {
+        let (part, left) = rest.split_at_checked((*length)?)?;
+        rest = left;
+        Some(part)
+    };
+    let parts: Option<Vec<_>> = lengths.iter().map(part).collect();
+    parts.filter(|_| rest.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use wire::WireError;
 
 /// Interval at which a waiting client that has sent more data is checked for disconnection.
 const LOOK: Duration = Duration::from_millis(200);
@@ -29,9 +28,9 @@ impl CloseReason {
     }
 }
 
-impl From<WireError> for CloseReason {
-    fn from(err: WireError) -> Self {
-        Self::Violation(err.to_string())
+impl From<String> for CloseReason {
+    fn from(reason: String) -> Self {
+        Self::Violation(reason)
     }
 }
 

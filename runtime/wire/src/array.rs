@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{Value, WireError};
+use crate::Value;
 
 /// A numpy array in row-major order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,32 +35,21 @@ impl Dtype {
     /// Parses numpy's type descriptor.
     ///
     /// # Errors
-    /// Returns a [`WireError`] for types that are not numeric.
-    pub fn new(descr: &str) -> Result<Self, WireError> {
+    /// Returns the reason for types that are not numeric.
+    pub fn new(descr: &str) -> Result<Self, String> {
         let (order, rest) = match descr.as_bytes().first() {
             Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &descr[1..]),
             _ => (b'=', descr),
         };
-        let (sort, size) = match rest {
+        let sort = match rest {
+            "b1" => Sort::Bool,
+            "i1" | "i2" | "i4" | "i8" => Sort::Int,
+            "u1" | "u2" | "u4" | "u8" => Sort::Uint,
+            "f2" | "f4" | "f8" => Sort::Float,
             _ if rest.starts_with('O') => return Err(Self::objects()),
-            "b1" => (Sort::Bool, 1),
-            "i1" => (Sort::Int, 1),
-            "i2" => (Sort::Int, 2),
-            "i4" => (Sort::Int, 4),
-            "i8" => (Sort::Int, 8),
-            "u1" => (Sort::Uint, 1),
-            "u2" => (Sort::Uint, 2),
-            "u4" => (Sort::Uint, 4),
-            "u8" => (Sort::Uint, 8),
-            "f2" => (Sort::Float, 2),
-            "f4" => (Sort::Float, 4),
-            "f8" => (Sort::Float, 8),
-            _ => {
-                return Err(WireError::new(format!(
-                    "data type '{descr}' not understood"
-                )));
-            }
+            _ => return Err(format!("data type '{descr}' not understood")),
         };
+        let size = usize::from(rest.as_bytes()[1] - b'0');
         Ok(Self {
             descr: descr.to_owned(),
             sort,
@@ -70,11 +59,10 @@ impl Dtype {
     }
 
     /// Returns the refusal of object types, with the reference's text.
-    pub(super) fn objects() -> WireError {
-        WireError::new(
-            "Refusing to decode object-dtype ndarray payload (pickle-bearing); the \
-             allow_pickle=False contract is enforced by MsgSerializer.",
-        )
+    pub(super) fn objects() -> String {
+        "Refusing to decode object-dtype ndarray payload (pickle-bearing); the \
+             allow_pickle=False contract is enforced by MsgSerializer."
+            .to_owned()
     }
 
     /// Returns the type descriptor as it was written.
@@ -105,8 +93,8 @@ impl Array {
     /// Creates an array over bytes; bytes after its last element are ignored, as numpy does.
     ///
     /// # Errors
-    /// Returns a [`WireError`] if there are too few bytes.
-    pub fn new(dtype: Dtype, shape: Vec<usize>, data: Bytes) -> Result<Self, WireError> {
+    /// Returns the reason if there are too few bytes.
+    pub fn new(dtype: Dtype, shape: Vec<usize>, data: Bytes) -> Result<Self, String> {
         // Dimensions of size 0 count as 1 here, so that no later product of dimensions can
         // overflow.
         let largest = shape
@@ -121,8 +109,9 @@ impl Array {
             }),
             _ => {
                 let found = data.len();
-                let reason = format!("an array has {found} bytes, its shape {shape:?} needs more");
-                Err(WireError::new(reason))
+                Err(format!(
+                    "an array has {found} bytes, its shape {shape:?} needs more"
+                ))
             }
         }
     }

@@ -11,7 +11,7 @@
 
 use bytes::Bytes;
 
-use crate::{Array, Dtype, Key, Value, WireError, npy};
+use crate::{Array, Dtype, Key, Value, npy};
 
 /// The representation of arrays in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Dialect {
 }
 
 /// Returns the array or the number that these map entries represent, if they represent one.
-pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Value)>, WireError> {
+pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Value)>, String> {
     let [bytes, text] = [false, true].map(|has_text_keys| Members {
         members,
         has_text_keys,
@@ -66,10 +66,8 @@ pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Val
 }
 
 /// The reason why the map of an array cannot be read.
-fn wrong(field: &str) -> WireError {
-    WireError::new(format!(
-        "an array's `{field}` is missing or of a wrong type"
-    ))
+fn wrong(field: &str) -> String {
+    format!("an array's `{field}` is missing or of a wrong type")
 }
 
 struct Members<'a> {
@@ -88,7 +86,7 @@ impl<'a> Members<'a> {
         members.find(|(key, _)| is_it(key)).map(|(_, value)| value)
     }
 
-    fn kind(&self) -> Result<Value, WireError> {
+    fn kind(&self) -> Result<Value, String> {
         match self.get("kind") {
             Some(Value::Bytes(kind)) if kind == "O" => Err(Dtype::objects()),
             Some(Value::Bytes(_)) => self.array("type"),
@@ -96,13 +94,13 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn array(&self, dtype: &str) -> Result<Value, WireError> {
+    fn array(&self, dtype: &str) -> Result<Value, String> {
         let array = Array::new(self.dtype(dtype)?, self.shape()?, self.data()?)?;
         Ok(Value::Array(array))
     }
 
     /// Reads a single number. Its type is checked but not kept, because it is not needed.
-    fn openpi_scalar(&self) -> Result<Value, WireError> {
+    fn openpi_scalar(&self) -> Result<Value, String> {
         self.dtype("dtype")?;
         match self.get("data") {
             Some(number @ (Value::Bool(_) | Value::Int(_) | Value::Large(_) | Value::Float(_))) => {
@@ -112,7 +110,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn dtype(&self, field: &str) -> Result<Dtype, WireError> {
+    fn dtype(&self, field: &str) -> Result<Dtype, String> {
         match self.get(field) {
             Some(Value::Text(descr)) => Dtype::new(descr),
             Some(Value::Bytes(descr)) => Dtype::new(&String::from_utf8_lossy(descr)),
@@ -120,7 +118,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn shape(&self) -> Result<Vec<usize>, WireError> {
+    fn shape(&self) -> Result<Vec<usize>, String> {
         let Some(Value::List(edges)) = self.get("shape") else {
             return Err(wrong("shape"));
         };
@@ -131,7 +129,7 @@ impl<'a> Members<'a> {
             .ok_or_else(|| wrong("shape"))
     }
 
-    fn data(&self) -> Result<Bytes, WireError> {
+    fn data(&self) -> Result<Bytes, String> {
         match self.get("data") {
             Some(Value::Bytes(data)) => Ok(data.clone()),
             _ => Err(wrong("data")),

@@ -2,7 +2,7 @@
 //! dialects.
 //!
 //! ```text
-//! Bytes ─► tokens ─► read ─► Value ◄─ dialect: a map with certain keys is an array
+//! Bytes ─► read: tokens ─► Value ◄─ dialect: a map with certain keys is an array
 //!            └─────► peek_text: one string                (npy: a file in a map)
 //! Value ─► write (Dialect) ─► bytes
 //! ```
@@ -15,7 +15,6 @@ mod array;
 mod dialect;
 mod npy;
 mod read;
-mod tokens;
 mod value;
 mod vla_eval;
 mod write;
@@ -30,14 +29,3 @@ pub use read::{DecodedMessage, peek_text, read};
 pub use value::{Key, Value};
 pub use vla_eval::{VLA_EVAL_VERSION, VlaEvalKind, VlaEvalMessage};
 pub use write::write;
-
-/// The reason why bytes of a peer cannot be read, as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct WireError(String);
-
-impl WireError {
-    fn new(reason: impl Into<String>) -> Self {
-        Self(reason.into())
-    }
-}

@@ -2,8 +2,9 @@
 //! numpy/lib/format.py of numpy 2.4.
 
 use bytes::Bytes;
+use serde::Deserialize;
 
-use crate::{Array, Dtype, WireError};
+use crate::{Array, Dtype};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -45,12 +46,12 @@ pub(super) fn write(array: &Array) -> Bytes {
         .into()
 }
 
-fn wrong(reason: &str) -> WireError {
-    WireError::new(format!("an array is not an npy file: {reason}"))
+fn wrong(reason: &str) -> String {
+    format!("an array is not an npy file: {reason}")
 }
 
 /// Reads a file. Its elements are not copied, unless they are in column-major order.
-pub(super) fn read(file: &Bytes) -> Result<Array, WireError> {
+pub(super) fn read(file: &Bytes) -> Result<Array, String> {
     let rest = file.strip_prefix(MAGIC);
     let rest = rest.ok_or_else(|| wrong("the magic string is missing"))?;
     let (length, width) = match rest {
@@ -67,7 +68,7 @@ pub(super) fn read(file: &Bytes) -> Result<Array, WireError> {
     let header = Header::parse(header)?;
     let dtype = Dtype::new(&header.descr)?;
     let array = Array::new(dtype, header.shape, file.slice(from + length..))?;
-    if !header.is_fortran {
+    if !header.fortran_order {
         return Ok(array);
     }
     let rows = rows(&array);
@@ -107,71 +108,25 @@ fn rows(array: &Array) -> Vec<u8> {
 }
 
 /// The header: a Python `dict` with three known keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Header {
+    /// A list, which describes a record type, is refused.
     descr: String,
-    is_fortran: bool,
+    fortran_order: bool,
     shape: Vec<usize>,
 }
 
 impl Header {
-    fn parse(text: &str) -> Result<Self, WireError> {
-        Self::read(text)
+    fn parse(text: &str) -> Result<Self, String> {
+        // As JSON, which has no commas at the end.
+        let json: String = text.split_whitespace().collect();
+        let json = json.replace('\'', "\"").replace('(', "[").replace(')', "]");
+        let json = json.replace("True", "true").replace("False", "false");
+        let json = json.replace(",]", "]").replace(",}", "}");
+        let header = serde_json::from_str(&json).ok();
+        let header = header.filter(|header: &Self| header.shape.len() <= MOST_EDGES);
+        header
             .ok_or_else(|| wrong("the header is not {'descr': …, 'fortran_order': …, 'shape': …}"))
     }
-
-    fn read(text: &str) -> Option<Self> {
-        let (mut descr, mut is_fortran, mut shape) = (None, None, None);
-        let mut rest = text
-            .trim()
-            .strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'))?
-            .trim();
-        while !rest.is_empty() {
-            let (key, after) = quoted(rest)?;
-            let value = after.trim_start().strip_prefix(':')?.trim_start();
-            rest = match key {
-                "descr" => {
-                    // A list, which describes a record type, is refused.
-                    let (text, after) = quoted(value)?;
-                    descr = Some(text.to_owned());
-                    after
-                }
-                "fortran_order" => {
-                    let (flag, after) = ["True", "False"]
-                        .iter()
-                        .find_map(|word| Some((*word == "True", value.strip_prefix(word)?)))?;
-                    is_fortran = Some(flag);
-                    after
-                }
-                "shape" => {
-                    let (inside, after) = value.strip_prefix('(')?.split_once(')')?;
-                    let edges = inside
-                        .split(',')
-                        .map(str::trim)
-                        .filter(|edge| !edge.is_empty());
-                    let edges: Vec<usize> =
-                        edges.map(|edge| edge.parse().ok()).collect::<Option<_>>()?;
-                    shape = Some(edges).filter(|edges| edges.len() <= MOST_EDGES);
-                    after
-                }
-                _ => return None,
-            }
-            .trim_start();
-            rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
-        }
-        Some(Self {
-            descr: descr?,
-            is_fortran: is_fortran?,
-            shape: shape?,
-        })
-    }
-}
-
-/// Splits off a quoted string, and returns it with the text after it.
-fn quoted(text: &str) -> Option<(&str, &str)> {
-    let quote = text
-        .chars()
-        .next()
-        .filter(|quote| matches!(quote, '\'' | '"'))?;
-    text[1..].split_once(quote)
 }

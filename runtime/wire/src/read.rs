@@ -1,12 +1,15 @@
-//! Decodes msgpack.
+//! Decodes msgpack. <https://github.com/msgpack/msgpack/blob/master/spec.md>
 
 use bytes::Bytes;
 
-use crate::tokens::{Token, Tokens};
-use crate::{Dialect, Key, Value, WireError, dialect};
+use crate::{Dialect, Key, Value, dialect};
 
 /// Maximum nesting depth of lists and maps; an observation has 4.
 const DEEPEST: usize = 64;
+
+/// Maximum number of values in a message. An observation has some dozens. A value takes up to 50
+/// times the memory of its shortest encoding.
+const MOST_VALUES: usize = 1 << 16;
 
 /// A decoded message with the dialect of its arrays.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +23,8 @@ pub struct DecodedMessage {
 /// Decodes a whole message, with arrays in any dialect.
 ///
 /// # Errors
-/// Returns a [`WireError`] for the first error.
-pub fn read(bytes: &Bytes) -> Result<DecodedMessage, WireError> {
+/// Returns the reason for the first error.
+pub fn read(bytes: &Bytes) -> Result<DecodedMessage, String> {
     let mut decoder = MsgpackDecoder {
         bytes,
         tokens: Tokens::new(bytes),
@@ -33,7 +36,7 @@ pub fn read(bytes: &Bytes) -> Result<DecodedMessage, WireError> {
             value,
             dialect: decoder.dialect,
         }),
-        more => Err(WireError::new(format!("{more} bytes follow the message"))),
+        more => Err(format!("{more} bytes follow the message")),
     }
 }
 
@@ -44,21 +47,16 @@ struct MsgpackDecoder<'a> {
 }
 
 impl MsgpackDecoder<'_> {
-    fn value(&mut self, depth: usize) -> Result<Value, WireError> {
+    fn value(&mut self, depth: usize) -> Result<Value, String> {
         let token = self.tokens.next()?;
         if depth >= DEEPEST && matches!(token, Token::List(_) | Token::Map(_)) {
-            let reason = format!("values are nested deeper than {DEEPEST}");
-            return Err(WireError::new(reason));
+            return Err(format!("values are nested deeper than {DEEPEST}"));
         }
         Ok(match token {
-            Token::Nil | Token::Extension => Value::Nil,
-            Token::Bool(flag) => Value::Bool(flag),
-            Token::Int(number) => Value::Int(number),
-            Token::Large(number) => Value::Large(number),
-            Token::Float(number) => Value::Float(number),
+            Token::Plain(value) => value,
             Token::Text(bytes) => match str::from_utf8(bytes) {
                 Ok(text) => Value::Text(text.to_owned()),
-                Err(err) => return Err(WireError::new(format!("a string is not UTF-8: {err}"))),
+                Err(err) => return Err(format!("a string is not UTF-8: {err}")),
             },
             // A slice shares the memory of the message.
             Token::Bytes(bytes) => Value::Bytes(self.bytes.slice_ref(bytes)),
@@ -81,16 +79,15 @@ impl MsgpackDecoder<'_> {
         })
     }
 
-    fn member(&mut self, depth: usize) -> Result<(Key, Value), WireError> {
+    fn member(&mut self, depth: usize) -> Result<(Key, Value), String> {
         let key = match self.value(depth)? {
             Value::Text(text) => Key::Text(text),
             Value::Bytes(bytes) => Key::Bytes(bytes),
             other => {
-                let reason = format!(
+                return Err(format!(
                     "a key of a map is {}, expected str or bytes",
                     other.type_name()
-                );
-                return Err(WireError::new(reason));
+                ));
             }
         };
         Ok((key, self.value(depth)?))
@@ -129,6 +126,138 @@ fn whole<'a>(tokens: &mut Tokens<'a>) -> Option<Token<'a>> {
         left = left - 1 + tokens.next().ok()?.children();
     }
     Some(token)
+}
+
+/// A value in a message; the contents of lists and maps follow it.
+enum Token<'a> {
+    /// A value without contents. One of an extension type is nil, because nothing here uses them.
+    Plain(Value),
+    Text(&'a [u8]),
+    Bytes(&'a [u8]),
+    List(u32),
+    Map(u32),
+}
+
+impl Token<'_> {
+    /// Returns how many values follow that belong to this one.
+    fn children(&self) -> u64 {
+        match self {
+            Self::List(items) => u64::from(*items),
+            Self::Map(members) => u64::from(*members) * 2,
+            _ => 0,
+        }
+    }
+}
+
+/// The tokens of a message, of which there are at most [`MOST_VALUES`].
+struct Tokens<'a> {
+    message: &'a [u8],
+    /// What has not been read yet.
+    rest: &'a [u8],
+    values_left: usize,
+}
+
+impl<'a> Tokens<'a> {
+    fn new(message: &'a [u8]) -> Self {
+        Self {
+            message,
+            rest: message,
+            values_left: MOST_VALUES,
+        }
+    }
+
+    /// Returns the number of bytes that have not been read.
+    fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Reads the next token. The list or map that it begins may promise more values than follow,
+    /// but no more than there may be.
+    fn next(&mut self) -> Result<Token<'a>, String> {
+        let is_too_much = || format!("the message has more than {MOST_VALUES} values");
+        self.values_left = self.values_left.checked_sub(1).ok_or_else(is_too_much)?;
+        let [marker] = self.number()?;
+        let token = match marker {
+            0x00..=0x7f => Token::Plain(Value::Int(i64::from(marker))),
+            0x80..=0x8f => Token::Map(u32::from(marker & 0x0f)),
+            0x90..=0x9f => Token::List(u32::from(marker & 0x0f)),
+            0xa0..=0xbf => Token::Text(self.take(u32::from(marker & 0x1f))?),
+            0xc0 => Token::Plain(Value::Nil),
+            0xc1 => {
+                let at = self.message.len() - self.rest.len() - 1;
+                return Err(format!("not msgpack: byte {at} is 0xc1"));
+            }
+            0xc2 | 0xc3 => Token::Plain(Value::Bool(marker == 0xc3)),
+            0xc4..=0xc6 => {
+                let length = self.length(marker - 0xc4)?;
+                Token::Bytes(self.take(length)?)
+            }
+            0xc7..=0xc9 => {
+                let length = self.length(marker - 0xc7)?;
+                self.extension(length)?
+            }
+            0xca => Token::Plain(Value::Float(f64::from(f32::from_be_bytes(self.number()?)))),
+            0xcb => Token::Plain(Value::Float(f64::from_be_bytes(self.number()?))),
+            0xcc..=0xce => Token::Plain(Value::Int(i64::from(self.length(marker - 0xcc)?))),
+            0xcf => Token::Plain(u64::from_be_bytes(self.number()?).into()),
+            0xd0 => Token::Plain(Value::Int(i64::from(i8::from_be_bytes(self.number()?)))),
+            0xd1 => Token::Plain(Value::Int(i64::from(i16::from_be_bytes(self.number()?)))),
+            0xd2 => Token::Plain(Value::Int(i64::from(i32::from_be_bytes(self.number()?)))),
+            0xd3 => Token::Plain(Value::Int(i64::from_be_bytes(self.number()?))),
+            0xd4..=0xd8 => self.extension(1 << (marker - 0xd4))?,
+            0xd9..=0xdb => {
+                let length = self.length(marker - 0xd9)?;
+                Token::Text(self.take(length)?)
+            }
+            0xdc | 0xdd => Token::List(self.length(marker - 0xdc + 1)?),
+            0xde | 0xdf => Token::Map(self.length(marker - 0xde + 1)?),
+            0xe0..=0xff => Token::Plain(Value::Int(i64::from(marker.cast_signed()))),
+        };
+        // Each value takes at least one byte.
+        if token.children() > self.rest.len() as u64 {
+            return Err(self.incomplete());
+        }
+        if token.children() > self.values_left as u64 {
+            return Err(is_too_much());
+        }
+        Ok(token)
+    }
+
+    fn extension(&mut self, length: u32) -> Result<Token<'a>, String> {
+        let [_kind] = self.number()?;
+        self.take(length)?;
+        Ok(Token::Plain(Value::Nil))
+    }
+
+    /// Reads an unsigned number of 1, 2 or 4 bytes.
+    fn length(&mut self, width: u8) -> Result<u32, String> {
+        Ok(match width {
+            0 => u32::from(u8::from_be_bytes(self.number()?)),
+            1 => u32::from(u16::from_be_bytes(self.number()?)),
+            _ => u32::from_be_bytes(self.number()?),
+        })
+    }
+
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let (number, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or_else(|| self.incomplete())?;
+        self.rest = rest;
+        Ok(*number)
+    }
+
+    fn take(&mut self, length: u32) -> Result<&'a [u8], String> {
+        let split = self.rest.split_at_checked(length as usize);
+        let (taken, rest) = split.ok_or_else(|| self.incomplete())?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn incomplete(&self) -> String {
+        let bytes = self.message.len();
+        format!("the message is {bytes} bytes long and ends within a value")
+    }
 }
 
 #[cfg(test)]

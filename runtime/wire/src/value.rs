@@ -42,12 +42,8 @@ pub enum Key {
 impl Value {
     /// Creates a map with string keys.
     pub fn map<const N: usize>(members: [(&str, Self); N]) -> Self {
-        Self::Map(
-            members
-                .into_iter()
-                .map(|(key, value)| (Key::from(key), value))
-                .collect(),
-        )
+        let members = members.into_iter();
+        Self::Map(members.map(|(key, value)| (key.into(), value)).collect())
     }
 
     /// Returns the value of a string key.
@@ -55,26 +51,16 @@ impl Value {
         let Self::Map(members) = self else {
             return None;
         };
-        members
-            .iter()
-            .rev()
-            .find(|(name, _)| name.is(key))
-            .map(|(_, value)| value)
-    }
-
-    /// Replaces or adds the value of a string key; a value that is not a map stays unchanged.
-    pub fn set(&mut self, key: &str, value: Self) {
-        let Self::Map(members) = self else { return };
-        members.retain(|(name, _)| !name.is(key));
-        members.push((Key::from(key), value));
+        let mut last_first = members.iter().rev();
+        let found = last_first.find(|(name, _)| name.is(key));
+        found.map(|(_, value)| value)
     }
 
     /// Returns the string, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
-        if let Self::Text(text) = self {
-            Some(text)
-        } else {
-            None
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
         }
     }
 
@@ -100,19 +86,17 @@ impl Value {
 
     /// Returns the array, if the value is one.
     pub fn as_array(&self) -> Option<&Array> {
-        if let Self::Array(array) = self {
-            Some(array)
-        } else {
-            None
+        match self {
+            Self::Array(array) => Some(array),
+            _ => None,
         }
     }
 
     /// Returns the list, if the value is one.
     pub fn as_list(&self) -> Option<&[Self]> {
-        if let Self::List(items) = self {
-            Some(items)
-        } else {
-            None
+        match self {
+            Self::List(items) => Some(items),
+            _ => None,
         }
     }
 
@@ -215,12 +199,14 @@ impl From<&serde_json::Value> for Value {
             },
             Json::String(text) => Self::Text(text.clone()),
             Json::Array(items) => Self::List(items.iter().map(Self::from).collect()),
-            Json::Object(members) => Self::Map(
-                members
-                    .iter()
-                    .map(|(key, value)| (Key::from(key.as_str()), Self::from(value)))
-                    .collect(),
-            ),
+            Json::Object(members) => {
+                let members = members.iter();
+                Self::Map(
+                    members
+                        .map(|(key, value)| (key.as_str().into(), value.into()))
+                        .collect(),
+                )
+            }
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use bytes::Bytes;
 
-use crate::{Dialect, Value, WireError, read, write};
+use crate::{Dialect, Value, read, write};
 
 /// The version of the protocol, which both sides send in `hello`.
 pub const VLA_EVAL_VERSION: u64 = 1;
@@ -50,29 +50,23 @@ pub struct VlaEvalMessage {
 const SHOWN: usize = 40;
 
 impl VlaEvalKind {
-    const ALL: [Self; 6] = [
-        Self::Hello,
-        Self::Observation,
-        Self::Action,
-        Self::EpisodeStart,
-        Self::EpisodeEnd,
-        Self::Error,
+    const NAMES: [(Self, &str); 6] = [
+        (Self::Hello, "hello"),
+        (Self::Observation, "observation"),
+        (Self::Action, "action"),
+        (Self::EpisodeStart, "episode_start"),
+        (Self::EpisodeEnd, "episode_end"),
+        (Self::Error, "error"),
     ];
 
     /// Returns the word for it in messages.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Hello => "hello",
-            Self::Observation => "observation",
-            Self::Action => "action",
-            Self::EpisodeStart => "episode_start",
-            Self::EpisodeEnd => "episode_end",
-            Self::Error => "error",
-        }
+        Self::NAMES[self as usize].1
     }
 
     fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        let known = Self::NAMES.into_iter().find(|(_, word)| *word == name);
+        known.map(|(kind, _)| kind)
     }
 }
 
@@ -80,15 +74,15 @@ impl VlaEvalMessage {
     /// Decodes a message.
     ///
     /// # Errors
-    /// Returns a [`WireError`] for the first problem.
-    pub fn read(bytes: &Bytes) -> Result<Self, WireError> {
+    /// Returns the reason for the first problem.
+    pub fn read(bytes: &Bytes) -> Result<Self, String> {
         let message = read(bytes)?.value;
-        let needs = |member: &str| WireError::new(format!("a message needs {member}"));
+        let needs = |member: &str| format!("a message needs {member}");
         let name = message.get("type").and_then(Value::as_text);
         let name = name.ok_or_else(|| needs("`type`, a string"))?;
         let kind = VlaEvalKind::of(name).ok_or_else(|| {
             let found: String = name.chars().take(SHOWN).collect();
-            WireError::new(format!("unknown message type `{found}`"))
+            format!("unknown message type `{found}`")
         })?;
         let seq = message.get("seq").and_then(Value::as_u64);
         let seq = seq.ok_or_else(|| needs("`seq`, a whole number from 0"))?;

@@ -51,18 +51,26 @@ pub(super) fn refusal(err: Error, server: &PolicyServer) -> CallError {
 }
 
 /// Explains a failed step after the handshake.
-pub(super) fn trouble(err: Error) -> CallError {
-    match err {
-        Error::Io(err) => match reason_of(&err) {
-            Some(reason) => CallError::Wrong(reason),
-            None => CallError::Away(plain(&err)),
-        },
-        Error::ConnectionClosed
-        | Error::AlreadyClosed
-        | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
-            CallError::Away("it closed the connection".to_owned())
+impl From<Error> for CallError {
+    fn from(err: Error) -> Self {
+        match err {
+            Error::Io(err) => err.into(),
+            Error::ConnectionClosed
+            | Error::AlreadyClosed
+            | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
+                Self::Away("it closed the connection".to_owned())
+            }
+            other => Self::Wrong(format!("it does not speak the websocket protocol: {other}")),
         }
-        other => CallError::Wrong(format!("it does not speak the websocket protocol: {other}")),
+    }
+}
+
+impl From<io::Error> for CallError {
+    fn from(err: io::Error) -> Self {
+        match reason_of(&err) {
+            Some(reason) => Self::Wrong(reason),
+            None => Self::Away(plain(&err)),
+        }
     }
 }
 

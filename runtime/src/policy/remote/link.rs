@@ -103,14 +103,13 @@ impl Exchange for Link {
         let sent = async {
             match &mut self.stream {
                 Stream::Zmtp(req) => {
-                    req.write(&zmtp::answer_head(&[], message.len())).await?;
-                    req.write(&message).await
+                    let head = zmtp::answer_head(&[], message.len());
+                    req.tcp.write_all(&head).await?;
+                    req.tcp.write_all(&message).await?;
                 }
-                Stream::Websocket(websocket) => {
-                    let sent = websocket.send(Message::Binary(message)).await;
-                    sent.map_err(explain::trouble)
-                }
+                Stream::Websocket(websocket) => websocket.send(Message::Binary(message)).await?,
             }
+            Ok(())
         };
         within(self.deadline, self.timeout, &self.lifeline, sent).await
     }
@@ -236,15 +235,13 @@ async fn next_message(
     loop {
         match websocket.next().await {
             None => return Err(CallError::Away("it closed the connection".to_owned())),
-            Some(Err(err)) => return Err(explain::trouble(err)),
+            Some(Err(err)) => return Err(err.into()),
             Some(Ok(Message::Binary(bytes))) => return Ok(bytes),
             // On an error, openpi's reference sends the traceback of its policy as text and closes
             // the connection.
             Some(Ok(Message::Text(text))) => {
-                return Err(CallError::Wrong(format!(
-                    "it says: {}",
-                    end_of(text.as_str())
-                )));
+                let said = format!("it says: {}", end_of(text.as_str()));
+                return Err(CallError::Wrong(said));
             }
             Some(Ok(Message::Close(frame))) => {
                 let why = frame
@@ -271,16 +268,14 @@ impl Req {
             reader: Reader::new(LONGEST_ANSWER),
             buffer: BytesMut::new(),
         };
-        req.write(&zmtp::greeting()).await?;
+        req.tcp.write_all(&zmtp::greeting()).await?;
         loop {
             match req.next().await? {
-                Heard::Greeting => req.write(&Socket::Req.ready()).await?,
+                Heard::Greeting => req.tcp.write_all(&Socket::Req.ready()).await?,
                 Heard::Command(name, properties) => {
                     let ready = Socket::Req.check_ready(&name, &properties);
-                    return match ready {
-                        Ok(()) => Ok(req),
-                        Err(err) => Err(CallError::Wrong(format!("it is {err}"))),
-                    };
+                    let wrong = |err| CallError::Wrong(format!("it is {err}"));
+                    return ready.map(|()| req).map_err(wrong);
                 }
                 Heard::Request(_) => {
                     let reason = "it answers before it was asked";
@@ -290,29 +285,23 @@ impl Req {
         }
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        let written = self.tcp.write_all(bytes).await;
-        written.map_err(|err| CallError::Away(plain(&err)))
-    }
-
     async fn answer(&mut self) -> Result<Bytes, CallError> {
         loop {
             match self.next().await? {
                 // A PING starts with a time-to-live of two bytes, followed by the context that the
                 // PONG has to repeat.
                 Heard::Command(name, data) if &name[..] == b"PING" => {
-                    self.write(&zmtp::pong(data.get(2..).unwrap_or(&[])))
-                        .await?;
+                    let pong = zmtp::pong(data.get(2..).unwrap_or_default());
+                    self.tcp.write_all(&pong).await?;
                 }
                 Heard::Command(..) | Heard::Greeting => {}
-                Heard::Request(answer) => match &answer.body[..] {
-                    [only] => return Ok(only.clone()),
-                    parts => {
+                Heard::Request(answer) => {
+                    let only = <[Bytes; 1]>::try_from(answer.body).map(|[only]| only);
+                    return only.map_err(|parts| {
                         let parts = parts.len();
-                        let reason = format!("an answer of {parts} parts, expected 1");
-                        return Err(CallError::Wrong(reason));
-                    }
-                },
+                        CallError::Wrong(format!("an answer of {parts} parts, expected 1"))
+                    });
+                }
             }
         }
     }
@@ -327,10 +316,8 @@ impl Req {
                 return Ok(heard);
             }
             self.buffer.reserve(BLOCK);
-            match self.tcp.read_buf(&mut self.buffer).await {
-                Ok(0) => return Err(CallError::Away("it closed the connection".to_owned())),
-                Ok(_) => {}
-                Err(err) => return Err(CallError::Away(plain(&err))),
+            if self.tcp.read_buf(&mut self.buffer).await? == 0 {
+                return Err(CallError::Away("it closed the connection".to_owned()));
             }
         }
     }

@@ -92,20 +92,15 @@ impl<C: ClientCodec> Policy for RemotePolicy<C> {
             Some(async move { connection.ask(&of_lane).await })
         });
         let answered = self.runtime.block_on(join_all(asked));
-        let mut answers: Vec<Option<RowAnswer>> = rows.iter().map(|_| None).collect();
-        let mut failed = None;
-        for (indices, of_lane) in groups.values().zip(answered) {
+        let (mut answers, mut failed) = (BTreeMap::new(), None);
+        for (indices, of_lane) in groups.into_values().zip(answered) {
             match of_lane {
-                Ok(of_lane) => {
-                    for (index, answer) in indices.iter().zip(of_lane) {
-                        answers[*index] = Some(answer);
-                    }
-                }
+                Ok(of_lane) => answers.extend(indices.into_iter().zip(of_lane)),
                 Err(err) => failed = Some(err),
             }
         }
         match failed {
-            None => Ok(answers.into_iter().flatten().collect()),
+            None => Ok(answers.into_values().collect()),
             Some(err) => {
                 // Outstanding answers are of no use to a later call.
                 self.lanes.values_mut().for_each(Lane::forget);

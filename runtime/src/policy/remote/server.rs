@@ -1,6 +1,5 @@
 //! Address and timeouts of a policy server: the `remote_…` settings.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -62,7 +61,15 @@ impl PolicyServer {
         (scheme, own_port, timeout): (&'static str, u16, Duration),
     ) -> Result<Self, PolicyError> {
         let host = &given.remote_host;
-        let address = ServerAddress::parse(host, scheme).ok_or_else(|| malformed(host, scheme))?;
+        let Some(address) = ServerAddress::parse(host, scheme) else {
+            let known = if scheme == "ws" {
+                "ws:// or wss"
+            } else {
+                scheme
+            };
+            let wanted = format!("expected a name or an address, reached by {known}://");
+            return Err(argument("remote_host", &format!("{host:?}"), &wanted));
+        };
         let tls = match (address.scheme, ca_file) {
             ("wss", ca_file) => Some(tls::trusting(ca_file)?),
             (_, None) => None,
@@ -116,44 +123,31 @@ impl PolicyServer {
         others: &[&str],
     ) -> Option<String> {
         let here = ["policy_device", "policy_device_id"].iter().chain(others);
-        let said: Vec<&str> = here
-            .copied()
-            .filter(|field| config.contains_key(*field))
-            .collect();
+        let here = here.copied().filter(|field| config.contains_key(*field));
+        let said: Vec<&str> = here.collect();
         let fields = Some(said.join(", ")).filter(|fields| !fields.is_empty())?;
         Some(format!("no effect of {fields}: the policy is at {self}"))
     }
 
     /// Returns an error about this server, which ends the job.
     pub(crate) fn error(&self, reason: String) -> PolicyError {
-        PolicyError::Failed(format!("policy server {self}: {}", shortened(reason)))
+        PolicyError::Failed(self.refusal(reason).0)
     }
 
-    /// Returns why a row failed, due to an answer of this server.
-    pub(super) fn refusal(&self, reason: String) -> RowError {
-        RowError(format!("policy server {self}: {}", shortened(reason)))
+    /// Returns why a row failed, due to an answer of this server, which may be long.
+    pub(super) fn refusal(&self, mut reason: String) -> RowError {
+        if reason.len() > LONGEST_REASON {
+            reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+            reason.push('…');
+        }
+        RowError(format!("policy server {self}: {reason}"))
     }
-}
-
-/// Shortens a reason, which may be as long as an answer.
-fn shortened(mut reason: String) -> String {
-    if reason.len() > LONGEST_REASON {
-        reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
-        reason.push('…');
-    }
-    reason
 }
 
 impl fmt::Display for PolicyServer {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        let Self {
-            scheme, port, path, ..
-        } = self;
-        write!(
-            formatter,
-            "{scheme}://{}:{port}{path}",
-            bracketed(&self.host)
-        )
+        let (host, port) = (bracketed(&self.host), self.port);
+        write!(formatter, "{}://{host}:{port}{}", self.scheme, self.path)
     }
 }
 
@@ -216,21 +210,11 @@ fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-fn bracketed(host: &str) -> Cow<'_, str> {
-    if host.contains(':') {
-        format!("[{host}]").into()
-    } else {
-        host.into()
+fn bracketed(host: &str) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
     }
-}
-
-fn malformed(given: &str, own: &str) -> PolicyError {
-    let schemes = match own {
-        "ws" => "ws:// or wss://".to_owned(),
-        other => format!("{other}://"),
-    };
-    let wanted = format!("expected a name or an address, reached by {schemes}");
-    argument("remote_host", &format!("{given:?}"), &wanted)
 }
 
 impl fmt::Debug for Token {
@@ -245,13 +229,8 @@ fn token(given: &Server) -> Result<Option<Token>, PolicyError> {
     let Some(name) = &given.remote_api_token_env else {
         return Ok(given.remote_api_token.clone().map(Token));
     };
-    let refuse = |wanted| {
-        Err(argument(
-            "remote_api_token_env",
-            &format!("{name:?}"),
-            wanted,
-        ))
-    };
+    let shown = format!("{name:?}");
+    let refuse = |wanted| Err(argument("remote_api_token_env", &shown, wanted));
     if given.remote_api_token.is_some() {
         return refuse("but remote_api_token is also given");
     }

@@ -233,11 +233,8 @@ fn by_key(chunks: &[Chunk], actions: &[(String, usize)], prefix: &str) -> Value 
         let part = from..from + width;
         from = part.end;
         let steps = chunks.iter().flat_map(Chunk::actions);
-        let numbers: Vec<f32> = steps
-            .flat_map(|step| &step[part.clone()])
-            .copied()
-            .collect();
-        let array = Array::of_f32(&[chunks.len(), horizon, *width], &numbers);
+        let steps: Vec<&[f32]> = steps.map(|step| &step[part.clone()]).collect();
+        let array = Array::of_f32(&[chunks.len(), horizon, *width], &steps.concat());
         (Key::Text(format!("{prefix}{key}")), Value::Array(array))
     });
     Value::Map(keys.collect())

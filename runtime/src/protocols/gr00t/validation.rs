@@ -38,26 +38,26 @@ pub fn validate<'a>(
         }
     }
     let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
-    let (mut batch, mut inputs) = (None, Inputs::default());
-    for key in &modalities.video.keys {
-        let value = present("Video", key, member("video", key))?;
-        same_batch("Video", key, value, &mut batch)?;
-        inputs
-            .video
-            .push((key, video(key, value, &modalities.video)?));
-    }
-    for key in &modalities.state.keys {
-        let value = present("State", key, member("state", key))?;
-        same_batch("State", key, value, &mut batch)?;
-        inputs
-            .state
-            .push((key, state(key, value, &modalities.state)?));
-    }
+    let mut batch = None;
+    let mut arrays = |kind: &str, part: &str, modality: &'a ModalityConfig| {
+        let array = |key: &'a String| {
+            let value = present(kind, key, member(part, key))?;
+            same_batch(kind, key, value, &mut batch)?;
+            Ok((key.as_str(), checked(kind, key, value, modality)?))
+        };
+        let all = modality.keys.iter().map(array);
+        all.collect::<Result<_, Refusal>>()
+    };
+    let video = arrays("Video", "video", &modalities.video)?;
+    let state = arrays("State", "state", &modalities.state)?;
     let key = modalities.language_key();
     let value = present("Language", key, member("language", key))?;
     same_batch("Language", key, value, &mut batch)?;
-    inputs.language = language(key, value, modalities.language.horizon())?;
-    Ok(inputs)
+    Ok(Inputs {
+        video,
+        state,
+        language: language(key, value, modalities.language.horizon())?,
+    })
 }
 
 /// Checks an observation of the simulation wrapper (`video.<key>`, `state.<key>` and the language
@@ -67,19 +67,18 @@ pub fn validate<'a>(
 /// # Errors
 /// Returns [`Refusal`] with the reference's message for the first error.
 pub fn validate_flat(observation: &Value, modalities: &Modalities) -> Result<Value, Refusal> {
-    let (mut videos, mut states) = (Vec::new(), Vec::new());
-    for key in &modalities.video.keys {
-        let flat = format!("video.{key}");
-        let value = present("Video", &flat, observation.get(&flat))?;
-        video(&flat, value, &modalities.video)?;
-        videos.push((Key::from(key.as_str()), value.clone()));
-    }
-    for key in &modalities.state.keys {
-        let flat = format!("state.{key}");
-        let value = present("State", &flat, observation.get(&flat))?;
-        state(&flat, value, &modalities.state)?;
-        states.push((Key::from(key.as_str()), value.clone()));
-    }
+    let arrays = |kind: &str, part: &str, modality: &ModalityConfig| {
+        let array = |key: &String| {
+            let flat = format!("{part}.{key}");
+            let value = present(kind, &flat, observation.get(&flat))?;
+            checked(kind, &flat, value, modality)?;
+            Ok((Key::from(key.as_str()), value.clone()))
+        };
+        let all = modality.keys.iter().map(array);
+        all.collect::<Result<_, Refusal>>()
+    };
+    let video = arrays("Video", "video", &modalities.video)?;
+    let state = arrays("State", "state", &modalities.state)?;
     let key = modalities.language_key();
     let coarse = "annotation.human.coarse_action";
     let used = if key == "task" && observation.get(coarse).is_some() {
@@ -94,17 +93,12 @@ pub fn validate_flat(observation: &Value, modalities: &Modalities) -> Result<Val
             class(value)
         ));
     };
-    items
-        .iter()
-        .try_for_each(|item| text_item(item).map(drop))?;
-    let texts = items
-        .iter()
-        .map(|item| Value::List(vec![item.clone()]))
-        .collect();
+    let text = |item: &Value| text_item(item).map(|text| vec![Value::from(text)].into());
+    let texts: Vec<Value> = items.iter().map(text).collect::<Result<_, Refusal>>()?;
     let language = vec![(Key::from(key), Value::List(texts))];
     Ok(Value::map([
-        ("video", Value::Map(videos)),
-        ("state", Value::Map(states)),
+        ("video", Value::Map(video)),
+        ("state", Value::Map(state)),
         ("language", Value::Map(language)),
     ]))
 }
@@ -134,13 +128,17 @@ fn same_batch(
 }
 
 /// Returns the array of a key, which has as many steps as its modality.
-fn array<'a>(
-    named: &str,
+fn checked<'a>(
+    kind: &str,
+    key: &str,
     value: &'a Value,
-    (dtype, shape): (&str, &str),
     modality: &ModalityConfig,
 ) -> Result<&'a Array, Refusal> {
-    let must = "must be a numpy array";
+    let (dtype, shape) = match kind {
+        "Video" => ("uint8", "(B, T, H, W, C)"),
+        _ => ("float32", "(B, T, D)"),
+    };
+    let (named, must) = (format!("{kind} key '{key}'"), "must be a numpy array");
     let Value::Array(array) = value else {
         return refuse(format!("{named} {must}. Got {}", class(value)));
     };
@@ -156,21 +154,12 @@ fn array<'a>(
     if found != wanted {
         return refuse(format!("{named}s horizon must be {wanted}. Got {found}"));
     }
-    Ok(array)
-}
-
-fn video<'a>(key: &str, value: &'a Value, modality: &ModalityConfig) -> Result<&'a Array, Refusal> {
-    let named = format!("Video key '{key}'");
-    let array = array(&named, value, ("uint8", "(B, T, H, W, C)"), modality)?;
-    match array.shape()[4] {
-        3 => Ok(array),
-        other => refuse(format!("{named}s channel 'C' must be 3. Got {other}")),
+    match *array.shape() {
+        [_, _, _, _, other] if other != 3 => {
+            refuse(format!("{named}s channel 'C' must be 3. Got {other}"))
+        }
+        _ => Ok(array),
     }
-}
-
-fn state<'a>(key: &str, value: &'a Value, modality: &ModalityConfig) -> Result<&'a Array, Refusal> {
-    let named = format!("State key '{key}'");
-    array(&named, value, ("float32", "(B, T, D)"), modality)
 }
 
 fn language<'a>(key: &str, value: &'a Value, horizon: usize) -> Result<Vec<&'a str>, Refusal> {

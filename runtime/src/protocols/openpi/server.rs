@@ -22,7 +22,7 @@ use wire::{Array, Dialect, Key, Value, read, write};
 
 use crate::clock::now;
 use crate::policy::Chunk;
-use crate::protocols::observation::{ValidatedRequest, asked, reshaped};
+use crate::protocols::observation::{ValidatedRequest, asked, divided, reshaped};
 use crate::serve::card::ServedSpec;
 use crate::serve::client::{chosen_noise, chosen_reset};
 use crate::serve::error::RequestError;
@@ -148,13 +148,8 @@ fn nested(observation: &Value, card: &ServedSpec) -> Value {
         let found = as_f32(named(observation, "state", key)?);
         Some((Key::from(key.as_str()), with_edges(&found, 3)))
     };
-    let mut state: Vec<_> = card
-        .modalities
-        .state
-        .keys
-        .iter()
-        .filter_map(vector)
-        .collect();
+    let vectors = card.modalities.state.keys.iter();
+    let mut state: Vec<_> = vectors.filter_map(vector).collect();
     if state.is_empty() {
         state = parts(observation, card).unwrap_or_default();
     }
@@ -184,20 +179,18 @@ fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(Key, Value)>> {
     let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else {
         return None;
     };
-    let known: Option<usize> = card.states.iter().map(|(_, width)| *width).sum();
-    if Some(whole.shape().iter().product()) != known {
+    let lengths: Vec<_> = card.states.iter().map(|(_, length)| *length).collect();
+    let known: Option<usize> = lengths.iter().copied().sum();
+    if known != Some(whole.shape().iter().product()) {
         return None;
     }
     let numbers = whole.to_f32();
-    let mut left = &numbers[..];
-    let split = card.states.iter().map(|(key, width)| {
-        let (part, rest) = left.split_at_checked((*width)?)?;
-        left = rest;
+    let parts = card.states.iter().zip(divided(&numbers, &lengths)?);
+    let parts = parts.map(|((key, _), part)| {
         let part = Array::of_f32(&[1, 1, part.len()], part);
-        Some((Key::from(key.as_str()), part.into()))
+        (Key::from(key.as_str()), part.into())
     });
-    let split: Option<Vec<_>> = split.collect();
-    split.filter(|_| left.is_empty())
+    Some(parts.collect())
 }
 
 /// Converts an array of another type to float32. An array that is too long for a state stays as it

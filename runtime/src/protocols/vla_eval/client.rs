@@ -115,11 +115,8 @@ impl VlaEvalClient {
                 self.send(link, VlaEvalKind::EpisodeEnd, result).await?;
             }
         }
-        if self
-            .episode
-            .as_ref()
-            .is_some_and(|episode| !episode.is_told)
-        {
+        let is_untold = |episode: &ToldEpisode| !episode.is_told;
+        if self.episode.as_ref().is_some_and(is_untold) {
             let mut task = Map::from_iter([
                 ("name".to_owned(), Json::from(self.env.name.as_str())),
                 ("episode_idx".to_owned(), row.episode.into()),
@@ -181,9 +178,8 @@ impl ClientCodec for VlaEvalClient {
         let answer = read(&link.receive().await?)?;
         if answer.kind != VlaEvalKind::Hello {
             let (kind, told) = (answer.kind.name(), told(&answer.payload));
-            return Err(CallError::Wrong(format!(
-                "it answers hello with {kind}{told}"
-            )));
+            let reason = format!("it answers hello with {kind}{told}");
+            return Err(CallError::Wrong(reason));
         }
         let hello = VlaEvalHello::read(&answer.payload).map_err(CallError::Wrong)?;
         match &self.hello {
@@ -194,8 +190,8 @@ impl ClientCodec for VlaEvalClient {
             Some(_) => Ok(()),
             None => {
                 let notes = hello.check(sides(&self.env), &self.wiring);
-                self.notes
-                    .extend(notes.map_err(|err| CallError::Policy(err.into()))?);
+                let notes = notes.map_err(|err| CallError::Policy(err.into()))?;
+                self.notes.extend(notes);
                 self.hello = Some(hello);
                 Ok(())
             }
@@ -212,19 +208,17 @@ impl ClientCodec for VlaEvalClient {
         let mut chunks = Vec::with_capacity(rows.len());
         for row in rows {
             let words = seen::words(row.now(), self.given.language_instruction.as_deref());
-            if words.is_empty()
-                && self
-                    .hello
-                    .as_ref()
-                    .is_some_and(|hello| hello.needs_language)
-            {
+            let needs_words = self
+                .hello
+                .as_ref()
+                .is_some_and(|hello| hello.needs_language);
+            if needs_words && words.is_empty() {
                 return Err(RowError::no_instruction().into());
             }
             let observation = shown(&self.wiring, size, row.now(), words)?;
             self.begin_episode(link, row).await?;
-            let seq = self
-                .send(link, VlaEvalKind::Observation, observation)
-                .await?;
+            let sent = self.send(link, VlaEvalKind::Observation, observation);
+            let seq = sent.await?;
             let payload = self.answer(link, seq).await?;
             if let Some(episode) = &mut self.episode {
                 episode.answers += 1;

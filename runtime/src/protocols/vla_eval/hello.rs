@@ -25,8 +25,8 @@ pub(super) struct VlaEvalHello {
     pub model: String,
     /// The version of vla-eval, or of another program that speaks its protocol.
     pub version: String,
-    /// Components of an action: name, and number of values; 0 if it is not known.
-    actions: Vec<(String, usize)>,
+    /// Number of values of each component of an action; 0 if it is not known.
+    actions: Vec<usize>,
     /// The names of the pictures that it expects.
     pictures: Vec<String>,
     /// States that it expects: name, and number of values; 0 if it is not known.
@@ -76,7 +76,7 @@ impl VlaEvalHello {
             ..Self::default()
         };
         let actions = specifications(payload, "action_spec");
-        hello.actions = actions.map(|(name, dims, _)| (name, dims)).collect();
+        hello.actions = actions.map(|(_, dims, _)| dims).collect();
         for (name, dims, format) in specifications(payload, "observation_spec") {
             match format {
                 PICTURE => hello.pictures.push(name),
@@ -122,11 +122,11 @@ impl VlaEvalHello {
             ));
         }
         let width = sides.face.action.names.len();
-        let told: usize = self.actions.iter().map(|(_, dims)| dims).sum();
+        let told: usize = self.actions.iter().sum();
         if told > width {
             sides.action(told, format_args!(" {server}"))?;
         }
-        if told < width && !self.actions.is_empty() && self.actions.iter().all(|(_, n)| *n > 0) {
+        if told < width && !self.actions.is_empty() && self.actions.iter().all(|dims| *dims > 0) {
             notes.push(format!(
                 "model server {} says that its actions have {told} values; the environment takes \
                  {width}",

@@ -12,7 +12,7 @@ use models::gr00t::processor::Modalities;
 use wire::{Array, Key, Value};
 
 use crate::protocols::numbers;
-use crate::protocols::observation::{ValidatedRequest, asked, reshaped};
+use crate::protocols::observation::{ValidatedRequest, asked, divided, reshaped};
 use crate::protocols::vla_eval::picture;
 use crate::serve::card::ServedSpec;
 use crate::serve::error::RequestError;
@@ -108,14 +108,11 @@ impl ObservationSteps {
     /// Returns an upper bound of the memory for the pictures once they are decoded. Those with a
     /// longer edge than `longest_edge` are refused, and take none.
     pub(super) fn decoded_bytes(&self, longest_edge: usize) -> usize {
-        let images = self
-            .video
-            .iter()
-            .filter_map(|step| match step.get("images") {
-                Some(Value::Map(members)) => Some(members),
-                _ => None,
-            });
-        let images = images.flatten();
+        let steps = self.video.iter();
+        let images = steps.flat_map(|step| match step.get("images") {
+            Some(Value::Map(members)) => &members[..],
+            _ => &[],
+        });
         let bytes = images.map(|(_, image)| picture::decoded_bytes(image, longest_edge));
         bytes.fold(0, usize::saturating_add)
     }
@@ -139,42 +136,26 @@ pub(super) fn validated(
     let words = steps.now.get("task_description").cloned();
     let words = words.unwrap_or_else(|| "".into());
     let words = Value::List(vec![Value::List(vec![words])]);
+    let views = &card.modalities.video.keys;
+    let video = steps.video.iter();
+    let video = video.map(|step| pictures(step, views, limits.max_picture_edge));
+    let state = steps.state.iter().map(|step| states(step, card));
+    let language = Value::map([(card.modalities.language_key(), words)]);
     let observation = Value::map([
-        ("video", Value::Map(video(steps, card, limits)?)),
-        ("state", Value::Map(states(steps, card)?)),
-        (
-            "language",
-            Value::map([(card.modalities.language_key(), words)]),
-        ),
+        ("video", joined(video)?),
+        ("state", joined(state)?),
+        ("language", language),
     ]);
     asked(&observation, card, limits)
 }
 
-/// Returns each view as `[1, steps, height, width, 3]`.
-fn video(
-    steps: &ObservationSteps,
-    card: &ServedSpec,
-    limits: &RequestLimits,
-) -> Result<Vec<(Key, Value)>, RequestError> {
-    let views = &card.modalities.video.keys;
-    let mut pictures: Vec<Vec<Array>> = views.iter().map(|_| Vec::new()).collect();
-    for step in &steps.video {
-        let found = images(step, views)?;
-        for ((view, image), pictures) in views.iter().zip(found).zip(&mut pictures) {
-            let read = picture::read(image, limits.max_picture_edge);
-            pictures.push(read.map_err(|reason| format!("image `{view}`: {reason}"))?);
-        }
-    }
-    let views = views.iter().zip(&pictures);
-    views
-        .map(|(view, pictures)| Ok((Key::from(view.as_str()), stacked(view, pictures)?)))
-        .collect()
-}
+/// What one step shows, by the names of the checkpoint.
+type Shown = Vec<(String, Array)>;
 
-/// Returns the image of each view, by name, or else by place, as vla-eval's own server of GR00T
+/// Returns the picture of each view, by name, or else by place, as vla-eval's own server of GR00T
 /// does.
-fn images<'a>(observation: &'a Value, views: &[String]) -> Result<Vec<&'a Value>, String> {
-    let sent: &[(Key, Value)] = match observation.get("images") {
+fn pictures(step: &Value, views: &[String], longest_edge: usize) -> Result<Shown, String> {
+    let sent: &[(Key, Value)] = match step.get("images") {
         Some(Value::Map(members)) => members,
         _ => &[],
     };
@@ -196,67 +177,65 @@ fn images<'a>(observation: &'a Value, views: &[String]) -> Result<Vec<&'a Value>
             ));
         }
     };
-    Ok(found.into_iter().map(|(_, image)| image).collect())
+    let read = |(view, (_, image)): (&String, &(Key, Value))| {
+        let read = picture::read(image, longest_edge);
+        let read = read.map_err(|reason| format!("image `{view}`: {reason}"))?;
+        Ok((view.clone(), read))
+    };
+    views.iter().zip(found).map(read).collect()
 }
 
-/// Returns each state as `[1, steps, length]`; those that were not sent are missing.
-fn states(steps: &ObservationSteps, card: &ServedSpec) -> Result<Vec<(Key, Value)>, String> {
-    let mut found: Vec<(String, Vec<Array>)> = Vec::new();
-    for step in &steps.state {
-        for (name, numbers) in state(step, card)? {
-            let numbers = Array::vector(&numbers);
-            match found.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, all)) => all.push(numbers),
-                None => found.push((name, vec![numbers])),
-            }
-        }
-    }
-    let found = found.into_iter();
-    found
-        .map(|(name, arrays)| {
-            let all = stacked(&name, &arrays)?;
-            Ok((Key::Text(name), all))
-        })
-        .collect()
-}
-
-/// Returns the states of one step.
-fn state(step: &Value, card: &ServedSpec) -> Result<Vec<(String, Vec<f32>)>, String> {
+/// Returns each state; those that were not sent are missing.
+fn states(step: &Value, card: &ServedSpec) -> Result<Shown, String> {
     let keys = &card.modalities.state.keys;
     let sent = step.get("states").or_else(|| step.get("state"));
     let Some(sent) = sent.filter(|sent| **sent != Value::Nil) else {
         return Ok(Vec::new());
     };
     if let Value::Map(_) = sent {
-        let named = |key: &String| Some((key.clone(), values(sent.get(key)?)?));
+        let named = |key: &String| {
+            let numbers = values(sent.get(key)?)?;
+            Some((key.clone(), Array::vector(&numbers)))
+        };
         return Ok(keys.iter().filter_map(named).collect());
     }
     let whole = values(sent).unwrap_or_default();
-    let lengths = |key: &String| {
+    let length = |key: &String| {
         let known = card.states.iter().find(|(name, _)| name == key);
         known.and_then(|(_, length)| *length)
     };
     let lengths: Vec<Option<usize>> = match &keys[..] {
-        [only] => vec![Some(lengths(only).unwrap_or(whole.len()))],
-        keys => keys.iter().map(lengths).collect(),
+        [only] => vec![length(only).or(Some(whole.len()))],
+        keys => keys.iter().map(length).collect(),
     };
-    let total: Option<usize> = lengths.iter().copied().sum();
-    if total != Some(whole.len()) {
-        let wanted = keys.iter().zip(&lengths).map(|(key, length)| match length {
-            Some(length) => format!("{key} {length}"),
-            None => format!("{key} ?"),
-        });
-        let (found, wanted) = (whole.len(), wanted.collect::<Vec<_>>().join(" + "));
-        return Err(format!("the state has {found} values, expected {wanted}"));
+    if let Some(parts) = divided(&whole, &lengths) {
+        let parts = parts.into_iter().map(Array::vector);
+        return Ok(keys.iter().cloned().zip(parts).collect());
     }
-    let mut rest = &whole[..];
-    let mut parts = Vec::with_capacity(keys.len());
-    for (key, length) in keys.iter().zip(lengths) {
-        let (part, left) = rest.split_at(length.unwrap_or(0).min(rest.len()));
-        parts.push((key.clone(), part.to_vec()));
-        rest = left;
+    let wanted = keys.iter().zip(&lengths).map(|(key, length)| match length {
+        Some(length) => format!("{key} {length}"),
+        None => format!("{key} ?"),
+    });
+    let (found, wanted) = (whole.len(), wanted.collect::<Vec<_>>().join(" + "));
+    Err(format!("the state has {found} values, expected {wanted}"))
+}
+
+/// Returns the map of the arrays of all steps: `[1, steps, …]`.
+fn joined(steps: impl Iterator<Item = Result<Shown, String>>) -> Result<Value, String> {
+    let mut found: Vec<(String, Vec<Array>)> = Vec::new();
+    for step in steps {
+        for (name, array) in step? {
+            match found.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, all)) => all.push(array),
+                None => found.push((name, vec![array])),
+            }
+        }
     }
-    Ok(parts)
+    let all = found.into_iter().map(|(name, arrays)| {
+        let all = stacked(&name, &arrays)?;
+        Ok((Key::Text(name), all))
+    });
+    Ok(Value::Map(all.collect::<Result<_, String>>()?))
 }
 
 /// Returns the numbers of an array or of a list that is not too long.
@@ -282,11 +261,7 @@ fn stacked(name: &str, arrays: &[Array]) -> Result<Value, String> {
             "`{name}` has another size than in an earlier step of the episode"
         ));
     }
-    let data: Vec<u8> = arrays
-        .iter()
-        .flat_map(|array| &array.data()[..])
-        .copied()
-        .collect();
-    let all = Array::new(first.dtype().clone(), shape, data.into());
+    let data: Vec<&[u8]> = arrays.iter().map(|array| &array.data()[..]).collect();
+    let all = Array::new(first.dtype().clone(), shape, data.concat().into());
     Ok(all.map_or(Value::Nil, Value::Array))
 }

@@ -94,6 +94,15 @@ fn observation(images: &[(&str, Value)]) -> Value {
     ])
 }
 
+/// Replaces the states of an observation.
+fn set(observation: &mut Value, states: Value) {
+    let Value::Map(members) = observation else {
+        panic!("{observation:?}")
+    };
+    members.retain(|(name, _)| !name.is("states"));
+    members.push((Key::from("states"), states));
+}
+
 fn validated(payload: &Value, card: &ServedSpec) -> Result<ValidatedRequest, String> {
     let steps = PastObservations::new(&card.modalities).steps(payload);
     observation::validated(&steps, card, &LIMITS).map_err(|err| err.to_string())
@@ -129,14 +138,14 @@ fn a_state_is_divided_in_the_order_of_the_checkpoint() {
     let mut named = sent.clone();
     let hand = Array::of_f32(&[1], &[9.0]).into();
     let arm = Array::of_f32(&[2], &[7.0, 8.0]).into();
-    named.set("states", Value::map([("hand", hand), ("arm", arm)]));
+    set(&mut named, Value::map([("hand", hand), ("arm", arm)]));
     let request = validated(&named, &card(&[0])).unwrap();
     assert_eq!(request.rows[0].now().state["hand"], [9.0]);
     let mut short = sent;
-    short.set("states", Array::of_f32(&[2], &[1.0, 2.0]).into());
+    set(&mut short, Array::of_f32(&[2], &[1.0, 2.0]).into());
     let refusal = validated(&short, &card(&[0])).unwrap_err();
     assert_eq!(refusal, "the state has 2 values, expected arm 2 + hand 1");
-    short.set("states", Value::Nil);
+    set(&mut short, Value::Nil);
     let refusal = validated(&short, &card(&[0])).unwrap_err();
     assert!(refusal.contains("'arm'"), "{refusal}");
 }

@@ -57,44 +57,32 @@ fn read_action(
     keys: &[String],
     dim: usize,
 ) -> Result<Vec<f32>, String> {
-    let Value::Map(members) = action else {
-        let values = numbers(step, action)?;
-        let found = || format!("{} numbers", values.len());
-        return checked(step, dim, found, &values).map(|()| values);
+    let (values, found) = match action {
+        Value::Map(members) => {
+            let (mut values, mut found) = (Vec::new(), Vec::new());
+            for key in keys {
+                let part = action.get(key).ok_or_else(|| {
+                    let found = shown(members.iter().map(|(key, _)| key.shown()));
+                    format!("its action {step} has no `{key}`; it has {found}")
+                })?;
+                let part = numbers(step, part)?;
+                found.push(format!("{key} [{}]", part.len()));
+                values.extend(part);
+            }
+            (values, found.join(" + "))
+        }
+        unnamed => {
+            let values = numbers(step, unnamed)?;
+            let found = format!("{} numbers", values.len());
+            (values, found)
+        }
     };
-    let (mut values, mut widths) = (Vec::new(), Vec::new());
-    for key in keys {
-        let part = action.get(key).ok_or_else(|| {
-            let found = shown(members.iter().map(|(key, _)| key.shown()));
-            format!("its action {step} has no `{key}`; it has {found}")
-        })?;
-        let part = numbers(step, part)?;
-        widths.push(part.len());
-        values.extend(part);
+    match values.len() == dim {
+        true => Ok(values),
+        false => Err(format!(
+            "its action {step} has {found}, the environment takes {dim} numbers"
+        )),
     }
-    let found = || {
-        let parts = keys.iter().zip(&widths);
-        let parts: Vec<_> = parts
-            .map(|(key, width)| format!("{key} [{width}]"))
-            .collect();
-        parts.join(" + ")
-    };
-    checked(step, dim, found, &values).map(|()| values)
-}
-
-fn checked(
-    step: usize,
-    dim: usize,
-    found: impl FnOnce() -> String,
-    values: &[f32],
-) -> Result<(), String> {
-    if values.len() == dim {
-        return Ok(());
-    }
-    let found = found();
-    Err(format!(
-        "its action {step} has {found}, the environment takes {dim} numbers"
-    ))
 }
 
 /// Reads a vector of numbers, or a single one.

@@ -9,13 +9,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-mod frame;
-mod socket;
-
-pub use crate::zmtp::socket::Socket;
-
-use crate::WireError;
-use crate::zmtp::frame::{COMMAND, FrameHead, MORE, frame, frame_head};
+/// Flag: another frame of the message follows.
+const MORE: u8 = 1;
+/// Flag: the length has eight bytes.
+const LONG: u8 = 2;
+/// Flag: the frame is a command.
+const COMMAND: u8 = 4;
 
 /// Maximum number of frames in one message: an envelope of a few hops, the delimiter, the body.
 const MOST_FRAMES: usize = 16;
@@ -86,8 +85,8 @@ impl Reader {
     /// Parses the next greeting, command or message from `buffer`, if it is complete.
     ///
     /// # Errors
-    /// Returns a [`WireError`], after which the connection must be closed.
-    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, WireError> {
+    /// Returns the reason, after which the connection must be closed.
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, String> {
         if !self.is_greeted {
             return self.greeting(buffer);
         }
@@ -124,15 +123,14 @@ impl Reader {
         }
     }
 
-    fn greeting(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, WireError> {
+    fn greeting(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, String> {
         if buffer.first().is_some_and(|byte| *byte != 0xff)
             || buffer.get(9).is_some_and(|byte| byte & 1 == 0)
         {
-            return Err(WireError::new("no ZMTP greeting"));
+            return Err("no ZMTP greeting".to_owned());
         }
         if let Some(major) = buffer.get(10).filter(|major| **major < 3) {
-            let reason = format!("ZMTP version {major}, expected 3");
-            return Err(WireError::new(reason));
+            return Err(format!("ZMTP version {major}, expected 3"));
         }
         if buffer.len() < GREETING_BYTES {
             return Ok(None);
@@ -145,14 +143,13 @@ impl Reader {
             .unwrap_or_default();
         if name != b"NULL" {
             let name = String::from_utf8_lossy(name);
-            let reason = format!("security mechanism {name:?}, expected NULL");
-            return Err(WireError::new(reason));
+            return Err(format!("security mechanism {name:?}, expected NULL"));
         }
         self.is_greeted = true;
         Ok(Some(Heard::Greeting))
     }
 
-    fn check(&self, head: &FrameHead) -> Result<(), WireError> {
+    fn check(&self, head: &FrameHead) -> Result<(), String> {
         let found = head.length.saturating_add(self.bytes as u64);
         let is_command = head.flags & COMMAND > 0;
         let reason = if is_command && !self.frames.is_empty() {
@@ -169,16 +166,16 @@ impl Reader {
         } else {
             return Ok(());
         };
-        Err(WireError::new(reason))
+        Err(reason)
     }
 }
 
 /// The reason for a peer that sends something other than READY, or a malformed READY.
-fn not_ready() -> WireError {
-    WireError::new("no READY command after the greeting")
+fn not_ready() -> String {
+    "no READY command after the greeting".to_owned()
 }
 
-fn command(frame: &Bytes) -> Result<Heard, WireError> {
+fn command(frame: &Bytes) -> Result<Heard, String> {
     let length = usize::from(*frame.first().ok_or_else(not_ready)?);
     if frame.len() <= length {
         return Err(not_ready());
@@ -228,6 +225,128 @@ pub fn answer_head(envelope: &[Bytes], body_bytes: usize) -> Vec<u8> {
     head.extend([MORE, 0]);
     frame_head(0, body_bytes, &mut head);
     head
+}
+
+/// The socket type of this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Socket {
+    /// Sends requests.
+    Req,
+    /// Sends replies.
+    Rep,
+}
+
+impl Socket {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Req => "REQ",
+            Self::Rep => "REP",
+        }
+    }
+
+    /// Returns the socket types to which this one can connect.
+    fn peers(self) -> &'static [&'static str] {
+        match self {
+            Self::Req => &["REP", "ROUTER"],
+            Self::Rep => &["REQ", "DEALER"],
+        }
+    }
+
+    /// Returns the READY command, which follows the greeting.
+    pub fn ready(self) -> Vec<u8> {
+        frame(
+            COMMAND,
+            &[
+                b"\x05READY\x0bSocket-Type\0\0\0\x03",
+                self.name().as_bytes(),
+            ]
+            .concat(),
+        )
+    }
+
+    /// Checks the socket type in the peer's READY command.
+    ///
+    /// # Errors
+    /// Returns the reason for an incompatible socket type and for malformed properties.
+    pub fn check_ready(self, name: &[u8], mut properties: &[u8]) -> Result<(), String> {
+        if name != b"READY" {
+            return Err(not_ready());
+        }
+        while !properties.is_empty() {
+            let (key, rest) = split(properties, 1).ok_or_else(not_ready)?;
+            let (value, rest) = split(rest, 4).ok_or_else(not_ready)?;
+            if key.eq_ignore_ascii_case(b"Socket-Type") {
+                let wanted = self.peers();
+                if wanted.iter().any(|peer| peer.as_bytes() == value) {
+                    return Ok(());
+                }
+                let (found, wanted) = (String::from_utf8_lossy(value), wanted.join(" or "));
+                return Err(format!("a {found} socket, expected {wanted}"));
+            }
+            properties = rest;
+        }
+        Err(not_ready())
+    }
+}
+
+/// Splits off as many bytes as a length prefix of `width` bytes says, and returns them and the
+/// rest.
+fn split(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
+    let length = bytes
+        .get(..width)?
+        .iter()
+        .fold(0u64, |length, byte| length << 8 | u64::from(*byte));
+    bytes[width..].split_at_checked(usize::try_from(length).ok()?)
+}
+
+/// The header of a frame.
+struct FrameHead {
+    flags: u8,
+    /// Size of the frame header in bytes.
+    width: usize,
+    length: u64,
+}
+
+impl FrameHead {
+    fn read(buffer: &[u8]) -> Result<Option<Self>, String> {
+        let Some(flags) = buffer.first().copied() else {
+            return Ok(None);
+        };
+        if flags > 7 || (flags & COMMAND > 0 && flags & MORE > 0) {
+            return Err(format!("frame flags {flags:#04x}"));
+        }
+        let (width, length) = match flags & LONG {
+            0 => (2, buffer.get(1).copied().map(u64::from)),
+            _ => {
+                let length = buffer.get(1..).and_then(<[u8]>::first_chunk);
+                (9, length.copied().map(u64::from_be_bytes))
+            }
+        };
+        Ok(length.map(|length| Self {
+            flags,
+            width,
+            length,
+        }))
+    }
+}
+
+/// Returns a frame with this body.
+fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(body.len() + 9);
+    frame_head(flags, body.len(), &mut bytes);
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// Appends the header of a frame whose body has `length` bytes.
+fn frame_head(flags: u8, length: usize, bytes: &mut Vec<u8>) {
+    match u8::try_from(length) {
+        Ok(short) => bytes.extend([flags, short]),
+        Err(_) => {
+            bytes.push(flags | LONG);
+            bytes.extend((length as u64).to_be_bytes());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn libzmq() -> Vec<u8> {
     bytes
 }
 
-fn hear(bytes: &[u8], step: usize) -> Result<Vec<Heard>, WireError> {
+fn hear(bytes: &[u8], step: usize) -> Result<Vec<Heard>, String> {
     let (mut reader, mut buffer, mut heard) = (Reader::new(1000), BytesMut::new(), Vec::new());
     for part in bytes.chunks(step) {
         buffer.extend_from_slice(part);
