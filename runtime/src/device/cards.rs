@@ -32,9 +32,8 @@ fn number_among(cards: &[Card], pci: &str) -> Option<u32> {
     if cards.windows(2).all(|pair| pair[0].model == pair[1].model) {
         return None;
     }
-    let place = cards
-        .iter()
-        .position(|card| card.address.starts_with(pci))?;
+    let mut cards = cards.iter();
+    let place = cards.position(|card| card.address.starts_with(pci))?;
     u32::try_from(place).ok()
 }
 
@@ -54,11 +53,8 @@ fn cards(folder: &Path, opens: impl Fn(&str) -> bool) -> Vec<Card> {
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    Some(
-        text.lines()
-            .find_map(|line| line.strip_prefix(name))?
-            .trim(),
-    )
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value.map(str::trim)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use tch::Device;
 
 use crate::device::{VisibleDevices, cards};
 use crate::env;
-use torchlib::cuda;
+use torchlib::cuda::{self, Cuda, DeviceMemory};
 use torchlib::torch_error::{first_line, is_context_lost};
 
 /// Returns the CUDA devices that this process can see. Loads CUDA, if there is a driver.
@@ -15,28 +15,31 @@ use torchlib::torch_error::{first_line, is_context_lost};
 /// # Errors
 /// Returns an error if the driver does not answer.
 pub fn visible() -> Result<VisibleDevices, Refusal> {
-    let counted = cuda::load().map(|cuda| cuda.device_count());
-    let none = |reason: String| Ok(VisibleDevices::None { reason });
-    match counted {
-        Ok(Ok(0)) => none("the driver shows no device".to_owned()),
-        Ok(counted) => counted
-            .map(|count| VisibleDevices::Cuda { count })
-            .map_err(Refusal::new),
-        Err(reason) => none(reason.to_string()),
+    let cuda = match cuda::load() {
+        Ok(cuda) => cuda,
+        Err(reason) => return Ok(Err(reason.to_string())),
+    };
+    Ok(match cuda.device_count().map_err(Refusal::new)? {
+        0 => Err("the driver shows no device".to_owned()),
+        count => Ok(count),
+    })
+}
+
+/// Returns CUDA and the index of a device; `None` on a CPU.
+fn cuda_of(device: Device) -> Option<(Cuda, usize)> {
+    match device {
+        Device::Cuda(index) => Some((cuda::load().ok()?, index)),
+        _ => None,
     }
 }
 
 /// Returns the used and the total bytes of the device's memory; `None` on a CPU or if the driver
 /// does not answer.
 pub fn memory(device: Device) -> Option<(u64, u64)> {
-    let Device::Cuda(index) = device else {
-        return None;
-    };
-    let memory = cuda::load().ok()?.memory(index).ok()?;
-    Some((
-        memory.total_bytes.saturating_sub(memory.free_bytes),
-        memory.total_bytes,
-    ))
+    let (cuda, index) = cuda_of(device)?;
+    let memory = cuda.memory(index).ok()?;
+    let used = memory.total_bytes.saturating_sub(memory.free_bytes);
+    Some((used, memory.total_bytes))
 }
 
 /// Returns the name of a device: `cpu` or `cuda:1`.
@@ -49,9 +52,7 @@ pub fn name(device: Device) -> String {
 
 /// Returns the GPU's index, name, memory size and UUID as its driver reports them.
 pub fn described(device: Device) -> Option<RankGpu> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
-        return None;
-    };
+    let (cuda, index) = cuda_of(device)?;
     let facts = cuda.device(index).ok()?;
     Some(RankGpu {
         index,
@@ -61,34 +62,18 @@ pub fn described(device: Device) -> Option<RankGpu> {
     })
 }
 
-/// Peak GPU memory of libtorch's allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocatorPeak {
-    /// Bytes that libtorch had reserved from the device.
-    pub reserved_bytes: u64,
-    /// Bytes that tensors occupied.
-    pub allocated_bytes: u64,
-}
-
-/// Returns the peak memory of libtorch since the last call, and resets it.
-pub fn take_peak(device: Device) -> Option<AllocatorPeak> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
-        return None;
-    };
+/// Returns the memory with the peaks of libtorch since the last call, and resets them.
+pub fn take_peak(device: Device) -> Option<DeviceMemory> {
+    let (cuda, index) = cuda_of(device)?;
     let memory = cuda.memory(index).ok()?;
     // If the reset fails, the next peak covers a longer time; it is still a correct upper bound.
     cuda.reset_peak(index).ok();
-    Some(AllocatorPeak {
-        reserved_bytes: memory.reserved_peak_bytes,
-        allocated_bytes: memory.allocated_peak_bytes,
-    })
+    Some(memory)
 }
 
 /// Returns the bytes that libtorch has reserved from the device now.
 pub fn reserved_bytes(device: Device) -> Option<u64> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else {
-        return None;
-    };
+    let (cuda, index) = cuda_of(device)?;
     cuda.reserved(index).ok()
 }
 
@@ -98,29 +83,23 @@ pub fn lost(device: Device, error: &str) -> Option<String> {
     let Device::Cuda(index) = device else {
         return None;
     };
-    let reason = if is_context_lost(error) {
-        first_line(error).to_owned()
-    } else {
+    let mut reason = error.to_owned();
+    if !is_context_lost(error) {
         // cuBLAS and other libraries report CUDA failures in their own words, so ask CUDA itself.
-        let answer = cuda::load().ok()?.memory(index).err()?.to_string();
-        is_context_lost(&answer).then(|| first_line(&answer).to_owned())?
-    };
-    let gpu = described(device)
-        .map(|gpu| format!(" ({}, {})", gpu.name, gpu.uuid))
-        .unwrap_or_default();
-    let reason = reason.trim_start_matches("libtorch: ");
-    Some(format!(
-        "{}{gpu} is lost to this process: {reason}",
-        name(device)
-    ))
+        reason = cuda::load().ok()?.memory(index).err()?.to_string();
+        is_context_lost(&reason).then_some(())?;
+    }
+    let gpu = described(device).map(|gpu| format!(" ({}, {})", gpu.name, gpu.uuid));
+    let (name, gpu) = (name(device), gpu.unwrap_or_default());
+    let reason = first_line(&reason).trim_start_matches("libtorch: ");
+    Some(format!("{name}{gpu} is lost to this process: {reason}"))
 }
 
 /// Returns the GPU number for the name of a video: the CUDA index, or 0 without a GPU.
 pub fn number(device: Device) -> usize {
-    if let Device::Cuda(index) = device {
-        index
-    } else {
-        0
+    match device {
+        Device::Cuda(index) => index,
+        _ => 0,
     }
 }
 
@@ -136,18 +115,15 @@ pub fn of_machine(device: Device) -> Option<env::Gpu> {
     let number = pci.as_deref().and_then(cards::number);
     Some(env::Gpu {
         index,
-        number: number.or_else(|| physical(device, visible.as_deref())),
+        number: number.or_else(|| physical(index, visible.as_deref())),
         pci,
     })
 }
 
-/// Returns the index that `nvidia-smi` gives to `device` if all GPUs are the same. `nvidia-smi`
-/// counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Returns `None` if that
-/// list has UUIDs, because they have no index.
-fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
-    let Device::Cuda(index) = device else {
-        return None;
-    };
+/// Returns the index that `nvidia-smi` gives to CUDA's `index` if all GPUs are the same.
+/// `nvidia-smi` counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Returns
+/// `None` if that list has UUIDs, because they have no index.
+fn physical(index: usize, visible: Option<&str>) -> Option<u32> {
     match visible.filter(|list| !list.trim().is_empty()) {
         None => u32::try_from(index).ok(),
         Some(list) => list.split(',').nth(index)?.trim().parse().ok(),
@@ -160,10 +136,9 @@ mod tests {
 
     #[test]
     fn the_renderer_is_the_policys_gpu_whatever_cuda_calls_it() {
-        assert_eq!(physical(Device::Cuda(1), None), Some(1));
-        assert_eq!(physical(Device::Cuda(1), Some("4,6")), Some(6));
-        assert_eq!(physical(Device::Cuda(0), Some("GPU-8a6c")), None);
-        assert_eq!(physical(Device::Cpu, Some("0")), None);
+        assert_eq!(physical(1, None), Some(1));
+        assert_eq!(physical(1, Some("4,6")), Some(6));
+        assert_eq!(physical(0, Some("GPU-8a6c")), None);
     }
 
     #[test]

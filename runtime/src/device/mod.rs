@@ -9,8 +9,6 @@
 //! no CUDA ─► cpu, unless an explicit request for a GPU applies to this rank alone: an error
 //! ```
 
-use std::fmt;
-
 use jobs::refusal::Refusal;
 use tch::Device;
 
@@ -45,20 +43,8 @@ pub struct Placed {
     pub reason: String,
 }
 
-/// The CUDA devices that this process may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VisibleDevices {
-    /// At least one device.
-    Cuda {
-        /// Number of devices.
-        count: usize,
-    },
-    /// No device.
-    None {
-        /// The reason why there is none.
-        reason: String,
-    },
-}
+/// The number of CUDA devices that this process may use, or the reason why there is none.
+pub type VisibleDevices = Result<usize, String>;
 
 /// The chosen device, with messages for the user.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,82 +59,65 @@ pub struct Decision {
 
 impl Decision {
     /// Takes a device for a reason, against the wishes that it does not meet.
-    fn new(device: Device, reason: String, wishes: &[Wish]) -> Self {
+    fn new(device: Device, why: &str, wishes: &[Wish]) -> Self {
+        let reason = format!("{}: {why}", name(device));
         let unmet = wishes.iter().filter(|wish| !wish.is_met_by(device));
-        let warning = |wish: &Wish| format!("{wish}, overruled by {reason}");
-        let warnings = unmet.map(warning).collect();
+        let warnings = unmet.map(|wish| format!("{}, overruled by {reason}", wish.text()));
         Self {
             device,
+            warnings: warnings.collect(),
             reason,
-            warnings,
         }
     }
 
     fn without_cuda(why: &str, wishes: &[Wish]) -> Self {
-        Self::new(Device::Cpu, format!("cpu: no CUDA device ({why})"), wishes)
+        Self::new(Device::Cpu, &format!("no CUDA device ({why})"), wishes)
     }
 }
 
 /// The policy's config file asks, which often has just a default.
 const CONFIG: &str = "the policy's config";
 
-/// A request for a device: who asks, and for which.
-#[derive(Clone, Copy, Debug)]
+/// A request for a device: who asks, and for which: `cpu`, `cuda` or `cuda:N`.
+#[derive(Clone, Debug)]
 struct Wish {
     source: &'static str,
-    asked: Asked,
-}
-
-/// A device as a request names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    Cpu,
-    /// This GPU, or any.
-    Cuda(Option<i64>),
-}
-
-impl fmt::Display for Wish {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let source = self.source;
-        match self.asked {
-            Asked::Cpu => write!(f, "{source} asks for cpu"),
-            Asked::Cuda(None) => write!(f, "{source} asks for cuda"),
-            Asked::Cuda(Some(index)) => write!(f, "{source} asks for cuda:{index}"),
-        }
-    }
+    device: String,
 }
 
 impl Wish {
     /// Returns all requests, the most important first.
     fn all(request: &DeviceRequest) -> Result<Vec<Self>, Refusal> {
-        let id = request.policy_device_id.map(|id| {
-            Ok(Self {
-                source: "the policy device id",
-                asked: Asked::Cuda(Some(id)),
-            })
-        });
-        let named = [
+        let mut wishes = Vec::new();
+        if let Some(id) = request.policy_device_id {
+            let (source, device) = ("the policy device id", format!("cuda:{id}"));
+            wishes.push(Self { source, device });
+        }
+        for (source, asked) in [
             ("the policy device", &request.policy_device),
             (CONFIG, &request.config_device),
-        ];
-        let named = named
-            .into_iter()
-            .filter_map(|(source, name)| Some(Self::named(source, name.as_deref()?)));
-        id.into_iter().chain(named).collect()
+        ] {
+            let Some(asked) = asked else {
+                continue;
+            };
+            let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+            let index = asked.trim().strip_prefix("cuda:").filter(is_number);
+            let device = match (asked.trim(), index.map(str::parse::<u32>)) {
+                (device @ ("cpu" | "cuda"), _) => device.to_owned(),
+                (_, Some(Ok(index))) => format!("cuda:{index}"),
+                _ => {
+                    return Err(Refusal::new(format_args!(
+                        "{source} is `{asked}`, expected `cpu`, `cuda` or `cuda:N`"
+                    )));
+                }
+            };
+            wishes.push(Self { source, device });
+        }
+        Ok(wishes)
     }
 
-    fn named(source: &'static str, name: &str) -> Result<Self, Refusal> {
-        let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let index = |name: &str| name.strip_prefix("cuda:").filter(is_number)?.parse().ok();
-        let asked = match name.trim() {
-            "cpu" => Some(Asked::Cpu),
-            "cuda" => Some(Asked::Cuda(None)),
-            other => index(other).map(|index| Asked::Cuda(Some(index))),
-        };
-        let wanted = "expected `cpu`, `cuda` or `cuda:N`";
-        let asked =
-            asked.ok_or_else(|| Refusal::new(format_args!("{source} is `{name}`, {wanted}")))?;
-        Ok(Self { source, asked })
+    fn text(&self) -> String {
+        format!("{} asks for {}", self.source, self.device)
     }
 
     fn is_config(&self) -> bool {
@@ -156,29 +125,20 @@ impl Wish {
     }
 
     fn is_met_by(&self, device: Device) -> bool {
-        match (self.asked, device) {
-            (Asked::Cpu, Device::Cpu) | (Asked::Cuda(None), Device::Cuda(_)) => true,
-            (Asked::Cuda(Some(asked)), Device::Cuda(index)) => usize::try_from(asked) == Ok(index),
-            _ => false,
-        }
+        self.device == name(device) || (self.device == "cuda" && device.is_cuda())
     }
 
     /// Returns the requested device, if it is available.
     fn granted(&self, visible: &VisibleDevices) -> Result<Device, Refusal> {
-        let absent = |visible| Err(Refusal::new(format_args!("{self}, but {visible}")));
-        match (self.asked, visible) {
-            (Asked::Cpu, _) => Ok(Device::Cpu),
-            (_, VisibleDevices::None { reason }) => {
-                absent(format!("there is no CUDA device ({reason})"))
-            }
-            (Asked::Cuda(index), VisibleDevices::Cuda { count }) => {
-                match usize::try_from(index.unwrap_or(0)) {
-                    Ok(index) if index < *count => Ok(Device::Cuda(index)),
-                    _ if *count == 1 => absent("only cuda:0 is visible".to_owned()),
-                    _ => absent(format!("cuda:0 to cuda:{} are visible", count - 1)),
-                }
-            }
-        }
+        let devices = match visible {
+            Err(reason) => format!("there is no CUDA device ({reason})"),
+            Ok(1) => "only cuda:0 is visible".to_owned(),
+            Ok(count) => format!("cuda:0 to cuda:{} are visible", count - 1),
+        };
+        let gpus = (0..*visible.as_ref().unwrap_or(&0)).map(Device::Cuda);
+        let mut all = gpus.chain([Device::Cpu]);
+        all.find(|device| self.is_met_by(*device))
+            .ok_or_else(|| Refusal::new(format_args!("{}, but {devices}", self.text())))
     }
 }
 
@@ -188,11 +148,10 @@ impl Wish {
 /// Returns a [`Refusal`] if a request cannot be read, or is not met although it has to be.
 pub fn resolve(request: &DeviceRequest, visible: &VisibleDevices) -> Result<Decision, Refusal> {
     let wishes = Wish::all(request)?;
-    let is_explicit_cpu = |wish: &&Wish| wish.asked == Asked::Cpu && !wish.is_config();
-    if let Some(cpu) = wishes.iter().find(is_explicit_cpu) {
-        let mut decision = Decision::new(Device::Cpu, "cpu".to_owned(), &wishes);
-        decision.reason = format!("cpu: {} asks for it", cpu.source);
-        return Ok(decision);
+    let mut explicit = wishes.iter().filter(|wish| !wish.is_config());
+    if let Some(cpu) = explicit.find(|wish| wish.device == "cpu") {
+        let reason = format!("{} asks for it", cpu.source);
+        return Ok(Decision::new(Device::Cpu, &reason, &wishes));
     }
     if let Some(placed) = &request.placed {
         return by_placement(placed, &wishes, visible);
@@ -214,92 +173,70 @@ fn by_placement(
         reason,
     } = placed;
     let device = Device::Cuda(*index);
-    let is_against = |wish: &&Wish| !wish.is_config() && !wish.is_met_by(device);
-    if let Some(wish) = wishes.iter().find(is_against) {
+    let mut explicit = wishes.iter().filter(|wish| !wish.is_config());
+    if let Some(wish) = explicit.find(|wish| !wish.is_met_by(device)) {
+        let wish = wish.text();
         let reason = format_args!("{wish}, but {reason}; leave one of them out");
         return Err(Refusal::new(reason));
     }
     match visible {
-        VisibleDevices::None { reason } => Ok(Decision::without_cuda(reason, wishes)),
-        VisibleDevices::Cuda { count } if index >= count => Err(Refusal::new(format_args!(
+        Err(reason) => Ok(Decision::without_cuda(reason, wishes)),
+        Ok(count) if index >= count => Err(Refusal::new(format_args!(
             "{reason}, which is cuda:{index} here, but only cuda:0 to cuda:{} are visible",
             count - 1
         ))),
-        VisibleDevices::Cuda { .. } => {
-            let reason = format!("cuda:{index}: {reason}");
-            Ok(Decision::new(device, reason, wishes))
-        }
+        Ok(_) => Ok(Decision::new(device, reason, wishes)),
     }
 }
 
 /// Chooses a device for one of several ranks on this node: each takes its own.
-fn by_local_rank(
-    local_rank: usize,
-    local_world: usize,
-    wishes: &[Wish],
-    visible: &VisibleDevices,
-) -> Decision {
+fn by_local_rank(rank: usize, world: usize, wishes: &[Wish], visible: &VisibleDevices) -> Decision {
     let count = match visible {
-        VisibleDevices::None { reason } => return Decision::without_cuda(reason, wishes),
-        VisibleDevices::Cuda { count } => *count,
+        Err(reason) => return Decision::without_cuda(reason, wishes),
+        Ok(count) => *count,
     };
-    let ranks = format!("LOCAL_RANK={local_rank} of {local_world} local ranks");
-    let index = local_rank % count;
+    let mut reason = format!("LOCAL_RANK={rank} of {world} local ranks");
     if count == 1 {
-        let reason = format!("cuda:0: the only visible device, {ranks}");
-        return Decision::new(Device::Cuda(0), reason, wishes);
+        reason = format!("the only visible device, {reason}");
     }
-    let reason = format!("cuda:{index}: {ranks}");
-    let mut decision = Decision::new(Device::Cuda(index), reason, wishes);
-    if local_world > count {
-        let shared = format!("{local_world} local ranks share {count} CUDA devices");
+    let mut decision = Decision::new(Device::Cuda(rank % count), &reason, wishes);
+    if world > count && count > 1 {
+        let shared = format!("{world} local ranks share {count} CUDA devices");
         decision.warnings.insert(0, shared);
     }
     decision
 }
 
 /// Chooses the device for the only rank on this node: the most important request, which must be
-/// met.
+/// met unless it is a default.
 fn by_wish(wishes: &[Wish], visible: &VisibleDevices) -> Result<Decision, Refusal> {
-    let Some((first, others)) = wishes.split_first() else {
-        return Ok(by_default(visible));
-    };
-    if let VisibleDevices::None { reason } = visible
-        && first.is_config()
-        && first.asked != Asked::Cpu
-    {
+    let first = wishes.first();
+    let is_firm = |wish: &Wish| !wish.is_config() || wish.device == "cpu";
+    if let (Err(reason), false) = (visible, first.is_some_and(is_firm)) {
         return Ok(Decision::without_cuda(reason, wishes));
     }
-    let device = first.granted(visible)?;
-    let reason = format!("{}: {} asks for it", name(device), first.source);
-    // Explicit options are meant to override a config file, so that needs no warning.
-    let mut explicit = others.to_vec();
-    explicit.retain(|wish| !wish.is_config());
-    Ok(Decision::new(device, reason, &explicit))
-}
-
-fn by_default(visible: &VisibleDevices) -> Decision {
-    let reason = match visible {
-        VisibleDevices::None { reason } => return Decision::without_cuda(reason, &[]),
-        VisibleDevices::Cuda { count: 1 } => "cuda:0: the only visible device".to_owned(),
-        VisibleDevices::Cuda { count } => {
-            format!("cuda:0: the first of {count} visible devices")
-        }
+    let Some(first) = first else {
+        let reason = match visible {
+            Ok(1) | Err(_) => "the only visible device".to_owned(),
+            Ok(count) => format!("the first of {count} visible devices"),
+        };
+        return Ok(Decision::new(Device::Cuda(0), &reason, &[]));
     };
-    Decision::new(Device::Cuda(0), reason, &[])
+    let device = first.granted(visible)?;
+    // Explicit options are meant to override a config file, so that needs no warning.
+    let mut explicit = wishes.to_vec();
+    explicit.retain(|wish| !wish.is_config());
+    let reason = format!("{} asks for it", first.source);
+    Ok(Decision::new(device, &reason, &explicit))
 }
 
 /// Returns the device that a policy configuration requests; `policy_device_id` wins over
 /// `policy_device`.
 pub fn of_config(config: &serde_json::Map<String, serde_json::Value>) -> Option<String> {
-    let id = config
-        .get("policy_device_id")
-        .and_then(serde_json::Value::as_u64);
-    let device = config
-        .get("policy_device")
-        .and_then(serde_json::Value::as_str);
-    id.map(|id| format!("cuda:{id}"))
-        .or(device.map(str::to_owned))
+    match config.get("policy_device_id").and_then(|id| id.as_u64()) {
+        Some(id) => Some(format!("cuda:{id}")),
+        None => Some(config.get("policy_device")?.as_str()?.to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -17,19 +17,14 @@ fn decided(given: &str) -> String {
         config_device: None,
         placed: None,
     };
-    let mut visible = VisibleDevices::None {
-        reason: NO_DRIVER.to_owned(),
-    };
+    let mut visible = Err(NO_DRIVER.to_owned());
     for word in words {
         let (name, value) = word.split_once('=').unwrap();
         match name {
             "id" => request.policy_device_id = value.parse().ok(),
             "device" => request.policy_device = Some(value.to_owned()),
             "config" => request.config_device = Some(value.to_owned()),
-            "gpus" => {
-                let count = value.parse().unwrap();
-                visible = VisibleDevices::Cuda { count };
-            }
+            "gpus" => visible = Ok(value.parse().unwrap()),
             "placed" => {
                 request.placed = Some(Placed {
                     device: value.parse().unwrap(),

@@ -166,8 +166,8 @@ impl Evaluation {
             costs: Costs {
                 policy_calls: totals.infer.count(),
                 peak_rss_bytes: host::peak_rss_bytes(),
-                peak_vram_bytes: libtorch.map(|peak| peak.reserved_bytes),
-                peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_bytes),
+                peak_vram_bytes: libtorch.map(|peak| peak.reserved_peak_bytes),
+                peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_peak_bytes),
                 peak_env_bytes: envs.host_bytes,
                 peak_env_vram_bytes: envs.gpu.map(|gpu| gpu.bytes),
                 env_vram_is_estimate: envs.gpu.is_some_and(|gpu| gpu.is_estimate),

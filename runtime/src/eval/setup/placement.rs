@@ -35,11 +35,8 @@ impl RankPlacement {
     /// Returns an error if the placement is for another number of ranks, and the errors of
     /// [`Setup::placement`] and [`Setup::check`].
     pub fn new(setup: &Setup, env: &RankEnv, visible: &VisibleDevices) -> Result<Self, Refusal> {
-        let seen = match visible {
-            VisibleDevices::Cuda { count } => *count,
-            _ => 0,
-        };
-        let gpus_per_node = env.gpus_per_node.unwrap_or(seen);
+        let seen = visible.as_ref().unwrap_or(&0);
+        let gpus_per_node = env.gpus_per_node.unwrap_or(*seen);
         let resources = Resources::new(gpus_per_node, env.group_world_size);
         let placed = setup.placement(resources)?;
         let is_placed = placed.is_some();
@@ -93,9 +90,7 @@ impl RankPlacement {
         }
         match (args.workers_per_gpu, visible) {
             (Some(per_gpu), _) => per_gpu as usize,
-            (None, VisibleDevices::Cuda { count }) if *count > 1 => {
-                env.local_world_size.div_ceil(*count)
-            }
+            (None, Ok(count)) if *count > 1 => env.local_world_size.div_ceil(*count),
             _ => 1,
         }
     }
@@ -166,11 +161,7 @@ mod tests {
             .into_iter()
             .chain(words.iter().copied());
         let args = EvalArgs::parse_words(&words.map(Into::into).collect::<Vec<_>>()).unwrap();
-        RankPlacement::new(
-            &Setup::read(&args, &|_| None).unwrap(),
-            env,
-            &VisibleDevices::Cuda { count: gpus },
-        )
+        RankPlacement::new(&Setup::read(&args, &|_| None).unwrap(), env, &Ok(gpus))
     }
 
     fn rank_env(rank: usize, world_size: usize) -> RankEnv {
@@ -238,7 +229,7 @@ mod tests {
             (&[], 2, 2),
             (&[], 1, 1),
         ] {
-            let visible = VisibleDevices::Cuda { count };
+            let visible = Ok(count);
             let found = placement.ranks_on_gpu(&args(words), &rank_env(3, 4), &visible);
             assert_eq!(found, ranks, "{words:?} of {count}");
         }
@@ -251,7 +242,7 @@ mod tests {
             ("env: 0-1, rollout: 2-3", 1),
         ] {
             let placement = placed_rank(&["--placement", placement], 1, 2, 4).unwrap();
-            let visible = VisibleDevices::Cuda { count: 4 };
+            let visible = Ok(4);
             let found = placement.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &visible);
             assert_eq!(found, ranks);
         }
