@@ -6,10 +6,10 @@
 
 use crate::error::TorchError;
 use crate::ffi::library::{Library, functions};
-use crate::ffi::{LastWords, RawGraph, RawTensor, RawUpload, checked, owned, raw};
+use crate::ffi::{LastWords, RawGraph, RawTensor, RawUpload, checked, made, raw};
 use crate::libtorch;
 use libc::c_int;
-use std::fmt;
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
@@ -111,7 +111,7 @@ pub struct DeviceFacts {
 }
 
 /// Memory usage of one CUDA device: `RrMemory` in `shim/cuda.cc`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct DeviceMemory {
     /// Memory that is currently free for all processes, in bytes.
@@ -141,10 +141,8 @@ pub fn load() -> Result<Cuda, TorchError> {
 }
 
 fn load_now() -> Result<Cuda, TorchError> {
-    if !SIGNS_OF_A_DRIVER
-        .iter()
-        .any(|sign| Path::new(sign).exists())
-    {
+    let mut signs = SIGNS_OF_A_DRIVER.iter();
+    if !signs.any(|sign| Path::new(sign).exists()) {
         let none = "no NVIDIA driver: /proc/driver/nvidia is missing";
         return Err(TorchError::new(none));
     }
@@ -181,21 +179,20 @@ fn load_libraries() -> Result<Cuda, TorchError> {
 /// The program contains the shim for the libtorch that it was built with. A package may have others
 /// beside the program, because libtorch's classes differ between its versions.
 fn load_shim() -> Result<Library, TorchError> {
-    let Some(found) = libtorch::version().and_then(|version| libtorch::minor(&version)) else {
+    let found = libtorch::version().and_then(|version| libtorch::minor(&version));
+    let other = found.filter(|found| found.to_string() != SHIM_TORCH);
+    let Some(found) = other else {
         return Library::open_image(SHIM).map_err(of_library);
     };
-    if found.to_string() == SHIM_TORCH {
-        return Library::open_image(SHIM).map_err(of_library);
-    }
     let program = std::env::current_exe().unwrap_or_default();
     let name = format!("lib/librrun_cuda_{}_{}.so", found.0, found.1);
-    let other = program.with_file_name(name);
-    if !other.is_file() {
+    let shim = program.with_file_name(name);
+    if !shim.is_file() {
         return Err(TorchError::new(format!(
             "torch is {found}, but this program can use CUDA only with {SHIM_TORCH}"
         )));
     }
-    Library::open(&other.to_string_lossy(), false).map_err(of_library)
+    Library::open(&shim.to_string_lossy(), false).map_err(of_library)
 }
 
 impl Cuda {
@@ -213,17 +210,13 @@ impl Cuda {
         self.check(unsafe { function(index) })
     }
 
-    pub(crate) fn of<T>(
-        self,
-        function: OfDevice<T>,
-        index: usize,
-        mut out: T,
-    ) -> Result<T, TorchError> {
-        let index = number(index)?;
+    pub(crate) fn of<T>(self, function: OfDevice<T>, index: usize) -> Result<T, TorchError> {
+        let (index, mut out) = (number(index)?, MaybeUninit::uninit());
         // SAFETY: the function is one of our shim, where the type of `out` has the same layout;
         // `out` outlives the call, and an invalid index throws an exception.
-        self.check(unsafe { function(index, &mut out) })?;
-        Ok(out)
+        self.check(unsafe { function(index, out.as_mut_ptr()) })?;
+        // SAFETY: the shim writes all of it before it returns success.
+        Ok(unsafe { out.assume_init() })
     }
 
     /// Restricts attention to its flash, memory-efficient and plain kernels, in the whole process.
@@ -251,17 +244,7 @@ impl Cuda {
 
     /// Returns the driver's description of device `index` without allocating memory on it.
     pub fn device(&self, index: usize) -> Result<DeviceFacts, TorchError> {
-        let nothing = RawDevice {
-            name: [0; 256],
-            uuid: [0; 16],
-            pci_domain: 0,
-            pci_bus: 0,
-            pci_device: 0,
-            major: 0,
-            minor: 0,
-            total_bytes: 0,
-        };
-        Ok(facts(&self.of(self.0.rr_cuda_describe, index, nothing)?))
+        Ok(facts(&self.of(self.0.rr_cuda_describe, index)?))
     }
 
     /// Makes `index` this thread's device. It must be called before the first tensor is created;
@@ -272,7 +255,7 @@ impl Cuda {
 
     /// Returns the memory usage of device `index`.
     pub fn memory(&self, index: usize) -> Result<DeviceMemory, TorchError> {
-        self.of(self.0.rr_cuda_memory, index, DeviceMemory::default())
+        self.of(self.0.rr_cuda_memory, index)
     }
 
     /// Resets the peaks in [`memory`](Self::memory).
@@ -298,13 +281,13 @@ impl Cuda {
     /// Returns how much memory of device `index` libtorch has taken, in tensors or in its cache,
     /// without calling CUDA.
     pub fn reserved(&self, index: usize) -> Result<u64, TorchError> {
-        self.of(self.0.rr_cuda_reserved, index, 0)
+        self.of(self.0.rr_cuda_reserved, index)
     }
 
     /// Returns how often libtorch's allocator had too little memory on device `index` since the
     /// start.
     pub fn ooms(&self, index: usize) -> Result<u64, TorchError> {
-        self.of(self.0.rr_cuda_ooms, index, 0)
+        self.of(self.0.rr_cuda_ooms, index)
     }
 
     /// Gives this thread a stream of its own on device `index`, which starts after all work that
@@ -327,11 +310,8 @@ impl Cuda {
     pub fn feed(&self, index: usize, to: &[&Tensor], from: &[&Tensor]) -> Result<(), TorchError> {
         assert_eq!(to.len(), from.len(), "each tensor is copied into one");
         let index = number(index)?;
-        let (to, from): (Vec<_>, Vec<_>) = to
-            .iter()
-            .zip(from)
-            .map(|(to, from)| (raw(to), raw(from)))
-            .unzip();
+        let raws = |all: &[&Tensor]| all.iter().map(|one| raw(one)).collect::<Vec<_>>();
+        let (to, from) = (raws(to), raws(from));
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; both
         // lists have the same length. Shapes that do not match throw an exception.
         self.check(unsafe { (self.0.rr_cuda_feed)(index, to.as_ptr(), from.as_ptr(), to.len()) })
@@ -340,12 +320,10 @@ impl Cuda {
     /// Returns a copy of a device tensor in pinned host memory. Waits for this thread's earlier
     /// work on the device.
     pub fn fetch(&self, from: &Tensor) -> Result<Tensor, TorchError> {
-        let mut out = ptr::null_mut();
-        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call; `out` is
-        // written before success is returned.
-        self.check(unsafe { (self.0.rr_cuda_fetch)(raw(from), &mut out) })?;
-        // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
-        Ok(unsafe { owned(out) })
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call.
+        let fetch = |out: &mut RawTensor| unsafe { (self.0.rr_cuda_fetch)(raw(from), out) };
+        // SAFETY: the shim writes a new `at::Tensor*` for this caller alone.
+        unsafe { made(fetch, |status| self.check(status)) }
     }
 
     /// Computes out = sum + x·weightᵀ + bias in one launch; `out` may be `sum`. See
@@ -374,42 +352,30 @@ impl Cuda {
     }
 }
 
-fn number(index: usize) -> Result<i32, TorchError> {
-    i32::try_from(index).map_err(|_| TorchError::new(format!("there is no CUDA device {index}")))
+pub(crate) fn number<T: TryFrom<usize>>(value: usize) -> Result<T, TorchError> {
+    let what = "is beyond every number of devices, slots and bytes";
+    T::try_from(value).map_err(|_| TorchError::new(format!("{value} {what}")))
 }
 
 fn facts(raw: &RawDevice) -> DeviceFacts {
-    let end = raw
-        .name
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(raw.name.len());
+    let name = raw.name.split(|byte| *byte == 0).next();
+    let hex: String = raw.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
     DeviceFacts {
-        name: String::from_utf8_lossy(&raw.name[..end]).into_owned(),
-        uuid: Uuid(raw.uuid).to_string(),
+        name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
+        uuid: format!("GPU-{}", parts.join("-")),
         pci: format!(
             "{:04x}:{:02x}:{:02x}",
             raw.pci_domain, raw.pci_bus, raw.pci_device
         ),
         compute_capability: (raw.major * 10 + raw.minor).try_into().unwrap_or(0),
         total_bytes: raw.total_bytes,
-    }
-}
-
-struct Uuid([u8; 16]);
-
-impl fmt::Display for Uuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GPU")?;
-        for (i, byte) in self.0.iter().enumerate() {
-            let dash = if [0, 4, 6, 8, 10].contains(&i) {
-                "-"
-            } else {
-                ""
-            };
-            write!(f, "{dash}{byte:02x}")?;
-        }
-        Ok(())
     }
 }
 

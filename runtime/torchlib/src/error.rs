@@ -18,10 +18,8 @@ impl TorchError {
     /// Says what an exception of C++ says, on one line and without the stack frames that some
     /// texts contain.
     pub(crate) fn thrown(text: &str) -> Self {
-        let ends = ["\nException raised from", "\nframe #0"];
-        let end = ends.iter().filter_map(|mark| text.find(mark)).min();
-        let words = text[..end.unwrap_or(text.len())].split_whitespace();
-        let line = words.collect::<Vec<_>>().join(" ");
+        let line: Vec<_> = message(text).split_whitespace().collect();
+        let line = line.join(" ");
         let who = match is_out_of_memory(text) {
             true => "out of memory",
             false => "libtorch",
@@ -32,7 +30,7 @@ impl TorchError {
 
 impl From<TchError> for TorchError {
     fn from(err: TchError) -> Self {
-        Self::thrown(message(&err.to_string()))
+        Self::thrown(&err.to_string())
     }
 }
 

@@ -4,7 +4,7 @@ use crate::cuda::Cuda;
 use crate::error::TorchError;
 use crate::ffi::{RawGraph, boxed};
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 impl Cuda {
     /// Captures the work that `work` launches on this thread's own stream, instead of running it.
@@ -15,7 +15,7 @@ impl Cuda {
         index: usize,
         work: impl FnOnce() -> T,
     ) -> Result<(CudaGraph, T), TorchError> {
-        let graph = boxed(self.of(self.functions().rr_graph_begin, index, ptr::null_mut())?);
+        let graph = boxed(self.of(self.functions().rr_graph_begin, index)?);
         let capture = Capture { cuda: *self, graph };
         // If `work` panics, dropping `capture` ends the capture.
         let done = work();

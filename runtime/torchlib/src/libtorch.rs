@@ -41,12 +41,11 @@ pub(crate) fn minor(version: &str) -> Option<Minor> {
 /// Returns the folder from which a process has loaded libtorch; `maps` is the content of its
 /// `/proc/self/maps`.
 fn folder_in(maps: &str) -> Option<PathBuf> {
-    let file = |line: &str| line.find('/').map(|start| line[start..].to_owned());
-    let library = maps
+    let mut files = maps
         .lines()
-        .filter_map(file)
-        .find(|file| file.ends_with("/libtorch_cpu.so"))?;
-    Some(Path::new(&library).parent()?.to_owned())
+        .filter_map(|line| line.find('/').map(|start| &line[start..]));
+    let library = files.find(|file| file.ends_with("/libtorch_cpu.so"))?;
+    Some(Path::new(library).parent()?.to_owned())
 }
 
 /// Returns libtorch's version: a wheel of torch has it in `version.py`, the libtorch archive in
@@ -54,14 +53,12 @@ fn folder_in(maps: &str) -> Option<PathBuf> {
 fn version_in(root: &Path) -> Option<String> {
     let read = |name: &str| fs::read_to_string(root.join(name)).ok();
     let of_wheel = |text: String| {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("__version__ = ").map(str::to_owned))?;
-        Some(line.trim_matches(['\'', '"']).to_owned())
+        let mut lines = text.lines();
+        let version = lines.find_map(|line| line.strip_prefix("__version__ = "))?;
+        Some(version.trim_matches(['\'', '"']).to_owned())
     };
-    read("version.py")
-        .and_then(of_wheel)
-        .or_else(|| read("build-version").map(|text| text.trim().to_owned()))
+    let wheel = read("version.py").and_then(of_wheel);
+    wheel.or_else(|| read("build-version").map(|text| text.trim().to_owned()))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::error::TorchError;
 use crate::ffi::library::Library;
-use crate::ffi::{RawTensor, boxed, c_string, check, owned, raw};
+use crate::ffi::{RawTensor, boxed, c_string, check, made, raw};
 
 /// An empty shared library whose name is `libtorch.so`.
 static STAND_IN: &[u8] = include_bytes!(env!("RRUN_TORCH_STAND_IN"));
@@ -120,18 +120,13 @@ impl CompiledPackage {
             signature,
             device,
         };
-        let (found, wanted) = (
-            arguments(&loaded.call_spec()),
-            loaded.signature.inputs.len(),
-        );
-        if found.is_some_and(|found| found != wanted) {
-            let what = format!(
-                "its `forward` has {} inputs, and its description {wanted}",
-                found.unwrap_or_default()
-            );
-            return Err(TorchError::new(what));
+        let wanted = loaded.signature.inputs.len();
+        match arguments(&loaded.call_spec()) {
+            Some(found) if found != wanted => Err(TorchError::new(format!(
+                "its `forward` has {found} inputs, and its description {wanted}"
+            ))),
+            _ => Ok(loaded),
         }
-        Ok(loaded)
     }
 
     /// Returns how the arguments are nested, as JSON.
@@ -156,17 +151,16 @@ impl CompiledPackage {
         self.check(inputs).map_err(TorchError::new)?;
         let inputs: Vec<Tensor> = inputs.iter().map(Tensor::contiguous).collect();
         let raws: Vec<RawTensor> = inputs.iter().map(raw).collect();
-        let mut out = ptr::null_mut();
+        let package = self.package.as_ptr();
         // SAFETY: the compiled code reads its inputs without a check. They are those of the
         // signature, which is that of the package, contiguous and on its device: the lines above
         // check it. A `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call.
-        // The box belongs to this thread, because this type is not `Sync`. `out` is written before
-        // success is returned.
-        let status =
-            unsafe { rr_package_run(self.package.as_ptr(), raws.as_ptr(), raws.len(), &mut out) };
-        check(status)?;
-        // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
-        Ok(unsafe { owned(out) })
+        // The box belongs to this thread, because this type is not `Sync`.
+        let run = |out: &mut RawTensor| unsafe {
+            rr_package_run(package, raws.as_ptr(), raws.len(), out)
+        };
+        // SAFETY: the shim writes a new `at::Tensor*` for this caller alone.
+        unsafe { made(run, check) }
     }
 
     /// Checks that inputs are those of the signature.
@@ -176,12 +170,9 @@ impl CompiledPackage {
             min_batch,
             max_batch,
         } = &self.signature;
-        if inputs.len() != wanted.len() {
-            return Err(format!(
-                "{} inputs, expected {}",
-                inputs.len(),
-                wanted.len()
-            ));
+        let (found, expected) = (inputs.len(), wanted.len());
+        if found != expected {
+            return Err(format!("{found} inputs, expected {expected}"));
         }
         let batch = inputs.first().map_or(0, |first| first.size()[0]);
         if !(*min_batch..=*max_batch).contains(&batch) {

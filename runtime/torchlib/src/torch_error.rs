@@ -131,11 +131,11 @@ thread_local! {
 /// # Errors
 /// Returns the message of the panic.
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
-    quietly(body).map_err(|panic| {
-        words(panic.as_ref())
-            .map_or("a panic without a message", message)
-            .to_owned()
-    })
+    let text = |panic: Box<dyn Any + Send>| match words(panic.as_ref()) {
+        Some(text) => message(text).to_owned(),
+        None => "a panic without a message".to_owned(),
+    };
+    quietly(body).map_err(text)
 }
 
 /// Works like [`caught`], for the outermost use of libtorch: other panics continue as panics.
@@ -143,12 +143,11 @@ pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
 /// # Errors
 /// Returns libtorch's message.
 pub fn caught_of_libtorch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
-    quietly(body).map_err(
-        |panic| match words(panic.as_ref()).filter(|text| is_panic(text)) {
-            Some(text) => message(text).to_owned(),
-            None => resume_unwind(panic),
-        },
-    )
+    let text = |panic: Box<dyn Any + Send>| match words(panic.as_ref()) {
+        Some(text) if is_panic(text) => message(text).to_owned(),
+        _ => resume_unwind(panic),
+    };
+    quietly(body).map_err(text)
 }
 
 /// Runs `body` and returns its result or its panic, which is not printed if it is an error of
@@ -167,19 +166,16 @@ fn quietly<T>(body: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
 
 /// Prints a panic as usual, unless it is an error of libtorch that will be caught.
 fn on_panic(panic: &PanicHookInfo<'_>, usual: &dyn Fn(&PanicHookInfo<'_>)) {
-    let is_of_libtorch =
-        words(panic.payload()).is_some_and(|text| is_panic(text) || is_out_of_memory(text));
-    if DEPTH.get() == 0 || !is_of_libtorch {
+    let is_known = |text: &str| is_panic(text) || is_out_of_memory(text);
+    if DEPTH.get() == 0 || !words(panic.payload()).is_some_and(is_known) {
         usual(panic);
     }
 }
 
 /// Returns the text of a panic.
 fn words(panic: &(dyn Any + Send)) -> Option<&str> {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Copies from host memory to one GPU, in order, while the caller prepares the next ones, and the
 //! host memory from which it copies.
 
-use crate::cuda::Cuda;
+use crate::cuda::{Cuda, number};
 use crate::error::TorchError;
-use crate::ffi::{RawUpload, boxed, owned, raw};
+use crate::ffi::{RawTensor, RawUpload, boxed, made, raw};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use tch::{Device, Kind, Tensor};
@@ -41,12 +41,12 @@ impl Uploader {
 
     /// Allocates pinned host memory, from which the GPU copies without the help of the CPU.
     pub fn pinned(&self, bytes: usize) -> Result<Staging, TorchError> {
-        let (mut tensor, bytes) = (ptr::null_mut(), number(bytes)?);
-        // SAFETY: `tensor` is written before success is returned.
-        let status = unsafe { (self.cuda.functions().rr_upload_pinned)(bytes, &mut tensor) };
-        self.cuda.check(status)?;
-        // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
-        Ok(Staging(unsafe { owned(tensor) }))
+        let (pinned, bytes) = (self.cuda.functions().rr_upload_pinned, number(bytes)?);
+        // SAFETY: any number of bytes is allowed, and `out` outlives the call.
+        let allocate = |out: &mut RawTensor| unsafe { pinned(bytes, out) };
+        // SAFETY: the shim writes a new `at::Tensor*` for this caller alone.
+        let tensor = unsafe { made(allocate, |status| self.cuda.check(status)) };
+        Ok(Staging(tensor?))
     }
 
     /// Starts copying the second tensor of each pair to the first, which has as many elements.
@@ -73,11 +73,6 @@ impl Uploader {
         self.cuda
             .check(unsafe { (self.cuda.functions().rr_upload_wait)(upload, slot) })
     }
-}
-
-fn number<T: TryFrom<usize>>(value: usize) -> Result<T, TorchError> {
-    let what = "is beyond every number of cards, slots and bytes";
-    T::try_from(value).map_err(|_| TorchError::new(format!("{value} {what}")))
 }
 
 /// A staging buffer in host memory, for bytes on their way to a device: `[n]`, `u8`, contiguous.

@@ -4,7 +4,7 @@
 use crate::error::TorchError;
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use tch::Tensor;
 
 pub mod library;
@@ -55,11 +55,16 @@ pub(crate) fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
 
-/// Takes over a tensor that a shim has made.
+/// Returns the tensor that a shim makes; `check` converts the status of `call`.
 ///
 /// # Safety
-/// `tensor` must be a new `at::Tensor*` that nothing else owns.
-pub(crate) unsafe fn owned(tensor: RawTensor) -> Tensor {
+/// If `call` succeeds, it must have written a new `at::Tensor*` that nothing else owns.
+pub(crate) unsafe fn made(
+    call: impl FnOnce(&mut RawTensor) -> c_int,
+    check: impl FnOnce(c_int) -> Result<(), TorchError>,
+) -> Result<Tensor, TorchError> {
+    let mut tensor = ptr::null_mut();
+    check(call(&mut tensor))?;
     // SAFETY: the caller promises it.
-    unsafe { Tensor::from_ptr(tensor.cast()) }
+    Ok(unsafe { Tensor::from_ptr(tensor.cast()) })
 }

@@ -1,12 +1,12 @@
 //! Bindings of `shim/operators.cc`; all unsafe code of `operators` is in this file.
 
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
-use libc::{c_int, c_void};
+use libc::c_int;
 use tch::Tensor;
 
-use crate::ffi::{RawTensor, check, owned, raw};
+use crate::ffi::{RawTensor, check, made, raw};
 
 /// An opaque `c10::InferenceMode`.
 #[repr(C)]
@@ -18,9 +18,9 @@ unsafe extern "C" {
         weight: RawTensor,
         bias: RawTensor,
         use_gelu: bool,
-        out: *mut *mut c_void,
+        out: *mut RawTensor,
     ) -> c_int;
-    fn rr_normal(seed: u64, sizes: *const i64, dims: usize, out: *mut *mut c_void) -> c_int;
+    fn rr_normal(seed: u64, sizes: *const i64, dims: usize, out: *mut RawTensor) -> c_int;
     fn rr_inference_mode_begin() -> *mut RawMode;
     fn rr_inference_mode_end(mode: *mut RawMode);
 }
@@ -28,16 +28,12 @@ unsafe extern "C" {
 /// Computes ATen's `_addmm_activation` of `x` `[rows, in]`, weight `[in, out]` and bias `[out]`,
 /// with GELU or ReLU.
 pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool) -> Tensor {
-    let mut out = ptr::null_mut();
-    // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and the three tensors outlive the call;
-    // `out` is written before success is returned.
-    let status =
-        unsafe { rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, &mut out) };
-    if let Err(exception) = check(status) {
-        panic!("{exception}");
-    }
-    // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
-    unsafe { owned(out) }
+    // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and the three tensors outlive the call.
+    let compute = |out: &mut RawTensor| unsafe {
+        rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, out)
+    };
+    // SAFETY: the shim writes a new `at::Tensor*` for this caller alone.
+    unsafe { made(compute, check) }.unwrap_or_else(|exception| panic!("{exception}"))
 }
 
 /// Draws standard normal numbers on the CPU with a generator of their own: float32 of this shape.
@@ -46,15 +42,11 @@ pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool)
 /// # Panics
 /// Panics like tch's own operators, with libtorch's message.
 pub fn normal(seed: u64, shape: &[i64]) -> Tensor {
-    let mut out = ptr::null_mut();
     // SAFETY: the sizes outlive the call, and `shape` has as many as the call is told; a negative
-    // one throws an exception. `out` is written before success is returned.
-    let status = unsafe { rr_normal(seed, shape.as_ptr(), shape.len(), &mut out) };
-    if let Err(exception) = check(status) {
-        panic!("{exception}");
-    }
-    // SAFETY: the shim returns a new `at::Tensor*` for this caller alone.
-    unsafe { owned(out) }
+    // one throws an exception.
+    let draw = |out: &mut RawTensor| unsafe { rr_normal(seed, shape.as_ptr(), shape.len(), out) };
+    // SAFETY: the shim writes a new `at::Tensor*` for this caller alone.
+    unsafe { made(draw, check) }.unwrap_or_else(|exception| panic!("{exception}"))
 }
 
 /// A guard for libtorch's inference mode (`c10::InferenceMode`) on this thread. Operators cost less
