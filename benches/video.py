@@ -51,7 +51,7 @@ def rendered(side: int, count: int) -> pathlib.Path:
 
 
 def rrun(rust: str, frames: pathlib.Path, side: int, total: int, folder: pathlib.Path) -> dict:
-    command = [rust, "record", "video", str(frames), str(side), str(side), str(total - 1), "1", "1", str(folder)]
+    command = [rust, "record", "video", str(frames), str(side), str(side), str(total - 1), "1", str(folder)]
     said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"wall": said["all"], "cpu": said["cpu"], "file": next(folder.iterdir())}
 

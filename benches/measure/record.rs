@@ -2,7 +2,7 @@
 //! replaces.
 //!
 //! ```text
-//! measure record video   PICTURES HEIGHT WIDTH STEPS ENVS THREADS DIR
+//! measure record video   PICTURES HEIGHT WIDTH STEPS ENVS DIR
 //! measure record dataset PICTURES HEIGHT WIDTH STEPS EPISODES DIR   no images if HEIGHT is 0
 //! ```
 //!
@@ -15,10 +15,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use jobs::eval_args::ExportMode;
+use jobs::layout::RunFolder;
+use jobs::record_format::RecordFormat;
+use jobs::samples;
 use runtime::env::{EnvIndex, EnvSpec, Frame, Observation, Step};
 use runtime::record::{
-    CameraSize, ChannelWaits, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Export, Format,
-    RecordPlan, Recorder, VideoPlan,
+    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, RecordPlan, Recorder, VideoPlan,
 };
 
 use crate::{Outcome, bridge, now};
@@ -29,10 +32,10 @@ const STATES: [&str; 3] = ["joint_position", "joint_velocity", "eef"];
 
 pub fn main(words: &[&str]) -> Outcome<()> {
     match *words {
-        ["video", pictures, height, width, steps, envs, threads, dir] => {
+        ["video", pictures, height, width, steps, envs, dir] => {
             let scene = Scene::read(pictures, height, width)?;
-            let (envs, threads) = (envs.parse()?, threads.parse()?);
-            let video = Some(video(Path::new(dir), envs, threads));
+            let envs = envs.parse()?;
+            let video = Some(video(Path::new(dir), envs));
             let plan = scene.plan(envs, None, video);
             record(&scene, steps.parse()?, envs, plan)
         }
@@ -50,7 +53,7 @@ pub fn main(words: &[&str]) -> Outcome<()> {
 /// Records one episode in each environment, with interleaved steps.
 fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Outcome<()> {
     let (start, used) = (now(), cpu()?);
-    let mut recorder = Recorder::start(plan)?;
+    let (mut recorder, _) = Recorder::start(plan)?;
     for env in (0..envs).map(EnvIndex) {
         let meta = EpisodeMeta {
             episode: env.0 as u64,
@@ -78,6 +81,7 @@ fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Outcome
     for env in (0..envs).map(EnvIndex) {
         recorder.end(
             env,
+            samples::episode(0, "push", env.0 as u64),
             EpisodeEnd {
                 success: true,
                 terminated: false,
@@ -86,12 +90,8 @@ fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Outcome
         )?;
     }
     let caller = start.elapsed();
-    recorder.drain();
-    let pressure = recorder.pressure();
-    recorder.finish()?;
-    let waits = [pressure.video, pressure.dataset]
-        .into_iter()
-        .sum::<ChannelWaits>();
+    let waits = recorder.waits();
+    recorder.finish().1.result?;
     let [all, caller, waited] =
         [start.elapsed(), caller, waits.time].map(|time| time.as_secs_f64());
     let said =
@@ -114,7 +114,7 @@ fn cpu() -> Outcome<f64> {
     Ok(ticks?.iter().sum::<f64>() / 100.0)
 }
 
-fn video(dir: &Path, envs: usize, threads: usize) -> VideoPlan {
+fn video(dir: &Path, envs: usize) -> VideoPlan {
     VideoPlan {
         dir: dir.to_owned(),
         stems: (0..envs)
@@ -122,19 +122,18 @@ fn video(dir: &Path, envs: usize, threads: usize) -> VideoPlan {
             .collect(),
         per_episode: false,
         grids: Vec::new(),
-        cameras: Vec::new(),
+        cameras: vec!["front".to_owned()],
         size: CameraSize::AsRendered,
-        fps: 0,
+        fps: 30,
         bitrate: 8_000_000,
-        threads,
     }
 }
 
 fn dataset(dir: &Path, cameras: bool) -> DatasetPlan {
     DatasetPlan {
         path: dir.join("dataset.hdf5"),
-        format: Format::Hdf5,
-        export: Export::All,
+        format: RecordFormat::Hdf5,
+        export: ExportMode::All,
         earlier: EarlierDemos::default(),
         earlier_failed: EarlierDemos::default(),
         env_args: serde_json::json!({"env_name": "push", "type": 2}),
@@ -191,6 +190,7 @@ impl Scene {
         video: Option<VideoPlan>,
     ) -> RecordPlan {
         RecordPlan {
+            folder: RunFolder::new(Path::new("")),
             dataset,
             video,
             num_envs,

@@ -6,44 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::env::{EnvIndex, Frame, Observation};
+use crate::env::{EnvIndex, Frame};
 use crate::record::EpisodeMeta;
 use crate::record::error::{check_bytes, check_size};
-
-/// Selects the parts of an observation that the plan needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Selection {
-    /// State vectors and simulator state, for the dataset.
-    pub(super) state: bool,
-    /// Images, for the dataset or a video.
-    pub(super) pictures: bool,
-}
-
-/// The selected parts of one observation. Images are shared, not copied.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StepSnapshot {
-    /// State vectors by name.
-    pub(super) state: BTreeMap<String, Vec<f32>>,
-    /// Simulator state by recorder path.
-    pub(super) sim_state: BTreeMap<String, Vec<f32>>,
-    /// Images by camera.
-    pub(super) video: Arc<BTreeMap<String, Frame>>,
-}
-
-impl StepSnapshot {
-    /// Copies the selected parts.
-    pub(super) fn of(observation: &Observation, wanted: Selection) -> Self {
-        let mut snapshot = Self::default();
-        if wanted.state {
-            snapshot.state.clone_from(&observation.state);
-            snapshot.sim_state.clone_from(&observation.sim_state);
-        }
-        if wanted.pictures {
-            snapshot.video = Arc::new(observation.video.clone());
-        }
-        snapshot
-    }
-}
+use crate::record::recorder::StepImages;
 
 /// Values of one name: `[rows, width]`, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,22 +20,17 @@ pub(super) struct EpisodeColumn {
     pub(super) values: Vec<f32>,
 }
 
-/// Images of one camera, one for each row.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CameraImages {
-    /// Images in order, all of the size of the first.
-    pub(super) frames: Vec<Frame>,
-}
-
 /// The data that one step adds to the episode.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct StepRow {
     /// The action as the policy gave it.
     pub(super) action: Vec<f32>,
     /// The action after clamping and scaling, if the environment reports it.
     pub(super) processed: Option<Vec<f32>>,
-    /// Observation and state after the step.
-    pub(super) after: StepSnapshot,
+    /// State vectors after the step by name.
+    pub(super) state: BTreeMap<String, Vec<f32>>,
+    /// Simulator state after the step by recorder path.
+    pub(super) sim_state: BTreeMap<String, Vec<f32>>,
     /// Reward of this step.
     pub(super) reward: f32,
     /// True if the environment says that the step ended the episode.
@@ -87,23 +48,25 @@ pub(super) struct EpisodeRows {
     pub(super) initial: BTreeMap<String, Vec<f32>>,
     /// Columns `obs/…`, `states/…`, `actions`, `processed_actions`.
     pub(super) columns: BTreeMap<String, EpisodeColumn>,
-    /// Images of `obs/<camera>`.
-    pub(super) pictures: BTreeMap<String, CameraImages>,
+    /// Images of `obs/<camera>`, all of the size of the first.
+    pub(super) pictures: BTreeMap<String, Vec<Frame>>,
     /// Rewards, `[rows]`.
     pub(super) rewards: Vec<f32>,
     /// Done flags, `[rows]`, 0 or 1.
     pub(super) dones: Vec<u8>,
-    before: StepSnapshot,
-    cameras: bool,
+    /// The observation before the next step.
+    before: (Arc<StepRow>, StepImages),
+    /// Why the episode cannot become a demo.
+    fault: Option<String>,
 }
 
 impl EpisodeRows {
-    /// Begins an episode with the observation of the reset; `cameras` says whether to keep images.
+    /// Begins an episode with the observation of the reset.
     pub(super) fn begin(
         env: EnvIndex,
         meta: EpisodeMeta,
-        first: StepSnapshot,
-        cameras: bool,
+        first: Arc<StepRow>,
+        images: StepImages,
     ) -> Self {
         Self {
             meta,
@@ -113,8 +76,8 @@ impl EpisodeRows {
             pictures: BTreeMap::new(),
             rewards: Vec::new(),
             dones: Vec::new(),
-            before: first,
-            cameras,
+            before: (first, images),
+            fault: None,
         }
     }
 
@@ -123,104 +86,86 @@ impl EpisodeRows {
         self.rewards.len()
     }
 
-    /// Adds a step. After an error the episode cannot become a demo.
-    pub(super) fn push(&mut self, row: StepRow) -> Result<(), String> {
-        let before = std::mem::replace(&mut self.before, row.after);
+    /// Adds a step.
+    pub(super) fn push(&mut self, row: Arc<StepRow>, images: StepImages) {
+        if self.fault.is_none() {
+            self.fault = self.try_push(row, images).err();
+        }
+    }
+
+    fn try_push(&mut self, row: Arc<StepRow>, images: StepImages) -> Result<(), String> {
+        let (before, pictures) = std::mem::replace(&mut self.before, (Arc::clone(&row), images));
         for (name, values) in &before.state {
-            add(&mut self.columns, format!("obs/{name}"), values)?;
+            self.add(format!("obs/{name}"), values)?;
         }
-        for (name, values) in &self.before.sim_state {
-            add(&mut self.columns, format!("states/{name}"), values)?;
+        for (name, values) in &row.sim_state {
+            self.add(format!("states/{name}"), values)?;
         }
-        add(&mut self.columns, "actions".to_owned(), &row.action)?;
+        self.add("actions".to_owned(), &row.action)?;
         if let Some(processed) = &row.processed {
-            add(&mut self.columns, "processed_actions".to_owned(), processed)?;
+            self.add("processed_actions".to_owned(), processed)?;
         }
-        if self.cameras {
-            self.push_pictures(&before.video)?;
+        for (name, frame) in pictures.iter() {
+            check_bytes(name, frame)?;
+            let frames = self.pictures.entry(name.clone()).or_default();
+            if let Some(first) = frames.first() {
+                check_size(name, first.size(), frame.size())?;
+            }
+            frames.push(frame.clone());
         }
         self.rewards.push(row.reward);
         self.dones.push(u8::from(row.done));
         Ok(())
     }
 
+    fn add(&mut self, name: String, values: &[f32]) -> Result<(), String> {
+        let column = self.columns.entry(name.clone()).or_default();
+        if column.values.is_empty() {
+            column.width = values.len();
+        }
+        let (before, now) = (column.width, values.len());
+        if before != now {
+            return Err(format!("`{name}` changed from {before} to {now} values"));
+        }
+        column.values.extend_from_slice(values);
+        Ok(())
+    }
+
     /// Ends the episode with its last row, whoever has ended it: the environment, a success, a limit
-    /// of the job or the policy.
-    pub(super) fn end(&mut self) {
+    /// of the job or the policy. Fails unless every name has a value in every row.
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
         if let Some(done) = self.dones.last_mut() {
             *done = 1;
         }
-    }
-
-    /// Checks that every name has a value in every row.
-    pub(super) fn complete(&self) -> Result<(), String> {
         let rows = self.rows();
-        let short = self
-            .columns
-            .iter()
-            .find(|(_, column)| column.values.len() != rows * column.width);
-        if let Some((name, column)) = short {
-            let found = column.values.len() / column.width.max(1);
-            return Err(format!("`{name}` has {found} rows, the episode has {rows}"));
-        }
-        let mut pictures = self.pictures.iter();
-        match pictures.find(|(_, pictures)| pictures.frames.len() != rows) {
-            Some((camera, CameraImages { frames })) => {
-                let found = frames.len();
-                Err(format!(
-                    "camera `{camera}` has {found} pictures, the episode has {rows} rows"
-                ))
+        for (name, column) in &self.columns {
+            if column.values.len() != rows * column.width {
+                let found = column.values.len() / column.width.max(1);
+                return Err(format!("`{name}` has {found} rows, the episode has {rows}"));
             }
+        }
+        match self.pictures.iter().find(|(_, all)| all.len() != rows) {
+            Some((camera, all)) => Err(format!(
+                "camera `{camera}` has {} pictures, the episode has {rows} rows",
+                all.len()
+            )),
             None => Ok(()),
         }
     }
 
     /// Returns the bytes of all values before compression.
     pub(super) fn bytes(&self) -> u64 {
-        let columns: usize = self
-            .columns
-            .values()
-            .map(|column| column.values.len() * size_of::<f32>())
-            .sum();
-        let pictures: usize = self
+        let columns = self.columns.values().map(|column| column.values.len() * 4);
+        let pictures = self
             .pictures
             .values()
-            .flat_map(|p| &p.frames)
-            .map(|frame| frame.rgb.len())
-            .sum();
-        (columns + pictures + self.rows() * 5) as u64
+            .flatten()
+            .map(|frame| frame.rgb.len());
+        (columns.chain(pictures).sum::<usize>() + self.rows() * 5) as u64
     }
-
-    fn push_pictures(&mut self, video: &BTreeMap<String, Frame>) -> Result<(), String> {
-        for (name, frame) in video {
-            check_bytes(name, frame)?;
-            let frames = &mut self.pictures.entry(name.clone()).or_default().frames;
-            if let Some(first) = frames.first() {
-                check_size(name, first.size(), frame.size())?;
-            }
-            frames.push(frame.clone());
-        }
-        Ok(())
-    }
-}
-
-fn add(
-    columns: &mut BTreeMap<String, EpisodeColumn>,
-    name: String,
-    values: &[f32],
-) -> Result<(), String> {
-    let column = columns
-        .entry(name.clone())
-        .or_insert_with(|| EpisodeColumn {
-            width: values.len(),
-            values: Vec::new(),
-        });
-    let (before, now) = (column.width, values.len());
-    if before != now {
-        return Err(format!("`{name}` changed from {before} to {now} values"));
-    }
-    column.values.extend_from_slice(values);
-    Ok(())
 }
 
 #[cfg(test)]
@@ -229,11 +174,14 @@ mod tests {
 
     const JOINTS: &str = "articulation/robot/joint_position";
 
-    fn snapshot(state: &[f32], sim: f32) -> StepSnapshot {
-        let mut snapshot = StepSnapshot::default();
-        snapshot.state.insert("q".to_owned(), state.to_vec());
-        snapshot.sim_state.insert(JOINTS.to_owned(), vec![sim]);
-        snapshot
+    fn row(state: &[f32], sim: f32) -> StepRow {
+        StepRow {
+            action: vec![0.5],
+            state: [("q".to_owned(), state.to_vec())].into(),
+            sim_state: [(JOINTS.to_owned(), vec![sim])].into(),
+            reward: 1.0,
+            ..StepRow::default()
+        }
     }
 
     fn begin() -> EpisodeRows {
@@ -242,46 +190,43 @@ mod tests {
             seed: 9,
             language: Arc::from("lift"),
         };
-        EpisodeRows::begin(EnvIndex(0), meta, snapshot(&[1.0, 2.0], 10.0), false)
+        let first = Arc::new(row(&[1.0, 2.0], 10.0));
+        EpisodeRows::begin(EnvIndex(0), meta, first, StepImages::default())
     }
 
-    fn step(after: StepSnapshot) -> StepRow {
-        StepRow {
-            action: vec![0.5],
-            processed: None,
-            after,
-            reward: 1.0,
-            done: false,
-        }
+    fn push(episode: &mut EpisodeRows, row: StepRow) {
+        episode.push(Arc::new(row), StepImages::default());
     }
 
     #[test]
     fn a_row_holds_the_observation_before_and_the_state_after() {
         let mut episode = begin();
-        episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap();
+        push(&mut episode, row(&[3.0, 4.0], 11.0));
         assert_eq!(episode.columns["obs/q"].values, [1.0, 2.0]);
         let after = &episode.columns[&format!("states/{JOINTS}")];
         assert_eq!(after.values, [11.0]);
         assert_eq!(episode.initial[JOINTS], [10.0]);
-        episode.complete().unwrap();
+        episode.end().unwrap();
+        assert_eq!(episode.dones, [1]);
     }
 
     #[test]
     fn a_changed_width_is_refused_by_name() {
         let mut episode = begin();
-        episode.push(step(snapshot(&[3.0], 11.0))).unwrap();
-        let reason = episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap_err();
+        push(&mut episode, row(&[3.0], 11.0));
+        push(&mut episode, row(&[3.0, 4.0], 11.0));
+        let reason = episode.end().unwrap_err();
         assert_eq!(reason, "`obs/q` changed from 2 to 1 values");
     }
 
     #[test]
     fn a_name_that_comes_late_is_refused_at_the_end() {
         let mut episode = begin();
-        let mut late = step(snapshot(&[3.0, 4.0], 11.0));
-        episode.push(late.clone()).unwrap();
+        let mut late = row(&[3.0, 4.0], 11.0);
+        push(&mut episode, late.clone());
         late.processed = Some(vec![1.0, 1.0]);
-        episode.push(late).unwrap();
-        let reason = episode.complete().unwrap_err();
+        push(&mut episode, late);
+        let reason = episode.end().unwrap_err();
         assert_eq!(reason, "`processed_actions` has 1 rows, the episode has 2");
     }
 }

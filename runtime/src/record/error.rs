@@ -14,6 +14,11 @@ impl RecordError {
     pub(in crate::record) fn file(path: &Path, reason: impl ToString) -> Self {
         Self(format!("`{}`: {}", path.display(), reason.to_string()))
     }
+
+    /// Creates an error of HDF5 about a file.
+    pub(in crate::record) fn hdf5(path: &Path, err: &hdf5::Error) -> Self {
+        Self::file(path, hdf5_reason(err))
+    }
 }
 
 /// Checks that an image has the bytes of its size.
@@ -45,11 +50,11 @@ pub(in crate::record) fn hdf5_reason(err: &hdf5::Error) -> String {
     let Some(stack) = err.stack() else {
         return err.to_string();
     };
-    let quoted = stack.iter().find_map(|frame| {
+    let words = stack.iter().find_map(|frame| {
         let (_, rest) = frame.desc().split_once(MARK)?;
-        rest.split_once('\'').map(|(words, _)| words.to_owned())
+        rest.split('\'').next()
     });
-    match quoted {
+    match words {
         Some(words) => format!("{words} ({})", stack.description()),
         None => err.to_string(),
     }

@@ -1,10 +1,12 @@
 //! A thread of the recorder behind a bounded channel that counts how often, and how long, the
 //! sender had to wait for free space.
 
+use std::ops::AddAssign;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::clock::now;
 use crate::record::RecordError;
 
 /// How often and how long a sender had to wait.
@@ -16,22 +18,20 @@ pub struct ChannelWaits {
     pub time: Duration,
 }
 
-impl std::iter::Sum for ChannelWaits {
-    fn sum<I: Iterator<Item = Self>>(waits: I) -> Self {
-        waits.fold(Self::default(), |all, one| Self {
-            count: all.count + one.count,
-            time: all.time + one.time,
-        })
+impl AddAssign for ChannelWaits {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.time += other.time;
     }
 }
 
 /// What comes of closing a thread.
 #[derive(Debug)]
-pub(super) struct Closed {
+pub struct Closed {
     /// Messages for the user, one line each.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
     /// Success, or the first error.
-    pub(super) result: Result<(), RecordError>,
+    pub result: Result<(), RecordError>,
 }
 
 impl Default for Closed {
@@ -43,19 +43,15 @@ impl Default for Closed {
 impl Closed {
     /// Returns a result without messages.
     pub(super) fn of(result: Result<(), RecordError>) -> Self {
-        Self {
-            notes: Vec::new(),
-            result,
-        }
+        let notes = Vec::new();
+        Self { notes, result }
     }
 
     /// Combines two results: all messages, and the first error.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.notes.extend(other.notes);
-        Self {
-            notes: self.notes,
-            result: self.result.and(other.result),
-        }
+        self.result = self.result.and(other.result);
+        self
     }
 }
 
@@ -64,23 +60,22 @@ impl Closed {
 pub(super) struct Lane<M> {
     sender: SyncSender<M>,
     thread: JoinHandle<Closed>,
-    waits: ChannelWaits,
+    pub(super) waits: ChannelWaits,
 }
 
 impl<M: Send + 'static> Lane<M> {
     /// Starts a thread whose channel has room for `depth` messages.
     pub(super) fn spawn(
-        name: String,
+        name: &str,
         depth: usize,
         work: impl FnOnce(Receiver<M>) -> Closed + Send + 'static,
     ) -> Result<Self, RecordError> {
         let (sender, receiver) = mpsc::sync_channel(depth);
-        let failed = |err| RecordError(format!("no thread `{name}`: {err}"));
-        let builder = thread::Builder::new().name(name.clone());
-        let thread = builder.spawn(move || work(receiver)).map_err(failed)?;
+        let builder = thread::Builder::new().name(name.to_owned());
+        let thread = builder.spawn(move || work(receiver));
         Ok(Self {
             sender,
-            thread,
+            thread: thread.map_err(|err| RecordError(format!("no thread `{name}`: {err}")))?,
             waits: ChannelWaits::default(),
         })
     }
@@ -95,36 +90,26 @@ impl<M: Send + 'static> Lane<M> {
         }
     }
 
-    /// Returns the waits so far.
-    pub(super) fn waits(&self) -> ChannelWaits {
-        self.waits
-    }
-
-    /// Closes the channel; [`joined`] waits for the end of the thread.
-    pub(super) fn close(self) -> JoinHandle<Closed> {
-        self.thread
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a wait is measured where it happens"
-    )]
     fn wait(&mut self, message: M) -> bool {
-        let start = Instant::now();
+        let start = now();
         let sent = self.sender.send(message).is_ok();
-        self.waits.count += 1;
-        self.waits.time += start.elapsed();
+        self.waits += ChannelWaits {
+            count: 1,
+            time: start.elapsed(),
+        };
         sent
     }
 }
 
-/// Waits until these threads have finished; they close their files in parallel.
-pub(super) fn joined(threads: Vec<JoinHandle<Closed>>) -> Closed {
+/// Closes the channels and waits until the threads have finished; they close their files in
+/// parallel.
+pub(super) fn join<M>(lanes: Vec<Lane<M>>) -> Closed {
+    let threads: Vec<_> = lanes.into_iter().map(|lane| lane.thread).collect();
     let closed = threads.into_iter().map(|thread| {
         thread.join().unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            let text = text.unwrap_or_else(|| "a panic without a message".to_owned());
+            let text = panic.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            let text = text.unwrap_or("a panic without a message");
             let reason = format!("a thread of the recorder ended early: {text}");
             Closed::of(Err(RecordError(reason)))
         })
@@ -149,23 +134,23 @@ mod tests {
                 .for_each(|message| said.send(message).unwrap());
             Closed::default()
         };
-        let mut lane = Lane::spawn("a lane".to_owned(), 1, work).unwrap();
+        let mut lane = Lane::spawn("a lane", 1, work).unwrap();
         assert!(lane.send(1));
-        assert_eq!(lane.waits(), ChannelWaits::default());
+        assert_eq!(lane.waits, ChannelWaits::default());
         let later = thread::spawn(move || begin.send(()));
         assert!(lane.wait(2));
-        assert_eq!(lane.waits().count, 1);
+        assert_eq!(lane.waits.count, 1);
         later.join().unwrap().unwrap();
-        joined(vec![lane.close()]).result.unwrap();
+        join(vec![lane]).result.unwrap();
         assert_eq!(heard.iter().collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
     fn a_thread_that_panics_takes_no_more_messages_and_says_why() {
         let work = |_: Receiver<()>| panic!("as a test wants it");
-        let mut lane = Lane::spawn("a lane".to_owned(), 1, work).unwrap();
+        let mut lane = Lane::spawn("a lane", 1, work).unwrap();
         while lane.send(()) {}
-        let reason = joined(vec![lane.close()]).result.unwrap_err().to_string();
+        let reason = join(vec![lane]).result.unwrap_err().to_string();
         assert!(
             reason.ends_with("ended early: as a test wants it"),
             "{reason}"

@@ -1,111 +1,195 @@
 //! The recorder: the handle of the evaluation loop.
 
-use std::ops::RangeInclusive;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::env::{EnvIndex, EnvSpec, Observation, Step};
-use crate::record::episode::{Selection, StepRow, StepSnapshot};
-use crate::record::lane::{ChannelWaits, Closed, Lane, joined};
-use crate::record::parts::{EpisodePart, Parts};
-use crate::record::video::Crew;
-use crate::record::writer::{DatasetMessage, EpisodeCollector, OpenEpisode};
-use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
+use jobs::episode::{DemoRef, Episode, VideoRef};
+
+use crate::env::{EnvIndex, Frame, Observation, Step};
+use crate::record::dataset::DatasetThread;
+use crate::record::disk::image_bytes;
+use crate::record::episode::StepRow;
+use crate::record::lane::{ChannelWaits, Closed, Lane, join};
+use crate::record::video::crew;
+use crate::record::{EpisodeEnd, EpisodeMeta, Finished, RecordError, RecordPlan};
 
 /// Maximum bytes of rows in the channel to the dataset thread, so that the loop continues while a
 /// long episode is compressed.
-const WAITING: u64 = 256 << 20;
-/// Limits of the number of messages in the channel; within them, [`WAITING`] decides.
-const QUEUE: RangeInclusive<u64> = 16..=8192;
+const DATASET_WAITING: u64 = 256 << 20;
+/// Maximum bytes of images in the channel to one video thread. Below it the loop never waits for an
+/// encoder.
+const VIDEO_WAITING: u64 = 128 << 20;
 /// Size of a row without images, with its names, generously.
 const ROW_BYTES: u64 = 16 << 10;
+
+/// The images of one step by camera, shared by all threads.
+pub(super) type StepImages = Arc<BTreeMap<String, Frame>>;
+
+/// The threads that get the events of an environment, and whether they get its images.
+pub(super) type Route = Vec<(usize, bool)>;
+
+/// Something that happens in an environment.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) env: EnvIndex,
+    pub(super) images: StepImages,
+    pub(super) what: EventKind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum EventKind {
+    /// An episode begins with an observation, which is a row without an action.
+    Begin(EpisodeMeta, Arc<StepRow>),
+    Step(Arc<StepRow>),
+    /// The episode ends; each thread that writes it answers with the ticket.
+    End {
+        ticket: u64,
+        end: EpisodeEnd,
+    },
+    /// The episode is discarded: it gets no answer.
+    Discard,
+}
+
+/// A thread's answer about an episode that has ended.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) ticket: u64,
+    /// What is written of it, or why a required part is missing.
+    pub(super) written: Result<Written, RecordError>,
+}
+
+#[derive(Debug)]
+pub(super) enum Written {
+    Demo(Option<DemoRef>),
+    Video {
+        video: Option<VideoRef>,
+        episode_video: Option<String>,
+        warning: Option<String>,
+    },
+}
+
+/// Finished episodes that were not returned yet, in the order of their ends.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// Ticket of the first of them.
+    first: u64,
+    /// Each with the number of answers that it lacks.
+    episodes: VecDeque<(usize, Finished)>,
+}
+
+impl Pending {
+    /// Registers an episode about which `threads` threads will answer; returns its ticket.
+    fn expect(&mut self, episode: Episode, threads: usize) -> u64 {
+        let finished = Finished {
+            episode,
+            warning: None,
+            errors: Vec::new(),
+        };
+        self.episodes.push_back((threads, finished));
+        self.first + self.episodes.len() as u64 - 1
+    }
+
+    /// Adds the answer of a thread.
+    pub(super) fn add(&mut self, answer: Answer) {
+        let at = (answer.ticket - self.first) as usize;
+        let Some((missing, finished)) = self.episodes.get_mut(at) else {
+            return;
+        };
+        *missing -= 1;
+        let episode = &mut finished.episode;
+        match answer.written {
+            Ok(Written::Demo(demo)) => episode.dataset = demo,
+            Ok(Written::Video {
+                video,
+                episode_video,
+                warning,
+            }) => {
+                (episode.video, episode.episode_video) = (video, episode_video);
+                finished.warning = warning;
+            }
+            Err(err) => finished.errors.push(err.to_string()),
+        }
+    }
+
+    /// Returns the complete episodes, each once. One that lacks an answer holds back those behind
+    /// it: a dataset has them in the same order, so that after a kill only its last ones have no
+    /// line in the journal.
+    pub(super) fn take(&mut self) -> Vec<Finished> {
+        let lacking = self.episodes.iter().position(|(missing, _)| *missing > 0);
+        let whole = ..lacking.unwrap_or(self.episodes.len());
+        let taken: Vec<_> = self.episodes.drain(whole).map(|(_, one)| one).collect();
+        self.first += taken.len() as u64;
+        taken
+    }
+}
 
 /// Records the episodes of all environments.
 #[derive(Debug)]
 pub struct Recorder {
-    crew: Option<Crew>,
-    writer: Option<Lane<DatasetMessage>>,
-    pub(super) answers: Receiver<EpisodePart>,
-    pub(super) parts: Parts,
-    /// Number of the open episode of each environment.
-    open: Vec<Option<u64>>,
-    pub(super) wanted: Selection,
+    lanes: Vec<Lane<Event>>,
+    routes: Vec<Route>,
+    has_dataset: bool,
+    pub(super) has_images: bool,
+    /// Number of threads that answer about each episode.
+    writers: usize,
+    pub(super) answers: Receiver<Answer>,
+    pub(super) pending: Pending,
+    /// Whether an episode is open in each environment.
+    open: Vec<bool>,
     closed: Closed,
-    pressure: Pressure,
-    over: bool,
-}
-
-/// How often and how long the loop had to wait because writing files is slower than simulation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    /// Waits for the threads that encode videos.
-    pub video: ChannelWaits,
-    /// Waits for the dataset thread.
-    pub dataset: ChannelWaits,
+    waits: ChannelWaits,
 }
 
 impl Recorder {
-    /// Opens the dataset and starts the threads. A video is created with its first image.
-    pub fn start(plan: RecordPlan) -> Result<Self, RecordError> {
-        let video = plan
-            .video
-            .map(|video| video.resolve(&plan.env))
-            .transpose()?;
-        let cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
-        let wanted = Selection {
-            state: plan.dataset.is_some(),
-            pictures: video.is_some() || cameras,
-        };
+    /// Opens the dataset and starts the threads; returns what was lost or kept aside, one line
+    /// each. A video is created with its first image.
+    pub fn start(plan: RecordPlan) -> Result<(Self, Vec<String>), RecordError> {
         let (outbox, answers) = mpsc::channel();
-        let crew = video
-            .map(|video| Crew::start(&video, &plan.env, &outbox))
-            .transpose()?;
         let mut notes = Vec::new();
-        let writer = match plan.dataset {
-            None => None,
-            Some(dataset) => {
-                let store = dataset::open(&dataset, &plan.env, &mut notes)?;
-                let slots = (0..plan.num_envs).map(|_| OpenEpisode::default()).collect();
-                let collector = EpisodeCollector {
-                    store,
-                    cameras,
-                    slots,
-                    answers: outbox,
-                };
-                let depth = depth(&plan.env, cameras);
-                let run = move |inbox| collector.run(inbox);
-                Some(Lane::spawn("dataset".to_owned(), depth, run)?)
-            }
-        };
-        Ok(Self {
-            crew,
-            writer,
+        let mut recorder = Self {
+            lanes: Vec::new(),
+            routes: vec![Vec::new(); plan.num_envs],
+            has_dataset: plan.dataset.is_some(),
+            has_images: plan.video.is_some(),
+            writers: usize::from(plan.dataset.is_some()) + usize::from(plan.video.is_some()),
             answers,
-            parts: Parts::default(),
-            open: vec![None; plan.num_envs],
-            wanted,
-            closed: Closed {
-                notes,
-                result: Ok(()),
-            },
-            pressure: Pressure::default(),
-            over: false,
-        })
-    }
-
-    /// Returns what was lost or kept aside at the start and, after [`Recorder::drain`], at the end;
-    /// one line each.
-    pub fn warnings(&self) -> &[String] {
-        &self.closed.notes
+            pending: Pending::default(),
+            open: vec![false; plan.num_envs],
+            closed: Closed::default(),
+            waits: ChannelWaits::default(),
+        };
+        let images = image_bytes(&plan.env);
+        let depth = |most: u64, bytes: u64| (most / (ROW_BYTES + bytes)).clamp(8, 8192) as usize;
+        if let Some(video) = &plan.video {
+            let (coders, routes) = crew::start(video, &plan.env, &plan.folder)?;
+            for (number, coder) in coders.into_iter().enumerate() {
+                let (name, outbox) = (format!("video-{number}"), outbox.clone());
+                let run = move |inbox| coder.run(inbox, &outbox);
+                let lane = Lane::spawn(&name, depth(VIDEO_WAITING, images), run)?;
+                recorder.lanes.push(lane);
+            }
+            recorder.routes = routes;
+        }
+        if let Some(dataset) = &plan.dataset {
+            let thread = DatasetThread::open(dataset, &plan, &mut notes)?;
+            let bytes = if dataset.cameras { images } else { 0 };
+            let route = (recorder.lanes.len(), dataset.cameras);
+            let run = move |inbox| thread.run(inbox, &outbox);
+            let lane = Lane::spawn("dataset", depth(DATASET_WAITING, bytes), run)?;
+            recorder.lanes.push(lane);
+            recorder.routes.iter_mut().for_each(|to| to.push(route));
+            recorder.has_images |= dataset.cameras;
+        }
+        Ok((recorder, notes))
     }
 
     /// Returns how often and how long the caller had to wait so far.
-    pub fn pressure(&self) -> Pressure {
-        let video = self.crew.as_ref().map_or(self.pressure.video, Crew::waits);
-        let writer = self.writer.as_ref();
-        let dataset = writer.map_or(self.pressure.dataset, Lane::waits);
-        Pressure { video, dataset }
+    pub fn waits(&self) -> ChannelWaits {
+        let mut waits = self.waits;
+        self.lanes.iter().for_each(|lane| waits += lane.waits);
+        waits
     }
 
     /// Begins an episode with the observation of the reset.
@@ -115,16 +199,10 @@ impl Recorder {
         meta: EpisodeMeta,
         first: &Observation,
     ) -> Result<(), RecordError> {
-        self.alive()?;
-        debug_assert_eq!(self.open[env.0], None, "the episode before is still open");
-        self.open[env.0] = Some(meta.episode);
-        let first = StepSnapshot::of(first, self.wanted);
-        let filmed = self
-            .crew
-            .as_mut()
-            .is_none_or(|crew| crew.begin(env, meta.episode, Arc::clone(&first.video)));
-        self.delivered(filmed)?;
-        self.send(DatasetMessage::Begin { env, meta, first })
+        debug_assert!(!self.open[env.0], "the episode before is still open");
+        self.open[env.0] = true;
+        let row = self.row(first);
+        self.send(env, Some(first), EventKind::Begin(meta, Arc::new(row)))
     }
 
     /// Records a step with `action`, which the environment processed to `processed`.
@@ -135,131 +213,111 @@ impl Recorder {
         processed: Option<&[f32]>,
         step: &Step,
     ) -> Result<(), RecordError> {
-        self.alive()?;
-        let after = StepSnapshot::of(&step.observation, self.wanted);
-        let filmed = self
-            .crew
-            .as_mut()
-            .is_none_or(|crew| crew.pictures(env, Arc::clone(&after.video)));
-        self.delivered(filmed)?;
-        if self.writer.is_none() {
-            return Ok(());
-        }
         let row = StepRow {
             action: action.to_vec(),
             processed: processed.map(<[f32]>::to_vec),
-            after,
             reward: step.reward,
             done: step.terminated || step.truncated,
+            ..self.row(&step.observation)
         };
-        self.send(DatasetMessage::Step { env, row })
+        self.send(env, Some(&step.observation), EventKind::Step(Arc::new(row)))
     }
 
-    /// Ends the episode, which is then written; [`Recorder::poll`] returns where.
-    pub fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<(), RecordError> {
-        self.alive()?;
-        let episode = self.open[env.0].take().unwrap_or_default();
-        let threads = usize::from(self.crew.is_some()) + usize::from(self.writer.is_some());
-        let recorded = Recorded {
-            env,
-            episode,
-            dataset: None,
-            demo: None,
-            video: None,
-            episode_video: None,
-            warning: None,
-            error: None,
-        };
-        let ticket = self.parts.expect(recorded, threads);
-        let filmed = self
-            .crew
-            .as_mut()
-            .is_none_or(|crew| crew.end(env, ticket, end.success));
-        self.delivered(filmed)?;
-        self.send(DatasetMessage::End { env, ticket, end })
+    /// Ends the episode, which is then written; [`Recorder::poll`] returns it with its files.
+    pub fn end(
+        &mut self,
+        env: EnvIndex,
+        episode: Episode,
+        end: EpisodeEnd,
+    ) -> Result<(), RecordError> {
+        self.open[env.0] = false;
+        let ticket = self.pending.expect(episode, self.writers);
+        self.send(env, None, EventKind::End { ticket, end })
     }
 
-    /// Discards the open episode: it gets no demo and no answer. Its frames stay in the video.
-    pub fn discard(&mut self, env: EnvIndex) -> Result<(), RecordError> {
-        self.alive()?;
-        self.open[env.0] = None;
-        let filmed = self.crew.as_mut().is_none_or(|crew| crew.discard(env));
-        self.delivered(filmed)?;
-        self.send(DatasetMessage::Discard { env })
-    }
-
-    /// Discards the open episode, if there is one; see [`Recorder::discard`].
+    /// Discards the open episode, if there is one: it gets no demo and no answer. Its frames stay
+    /// in the video.
     pub fn forget(&mut self, env: EnvIndex) -> Result<(), RecordError> {
-        match self.open[env.0] {
-            Some(_) => self.discard(env),
-            None => Ok(()),
+        match std::mem::take(&mut self.open[env.0]) {
+            true => self.send(env, None, EventKind::Discard),
+            false => Ok(()),
         }
     }
 
     /// Returns the episodes that were written since the last call. Does not wait.
-    pub fn poll(&mut self) -> Vec<Recorded> {
-        self.answers
-            .try_iter()
-            .for_each(|part| self.parts.add(part));
-        self.parts.take()
+    pub fn poll(&mut self) -> Vec<Finished> {
+        let answers = self.answers.try_iter();
+        answers.for_each(|answer| self.pending.add(answer));
+        self.pending.take()
     }
 
     /// Works like [`Recorder::poll`], but first waits for the next answer, at most for `patience`;
-    /// returns `None` if all threads have ended.
-    pub fn poll_within(&mut self, patience: Duration) -> Option<Vec<Recorded>> {
+    /// returns `None` if no episode is being written, or all threads have ended.
+    pub fn poll_within(&mut self, patience: Duration) -> Option<Vec<Finished>> {
+        if self.pending.episodes.is_empty() {
+            return None;
+        }
         match self.answers.recv_timeout(patience) {
-            Ok(part) => self.parts.add(part),
+            Ok(answer) => self.pending.add(answer),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return None,
         }
         Some(self.poll())
     }
 
-    /// Waits until everything is written and closed. Open episodes are discarded, and nothing can
-    /// be recorded afterwards.
-    pub fn drain(&mut self) -> Vec<Recorded> {
+    /// Waits until everything is written and closed; returns the last episodes, and what came of
+    /// closing the files. Open episodes are discarded.
+    pub fn finish(mut self) -> (Vec<Finished>, Closed) {
         self.hang_up();
-        self.poll()
+        (self.poll(), std::mem::take(&mut self.closed))
     }
 
-    /// Waits until everything is written and closed. An error drops the last answers; call
-    /// [`Recorder::drain`] first to get them in any case.
-    pub fn finish(mut self) -> Result<Vec<Recorded>, RecordError> {
-        let recorded = self.drain();
-        std::mem::replace(&mut self.closed.result, Ok(())).map(|()| recorded)
-    }
-
-    fn alive(&self) -> Result<(), RecordError> {
-        if !self.over {
-            return Ok(());
+    /// Copies the parts of an observation that a dataset has, without images.
+    fn row(&self, observation: &Observation) -> StepRow {
+        match self.has_dataset {
+            true => StepRow {
+                state: observation.state.clone(),
+                sim_state: observation.sim_state.clone(),
+                ..StepRow::default()
+            },
+            false => StepRow::default(),
         }
-        self.closed.result.clone()?;
-        Err(RecordError("the recorder was finished".to_owned()))
     }
 
-    fn send(&mut self, message: DatasetMessage) -> Result<(), RecordError> {
-        let writer = self.writer.as_mut();
-        let sent = writer.is_none_or(|writer| writer.send(message));
-        self.delivered(sent)
-    }
-
-    /// If a message could not be sent, ends all threads and returns the first error.
-    fn delivered(&mut self, sent: bool) -> Result<(), RecordError> {
-        if sent {
-            return Ok(());
+    /// Sends an event to all threads that need it. If one has ended, ends all and returns the first
+    /// error.
+    fn send(
+        &mut self,
+        env: EnvIndex,
+        seen: Option<&Observation>,
+        what: EventKind,
+    ) -> Result<(), RecordError> {
+        let seen = seen.filter(|_| self.has_images);
+        let all = StepImages::new(seen.map(|seen| seen.video.clone()).unwrap_or_default());
+        for (lane, with_images) in &self.routes[env.0] {
+            let event = Event {
+                env,
+                images: match with_images {
+                    true => Arc::clone(&all),
+                    false => StepImages::default(),
+                },
+                what: what.clone(),
+            };
+            let lane = self.lanes.get_mut(*lane);
+            if !lane.is_some_and(|lane| lane.send(event)) {
+                self.hang_up();
+                let ended = "a thread of the recorder has ended".to_owned();
+                return self.closed.result.clone().and(Err(RecordError(ended)));
+            }
         }
-        self.hang_up();
-        self.alive()
+        Ok(())
     }
 
     /// Ends the threads and keeps their results.
     fn hang_up(&mut self) {
-        self.pressure = self.pressure();
-        // Dataset and videos are closed in parallel.
-        let mut threads: Vec<_> = self.writer.take().map(Lane::close).into_iter().collect();
-        threads.extend(self.crew.take().into_iter().flat_map(Crew::close));
-        self.closed = std::mem::take(&mut self.closed).and(joined(threads));
-        self.over = true;
+        self.waits = self.waits();
+        let closed = join(std::mem::take(&mut self.lanes));
+        self.closed = std::mem::take(&mut self.closed).and(closed);
     }
 }
 
@@ -269,12 +327,26 @@ impl Drop for Recorder {
     }
 }
 
-/// Returns the capacity of the channel in messages; each is a row.
-fn depth(env: &EnvSpec, cameras: bool) -> usize {
-    let sizes = env
-        .cameras
-        .iter()
-        .map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
-    let pictures: u64 = if cameras { sizes.sum() } else { 0 };
-    (WAITING / (ROW_BYTES + pictures)).clamp(*QUEUE.start(), *QUEUE.end()) as usize
+#[cfg(test)]
+mod tests {
+    use jobs::samples;
+
+    use super::*;
+
+    #[test]
+    fn an_episode_that_lacks_an_answer_holds_back_those_behind_it() {
+        let mut pending = Pending::default();
+        let tickets: Vec<_> = (0..3)
+            .map(|episode| pending.expect(samples::episode(0, "a", episode), 1))
+            .collect();
+        let answer = |pending: &mut Pending, at: usize| {
+            let (ticket, written) = (tickets[at], Ok(Written::Demo(None)));
+            pending.add(Answer { ticket, written });
+            let taken = pending.take().into_iter();
+            taken.map(|one| one.episode.episode).collect::<Vec<_>>()
+        };
+        assert_eq!(answer(&mut pending, 1), [0; 0]);
+        assert_eq!(answer(&mut pending, 0), [0, 1]);
+        assert_eq!(answer(&mut pending, 2), [2]);
+    }
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::env::{Frame, ImageSize};
-use crate::record::video::{fit, tile::Tiling};
+use crate::record::video::tile::{Tiling, fit};
 
-/// Height of a picture in pixels.
-const HEIGHT: u32 = 120;
+/// Maximum size of a picture of one camera in pixels.
+const LIMIT: ImageSize = ImageSize {
+    height: 120,
+    width: u32::MAX,
+};
 
 /// Most cameras in a picture; the first ones by name.
 const CAMERAS: usize = 2;
@@ -17,27 +20,18 @@ pub fn thumbnail(pictures: &BTreeMap<String, Frame>) -> Option<Vec<u8>> {
     if cameras.is_empty() {
         return None;
     }
-    let limit = ImageSize {
-        height: HEIGHT,
-        width: u32::MAX,
-    };
-    let tiling = Tiling::of(&cameras, pictures, |size| fit(size, size, limit)).ok()?;
-    let mut canvas = Vec::new();
-    tiling.draw(pictures, &mut canvas).ok()?;
-    png(&canvas, tiling.width, tiling.height).ok()
-}
-
-fn png(rgb: &[u8], width: usize, height: usize) -> Result<Vec<u8>, png::EncodingError> {
-    let side = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
+    let tiling = Tiling::of(&cameras, pictures, |size| fit(size, size, LIMIT)).ok()?;
+    let mut rgb = vec![0; tiling.height * tiling.width * 3];
+    tiling.draw(pictures, &mut rgb, tiling.width * 3).ok()?;
     let mut png = Vec::new();
-    let mut encoder = png::Encoder::new(&mut png, side(width), side(height));
+    let [width, height] = [tiling.width, tiling.height].map(|side| side as u32);
+    let mut encoder = png::Encoder::new(&mut png, width, height);
     encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
     encoder.set_compression(png::Compression::Fast);
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(rgb)?;
-    writer.finish()?;
-    Ok(png)
+    let mut writer = encoder.write_header().ok()?;
+    writer.write_image_data(&rgb).ok()?;
+    writer.finish().ok()?;
+    Some(png)
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use std::str::FromStr as _;
 use hdf5::types::VarLenUnicode;
 use hdf5::{Dataset, Error, Group, H5Type, Location, Result};
 
+use crate::env::Frame;
 use crate::record::EpisodeEnd;
-use crate::record::episode::{CameraImages, EpisodeColumn, EpisodeRows};
+use crate::record::episode::{EpisodeColumn, EpisodeRows};
 
 /// gzip level. It is low because the recorder thread shares the cores with the simulators.
 const GZIP: u8 = 2;
@@ -78,46 +79,34 @@ fn write_attributes(demo: &Group, episode: &EpisodeRows, end: EpisodeEnd) -> Res
 }
 
 fn write_column(demo: &Group, name: &str, rows: usize, column: &EpisodeColumn) -> Result<()> {
-    if rows == 0 || column.width == 0 {
+    let width = column.width;
+    if rows == 0 || width == 0 {
         return Ok(());
     }
-    let chunk = rows.min((CHUNK_VALUES / column.width).max(1));
-    let dataset = demo
-        .new_dataset::<f32>()
-        .chunk((chunk, column.width))
-        .shuffle()
-        .deflate(GZIP);
-    fill(
-        &dataset.shape((rows, column.width)).create(name)?,
-        &column.values,
-    )
+    let chunk = rows.min((CHUNK_VALUES / width).max(1));
+    let dataset = demo.new_dataset::<f32>().chunk((chunk, width));
+    let dataset = dataset.shuffle().deflate(GZIP).shape((rows, width));
+    fill(&dataset.create(name)?, &column.values)
 }
 
-fn write_pictures(demo: &Group, name: &str, pictures: &CameraImages) -> Result<()> {
-    let Some(first) = pictures.frames.first() else {
+fn write_pictures(demo: &Group, name: &str, pictures: &[Frame]) -> Result<()> {
+    let Some(first) = pictures.first() else {
         return Ok(());
     };
     let (height, width) = (first.height as usize, first.width as usize);
-    let dataset = demo
-        .new_dataset::<u8>()
-        .chunk((1, height, width, 3))
-        .deflate(GZIP);
-    let dataset = dataset
-        .shape((pictures.frames.len(), height, width, 3))
-        .create(name)?;
-    let bytes: Vec<&[u8]> = pictures.frames.iter().map(|frame| &frame.rgb[..]).collect();
-    let bytes = bytes.concat();
-    fill(&dataset, &bytes)
+    let dataset = demo.new_dataset::<u8>().chunk((1, height, width, 3));
+    let shape = (pictures.len(), height, width, 3);
+    let dataset = dataset.deflate(GZIP).shape(shape).create(name)?;
+    let bytes: Vec<&[u8]> = pictures.iter().map(|frame| &frame.rgb[..]).collect();
+    fill(&dataset, &bytes.concat())
 }
 
 fn write_line<T: H5Type>(demo: &Group, name: &str, values: &[T]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
-    let dataset = demo
-        .new_dataset::<T>()
-        .chunk(values.len().min(CHUNK_VALUES))
-        .deflate(GZIP);
+    let chunk = values.len().min(CHUNK_VALUES);
+    let dataset = demo.new_dataset::<T>().chunk(chunk).deflate(GZIP);
     fill(&dataset.shape(values.len()).create(name)?, values)
 }
 

@@ -25,21 +25,22 @@
 //! rename.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hdf5::OpenMode;
+use hdf5::{FileBuilder, OpenMode};
+use nix::errno::Errno;
 
-use crate::record::dataset::hdf5_file::{BUILDING, DATA, open, reserve, sync};
-use crate::record::dataset::{EarlierDemos, demo, repack, root_table};
+use crate::record::dataset::{Dataset, EarlierDemos, demo, repack, root_table};
 use crate::record::episode::EpisodeRows;
-use crate::record::error::hdf5_reason;
-use crate::record::lane::Closed;
-use crate::record::parts::EpisodeLocation;
-use crate::record::writer::DatasetWriter;
 use crate::record::{EpisodeEnd, RecordError};
 
+/// The group that readers see.
+pub(super) const DATA: &str = "data";
+/// The group that is being written. Its name sorts before `data`, so that a lookup of `data`
+/// succeeds even while the library removes this name at the end.
+pub(super) const BUILDING: &str = "building";
 /// Bytes reserved for the parts of one HDF5 dataset beside its values: object header and chunk
 /// index, generously.
 const DATASET_OVERHEAD: u64 = 16 << 10;
@@ -71,13 +72,12 @@ impl DemoFile {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|err| RecordError::file(parent, err))?;
         }
-        let fresh = repack::start(&path, &env_args, &earlier.left_out)?;
-        notes.extend(fresh.warnings);
+        let found = repack::start(&path, &env_args, &earlier.left_out, notes)?;
         Ok(Self {
             path,
             env_args,
-            next: fresh.next.max(earlier.next),
-            total: fresh.total,
+            next: found.next.max(earlier.next),
+            total: found.total,
             lacking: None,
             torn: false,
         })
@@ -93,42 +93,13 @@ impl DemoFile {
         Self::open(path.to_owned(), env_args, &earlier, &mut Vec::new())?.close()
     }
 
-    /// Adds an episode and returns its name after it is on disk.
-    fn add(&mut self, episode: &EpisodeRows, end: EpisodeEnd) -> Result<String, RecordError> {
-        episode
-            .complete()
-            .map_err(|reason| RecordError::file(&self.path, reason))?;
-        self.mend()?;
-        let name = format!("demo_{}", self.next);
-        let total = self.total + episode.rows() as u64;
-        reserve(&self.path, room(episode)).map_err(|err| RecordError::file(&self.path, err))?;
-        self.torn = true;
-        self.build(&name, episode, end, total)
-            .map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
-        publish(&self.path).map_err(|err| RecordError::file(&self.path, err))?;
-        self.torn = false;
-        self.next += 1;
-        self.total = total;
-        self.lacking = Some(name.clone());
-        Ok(name)
-    }
-
-    /// Removes everything but `data` from the file.
-    fn close(&mut self) -> Result<(), RecordError> {
-        self.mend()?;
-        drop_building(&self.path)
-            .map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
-        sync(&self.path).map_err(|err| RecordError::file(&self.path, err))
-    }
-
     /// After an episode that failed halfway, copies the demos of `data` to a new file.
     fn mend(&mut self) -> Result<(), RecordError> {
         if self.torn {
-            let fresh = repack::start(&self.path, &self.env_args, &BTreeSet::new())?;
-            self.next = fresh.next.max(self.next);
-            self.total = fresh.total;
-            self.lacking = None;
-            self.torn = false;
+            let nothing = BTreeSet::new();
+            let found = repack::start(&self.path, &self.env_args, &nothing, &mut Vec::new())?;
+            (self.next, self.total) = (found.next.max(self.next), found.total);
+            (self.lacking, self.torn) = (None, false);
         }
         Ok(())
     }
@@ -156,21 +127,34 @@ impl DemoFile {
     }
 }
 
-impl DatasetWriter for DemoFile {
+impl Dataset for DemoFile {
     fn append(
         &mut self,
         episode: &EpisodeRows,
         end: EpisodeEnd,
-    ) -> Result<Option<EpisodeLocation>, RecordError> {
-        let name = self.add(episode, end)?;
-        Ok(Some(EpisodeLocation {
-            dataset: self.path.clone(),
-            name,
-        }))
+    ) -> Result<Option<String>, RecordError> {
+        self.mend()?;
+        let failed = |err| RecordError::file(&self.path, err);
+        let name = format!("demo_{}", self.next);
+        let total = self.total + episode.rows() as u64;
+        reserve(&self.path, room(episode)).map_err(failed)?;
+        self.torn = true;
+        let built = self.build(&name, episode, end, total);
+        built.map_err(|err| RecordError::hdf5(&self.path, &err))?;
+        publish(&self.path).map_err(failed)?;
+        self.torn = false;
+        self.next += 1;
+        self.total = total;
+        self.lacking = Some(name.clone());
+        Ok(Some(name))
     }
 
-    fn finish(mut self: Box<Self>) -> Closed {
-        Closed::of(self.close())
+    /// Removes everything but `data` from the file.
+    fn close(&mut self) -> Result<(), RecordError> {
+        self.mend()?;
+        let dropped = drop_building(&self.path);
+        dropped.map_err(|err| RecordError::hdf5(&self.path, &err))?;
+        sync(&self.path).map_err(|err| RecordError::file(&self.path, err))
     }
 }
 
@@ -181,14 +165,45 @@ fn room(episode: &EpisodeRows) -> u64 {
     let chunk_index: u64 = episode
         .pictures
         .values()
-        .map(|pictures| pictures.frames.len() as u64 * 128)
+        .map(|pictures| pictures.len() as u64 * 128)
         .sum();
     let values = episode.bytes();
     values + values / 64 + chunk_index + datasets * DATASET_OVERHEAD + EPISODE_OVERHEAD
 }
 
+/// Opens a file with the settings that all dataset files need.
+pub(super) fn open(path: &Path, mode: OpenMode) -> hdf5::Result<hdf5::File> {
+    let mut builder = FileBuilder::new();
+    builder
+        .with_fapl(|fapl| fapl.libver_earliest().file_locking(false))
+        .open_as(path, mode)
+}
+
+/// Waits until the system has written the file to disk.
+pub(super) fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_data()
+}
+
+/// Appends room to the file, so that it has the space before HDF5 needs it, without writing it.
+/// Undoes this if the disk is full.
+pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    let end = file.metadata()?.len();
+    let (from, room) = (end.cast_signed(), bytes.cast_signed());
+    let reserved = loop {
+        match nix::fcntl::posix_fallocate(&file, from, room) {
+            Err(Errno::EINTR) => {}
+            reserved => break reserved,
+        }
+    };
+    if reserved.is_err() {
+        file.set_len(end)?;
+    }
+    Ok(reserved?)
+}
+
 fn publish(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let file = File::options().read(true).write(true).open(path)?;
     file.sync_data()?;
     root_table::swap(&file)?;
     file.sync_data()

@@ -2,53 +2,172 @@
 //! recorder, or a LeRobot folder (see `lerobot`).
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender};
+
+use jobs::episode::DemoRef;
+use jobs::eval_args::ExportMode;
+use jobs::record_format::RecordFormat;
 
 mod demo;
-mod export;
 mod file;
-mod hdf5_file;
-mod plan;
 mod repack;
 mod root_table;
 
-pub use plan::{DatasetPlan, EarlierDemos, Export, Format};
-
-use crate::env::EnvSpec;
-use crate::record::RecordError;
-use crate::record::lerobot::{self, Folder};
-use crate::record::writer::DatasetWriter;
-use export::Exported;
+use crate::env::EnvIndex;
+use crate::record::episode::EpisodeRows;
+use crate::record::lane::Closed;
+use crate::record::lerobot::{self, LeRobotDataset};
+use crate::record::recorder::{Answer, Event, EventKind, Written};
+use crate::record::{EpisodeEnd, RecordError, RecordPlan};
 use file::DemoFile;
 
-/// Opens the datasets of the plan. `notes` receives a line for everything that was lost.
-pub(super) fn open(
-    plan: &DatasetPlan,
-    env: &EnvSpec,
-    notes: &mut Vec<String>,
-) -> Result<Box<dyn DatasetWriter>, RecordError> {
-    let mut open =
-        |path: PathBuf, earlier: &EarlierDemos| -> Result<Box<dyn DatasetWriter>, RecordError> {
-            match plan.format {
-                Format::LeRobot => {
-                    let folder = Folder::open(&path, env, &earlier.left_out, notes)?;
-                    Ok(Box::new(folder))
+/// The dataset of a rank.
+#[derive(Clone, Debug)]
+pub struct DatasetPlan {
+    /// Path of the file, or of the folder for LeRobot. An existing dataset is continued.
+    pub path: PathBuf,
+    /// File format of the dataset.
+    pub format: RecordFormat,
+    /// Selects the episodes to keep; [`ExportMode::None`] is a [`RecordPlan`] without a dataset.
+    pub export: ExportMode,
+    /// What the journals say about an existing dataset.
+    pub earlier: EarlierDemos,
+    /// The same for [`DatasetPlan::failed_path`].
+    pub earlier_failed: EarlierDemos,
+    /// JSON for the attribute `env_args` of `data`: `{"env_name": …, "type": 2, …}`.
+    pub env_args: serde_json::Value,
+    /// True if images are kept as well: as `obs/<camera>`, or as videos for LeRobot.
+    pub cameras: bool,
+}
+
+/// What the journals say about the demonstrations of an existing dataset.
+#[derive(Clone, Debug, Default)]
+pub struct EarlierDemos {
+    /// Lowest number of the first new demo: one more than the highest that the journals mention. If
+    /// a file was lost, its names must not be given to other episodes. LeRobot numbers its episodes
+    /// without gaps and ignores this.
+    pub next: u64,
+    /// Names that do not count and are dropped: the process died before it wrote their lines to the
+    /// journal, or their job starts over. LeRobot drops those that no other episode follows.
+    pub left_out: BTreeSet<String>,
+}
+
+impl DatasetPlan {
+    /// Returns the path of the second file of [`ExportMode::Separate`].
+    pub fn failed_path(path: &Path) -> PathBuf {
+        let mut name = path.file_stem().unwrap_or_default().to_owned();
+        name.push("_failed");
+        match path.extension() {
+            None => path.with_file_name(name),
+            Some(ending) => path.with_file_name(name).with_added_extension(ending),
+        }
+    }
+}
+
+/// A dataset to which episodes are appended.
+pub(super) trait Dataset: Send {
+    /// Adds an episode that has ended and returns its name, after it is on disk. Returns `None` if
+    /// the format cannot hold it.
+    fn append(
+        &mut self,
+        episode: &EpisodeRows,
+        end: EpisodeEnd,
+    ) -> Result<Option<String>, RecordError>;
+
+    /// Closes the dataset after the last episode.
+    fn close(&mut self) -> Result<(), RecordError> {
+        Ok(())
+    }
+}
+
+/// The state of the dataset thread: collects episodes row by row and writes each at its end.
+pub(super) struct DatasetThread {
+    export: ExportMode,
+    /// The dataset of all episodes, or of the successful ones, and that of the failed ones, if they
+    /// are kept separately; each with its path in journals.
+    datasets: Vec<(String, Box<dyn Dataset>)>,
+    /// The current episode of each environment.
+    open: Vec<Option<EpisodeRows>>,
+}
+
+impl DatasetThread {
+    /// Opens the datasets of the plan. `notes` receives a line for everything that was lost.
+    pub(super) fn open(
+        dataset: &DatasetPlan,
+        plan: &RecordPlan,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, RecordError> {
+        let mut wanted = vec![(dataset.path.clone(), &dataset.earlier)];
+        if dataset.export == ExportMode::Separate {
+            let path = DatasetPlan::failed_path(&dataset.path);
+            wanted.push((path, &dataset.earlier_failed));
+        }
+        let mut datasets = Vec::new();
+        for (path, earlier) in wanted {
+            let file = plan.folder.relative(&path);
+            let opened: Box<dyn Dataset> = match dataset.format {
+                RecordFormat::Lerobot => {
+                    let left_out = &earlier.left_out;
+                    Box::new(LeRobotDataset::open(&path, &plan.env, left_out, notes)?)
                 }
-                Format::Hdf5 => {
-                    let env_args = plan.env_args.to_string();
-                    Ok(Box::new(DemoFile::open(path, env_args, earlier, notes)?))
+                RecordFormat::Hdf5 => {
+                    let env_args = dataset.env_args.to_string();
+                    Box::new(DemoFile::open(path, env_args, earlier, notes)?)
+                }
+            };
+            datasets.push((file, opened));
+        }
+        Ok(Self {
+            export: dataset.export,
+            datasets,
+            open: vec![None; plan.num_envs],
+        })
+    }
+
+    /// Runs until the recorder closes the channel, then closes the files.
+    pub(super) fn run(mut self, inbox: Receiver<Event>, answers: &Sender<Answer>) -> Closed {
+        for event in inbox {
+            let Event { env, images, what } = event;
+            let open = &mut self.open[env.0];
+            match what {
+                EventKind::Begin(meta, first) => {
+                    *open = Some(EpisodeRows::begin(env, meta, first, images));
+                }
+                EventKind::Step(row) => {
+                    if let Some(episode) = open {
+                        episode.push(row, images);
+                    }
+                }
+                EventKind::Discard => *open = None,
+                EventKind::End { ticket, end } => {
+                    let written = self.end(env, end).map(Written::Demo);
+                    // The receiver is gone after the recorder has closed.
+                    answers.send(Answer { ticket, written }).ok();
                 }
             }
+        }
+        let closed = self.datasets.iter_mut().map(|(_, dataset)| dataset.close());
+        Closed::of(closed.fold(Ok(()), Result::and))
+    }
+
+    fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<Option<DemoRef>, RecordError> {
+        let Some(mut episode) = self.open[env.0].take() else {
+            return Ok(None);
         };
-    let first = open(plan.path.clone(), &plan.earlier)?;
-    let failed = (plan.export == Export::Separate)
-        .then(|| open(DatasetPlan::failed_path(&plan.path), &plan.earlier_failed))
-        .transpose()?;
-    Ok(Box::new(Exported {
-        export: plan.export,
-        first,
-        failed,
-    }))
+        let at = match (self.export, end.success) {
+            (ExportMode::Succeeded, false) => return Ok(None),
+            (ExportMode::Separate, false) => 1,
+            _ => 0,
+        };
+        let (file, dataset) = &mut self.datasets[at];
+        let whole = episode.end();
+        whole.map_err(|reason| RecordError::file(Path::new(file), reason))?;
+        let name = dataset.append(&episode, end)?;
+        let file = file.clone();
+        Ok(name.map(|demo| DemoRef { file, demo }))
+    }
 }
 
 /// Returns the names of the demonstrations of a dataset that exists.
@@ -73,4 +192,18 @@ pub fn leave_out(path: &Path, left_out: &BTreeSet<String>) -> Result<(), RecordE
         false if left_out.is_empty() => Ok(()),
         false => DemoFile::leave_out(path, left_out),
     }
+}
+
+/// Renames a dataset that cannot be read, or not all of it; returns a line about that.
+pub(super) fn set_aside(path: &Path, reason: &str) -> Result<String, RecordError> {
+    let mut aside = path.with_added_extension("damaged");
+    for number in 2.. {
+        if !aside.exists() {
+            break;
+        }
+        aside = path.with_added_extension(format!("damaged{number}"));
+    }
+    fs::rename(path, &aside).map_err(|err| RecordError::file(path, err))?;
+    let (path, aside) = (path.display(), aside.display());
+    Ok(format!("`{path}` is kept as `{aside}`: {reason}"))
 }

@@ -6,11 +6,9 @@ use std::path::Path;
 
 use crate::env::{CameraSpec, Frame};
 use crate::record::RecordError;
-use crate::record::episode::CameraImages;
-use crate::record::lerobot::moments::Moments;
-use crate::record::video::film::{Fault, Film, Place};
+use crate::record::lerobot::stats::Moments;
+use crate::record::video::film::{Fault, Film};
 use crate::record::video::h264::{LEAST_BITRATE, Rate};
-use crate::record::video::tile::Tiling;
 
 /// Maximum bits per pixel. Training reads the images, so they may take more space than videos for
 /// people.
@@ -26,29 +24,19 @@ const COUNTED_SIDE: usize = 150;
 /// Minimum height and width of an image; OpenH264 encodes no smaller one.
 const SMALLEST: u32 = 16;
 
-/// Returns height and width of a camera's video, which are even, see [`refuse_odd`].
-pub(super) fn size(pictures: &CameraImages) -> Option<(usize, usize)> {
-    let first = pictures.frames.first()?;
-    Some((first.height as usize, first.width as usize))
-}
-
 /// Refuses cameras with an odd or too small size. H.264 stores one colour value for two rows and
 /// two columns, and an image of another size would not be the camera's.
 pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
-    let is_odd =
-        |camera: &&CameraSpec| !camera.height.is_multiple_of(2) || !camera.width.is_multiple_of(2);
-    let is_small = |camera: &&CameraSpec| camera.height < SMALLEST || camera.width < SMALLEST;
-    match cameras
-        .iter()
-        .find(|camera| is_odd(camera) || is_small(camera))
-    {
+    let fits = |side: u32| side.is_multiple_of(2) && side >= SMALLEST;
+    let mut cameras = cameras.iter();
+    match cameras.find(|camera| !fits(camera.height) || !fits(camera.width)) {
         Some(CameraSpec {
             name,
             height,
             width,
         }) => Err(RecordError(format!(
-            "camera `{name}` has {height} rows and {width} columns: the videos of a LeRobot dataset (H.264) need even numbers \
-             from {SMALLEST} on; \
+            "camera `{name}` has {height} rows and {width} columns: the videos of a LeRobot \
+             dataset (H.264) need even numbers from {SMALLEST} on; \
              --record-format hdf5 keeps the pictures as they are"
         ))),
         None => Ok(()),
@@ -59,52 +47,53 @@ pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
 pub(super) fn write(
     path: &Path,
     camera: &str,
-    pictures: &CameraImages,
+    pictures: &[Frame],
     fps: u32,
-) -> Result<(), String> {
-    let Some((height, width)) = size(pictures) else {
-        return Ok(());
-    };
-    let bits = (height * width) as u64 * u64::from(fps) * BITS_PER_PIXEL;
+) -> Result<(), RecordError> {
+    let pixels = pictures
+        .first()
+        .map_or(0, |first| first.size().rgb_bytes() / 3);
+    let bits = pixels as u64 * u64::from(fps) * BITS_PER_PIXEL;
     let bitrate = bits.clamp(100_000, 200_000_000) as u32;
-    let rate = |bitrate| Rate {
+    // At high bit rates OpenH264 fails on noise, and a dataset must not lack a video because of
+    // that.
+    let coded = code(path, camera, pictures, fps, bitrate);
+    let coded = coded.or_else(|_| code(path, camera, pictures, fps, LEAST_BITRATE));
+    coded.map_err(|fault| match fault {
+        Fault::Images(reason) => RecordError::file(path, reason),
+        Fault::File(err) => err,
+    })
+}
+
+fn code(
+    path: &Path,
+    camera: &str,
+    pictures: &[Frame],
+    fps: u32,
+    bitrate: u32,
+) -> Result<(), Fault> {
+    let rate = Rate {
         fps,
         bitrate,
         keyframe_every: KEYFRAME_EVERY,
     };
-    // At high bit rates OpenH264 fails on noise, and a dataset must not lack a video because of
-    // that.
-    code(path, camera, pictures, rate(bitrate))
-        .or_else(|_| code(path, camera, pictures, rate(LEAST_BITRATE)))
-}
-
-fn code(path: &Path, camera: &str, pictures: &CameraImages, rate: Rate) -> Result<(), String> {
-    let Some(size) = size(pictures) else {
-        return Ok(());
-    };
-    let said = |fault| match fault {
-        Fault::Images(reason) => reason,
-        Fault::File(err) => err.to_string(),
-    };
-    let mut film = Film::new(size, rate, Place::Path(path.to_owned())).map_err(said)?;
-    let mut canvas = Vec::new();
-    let names = [camera.to_owned()];
-    for frame in &pictures.frames {
-        let shown = BTreeMap::from([(camera.to_owned(), frame.clone())]);
-        Tiling::of(&names, &shown, |size| size)?.draw(&shown, &mut canvas)?;
-        film.push(&canvas).map_err(said)?;
+    let mut film = Film::new(path.to_owned(), rate, &[camera.to_owned()]);
+    film.replaces = true;
+    for frame in pictures {
+        film.draw(0, &BTreeMap::from([(camera.to_owned(), frame.clone())]))?;
+        film.show()?;
     }
-    film.close().map_err(|err| err.to_string())
+    Ok(film.close()?)
 }
 
 /// Returns the statistics of some of the images, spread over the episode.
-pub(super) fn moments(pictures: &CameraImages) -> Moments {
-    let frames = pictures.frames.len();
+pub(super) fn moments(pictures: &[Frame]) -> Moments {
+    let frames = pictures.len();
     let wanted = (frames as f64).powf(0.75) as usize;
     let count = wanted.clamp(*COUNTED.start(), *COUNTED.end()).min(frames);
     let mut counts = [[0; 256]; 3];
     for at in 0..count {
-        let frame = &pictures.frames[at * (frames - 1) / (count - 1).max(1)];
+        let frame = &pictures[at * (frames - 1) / (count - 1).max(1)];
         tally(frame, &mut counts);
     }
     Moments::of_pictures(&counts, count as u64)
@@ -139,9 +128,7 @@ mod tests {
             width: 96,
             rgb: (0..64 * 96 * 3).map(|_| noise()).collect::<Vec<_>>().into(),
         };
-        let pictures = CameraImages {
-            frames: (0..6).map(|_| frame()).collect(),
-        };
+        let pictures: Vec<_> = (0..6).map(|_| frame()).collect();
         let path = dir.path().join("noise.mp4");
         write(&path, "front", &pictures, 10).unwrap();
         assert!(path.metadata().unwrap().len() > 10_000);

@@ -18,35 +18,40 @@
 //! Each episode has one file of each kind (the format allows more), so existing files never change.
 //! Files about all episodes are replaced by renames, `info.json` last: an episode counts from then
 //! on. After a kill at any moment, the folder loads with all episodes that were reported as written,
-//! and the next start takes away what is there of a later one (see `episodes`).
+//! and the next start takes away what is there of a later one (see `list`).
 //!
 //! Two things are left out: the simulator's state, which the HDF5 format has, and the statistics of
 //! single episodes, which loading and training do not read.
 
-use std::path::{Path, PathBuf};
+use crate::env::EnvSpec;
 
 mod camera;
-mod episodes;
-mod features;
-mod moments;
+mod folder;
+mod list;
 mod rows;
-mod store;
+mod stats;
 mod table;
 
-pub(super) use store::{Folder, leave_out, names};
+pub(super) use folder::LeRobotDataset;
+pub(super) use list::{leave_out, names};
 
 /// Maximum number of files in one `chunk-…` folder, as in lerobot.
 const CHUNK: u64 = 1000;
 
-/// Returns the path of an episode's file below the folder of its kind.
-fn file(folder: &Path, index: u64, ending: &str) -> PathBuf {
-    let (chunk, file) = (index / CHUNK, index % CHUNK);
-    folder
-        .join(format!("chunk-{chunk:03}"))
-        .join(format!("file-{file:03}.{ending}"))
+/// Prefix of the feature of a camera.
+const CAMERA: &str = "observation.images.";
+
+/// Returns the feature of a camera.
+fn camera_key(name: &str) -> String {
+    format!("{CAMERA}{}", plain(name))
 }
 
-/// Returns the path of a file about all episodes.
-fn meta(root: &Path, name: &str) -> PathBuf {
-    root.join("meta").join(name)
+/// Replaces slashes, which lerobot does not allow in names.
+fn plain(name: &str) -> String {
+    name.replace('/', ".")
+}
+
+/// Returns the number of rows per second.
+fn fps(env: &EnvSpec) -> u32 {
+    env.control_hz.max(1)
 }

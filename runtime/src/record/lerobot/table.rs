@@ -1,11 +1,13 @@
 //! Writes Parquet files in the form that pandas uses: columns of numbers or texts, or of lists of
 //! equal length.
 
-use std::fs::{self, File};
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use jobs::layout::write_whole_with;
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int64Type,
 };
@@ -17,30 +19,34 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::record::RowAccessor as _;
 use parquet::schema::types::{Type, TypePtr};
 
+/// A type of numbers, as numpy calls it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Bool,
+    Float32,
+    Float64,
+    Int64,
+}
+
 /// The values of one column; lists are concatenated.
 #[derive(Clone, Debug)]
-pub(super) enum ColumnValues {
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-    I64(Vec<i64>),
-    Bool(Vec<bool>),
+pub(super) enum Values {
+    Numbers(Kind, Vec<f64>),
     Text(Vec<String>),
 }
 
 /// One column.
 #[derive(Clone, Debug)]
-pub(super) struct TableColumn {
-    /// Its name.
+pub(super) struct Column {
     pub(super) name: String,
-    /// Its values, row by row.
-    pub(super) values: ColumnValues,
+    pub(super) values: Values,
     /// Length of every list; `None` for single values.
     pub(super) list: Option<usize>,
 }
 
-impl TableColumn {
+impl Column {
     /// Creates a column with one value per row.
-    pub(super) fn of(name: impl Into<String>, values: ColumnValues) -> Self {
+    pub(super) fn of(name: impl Into<String>, values: Values) -> Self {
         Self {
             name: name.into(),
             values,
@@ -48,78 +54,69 @@ impl TableColumn {
         }
     }
 
-    /// Creates a column with a list of `length` values per row.
-    pub(super) fn of_lists(name: impl Into<String>, values: ColumnValues, length: usize) -> Self {
-        Self {
-            name: name.into(),
-            values,
-            list: Some(length),
-        }
+    /// Creates a column with one number per row.
+    pub(super) fn numbers(
+        name: impl Into<String>,
+        kind: Kind,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Self {
+        Self::of(name, Values::Numbers(kind, values.into_iter().collect()))
     }
 
-    /// Creates the column of a feature with `width` values per row. lerobot stores one of shape [1]
-    /// as a plain column.
-    pub(super) fn feature(name: &str, values: ColumnValues, width: usize) -> Self {
-        match width {
-            1 => Self::of(name, values),
-            _ => Self::of_lists(name, values, width),
+    /// Returns the type of its values in `info.json`.
+    pub(super) fn dtype(&self) -> &'static str {
+        match self.values {
+            Values::Numbers(Kind::Bool, _) => "bool",
+            Values::Numbers(Kind::Float32, _) => "float32",
+            Values::Numbers(Kind::Float64, _) => "float64",
+            Values::Numbers(Kind::Int64, _) => "int64",
+            Values::Text(_) => "string",
         }
     }
 
     /// Returns the schema: optional fields, as pandas writes them, and lists in the three levels of
     /// the Parquet format, "Nested Types: Lists".
     fn schema(&self) -> Result<TypePtr> {
-        let (physical, logical, converted) = match self.values {
-            ColumnValues::F32(_) => (Physical::FLOAT, None, ConvertedType::NONE),
-            ColumnValues::F64(_) => (Physical::DOUBLE, None, ConvertedType::NONE),
-            ColumnValues::I64(_) => (Physical::INT64, None, ConvertedType::NONE),
-            ColumnValues::Bool(_) => (Physical::BOOLEAN, None, ConvertedType::NONE),
-            ColumnValues::Text(_) => (
-                Physical::BYTE_ARRAY,
-                Some(LogicalType::String),
-                ConvertedType::UTF8,
-            ),
+        let (physical, logical) = match self.values {
+            Values::Numbers(Kind::Bool, _) => (Physical::BOOLEAN, None),
+            Values::Numbers(Kind::Float32, _) => (Physical::FLOAT, None),
+            Values::Numbers(Kind::Float64, _) => (Physical::DOUBLE, None),
+            Values::Numbers(Kind::Int64, _) => (Physical::INT64, None),
+            Values::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
-        let name = if self.list.is_some() {
-            "element"
-        } else {
-            &self.name
-        };
-        let value =
-            Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
-        let value = Arc::new(
-            value
-                .with_logical_type(logical)
-                .with_converted_type(converted)
-                .build()?,
-        );
+        let name = self.list.map_or(&*self.name, |_| "element");
+        let value = Type::primitive_type_builder(name, physical)
+            .with_repetition(Repetition::OPTIONAL)
+            .with_logical_type(logical)
+            .build()?;
         if self.list.is_none() {
-            return Ok(value);
+            return Ok(Arc::new(value));
         }
         let list = Type::group_type_builder("list")
             .with_repetition(Repetition::REPEATED)
-            .with_fields(vec![value]);
+            .with_fields(vec![Arc::new(value)]);
         let list = Type::group_type_builder(&self.name)
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(Some(LogicalType::List))
-            .with_converted_type(ConvertedType::LIST)
             .with_fields(vec![Arc::new(list.build()?)]);
         list.build().map(Arc::new)
     }
 
-    fn write(&self, column: &mut SerializedColumnWriter) -> Result<()> {
-        match &self.values {
-            ColumnValues::F32(values) => self.write_as::<FloatType>(column, values),
-            ColumnValues::F64(values) => self.write_as::<DoubleType>(column, values),
-            ColumnValues::I64(values) => self.write_as::<Int64Type>(column, values),
-            ColumnValues::Bool(values) => self.write_as::<BoolType>(column, values),
-            ColumnValues::Text(values) => {
-                let values: Vec<ByteArray> = values
-                    .iter()
-                    .map(|text| ByteArray::from(text.as_str()))
-                    .collect();
-                self.write_as::<ByteArrayType>(column, &values)
+    fn write(&self, to: &mut SerializedColumnWriter) -> Result<()> {
+        let (kind, values) = match &self.values {
+            Values::Numbers(kind, values) => (kind, values.iter()),
+            Values::Text(values) => {
+                let values = values.iter().map(|text| ByteArray::from(text.as_str()));
+                return self.write_as::<ByteArrayType>(to, values.collect());
             }
+        };
+        match kind {
+            Kind::Bool => self.write_as::<BoolType>(to, values.map(|one| *one != 0.0).collect()),
+            Kind::Float32 => {
+                self.write_as::<FloatType>(to, values.map(|one| *one as f32).collect())
+            }
+            Kind::Float64 => self.write_as::<DoubleType>(to, values.copied().collect()),
+            Kind::Int64 => self.write_as::<Int64Type>(to, values.map(|one| *one as i64).collect()),
         }
     }
 
@@ -127,19 +124,17 @@ impl TableColumn {
     /// continue it.
     fn write_as<T: DataType>(
         &self,
-        column: &mut SerializedColumnWriter,
-        values: &[T::T],
+        to: &mut SerializedColumnWriter,
+        values: Vec<T::T>,
     ) -> Result<()> {
-        let writer = column.typed::<T>();
-        match self.list {
-            None => writer.write_batch(values, Some(&vec![1; values.len()]), None)?,
-            Some(length) => {
-                let goes_on: Vec<i16> = (0..values.len())
-                    .map(|at| i16::from(at % length.max(1) != 0))
-                    .collect();
-                writer.write_batch(values, Some(&vec![3; values.len()]), Some(&goes_on))?
-            }
-        };
+        let depth = if self.list.is_some() { 3 } else { 1 };
+        let levels = vec![depth; values.len()];
+        let goes_on = self.list.map(|length| {
+            let goes_on = (0..values.len()).map(|at| i16::from(at % length.max(1) != 0));
+            goes_on.collect::<Vec<_>>()
+        });
+        let writer = to.typed::<T>();
+        writer.write_batch(&values, Some(&levels), goes_on.as_deref())?;
         Ok(())
     }
 }
@@ -147,26 +142,26 @@ impl TableColumn {
 /// Writes a file and moves it into place by a rename; `note` is a metadata key with its text.
 pub(super) fn write(
     path: &Path,
-    columns: &[TableColumn],
+    columns: &[&Column],
     note: Option<(&str, String)>,
-) -> Result<()> {
+) -> io::Result<()> {
+    let write = |file: &mut File| write_to(file, columns, note).map_err(io::Error::other);
+    write_whole_with(path, write)
+}
+
+fn write_to(file: &mut File, columns: &[&Column], note: Option<(&str, String)>) -> Result<()> {
     let fields = columns
         .iter()
-        .map(TableColumn::schema)
-        .collect::<Result<Vec<_>>>()?;
-    let schema = Arc::new(
-        Type::group_type_builder("schema")
-            .with_fields(fields)
-            .build()?,
-    );
+        .map(|column| column.schema())
+        .collect::<Result<_>>()?;
+    let schema = Type::group_type_builder("schema").with_fields(fields);
     let notes = note.map(|(key, text)| vec![KeyValue::new(key.to_owned(), text)]);
     let properties = WriterProperties::builder()
         .set_dictionary_enabled(false)
         .set_key_value_metadata(notes)
         .build();
-    let temporary = path.with_added_extension("tmp");
-    let file = File::create(&temporary)?;
-    let mut writer = SerializedFileWriter::new(&file, schema, Arc::new(properties))?;
+    let (schema, properties) = (Arc::new(schema.build()?), Arc::new(properties));
+    let mut writer = SerializedFileWriter::new(file, schema, properties)?;
     let mut rows = writer.next_row_group()?;
     for column in columns {
         if let Some(mut writer) = rows.next_column()? {
@@ -176,8 +171,6 @@ pub(super) fn write(
     }
     rows.close()?;
     writer.close()?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
     Ok(())
 }
 
@@ -199,25 +192,26 @@ mod tests {
     fn texts_and_numbers_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tasks.parquet");
-        let texts = ColumnValues::Text(vec!["lift the cube".to_owned(), "öffne".to_owned()]);
+        let texts = Values::Text(vec!["lift the cube".to_owned(), "öffne".to_owned()]);
         let columns = [
-            TableColumn::of("task_index", ColumnValues::I64(vec![0, 1])),
-            TableColumn::of("task", texts),
+            Column::numbers("task_index", Kind::Int64, [0.0, 1.0]),
+            Column::of("task", texts),
         ];
-        write(&path, &columns, None).unwrap();
+        write(&path, &columns.each_ref(), None).unwrap();
         assert_eq!(
             read_tasks(&path).unwrap(),
             [(0, "lift the cube".to_owned()), (1, "öffne".to_owned())]
         );
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn lists_have_as_many_values_as_they_should() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.parquet");
-        let lists = TableColumn::of_lists("action", ColumnValues::F32(vec![1.0, 2.0, 3.0, 4.0]), 2);
-        write(&path, &[lists], None).unwrap();
+        let mut lists = Column::numbers("action", Kind::Float32, [1.0, 2.0, 3.0, 4.0]);
+        lists.list = Some(2);
+        write(&path, &[&lists], None).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         let rows: Vec<String> = reader
             .get_row_iter(None)

@@ -4,10 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::record::Recorder;
 use crate::record::tests::dataset::check_with_h5py;
 use crate::record::tests::video::frames_in_fragments;
-use crate::record::tests::{demos, episode, plan, recorded};
+use crate::record::tests::{demo, demos, episode, plan, recorded, start};
 
 const DIR: &str = "RRUN_TEST_RECORD_UNTIL_KILLED";
 
@@ -18,15 +17,12 @@ fn records_until_killed() {
     let Some(dir) = std::env::var_os(DIR) else {
         return;
     };
-    let mut recorder = Recorder::start(plan(Path::new(&dir), true, true)).unwrap();
+    let mut recorder = start(plan(Path::new(&dir), true, true));
     for number in 0.. {
         episode(&mut recorder, (number % 2) as usize, number, 15);
         for recorded in recorder.poll() {
-            println!(
-                "recorded {} {}",
-                recorded.demo.unwrap(),
-                recorded.video.unwrap().frames
-            );
+            let frames = recorded.episode.video.as_ref().unwrap().frames;
+            println!("recorded {} {frames}", demo(&recorded).unwrap());
         }
     }
 }
@@ -62,7 +58,7 @@ fn after_a_kill_every_finished_episode_is_there() {
 
     let recorded = recorded(plan(dir.path(), true, true), |to| episode(to, 0, 99, 3));
     assert_eq!(demos(&recorded), [format!("demo_{}", names.len())]);
-    let video = &recorded[0].video.as_ref().unwrap().path;
+    let video = &recorded[0].episode.video.as_ref().unwrap().file;
     let second = "lift_video_rank0_gpu0_env0_part2.mp4";
     assert!(video.ends_with(second), "{video:?}");
     check_with_h5py(&path, names.len() + 1);

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::process::Command;
 
 use hdf5::types::VarLenUnicode;
+use jobs::eval_args::ExportMode;
 use rig::PYTHON;
 use rig::need::{Need, need};
 
 use crate::env::EnvIndex;
 use crate::record::tests::{
-    SUCCESS, begin, demos, episode, observation, plan, recorded, step_to, steps,
+    SUCCESS, begin, demo, demos, end, episode, finish, observation, plan, recorded, start, step_to,
+    steps,
 };
-use crate::record::{self, EpisodeEnd, EpisodeMeta, Export, Recorder};
+use crate::record::{self, EpisodeEnd, EpisodeMeta, Finished, Recorder};
 
 fn open(dir: &tempfile::TempDir) -> hdf5::File {
     hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap()
@@ -87,7 +89,7 @@ fn the_last_step_is_done_whoever_has_ended_the_episode() {
             terminated: false,
             ..SUCCESS
         };
-        recorder.end(EnvIndex(0), on_success).unwrap();
+        end(recorder, 0, 0, on_success);
     });
     let file = open(&dir);
     let dones = file.dataset("data/demo_0/dones").unwrap();
@@ -168,14 +170,10 @@ fn a_file_that_cannot_be_read_is_kept_aside() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dataset.hdf5");
     fs::write(&path, "not HDF5").unwrap();
-    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
-    assert!(
-        recorder.warnings()[0].contains("dataset.hdf5.damaged"),
-        "{:?}",
-        recorder.warnings()
-    );
+    let (mut recorder, notes) = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    assert!(notes[0].contains("dataset.hdf5.damaged"), "{notes:?}");
     episode(&mut recorder, 0, 0, 2);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_0"]);
+    assert_eq!(demos(&finish(recorder)), ["demo_0"]);
     assert_eq!(
         fs::read_to_string(dir.path().join("dataset.hdf5.damaged")).unwrap(),
         "not HDF5"
@@ -188,10 +186,10 @@ fn a_discarded_episode_is_no_demo_and_has_no_answer() {
     let recorded = recorded(plan(dir.path(), true, false), |recorder| {
         begin(recorder, 0, 0, false);
         steps(recorder, 0, 3, false);
-        recorder.discard(EnvIndex(0)).unwrap();
+        recorder.forget(EnvIndex(0)).unwrap();
         episode(recorder, 0, 1, 2);
     });
-    assert_eq!((recorded.len(), recorded[0].episode), (1, 1));
+    assert_eq!((recorded.len(), recorded[0].episode.episode), (1, 1));
     assert_eq!(demos(&recorded), ["demo_0"]);
 }
 
@@ -200,7 +198,7 @@ fn an_episode_without_a_step_is_a_demo_without_samples() {
     let dir = tempfile::tempdir().unwrap();
     let recorded = recorded(plan(dir.path(), true, false), |recorder| {
         begin(recorder, 0, 0, false);
-        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+        end(recorder, 0, 0, SUCCESS);
     });
     assert_eq!(demos(&recorded), ["demo_0"]);
     check_with_h5py(&dir.path().join("dataset.hdf5"), 1);
@@ -218,15 +216,15 @@ fn a_changed_state_costs_its_episode_only() {
                 .step(EnvIndex(0), &[0.0, 0.0], None, &step)
                 .unwrap();
         }
-        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+        end(recorder, 0, 0, SUCCESS);
         episode(recorder, 0, 1, 2);
     });
-    let reason = recorded[0].error.as_deref().unwrap();
+    let reason = &recorded[0].errors[0];
     assert!(
         reason.ends_with("`obs/joint_position` has 1 rows, the episode has 2"),
         "{reason}"
     );
-    assert_eq!(recorded[1].demo.as_deref(), Some("demo_0"));
+    assert_eq!(demo(&recorded[1]), Some("demo_0"));
 }
 
 #[test]
@@ -235,31 +233,30 @@ fn a_full_disk_costs_the_episode_and_nothing_before_it() {
         return;
     }
     let disk = rig::disk::SmallDisk::mount("2m").expect("root may mount it");
-    let mut recorder = Recorder::start(plan(disk.path(), true, false)).unwrap();
+    let mut recorder = start(plan(disk.path(), true, false));
     episode(&mut recorder, 0, 0, 2);
     let ballast = disk.path().join("ballast");
     wait_for(&mut recorder, 1);
     fs::write(&ballast, vec![1; 1 << 21]).unwrap_err();
     episode(&mut recorder, 0, 1, 2);
-    let reason = wait_for(&mut recorder, 1)[0].error.clone().unwrap();
+    let reason = wait_for(&mut recorder, 1)[0].errors.remove(0);
     assert!(
         reason.contains("dataset.hdf5") && reason.contains("No space left on device"),
         "{reason}"
     );
     fs::remove_file(&ballast).unwrap();
     episode(&mut recorder, 0, 2, 2);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_1"]);
+    assert_eq!(demos(&finish(recorder)), ["demo_1"]);
     check_with_h5py(&disk.path().join("dataset.hdf5"), 2);
 }
 
-fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorded> {
+fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<Finished> {
     let timeout = std::time::Duration::from_secs(60);
     let mut recorded = Vec::new();
     while recorded.len() < count {
-        recorder
-            .parts
-            .add(recorder.answers.recv_timeout(timeout).unwrap());
-        recorded.extend(recorder.parts.take());
+        let answer = recorder.answers.recv_timeout(timeout).unwrap();
+        recorder.pending.add(answer);
+        recorded.extend(recorder.pending.take());
     }
     recorded
 }
@@ -304,12 +301,12 @@ fn failed_episodes_go_where_the_export_says() {
             episode(recorder, 0, 0, 2);
             begin(recorder, 0, 1, false);
             steps(recorder, 0, 3, false);
-            recorder.end(EnvIndex(0), FAILURE).unwrap();
+            end(recorder, 0, 0, FAILURE);
             episode(recorder, 0, 2, 2);
         });
         let named = recorded.iter().map(|recorded| {
-            let file = recorded.dataset.as_ref()?.file_name()?.to_str()?;
-            Some(format!("{file} {}", recorded.demo.as_ref()?))
+            let dataset = recorded.episode.dataset.as_ref()?;
+            Some(format!("{} {}", dataset.file, dataset.demo))
         });
         let named: Vec<String> = named.map(Option::unwrap_or_default).collect();
         let files = ["dataset.hdf5", "dataset_failed.hdf5"].map(|name| dir.path().join(name));
@@ -322,17 +319,17 @@ fn failed_episodes_go_where_the_export_says() {
     };
     for (export, names, has_failed) in [
         (
-            Export::All,
+            ExportMode::All,
             "dataset.hdf5 demo_0, dataset.hdf5 demo_1, dataset.hdf5 demo_2",
             false,
         ),
         (
-            Export::Succeeded,
+            ExportMode::Succeeded,
             "dataset.hdf5 demo_0, , dataset.hdf5 demo_1",
             false,
         ),
         (
-            Export::Separate,
+            ExportMode::Separate,
             "dataset.hdf5 demo_0, dataset_failed.hdf5 demo_5, dataset.hdf5 demo_1",
             true,
         ),
@@ -362,7 +359,7 @@ fn observations_may_have_groups() {
         recorder
             .step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step)
             .unwrap();
-        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+        end(recorder, 0, 0, SUCCESS);
     });
     check_with_h5py(&dir.path().join("dataset.hdf5"), 1);
     let demo = open(&dir).group("data/demo_0").unwrap();

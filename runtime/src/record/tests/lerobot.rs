@@ -7,11 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use jobs::record_format::RecordFormat;
 use serde_json::{Value, json};
 
-use crate::env::EnvIndex;
-use crate::record::tests::{SUCCESS, begin, demos, episode, plan, recorded, steps};
-use crate::record::{self, EpisodeEnd, Format, RecordPlan, Recorder};
+use crate::record::tests::{SUCCESS, begin, demos, end, episode, finish, plan, recorded, steps};
+use crate::record::{self, EpisodeEnd, RecordPlan, Recorder};
 
 const FAILURE: EpisodeEnd = EpisodeEnd {
     success: false,
@@ -22,7 +22,7 @@ const FAILURE: EpisodeEnd = EpisodeEnd {
 fn folder(dir: &Path) -> RecordPlan {
     let mut plan = plan(dir, true, false);
     let dataset = plan.dataset.as_mut().unwrap();
-    (dataset.format, dataset.cameras) = (Format::LeRobot, true);
+    (dataset.format, dataset.cameras) = (RecordFormat::Lerobot, true);
     dataset.path = dir.join("lerobot");
     plan
 }
@@ -76,11 +76,12 @@ fn a_folder_counts_its_episodes_and_lerobot_loads_it() {
         episode(recorder, 0, 7, 4);
         begin(recorder, 1, 8, true);
         steps(recorder, 1, 3, true);
-        recorder.end(EnvIndex(1), FAILURE).unwrap();
+        end(recorder, 1, 0, FAILURE);
     });
     assert_eq!(demos(&recorded), ["episode_0", "episode_1"]);
     let root = dir.path().join("lerobot");
-    assert_eq!(recorded[0].dataset.as_deref(), Some(root.as_path()));
+    let dataset = recorded[0].episode.dataset.as_ref().unwrap();
+    assert_eq!(dataset.file, "lerobot");
 
     let info = read(&root.join("meta/info.json"));
     let counts = ["total_episodes", "total_frames", "total_tasks", "fps"]
@@ -307,10 +308,10 @@ fn an_episode_with_other_features_is_refused_and_the_next_is_not() {
         episode(recorder, 0, 0, 2);
         begin(recorder, 0, 1, false);
         steps(recorder, 0, 2, false);
-        recorder.end(EnvIndex(0), SUCCESS).unwrap();
+        end(recorder, 0, 0, SUCCESS);
         episode(recorder, 0, 2, 2);
     });
-    let reason = recorded[1].error.as_deref().unwrap();
+    let reason = &recorded[1].errors[0];
     assert!(
         reason.ends_with(
             "`observation.images.front` is missing in the episode and [32,32,3] in the dataset"
@@ -326,16 +327,12 @@ fn a_folder_that_cannot_be_read_is_kept_aside() {
     let meta = dir.path().join("lerobot/meta");
     fs::create_dir_all(&meta).unwrap();
     fs::write(meta.join("info.json"), "{").unwrap();
-    let mut recorder = Recorder::start(folder(dir.path())).unwrap();
-    assert!(
-        recorder.warnings()[0].contains("lerobot.damaged1"),
-        "{:?}",
-        recorder.warnings()
-    );
+    let (mut recorder, notes) = Recorder::start(folder(dir.path())).unwrap();
+    assert!(notes[0].contains("lerobot.damaged"), "{notes:?}");
     episode(&mut recorder, 0, 0, 2);
-    assert_eq!(demos(&recorder.finish().unwrap()), ["episode_0"]);
+    assert_eq!(demos(&finish(recorder)), ["episode_0"]);
     assert_eq!(
-        fs::read_to_string(dir.path().join("lerobot.damaged1/meta/info.json")).unwrap(),
+        fs::read_to_string(dir.path().join("lerobot.damaged/meta/info.json")).unwrap(),
         "{"
     );
 }

@@ -9,11 +9,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use jobs::eval_args::ExportMode;
+use jobs::layout::RunFolder;
+use jobs::record_format::RecordFormat;
+use jobs::samples;
+
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
 use crate::policy::tests::{env_with, frame};
 use crate::record::{
-    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan,
-    Recorded, Recorder, VideoPlan,
+    CameraSize, DatasetPlan, EarlierDemos, EpisodeEnd, EpisodeMeta, Finished, RecordPlan, Recorder,
+    VideoPlan,
 };
 
 const SUCCESS: EpisodeEnd = EpisodeEnd {
@@ -37,10 +42,11 @@ fn env() -> EnvSpec {
 pub(in crate::record) fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
     let env_args = serde_json::json!({"env_name": "Lift", "type": 2});
     RecordPlan {
+        folder: RunFolder::new(dir),
         dataset: dataset.then(|| DatasetPlan {
             path: dir.join("dataset.hdf5"),
-            format: Format::Hdf5,
-            export: Export::All,
+            format: RecordFormat::Hdf5,
+            export: ExportMode::All,
             earlier: EarlierDemos::default(),
             earlier_failed: EarlierDemos::default(),
             env_args,
@@ -53,11 +59,10 @@ pub(in crate::record) fn plan(dir: &Path, dataset: bool, video: bool) -> RecordP
                 .collect(),
             per_episode: false,
             grids: Vec::new(),
-            cameras: Vec::new(),
+            cameras: ["front", "wrist"].map(str::to_owned).to_vec(),
             size: CameraSize::AsRendered,
-            fps: 0,
+            fps: 10,
             bitrate: 500_000,
-            threads: 0,
         }),
         num_envs: 2,
         env: env(),
@@ -120,23 +125,45 @@ fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
     }
 }
 
+/// Ends an episode.
+fn end(recorder: &mut Recorder, env: usize, number: u64, end: EpisodeEnd) {
+    let episode = samples::episode(0, "lift", number);
+    recorder.end(EnvIndex(env), episode, end).unwrap();
+}
+
 /// Records a whole successful episode.
 fn episode(recorder: &mut Recorder, env: usize, episode: u64, count: u32) {
-    let pictures = recorder.wanted.pictures;
+    let pictures = recorder.has_images;
     begin(recorder, env, episode, pictures);
     steps(recorder, env, count, pictures);
-    recorder.end(EnvIndex(env), SUCCESS).unwrap();
+    end(recorder, env, episode, SUCCESS);
+}
+
+/// Starts a recording without warnings.
+fn start(plan: RecordPlan) -> Recorder {
+    let (recorder, notes) = Recorder::start(plan).unwrap();
+    assert_eq!(notes, [""; 0]);
+    recorder
+}
+
+/// Closes the files, and returns what came of the episodes.
+fn finish(recorder: Recorder) -> Vec<Finished> {
+    let (finished, closed) = recorder.finish();
+    closed.result.unwrap();
+    finished
 }
 
 /// Starts a recording without warnings, and returns what came of the episodes.
-fn recorded(plan: RecordPlan, record: impl FnOnce(&mut Recorder)) -> Vec<Recorded> {
-    let mut recorder = Recorder::start(plan).unwrap();
-    assert_eq!(recorder.warnings(), [""; 0]);
+fn recorded(plan: RecordPlan, record: impl FnOnce(&mut Recorder)) -> Vec<Finished> {
+    let mut recorder = start(plan);
     record(&mut recorder);
-    recorder.finish().unwrap()
+    finish(recorder)
 }
 
-fn demos(recorded: &[Recorded]) -> Vec<&str> {
-    let demos = recorded.iter().map(|recorded| recorded.demo.as_deref());
-    demos.flatten().collect()
+fn demo(finished: &Finished) -> Option<&str> {
+    Some(&*finished.episode.dataset.as_ref()?.demo)
+}
+
+fn demos(recorded: &[Finished]) -> Vec<&str> {
+    recorded.iter().filter_map(demo).collect()
 }

@@ -5,7 +5,7 @@ use crate::record::video::yuv::Planes;
 
 impl Planes {
     /// Converts `[height, width, 3]`. Each block of four pixels has the mean of their colours.
-    pub(in crate::record) fn fill(&mut self, rgb: &[u8]) {
+    pub(super) fn fill(&mut self, rgb: &[u8]) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the only precondition of the call is that the CPU has AVX2, which was just

@@ -31,28 +31,27 @@ pub(in crate::record) struct Rate {
 #[derive(Debug, Default)]
 pub(in crate::record) struct EncodedImage {
     /// NAL units without parameter sets, each prefixed by its length: `u32`, big endian.
-    pub(in crate::record) bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// True for a key frame, which depends on no other image.
-    pub(in crate::record) keyframe: bool,
+    pub(super) keyframe: bool,
     /// Sequence parameter set, with a key frame.
-    pub(in crate::record) sps: Vec<u8>,
+    pub(super) sps: Vec<u8>,
     /// Picture parameter set, with a key frame.
-    pub(in crate::record) pps: Vec<u8>,
+    pub(super) pps: Vec<u8>,
 }
 
 /// An encoder for images of one size, which the first image determines.
-pub(in crate::record) struct H264 {
+pub(super) struct H264 {
     encoder: Encoder,
     rate: Rate,
     coded: u64,
-    wants_keyframe: bool,
 }
 
 impl H264 {
     /// Creates an encoder with one thread and the fastest search, because recording must not take
     /// cores from simulators. Without `skip_frames` OpenH264 prints a warning on stderr and does
     /// not keep the bit rate; [`H264::encode`] explains why no image is lost with it.
-    pub(in crate::record) fn new(rate: Rate) -> Result<Self, String> {
+    pub(super) fn new(rate: Rate) -> Result<Self, String> {
         let config = EncoderConfig::new()
             .usage_type(UsageType::CameraVideoRealTime)
             .complexity(Complexity::Low)
@@ -72,29 +71,26 @@ impl H264 {
             encoder,
             rate,
             coded: 0,
-            wants_keyframe: false,
         })
     }
 
-    /// Makes the next image a key frame.
-    pub(in crate::record) fn want_keyframe(&mut self) {
-        self.wants_keyframe = true;
-    }
-
-    /// Encodes the next image. OpenH264 skips an image when its virtual buffer is too full for the
-    /// bit rate, and drains the buffer by one image's share; so the same image is offered until it
-    /// is taken.
-    pub(in crate::record) fn encode(&mut self, planes: &Planes) -> Result<EncodedImage, String> {
-        let keyframe = std::mem::take(&mut self.wants_keyframe);
+    /// Encodes the next image, as a key frame if that is asked for. OpenH264 skips an image when its
+    /// virtual buffer is too full for the bit rate, and drains the buffer by one image's share; so
+    /// the same image is offered until it is taken.
+    pub(super) fn encode(
+        &mut self,
+        planes: &Planes,
+        keyframe: bool,
+    ) -> Result<EncodedImage, String> {
         for _ in 0..=MOST_SKIPS {
             if let Some(sample) = self.offer(planes, keyframe)? {
                 self.coded += 1;
                 return Ok(sample);
             }
         }
-        let number = self.coded;
+        let picture = self.coded;
         Err(format!(
-            "OpenH264 skipped picture {number} {MOST_SKIPS} times"
+            "OpenH264 skipped picture {picture} {MOST_SKIPS} times"
         ))
     }
 
@@ -180,7 +176,7 @@ mod tests {
         })
         .unwrap();
         let sizes: Vec<usize> = (0..60)
-            .map(|i| h264.encode(&noise(i)).unwrap().bytes.len())
+            .map(|i| h264.encode(&noise(i), false).unwrap().bytes.len())
             .collect();
         assert!(sizes.iter().all(|size| *size > 4), "{sizes:?}");
         assert_eq!(h264.coded, 60);
@@ -194,11 +190,9 @@ mod tests {
             keyframe_every: 60,
         })
         .unwrap();
-        h264.want_keyframe();
-        let first = h264.encode(&noise(1)).unwrap();
-        let second = h264.encode(&noise(2)).unwrap();
-        h264.want_keyframe();
-        let third = h264.encode(&noise(3)).unwrap();
+        let first = h264.encode(&noise(1), true).unwrap();
+        let second = h264.encode(&noise(2), false).unwrap();
+        let third = h264.encode(&noise(3), true).unwrap();
         assert_eq!(
             (first.keyframe, second.keyframe, third.keyframe),
             (true, false, true)

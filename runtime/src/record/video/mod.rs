@@ -2,15 +2,15 @@
 //! encoded by background threads.
 //!
 //! ```text
-//!                  ┌► thread 0 ─ track 0, track 2, …   tile (canvas) ─► yuv ─► h264 ─► mp4
-//! Recorder ─ cues ─┤
-//!                  └► thread 1 ─ track 1, grid 0, …    grid ─► the same
+//!                    ┌► thread 0 ─ track 0, track 2, …   film: tile (canvas) ─► yuv ─► h264 ─► mp4
+//! Recorder ─ events ─┤
+//!                    └► thread 1 ─ track 1, grid 0, …    the same
 //! ```
 //!
 //! A file is fragmented while it grows, and is finished in place when it is closed (see `mp4`).
 
 mod avx2;
-mod crew;
+pub(super) mod crew;
 pub(super) mod film;
 mod grid;
 pub(super) mod h264;
@@ -21,6 +21,4 @@ pub(super) mod tile;
 mod track;
 pub(super) mod yuv;
 
-pub(super) use crew::Crew;
-pub(super) use plan::fit;
 pub use plan::{CameraSize, GridPlan, VideoPlan};

@@ -11,11 +11,12 @@
 //! twice, and a killed process leaves the one form or the other. OBS Studio's Hybrid MP4 does the
 //! same (plugins/obs-outputs/mp4-mux.c).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::record::RecordError;
 use crate::record::video::h264::EncodedImage;
 
 /// Ticks per image. The file's time scale is this times the frame rate, so that all times are
@@ -27,12 +28,12 @@ const MATRIX: [u32; 9] = [0x1_0000, 0, 0, 0, 0x1_0000, 0, 0, 0, 0x4000_0000];
 const SAMPLE_FLAGS: [u32; 2] = [0x0200_0000, 0x0101_0000];
 
 /// A file that is being written.
-pub(in crate::record) struct Mp4 {
+pub(super) struct Mp4 {
     file: File,
     path: PathBuf,
     /// Bytes in the file.
     end: u64,
-    picture: Picture,
+    pub(super) picture: Picture,
     /// The body of `stsd`.
     description: Vec<u8>,
     /// Size of each image in bytes.
@@ -54,43 +55,29 @@ struct Fragment {
 
 /// Size and frame rate of the images.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::record) struct Picture {
+pub(super) struct Picture {
     /// Width in pixels.
-    pub(in crate::record) width: u32,
+    pub(super) width: u32,
     /// Height in pixels.
-    pub(in crate::record) height: u32,
+    pub(super) height: u32,
     /// Images per second, at least 1.
-    pub(in crate::record) fps: u32,
+    pub(super) fps: u32,
 }
 
 impl Mp4 {
-    /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … if that exists, and writes the header,
-    /// which depends on the first sample.
-    pub(in crate::record) fn create(
-        dir: &Path,
-        stem: &str,
+    /// Creates a file and writes the header, which depends on the first sample. If there is one at
+    /// `path`, it is replaced, or stays and this one is called `<stem>_part2.mp4`, ….
+    pub(super) fn create(
+        path: &Path,
+        replaces: bool,
         picture: Picture,
         first: &EncodedImage,
-    ) -> io::Result<Self> {
-        let (file, path) = create_new(dir, stem)?;
-        Self::begin(file, path, picture, first)
-    }
-
-    /// Creates `path`, and overwrites an existing file.
-    pub(in crate::record) fn replace(
-        path: PathBuf,
-        picture: Picture,
-        first: &EncodedImage,
-    ) -> io::Result<Self> {
-        Self::begin(File::create(&path)?, path, picture, first)
-    }
-
-    fn begin(
-        file: File,
-        path: PathBuf,
-        picture: Picture,
-        first: &EncodedImage,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, RecordError> {
+        let created = match replaces {
+            true => File::create(path).map(|file| (file, path.to_owned())),
+            false => create_new(path),
+        };
+        let (file, path) = created.map_err(|err| RecordError::file(path, err))?;
         let mut mp4 = Self {
             file,
             path,
@@ -103,34 +90,26 @@ impl Mp4 {
             pending: (Vec::new(), 0),
         };
         let header = [file_type(), mp4.moov()].concat();
-        let written = match first.sps.len() < 4 || first.pps.is_empty() {
-            true => Err(io::Error::other(
-                "the first picture came without parameter sets",
-            )),
-            false => mp4.write(&header),
-        };
-        match written {
-            Ok(()) => Ok(mp4),
-            Err(err) => {
-                // There is nothing to play yet.
-                fs::remove_file(&mp4.path)?;
-                Err(err)
-            }
+        if let Err(err) = mp4.write(&header) {
+            // There is nothing to play yet.
+            fs::remove_file(&mp4.path).map_err(|err| mp4.failed(err))?;
+            return Err(mp4.failed(err));
         }
+        Ok(mp4)
     }
 
     /// Returns the path of the file.
-    pub(in crate::record) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the number of images so far.
-    pub(in crate::record) fn frames(&self) -> u64 {
+    pub(super) fn frames(&self) -> u64 {
         self.sizes.len() as u64
     }
 
     /// Adds an image; a fragment is written to the file once a second.
-    pub(in crate::record) fn push(&mut self, sample: &EncodedImage) -> io::Result<()> {
+    pub(super) fn push(&mut self, sample: &EncodedImage) -> Result<(), RecordError> {
         self.sizes.push(sample.bytes.len() as u32);
         if sample.keyframe {
             self.keyframes.push(self.sizes.len() as u32);
@@ -144,14 +123,15 @@ impl Mp4 {
     }
 
     /// Writes all images to the file, so that none is lost afterwards.
-    pub(in crate::record) fn flush(&mut self) -> io::Result<()> {
+    pub(super) fn flush(&mut self) -> Result<(), RecordError> {
         let (images, frames) = std::mem::take(&mut self.pending);
         if frames == 0 {
             return Ok(());
         }
         let moof = self.moof(frames);
         let start = self.end + moof.len() as u64 + 8;
-        self.write(&[moof, boxed(b"mdat", &[&images])].concat())?;
+        let written = self.write(&[moof, boxed(b"mdat", &[&images])].concat());
+        written.map_err(|err| self.failed(err))?;
         let frames = frames as u32;
         self.fragments.push(Fragment { start, frames });
         Ok(())
@@ -159,7 +139,7 @@ impl Mp4 {
 
     /// Writes the rest and finishes the file, as `name` in its folder if a name is given. Returns
     /// its path.
-    pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<PathBuf> {
+    pub(super) fn close(mut self, name: Option<&str>) -> Result<PathBuf, RecordError> {
         self.flush()?;
         if let Err(err) = self.finish() {
             let path = self.path.display();
@@ -171,13 +151,17 @@ impl Mp4 {
             return Ok(self.path);
         };
         let to = self.path.with_file_name(name);
-        fs::rename(&self.path, &to)?;
+        fs::rename(&self.path, &to).map_err(|err| self.failed(err))?;
         Ok(to)
     }
 
     /// Deletes the file.
-    pub(in crate::record) fn discard(self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+    pub(super) fn discard(self) -> Result<(), RecordError> {
+        fs::remove_file(&self.path).map_err(|err| self.failed(err))
+    }
+
+    fn failed(&self, err: io::Error) -> RecordError {
+        RecordError::file(&self.path, err)
     }
 
     /// Appends the index and makes an `mdat` of all that is between it and `ftyp`.
@@ -307,20 +291,16 @@ impl Mp4 {
     }
 }
 
-fn create_new(dir: &Path, stem: &str) -> io::Result<(File, PathBuf)> {
-    let mut part = 1;
-    loop {
-        let name = match part {
-            1 => format!("{stem}.mp4"),
-            _ => format!("{stem}_part{part}.mp4"),
-        };
-        let path = dir.join(name);
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((file, path)),
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => part += 1,
-            Err(err) => return Err(err),
+fn create_new(path: &Path) -> io::Result<(File, PathBuf)> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let parts = (2..).map(|part| path.with_file_name(format!("{stem}_part{part}.mp4")));
+    for path in std::iter::once(path.to_owned()).chain(parts) {
+        match File::create_new(&path) {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return Ok((created?, path)),
         }
     }
+    unreachable!("there is always another part")
 }
 
 fn file_type() -> Vec<u8> {

@@ -3,13 +3,21 @@
 use std::fs;
 use std::path::PathBuf;
 
+use jobs::eval_args::VideoSize;
+
 use crate::env::{EnvSpec, ImageSize};
 use crate::record::RecordError;
-use crate::record::video::film::Place;
-use crate::record::video::h264::{LEAST_BITRATE, Rate};
+use crate::record::video::film::Film;
+use crate::record::video::h264::Rate;
+use crate::record::video::tile::fit;
 
 /// Distance of key frames, to which players can seek, in seconds.
 const KEYFRAME_SECONDS: u32 = 2;
+/// The size for `use_high_res_cameras: False`.
+const LOW_RES: ImageSize = ImageSize {
+    height: 128,
+    width: 128,
+};
 
 /// The videos of a rank: `<dir>/<stem>.mp4` for each environment. Existing files are not
 /// overwritten; names get `_part2`, … instead.
@@ -25,17 +33,15 @@ pub struct VideoPlan {
     pub per_episode: bool,
     /// Additional grid videos, one for the environments of each of these workers.
     pub grids: Vec<GridPlan>,
-    /// Cameras from left to right; empty for all.
+    /// Cameras from left to right, at least one.
     pub cameras: Vec<String>,
     /// Size of each camera in the video.
     pub size: CameraSize,
-    /// Frames per second; 0 for the control frequency of the environment.
+    /// Frames per second, at least 1.
     pub fps: u32,
     /// Approximate maximum of bits per second; at least 10 000. A grid has this bit rate for each
     /// of its environments.
     pub bitrate: u32,
-    /// Number of encoder threads; 0 for one per file, but no more than there are cores.
-    pub threads: usize,
 }
 
 /// The environments of one worker in one video.
@@ -48,120 +54,53 @@ pub struct GridPlan {
 }
 
 /// Size of one camera in a video.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CameraSize {
     /// The size that the simulator rendered.
-    #[default]
     AsRendered,
-    /// Scaled down to fit, with its aspect ratio; `use_high_res_cameras: False` is 128×128.
-    AtMost {
-        /// Maximum height in pixels.
-        height: u32,
-        /// Maximum width in pixels.
-        width: u32,
-    },
+    /// Scaled down to fit into 128×128, with its aspect ratio.
+    LowRes,
     /// Scaled to this size, whatever was rendered.
-    Exactly {
-        /// Height in pixels.
-        height: u32,
-        /// Width in pixels.
-        width: u32,
-    },
+    Exactly(VideoSize),
 }
 
 impl CameraSize {
-    /// The size for `use_high_res_cameras: False`.
-    pub const LOW_RES: Self = Self::AtMost {
-        height: 128,
-        width: 128,
-    };
-
     /// Returns the size in the video of a camera whose images have this size.
-    pub fn of(self, rendered: ImageSize) -> ImageSize {
+    pub(super) fn of(self, rendered: ImageSize) -> ImageSize {
         match self {
             Self::AsRendered => rendered,
-            Self::Exactly { height, width } => ImageSize { height, width },
-            Self::AtMost { height, width } => fit(rendered, rendered, ImageSize { height, width }),
+            Self::LowRes => fit(rendered, rendered, LOW_RES),
+            Self::Exactly(VideoSize { height, width }) => ImageSize { height, width },
         }
-    }
-}
-
-/// Returns the largest size with the aspect ratio of `size` at which `all` fits into `limit`, when
-/// it shrinks likewise; `size` itself if it fits as it is.
-pub(in crate::record) fn fit(size: ImageSize, all: ImageSize, limit: ImageSize) -> ImageSize {
-    if all.height <= limit.height && all.width <= limit.width {
-        return size;
-    }
-    let [height, width, tall, wide] =
-        [all.height, all.width, limit.height, limit.width].map(u64::from);
-    // The side that exceeds the limit by the larger factor decides.
-    let (part, of) = if height * wide > width * tall {
-        (tall, height)
-    } else {
-        (wide, width)
-    };
-    let scaled = |side: u32| (u64::from(side) * part / of).max(1) as u32;
-    ImageSize {
-        height: scaled(size.height),
-        width: scaled(size.width),
     }
 }
 
 impl VideoPlan {
-    /// Returns the place of a video with this name.
-    pub(super) fn place(&self, stem: &str) -> Place {
-        Place::New {
-            dir: self.dir.clone(),
-            stem: stem.to_owned(),
-        }
+    /// Returns the video of this name that shows so many environments.
+    pub(super) fn film(&self, stem: &str, envs: usize) -> Film {
+        let rate = Rate {
+            fps: self.fps,
+            bitrate: self.bitrate.saturating_mul(envs as u32),
+            keyframe_every: self.fps.saturating_mul(KEYFRAME_SECONDS),
+        };
+        let path = self.dir.join(format!("{stem}.mp4"));
+        let mut film = Film::new(path, rate, &self.cameras);
+        film.size = self.size;
+        film
     }
 
-    /// Returns the rate of a video with `times` times the plan's bit rate.
-    pub(super) fn rate(&self, times: u32) -> Rate {
-        let fps = self.fps.max(1);
-        let keyframe_every = fps.saturating_mul(KEYFRAME_SECONDS);
-        Rate {
-            fps,
-            bitrate: self.bitrate.saturating_mul(times),
-            keyframe_every,
-        }
-    }
-
-    /// Fills in the names and the frame rate that the plan leaves to the environment, and creates
-    /// the folder.
-    pub(in crate::record) fn resolve(mut self, env: &EnvSpec) -> Result<Self, RecordError> {
-        let known: Vec<String> = env
-            .cameras
-            .iter()
-            .map(|camera| camera.name.clone())
-            .collect();
-        if let Some(unknown) = self.cameras.iter().find(|camera| !known.contains(camera)) {
-            let known = known.join(", ");
+    /// Checks that the environment has the cameras, and creates the folder.
+    pub(super) fn prepare(&self, env: &EnvSpec) -> Result<(), RecordError> {
+        let known: Vec<&str> = env.cameras.iter().map(|one| one.name.as_str()).collect();
+        let mut cameras = self.cameras.iter();
+        if let Some(unknown) = cameras.find(|camera| !known.contains(&camera.as_str())) {
             return Err(RecordError(format!(
-                "`{}` has no camera `{unknown}`; it has {known}",
-                env.name
+                "`{}` has no camera `{unknown}`; it has {}",
+                env.name,
+                known.join(", ")
             )));
         }
-        if known.is_empty() {
-            return Err(RecordError(format!(
-                "`{}` has no camera to make a video of",
-                env.name
-            )));
-        }
-        if self.bitrate < LEAST_BITRATE {
-            let found = self.bitrate;
-            return Err(RecordError(format!(
-                "the video bit rate is {found}, expected at least {LEAST_BITRATE}"
-            )));
-        }
-        if self.cameras.is_empty() {
-            self.cameras = known;
-        }
-        if self.fps == 0 {
-            self.fps = env.control_hz.max(1);
-        }
-        fs::create_dir_all(&self.dir).map_err(|err| RecordError::file(&self.dir, err))?;
-        Ok(self)
+        fs::create_dir_all(&self.dir).map_err(|err| RecordError::file(&self.dir, err))
     }
 }
 
@@ -171,20 +110,10 @@ mod tests {
 
     #[test]
     fn low_resolution_keeps_the_shape_and_enlarges_nothing() {
-        let low = CameraSize::LOW_RES;
         let size = |(height, width)| ImageSize { height, width };
         assert_eq!(
-            [(480, 640), (960, 480), (64, 64)].map(|sides| low.of(size(sides))),
+            [(480, 640), (960, 480), (64, 64)].map(|sides| CameraSize::LowRes.of(size(sides))),
             [(96, 128), (128, 64), (64, 64)].map(size)
         );
-    }
-
-    #[test]
-    fn a_grid_that_is_too_large_keeps_its_shape() {
-        let size = |height, width| ImageSize { height, width };
-        let shrunk = |camera, all| fit(camera, all, size(1080, 1920));
-        assert_eq!(shrunk(size(224, 224), size(448, 896)), size(224, 224));
-        assert_eq!(shrunk(size(960, 960), size(1920, 3840)), size(480, 480));
-        assert_eq!(shrunk(size(960, 960), size(2160, 960)), size(480, 480));
     }
 }

@@ -70,20 +70,9 @@ impl Tiling {
         })
     }
 
-    /// Draws the images on `canvas`: `[height, width, 3]`, black outside the tiles.
+    /// Draws the images on a canvas of at least this size, or a part of it that begins at
+    /// `canvas[0]`; rows are `stride` bytes apart.
     pub(in crate::record) fn draw(
-        &self,
-        pictures: &BTreeMap<String, Frame>,
-        canvas: &mut Vec<u8>,
-    ) -> Result<(), String> {
-        let stride = self.width * 3;
-        canvas.resize(self.height * stride, 0);
-        self.draw_at(pictures, canvas, stride)
-    }
-
-    /// Draws the images on a part of a larger canvas. The part begins at `canvas[0]`, and rows are
-    /// `stride` bytes apart.
-    pub(in crate::record) fn draw_at(
         &self,
         pictures: &BTreeMap<String, Frame>,
         canvas: &mut [u8],
@@ -99,6 +88,27 @@ impl Tiling {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the largest size with the aspect ratio of `size` at which `all` fits into `limit`, when
+/// it shrinks likewise; `size` itself if it fits as it is.
+pub(in crate::record) fn fit(size: ImageSize, all: ImageSize, limit: ImageSize) -> ImageSize {
+    if all.height <= limit.height && all.width <= limit.width {
+        return size;
+    }
+    let [height, width, tall, wide] =
+        [all.height, all.width, limit.height, limit.width].map(u64::from);
+    // The side that exceeds the limit by the larger factor decides.
+    let (part, of) = if height * wide > width * tall {
+        (tall, height)
+    } else {
+        (wide, width)
+    };
+    let scaled = |side: u32| (u64::from(side) * part / of).max(1) as u32;
+    ImageSize {
+        height: scaled(size.height),
+        width: scaled(size.width),
     }
 }
 
@@ -132,8 +142,8 @@ mod tests {
         let pictures = pictures([[1, 18], [17, 1]]);
         let tiling = Tiling::of(&["b".to_owned(), "a".to_owned()], &pictures, |from| from).unwrap();
         assert_eq!((tiling.height, tiling.width), (18, 20));
-        let mut canvas = Vec::new();
-        tiling.draw(&pictures, &mut canvas).unwrap();
+        let mut canvas = vec![0; 18 * 20 * 3];
+        tiling.draw(&pictures, &mut canvas, 20 * 3).unwrap();
         let rows: Vec<Vec<u8>> = canvas
             .chunks(20 * 3)
             .map(|row| row.iter().copied().step_by(3).collect())
@@ -152,7 +162,7 @@ mod tests {
         let tiling =
             Tiling::of(&["a".to_owned()], &pictures([[2, 2], [2, 2]]), |from| from).unwrap();
         let reason = tiling
-            .draw(&pictures([[4, 2], [2, 2]]), &mut Vec::new())
+            .draw(&pictures([[4, 2], [2, 2]]), &mut [], 0)
             .unwrap_err();
         assert_eq!(reason, "camera `a` changed from 2×2 to 4×2");
     }
@@ -162,5 +172,14 @@ mod tests {
         let reason =
             Tiling::of(&["c".to_owned()], &pictures([[2, 2], [2, 2]]), |from| from).unwrap_err();
         assert_eq!(reason, "camera `c` gave no picture");
+    }
+
+    #[test]
+    fn a_grid_that_is_too_large_keeps_its_shape() {
+        let size = |height, width| ImageSize { height, width };
+        let shrunk = |camera, all| fit(camera, all, size(1080, 1920));
+        assert_eq!(shrunk(size(224, 224), size(448, 896)), size(224, 224));
+        assert_eq!(shrunk(size(960, 960), size(1920, 3840)), size(480, 480));
+        assert_eq!(shrunk(size(960, 960), size(2160, 960)), size(480, 480));
     }
 }

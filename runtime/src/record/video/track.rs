@@ -4,85 +4,53 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use jobs::episode::VideoRef;
+use jobs::layout::RunFolder;
+
 use crate::env::Frame;
 use crate::record::lane::Closed;
-use crate::record::video::film::{Fault, Film, Place};
-use crate::record::video::h264::{EncodedImage, Rate};
+use crate::record::recorder::Written;
+use crate::record::video::film::{Fault, Film};
 use crate::record::video::mp4::Mp4;
-use crate::record::video::tile::Tiling;
-use crate::record::{CameraSize, RecordError, VideoPlan, VideoSpan};
+use crate::record::{RecordError, VideoPlan};
 
-/// The video of one environment. The file is created with the first image, which determines the
-/// size.
+/// The video of one environment.
 pub(super) struct Track {
-    dir: PathBuf,
+    folder: RunFolder,
+    film: Film,
     stem: String,
-    place: Place,
-    cameras: Vec<String>,
-    size: CameraSize,
-    rate: Rate,
     per_episode: bool,
-    open: Option<OpenTrack>,
     fault: Option<Fault>,
-    episode: TrackEpisode,
+    /// Number of the current episode.
+    episode: u64,
+    first_frame: u64,
+    /// The current episode's own file.
+    own: Option<Mp4>,
     /// Warning that the video is lost, until it is reported.
     warning: Option<String>,
 }
 
-/// Everything that depends on the size of the images.
-struct OpenTrack {
-    tiling: Tiling,
-    canvas: Vec<u8>,
-    film: Film,
-}
-
-/// The current episode.
-#[derive(Default)]
-struct TrackEpisode {
-    number: u64,
-    first_frame: u64,
-    file: Option<Mp4>,
-}
-
-/// The files of an episode.
-#[derive(Debug, Default)]
-pub(super) struct EpisodeFiles {
-    /// Its part of the environment's video.
-    pub(super) span: Option<VideoSpan>,
-    /// Path of its own file.
-    pub(super) file: Option<PathBuf>,
-    /// The reason why the video is lost from this episode on.
-    pub(super) warning: Option<String>,
-}
-
 impl Track {
-    /// Creates the video `stem`, without a file. `plan` names its cameras and its frame rate.
-    pub(super) fn new(plan: &VideoPlan, stem: &str) -> Self {
+    /// Creates the video `stem`, without a file.
+    pub(super) fn new(plan: &VideoPlan, stem: &str, folder: &RunFolder) -> Self {
         Self {
-            dir: plan.dir.clone(),
+            folder: folder.clone(),
+            film: plan.film(stem, 1),
             stem: stem.to_owned(),
-            place: plan.place(stem),
-            cameras: plan.cameras.clone(),
-            size: plan.size,
-            rate: plan.rate(1),
             per_episode: plan.per_episode,
-            open: None,
             fault: None,
-            episode: TrackEpisode::default(),
+            episode: 0,
+            first_frame: 0,
+            own: None,
             warning: None,
         }
     }
 
-    /// Begins an episode with a key frame, to which players can seek.
-    pub(super) fn begin(&mut self, number: u64) {
-        self.episode = TrackEpisode {
-            number,
-            first_frame: self.open.as_ref().map_or(0, |open| open.film.frames()),
-            file: None,
-        };
-        if let Some(open) = &mut self.open {
-            open.film.want_keyframe();
-        }
+    /// Begins an episode with a key frame.
+    pub(super) fn begin(&mut self, episode: u64) {
+        (self.episode, self.first_frame) = (episode, self.film.frames());
+        self.own = None;
+        self.film.wants_keyframe = true;
     }
 
     /// Adds the images of one step as one frame, if there are any. Does nothing after a fault.
@@ -95,34 +63,70 @@ impl Track {
         }
     }
 
+    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
+        self.film.draw(0, pictures)?;
+        let sample = self.film.show()?;
+        if let (Some(sample), Some(film), true) = (sample, &self.film.file, self.per_episode) {
+            let own = match &mut self.own {
+                Some(own) => own,
+                None => {
+                    let name = format!("{}_episode{}_unfinished.mp4", self.stem, self.episode);
+                    let path = self.film.path.with_file_name(name);
+                    self.own
+                        .insert(Mp4::create(&path, true, film.picture, &sample)?)
+                }
+            };
+            own.push(&sample)?;
+        }
+        Ok(())
+    }
+
     /// Ends the episode. Returns its files, which is nothing after images could not be encoded, or
     /// the reason why its file is broken.
-    pub(super) fn end(&mut self, success: bool) -> Result<EpisodeFiles, RecordError> {
-        let closed = self.flush().and_then(|()| self.close_episode(success));
-        let file = closed.unwrap_or_else(|fault| {
-            self.fail(fault);
+    pub(super) fn end(&mut self, success: bool) -> Result<Written, RecordError> {
+        let flushed = self.film.flush();
+        let closed = flushed.and_then(|()| self.close_episode(success));
+        let own = closed.unwrap_or_else(|err| {
+            self.fail(Fault::File(err));
             None
         });
-        match &self.fault {
-            Some(Fault::File(err)) => Err(err.clone()),
-            Some(Fault::Images(_)) | None => Ok(EpisodeFiles {
-                span: self.span(),
-                file,
-                warning: self.warning.take(),
-            }),
+        if let Some(Fault::File(err)) = &self.fault {
+            return Err(err.clone());
         }
+        Ok(Written::Video {
+            video: self.shown(),
+            episode_video: own.map(|path| self.folder.relative(&path)),
+            warning: self.warning.take(),
+        })
+    }
+
+    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, RecordError> {
+        let Some(own) = self.own.take() else {
+            return Ok(None);
+        };
+        let outcome = if success { "success" } else { "failure" };
+        let name = format!("{}_episode{}_{outcome}.mp4", self.stem, self.episode);
+        own.close(Some(&name)).map(Some)
+    }
+
+    /// Returns the part of the video that shows the current episode.
+    fn shown(&self) -> Option<VideoRef> {
+        let file = self.film.file.as_ref()?;
+        let frames = file.frames() - self.first_frame;
+        (frames > 0).then(|| VideoRef {
+            file: self.folder.relative(file.path()),
+            first_frame: self.first_frame,
+            frames,
+            fps: Some(file.picture.fps),
+        })
     }
 
     /// Discards the episode. Its frames stay in the video, its own file is deleted.
     pub(super) fn discard(&mut self) {
-        let flushed = self.flush();
-        let own = self.episode.file.take().map_or(Ok(()), |file| {
-            let path = file.path().to_owned();
-            let gone = file.discard();
-            gone.map_err(|err| Fault::File(RecordError::file(&path, err)))
-        });
-        if let Err(fault) = flushed.and(own) {
-            self.fail(fault);
+        let flushed = self.film.flush();
+        let own = self.own.take().map_or(Ok(()), Mp4::discard);
+        if let Err(err) = flushed.and(own) {
+            self.fail(Fault::File(err));
         }
     }
 
@@ -130,112 +134,31 @@ impl Track {
     pub(super) fn finish(mut self) -> Closed {
         self.discard();
         let warning = self.warning.take();
+        let notes = warning.map(|text| format!("warning: {text}"));
         Closed {
-            notes: warning
-                .map(|text| format!("warning: {text}"))
-                .into_iter()
-                .collect(),
-            result: self.open.take().map_or(Ok(()), |open| open.film.close()),
+            notes: notes.into_iter().collect(),
+            result: self.film.close(),
         }
-    }
-
-    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
-        if self.open.is_none() {
-            self.open = Some(self.begin_file(pictures)?);
-        }
-        let Some(OpenTrack {
-            tiling,
-            canvas,
-            film,
-        }) = &mut self.open
-        else {
-            return Ok(());
-        };
-        tiling.draw(pictures, canvas).map_err(Fault::Images)?;
-        let sample = film.push(canvas)?;
-        match self.per_episode {
-            true => self.push_episode(&sample),
-            false => Ok(()),
-        }
-    }
-
-    fn begin_file(&self, pictures: &BTreeMap<String, Frame>) -> Result<OpenTrack, Fault> {
-        let tiling = Tiling::of(&self.cameras, pictures, |from| self.size.of(from));
-        let tiling = tiling.map_err(Fault::Images)?;
-        let size = (tiling.height, tiling.width);
-        Ok(OpenTrack {
-            tiling,
-            canvas: Vec::new(),
-            film: Film::new(size, self.rate, self.place.clone())?,
-        })
-    }
-
-    fn push_episode(&mut self, sample: &EncodedImage) -> Result<(), Fault> {
-        let Some(open) = &self.open else {
-            return Ok(());
-        };
-        let file = match &mut self.episode.file {
-            Some(file) => file,
-            slot => {
-                let number = self.episode.number;
-                let name = format!("{}_episode{number}_unfinished.mp4", self.stem);
-                let place = Place::Path(self.dir.join(name));
-                slot.insert(place.create(open.film.picture(), sample)?)
-            }
-        };
-        let pushed = file.push(sample);
-        pushed.map_err(|err| Fault::File(RecordError::file(file.path(), err)))
-    }
-
-    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, Fault> {
-        let Some(file) = self.episode.file.take() else {
-            return Ok(None);
-        };
-        let outcome = if success { "success" } else { "failure" };
-        let name = format!("{}_episode{}_{outcome}.mp4", self.stem, self.episode.number);
-        let path = file.path().to_owned();
-        let closed = file.close(Some(&name));
-        closed
-            .map(Some)
-            .map_err(|err| Fault::File(RecordError::file(&path, err)))
-    }
-
-    fn flush(&mut self) -> Result<(), Fault> {
-        self.open.as_mut().map_or(Ok(()), |open| open.film.flush())
-    }
-
-    fn span(&self) -> Option<VideoSpan> {
-        let film = &self.open.as_ref()?.film;
-        let (path, first_frame) = (film.path()?.to_path_buf(), self.episode.first_frame);
-        let frames = film.frames() - first_frame;
-        (frames > 0).then_some(VideoSpan {
-            path,
-            first_frame,
-            frames,
-            fps: film.picture().fps,
-        })
     }
 
     /// Keeps the reason and the frames so far. No more frames are added, because a gap would shift
     /// all later ones.
     fn fail(&mut self, fault: Fault) {
-        let film = self.open.take().map(|open| open.film);
-        let path = film.as_ref().and_then(|film| Some(film.path()?.to_owned()));
-        let path = path.unwrap_or_else(|| self.place.path());
-        if let Some(Err(err)) = film.map(Film::close) {
+        let path = self.film.file.as_ref().map_or(&*self.film.path, Mp4::path);
+        let path = path.display().to_string();
+        if let Err(err) = self.film.close() {
             tracing::debug!(%err, "the frames before a fault are not all in the video");
         }
-        if let Some(Err(err)) = self.episode.file.take().map(Mp4::discard) {
+        if let Some(Err(err)) = self.own.take().map(Mp4::discard) {
             tracing::debug!(%err, "the file of an episode that is not all there stays");
         }
         if self.fault.is_some() {
             return;
         }
         if let Fault::Images(reason) = &fault {
-            let (path, episode) = (path.display(), self.episode.number);
-            self.warning = Some(format!(
-                "`{path}` has nothing from episode {episode} on: {reason}"
-            ));
+            let episode = self.episode;
+            let lost = format!("`{path}` has nothing from episode {episode} on: {reason}");
+            self.warning = Some(lost);
         }
         self.fault = Some(fault);
     }

@@ -12,22 +12,22 @@ const V: [i32; 3] = [28785, -26145, -2640];
 
 /// One image in three planes.
 #[derive(Clone, Debug)]
-pub(in crate::record) struct Planes {
+pub(super) struct Planes {
     /// Height in pixels, even.
-    pub(in crate::record) height: usize,
+    pub(super) height: usize,
     /// Width in pixels, even.
-    pub(in crate::record) width: usize,
+    pub(super) width: usize,
     /// Luma: `[height, width]`.
-    pub(in crate::record) y: Vec<u8>,
+    pub(super) y: Vec<u8>,
     /// Blue difference: `[height / 2, width / 2]`.
-    pub(in crate::record) u: Vec<u8>,
+    pub(super) u: Vec<u8>,
     /// Red difference: `[height / 2, width / 2]`.
-    pub(in crate::record) v: Vec<u8>,
+    pub(super) v: Vec<u8>,
 }
 
 impl Planes {
     /// Creates planes for images of this even size.
-    pub(in crate::record) fn new(height: usize, width: usize) -> Self {
+    pub(super) fn new(height: usize, width: usize) -> Self {
         let quarter = height / 2 * (width / 2);
         Self {
             height,
@@ -38,11 +38,11 @@ impl Planes {
         }
     }
 
-    /// Implements `Planes::fill` (in `avx2`), and is compiled for the CPU features of its caller. Sums cannot
-    /// overflow (see the factors); wrapping operations let the compiler vectorise although overflow
-    /// checks are on.
+    /// Implements `Planes::fill` (in `avx2`), and is compiled for the CPU features of its caller.
+    /// Sums cannot overflow (see the factors); wrapping operations let the compiler vectorise
+    /// although overflow checks are on.
     #[inline(always)]
-    pub(in crate::record) fn convert(&mut self, rgb: &[u8]) {
+    pub(super) fn convert(&mut self, rgb: &[u8]) {
         let half = self.width / 2;
         let lines = rgb
             .chunks_exact(self.width * 6)

@@ -5,29 +5,25 @@ mod plans;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use jobs::episode::{DemoRef, Episode, VideoRef};
-use jobs::layout::RunFolder;
+use jobs::episode::Episode;
 
 use crate::env::{EnvIndex, EnvSpec};
 use crate::eval::ledger::Ledger;
 use crate::eval::rollout::job::task::Task;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-use crate::record::{Amount, EpisodeEnd, Estimate, RecordPlan, Recorded, Recorder};
+use crate::record::{Amount, EpisodeEnd, Estimate, Finished, RecordPlan, Recorder};
 
 /// Time between two looks at what the recorder has finished.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The recorder of a job, and the finished episodes that wait for it.
+/// The recorder of a job.
 pub struct Recording {
     /// `None` if nothing is recorded.
     pub recorder: Option<Recorder>,
-    waiting: BTreeMap<(EnvIndex, u64), Episode>,
-    folder: RunFolder,
     /// True if every step has to be rendered.
     pub every_frame: bool,
     /// True if a demonstration has got no line. Then no later one gets one, so that what has no
@@ -50,6 +46,7 @@ impl Recording {
     ) -> Result<Self, Stop> {
         let (folder, job) = (&run.folder, task.job());
         let plan = RecordPlan {
+            folder: folder.clone(),
             dataset: plans::dataset(run, task, spec, out)?,
             video: plans::videos(&run.args, job, &task.work.seats, folder, spec),
             num_envs: job.num_envs,
@@ -63,8 +60,6 @@ impl Recording {
         };
         Ok(Self {
             recorder,
-            waiting: BTreeMap::new(),
-            folder: folder.clone(),
             every_frame,
             is_torn: false,
         })
@@ -99,9 +94,7 @@ impl Recording {
         if !out.may_write(&episode)? {
             return Ok(recorder.forget(env)?);
         }
-        recorder.end(env, end)?;
-        self.waiting.insert((env, episode.episode), episode);
-        Ok(())
+        Ok(recorder.end(env, episode, end)?)
     }
 
     /// Writes the journal lines of the episodes that the recorder has finished, and syncs them if
@@ -110,10 +103,8 @@ impl Recording {
     /// # Errors
     /// Returns an error if the recorder lost an episode or the journal cannot be written.
     pub fn settle(&mut self, out: &mut Ledger) -> Result<(), Stop> {
-        if let Some(recorder) = &mut self.recorder {
-            let recorded = recorder.poll();
-            self.on_all_recorded(recorded, out)?;
-        }
+        let finished = self.recorder.as_mut().map(Recorder::poll);
+        self.write_all(finished.unwrap_or_default(), out)?;
         out.settle()
     }
 
@@ -122,14 +113,10 @@ impl Recording {
     /// # Errors
     /// Returns the errors of [`Recording::settle`].
     pub fn catch_up(&mut self, out: &mut Ledger) -> Result<(), Stop> {
-        while let Some(recorder) = &mut self.recorder
-            && !self.waiting.is_empty()
-        {
-            // If the threads of the recorder have ended, its next use returns the reason.
-            let Some(recorded) = recorder.poll_within(PATIENCE) else {
-                break;
-            };
-            self.on_all_recorded(recorded, out)?;
+        // If the threads of the recorder have ended, its next use returns the reason.
+        let next = |recorder: &mut Recorder| recorder.poll_within(PATIENCE);
+        while let Some(finished) = self.recorder.as_mut().and_then(next) {
+            self.write_all(finished, out)?;
         }
         out.sync()
     }
@@ -140,79 +127,58 @@ impl Recording {
     /// # Errors
     /// Returns the errors of [`Recording::settle`], or the reason why a file is not complete.
     pub fn finish(mut self, out: &mut Ledger) -> Result<(), Stop> {
-        let Some(mut recorder) = self.recorder.take() else {
+        let Some(recorder) = self.recorder.take() else {
             return out.sync();
         };
+        let waits = recorder.waits();
+        out.totals.costs.record_waits = waits.count;
+        out.totals.costs.record_wait_s = waits.time.as_secs_f64();
         // Report first what was written before something failed.
-        let said = recorder.warnings().len();
-        let recorded = recorder.drain();
-        let written = self.on_all_recorded(recorded, out);
+        let (finished, closed) = recorder.finish();
+        let written = self.write_all(finished, out);
         let written = written.and(out.sync());
-        for warning in recorder.warnings().iter().skip(said) {
-            out.monitor.say(warning);
+        for note in &closed.notes {
+            out.monitor.say(note);
         }
-        let pressure = recorder.pressure();
-        let waited = pressure.video.time + pressure.dataset.time;
-        out.totals.costs.record_waits = pressure.video.count + pressure.dataset.count;
-        out.totals.costs.record_wait_s = waited.as_secs_f64();
-        recorder.finish()?;
+        closed.result?;
         written
     }
 
     /// Writes the lines of all that can have one; returns the first error.
-    fn on_all_recorded(
-        &mut self,
-        recorded: impl IntoIterator<Item = Recorded>,
-        out: &mut Ledger,
-    ) -> Result<(), Stop> {
+    fn write_all(&mut self, all: Vec<Finished>, out: &mut Ledger) -> Result<(), Stop> {
         let mut result = Ok(());
-        for recorded in recorded {
-            let is_demo = recorded.demo.is_some();
-            if let Some(episode) = self.waiting.remove(&(recorded.env, recorded.episode))
-                && !(is_demo && self.is_torn)
-            {
-                let written = self.write(episode, recorded, out);
-                self.is_torn |= is_demo && written.is_err();
-                result = result.and(written);
+        for finished in all {
+            let is_demo = finished.episode.dataset.is_some();
+            if is_demo && self.is_torn {
+                continue;
             }
+            let written = write(finished, out);
+            self.is_torn |= is_demo && written.is_err();
+            result = result.and(written);
         }
         result
     }
+}
 
-    fn write(
-        &self,
-        mut episode: Episode,
-        recorded: Recorded,
-        out: &mut Ledger,
-    ) -> Result<(), Stop> {
-        if let Some(reason) = recorded.error {
-            let episode = recorded.episode;
-            return Err(Stop::job(format_args!(
-                "episode {episode} is not recorded: {reason}"
-            )));
-        }
-        if let Some(warning) = recorded.warning {
-            out.monitor.say(&format!("warning: {warning}"));
-        }
-        if !out.may_write(&episode)? {
-            return match recorded.demo {
-                None => Ok(()),
-                Some(_) => Err(Stop::Overtaken),
-            };
-        }
-        let file = recorded.dataset.map(|path| self.folder.relative(&path));
-        let demo = file.zip(recorded.demo);
-        episode.dataset = demo.map(|(file, demo)| DemoRef { file, demo });
-        episode.video = recorded.video.map(|span| VideoRef {
-            file: self.folder.relative(&span.path),
-            first_frame: span.first_frame,
-            frames: span.frames,
-            fps: Some(span.fps),
-        });
-        episode.episode_video = recorded
-            .episode_video
-            .map(|path| self.folder.relative(&path));
-        out.write_episode(episode)
+fn write(finished: Finished, out: &mut Ledger) -> Result<(), Stop> {
+    let Finished {
+        episode,
+        warning,
+        errors,
+    } = finished;
+    if !errors.is_empty() {
+        let (episode, reasons) = (episode.episode, errors.join("; "));
+        return Err(Stop::job(format_args!(
+            "episode {episode} is not recorded: {reasons}"
+        )));
+    }
+    if let Some(warning) = warning {
+        out.monitor.say(&format!("warning: {warning}"));
+    }
+    match out.may_write(&episode)? {
+        true => out.write_episode(episode),
+        false if episode.dataset.is_some() => Err(Stop::Overtaken),
+        false => Ok(()),
     }
 }
 
@@ -226,9 +192,9 @@ fn open(folder: &Path, plan: RecordPlan, amount: Amount, out: &Ledger) -> Result
     if let Some(warning) = Estimate::of(&plan, amount).check(folder)? {
         out.monitor.say(&format!("warning: {warning}"));
     }
-    let recorder = Recorder::start(plan)?;
-    for warning in recorder.warnings() {
-        out.monitor.say(warning);
+    let (recorder, notes) = Recorder::start(plan)?;
+    for note in notes {
+        out.monitor.say(&note);
     }
     Ok(recorder)
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use jobs::eval_args::{EvalArgs, ExportMode, VideoSize};
+use jobs::eval_args::{EvalArgs, ExportMode};
 use jobs::job::Job;
 use jobs::layout::RunFolder;
 use jobs::placement::Seat;
@@ -17,7 +17,7 @@ use crate::eval::rollout::job::task::Task;
 use crate::eval::rollout::recording::leftovers;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
-use crate::record::{CameraSize, DatasetPlan, EarlierDemos, Export, Format, GridPlan, VideoPlan};
+use crate::record::{CameraSize, DatasetPlan, EarlierDemos, GridPlan, VideoPlan};
 
 /// Returns the plan for the dataset of a job; `None` if none is recorded.
 ///
@@ -30,23 +30,19 @@ pub fn dataset(
     out: &Ledger,
 ) -> Result<Option<DatasetPlan>, Stop> {
     let (folder, args, job) = (&run.folder, &run.args, task.job());
-    let export = match args.export_mode {
-        _ if args.no_dataset => return Ok(None),
-        ExportMode::None => return Ok(None),
-        ExportMode::All => Export::All,
-        ExportMode::Succeeded => Export::Succeeded,
-        ExportMode::Separate => Export::Separate,
-    };
+    if args.no_dataset || args.export_mode == ExportMode::None {
+        return Ok(None);
+    }
     let file = folder.dataset(&job.name, run.env.rank, run.env.world_size);
     // A dataset for training needs its images; one for analysis is far smaller without them.
-    let (format, path, cameras) = match args.record_format {
-        RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
-        RecordFormat::Lerobot => (Format::LeRobot, file.with_extension(""), true),
+    let (path, cameras) = match args.record_format {
+        RecordFormat::Hdf5 => (file, args.record_cameras),
+        RecordFormat::Lerobot => (file.with_extension(""), true),
     };
     let failed = DatasetPlan::failed_path(&path);
     Ok(Some(DatasetPlan {
-        format,
-        export,
+        format: args.record_format,
+        export: args.export_mode,
         earlier: demos(run, task, &path, out)?,
         earlier_failed: demos(run, task, &failed, out)?,
         env_args: serde_json::json!({
@@ -91,6 +87,12 @@ pub fn videos(
     folder: &RunFolder,
     spec: &EnvSpec,
 ) -> Option<VideoPlan> {
+    let every = spec.cameras.iter().map(|camera| camera.name.clone());
+    let mut cameras = args
+        .video_cameras
+        .clone()
+        .or_else(|| job.video.cameras.clone());
+    cameras = cameras.filter(|cameras| !cameras.is_empty());
     (is_filmed(job, args) && !spec.cameras.is_empty()).then(|| VideoPlan {
         dir: folder.videos(job),
         stems: seats
@@ -103,24 +105,15 @@ pub fn videos(
         } else {
             Vec::new()
         },
-        cameras: args
-            .video_cameras
-            .clone()
-            .or_else(|| job.video.cameras.clone())
-            .unwrap_or_default(),
-        size: size(args, job),
-        fps: job.video.fps.unwrap_or(spec.control_hz),
+        cameras: cameras.unwrap_or_else(|| every.collect()),
+        size: match (args.video_size, job.video.use_high_res_cameras) {
+            (Some(size), _) => CameraSize::Exactly(size),
+            (None, Some(false)) => CameraSize::LowRes,
+            (None, _) => CameraSize::AsRendered,
+        },
+        fps: job.video.fps.unwrap_or(spec.control_hz).max(1),
         bitrate: args.video_bitrate,
-        threads: 0,
     })
-}
-
-fn size(args: &EvalArgs, job: &Job) -> CameraSize {
-    match (args.video_size, job.video.use_high_res_cameras) {
-        (Some(VideoSize { height, width }), _) => CameraSize::Exactly { height, width },
-        (None, Some(false)) => CameraSize::LOW_RES,
-        (None, _) => CameraSize::AsRendered,
-    }
 }
 
 /// Returns one grid video for each worker and GPU.
@@ -140,6 +133,8 @@ fn grids(job: &Job, seats: &[Seat]) -> Vec<GridPlan> {
 
 #[cfg(test)]
 mod tests {
+    use jobs::eval_args::VideoSize;
+
     use super::*;
     use crate::policy::tests::env_with;
     use serde_json::json;
@@ -179,10 +174,11 @@ mod tests {
         let low = json!({"save_video": true, "use_high_res_cameras": false, "video_base_dir": "v", "fps": 10});
         let plan = planned(&[], low.clone()).unwrap();
         assert_eq!((plan.dir.to_str(), plan.fps), (Some("v"), 10));
-        assert_eq!(plan.size, CameraSize::LOW_RES);
+        assert_eq!(plan.size, CameraSize::LowRes);
         let sized = planned(&["--video-size", "64x96"], low.clone()).unwrap();
         let (height, width) = (64, 96);
-        assert_eq!(sized.size, CameraSize::Exactly { height, width });
+        let wanted = CameraSize::Exactly(VideoSize { height, width });
+        assert_eq!(sized.size, wanted);
         assert!(planned(&["--no-video"], low).is_none());
         assert!(planned(&[], json!({"save_video": false})).is_none());
     }

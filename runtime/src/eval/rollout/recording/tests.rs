@@ -1,9 +1,9 @@
 //! What is written of episodes that the recorder has finished.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use jobs::assign::lease::NextStep;
+use jobs::episode::DemoRef;
 use jobs::job::JobIndex;
 use jobs::journal::{self, Accepted, Journal};
 use jobs::samples;
@@ -13,40 +13,33 @@ use crate::eval::lease::Leases;
 use crate::eval::lease::testing::{client, serve, work};
 use crate::eval::monitor::Monitor;
 
-fn recorded(env: usize, demo: Option<&str>) -> Recorded {
-    Recorded {
-        env: EnvIndex(env),
-        episode: env as u64,
-        dataset: demo.map(|_| PathBuf::from("out/a/dataset_a.hdf5")),
-        demo: demo.map(str::to_owned),
-        video: None,
-        episode_video: None,
+fn finished(env: usize, demo: Option<&str>) -> Finished {
+    let demo = demo.map(|demo| DemoRef {
+        file: "a/dataset_a.hdf5".to_owned(),
+        demo: demo.to_owned(),
+    });
+    let mut episode = samples::episode(env, "a", env as u64);
+    (episode.env, episode.dataset) = (env, demo);
+    Finished {
+        episode,
         warning: None,
-        error: None,
+        errors: Vec::new(),
     }
 }
 
 /// Has these episodes written, one of each environment and job, and returns the result with the
 /// environments of those that are in the journal.
-fn written(leases: Option<Leases>, all: Vec<Recorded>) -> (Result<(), Stop>, Vec<usize>) {
+fn written(leases: Option<Leases>, all: Vec<Finished>) -> (Result<(), Stop>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
     let mut out = Ledger::new(journal, Monitor::alone());
     out.leases = leases;
-    let episode = |recorded: &Recorded| {
-        let env = recorded.env.0;
-        let mut episode = samples::episode(env, "a", recorded.episode);
-        episode.env = env;
-        ((recorded.env, recorded.episode), episode)
-    };
     let mut recording = Recording {
         recorder: None,
-        waiting: all.iter().map(episode).collect(),
-        folder: RunFolder::new("out".as_ref()),
         every_frame: false,
         is_torn: false,
     };
-    let result = recording.on_all_recorded(all, &mut out);
+    let result = recording.write_all(all, &mut out);
     let journals = journal::read_all(dir.path(), &Accepted::default()).unwrap();
     let lines = journals[0].lines.iter();
     let envs = lines.map(|line| match line {
@@ -74,9 +67,9 @@ fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
     assert!(!leases.may_write(JobIndex(0), 0).unwrap());
     // Only the first one is of the leased job.
     let all = vec![
-        recorded(0, Some("demo_0")),
-        recorded(1, Some("demo_1")),
-        recorded(2, None),
+        finished(0, Some("demo_0")),
+        finished(1, Some("demo_1")),
+        finished(2, None),
     ];
     let (result, envs) = written(Some(leases), all);
     assert!(matches!(result, Err(Stop::Overtaken)), "{result:?}");
@@ -85,11 +78,11 @@ fn no_demonstration_behind_one_that_was_taken_over_gets_a_line() {
 
 #[test]
 fn an_episode_that_could_not_be_recorded_costs_no_other() {
-    let lost = Recorded {
-        error: Some("it is full".to_owned()),
-        ..recorded(0, None)
+    let lost = Finished {
+        errors: vec!["it is full".to_owned()],
+        ..finished(0, None)
     };
-    let (result, envs) = written(None, vec![lost, recorded(1, Some("demo_0"))]);
+    let (result, envs) = written(None, vec![lost, finished(1, Some("demo_0"))]);
     let result = result.unwrap_err().to_string();
     assert_eq!(result, "episode 0 is not recorded: it is full");
     assert_eq!(envs, [1]);

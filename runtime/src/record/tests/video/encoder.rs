@@ -2,8 +2,10 @@
 
 use crate::env::{EnvIndex, Frame};
 use crate::record::tests::video::movie::frames_of;
-use crate::record::tests::{SUCCESS, observation, plan, recorded, step_to};
-use crate::record::{EpisodeMeta, GridPlan, Recorded, Recorder};
+use crate::record::tests::{
+    SUCCESS, demo, end, finish, observation, plan, recorded, start, step_to,
+};
+use crate::record::{EpisodeMeta, Finished, GridPlan, Recorder};
 
 /// Records an episode of three steps with images of this size; `colour` computes each byte from its
 /// position.
@@ -38,7 +40,7 @@ fn film(
             .step(EnvIndex(0), &[0.0, 0.0], None, &step)
             .unwrap();
     }
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    end(recorder, 0, number, SUCCESS);
 }
 
 /// Returns a byte that is unrelated to its neighbours.
@@ -56,9 +58,14 @@ fn pictures_too_small_for_the_encoder_stand_in_a_black_frame() {
         let recorded = recorded(plan(dir.path(), false, true), |recorder| {
             film(recorder, 0, size, |t, at| (t * 50 + at) as u8);
         });
-        let said = (&recorded[0].warning, &recorded[0].error);
-        assert_eq!(said, (&None, &None), "{size:?}");
-        assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 4);
+        let Finished {
+            episode,
+            warning,
+            errors,
+        } = &recorded[0];
+        assert!(warning.is_none() && errors.is_empty(), "{size:?}");
+        let video = episode.video.as_ref().unwrap();
+        assert_eq!(frames_of(&dir.path().join(&video.file)), 4);
     }
 }
 
@@ -73,22 +80,20 @@ fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
         envs: vec![0, 1],
     }];
     video.bitrate = 50_000_000;
-    let mut recorder = Recorder::start(plan).unwrap();
+    let mut recorder = start(plan);
     let plain = |t: u32, _: u32| (t * 50) as u8;
     film(&mut recorder, 0, (96, 96), plain);
     // At high bit rates OpenH264 fails on noise, and on every image after it.
     film(&mut recorder, 1, (96, 96), noise);
     film(&mut recorder, 2, (96, 96), plain);
-    let recorded = recorder.drain();
-    let warned = recorded.iter().map(|one| one.warning.is_some());
-    assert!(warned.eq([false, true, false]));
-    let is_whole = |one: &Recorded| one.error.is_none() && one.demo.is_some();
-    assert!(recorded.iter().all(is_whole));
-    let filmed = recorded
-        .iter()
-        .map(|one| (one.video.is_some(), one.episode_video.is_some()));
-    assert!(filmed.eq([(true, true), (false, false), (false, false)]));
     // Whether the grid continues depends on the position of its key frames; it must not fail
     // either.
-    recorder.finish().unwrap();
+    let recorded = finish(recorder);
+    let warned = recorded.iter().map(|one| one.warning.is_some());
+    assert!(warned.eq([false, true, false]));
+    let is_whole = |one: &Finished| one.errors.is_empty() && demo(one).is_some();
+    assert!(recorded.iter().all(is_whole));
+    let filmed = recorded.iter().map(|one| &one.episode);
+    let filmed = filmed.map(|one| (one.video.is_some(), one.episode_video.is_some()));
+    assert!(filmed.eq([(true, true), (false, false), (false, false)]));
 }

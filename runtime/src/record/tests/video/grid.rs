@@ -1,9 +1,8 @@
 //! Tests of the video of several environments.
 
-use crate::env::EnvIndex;
+use crate::record::GridPlan;
 use crate::record::tests::video::movie::{Movie, boxes, decoded, frames_of, inner, u32_at};
-use crate::record::tests::{SUCCESS, begin, plan, steps};
-use crate::record::{GridPlan, Recorder};
+use crate::record::tests::{SUCCESS, begin, end, finish, plan, start, steps};
 
 #[test]
 fn a_grid_shows_every_picture_of_its_environments_once() {
@@ -14,15 +13,15 @@ fn a_grid_shows_every_picture_of_its_environments_once() {
         stem,
         envs: vec![1, 0],
     }];
-    let mut recorder = Recorder::start(plan).unwrap();
+    let mut recorder = start(plan);
     begin(&mut recorder, 0, 0, true);
     begin(&mut recorder, 1, 1, true);
     steps(&mut recorder, 0, 1, true);
     steps(&mut recorder, 1, 1, true);
-    recorder.end(EnvIndex(1), SUCCESS).unwrap();
+    end(&mut recorder, 1, 0, SUCCESS);
     steps(&mut recorder, 0, 3, true);
-    recorder.end(EnvIndex(0), SUCCESS).unwrap();
-    recorder.finish().unwrap();
+    end(&mut recorder, 0, 0, SUCCESS);
+    finish(recorder);
     let path = dir.path().join("videos/lift_video_rank0_gpu0_grid.mp4");
     // Both after the reset, both after a step, then three of the first alone while the second does
     // not move.

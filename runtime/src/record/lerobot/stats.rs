@@ -5,6 +5,8 @@
 //! `aggregate_feature_stats`): exactly, except for the quantiles, which are the mean over episodes
 //! weighted by length.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 /// The statistics of one value, in their order.
@@ -26,20 +28,15 @@ pub(super) struct Moments {
     picture: bool,
 }
 
+/// Statistics by feature.
+pub(super) type FolderStats = BTreeMap<String, Moments>;
+
 impl Moments {
     /// Computes the statistics of `values`, `[rows, width]`.
     pub(super) fn of(values: &[f64], width: usize) -> Self {
-        let column = |at: usize| {
-            values
-                .iter()
-                .skip(at)
-                .step_by(width)
-                .copied()
-                .collect::<Vec<f64>>()
-        };
-        let count = (values.len() / width.max(1)) as u64;
+        let column = |at: usize| values.iter().skip(at).step_by(width).copied().collect();
         Self {
-            count,
+            count: (values.len() / width.max(1)) as u64,
             values: (0..width).map(|at| of_numbers(column(at))).collect(),
             picture: false,
         }
@@ -55,19 +52,17 @@ impl Moments {
     }
 
     /// Combines the statistics of two sets of rows.
-    pub(super) fn and(&self, other: &Self) -> Self {
+    fn and(&self, other: &Self) -> Self {
         let weights = (self.count as f64, other.count as f64);
         let pairs = self.values.iter().zip(&other.values);
-        let values = pairs.map(|(a, b)| joined(a, b, weights));
         Self {
             count: self.count + other.count,
-            values: values.collect(),
+            values: pairs.map(|(a, b)| joined(a, b, weights)).collect(),
             picture: self.picture,
         }
     }
 
-    /// Returns the entry of `stats.json`.
-    pub(super) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let shaped = |value: f64| match self.picture {
             true => json!([[value]]),
             false => json!(value),
@@ -79,24 +74,48 @@ impl Moments {
         entry
     }
 
-    /// Parses an entry written by [`Moments::to_json`].
-    pub(super) fn from_json(entry: &Value) -> Option<Self> {
-        let picture = entry["mean"].get(0)?.is_array();
-        let mut values = vec![[0.0; NAMES.len()]; entry["mean"].as_array()?.len()];
-        for (at, name) in NAMES.iter().enumerate() {
-            let list = entry[*name].as_array()?;
-            for (index, stats) in values.iter_mut().enumerate() {
-                let value = list.get(index)?;
-                let value = if picture { &value[0][0] } else { value };
-                stats[at] = value.as_f64()?;
+    fn from_json(entry: &Value) -> Option<Self> {
+        let mean = entry["mean"].as_array()?;
+        let of_value = |index: usize| {
+            let mut stats = ValueStats::default();
+            for (stat, name) in stats.iter_mut().zip(NAMES) {
+                let value = &entry[name][index];
+                *stat = value.as_f64().or_else(|| value[0][0].as_f64())?;
             }
-        }
+            Some(stats)
+        };
         Some(Self {
             count: entry["count"][0].as_u64()?,
-            values,
-            picture,
+            values: (0..mean.len()).map(of_value).collect::<Option<_>>()?,
+            picture: mean.first()?.is_array(),
         })
     }
+}
+
+/// Combines the statistics of two sets of rows.
+pub(super) fn and(before: &FolderStats, mut stats: FolderStats) -> FolderStats {
+    for (name, moments) in &mut stats {
+        if let Some(before) = before.get(name) {
+            *moments = before.and(moments);
+        }
+    }
+    stats
+}
+
+/// Returns the contents of `stats.json`.
+pub(super) fn to_json(stats: &FolderStats) -> Value {
+    stats
+        .iter()
+        .map(|(name, one)| (name.clone(), one.to_json()))
+        .collect()
+}
+
+/// Parses what [`to_json`] returns.
+pub(super) fn from_json(stats: &Value) -> Option<FolderStats> {
+    let entries = stats.as_object()?.iter();
+    entries
+        .map(|(name, entry)| Some((name.clone(), Moments::from_json(entry)?)))
+        .collect()
 }
 
 fn of_numbers(mut values: Vec<f64>) -> ValueStats {
