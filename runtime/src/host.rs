@@ -15,9 +15,14 @@ pub fn cpu_model() -> Option<String> {
 /// unknown.
 pub fn peak_rss_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.map_or(0, |count| count * 1024)
+    bytes_in(&status, "VmHWM:").unwrap_or(0)
+}
+
+/// Returns a number of kibibytes in a file of `/proc`, in bytes.
+pub fn bytes_in(text: &str, field: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let kibibytes = value.split_whitespace().next()?.parse::<u64>();
+    kibibytes.ok().map(|count| count * 1024)
 }
 
 #[cfg(test)]

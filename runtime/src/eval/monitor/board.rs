@@ -2,13 +2,9 @@
 
 use std::time::Instant;
 
-use jobs::layout::RunFolder;
-use report::Report;
-
 use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::screen::Screen;
-use crate::eval::monitor::stop::StopRequest;
 use crate::eval::monitor::tracking::Tracking;
 use crate::eval::monitor::view::RunView;
 
@@ -38,19 +34,5 @@ impl Board {
         let notes = tracking.map(|tracking| tracking.on(&snapshot, now));
         notes.iter().flatten().for_each(|note| screen.say(note));
         screen.show(&snapshot, now);
-    }
-
-    /// Logs the results to the trackers, and waits for them for a limited time.
-    pub fn finish(
-        &mut self,
-        report: &Report,
-        folder: &RunFolder,
-        stop: &StopRequest,
-        screen: &Screen,
-    ) {
-        if let Some(tracking) = self.tracking.take() {
-            let notes = tracking.finish(report, folder, stop);
-            notes.iter().for_each(|note| screen.say(note));
-        }
     }
 }

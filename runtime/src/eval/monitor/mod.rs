@@ -207,9 +207,19 @@ impl Monitor {
         if self.board.is_some() {
             self.peers.read();
         }
-        let Self { peers, screen, .. } = self;
-        judge(&mut self.early_stop, peers, screen, &mut self.stop);
-        show(&mut self.board, peers, screen);
+        self.look();
+    }
+
+    /// Looks at what the other ranks have told.
+    pub fn look(&mut self) {
+        let Self { board, stop, .. } = self;
+        look(
+            &mut self.early_stop,
+            board,
+            &self.peers,
+            &mut self.screen,
+            stop,
+        );
     }
 
     /// Judges what the journals have, before any rank starts an episode.
@@ -217,17 +227,12 @@ impl Monitor {
         early_stop.begin(lines);
         self.early_stop = Some(early_stop);
         self.publish_outcomes();
-        self.judge_again();
+        self.peers.read();
+        self.look();
         if let (Some(early_stop), Some(store)) = (&self.early_stop, self.peers.eval_store()) {
             early_stop.meet(store);
-            self.judge_again();
+            self.look();
         }
-    }
-
-    /// Looks once more whether a sequential test has decided.
-    pub fn judge_again(&mut self) {
-        let Self { peers, screen, .. } = self;
-        judge(&mut self.early_stop, peers, screen, &mut self.stop);
     }
 
     /// Waits until every rank has arrived or has made no progress for `timeout`, or this one is
@@ -238,8 +243,7 @@ impl Monitor {
         let Self { screen, stop, .. } = self;
         self.peers.wait_for_all(&self.beat, timeout, |peers| {
             self.pulse.on(&self.beat, now());
-            judge(&mut self.early_stop, peers, screen, stop);
-            show(&mut self.board, peers, screen);
+            look(&mut self.early_stop, &mut self.board, peers, screen, stop);
             stop.asked()
         })
     }
@@ -295,24 +299,21 @@ impl Monitor {
     }
 }
 
-/// Looks whether a sequential test has decided.
-fn judge(
+/// Looks whether a sequential test has decided, and shows the whole run on rank 0.
+fn look(
     early_stop: &mut Option<EarlyStop>,
+    board: &mut Option<Board>,
     peers: &Peers,
-    screen: &Screen,
+    screen: &mut Screen,
     stop: &mut StopRequest,
 ) {
-    let Some(early_stop) = early_stop else { return };
-    if !early_stop.decides(peers.eval_store(), peers.beats()) || stop.is_decided {
-        return;
-    }
-    stop.is_decided = true;
-    if let Some(decision) = early_stop.decision() {
+    if let Some(early_stop) = early_stop
+        && early_stop.decides(peers.eval_store(), peers.beats())
+        && !std::mem::replace(&mut stop.is_decided, true)
+        && let Some(decision) = early_stop.decision()
+    {
         screen.say(&tables::decision(&decision));
     }
-}
-
-fn show(board: &mut Option<Board>, peers: &Peers, screen: &mut Screen) {
     if let Some(board) = board {
         board.show(peers.beats(), screen, now());
     }

@@ -92,7 +92,7 @@ impl Screen {
         match &mut self.show {
             Show::Table { all, lines } => draw(all, lines, &snapshot.table(ROWS)),
             Show::Lines { .. } if self.told.due(SUMMARY_EVERY, now) => {
-                for line in std::iter::once(&snapshot.summary()).chain(&snapshot.remarks) {
+                for line in std::iter::once(&snapshot.summary()).chain(&snapshot.remarks()) {
                     console::say(Level::Info, "[all ranks]", line, whole(snapshot));
                 }
             }

@@ -98,7 +98,7 @@ impl Evaluation {
     /// Writes the journal line with the decision of the sequential test, unless the rank was stopped
     /// before there was one.
     fn note_decision(&mut self) -> Result<(), Stop> {
-        self.out.monitor.judge_again();
+        self.out.monitor.look();
         let early_stop = self.out.monitor.early_stop.as_ref();
         match early_stop.and_then(EarlyStop::decision) {
             Some(decision)
@@ -112,8 +112,13 @@ impl Evaluation {
 
     fn finish_tracking(&mut self, report: &Report) {
         let monitor = &mut self.out.monitor;
-        if let Some(board) = &mut monitor.board {
-            board.finish(report, &self.run.folder, &monitor.stop, &monitor.screen);
+        let tracking = monitor
+            .board
+            .as_mut()
+            .and_then(|board| board.tracking.take());
+        if let Some(tracking) = tracking {
+            let notes = tracking.finish(report, &self.run.folder, &monitor.stop);
+            notes.iter().for_each(|note| monitor.say(note));
         }
     }
 

@@ -53,12 +53,9 @@ impl Gauge {
     pub fn by_process(&self) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
         for index in 0..self.nvml.device_count().unwrap_or(0) {
-            for (pid, bytes) in self
-                .nvml
-                .device_by_index(index)
-                .map(|device| on(&device))
-                .unwrap_or_default()
-            {
+            let device = self.nvml.device_by_index(index);
+            let processes = device.map(|device| on(&device)).unwrap_or_default();
+            for (pid, bytes) in processes {
                 *all.entry(pid).or_default() += bytes;
             }
         }
@@ -86,16 +83,16 @@ fn on(device: &Device) -> BTreeMap<u32, u64> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use std::path::PathBuf;
     use std::process::Command;
 
     /// UUID of the second GPU in `tests/fixtures/nvml.c`.
-    pub const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
+    const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
     /// Builds a library that answers like NVML, with made-up numbers.
-    pub fn library(folder: &tempfile::TempDir) -> PathBuf {
+    fn library(folder: &tempfile::TempDir) -> PathBuf {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/nvml.c");
         let path = folder.path().join(LIBRARY);
         let made = Command::new("cc")

@@ -10,8 +10,14 @@
 //! counts its memory. Environments run in processes that this one has started. Those that run in
 //! the rank itself (MuJoCo) are part of its resident memory and cannot be separated.
 
+mod gauge;
+mod peaks;
+mod processes;
+mod share;
+
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,18 +25,12 @@ use tch::Device;
 
 use crate::clock::now;
 use crate::device::gpu;
+use crate::eval::monitor::meter::gauge::Gauge;
+use crate::eval::monitor::meter::peaks::gpu_part;
 
-mod gauge;
-mod peaks;
-mod processes;
-mod share;
-
-pub use peaks::GpuPart;
+pub use peaks::{GpuPart, JobUse};
 pub use processes::OtherProcesses;
 pub use share::GpuBusy;
-
-use gauge::Gauge;
-use peaks::{Peaks, Whole, gpu_part};
 
 /// Interval of GPU samples; the driver averages over at most one second.
 const EVERY: Duration = Duration::from_secs(1);
@@ -41,47 +41,30 @@ const MEMORY_EVERY: u64 = 5;
 
 /// The handle of the measuring thread.
 pub struct Meter {
-    shared: Arc<MeterShared>,
-    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    /// The thread, and what tells it to end when it is dropped.
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-/// The resources that a job used besides its policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct JobUse {
-    /// Peak memory of the environments' processes in bytes; `None` without such processes.
-    pub host_bytes: Option<u64>,
-    /// Peak GPU memory of the environments' processes; `None` if unknown.
-    pub gpu: Option<GpuPart>,
-    /// Share of the time in which the GPU was busy, 0 to 1.
-    pub gpu_busy: Option<f64>,
-}
-
-struct MeterShared {
+struct Shared {
     device: Device,
     /// The NVML handle; `None` without a GPU or if the driver does not answer.
     gauge: OnceLock<Option<Gauge>>,
     others: OtherProcesses,
-    state: Mutex<MeterState>,
-    changed: Condvar,
+    samples: Mutex<Samples>,
 }
 
-#[derive(Default)]
-struct MeterState {
-    is_over: bool,
+#[derive(Clone, Copy, Default)]
+struct Samples {
     /// Utilization since the rank began.
     busy: GpuBusy,
-    job: JobMeasure,
-}
-
-/// Measurements of the current job.
-#[derive(Clone, Copy, Default)]
-struct JobMeasure {
     /// Number of the job, so that a sample that began in an earlier job is dropped.
-    number: u64,
+    job: u64,
+    /// Utilization when the job began.
     busy_before: GpuBusy,
     /// Bytes of the GPU in use outside libtorch when the job began.
     before_bytes: Option<u64>,
-    peaks: Peaks,
+    peaks: JobUse,
 }
 
 impl Meter {
@@ -91,26 +74,24 @@ impl Meter {
     /// Returns an error if the thread cannot be started.
     pub fn start(device: Device) -> std::io::Result<Self> {
         let mut meter = Self::at_rest(device);
-        let own = Arc::clone(&meter.shared);
-        meter.thread = Some(
-            std::thread::Builder::new()
-                .name("meter".to_owned())
-                .spawn(move || own.run())?,
-        );
+        let shared = Arc::clone(&meter.shared);
+        let (end, ended) = channel();
+        let thread = std::thread::Builder::new().name("meter".to_owned());
+        let thread = thread.spawn(move || shared.run(&ended))?;
+        meter.thread = Some((end, thread));
         Ok(meter)
     }
 
     /// Returns a meter without a thread, which samples only on request.
     fn at_rest(device: Device) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Shared {
+            device,
+            gauge: OnceLock::new(),
+            others: OtherProcesses::default(),
+            samples: Mutex::default(),
+        };
         Self {
-            shared: Arc::new(MeterShared {
-                device,
-                gauge: OnceLock::new(),
-                others: OtherProcesses::default(),
-                state,
-                changed,
-            }),
+            shared: Arc::new(shared),
             thread: None,
         }
     }
@@ -121,13 +102,13 @@ impl Meter {
         // count as growth.
         gpu::memory(self.shared.device);
         let before_bytes = self.shared.others_bytes();
-        let mut state = self.shared.state();
-        let (number, busy_before) = (state.job.number + 1, state.busy);
-        state.job = JobMeasure {
-            number,
-            busy_before,
+        let mut samples = self.shared.samples();
+        *samples = Samples {
+            busy: samples.busy,
+            job: samples.job + 1,
+            busy_before: samples.busy,
             before_bytes,
-            peaks: Peaks::default(),
+            peaks: JobUse::default(),
         };
     }
 
@@ -148,97 +129,71 @@ impl Meter {
 
     /// Returns the resources that the job has used so far.
     pub fn job(&self) -> JobUse {
-        let state = self.shared.state();
-        let JobMeasure {
-            busy_before,
-            peaks: Peaks { host_bytes, gpu },
-            ..
-        } = state.job;
+        let samples = *self.shared.samples();
         JobUse {
-            host_bytes,
-            gpu,
-            gpu_busy: state.busy.since(busy_before).share(),
+            gpu_busy: samples.busy.since(samples.busy_before).share(),
+            ..samples.peaks
         }
     }
 
     /// Returns how long the GPU was busy since the rank began; `None` if the driver does not report
     /// it.
     pub fn busy(&self) -> Option<GpuBusy> {
-        Some(self.shared.state().busy).filter(|busy| busy.seen_s > 0.0)
+        Some(self.shared.samples().busy).filter(|busy| busy.seen_s > 0.0)
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.shared.state().is_over = true;
-        self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Some((end, thread)) = self.thread.take() {
+            drop(end);
             // A panic of the thread was printed when it happened.
             thread.join().ok();
         }
     }
 }
 
-impl MeterShared {
-    fn state(&self) -> MutexGuard<'_, MeterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn samples(&self) -> MutexGuard<'_, Samples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self) {
-        let mut last = now();
-        for round in 1.. {
-            let state = self
-                .changed
-                .wait_timeout_while(self.state(), EVERY, |state| !state.is_over);
-            if state.unwrap_or_else(PoisonError::into_inner).0.is_over {
-                return;
-            }
+    fn run(&self, ended: &Receiver<()>) {
+        let (mut last, mut round) = (now(), 0);
+        while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             let since = std::mem::replace(&mut last, now());
             if let Some(share) = self.gauge().and_then(Gauge::busy) {
-                self.state()
-                    .busy
-                    .add(share, last.saturating_duration_since(since));
+                let since = last.saturating_duration_since(since);
+                self.samples().busy.add(share, since);
             }
-            if round % MEMORY_EVERY == 1 {
+            if round % MEMORY_EVERY == 0 {
                 self.look();
             }
+            round += 1;
         }
     }
 
     fn look(&self) {
-        let JobMeasure {
-            number,
-            before_bytes,
-            ..
-        } = self.state().job;
+        let before = *self.samples();
         let own = std::process::id();
-        let envs = processes::descendants(own, &self.others.pids());
+        let others = self.others.pids().clone();
+        let envs = processes::descendants(own, &others);
         if envs.is_empty() {
             return;
         }
-        let (host_bytes, gpu) = (
-            processes::memory_bytes(&envs),
-            self.gpu_part(own, &envs, before_bytes),
-        );
-        let mut state = self.state();
-        if state.job.number == number {
-            state.job.peaks.add(host_bytes, gpu);
+        let host_bytes = processes::memory_bytes(&envs);
+        let gpu = self.gpu_part(own, &envs, before.before_bytes);
+        let mut samples = self.samples();
+        if samples.job == before.job {
+            samples.peaks.add(host_bytes, gpu);
         }
     }
 
-    fn gpu_part(
-        &self,
-        own: u32,
-        envs: &BTreeSet<u32>,
-        before_bytes: Option<u64>,
-    ) -> Option<GpuPart> {
-        let whole = || {
-            Some(Whole {
-                others_bytes: self.others_bytes()?,
-                before_bytes: before_bytes?,
-            })
-        };
-        gpu_part(&self.gauge()?.by_process(), own, envs, whole())
+    fn gpu_part(&self, own: u32, envs: &BTreeSet<u32>, before: Option<u64>) -> Option<GpuPart> {
+        let by_process = self.gauge()?.by_process();
+        let growth = self.others_bytes().zip(before);
+        let growth = growth.map(|(now, before)| now.saturating_sub(before));
+        gpu_part(&by_process, own, envs, growth)
     }
 
     /// Returns the bytes of the GPU in use outside libtorch.

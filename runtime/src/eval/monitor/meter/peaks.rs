@@ -1,14 +1,16 @@
-//! Peak memory of the environments. Pure: no I/O.
+//! Peak memory of the environments of a job. Pure: no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The highest samples so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Peaks {
-    /// Memory of all processes together in bytes; `None` before there was a process.
+/// The resources that a job used besides its policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobUse {
+    /// Peak memory of the environments' processes in bytes; `None` without such processes.
     pub host_bytes: Option<u64>,
-    /// GPU memory of all processes together.
+    /// Peak GPU memory of the environments' processes; `None` if unknown.
     pub gpu: Option<GpuPart>,
+    /// Share of the time in which the GPU was busy, 0 to 1.
+    pub gpu_busy: Option<f64>,
 }
 
 /// GPU memory of the environments.
@@ -21,16 +23,7 @@ pub struct GpuPart {
     pub is_estimate: bool,
 }
 
-/// The memory of a whole GPU, for an estimate if the driver does not report memory by process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whole {
-    /// Bytes in use by anyone, minus those of libtorch: other processes and CUDA contexts.
-    pub others_bytes: u64,
-    /// The same number before the environments started.
-    pub before_bytes: u64,
-}
-
-impl Peaks {
+impl JobUse {
     /// Adds a sample. A measured value replaces an estimate.
     pub fn add(&mut self, host_bytes: u64, gpu: Option<GpuPart>) {
         self.host_bytes = self.host_bytes.max(Some(host_bytes));
@@ -46,38 +39,24 @@ impl Peaks {
 }
 
 /// Returns the GPU memory of the processes `envs` of the rank with PID `own`: measured if the
-/// driver knows the rank, otherwise estimated from the growth.
+/// driver knows the rank, otherwise the growth of what is not the policy's.
 pub fn gpu_part(
     by_process: &BTreeMap<u32, u64>,
     own: u32,
     envs: &BTreeSet<u32>,
-    whole: Option<Whole>,
+    growth: Option<u64>,
 ) -> Option<GpuPart> {
-    if by_process.contains_key(&own) {
-        let bytes = envs.iter().filter_map(|pid| by_process.get(pid)).sum();
-        return Some(GpuPart {
-            bytes,
-            is_estimate: false,
-        });
-    }
-    let Whole {
-        others_bytes,
-        before_bytes,
-    } = whole?;
-    Some(GpuPart {
-        bytes: others_bytes.saturating_sub(before_bytes),
-        is_estimate: true,
-    })
+    let is_estimate = !by_process.contains_key(&own);
+    let bytes = match is_estimate {
+        true => growth?,
+        false => envs.iter().filter_map(|pid| by_process.get(pid)).sum(),
+    };
+    Some(GpuPart { bytes, is_estimate })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const WHOLE: Option<Whole> = Some(Whole {
-        others_bytes: 900,
-        before_bytes: 400,
-    });
 
     fn part(bytes: u64, is_estimate: bool) -> Option<GpuPart> {
         Some(GpuPart { bytes, is_estimate })
@@ -86,7 +65,7 @@ mod tests {
     #[test]
     fn a_driver_that_knows_the_rank_knows_its_environments() {
         let by_process = BTreeMap::from([(7, 100), (8, 20), (9, 30), (99, 1000)]);
-        let found = gpu_part(&by_process, 7, &BTreeSet::from([8, 9, 10]), WHOLE);
+        let found = gpu_part(&by_process, 7, &BTreeSet::from([8, 9, 10]), Some(500));
         assert_eq!(found, part(50, false));
     }
 
@@ -94,17 +73,18 @@ mod tests {
     fn a_driver_that_knows_other_numbers_leaves_an_estimate_or_nothing() {
         let by_process = BTreeMap::from([(70_000, 100)]);
         let envs = BTreeSet::from([8]);
-        assert_eq!(gpu_part(&by_process, 7, &envs, WHOLE), part(500, true));
+        assert_eq!(gpu_part(&by_process, 7, &envs, Some(500)), part(500, true));
         assert_eq!(gpu_part(&by_process, 7, &envs, None), None);
     }
 
     #[test]
     fn the_highest_counts_and_what_is_told_before_what_is_estimated() {
-        let peak = |gpu| Peaks {
+        let peak = |gpu| JobUse {
             host_bytes: Some(9),
             gpu,
+            gpu_busy: None,
         };
-        let mut peaks = Peaks::default();
+        let mut peaks = JobUse::default();
         peaks.add(5, part(80, true));
         peaks.add(9, part(70, true));
         assert_eq!(peaks, peak(part(80, true)));

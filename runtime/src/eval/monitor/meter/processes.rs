@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::host::bytes_in;
 
 /// Processes of this one that belong to no environment, such as those of trackers.
 #[derive(Clone, Debug, Default)]
@@ -11,18 +13,12 @@ pub struct OtherProcesses(Arc<Mutex<BTreeSet<u32>>>);
 impl OtherProcesses {
     /// Leaves a process and its descendants out of the measurements.
     pub fn add(&self, pid: u32) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(pid);
+        self.pids().insert(pid);
     }
 
     /// Returns their PIDs.
-    pub fn pids(&self) -> BTreeSet<u32> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    pub fn pids(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -30,13 +26,11 @@ impl OtherProcesses {
 pub fn descendants(root: u32, others: &BTreeSet<u32>) -> BTreeSet<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let parents = pids.filter_map(|pid| {
-        Some((
-            pid,
-            parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?,
-        ))
+    let parents = pids.filter(|pid| !others.contains(pid)).filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some((pid, parent(&stat)?))
     });
-    below(root, parents.filter(|(pid, _)| !others.contains(pid)))
+    below(root, parents)
 }
 
 /// Returns all descendants of `root`, given pairs of a process and its parent.
@@ -45,13 +39,8 @@ fn below(root: u32, parents: impl Iterator<Item = (u32, u32)>) -> BTreeSet<u32> 
     parents.for_each(|(pid, parent)| children.entry(parent).or_default().push(pid));
     let (mut found, mut open) = (BTreeSet::new(), vec![root]);
     while let Some(pid) = open.pop() {
-        open.extend(
-            children
-                .remove(&pid)
-                .unwrap_or_default()
-                .into_iter()
-                .filter(|child| found.insert(*child)),
-        );
+        let children = children.remove(&pid).unwrap_or_default().into_iter();
+        open.extend(children.filter(|child| found.insert(*child)));
     }
     found
 }
@@ -72,17 +61,7 @@ pub fn memory_bytes(pids: &BTreeSet<u32>) -> u64 {
 /// Returns `Pss` of `/proc/PID/smaps_rollup`, or `VmRSS` if that file cannot be read.
 fn memory_of(pid: u32) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    kibibytes(&read("smaps_rollup"), "Pss:").or_else(|| kibibytes(&read("status"), "VmRSS:"))
-}
-
-fn kibibytes(text: &str, field: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(field))?;
-    value
-        .split_whitespace()
-        .next()?
-        .parse::<u64>()
-        .ok()
-        .map(|count| count * 1024)
+    bytes_in(&read("smaps_rollup"), "Pss:").or_else(|| bytes_in(&read("status"), "VmRSS:"))
 }
 
 #[cfg(test)]
@@ -111,8 +90,8 @@ mod tests {
     #[test]
     fn shared_pages_are_divided_where_the_kernel_tells() {
         let rollup = "55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:            5000 kB\nPss:            1200 kB\n";
-        assert_eq!(kibibytes(rollup, "Pss:"), Some(1200 * 1024));
-        assert_eq!(kibibytes("", "Pss:"), None);
+        assert_eq!(bytes_in(rollup, "Pss:"), Some(1200 * 1024));
+        assert_eq!(bytes_in("", "Pss:"), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod watch;
 
 use std::collections::BTreeSet;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jobs::rank_env::RankEnv;
 use tcpstore::{Store, StoreAddr, StoreError};
@@ -93,16 +93,11 @@ impl Peers {
     /// # Errors
     /// Returns a [`StoreError`] if the store cannot be reached.
     pub fn meet(env: &RankEnv) -> Result<Self, StoreError> {
-        let addr = env.master.as_ref().filter(|_| env.world_size > 1);
-        let addr = addr.map(|(host, port)| StoreAddr {
-            host: host.clone(),
-            port: *port,
-        });
+        let addr = env.master.clone().filter(|_| env.world_size > 1);
+        let addr = addr.map(|(host, port)| StoreAddr { host, port });
         let serve = env.rank == 0 && !env.agent_store;
-        let store = addr
-            .as_ref()
-            .map(|addr| Store::connect(addr, env.world_size, serve, CONNECT))
-            .transpose()?;
+        let connect = |addr| Store::connect(addr, env.world_size, serve, CONNECT);
+        let store = addr.as_ref().map(connect).transpose()?;
         let follows = env.rank != 0 && env.world_size > DIRECT;
         let mut peers = Self {
             rank: env.rank,
@@ -161,16 +156,15 @@ impl Peers {
         self.adopt_new(Duration::ZERO);
         self.publish(beat);
         // A set has no answer: only a query shows whether the store is still there.
-        match self.called_off() {
-            Ok(reason) => reason,
-            Err(err) if err.is_missing() => None,
-            Err(_) => {
-                if let Some(reconnect) = &mut self.reconnect {
-                    reconnect.begin(reconnect::EVERY);
-                }
-                None
-            }
+        let store = self.eval_store.as_ref()?;
+        let reason = found(store, "off");
+        if let (Err(err), Some(reconnect)) = (&reason, &mut self.reconnect)
+            && !err.is_missing()
+        {
+            reconnect.begin(reconnect::EVERY);
         }
+        let reason = reason.ok().flatten()?;
+        Some(String::from_utf8_lossy(&reason).into_owned())
     }
 
     /// Publishes a heartbeat. Errors are ignored: the evaluation itself needs no store, and if the
@@ -193,28 +187,24 @@ impl Peers {
 
     /// Ends the evaluation of the other ranks too. Without a store there are none.
     pub fn call_off(&self, reason: &str) {
-        if let Some(eval_store) = &self.eval_store {
-            // If this fails, the other ranks end with their own work.
-            let _ = eval_store.set("off", reason.as_bytes());
+        // If this fails, the other ranks end with their own work.
+        self.set("off", reason.as_bytes());
+    }
+
+    /// Sets a key of this launch attempt, if there are other ranks.
+    fn set(&self, key: &str, value: &[u8]) {
+        let stored = self.eval_store.as_ref().map(|store| store.set(key, value));
+        if let Some(Err(err)) = stored {
+            tracing::debug!(%err, key, "not in the store");
         }
     }
 
     /// Returns whether this rank is the first of the launch to ask about `topic`. Returns true if
     /// the store does not answer, so that a message is repeated rather than lost.
     pub fn is_first(&self, topic: &str) -> bool {
-        let Some(eval_store) = &self.eval_store else {
-            return true;
-        };
-        let count = eval_store.add(&format!("said/{topic}"), 1);
-        count.map_or(true, |count| count == 1)
-    }
-
-    fn called_off(&self) -> Result<Option<String>, StoreError> {
-        let Some(eval_store) = &self.eval_store else {
-            return Ok(None);
-        };
-        let reason = found(eval_store, "off")?;
-        Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
+        let store = self.eval_store.as_ref();
+        let count = store.map(|store| store.add(&format!("said/{topic}"), 1));
+        count.and_then(Result::ok).is_none_or(|count| count == 1)
     }
 
     /// Returns the last heartbeats of all ranks; none if this rank relies on rank 0.
@@ -251,7 +241,7 @@ impl Peers {
         if !is_direct {
             let text = serde_json::to_vec(&overview).expect("numbers and lists of them");
             // If this fails, the others read the one before.
-            let _ = eval_store.set(OVERVIEW, &text);
+            self.set(OVERVIEW, &text);
         }
         self.outlook.on(overview, now());
     }
@@ -277,9 +267,7 @@ impl Peers {
 
     /// Wakes the ranks that wait in [`Peers::rest`], because all leases of a stage are done.
     pub fn leased(&self, stage: usize) {
-        if let Some(eval_store) = &self.eval_store {
-            let _ = eval_store.set(&format!("leased/{stage}"), b"");
-        }
+        self.set(&format!("leased/{stage}"), b"");
     }
 
     /// Publishes that this rank has arrived. A rank that was started again arrives again, and must
@@ -353,10 +341,8 @@ impl Peers {
 
     /// Publishes that rank 0 has written the report.
     pub fn report_is_written(&self) {
-        if let Some(eval_store) = &self.eval_store {
-            // A rank that waits for the report has a time limit.
-            let _ = eval_store.set("reported", b"");
-        }
+        // A rank that waits for the report has a time limit.
+        self.set("reported", b"");
     }
 
     /// Waits for the report before this rank exits with an error, because its exit makes the
@@ -366,7 +352,7 @@ impl Peers {
         let Some(eval_store) = &self.eval_store else {
             return;
         };
-        let began: Instant = now();
+        let began = now();
         while began.elapsed() < timeout {
             meanwhile();
             match eval_store.wait("reported", MEANWHILE) {

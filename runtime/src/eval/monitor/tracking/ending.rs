@@ -23,24 +23,11 @@ const HEAD: [&str; 6] = [
 /// Maximum number of videos that are named.
 const MOST_VIDEOS: usize = 100;
 
-/// How a run ended, in MLflow's words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum RunStatus {
-    /// Every episode ran without an error.
-    #[default]
-    Finished,
-    /// An episode is missing or ended with an error.
-    Failed,
-    /// A signal or another rank stopped it.
-    Killed,
-}
-
 /// What is said about a run at its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunEnding {
-    /// How it ended.
-    pub status: RunStatus,
+    /// How it ended, in MLflow's words.
+    pub status: &'static str,
     /// One row for each task that has episodes.
     pub rows: Vec<Value>,
     /// The same as Markdown, which TensorBoard renders.
@@ -61,9 +48,9 @@ impl RunEnding {
         let videos = report.per_job.iter().flat_map(|job| &job.videos);
         Self {
             status: match (&report.run.stopped, report.complete()) {
-                (Some(_), _) => RunStatus::Killed,
-                (None, true) => RunStatus::Finished,
-                (None, false) => RunStatus::Failed,
+                (Some(_), _) => "KILLED",
+                (None, true) => "FINISHED",
+                (None, false) => "FAILED",
             },
             rows: ran.clone().map(row).collect(),
             table: Table::new(HEAD, ran.map(cells)).markdown(),

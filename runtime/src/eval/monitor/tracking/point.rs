@@ -69,28 +69,22 @@ impl Points {
         }
         self.last = Some((now, run.done));
         let mut values = Vec::new();
-        let (solved, ended) = match &self.controls {
-            None => (run.solved, run.done),
-            Some(controls) => {
-                let of_controls = run.by_job.iter().filter(|(job, _)| controls.contains(job));
-                of_controls.fold((0, 0), |(solved, ended), (_, tally)| {
-                    (solved + tally.solved, ended + tally.ended)
-                })
-            }
-        };
+        let of_controls = self.controls.as_ref().map(|controls| {
+            let all = run.by_job.iter();
+            let of = all.filter(|(job, _)| controls.contains(job));
+            of.fold((0, 0), |sum, (_, job)| {
+                (sum.0 + job.solved, sum.1 + job.ended)
+            })
+        });
+        let (solved, ended) = of_controls.unwrap_or((run.solved, run.done));
         add_rate(&mut values, "overall", solved, ended);
         values.push(("overall/errors".to_owned(), run.errors as f64));
         values.extend(speed(run));
         for (job, tally) in &run.by_job {
-            if self.said.get(job) != Some(tally)
-                && let Some(name) = self.names.get(job)
-            {
-                add_rate(
-                    &mut values,
-                    &format!("tasks/{name}"),
-                    tally.solved,
-                    tally.ended,
-                );
+            let name = self.names.get(job);
+            if let Some(name) = name.filter(|_| self.said.get(job) != Some(tally)) {
+                let place = format!("tasks/{name}");
+                add_rate(&mut values, &place, tally.solved, tally.ended);
                 self.said.insert(*job, *tally);
             }
         }
@@ -105,14 +99,13 @@ impl Points {
 /// Returns the jobs that are not variants of another one; `None` if all are such.
 fn controls(jobs: &[Job]) -> Option<BTreeSet<JobIndex>> {
     let names: BTreeSet<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
-    let is_varied = |job: &&Job| {
+    let is_control = |job: &&Job| {
         let variant = job.variant.as_ref();
-        variant.is_some_and(|variant| names.contains(variant.of.as_str()))
+        variant.is_none_or(|variant| !names.contains(variant.of.as_str()))
     };
-    jobs.iter().any(|job| is_varied(&job)).then(|| {
-        let controls = jobs.iter().filter(|job| !is_varied(job));
-        controls.map(|job| job.index).collect()
-    })
+    let controls = jobs.iter().filter(is_control).map(|job| job.index);
+    let controls: BTreeSet<_> = controls.collect();
+    (controls.len() < jobs.len()).then_some(controls)
 }
 
 /// Returns the last point of a run, whose values are those of its report.

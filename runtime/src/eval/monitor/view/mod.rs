@@ -11,19 +11,10 @@ use std::time::{Duration, Instant};
 use jobs::job::JobIndex;
 
 use crate::eval::monitor::beat::{Beat, JobTally};
-use crate::eval::monitor::view::snapshot::{RankView, RunSnapshot, clock};
-
-/// Maximum number of remarks at a time.
-const REMARKS: usize = 3;
+use crate::eval::monitor::view::snapshot::{RankView, RunSnapshot, time_for};
 
 /// Time span over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(60);
-
-/// A rank is reported as slow if it needs this many times as long as the median rank.
-const SLOW: f64 = 1.5;
-
-/// A rank is reported as still after this long without a step.
-const STILL: Duration = Duration::from_secs(30);
 
 /// What is known when the launch begins.
 #[derive(Clone, Debug, Default)]
@@ -42,13 +33,11 @@ pub struct EarlierResults {
     pub by_job: BTreeMap<JobIndex, JobTally>,
 }
 
-/// Beats of a rank, oldest first.
-#[derive(Debug, Default)]
-struct RankPast {
-    beats: VecDeque<(Instant, Beat)>,
-}
+/// Heartbeats of a rank and their times, oldest first, as far back as the rates need them.
+#[derive(Clone, Debug, Default)]
+struct RankPast(VecDeque<(Instant, Beat)>);
 
-/// The heartbeats of all ranks, as far back as the rates need them.
+/// The heartbeats of all ranks.
 #[derive(Debug)]
 pub struct RunView {
     before: EarlierResults,
@@ -60,7 +49,7 @@ impl RunView {
     pub fn new(before: EarlierResults, world_size: usize) -> Self {
         Self {
             before,
-            pasts: (0..world_size).map(|_| RankPast::default()).collect(),
+            pasts: vec![RankPast::default(); world_size],
         }
     }
 
@@ -70,126 +59,58 @@ impl RunView {
         beats: impl IntoIterator<Item = &'b Beat>,
         now: Instant,
     ) -> RunSnapshot {
-        let ranks: Vec<_> = self
-            .pasts
-            .iter_mut()
-            .zip(beats)
-            .map(|(past, beat)| past.on(beat, now))
-            .collect();
+        let pasts = self.pasts.iter_mut().zip(beats);
+        let ranks: Vec<_> = pasts.map(|(past, beat)| past.on(beat, now)).collect();
         let sum = |part: fn(&Beat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
-        let done = self.before.done + sum(|beat| beat.ended);
+        let before = &self.before;
+        let mut by_job = before.by_job.clone();
+        let tallies = ranks.iter().filter_map(|rank| rank.beat.by_job.as_ref());
+        for (job, tally) in tallies.flatten() {
+            let sum = by_job.entry(*job).or_default();
+            sum.ended += tally.ended;
+            sum.solved += tally.solved;
+        }
         let mut snapshot = RunSnapshot {
             jobs_done: sum(|beat| beat.jobs_done),
             jobs: sum(|beat| beat.jobs),
-            done,
-            expected: self.before.expected,
-            solved: self.before.solved + sum(|beat| beat.ended_solved),
-            policies: self.before.policies,
-            has_variants: self.before.has_variants,
+            done: before.done + sum(|beat| beat.ended),
+            expected: before.expected,
+            solved: before.solved + sum(|beat| beat.ended_solved),
+            policies: before.policies,
+            has_variants: before.has_variants,
             errors: sum(|beat| beat.errors),
             rate: ranks.iter().map(|rank| rank.rate).sum(),
             left: None,
-            remarks: Vec::new(),
-            by_job: by_job(&self.before, &ranks),
+            by_job,
             ranks,
         };
         snapshot.left = snapshot.time_left();
-        snapshot.remarks = self.remarks(&snapshot, now);
         snapshot
     }
-
-    fn remarks(&self, snapshot: &RunSnapshot, now: Instant) -> Vec<String> {
-        let mut lefts: Vec<f64> = snapshot
-            .ranks
-            .iter()
-            .filter_map(|rank| Some(rank.left?.as_secs_f64()))
-            .collect();
-        lefts.sort_by(f64::total_cmp);
-        let middle = lefts
-            .get((lefts.len().max(1) - 1) / 2)
-            .copied()
-            .unwrap_or(0.0);
-        let remark = |(rank, (view, past)): (usize, (&RankView, &RankPast))| {
-            if view.beat.arrived {
-                return None;
-            }
-            if let Some(still) = past.still(now).filter(|still| *still >= STILL) {
-                return Some(format!("rank {rank}: no step for {}", clock(still)));
-            }
-            let left = view.left?.as_secs_f64();
-            let is_slow = lefts.len() > 1 && left > SLOW * middle && left - middle > 60.0;
-            is_slow.then(|| {
-                format!(
-                    "rank {rank} is slow: {} left, {} in the middle",
-                    clock(view.left.unwrap_or_default()),
-                    clock(Duration::from_secs_f64(middle))
-                )
-            })
-        };
-        let mut remarks: Vec<_> = snapshot
-            .ranks
-            .iter()
-            .zip(&self.pasts)
-            .enumerate()
-            .filter_map(remark)
-            .collect();
-        if remarks.len() > REMARKS {
-            let more = remarks.split_off(REMARKS).len();
-            remarks.push(format!("{more} more ranks are slow or still"));
-        }
-        remarks
-    }
-}
-
-/// Adds what the ranks have finished of each job to what was finished before.
-fn by_job(before: &EarlierResults, ranks: &[RankView]) -> BTreeMap<JobIndex, JobTally> {
-    let mut sums = before.by_job.clone();
-    let tallies = ranks.iter().filter_map(|rank| rank.beat.by_job.as_ref());
-    for (job, tally) in tallies.flatten() {
-        let sum = sums.entry(*job).or_default();
-        sum.ended += tally.ended;
-        sum.solved += tally.solved;
-    }
-    sums
 }
 
 impl RankPast {
     fn on(&mut self, beat: &Beat, now: Instant) -> RankView {
+        let Self(beats) = self;
+        let last = beats.back().map(|(_, last)| last);
         // The counters of a restarted rank begin at zero.
-        if self
-            .beats
-            .back()
-            .is_some_and(|(_, last)| beat.steps < last.steps || beat.ended < last.ended)
-        {
-            self.beats.clear();
+        if last.is_some_and(|last| beat.steps < last.steps || beat.ended < last.ended) {
+            beats.clear();
         }
-        if self
-            .beats
-            .back()
-            .is_none_or(|(_, last)| beat.has_moved_since(last))
-        {
-            self.beats.push_back((now, beat.clone()));
+        let last = beats.back().map(|(_, last)| last);
+        if last.is_none_or(|last| beat.has_moved_since(last)) {
+            beats.push_back((now, beat.clone()));
         }
-        while self.beats.len() > 2
-            && self
-                .beats
-                .front()
-                .is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
-        {
-            self.beats.pop_front();
+        let age = |at: Instant| now.saturating_duration_since(at);
+        while beats.len() > 2 && age(beats[0].0) > WINDOW {
+            beats.pop_front();
         }
-        let (since, first) = self
-            .beats
-            .front()
-            .map_or((now, beat), |(at, beat)| (*at, beat));
-        let span = now.saturating_duration_since(since).as_secs_f64();
+        let (since, first) = &beats[0];
+        let span = age(*since).as_secs_f64();
         let per_s = |amount: f64| if span > 0.0 { amount / span } else { 0.0 };
         let rate = per_s((beat.ended - first.ended) as f64);
-        let to_do = beat.own.saturating_sub(beat.ended);
-        let left = (beat.own > 0 && (rate > 0.0 || to_do == 0)).then(|| match to_do {
-            0 => Duration::ZERO,
-            count => Duration::from_secs_f64((count as f64 / rate).min(1e9)),
-        });
+        let busy_before = first.gpu_busy.unwrap_or_default();
+        let still = beats.back().map(|(at, _)| age(*at));
         RankView {
             beat: beat.clone(),
             rate,
@@ -198,18 +119,14 @@ impl RankPast {
             infer_busy: per_s(beat.infer_s - first.infer_s).clamp(0.0, 1.0),
             gpu_busy: beat
                 .gpu_busy
-                .and_then(|busy| busy.since(first.gpu_busy.unwrap_or_default()).share()),
-            left: if beat.arrived {
-                Some(Duration::ZERO)
-            } else {
-                left
+                .and_then(|busy| busy.since(busy_before).share()),
+            left: match beat.own.saturating_sub(beat.ended) {
+                _ if beat.arrived => Some(Duration::ZERO),
+                _ if beat.own == 0 => None,
+                0 => Some(Duration::ZERO),
+                to_do => time_for(to_do, rate),
             },
+            still: still.filter(|_| beat.steps > 0).unwrap_or_default(),
         }
-    }
-
-    /// Returns how long the rank has made no progress.
-    fn still(&self, now: Instant) -> Option<Duration> {
-        let (at, beat) = self.beats.back()?;
-        (beat.steps > 0).then(|| now.saturating_duration_since(*at))
     }
 }

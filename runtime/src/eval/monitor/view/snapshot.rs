@@ -9,6 +9,18 @@ use report::stats::Solved;
 
 use crate::eval::monitor::beat::{Beat, JobTally};
 
+/// Maximum number of remarks at a time.
+const REMARKS: usize = 3;
+
+/// A rank is reported as slow if it needs this many times as long as the median rank.
+const SLOW: f64 = 1.5;
+
+/// It also has to need this much longer.
+const SLOW_BY: Duration = Duration::from_secs(60);
+
+/// A rank is reported as still after this long without a step.
+const STILL: Duration = Duration::from_secs(30);
+
 /// The state of a whole run at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSnapshot {
@@ -34,8 +46,6 @@ pub struct RunSnapshot {
     pub rate: f64,
     /// Time until the last rank is done, at the current rates.
     pub left: Option<Duration>,
-    /// Remarks about ranks that are slow or still.
-    pub remarks: Vec<String>,
     /// Finished episodes by job; without a tracker, only those of earlier launches.
     pub by_job: BTreeMap<JobIndex, JobTally>,
 }
@@ -58,6 +68,8 @@ pub struct RankView {
     pub gpu_busy: Option<f64>,
     /// Time until the rank is done.
     pub left: Option<Duration>,
+    /// How long it has made no progress after its first step.
+    pub still: Duration,
 }
 
 impl RunSnapshot {
@@ -67,19 +79,44 @@ impl RunSnapshot {
         if busy().all(|rank| rank.left.is_some()) {
             return busy().filter_map(|rank| rank.left).max();
         }
-        let to_do = self.expected?.saturating_sub(self.done);
-        (self.rate > 0.0).then(|| Duration::from_secs_f64((to_do as f64 / self.rate).min(1e9)))
+        time_for(self.expected?.saturating_sub(self.done), self.rate)
+    }
+
+    /// Returns remarks about ranks that are slow or still.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut lefts: Vec<_> = self.ranks.iter().filter_map(|rank| rank.left).collect();
+        lefts.sort_unstable();
+        let middle = lefts.get((lefts.len().max(1) - 1) / 2);
+        let middle = middle.copied().unwrap_or_default();
+        let slow = middle.mul_f64(SLOW).max(middle + SLOW_BY);
+        let mut remarks = Vec::new();
+        for (rank, view) in self.ranks.iter().enumerate() {
+            let left = view.left.filter(|left| *left > slow && lefts.len() > 1);
+            if view.beat.arrived {
+                continue;
+            } else if view.still >= STILL {
+                remarks.push(format!("rank {rank}: no step for {}", clock(view.still)));
+            } else if let Some(left) = left {
+                let (left, middle) = (clock(left), clock(middle));
+                remarks.push(format!(
+                    "rank {rank} is slow: {left} left, {middle} in the middle"
+                ));
+            }
+        }
+        if remarks.len() > REMARKS {
+            let more = remarks.split_off(REMARKS).len();
+            remarks.push(format!("{more} more ranks are slow or still"));
+        }
+        remarks
     }
 
     /// Returns one line about the whole run.
     pub fn summary(&self) -> String {
-        let of = self
-            .expected
-            .map_or_else(String::new, |expected| format!("/{expected}"));
-        let jobs = if self.jobs > 0 {
-            format!("{}/{} jobs, ", self.jobs_done, self.jobs)
-        } else {
-            String::new()
+        let of = self.expected.map(|expected| format!("/{expected}"));
+        let of = of.unwrap_or_default();
+        let jobs = match self.jobs {
+            0 => String::new(),
+            jobs => format!("{}/{jobs} jobs, ", self.jobs_done),
         };
         let mut text = format!("{jobs}{}{of} episodes", self.done);
         if self.policies > 1 {
@@ -113,12 +150,9 @@ impl RunSnapshot {
             shown.truncate(rows);
             shown.sort_unstable();
         }
-        let width = shown
-            .iter()
-            .map(|rank| self.ranks[*rank].beat.job.chars().count())
-            .max()
-            .unwrap_or(0)
-            .clamp(3, 32);
+        let names = shown.iter().map(|rank| &self.ranks[*rank].beat.job);
+        let width = names.map(|name| name.chars().count()).max();
+        let width = width.unwrap_or(0).clamp(3, 32);
         let has_gpus = self.ranks.iter().any(|rank| rank.gpu_busy.is_some());
         let mut lines = vec![format!(
             "{:>4}  {:<width$}  {:>11}  {:>6}  {:>8}  {:>4}  {:>5}{}  {:>8}  device",
@@ -140,7 +174,11 @@ impl RunSnapshot {
             ));
         }
         lines.push(format!(" all  {}", self.summary()));
-        lines.extend(self.remarks.iter().map(|remark| format!("      {remark}")));
+        lines.extend(
+            self.remarks()
+                .iter()
+                .map(|remark| format!("      {remark}")),
+        );
         lines
     }
 
@@ -151,10 +189,9 @@ impl RunSnapshot {
             true => "done".to_owned(),
             false => beat.job.chars().take(width).collect(),
         };
-        let episodes = if beat.of > 0 {
-            format!("{}/{}", beat.done, beat.of)
-        } else {
-            beat.done.to_string()
+        let episodes = match beat.of {
+            0 => beat.done.to_string(),
+            of => format!("{}/{of}", beat.done),
         };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let left = view.left.map_or_else(|| "?".to_owned(), clock);
@@ -179,6 +216,11 @@ impl RunSnapshot {
     }
 }
 
+/// Returns the time that so many episodes take at so many a second.
+pub fn time_for(episodes: u64, rate: f64) -> Option<Duration> {
+    (rate > 0.0).then(|| Duration::from_secs_f64((episodes as f64 / rate).min(1e9)))
+}
+
 fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
@@ -193,7 +235,7 @@ fn short(value: f64) -> String {
 }
 
 /// Formats a duration as `1:02:03` or `2:03`.
-pub fn clock(time: Duration) -> String {
+fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 {

@@ -86,10 +86,10 @@ fn a_slow_rank_and_a_still_one_are_named() {
     let beats = [beat(90, 40, 400), beat(90, 40, 400), beat(9, 4, 400)];
     let snapshot = view.on(&beats, after(10, start));
     let slow = "rank 2 is slow: 16:30 left, 1:30 in the middle";
-    assert_eq!(snapshot.remarks, [slow]);
+    assert_eq!(snapshot.remarks(), [slow]);
     let moved = [beat(900, 80, 400), beat(90, 40, 400), beat(900, 80, 400)];
     let snapshot = view.on(&moved, after(45, start));
-    assert_eq!(snapshot.remarks, ["rank 1: no step for 0:35"]);
+    assert_eq!(snapshot.remarks(), ["rank 1: no step for 0:35"]);
 }
 
 #[test]

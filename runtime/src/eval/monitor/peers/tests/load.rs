@@ -42,7 +42,7 @@ impl Run {
     }
 
     fn overview(&self) -> Overview {
-        let start: Instant = now();
+        let start = now();
         let mut watch = Watch::new(self.ranks, start);
         let later = start + Duration::from_secs(100);
         for rank in 0..self.ranks.saturating_sub(64).max(self.ranks / 2) {

@@ -42,30 +42,29 @@ impl Encoder {
         self
     }
 
-    fn double(mut self, field: u32, value: f64) -> Self {
-        self.tag(field, FIXED64);
-        self.bytes.extend_from_slice(&value.to_le_bytes());
+    fn fixed<const N: usize>(mut self, field: u32, wire_type: u32, value: [u8; N]) -> Self {
+        self.tag(field, wire_type);
+        self.bytes.extend_from_slice(&value);
         self
     }
 
-    fn float(mut self, field: u32, value: f32) -> Self {
-        self.tag(field, FIXED32);
-        self.bytes.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn text(mut self, field: u32, text: &str) -> Self {
+    fn bytes(mut self, field: u32, value: &[u8]) -> Self {
         self.tag(field, BYTES);
-        self.number(text.len() as u64);
-        self.bytes.extend_from_slice(text.as_bytes());
+        self.number(value.len() as u64);
+        self.bytes.extend_from_slice(value);
         self
     }
 
-    fn message(mut self, field: u32, message: Self) -> Self {
-        self.tag(field, BYTES);
-        self.number(message.bytes.len() as u64);
-        self.bytes.extend_from_slice(&message.bytes);
-        self
+    fn double(self, field: u32, value: f64) -> Self {
+        self.fixed(field, FIXED64, value.to_le_bytes())
+    }
+
+    fn text(self, field: u32, text: &str) -> Self {
+        self.bytes(field, text.as_bytes())
+    }
+
+    fn message(self, field: u32, message: Self) -> Self {
+        self.bytes(field, &message.bytes)
     }
 }
 
@@ -79,8 +78,10 @@ pub fn version(unix_s: f64) -> Vec<u8> {
 
 /// Returns an event with scalars. TensorBoard has values of 32 bits.
 pub fn scalars(unix_s: f64, step: u64, values: &[(String, f64)]) -> Vec<u8> {
-    let value =
-        |(tag, value): &(String, f64)| Encoder::default().text(1, tag).float(2, *value as f32);
+    let value = |(tag, value): &(String, f64)| {
+        let value = (*value as f32).to_le_bytes();
+        Encoder::default().text(1, tag).fixed(2, FIXED32, value)
+    };
     event(unix_s, step, values.iter().map(value))
 }
 

@@ -12,7 +12,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use jobs::table::Table;
 use serde_json::Value;
 
 use crate::clock::unix_seconds;
@@ -39,9 +38,9 @@ pub fn run(folder: &Path, config: &Value, mailbox: &Mailbox) -> io::Result<()> {
                 record::append(&mut events, &event::scalars(unix_s, step, &values))?;
             }
             Message::Ending(ending) => {
-                let texts = [("tasks", ending.table.clone()), ("files", ending.files())];
+                let texts = [("tasks", &ending.table), ("files", &ending.files())];
                 for (tag, text) in texts {
-                    let text = event::text(unix_seconds(), last_step, tag, &text);
+                    let text = event::text(unix_seconds(), last_step, tag, text);
                     record::append(&mut events, &text)?;
                 }
                 break;
@@ -66,8 +65,9 @@ fn create(folder: &Path) -> io::Result<File> {
 fn as_table(config: &Value) -> String {
     let row = |(name, value): (&String, &Value)| {
         let text = value.as_str().map(str::to_owned);
-        [name.clone(), text.unwrap_or_else(|| value.to_string())]
+        let text = text.unwrap_or_else(|| value.to_string());
+        format!("| {name} | {} |\n", text.replace('|', "\\|"))
     };
-    let settings = config.as_object().into_iter().flatten();
-    Table::new(["setting", "value"], settings.map(row)).markdown()
+    let rows: String = config.as_object().into_iter().flatten().map(row).collect();
+    format!("| setting | value |\n|---|---|\n{rows}")
 }
