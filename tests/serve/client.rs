@@ -129,10 +129,19 @@ pub fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
 pub fn with(value: &Value, path: &str, new: Value) -> Value {
     let mut changed = value.clone();
     match path.split_once('/') {
-        None => changed.set(path, new),
-        Some((first, rest)) => changed.set(first, with(at(value, first), rest, new)),
+        None => set(&mut changed, path, new),
+        Some((first, rest)) => set(&mut changed, first, with(at(value, first), rest, new)),
     }
     changed
+}
+
+/// Replaces or adds a member of a map.
+pub fn set(map: &mut Value, key: &str, new: Value) {
+    let Value::Map(members) = map else {
+        panic!("{map:?} is not a map")
+    };
+    members.retain(|(name, _)| !name.is(key));
+    members.push((Key::from(key), new));
 }
 
 /// Returns the names and arrays of a part of an observation.

@@ -6,7 +6,7 @@ use wire::{Array, Value};
 
 use crate::serve::client::{
     Client, INSTRUCTION, SMALL, apart, arrays, at, error, get_action, noise_seeds, numbers,
-    rows_of, seeded, with,
+    rows_of, seeded, set, with,
 };
 use crate::serve::server::Server;
 
@@ -147,11 +147,11 @@ fn an_observation_of_the_simulation_wrapper_is_answered_in_its_form() {
     let mut flat = Value::map([]);
     for part in ["video", "state"] {
         for (name, array) in arrays(observation, part) {
-            flat.set(&format!("{part}.{name}"), array.into());
+            set(&mut flat, &format!("{part}.{name}"), array.into());
         }
     }
     let text = at(&nested, INSTRUCTION).as_list().unwrap()[0].clone();
-    flat.set("annotation.language.language_instruction", text);
+    set(&mut flat, "annotation.language.language_instruction", text);
     let mut client = Client::connect(Server::shared().address);
     let answer = client.ask_value(&with(&nested, "data/observation", flat));
     assert!(
