@@ -1,7 +1,6 @@
 //! The tensors of a checkpoint that are being loaded to a GPU in the background, by name.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use jobs::refusal::Refusal;
@@ -98,13 +97,5 @@ impl Ahead {
                 None
             }
         }
-    }
-}
-
-impl fmt::Debug for Ahead {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead")
-            .field("tensors", &self.tensors.len())
-            .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,6 @@
 //! model directory ─► index ─► shards, mapped ─► joint(specs) ─► view: CPU, same type, one tensor
 //!                             headers checked │              ├─► else copy, pages released
 //!                                             └► ahead ──────┘   all at once, to a GPU
-//! seed ───────────────────────────────────────► joint(specs) ─► random tensor
 //! nothing ────────────────────────────────────► joint(specs) ─► no memory; record() has the specs
 //!                                               finish() ─► what is kept, or all problems
 //! ```
@@ -20,11 +19,12 @@ use std::path::Path;
 use jobs::refusal::Refusal;
 use tch::{Device, Kind, Tensor};
 
+use crate::error::refuse;
 use ahead::Ahead;
 use checkpoint::Checkpoint;
 pub use random::random_tensor;
 use shard::kind_of;
-use upload::{ToCard, UploadSizes};
+use upload::{UploadSizes, to_card};
 
 mod ahead;
 mod checkpoint;
@@ -57,25 +57,17 @@ const REDUNDANT: [&str; 3] = [
 ];
 
 /// A checkpoint from which a network takes the tensors that it needs.
-#[derive(Debug)]
 pub struct Weights {
-    source: WeightSource,
+    /// `None` only records what is taken.
+    checkpoint: Option<Checkpoint>,
     device: Device,
     kind: Kind,
     ahead: Option<Ahead>,
     taken: Vec<JointSpec>,
     /// The tensors of `taken`, if they are asked for.
     kept: Option<Vec<Tensor>>,
-    problems: Vec<Problem>,
     /// The first error that occurred while reading tensors.
     failure: Option<Refusal>,
-}
-
-#[derive(Debug)]
-enum WeightSource {
-    Checkpoint(Checkpoint),
-    Random { seed: i64 },
-    Record,
 }
 
 impl Weights {
@@ -84,19 +76,12 @@ impl Weights {
     /// # Errors
     /// Returns a [`Refusal`] that names the missing or broken file.
     pub fn open(dir: &Path, device: Device, kind: Kind) -> Result<Self, Refusal> {
-        let source = WeightSource::Checkpoint(Checkpoint::open(dir)?);
-        Ok(Self::new(source, device, kind))
-    }
-
-    /// Creates random weights: norms are 1, biases are 0, the rest is normally distributed with a
-    /// standard deviation of 0.02.
-    pub fn random(seed: i64, device: Device, kind: Kind) -> Self {
-        Self::new(WeightSource::Random { seed }, device, kind)
+        Ok(Self::new(Some(Checkpoint::open(dir)?), device, kind))
     }
 
     /// Returns what `network` takes, in that order; its tensors are zeros without memory.
     pub fn record(network: impl FnOnce(&mut Self)) -> Vec<JointSpec> {
-        let mut weights = Self::new(WeightSource::Record, Device::Cpu, Kind::Float);
+        let mut weights = Self::new(None, Device::Cpu, Kind::Float);
         network(&mut weights);
         weights.taken
     }
@@ -118,12 +103,23 @@ impl Weights {
     /// # Errors
     /// Returns the same [`Refusal`] as [`Weights::finish`] would.
     pub fn check(&self, specs: &[JointSpec]) -> Result<(), Refusal> {
-        let WeightSource::Checkpoint(checkpoint) = &self.source else {
+        let Some(checkpoint) = &self.checkpoint else {
             return Ok(());
         };
-        let find = |(name, shape): &Spec| locate(checkpoint, name, shape).err();
-        let problems = specs.iter().flatten().filter_map(find).collect();
-        refuse(checkpoint, specs, problems)
+        let specs = specs.iter().flatten();
+        let problem = |(name, shape): &Spec| locate(checkpoint, name, shape).err();
+        let mut problems: Vec<_> = specs.clone().filter_map(problem).collect();
+        let taken = specs.map(|(name, _)| name.as_str());
+        let known: BTreeSet<_> = taken.chain(REDUNDANT).collect();
+        let unknown = checkpoint.names().filter(|name| !known.contains(name));
+        problems.extend(unknown.map(|name| Problem {
+            kind: "unexpected",
+            text: format!("`{name}`"),
+        }));
+        match problems[..] {
+            [] => Ok(()),
+            _ => Err(refuse(&checkpoint.dir, told(&problems))),
+        }
     }
 
     /// Starts to load these tensors to a GPU, all at once and in the background; [`Weights::joint`]
@@ -132,12 +128,9 @@ impl Weights {
     /// # Errors
     /// Returns [`Refusal`] if the tensors do not fit into the GPU's memory.
     pub fn ahead(&mut self, specs: &[JointSpec]) -> Result<(), Refusal> {
-        let WeightSource::Checkpoint(checkpoint) = &self.source else {
-            return Ok(());
-        };
-        if self.device.is_cuda() {
+        if let Some(checkpoint) = self.checkpoint.as_ref().filter(|_| self.device.is_cuda()) {
             let (sizes, target) = (UploadSizes::usual(), (self.kind, self.device));
-            let carrier = || ToCard::new(self.device, sizes.slots());
+            let carrier = || to_card(self.device, sizes.slots());
             self.ahead = Ahead::begin(checkpoint, specs, target, sizes, carrier)?;
         }
         Ok(())
@@ -152,17 +145,7 @@ impl Weights {
     /// shape is recorded for [`Weights::finish`], and the result is zeros that take no memory.
     pub fn joint(&mut self, specs: &[Spec]) -> Tensor {
         self.taken.push(specs.to_vec());
-        let found = match &self.source {
-            WeightSource::Record => None,
-            WeightSource::Random { seed } => {
-                let random = |(name, shape): &Spec| {
-                    random_tensor(*seed, name, shape, self.kind, self.device)
-                };
-                Some(join(specs.iter().map(random).collect()))
-            }
-            WeightSource::Checkpoint(_) => self.take_from_checkpoint(specs),
-        };
-        let found = found.unwrap_or_else(|| {
+        let found = self.found(specs).unwrap_or_else(|| {
             Tensor::zeros([0; 0], (self.kind, self.device)).expand(joint_shape(specs), false)
         });
         if let Some(kept) = &mut self.kept {
@@ -171,7 +154,8 @@ impl Weights {
         found
     }
 
-    fn take_from_checkpoint(&mut self, specs: &[Spec]) -> Option<Tensor> {
+    fn found(&mut self, specs: &[Spec]) -> Option<Tensor> {
+        let checkpoint = self.checkpoint.as_ref()?;
         match self.ahead.as_mut().and_then(|ahead| ahead.take(specs)) {
             Some(Ok(tensor)) => return Some(tensor),
             Some(Err(err)) => {
@@ -180,20 +164,15 @@ impl Weights {
             }
             None => {}
         }
-        let WeightSource::Checkpoint(checkpoint) = &self.source else {
-            return None;
+        let tensor = |(name, shape): &Spec| {
+            let place = locate(checkpoint, name, shape).ok()?;
+            Some(checkpoint.shards[place.shard].tensor(&place, self.kind, self.device))
         };
-        let mut tensors = Vec::new();
-        for (name, shape) in specs {
-            match locate(checkpoint, name, shape) {
-                Ok(place) => {
-                    let shard = &checkpoint.shards[place.shard];
-                    tensors.push(shard.tensor(&place, self.kind, self.device));
-                }
-                Err(problem) => self.problems.push(problem),
-            }
-        }
-        (tensors.len() == specs.len()).then(|| join(tensors))
+        let mut tensors = specs.iter().map(tensor).collect::<Option<Vec<_>>>()?;
+        Some(match tensors.len() {
+            1 => tensors.remove(0),
+            _ => Tensor::cat(&tensors, 0),
+        })
     }
 
     /// Returns the tensors that were taken if they were [`kept`](Weights::kept), in the order of
@@ -206,9 +185,7 @@ impl Weights {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
-        if let WeightSource::Checkpoint(checkpoint) = &self.source {
-            refuse(checkpoint, &self.taken, self.problems)?;
-        }
+        self.check(&self.taken)?;
         let name = |specs: &JointSpec| {
             let names: Vec<_> = specs.iter().map(|(name, _)| name.as_str()).collect();
             names.join("+")
@@ -217,24 +194,16 @@ impl Weights {
         Ok(names.zip(self.kept.unwrap_or_default()).collect())
     }
 
-    fn new(source: WeightSource, device: Device, kind: Kind) -> Self {
+    fn new(checkpoint: Option<Checkpoint>, device: Device, kind: Kind) -> Self {
         Self {
-            source,
+            checkpoint,
             device,
             kind,
             ahead: None,
             taken: Vec::new(),
             kept: None,
-            problems: Vec::new(),
             failure: None,
         }
-    }
-}
-
-fn join(mut tensors: Vec<Tensor>) -> Tensor {
-    match tensors.len() {
-        1 => tensors.remove(0),
-        _ => Tensor::cat(&tensors, 0),
     }
 }
 
@@ -307,26 +276,6 @@ fn locate<'a>(
     })
 }
 
-/// Adds the tensors that are neither used nor known to the problems, and returns an error if there
-/// are any.
-fn refuse(
-    checkpoint: &Checkpoint,
-    used: &[JointSpec],
-    mut problems: Vec<Problem>,
-) -> Result<(), Refusal> {
-    let used = used.iter().flatten().map(|(name, _)| name.as_str());
-    let known: BTreeSet<_> = used.chain(REDUNDANT).collect();
-    let unknown = checkpoint.names().filter(|name| !known.contains(name));
-    problems.extend(unknown.map(|name| Problem {
-        kind: "unexpected",
-        text: format!("`{name}`"),
-    }));
-    if problems.is_empty() {
-        return Ok(());
-    }
-    Err(crate::error::refuse(&checkpoint.dir, told(&problems)))
-}
-
 /// Formats all problems as one text: the number of each kind, and the affected tensors.
 fn told(problems: &[Problem]) -> String {
     let mut parts = Vec::new();
@@ -348,4 +297,4 @@ fn told(problems: &[Problem]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -56,9 +56,7 @@ pub(super) fn ahead_by<C: Carrier>(
     sizes: UploadSizes,
     carrier: C,
 ) {
-    let WeightSource::Checkpoint(checkpoint) = &weights.source else {
-        panic!("random weights are not loaded")
-    };
+    let checkpoint = weights.checkpoint.as_ref().unwrap();
     let target = (weights.kind, weights.device);
     weights.ahead = Ahead::begin(checkpoint, specs, target, sizes, || Ok(carrier)).unwrap();
 }

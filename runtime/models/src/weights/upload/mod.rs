@@ -24,17 +24,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, available_parallelism};
 
 use jobs::refusal::Refusal;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::error::refuse;
-pub(super) use carrier::{Carrier, ToCard};
 pub(super) use plan::Extent;
 use plan::{Load, LoadPiece, pieces, plan};
 use torchlib::operators::InferenceMode;
 use torchlib::torch_error::{caught, first_line};
-use torchlib::upload::Staging;
+use torchlib::upload::{Staging, Uploader};
+use torchlib::{TorchError, cuda};
 
-mod carrier;
 mod plan;
 
 /// Number of buffers of a thread: one is filled while the other is copied.
@@ -65,6 +64,46 @@ impl UploadSizes {
     pub(super) fn slots(self) -> usize {
         BUFFERS * self.threads
     }
+}
+
+/// Starts copies that continue while the next buffer is filled.
+pub(super) trait Carrier: Send + Sync + 'static {
+    /// Allocates a new staging buffer.
+    fn buffer(&self, bytes: usize) -> Result<Staging, String>;
+
+    /// Starts to copy the second tensor of each pair, a part of the slot's buffer, to the first.
+    /// The two may differ in dtype.
+    fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String>;
+
+    /// Returns when all copies of the slot have arrived.
+    fn land(&self, slot: usize) -> Result<(), String>;
+}
+
+/// Copies from pinned memory to tensors that were allocated on the GPU before.
+pub(super) fn to_card(device: Device, slots: usize) -> Result<Uploader, String> {
+    let Device::Cuda(index) = device else {
+        return Err(format!("{device:?} is not a card"));
+    };
+    let cuda = cuda::load().map_err(|err| err.to_string())?;
+    Uploader::new(cuda, index, slots).map_err(said)
+}
+
+impl Carrier for Uploader {
+    fn buffer(&self, bytes: usize) -> Result<Staging, String> {
+        self.pinned(bytes).map_err(said)
+    }
+
+    fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String> {
+        Uploader::send(self, slot, &pairs).map_err(said)
+    }
+
+    fn land(&self, slot: usize) -> Result<(), String> {
+        self.wait(slot).map_err(said)
+    }
+}
+
+fn said(err: TorchError) -> String {
+    err.to_string()
 }
 
 /// A file to read from, with its name for error messages.

@@ -123,6 +123,7 @@ mod tests {
     use super::*;
     use crate::gr00t::config::VlmConfig;
     use crate::gr00t::model::vision::grid::PatchGrid;
+    use crate::weights::tests::random;
 
     #[test]
     fn repeated_halves_turn_as_rolled_ones() {
@@ -132,7 +133,8 @@ mod tests {
             intermediate_size: 64,
             ..VlmConfig::released().vision
         };
-        let mut weights = Weights::random(3, Device::Cpu, Kind::Float);
+        let take = |weights: &mut Weights| drop(VisionBlock::take(weights, "block", &config));
+        let mut weights = random(3, take);
         let mut block = VisionBlock::take(&mut weights, "block", &config);
         let layout = PatchTables::new(
             &[[1, 2, 4]],
