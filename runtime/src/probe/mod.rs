@@ -14,8 +14,6 @@ use jobs::rank_probe::{RankQuestion, WORD};
 use serde::Serialize;
 use torchlib::torch_error::{caught_of_libtorch, first_line};
 
-use crate::probe::round_trip::Peer;
-
 /// Answers the question in `words`.
 pub fn main(words: &[OsString]) -> ExitCode {
     let words: Vec<&str> = words
@@ -28,10 +26,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
         (Some(RankQuestion::Cuda), []) => answer(libraries::computed),
         (Some(RankQuestion::Egl), []) => answer(pictures::drawn),
         (Some(RankQuestion::Nccl), []) => answer(round_trip::lead),
-        (Some(RankQuestion::Nccl), [port, rank, world]) => match Peer::read(port, rank, world) {
-            Some(peer) => joined(&peer),
-            None => usage(),
-        },
+        (Some(RankQuestion::Nccl), numbers @ [_, _, _]) => joined(numbers),
         _ => usage(),
     }
 }
@@ -55,12 +50,18 @@ fn answer<T: Serialize>(ask: impl FnOnce() -> Result<T, String>) -> ExitCode {
     }
 }
 
-/// Takes part in the round trip of another process, which reports it.
-fn joined(peer: &Peer) -> ExitCode {
-    match caught_of_libtorch(|| round_trip::join(peer)).unwrap_or_else(Err) {
+/// Takes part in the round trip of another process, which reports it and has started this one with
+/// these numbers: the port of its store, rank and world size.
+fn joined(numbers: &[&str]) -> ExitCode {
+    let numbers: Result<Vec<usize>, _> = numbers.iter().map(|number| number.parse()).collect();
+    let Ok(&[port, rank, world]) = numbers.as_deref() else {
+        return usage();
+    };
+    let joined = caught_of_libtorch(|| round_trip::join(port as u16, rank, world));
+    match joined.unwrap_or_else(Err) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            eprintln!("rrun-rank: process {}: {}", peer.rank, first_line(&reason));
+            eprintln!("rrun-rank: process {rank}: {}", first_line(&reason));
             ExitCode::FAILURE
         }
     }

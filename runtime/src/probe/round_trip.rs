@@ -26,25 +26,6 @@ const VALUES: i64 = 1 << 18;
 /// Number of timed all-reduces.
 const TIMES: usize = 11;
 
-/// A process that another one has started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Peer {
-    port: u16,
-    pub(super) rank: usize,
-    world: usize,
-}
-
-impl Peer {
-    /// Parses the words with which [`lead`] starts it.
-    pub(super) fn read(port: &str, rank: &str, world: &str) -> Option<Self> {
-        Some(Self {
-            port: port.parse().ok()?,
-            rank: rank.parse().ok()?,
-            world: world.parse().ok()?,
-        })
-    }
-}
-
 /// The processes that take part, which are killed when this one has no more use for them.
 struct Peers(Vec<Child>);
 
@@ -88,8 +69,7 @@ pub(super) fn lead() -> Result<RoundTrip, String> {
 ///
 /// # Errors
 /// Returns the reason why it does not reach the other processes, or a wrong result.
-pub(super) fn join(peer: &Peer) -> Result<(), String> {
-    let Peer { port, rank, world } = *peer;
+pub(super) fn join(port: u16, rank: usize, world: usize) -> Result<(), String> {
     reduce(&connect(port, world, false)?, rank, world, |_| {})
 }
 
@@ -154,21 +134,4 @@ fn ends(tensor: &Tensor) -> Result<[f64; 2], String> {
 
 fn text(err: impl ToString) -> String {
     err.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_of_a_peer_are_three_numbers() {
-        let peer = Peer {
-            port: 29500,
-            rank: 1,
-            world: 2,
-        };
-        assert_eq!(Peer::read("29500", "1", "2"), Some(peer));
-        assert_eq!(Peer::read("29500", "-1", "2"), None);
-        assert_eq!(Peer::read("store", "1", "2"), None);
-    }
 }

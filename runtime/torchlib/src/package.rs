@@ -7,7 +7,6 @@
 //! is loaded from memory first, and the linker asks for no other.
 
 use std::ffi::CStr;
-use std::fmt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
@@ -65,19 +64,11 @@ pub struct TensorLayout {
 }
 
 /// A loaded package, which belongs to one thread.
+#[derive(Debug)]
 pub struct CompiledPackage {
     package: NonNull<RawPackage>,
     signature: Signature,
     device: Device,
-}
-
-impl fmt::Debug for CompiledPackage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompiledPackage")
-            .field("signature", &self.signature)
-            .field("device", &self.device)
-            .finish_non_exhaustive()
-    }
 }
 
 impl CompiledPackage {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parquet::basic::Type;
 use serde_json::{Map, Value, json};
 
 use crate::env::EnvSpec;
@@ -12,7 +13,7 @@ use crate::record::episode::EpisodeRows;
 use crate::record::lerobot::list::{self, Folder, number};
 use crate::record::lerobot::rows::{self, Features, Position};
 use crate::record::lerobot::stats::{self, FolderStats, Moments};
-use crate::record::lerobot::table::{self, Column, Kind, Values};
+use crate::record::lerobot::table::{self, Column, Values};
 use crate::record::lerobot::{CAMERA, CHUNK, camera, camera_key, fps};
 use crate::record::{EpisodeEnd, RecordError};
 
@@ -219,7 +220,7 @@ fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), RecordError> {
         "pandas_version": "2.2.3",
     });
     let numbers = (0..tasks.len()).map(|task| task as f64);
-    let numbers = Column::numbers("task_index", Kind::Int64, numbers);
+    let numbers = Column::numbers("task_index", Type::INT64, numbers);
     let texts = Column::of("task", Values::Text(tasks.to_vec()));
     let note = Some(("pandas", pandas.to_string()));
     write_table(path, &[&numbers, &texts], note)

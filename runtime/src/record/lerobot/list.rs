@@ -208,7 +208,7 @@ impl Folder {
             }
         } else {
             // What a kill has left of a first episode.
-            self.info = Value::Null;
+            *self = Self::new(&self.root);
             for name in [INFO, STATS, LIST] {
                 remove(&self.meta(name))?;
             }

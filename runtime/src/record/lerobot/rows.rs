@@ -1,12 +1,13 @@
 //! Converts an episode to tables: one row for each step, and one row about the episode; and what
 //! `info.json` and `modality.json` say about them.
 
+use parquet::basic::Type;
 use serde_json::{Map, Value, json};
 
 use crate::env::{EnvSpec, Frame};
 use crate::record::EpisodeEnd;
 use crate::record::episode::{EpisodeColumn, EpisodeRows};
-use crate::record::lerobot::table::{Column, Kind, Values};
+use crate::record::lerobot::table::{Column, Values};
 use crate::record::lerobot::{CHUNK, camera_key, fps, plain};
 
 /// The numbers of an episode and its rows in the dataset.
@@ -139,7 +140,7 @@ fn vector<'a>(
     values: impl IntoIterator<Item = &'a f32>,
 ) -> (Column, Vec<String>) {
     let values = values.into_iter().map(|value| f64::from(*value));
-    let mut column = Column::numbers(name, Kind::Float32, values);
+    let mut column = Column::numbers(name, Type::FLOAT, values);
     column.list = (names.len() != 1).then_some(names.len());
     (column, names)
 }
@@ -160,20 +161,20 @@ fn scalars(
     let seconds = numbers().map(|row| f64::from((row / fps(env) as f64) as f32));
     let index = numbers().map(|row| row + position.first as f64);
     vec![
-        Column::numbers("next.reward", Kind::Float32, rewards),
-        Column::numbers("next.done", Kind::Bool, dones),
-        Column::numbers("next.success", Kind::Bool, success),
-        Column::numbers("timestamp", Kind::Float32, seconds),
-        Column::numbers("frame_index", Kind::Int64, numbers()),
-        Column::numbers("episode_index", Kind::Int64, same(position.episode as f64)),
-        Column::numbers("index", Kind::Int64, index),
-        Column::numbers("task_index", Kind::Int64, same(position.task as f64)),
+        Column::numbers("next.reward", Type::FLOAT, rewards),
+        Column::numbers("next.done", Type::BOOLEAN, dones),
+        Column::numbers("next.success", Type::BOOLEAN, success),
+        Column::numbers("timestamp", Type::FLOAT, seconds),
+        Column::numbers("frame_index", Type::INT64, numbers()),
+        Column::numbers("episode_index", Type::INT64, same(position.episode as f64)),
+        Column::numbers("index", Type::INT64, index),
+        Column::numbers("task_index", Type::INT64, same(position.task as f64)),
     ]
 }
 
 /// Returns the row of `meta/episodes`.
 pub(super) fn about(episode: &EpisodeRows, env: &EnvSpec, position: Position) -> Vec<Column> {
-    let number = |name: &str, value: u64| Column::numbers(name, Kind::Int64, [value as f64]);
+    let number = |name: &str, value: u64| Column::numbers(name, Type::INT64, [value as f64]);
     let (chunk, file) = (position.episode / CHUNK, position.episode % CHUNK);
     let (first, rows) = (position.first, episode.rows() as u64);
     let mut tasks = Column::of(
@@ -196,8 +197,8 @@ pub(super) fn about(episode: &EpisodeRows, env: &EnvSpec, position: Position) ->
         columns.extend([
             number(&format!("{key}/chunk_index"), chunk),
             number(&format!("{key}/file_index"), file),
-            Column::numbers(format!("{key}/from_timestamp"), Kind::Float64, [0.0]),
-            Column::numbers(format!("{key}/to_timestamp"), Kind::Float64, [end]),
+            Column::numbers(format!("{key}/from_timestamp"), Type::DOUBLE, [0.0]),
+            Column::numbers(format!("{key}/to_timestamp"), Type::DOUBLE, [end]),
         ]);
     }
     columns.extend([

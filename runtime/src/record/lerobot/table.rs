@@ -19,19 +19,11 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::record::RowAccessor as _;
 use parquet::schema::types::{Type, TypePtr};
 
-/// A type of numbers, as numpy calls it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Bool,
-    Float32,
-    Float64,
-    Int64,
-}
-
 /// The values of one column; lists are concatenated.
 #[derive(Clone, Debug)]
 pub(super) enum Values {
-    Numbers(Kind, Vec<f64>),
+    /// Booleans, too: 0 or 1.
+    Numbers(Physical, Vec<f64>),
     Text(Vec<String>),
 }
 
@@ -57,7 +49,7 @@ impl Column {
     /// Creates a column with one number per row.
     pub(super) fn numbers(
         name: impl Into<String>,
-        kind: Kind,
+        kind: Physical,
         values: impl IntoIterator<Item = f64>,
     ) -> Self {
         Self::of(name, Values::Numbers(kind, values.into_iter().collect()))
@@ -66,10 +58,10 @@ impl Column {
     /// Returns the type of its values in `info.json`.
     pub(super) fn dtype(&self) -> &'static str {
         match self.values {
-            Values::Numbers(Kind::Bool, _) => "bool",
-            Values::Numbers(Kind::Float32, _) => "float32",
-            Values::Numbers(Kind::Float64, _) => "float64",
-            Values::Numbers(Kind::Int64, _) => "int64",
+            Values::Numbers(Physical::BOOLEAN, _) => "bool",
+            Values::Numbers(Physical::FLOAT, _) => "float32",
+            Values::Numbers(Physical::DOUBLE, _) => "float64",
+            Values::Numbers(..) => "int64",
             Values::Text(_) => "string",
         }
     }
@@ -78,10 +70,7 @@ impl Column {
     /// the Parquet format, "Nested Types: Lists".
     fn schema(&self) -> Result<TypePtr> {
         let (physical, logical) = match self.values {
-            Values::Numbers(Kind::Bool, _) => (Physical::BOOLEAN, None),
-            Values::Numbers(Kind::Float32, _) => (Physical::FLOAT, None),
-            Values::Numbers(Kind::Float64, _) => (Physical::DOUBLE, None),
-            Values::Numbers(Kind::Int64, _) => (Physical::INT64, None),
+            Values::Numbers(kind, _) => (kind, None),
             Values::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
         let name = self.list.map_or(&*self.name, |_| "element");
@@ -111,12 +100,10 @@ impl Column {
             }
         };
         match kind {
-            Kind::Bool => self.write_as::<BoolType>(to, values.map(|one| *one != 0.0).collect()),
-            Kind::Float32 => {
-                self.write_as::<FloatType>(to, values.map(|one| *one as f32).collect())
-            }
-            Kind::Float64 => self.write_as::<DoubleType>(to, values.copied().collect()),
-            Kind::Int64 => self.write_as::<Int64Type>(to, values.map(|one| *one as i64).collect()),
+            Physical::BOOLEAN => self.write_as::<BoolType>(to, values.map(|v| *v != 0.0).collect()),
+            Physical::FLOAT => self.write_as::<FloatType>(to, values.map(|v| *v as f32).collect()),
+            Physical::DOUBLE => self.write_as::<DoubleType>(to, values.copied().collect()),
+            _ => self.write_as::<Int64Type>(to, values.map(|v| *v as i64).collect()),
         }
     }
 
@@ -194,7 +181,7 @@ mod tests {
         let path = dir.path().join("tasks.parquet");
         let texts = Values::Text(vec!["lift the cube".to_owned(), "öffne".to_owned()]);
         let columns = [
-            Column::numbers("task_index", Kind::Int64, [0.0, 1.0]),
+            Column::numbers("task_index", Physical::INT64, [0.0, 1.0]),
             Column::of("task", texts),
         ];
         write(&path, &columns.each_ref(), None).unwrap();
@@ -209,7 +196,7 @@ mod tests {
     fn lists_have_as_many_values_as_they_should() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.parquet");
-        let mut lists = Column::numbers("action", Kind::Float32, [1.0, 2.0, 3.0, 4.0]);
+        let mut lists = Column::numbers("action", Physical::FLOAT, [1.0, 2.0, 3.0, 4.0]);
         lists.list = Some(2);
         write(&path, &[&lists], None).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();

@@ -217,41 +217,29 @@ impl Mp4 {
         // bits.
         let timed = |name: &[u8; 4], flags: u32, before: &[u32], after: &[u32]| {
             let times = words(&[0x100_0000 | flags, 0, 0, 0, 0]);
-            boxed(
-                name,
-                &[&times, &words(before), &ticks.to_be_bytes(), &words(after)],
-            )
+            let (before, after) = (words(before), words(after));
+            boxed(name, &[&times, &before, &ticks.to_be_bytes(), &after])
         };
         let scale = [fps * TICKS];
         // Rate 1.0, no sound, and the number of the next track.
         let whole = [&[0x1_0000, 0, 0, 0][..], &MATRIX, &[0; 6], &[2]].concat();
         let shown = [&[0; 4][..], &MATRIX, &[width << 16, height << 16]].concat();
         // The language is `und`, three letters of five bits.
-        let media = timed(b"mdhd", 0, &scale, &[0x55c4_0000]);
+        let mdhd = timed(b"mdhd", 0, &scale, &[0x55c4_0000]);
         let handler = [&words(&[0, 0])[..], b"vide", &[0; 12], b"VideoHandler\0"];
         // The images are in this file.
-        let source = boxed(
-            b"dref",
-            &[&words(&[0, 1]), &boxed(b"url ", &[&words(&[1])])],
-        );
-        let info = boxed(
-            b"minf",
-            &[
-                &boxed(b"vmhd", &[&words(&[1, 0, 0])]),
-                &boxed(b"dinf", &[&source]),
-                &self.table(),
-            ],
-        );
-        let mdia = boxed(b"mdia", &[&media, &boxed(b"hdlr", &handler), &info]);
-        let track = boxed(b"trak", &[&timed(b"tkhd", 3, &[1, 0], &shown), &mdia]);
+        let url = boxed(b"url ", &[&words(&[1])]);
+        let dinf = boxed(b"dinf", &[&boxed(b"dref", &[&words(&[0, 1]), &url])]);
+        let vmhd = boxed(b"vmhd", &[&words(&[1, 0, 0])]);
+        let minf = boxed(b"minf", &[&vmhd, &dinf, &self.table()]);
+        let mdia = boxed(b"mdia", &[&mdhd, &boxed(b"hdlr", &handler), &minf]);
+        let trak = boxed(b"trak", &[&timed(b"tkhd", 3, &[1, 0], &shown), &mdia]);
         let extends = match self.fragments.is_empty() {
             true => boxed(b"mvex", &[&full(b"trex", &[1, 1, 0, 0, 0])]),
             false => Vec::new(),
         };
-        boxed(
-            b"moov",
-            &[&timed(b"mvhd", 0, &scale, &whole), &track, &extends],
-        )
+        let mvhd = timed(b"mvhd", 0, &scale, &whole);
+        boxed(b"moov", &[&mvhd, &trak, &extends])
     }
 
     /// Returns `stbl`: what the images are, their times, key frames, sizes and positions.
@@ -266,28 +254,30 @@ impl Mp4 {
                 before = fragment.frames;
             }
         }
-        let counted =
-            |each: usize, values: &[u32]| [&[(values.len() / each) as u32], values].concat();
-        let times = [1, frames, TICKS];
-        // An empty list would mean that no image is a key frame.
-        let keyframes = match frames {
-            0 => Vec::new(),
-            _ => full(b"stss", &counted(1, &self.keyframes)),
+        let times = if frames > 0 {
+            &[1, frames, TICKS][..]
+        } else {
+            &[0]
         };
-        let starts = self.fragments.iter();
-        let starts: Vec<u8> = starts.flat_map(|one| one.start.to_be_bytes()).collect();
-        let count = self.fragments.len() as u32;
-        boxed(
-            b"stbl",
-            &[
-                &boxed(b"stsd", &[&self.description]),
-                &full(b"stts", if frames > 0 { &times } else { &[0] }),
-                &keyframes,
-                &full(b"stsc", &counted(3, &runs)),
-                &full(b"stsz", &[&[0, frames], &self.sizes[..]].concat()),
-                &boxed(b"co64", &[&words(&[0, count]), &starts]),
-            ],
-        )
+        let runs = [&[(runs.len() / 3) as u32], &runs[..]].concat();
+        let keys = [&[self.keyframes.len() as u32], &self.keyframes[..]].concat();
+        let sizes = [&[0, frames], &self.sizes[..]].concat();
+        let starts = self
+            .fragments
+            .iter()
+            .map(|fragment| fragment.start.to_be_bytes());
+        let starts = starts.collect::<Vec<_>>().concat();
+        let count = words(&[0, self.fragments.len() as u32]);
+        let stsd = boxed(b"stsd", &[&self.description]);
+        // An empty list would mean that no image is a key frame.
+        let stss = if frames > 0 {
+            full(b"stss", &keys)
+        } else {
+            Vec::new()
+        };
+        let [stts, stsc] = [full(b"stts", times), full(b"stsc", &runs)];
+        let [stsz, co64] = [full(b"stsz", &sizes), boxed(b"co64", &[&count, &starts])];
+        boxed(b"stbl", &[&stsd, &stts, &stss, &stsc, &stsz, &co64])
     }
 }
 
