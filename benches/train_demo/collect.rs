@@ -54,10 +54,7 @@ pub struct Plan {
 /// Runs the episodes, [`COPIES`] at a time, and writes the samples.
 pub fn run(plan: &Plan) -> Outcome<()> {
     let args = json!({"success_hold_steps": NEVER, "max_episode_steps": NEVER});
-    let config = MujocoConfig {
-        num_envs: COPIES,
-        ..MujocoConfig::new(&plan.task)
-    };
+    let config = MujocoConfig::new(&plan.task, COPIES);
     let args = args.as_object().ok_or("arguments are a map")?;
     let mut env = Lockstep::new(mujoco::make(config, args)?);
     let mut expert = Scripted::new(env.spec(), HORIZON)?;

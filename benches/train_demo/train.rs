@@ -302,7 +302,7 @@ fn times(rows: i64) -> Tensor {
 
 /// Returns the instruction of a task's environment.
 fn instruction(task: &str) -> Outcome<String> {
-    let config = MujocoConfig::new(task);
+    let config = MujocoConfig::new(task, 1);
     let env = Lockstep::new(mujoco::make(config, &serde_json::Map::new())?);
     Ok(env.spec().language.clone())
 }

@@ -12,8 +12,8 @@
 use std::path::Path;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::files::{self, MAX_DOCUMENT_BYTES};
@@ -84,7 +84,7 @@ fn length() -> Value {
 }
 
 /// A camera, and the size of its images in pixels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct CameraSpec {
     /// Its name, the key of its image in an observation.
     pub name: String,
@@ -95,17 +95,36 @@ pub struct CameraSpec {
 }
 
 /// The action vector: one name and one range for each number.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ActionSpec {
     /// Name of each number.
     pub names: Vec<String>,
     /// Lowest accepted value of each number; negative infinity without a bound.
+    #[serde(deserialize_with = "low")]
     pub low: Vec<f32>,
     /// Highest accepted value of each number; infinity without a bound.
+    #[serde(deserialize_with = "high")]
     pub high: Vec<f32>,
     /// Step between neighbouring values of each number, counted from the lowest, 0 for a continuous
     /// one; empty if all are continuous.
+    #[serde(default)]
     pub grid: Vec<f32>,
+}
+
+fn low<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+    ends(from, f32::NEG_INFINITY)
+}
+
+fn high<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+    ends(from, f32::INFINITY)
+}
+
+/// JSON has no infinity: `null` stands for it.
+fn ends<'de, D: Deserializer<'de>>(from: D, infinite: f32) -> Result<Vec<f32>, D::Error> {
+    let ends = Vec::<Option<f64>>::deserialize(from)?.into_iter();
+    Ok(ends
+        .map(|end| end.map_or(infinite, |end| end as f32))
+        .collect())
 }
 
 impl ActionSpec {
@@ -116,7 +135,7 @@ impl ActionSpec {
 }
 
 /// What an environment or a robot shows to a policy, and what it takes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Interface {
     /// Name under which the environment was created, or that of the robot.
     pub name: String,

@@ -15,13 +15,16 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::environments::{ARENAS, EveryEnvironment, PythonEnvironment, is_python_environment};
+use crate::environments::{
+    ARENAS, EveryEnvironment, PythonEnvironment, is_python_environment, mapping,
+};
 use crate::eval_args::EvalArgs;
 use crate::experiment::is_experiment;
 use crate::job::{Job, Length, Status};
 use crate::latency::{self, Delay};
 use crate::policies::{self, PolicyType, canonical_policy};
 use crate::refusal::Refusal;
+use crate::settings::kinds::MapOrFile;
 use crate::settings::{self, SettingRow, names};
 use crate::similar::{self, MISSPELT, most_similar};
 use crate::simulators::Simulator;
@@ -226,7 +229,13 @@ pub fn check_arguments(job: &Job) -> Result<(), Refusal> {
         return Err(Refusal::found(place, value, wanted));
     }
     let Some((name, wanted)) = environment::wrong(&job.environment, &varied.env_args) else {
-        return Ok(());
+        // A file is for the rank to read, like the other files of an environment.
+        return match varied.env_args.get("mapping") {
+            Some(Value::Object(map)) if is_python_environment(&job.environment) => {
+                mapping::read(MapOrFile::Map(map.clone())).map(drop)
+            }
+            _ => Ok(()),
+        };
     };
     let named = Value::from(job.environment.as_str());
     let found = varied.env_args.get(name).unwrap_or(&named);

@@ -10,21 +10,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use jobs::eval_args::Screen;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::clock::now;
-use crate::python;
+use crate::python::{guard, is_readable};
 
 /// Time limit for the start. Xvfb needs less than a second, and more on a busy machine.
 pub const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Time from SIGTERM to SIGKILL.
-const STOP_LIMIT: Timespec = Timespec {
-    tv_sec: 5,
-    tv_nsec: 0,
-};
+const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// A running Xvfb. It is stopped when this value is dropped, and when the thread that started it
 /// ends.
@@ -42,26 +38,18 @@ impl VirtualDisplay {
     /// # Errors
     /// Returns the reason why there is no display, and what to do about it.
     pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, String> {
-        let mut command = Command::new(program);
-        command.args([
-            "-displayfd",
-            "1",
-            "-screen",
-            "0",
-            &screen.to_string(),
-            "-nolisten",
-            "tcp",
-            "-noreset",
-        ]);
         let stderr = memfd_create("xvfb", MemfdFlags::CLOEXEC).map_err(|err| err.to_string())?;
         let stderr = File::from(stderr);
         let log = stderr.try_clone().map_err(|err| err.to_string())?;
+        let mut command = Command::new(program);
         command
+            .args(["-displayfd", "1", "-nolisten", "tcp", "-noreset"])
+            .args(["-screen", "0", &screen.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr);
         // On SIGTERM Xvfb removes its socket and its lock file.
-        python::guard(&mut command, Signal::TERM, &[]);
+        guard(&mut command, Signal::TERM, &[]);
         let server = command.spawn().map_err(|err| match err.kind() {
             io::ErrorKind::NotFound => {
                 "Xvfb is not installed, no display can be started: apt install xvfb".to_owned()
@@ -84,61 +72,43 @@ impl VirtualDisplay {
 
     /// Reads the display number, which Xvfb reports when it listens.
     fn number(&mut self, limit: Duration) -> Result<u32, String> {
-        let Some(mut said) = self.server.stdout.take() else {
-            return Err("Xvfb has no output".to_owned());
-        };
-        let deadline = now() + limit;
-        let mut text = Vec::new();
+        let mut said = self.server.stdout.take().ok_or("Xvfb has no output")?;
+        let (deadline, mut text) = (now() + limit, Vec::new());
         while !text.contains(&b'\n') {
-            let left = deadline.saturating_duration_since(now());
-            let left = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            if poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&left)) == Ok(0) {
+            if !is_readable(&said, deadline.saturating_duration_since(now())) {
                 let seconds = limit.as_secs();
                 return Err(format!("Xvfb reported no display within {seconds} s"));
             }
             let mut piece = [0; 32];
             match said.read(&mut piece) {
                 Ok(count) if count > 0 && text.len() < 32 => text.extend(&piece[..count]),
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
                 _ => return Err(self.last_words()),
             }
         }
-        String::from_utf8_lossy(&text)
-            .trim()
-            .parse()
-            .map_err(|_| "Xvfb reported no display".to_owned())
+        let number = String::from_utf8_lossy(&text).trim().parse();
+        number.map_err(|_| "Xvfb reported no display".to_owned())
     }
 
     fn last_words(&mut self) -> String {
         self.kill();
         let mut text = Vec::new();
         // If the log cannot be read, there is no message.
-        self.log
-            .rewind()
-            .and_then(|()| self.log.read_to_end(&mut text))
-            .ok();
+        self.log.rewind().ok();
+        self.log.read_to_end(&mut text).ok();
         let text = String::from_utf8_lossy(&text);
-        let line = text
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or("it printed nothing");
-        format!("Xvfb ended: {}", line.trim())
+        let mut lines = text.lines().rev().map(str::trim);
+        let line = lines.find(|line| !line.is_empty());
+        format!("Xvfb ended: {}", line.unwrap_or("it printed nothing"))
     }
 
+    /// The process may have ended already. It is not reaped yet, so its PID cannot have been reused.
     fn kill(&mut self) {
-        if let Some(group) = i32::try_from(self.server.id()).ok().and_then(Pid::from_raw) {
-            // The process may have ended already. It is not reaped yet, so its PID cannot have been
-            // reused.
-            kill_process_group(group, Signal::TERM).ok();
-            if let Ok(pidfd) = pidfd_open(group, PidfdFlags::empty()) {
-                poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&STOP_LIMIT)).ok();
-            }
-            kill_process_group(group, Signal::KILL).ok();
+        let group = Pid::from_child(&self.server);
+        kill_process_group(group, Signal::TERM).ok();
+        if let Ok(pidfd) = pidfd_open(group, PidfdFlags::empty()) {
+            is_readable(&pidfd, STOP_LIMIT);
         }
+        kill_process_group(group, Signal::KILL).ok();
         self.server.wait().ok();
     }
 }

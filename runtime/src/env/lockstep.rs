@@ -1,8 +1,6 @@
 //! A synchronous wrapper of an environment for tools and tests: each call waits for its answers.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
-use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -39,25 +37,23 @@ impl<E: VectorEnv> Lockstep<E> {
         resets: &[(EnvIndex, u64)],
         render: Render,
     ) -> Vec<Result<Observation, EnvError>> {
-        let command = |&(env, seed): &(EnvIndex, u64)| {
+        let work = resets.iter().map(|&(env, seed)| {
+            let episode = seed;
             (
                 env,
                 Command::Reset {
                     seed,
-                    episode: seed,
+                    episode,
                     render,
                 },
             )
-        };
-        self.send(
-            resets.iter().map(command).collect(),
-            |answer| match answer {
-                Answer::Reset(result) => result,
-                Answer::Step(_) | Answer::Last { .. } => {
-                    Err(EnvError::Setup("a reset was answered by a step".to_owned()))
-                }
-            },
-        )
+        });
+        let answers = self.call(work.collect()).into_iter();
+        let first = answers.map(|answer| match answer {
+            Answer::Reset(result) => result,
+            other => unreachable!("a reset was answered by {other:?}"),
+        });
+        first.collect()
     }
 
     /// Steps each given copy. Returns one result per entry, in order.
@@ -66,54 +62,41 @@ impl<E: VectorEnv> Lockstep<E> {
         actions: &[(EnvIndex, Vec<f32>)],
         render: Render,
     ) -> Vec<Result<Step, EnvError>> {
-        let command = |(env, action): &(EnvIndex, Vec<f32>)| {
+        let work = actions.iter().map(|(env, action)| {
+            let (action, next) = (action.clone(), None);
             (
                 *env,
                 Command::Step {
-                    action: action.clone(),
-                    next: None,
+                    action,
+                    next,
                     render,
                 },
             )
-        };
-        self.send(
-            actions.iter().map(command).collect(),
-            |answer| match answer {
-                Answer::Step(result) | Answer::Last { step: result, .. } => result,
-                Answer::Reset(_) => {
-                    Err(EnvError::Setup("a step was answered by a reset".to_owned()))
-                }
-            },
-        )
+        });
+        let answers = self.call(work.collect()).into_iter();
+        let steps = answers.map(|answer| match answer {
+            Answer::Step(result) => result,
+            other => unreachable!("a step was answered by {other:?}"),
+        });
+        steps.collect()
     }
 
-    fn send<R>(
-        &mut self,
-        work: Vec<(EnvIndex, Command)>,
-        unpack: impl Fn(Answer) -> Result<R, EnvError>,
-    ) -> Vec<Result<R, EnvError>> {
-        let order: Vec<_> = work.iter().map(|(env, _)| *env).collect();
+    fn call(&mut self, work: Vec<(EnvIndex, Command)>) -> Vec<Answer> {
+        let order: Vec<EnvIndex> = work.iter().map(|(env, _)| *env).collect();
         self.env.send(work);
         let mut found = BTreeMap::new();
         while found.len() < order.len() {
-            wait(self.env.ready(), self.env.due());
+            let due = self.env.due();
+            let left = due.map(|due| timespec(due.saturating_duration_since(now())));
+            let ready = self.env.ready();
+            // An interrupted wait counts as one without events.
+            poll(
+                &mut [PollFd::from_borrowed_fd(ready, PollFlags::IN)],
+                left.as_ref(),
+            )
+            .ok();
             found.extend(self.env.take());
         }
-        let unanswered = || Err(EnvError::Setup("a command was not answered".to_owned()));
-        order
-            .into_iter()
-            .map(|env| found.remove(&env).map_or_else(unanswered, &unpack))
-            .collect()
+        order.iter().filter_map(|env| found.remove(env)).collect()
     }
-}
-
-/// Waits until a descriptor is readable, or until a time.
-fn wait(ready: BorrowedFd<'_>, until: Option<Instant>) {
-    let left = until.map(|until| timespec(until.saturating_duration_since(now())));
-    // An interrupted wait counts as one without events.
-    poll(
-        &mut [PollFd::from_borrowed_fd(ready, PollFlags::IN)],
-        left.as_ref(),
-    )
-    .ok();
 }

@@ -18,158 +18,132 @@ use rustix::process::{
 
 use crate::clock::timespec;
 
-/// How the end of a process is learnt.
-pub enum ProcessEnd {
-    /// It is a child of this process.
-    Child {
-        /// The child.
-        child: Child,
-        /// Its group.
-        group: Pid,
-    },
-    /// It is the child of a fork server.
-    Forked(ForkedEnd),
-}
-
-/// What the fork server has told.
-#[derive(Default)]
-pub struct ForkedEnd {
+/// What is known of the end of a process.
+pub struct ProcessEnd {
+    /// Readable after the process has ended, even if another process keeps its pipes open. Of a
+    /// process that a fork server has started, it is also readable when its PID is there:
+    /// [`ProcessEnd::has_come`].
+    pub exit: OwnedFd,
+    /// The process, if it is a child of this one.
+    child: Option<Child>,
+    /// PID and group, which a fork server tells later.
     pid: Option<Pid>,
-    outcome: Option<Outcome>,
+    /// How the child of a fork server has ended, as a clause.
+    outcome: Option<String>,
     /// True if it is to be killed when its PID is there.
     is_unwanted: bool,
 }
 
-/// The end of a forked process.
-enum Outcome {
-    Ended(ExitStatus),
-    /// The system refused to fork.
-    NotForked(io::Error),
-    /// The server ended first, which kills its children.
-    ServerEnded,
-}
-
 impl ProcessEnd {
-    /// Takes a child that leads its own group; returns its pidfd too.
+    /// Takes a child that leads its own group.
     ///
     /// # Errors
     /// Returns the system's error if there is no pidfd; the child is gone then.
-    pub fn of_child(mut child: Child) -> io::Result<(Self, OwnedFd)> {
-        let group = i32::try_from(child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or(io::ErrorKind::InvalidData)?;
-        let pidfd = pidfd_open(group, PidfdFlags::empty()).inspect_err(|_| {
+    pub fn of_child(mut child: Child) -> io::Result<Self> {
+        let pid = Pid::from_child(&child);
+        let exit = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
             // Kernels before 5.3 have no pidfds; the child must not outlive this error.
             child.kill().and_then(|()| child.wait()).ok();
         })?;
-        Ok((Self::Child { child, group }, pidfd))
+        Ok(Self {
+            child: Some(child),
+            pid: Some(pid),
+            ..Self::of_forked(exit)
+        })
     }
 
-    /// Takes a process that a fork server was asked for.
-    pub fn of_forked() -> Self {
-        Self::Forked(ForkedEnd::default())
+    /// Takes a process that a fork server was asked for, and the pipe that it tells of it.
+    pub fn of_forked(exit: OwnedFd) -> Self {
+        Self {
+            exit,
+            child: None,
+            pid: None,
+            outcome: None,
+            is_unwanted: false,
+        }
     }
 
     /// Returns the PID; 0 if it is not known yet.
     pub fn pid(&self) -> u32 {
-        match self {
-            Self::Child { child, .. } => child.id(),
-            Self::Forked(forked) => forked
-                .pid
-                .map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
-        }
+        self.pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32)
     }
 
     /// Returns whether the process has ended.
-    pub fn has_ended(&mut self, exit: &OwnedFd) -> bool {
-        match self {
-            Self::Child { .. } => is_readable(exit, Duration::ZERO),
-            Self::Forked(forked) => {
-                forked.listen(exit);
-                forked.outcome.is_some()
-            }
+    pub fn has_come(&mut self) -> bool {
+        if self.child.is_some() {
+            return is_readable(&self.exit, Duration::ZERO);
         }
+        self.listen();
+        self.outcome.is_some()
     }
 
-    /// Kills the process's group.
-    pub fn kill(&mut self, exit: &OwnedFd) {
-        let group = match self {
-            Self::Child { group, .. } => Some(*group),
-            Self::Forked(forked) => {
-                forked.listen(exit);
-                forked.is_unwanted = true;
-                forked.pid
-            }
-        };
-        if let Some(group) = group {
+    /// Kills the process and everything it started. It has not been reaped, so the number is still
+    /// that of its group.
+    pub fn kill(&mut self) {
+        self.is_unwanted = true;
+        if self.child.is_none() {
+            self.listen();
+        }
+        if let Some(group) = self.pid {
             kill_process_group(group, Signal::KILL).ok();
         }
     }
 
     /// Reaps the process if it has ended; returns whether it has.
-    pub fn reap(&mut self, exit: &OwnedFd) -> bool {
-        match self {
-            Self::Child { child, .. } => child.try_wait().ok().flatten().is_some(),
-            Self::Forked(forked) => {
-                let was_known = forked.pid.is_some();
-                forked.listen(exit);
-                if let Some(group) = forked.pid.filter(|_| forked.is_unwanted && !was_known) {
-                    kill_process_group(group, Signal::KILL).ok();
-                }
-                forked.outcome.is_some()
-            }
+    pub fn reap(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => child.try_wait().ok().flatten().is_some(),
+            None => self.has_come(),
         }
     }
 
     /// Returns how the process ended, as a clause, without reaping it.
     pub fn describe(&self) -> String {
-        match self {
-            Self::Child { group, .. } => {
-                let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-                match waitid(WaitId::Pid(*group), options) {
-                    Ok(Some(status)) => clause(status.exit_status(), status.terminating_signal()),
-                    _ => CLOSED.to_owned(),
-                }
-            }
-            Self::Forked(forked) => match &forked.outcome {
-                Some(Outcome::Ended(status)) => clause(status.code(), status.signal()),
-                Some(Outcome::NotForked(err)) => format!("cannot be forked: {err}"),
-                Some(Outcome::ServerEnded) if forked.pid.is_none() => {
-                    "was not started by its fork server".to_owned()
-                }
-                Some(Outcome::ServerEnded) => "was killed by the end of its fork server".to_owned(),
-                None => CLOSED.to_owned(),
-            },
-        }
+        let status = self.pid.filter(|_| self.child.is_some()).and_then(|pid| {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(pid), options).ok().flatten()
+        });
+        let seen = status.map(|it| clause(it.exit_status(), it.terminating_signal()));
+        seen.or_else(|| self.outcome.clone())
+            .unwrap_or_else(|| "closed its connection".to_owned())
     }
-}
 
-/// What is known of a process that has closed its socket and not ended.
-const CLOSED: &str = "closed its connection";
-
-impl ForkedEnd {
-    /// Reads what the server has told: the PID, then the status.
-    fn listen(&mut self, exit: &OwnedFd) {
+    /// Reads what a fork server has told: the PID, then the status.
+    fn listen(&mut self) {
         let mut number = [0; 4];
         while self.outcome.is_none() {
-            match rustix::io::read(exit, &mut number) {
+            match rustix::io::read(&self.exit, &mut number) {
                 // The server writes each number at once.
                 Ok(4) => self.take(i32::from_ne_bytes(number)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                Ok(_) | Err(_) => self.outcome = Some(Outcome::ServerEnded),
+                // It has ended first, which kills its children.
+                Ok(_) | Err(_) => {
+                    let ended = match self.pid {
+                        None => "was not started by its fork server",
+                        Some(_) => "was killed by the end of its fork server",
+                    };
+                    self.outcome = Some(ended.to_owned());
+                }
             }
         }
     }
 
     fn take(&mut self, number: i32) {
         match self.pid {
-            Some(_) => self.outcome = Some(Outcome::Ended(ExitStatus::from_raw(number))),
-            None if number > 0 => self.pid = Pid::from_raw(number),
+            Some(_) => {
+                let status = ExitStatus::from_raw(number);
+                self.outcome = Some(clause(status.code(), status.signal()));
+            }
+            None if number > 0 => {
+                self.pid = Pid::from_raw(number);
+                if self.is_unwanted {
+                    self.kill();
+                }
+            }
             None => {
                 let err = io::Error::from_raw_os_error(number.saturating_neg());
-                self.outcome = Some(Outcome::NotForked(err));
+                self.outcome = Some(format!("cannot be forked: {err}"));
             }
         }
     }
@@ -179,28 +153,16 @@ impl ForkedEnd {
 fn clause(code: Option<i32>, signal: Option<i32>) -> String {
     match (code, signal) {
         (Some(code), _) => format!("exited with code {code}"),
-        (None, Some(signal)) => format!("was killed by {}", signal_name(signal)),
+        (None, Some(signal)) => match nix::sys::signal::Signal::try_from(signal) {
+            Ok(signal) => format!("was killed by {signal}"),
+            Err(_) => format!("was killed by signal {signal}"),
+        },
         (None, None) => "ended".to_owned(),
     }
 }
 
-fn signal_name(number: i32) -> String {
-    let name = match number {
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGILL => "SIGILL",
-        libc::SIGINT => "SIGINT",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGTERM => "SIGTERM",
-        _ => return ExitStatus::from_raw(number).to_string(),
-    };
-    name.to_owned()
-}
-
 /// Returns whether a descriptor becomes readable within a limit.
-pub(super) fn is_readable(fd: impl AsFd, limit: Duration) -> bool {
+pub fn is_readable(fd: impl AsFd, limit: Duration) -> bool {
     let mut ready = [PollFd::new(&fd, PollFlags::IN)];
     poll(&mut ready, Some(&timespec(limit))).is_ok_and(|count| count > 0)
 }

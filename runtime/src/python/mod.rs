@@ -33,7 +33,8 @@ mod program;
 mod said;
 mod worker;
 
+pub use end::is_readable;
 pub use pre_exec::guard;
-pub use program::{Module, Program, Variable, find_interpreter, read_variable};
-pub use said::{Cause, Loss, Ready, Said};
+pub use program::{Module, Program, Variable, find_interpreter, read_variable, set_default};
+pub use said::{Cause, Loss, READY, Ready, Said};
 pub use worker::{Worker, close_all};

@@ -27,34 +27,26 @@ const LARGEST_PACKET: usize = 1 << 18;
 pub struct PythonProcess {
     /// Socket for commands and answers.
     pub socket: OwnedFd,
-    /// Readable after the process has ended, even if another process keeps its pipes open. Of a
-    /// process that a fork server has started, it is also readable when its PID is there:
-    /// [`PythonProcess::has_ended`].
-    pub exit: OwnedFd,
     /// Its stdout and stderr.
     pub output: PipeReader,
     /// Shared memory, which has no size yet.
     pub memfd: Arc<OwnedFd>,
     /// The last lines of `output`.
     pub lines: LastLines,
-    end: ProcessEnd,
+    pub end: ProcessEnd,
 }
 
-/// The descriptors of a process that is about to be started.
-struct Descriptors {
-    /// This side's end of the socket.
-    socket: OwnedFd,
-    /// The process's end of the socket.
-    theirs: OwnedFd,
-    memfd: OwnedFd,
-    output: PipeReader,
-    /// Where the process writes its output.
-    input: PipeWriter,
-}
+/// The process's ends of what it is started with: its socket, its memory, and where it writes its
+/// output.
+struct Theirs<'a>(&'a OwnedFd, &'a OwnedFd, &'a PipeWriter);
 
-impl Descriptors {
-    /// `text` is what the process finds in its memory.
-    fn new(text: &str) -> io::Result<Self> {
+impl PythonProcess {
+    /// Starts a program, or asks a fork server for its process, which dies with the server. The calling
+    /// thread has to outlive the process.
+    ///
+    /// # Errors
+    /// Returns the system's error, without the name of the program.
+    pub fn start(program: &Program, server: Option<&Self>) -> io::Result<Self> {
         let (socket, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -63,88 +55,40 @@ impl Descriptors {
         )?;
         ioctl_fionbio(&socket, true)?;
         let memfd = memory::create()?;
-        memory::fill(&memfd, text.as_bytes())?;
+        memory::fill(&memfd, program.text().as_bytes())?;
         let (output, input) = io::pipe()?;
         ioctl_fionbio(&output, true)?;
+        let theirs = Theirs(&theirs, &memfd, &input);
+        let end = match server {
+            Some(server) => server.fork(program, theirs),
+            None => spawn(program, theirs),
+        }?;
         Ok(Self {
             socket,
-            theirs,
-            memfd,
             output,
-            input,
+            memfd: Arc::new(memfd),
+            lines: LastLines::default(),
+            end,
         })
     }
 
-    /// Returns the process that has been given its ends.
-    fn of_process(self, end: ProcessEnd, exit: OwnedFd) -> PythonProcess {
-        PythonProcess {
-            socket: self.socket,
-            exit,
-            output: self.output,
-            memfd: Arc::new(self.memfd),
-            lines: LastLines::default(),
-            end,
-        }
-    }
-}
-
-impl PythonProcess {
-    /// Starts a program. The calling thread has to outlive the process.
-    ///
-    /// # Errors
-    /// Returns the system's error, without the name of the program.
-    pub fn start(program: &Program) -> io::Result<Self> {
-        let given = Descriptors::new(&program.text())?;
-        let mut command = Command::new(program.python);
-        command.args([
-            "-u",
-            "-c",
-            BOOTSTRAP,
-            &given.theirs.as_raw_fd().to_string(),
-            &given.memfd.as_raw_fd().to_string(),
-            program.label,
-        ]);
-        command
-            .stdin(Stdio::null())
-            .stdout(given.input.try_clone()?)
-            .stderr(given.input.try_clone()?);
-        for (name, value) in program.variables {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        pre_exec::guard(
-            &mut command,
-            Signal::KILL,
-            &[given.theirs.as_raw_fd(), given.memfd.as_raw_fd()],
-        );
-        let child = command.spawn()?;
-        let (end, exit) = ProcessEnd::of_child(child)?;
-        Ok(given.of_process(end, exit))
-    }
-
-    /// Asks a fork server for a process. It dies with the server.
-    ///
-    /// # Errors
-    /// Returns the system's error if the server cannot be asked.
-    pub fn fork(program: &Program, server: &Self) -> io::Result<Self> {
-        let given = Descriptors::new(&program.text())?;
+    /// Asks this fork server for a process.
+    fn fork(&self, program: &Program, theirs: Theirs) -> io::Result<ProcessEnd> {
+        let Theirs(socket, memfd, output) = theirs;
         let (exit, status) = io::pipe()?;
         ioctl_fionbio(&exit, true)?;
-        let (theirs, memfd) = (given.theirs.as_fd(), given.memfd.as_fd());
-        let sent = [status.as_fd(), theirs, memfd, given.input.as_fd()];
+        let sent = [
+            status.as_fd(),
+            socket.as_fd(),
+            memfd.as_fd(),
+            output.as_fd(),
+        ];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&sent));
         let text = [IoSlice::new(program.label.as_bytes())];
-        sendmsg(&server.socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(given.of_process(ProcessEnd::of_forked(), exit.into()))
-    }
-
-    /// Returns the PID; 0 if a fork server has not told it yet.
-    pub fn pid(&self) -> u32 {
-        self.end.pid()
+        sendmsg(&self.socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(ProcessEnd::of_forked(exit.into()))
     }
 
     /// Sends a packet.
@@ -179,25 +123,25 @@ impl PythonProcess {
         }
         (ended, true)
     }
+}
 
-    /// Returns whether the process has ended.
-    pub fn has_ended(&mut self) -> bool {
-        self.end.has_ended(&self.exit)
+fn spawn(program: &Program, theirs: Theirs) -> io::Result<ProcessEnd> {
+    let Theirs(socket, memfd, output) = theirs;
+    let keep = [socket.as_raw_fd(), memfd.as_raw_fd()];
+    let mut command = Command::new(program.python);
+    command
+        .args(["-u", "-c", BOOTSTRAP])
+        .args(keep.map(|fd| fd.to_string()))
+        .arg(program.label)
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output.try_clone()?);
+    for (name, value) in program.variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
-
-    /// Kills the process and everything it started. It has not been reaped, so the number is still
-    /// that of its group.
-    pub fn kill(&mut self) {
-        self.end.kill(&self.exit);
-    }
-
-    /// Reaps the process if it has ended; returns whether it has.
-    pub fn reap(&mut self) -> bool {
-        self.end.reap(&self.exit)
-    }
-
-    /// Returns how the process ended, as text, without reaping it; see [`PythonProcess::reap`].
-    pub fn ending(&self) -> String {
-        self.end.describe()
-    }
+    pre_exec::guard(&mut command, Signal::KILL, &keep);
+    ProcessEnd::of_child(command.spawn()?)
 }

@@ -1,6 +1,7 @@
 //! What a Python process is started with.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -28,6 +29,8 @@ pub struct Program<'a> {
     pub config: Value,
     /// Most stages of the start: each may extend it, so a start that never ends needs a limit.
     pub stages: usize,
+    /// Time limit for the first stage.
+    pub limit: Option<Duration>,
 }
 
 impl Program<'_> {
@@ -54,6 +57,14 @@ pub fn read_variable(name: &str, value: &Value) -> Result<Variable, &'static str
         return Err("which cannot be an environment variable");
     }
     Ok((name.to_owned(), text))
+}
+
+/// Sets a variable that neither a job sets nor this process has.
+pub fn set_default(variables: &mut Vec<Variable>, name: &str, value: &str) {
+    let is_given = variables.iter().any(|(given, _)| given == name);
+    if !is_given && std::env::var_os(name).is_none() {
+        variables.push((name.to_owned(), Some(value.to_owned())));
+    }
 }
 
 /// Finds an interpreter: a name in `PATH`, a path, or the folder of a virtual environment.

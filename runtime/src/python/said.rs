@@ -11,6 +11,9 @@ pub enum Ready {
     Output,
 }
 
+/// The descriptors in the order in which they are watched.
+pub const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
+
 /// What a process says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {

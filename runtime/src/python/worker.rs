@@ -74,33 +74,14 @@ struct Due {
 }
 
 impl Worker {
-    /// Starts a program, which has `limit` for the first stage of its start. The calling thread has
-    /// to outlive it. `sink` takes the lines that it writes.
+    /// Starts a program, or asks a fork server for its process, which dies with the server. The calling
+    /// thread has to outlive it. `sink` takes the lines that it writes.
     ///
     /// # Errors
     /// Returns the system's error, without the name of the program.
-    pub fn start(program: &Program, limit: Option<Duration>, sink: Sink) -> io::Result<Self> {
-        let process = PythonProcess::start(program)?;
-        Ok(Self::new(process, program, limit, sink))
-    }
-
-    /// Asks a fork server for a process, which dies with it.
-    ///
-    /// # Errors
-    /// Returns the system's error if the server cannot be asked.
-    pub fn fork(
-        program: &Program,
-        server: &Self,
-        limit: Option<Duration>,
-        sink: Sink,
-    ) -> io::Result<Self> {
-        let process = PythonProcess::fork(program, &server.process)?;
-        Ok(Self::new(process, program, limit, sink))
-    }
-
-    fn new(process: PythonProcess, program: &Program, limit: Option<Duration>, sink: Sink) -> Self {
+    pub fn start(program: &Program, server: Option<&Self>, sink: Sink) -> io::Result<Self> {
         let mut new = Self {
-            process,
+            process: PythonProcess::start(program, server.map(|server| &server.process))?,
             phase: Phase::Starting,
             during: "start of the interpreter".to_owned(),
             due: None,
@@ -113,12 +94,12 @@ impl Worker {
             is_abandoned: false,
             watcher: None,
         };
-        new.expect_by(limit);
-        new
+        new.expect_by(program.limit);
+        Ok(new)
     }
 
     /// Has an epoll watch its three descriptors, with the tokens `first` to `first + 2` in the
-    /// order of [`Ready`].
+    /// order of [`READY`](crate::python::READY).
     ///
     /// # Errors
     /// Returns the system's error.
@@ -126,7 +107,7 @@ impl Worker {
         let process = &self.process;
         let fds = [
             process.socket.as_fd(),
-            process.exit.as_fd(),
+            process.end.exit.as_fd(),
             process.output.as_fd(),
         ];
         for (token, fd) in (first..).zip(fds) {
@@ -147,7 +128,7 @@ impl Worker {
 
     /// Returns the PID; 0 if a fork server has not told it yet.
     pub fn pid(&self) -> u32 {
-        self.process.pid()
+        self.process.end.pid()
     }
 
     /// Returns whether it has said what it is.
@@ -233,8 +214,8 @@ impl Worker {
                 Ok(None)
             }
             // Earlier packets explain more than the exit code.
-            Ready::Ended if self.process.has_ended() => match self.receive()? {
-                None => Err(self.loss(&self.process.ending())),
+            Ready::Ended if self.process.end.has_come() => match self.receive()? {
+                None => Err(self.loss(&self.process.end.describe())),
                 said => Ok(said),
             },
             Ready::Ended => Ok(None),
@@ -252,7 +233,7 @@ impl Worker {
         match self.phase {
             Phase::Closing => {
                 // The exit of the process arrives as an event.
-                self.process.kill();
+                self.process.end.kill();
                 self.due = None;
                 Ok(())
             }
@@ -277,32 +258,32 @@ impl Worker {
             let end = [self.due(), until].into_iter().flatten().min();
             let left = end.map(|end| timespec(end.saturating_duration_since(now())));
             let process = &self.process;
-            let watched = [
-                (Some(process.socket.as_fd()), self.has_socket),
-                (Some(process.exit.as_fd()), true),
-                (Some(process.output.as_fd()), self.has_output),
-                (bell, true),
-            ];
-            let mut ready: Vec<_> = watched
+            let mut watched = vec![(Some(Ready::Ended), process.end.exit.as_fd())];
+            if self.has_socket {
+                watched.insert(0, (Some(Ready::Socket), process.socket.as_fd()));
+            }
+            if self.has_output {
+                watched.push((Some(Ready::Output), process.output.as_fd()));
+            }
+            watched.extend(bell.map(|bell| (None, bell)));
+            let fds = watched
                 .iter()
-                .map(|(fd, is_open)| match (fd, is_open) {
-                    (Some(fd), true) => PollFd::from_borrowed_fd(*fd, PollFlags::IN),
-                    // Nothing is asked of it.
-                    _ => PollFd::from_borrowed_fd(process.exit.as_fd(), PollFlags::empty()),
-                })
-                .collect();
+                .map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+            let mut fds: Vec<_> = fds.collect();
             // An interrupted wait counts as one without events.
-            poll(&mut ready, left.as_ref()).ok();
-            let is_ready: Vec<bool> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
-            let kinds = [Ready::Socket, Ready::Ended, Ready::Output];
-            for (kind, _) in kinds.into_iter().zip(&is_ready).filter(|(_, is)| **is) {
-                if let Some(said) = self.on(kind)? {
+            poll(&mut fds, left.as_ref()).ok();
+            let ready = watched
+                .iter()
+                .zip(&fds)
+                .filter(|(_, fd)| !fd.revents().is_empty());
+            let ready: Vec<Option<Ready>> = ready.map(|((kind, _), _)| *kind).collect();
+            for kind in ready.iter().flatten() {
+                if let Some(said) = self.on(*kind)? {
                     return Ok(Some(said));
                 }
             }
             self.expire(now())?;
-            let rings = bell.is_some() && is_ready[3];
-            if rings || until.is_some_and(|until| until <= now()) {
+            if ready.contains(&None) || until.is_some_and(|until| until <= now()) {
                 return Ok(None);
             }
         }
@@ -369,7 +350,7 @@ impl Worker {
             })),
             (_, b'X') => {
                 // Its last words may be on their way.
-                is_readable(&self.process.exit, END_LIMIT);
+                is_readable(&self.process.end.exit, END_LIMIT);
                 let mut loss = self.loss(&text(body));
                 loss.cause = match sequence {
                     1 => Cause::Refused,
@@ -396,13 +377,13 @@ impl Worker {
         self.phase = Phase::Over;
         self.listen();
         // A forked process may have had no event yet that tells its PID.
-        self.process.has_ended();
+        self.process.end.has_come();
         Loss {
             cause: Cause::Seen,
             text: reason[..reason.floor_char_boundary(LONGEST_REASON)].to_owned(),
             during: self.during.clone(),
             lines: self.process.lines.all(),
-            pid: self.process.pid(),
+            pid: self.process.end.pid(),
         }
     }
 
@@ -415,23 +396,18 @@ impl Worker {
         }
     }
 
-    /// Returns its last lines of output.
-    pub fn lines(&self) -> Vec<String> {
-        self.process.lines.all()
-    }
-
     /// Kills the process and everything it started. Nothing more is heard of it.
     pub fn kill(&mut self) {
         self.phase = Phase::Over;
         self.due = None;
-        self.process.kill();
+        self.process.end.kill();
         self.ignore(&self.process.socket);
         self.ignore(&self.process.output);
     }
 
     /// Reaps the process if it has ended; returns whether it has.
     pub fn reap(&mut self) -> bool {
-        self.process.reap()
+        self.process.end.reap()
     }
 }
 
@@ -444,11 +420,11 @@ fn text(bytes: &[u8]) -> String {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.listen();
-        self.process.kill();
+        self.process.end.kill();
         let end = now() + CLOSE_LIMIT;
         // A process that hangs in a driver even then is left to the kernel.
-        while !self.process.reap() && !self.is_abandoned && now() < end {
-            is_readable(&self.process.exit, end.saturating_duration_since(now()));
+        while !self.process.end.reap() && !self.is_abandoned && now() < end {
+            is_readable(&self.process.end.exit, end.saturating_duration_since(now()));
         }
     }
 }
@@ -468,11 +444,11 @@ pub fn close_all(workers: impl IntoIterator<Item = Worker>) {
     loop {
         workers.retain_mut(|worker| {
             worker.listen();
-            if !worker.process.has_ended() {
+            if !worker.process.end.has_come() {
                 return true;
             }
             // What it has started may still be there.
-            worker.process.kill();
+            worker.process.end.kill();
             !worker.reap()
         });
         if workers.is_empty() || now() >= end {
@@ -484,7 +460,7 @@ pub fn close_all(workers: impl IntoIterator<Item = Worker>) {
         }
         let mut ready: Vec<_> = Vec::new();
         for worker in &workers {
-            ready.push(PollFd::new(&worker.process.exit, PollFlags::IN));
+            ready.push(PollFd::new(&worker.process.end.exit, PollFlags::IN));
             if worker.has_output {
                 ready.push(PollFd::new(&worker.process.output, PollFlags::IN));
             }

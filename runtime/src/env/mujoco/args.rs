@@ -1,16 +1,20 @@
 //! Parses the `arena_env_args` of a job, and checks them before anything is built.
 
+use std::sync::Arc;
+
 use jobs::environments::EveryEnvironment;
 use jobs::refusal::Refusal;
 use jobs::settings::{self, names};
 use jobs::simulators::{Quality, Simulator, TableTop};
 use serde_json::{Map, Value};
 
-use crate::env::mujoco::MujocoConfig;
 use crate::env::mujoco::task::{MujocoTask, TASKS, TaskObject, find};
 
 /// Control frequency in steps per second.
 pub(super) const CONTROL_HZ: u32 = 20;
+
+/// Default height and width of a camera image.
+const CAMERA_SIDE: u32 = 224;
 
 /// Light intensity that leaves the scene as designed.
 const LIGHT_INTENSITY: f64 = 500.0;
@@ -19,7 +23,7 @@ const LIGHT_INTENSITY: f64 = 500.0;
 pub(super) struct MujocoSettings {
     pub(super) task: &'static MujocoTask,
     pub(super) object: Option<&'static TaskObject>,
-    pub(super) language: String,
+    pub(super) language: Arc<str>,
     pub(super) camera_height: u32,
     pub(super) camera_width: u32,
     pub(super) max_episode_steps: u32,
@@ -34,11 +38,14 @@ pub(super) struct MujocoSettings {
 }
 
 impl MujocoSettings {
-    /// Reads the arguments. A value in `config` wins over the same one in `args`, but `args` is
-    /// checked anyway.
-    pub(super) fn new(config: &MujocoConfig, args: &Map<String, Value>) -> Result<Self, Refusal> {
-        let unknown = || Refusal::unknown("", "environment", &config.task, TASKS);
-        let task = find(&config.task).ok_or_else(unknown)?;
+    /// Reads the arguments; `language` is a task instruction in place of the task's own.
+    pub(super) fn new(
+        task: &str,
+        language: Option<String>,
+        args: &Map<String, Value>,
+    ) -> Result<Self, Refusal> {
+        let unknown = || Refusal::unknown("", "environment", task, TASKS);
+        let task = find(task).ok_or_else(unknown)?;
         let mut rows = Simulator::TableTop.row().environments.iter();
         let row = rows.find(|row| row.name == task.name).ok_or_else(unknown)?;
         let (known, common) = (names::<TableTop>(), names::<EveryEnvironment>());
@@ -51,47 +58,25 @@ impl MujocoSettings {
             }
         }
         let given: TableTop = settings::read("arena_env_args", &own)?;
-        let max_episode_steps = config.max_episode_steps.or(steps(&given));
-        let max_episode_steps = max_episode_steps.unwrap_or(row.max_episode_steps);
-        let language = config.language.clone().or(given.task_description);
+        let in_steps = |seconds: f64| (seconds * f64::from(CONTROL_HZ)).round() as u32;
+        let steps = given.max_episode_steps;
+        let steps = steps.or(given.episode_length_s.map(in_steps));
+        let language = language.or(given.task_description);
+        let named = given.object.as_deref();
+        let is_meant = |object: &&TaskObject| named.is_none_or(|name| object.name == name);
         Ok(Self {
             task,
-            object: object(task, given.object.as_deref()),
-            language: language.unwrap_or_else(|| row.about.to_owned()),
-            camera_height: given.camera_height.unwrap_or(config.camera_height),
-            camera_width: given.camera_width.unwrap_or(config.camera_width),
-            max_episode_steps: at_least_one("max_episode_steps", max_episode_steps)?,
+            object: task.objects.iter().find(is_meant),
+            language: language.map_or_else(|| Arc::from(row.about), Arc::from),
+            camera_height: given.camera_height.unwrap_or(CAMERA_SIDE),
+            camera_width: given.camera_width.unwrap_or(CAMERA_SIDE),
+            max_episode_steps: steps.unwrap_or(row.max_episode_steps),
             success_hold_steps: given.success_hold_steps,
             success_threshold: given.success_threshold.unwrap_or(row.success_threshold),
             light_scale: (given.light_intensity / LIGHT_INTENSITY) as f32,
             quality: given.render_quality,
             ignored,
         })
-    }
-}
-
-/// Returns the episode limit, which is given in steps or in seconds.
-fn steps(given: &TableTop) -> Option<u32> {
-    let in_steps = |seconds: f64| (seconds * f64::from(CONTROL_HZ)).round() as u32;
-    given
-        .max_episode_steps
-        .or(given.episode_length_s.map(in_steps))
-}
-
-/// Returns the object of a name, which the task has, or its first one.
-fn object(task: &'static MujocoTask, given: Option<&str>) -> Option<&'static TaskObject> {
-    let mut objects = task.objects.iter();
-    objects.find(|object| given.is_none_or(|given| object.name == given))
-}
-
-fn at_least_one(field: &'static str, found: u32) -> Result<u32, Refusal> {
-    match found {
-        0 => Err(Refusal::found(
-            format_args!("arena_env_args.{field}"),
-            &0.into(),
-            "expected at least 1",
-        )),
-        found => Ok(found),
     }
 }
 
@@ -102,7 +87,7 @@ mod tests {
     use super::*;
 
     fn settings(task: &str, args: Value) -> Result<MujocoSettings, Refusal> {
-        MujocoSettings::new(&MujocoConfig::new(task), args.as_object().unwrap())
+        MujocoSettings::new(task, None, args.as_object().unwrap())
     }
 
     #[test]
@@ -128,14 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn config_wins_over_arguments() {
-        let config = MujocoConfig {
-            max_episode_steps: Some(7),
-            ..MujocoConfig::new("reach")
-        };
-        let args = json!({"max_episode_steps": 50});
-        let found = MujocoSettings::new(&config, args.as_object().unwrap()).unwrap();
-        assert_eq!(found.max_episode_steps, 7);
+    fn the_instruction_of_the_job_wins_over_that_of_the_arguments() {
+        let args = json!({"task_description": "go"});
+        let args = args.as_object().unwrap();
+        let found = MujocoSettings::new("reach", Some("stop".to_owned()), args).unwrap();
+        assert_eq!(&*found.language, "stop");
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
 
-use crate::env::Observation;
 use crate::env::mujoco::args::MujocoSettings;
 use crate::env::mujoco::arm::{Commander, HOME, HandPose};
 use crate::env::mujoco::model::{ARM_JOINTS, ROBOT_JOINTS, SceneModel};
 use crate::env::mujoco::rng::EpisodeRng;
 use crate::env::mujoco::rotation::{from_vector, rotate};
 use crate::env::mujoco::task::TaskState;
+use crate::env::{Observation, Step};
 
 /// Physics steps in one control step: 20 of 2.5 ms make 50 ms.
 pub(super) const DECIMATION: u32 = 20;
@@ -30,41 +30,27 @@ const FALLEN: f64 = -0.05;
 
 /// One copy of the environment.
 pub(super) struct EnvCopy {
-    data: MjData<Arc<MjModel>>,
+    pub(super) data: MjData<Arc<MjModel>>,
+    /// Seed of the last episode, and its number of steps so far.
+    pub(super) seed: Option<u64>,
+    pub(super) step: u32,
     episode: Option<CopyEpisode>,
 }
 
 struct CopyEpisode {
     commander: Commander,
-    step: u32,
+    /// Number of steps for which the task has been solved.
     held: u32,
-}
-
-/// The result of a step without the observation.
-pub(super) struct StepOutcome {
-    /// The action that was taken, clamped to its range.
-    pub(super) action: [f32; ACTION_DIM],
-    pub(super) reward: f32,
-    pub(super) success: bool,
-    pub(super) terminated: bool,
-    pub(super) truncated: bool,
 }
 
 impl EnvCopy {
     pub(super) fn new(model: &SceneModel) -> Self {
         Self {
             data: MjData::new(Arc::clone(&model.mj)),
+            seed: None,
+            step: 0,
             episode: None,
         }
-    }
-
-    pub(super) fn data_mut(&mut self) -> &mut MjData<Arc<MjModel>> {
-        &mut self.data
-    }
-
-    /// Returns the number of steps of the episode so far.
-    pub(super) fn step_count(&self) -> u32 {
-        self.episode.as_ref().map_or(0, |episode| episode.step)
     }
 
     /// Starts an episode whose randomness comes from `seed` alone.
@@ -82,26 +68,16 @@ impl EnvCopy {
         if let Some(object) = settings.object {
             let [x, y] = layout.object;
             let [w, i, j, k] = from_vector([0.0, 0.0, layout.object_yaw]);
-            self.data.qpos_mut()[ROBOT_JOINTS..].copy_from_slice(&[
-                x,
-                y,
-                object.rest_height,
-                w,
-                i,
-                j,
-                k,
-            ]);
+            let pose = [x, y, object.rest_height, w, i, j, k];
+            self.data.qpos_mut()[ROBOT_JOINTS..].copy_from_slice(&pose);
         }
         self.refresh();
         let commander = Commander::new(HandPose::of_hand(model, &self.data), joints);
-        self.episode = Some(CopyEpisode {
-            commander,
-            step: 0,
-            held: 0,
-        });
+        (self.seed, self.step) = (Some(seed), 0);
+        self.episode = Some(CopyEpisode { commander, held: 0 });
     }
 
-    /// Runs one control step with an action.
+    /// Runs one control step with an action; the observation has no images.
     ///
     /// # Errors
     /// Returns the reason if the episode cannot continue; the copy then needs a reset.
@@ -111,12 +87,13 @@ impl EnvCopy {
         scratch: &mut MjData<Arc<MjModel>>,
         settings: &MujocoSettings,
         action: &[f32],
-    ) -> Result<StepOutcome, String> {
+    ) -> Result<Step, String> {
         let mut episode = self
             .episode
             .take()
             .ok_or("it was stepped before a reset, or after its episode's last step")?;
-        episode.step += 1;
+        self.step += 1;
+        let given = action;
         let action = checked(action)?;
         let measured = HandPose::of_hand(model, &self.data);
         let from = *episode.commander.joints();
@@ -130,19 +107,31 @@ impl EnvCopy {
                 .zip(from.iter().zip(&to))
                 .for_each(|(ctrl, (from, to))| *ctrl = from + (to - from) * part);
             self.data.step();
-            self.check(episode.step)?;
+            self.check()?;
         }
         self.refresh();
-        let outcome = self.judge(&mut episode, model, settings, action);
+        let scene = self.scene(model, settings);
+        let holds = (settings.task.distance)(&scene) < settings.success_threshold;
+        episode.held = if holds { episode.held + 1 } else { 0 };
+        let success = episode.held >= settings.success_hold_steps;
+        let terminated = success || scene.object[2] < FALLEN;
+        let is_last = self.step >= settings.max_episode_steps;
         // A caller that ignores the termination can continue until the time limit.
-        if episode.step < settings.max_episode_steps {
-            self.episode = Some(episode);
-        }
-        Ok(outcome)
+        self.episode = (!is_last).then_some(episode);
+        Ok(Step {
+            observation: self.observe(model, &settings.language),
+            processed_action: action.to_vec(),
+            out_of_bounds: action[..] != *given,
+            reward: f32::from(u8::from(holds)),
+            success,
+            terminated,
+            truncated: !terminated && is_last,
+        })
     }
 
     /// Checks for divergence. MuJoCo resets diverged data by itself and only counts it.
-    fn check(&self, step: u32) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
+        let step = self.step;
         let bad = [
             (MjtWarning::mjWARN_BADQPOS, "position"),
             (MjtWarning::mjWARN_BADQVEL, "velocity"),
@@ -168,32 +157,13 @@ impl EnvCopy {
         self.data.camlight();
     }
 
-    fn judge(
-        &self,
-        episode: &mut CopyEpisode,
-        model: &SceneModel,
-        settings: &MujocoSettings,
-        action: [f32; ACTION_DIM],
-    ) -> StepOutcome {
-        let scene = TaskState {
+    fn scene(&self, model: &SceneModel, settings: &MujocoSettings) -> TaskState {
+        let object = self.object_pose();
+        TaskState {
             hand: HandPose::of_hand(model, &self.data).position,
             goal: self.data.mocap_pos()[0],
-            object: self
-                .object_pose()
-                .map_or([0.0; 3], |pose| [pose[0], pose[1], pose[2]]),
+            object: object.map_or([0.0; 3], |[x, y, z, ..]| [x, y, z]),
             rest_height: settings.object.map_or(0.0, |object| object.rest_height),
-        };
-        let holds = (settings.task.distance)(&scene) < settings.success_threshold;
-        episode.held = if holds { episode.held + 1 } else { 0 };
-        let success = episode.held >= settings.success_hold_steps;
-        let terminated = success || scene.object[2] < FALLEN;
-        let truncated = !terminated && episode.step >= settings.max_episode_steps;
-        StepOutcome {
-            action,
-            reward: f32::from(u8::from(holds)),
-            success,
-            terminated,
-            truncated,
         }
     }
 
@@ -266,33 +236,20 @@ pub(super) fn state_spec(settings: &MujocoSettings) -> Vec<(String, usize)> {
         ("eef_quaternion", 4),
         ("goal_position", 3),
     ];
-    let object: &[(&str, usize)] = if settings.object.is_some() {
-        &[("object_position", 3), ("object_quaternion", 4)]
-    } else {
-        &[]
-    };
-    always
-        .iter()
-        .chain(object)
-        .map(|&(name, length)| (name.to_owned(), length))
+    let object = [("object_position", 3), ("object_quaternion", 4)];
+    let object = object.into_iter().filter(|_| settings.object.is_some());
+    let all = always.into_iter().chain(object);
+    all.map(|(name, length)| (name.to_owned(), length))
         .collect()
 }
 
 /// Converts the velocity of a free body to the world frame. MuJoCo gives the angular velocity in
 /// the body's own frame, Isaac Lab in the world frame.
 fn world_velocity(pose: &[f64; 7], velocity: &[f64]) -> [f64; 6] {
-    let turning = rotate(
-        [pose[3], pose[4], pose[5], pose[6]],
-        [velocity[3], velocity[4], velocity[5]],
-    );
-    [
-        velocity[0],
-        velocity[1],
-        velocity[2],
-        turning[0],
-        turning[1],
-        turning[2],
-    ]
+    let &[_, _, _, w, i, j, k] = pose;
+    let [x, y, z] = [velocity[0], velocity[1], velocity[2]];
+    let [a, b, c] = rotate([w, i, j, k], [velocity[3], velocity[4], velocity[5]]);
+    [x, y, z, a, b, c]
 }
 
 fn named<const N: usize>(parts: [(&str, &[f64]); N]) -> BTreeMap<String, Vec<f32>> {

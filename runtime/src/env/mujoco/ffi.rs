@@ -60,7 +60,6 @@ pub(super) struct Gl {
 struct Current {
     gl: PossiblyCurrentContext,
     _surface: Surface<PbufferSurface>,
-    renderer: String,
 }
 
 impl Drop for Current {
@@ -74,59 +73,36 @@ impl Drop for Current {
 impl Gl {
     /// Opens an off-screen context on the most suitable EGL device that opens.
     pub(super) fn new(model: &MjModel, wanted: &EglRequest) -> Result<Self, EnvError> {
-        let OpenedContext {
-            current,
-            device,
-            note,
-        } = open(wanted)?;
-        // SAFETY: `open` has just made a context current on this thread. It stays current until
-        // drop: this file makes no other context current on a thread that has one (a worker has one
-        // renderer), and `Gl` is not `Send`, because neither of its two contexts is.
-        let mut context = unsafe { MjrContext::new(model) };
-        context.offscreen();
-        Ok(Self {
-            context,
-            device,
-            renderer: current.renderer.clone(),
-            _current: current,
-            note,
-        })
-    }
-}
-
-/// A context with its device, and the message for the user about it.
-struct OpenedContext {
-    current: Current,
-    device: EglDevice,
-    note: Option<String>,
-}
-
-fn open(wanted: &EglRequest) -> Result<OpenedContext, EnvError> {
-    let devices = devices().map_err(absent)?;
-    let mut reasons = Vec::new();
-    for index in candidates(&devices.known, wanted)? {
-        match on_device(&devices.handles[index]) {
-            Ok(current) => {
-                let note = note(&devices.known, wanted, index, &reasons);
-                let device = devices.known[index].clone();
-                return Ok(OpenedContext {
-                    current,
-                    device,
-                    note,
-                });
-            }
-            Err(error) => {
-                let device = &devices.known[index];
-                reasons.push(format!("EGL device {index} ({device}): {error}"));
-            }
+        let devices = devices().map_err(absent)?;
+        let mut reasons = Vec::new();
+        for index in candidates(&devices.known, wanted)? {
+            let device = &devices.known[index];
+            let (current, renderer) = match on_device(&devices.handles[index]) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    reasons.push(format!("EGL device {index} ({device}): {error}"));
+                    continue;
+                }
+            };
+            // SAFETY: `on_device` has just made a context current on this thread. It stays current
+            // until drop: this file makes no other context current on a thread that has one (a
+            // worker has one renderer), and `Gl` is not `Send`, because neither of its two contexts
+            // is.
+            let mut context = unsafe { MjrContext::new(model) };
+            context.offscreen();
+            return Ok(Self {
+                context,
+                _current: current,
+                device: device.clone(),
+                renderer,
+                note: note(&devices.known, wanted, index, &reasons),
+            });
         }
+        if reasons.is_empty() {
+            return Err(absent("there is no EGL device"));
+        }
+        Err(absent(&reasons.join("; ")))
     }
-    let reason = if reasons.is_empty() {
-        "there is no EGL device".to_owned()
-    } else {
-        reasons.join("; ")
-    };
-    Err(absent(&reason))
 }
 
 /// Returns the error for a machine that renders nothing, by what EGL says, or by each device and
@@ -138,9 +114,9 @@ fn absent(reason: &str) -> EnvError {
     ))
 }
 
-/// Opens a compatibility context, which MuJoCo's renderer needs. The surface has one pixel, because
-/// images are rendered off screen.
-fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
+/// Opens a compatibility context, which MuJoCo's renderer needs, and returns the name of its renderer,
+/// too. The surface has one pixel, because images are rendered off screen.
+fn on_device(device: &Device) -> Result<(Current, String), glutin::error::Error> {
     // SAFETY: the device comes from `query_devices`; there is no native display that it has to
     // outlive.
     let display = unsafe { Display::with_device(device, None)? };
@@ -161,12 +137,12 @@ fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
     // SAFETY: the configuration belongs to this display and allows pbuffers.
     let surface = unsafe { display.create_pbuffer_surface(&config, &pixel)? };
     let gl = context.make_current(&surface)?;
-    let renderer = renderer_name(&display);
-    Ok(Current {
+    let name = renderer_name(&display);
+    let current = Current {
         gl,
         _surface: surface,
-        renderer,
-    })
+    };
+    Ok((current, name))
 }
 
 /// Type of `glGetString`: `const GLubyte *(GLenum)`.
@@ -206,12 +182,8 @@ pub(super) struct CurrentWork {
 }
 
 thread_local! {
-    static DOING: Cell<Option<CurrentWork>> = const { Cell::new(None) };
-}
-
-/// Sets what this thread is about to simulate.
-pub(super) fn set_doing(doing: CurrentWork) {
-    DOING.set(Some(doing));
+    /// What this thread is about to simulate.
+    pub(super) static DOING: Cell<Option<CurrentWork>> = const { Cell::new(None) };
 }
 
 /// Installs the handler that reports MuJoCo's fatal errors before the process ends. Every use of

@@ -56,36 +56,33 @@ pub use task::TASKS;
 pub struct MujocoConfig {
     /// Name of the task, one of [`TASKS`].
     pub task: String,
-    /// Number of copies, at least 1.
-    pub num_envs: usize,
-    /// Image height in pixels; `arena_env_args.camera_height` wins.
-    pub camera_height: u32,
-    /// Image width in pixels; `arena_env_args.camera_width` wins.
-    pub camera_width: u32,
-    /// The requested EGL device of each copy; missing entries request none.
+    /// The requested EGL device of each copy.
     pub egl: Vec<EglRequest>,
     /// Task instruction in place of the task's own.
     pub language: Option<String>,
-    /// Steps until truncation; wins over `arena_env_args`.
-    pub max_episode_steps: Option<u32>,
-    /// Number of simulation threads; [`default_threads`] if absent.
-    pub threads: Option<usize>,
+    /// Number of simulation threads.
+    pub threads: usize,
 }
 
 impl MujocoConfig {
-    /// Returns the configuration of one copy of a task, with images of 224 x 224.
-    pub fn new(task: &str) -> Self {
+    /// Returns the configuration of some copies of a task, on any EGL device, in the rank's share of
+    /// the cores.
+    pub fn new(task: &str, num_envs: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let ranks = std::env::var("LOCAL_WORLD_SIZE").ok();
+        let ranks = ranks.and_then(|text| text.parse().ok()).unwrap_or(1);
         Self {
             task: task.to_owned(),
-            num_envs: 1,
-            camera_height: 224,
-            camera_width: 224,
-            egl: Vec::new(),
+            egl: vec![EglRequest::default(); num_envs],
             language: None,
-            max_episode_steps: None,
-            threads: None,
+            threads: share_of(cores, ranks),
         }
     }
+}
+
+/// Returns the number of threads of one of the ranks that share the cores, at least 1.
+fn share_of(cores: usize, ranks: usize) -> usize {
+    (cores / ranks.max(1)).max(1)
 }
 
 /// Checks a job's `arena_env_args` for a task without building anything.
@@ -93,7 +90,7 @@ impl MujocoConfig {
 /// # Errors
 /// Returns a [`Refusal`] for the task or an argument.
 pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), Refusal> {
-    MujocoSettings::new(&MujocoConfig::new(task), args).map(drop)
+    MujocoSettings::new(task, None, args).map(drop)
 }
 
 /// Builds the copies. OpenGL is only needed from the first step with [`Render::Yes`](crate::env::Render::Yes).
@@ -101,44 +98,30 @@ pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), Refusal> 
 /// `args` are a job's `arena_env_args`. Known are `camera_height`, `camera_width`,
 /// `max_episode_steps` or `episode_length_s`, `success_hold_steps`, `success_threshold` (m),
 /// `object`, `light_intensity` (500 is normal), `render_quality` (`fast` or `high`) and
-/// `task_description`; all others are listed in [`MujocoEnv::ignored_args`].
+/// `task_description`; all others are listed in [`MujocoEnv::ignored`].
 ///
 /// # Errors
 /// Returns the errors of [`check_args`], and [`EnvError::Setup`] if a scene does not compile or a
 /// thread does not start.
 pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv, EnvError> {
-    let settings = MujocoSettings::new(&config, args)?;
-    if config.num_envs == 0 {
+    let settings = MujocoSettings::new(&config.task, config.language, args)?;
+    if config.egl.is_empty() {
         return Err(Refusal::found("num_envs", &0.into(), "expected at least 1").into());
     }
     ffi::install_log_handler();
     let model = SceneModel::new(&settings)?;
     let (spec, ignored) = (spec(&settings, &model), settings.ignored.clone());
-    let language = Arc::from(settings.language.as_str());
-    let shared = Arc::new(SharedSetup {
-        model,
-        settings,
-        language,
-    });
-    let threads = config
-        .threads
-        .unwrap_or_else(|| default_threads(cores(), local_world_size()));
-    let charges = charges(config.num_envs, &config.egl, threads);
-    let mut owners = vec![0; config.num_envs];
-    for (worker, charge) in charges.iter().enumerate() {
-        charge.envs.iter().for_each(|env| owners[env.0] = worker);
-    }
+    let shared = Arc::new(SharedSetup { model, settings });
     let answers =
         Inbox::new().map_err(|err| EnvError::Setup(format!("cannot make an eventfd: {err}")))?;
     let answers = Arc::new(answers);
-    let spawn = |(index, charge)| {
-        WorkerHandle::spawn(Arc::clone(&shared), index, charge, Arc::clone(&answers))
-    };
-    let workers = charges
-        .into_iter()
-        .enumerate()
-        .map(spawn)
-        .collect::<Result<_, _>>()?;
+    let (mut owners, mut workers) = (vec![0; config.egl.len()], Vec::new());
+    for charge in charges(&config.egl, config.threads) {
+        let index = workers.len();
+        charge.envs.iter().for_each(|env| owners[env.0] = index);
+        let (shared, answers) = (Arc::clone(&shared), Arc::clone(&answers));
+        workers.push(WorkerHandle::spawn(shared, index, charge, answers)?);
+    }
     Ok(MujocoEnv {
         spec,
         ignored,
@@ -150,41 +133,20 @@ pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv
 
 /// Deals the copies to threads in turn. Copies on different EGL devices have separate threads,
 /// because a thread has one renderer.
-fn charges(num_envs: usize, egl: &[EglRequest], threads: usize) -> Vec<Charge> {
-    let mut by_device: BTreeMap<EglRequest, Vec<EnvIndex>> = BTreeMap::new();
-    for env in 0..num_envs {
-        by_device
-            .entry(egl.get(env).cloned().unwrap_or_default())
-            .or_default()
-            .push(EnvIndex(env));
+fn charges(egl: &[EglRequest], threads: usize) -> Vec<Charge> {
+    let mut by_device: BTreeMap<&EglRequest, Vec<EnvIndex>> = BTreeMap::new();
+    for (env, egl) in egl.iter().enumerate() {
+        by_device.entry(egl).or_default().push(EnvIndex(env));
     }
-    let share = |envs: &[EnvIndex]| (threads * envs.len() / num_envs).clamp(1, envs.len());
-    let charges = by_device.into_iter().flat_map(|(egl, envs)| {
-        let threads = share(&envs);
-        let dealt = move |first: usize| envs.iter().copied().skip(first).step_by(threads).collect();
-        (0..threads).map(move |first| Charge {
-            envs: dealt(first),
-            egl: egl.clone(),
-        })
-    });
-    charges.collect()
-}
-
-/// Returns the number of threads of one rank: its share of the cores, at least 1.
-pub fn default_threads(cores: usize, local_world_size: usize) -> usize {
-    (cores / local_world_size.max(1)).max(1)
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Returns the number of ranks on this machine, which share its cores.
-fn local_world_size() -> usize {
-    std::env::var("LOCAL_WORLD_SIZE")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1)
+    let mut charges = Vec::new();
+    for (device, envs) in by_device {
+        let threads = (threads * envs.len() / egl.len()).clamp(1, envs.len());
+        charges.extend((0..threads).map(|first| Charge {
+            envs: envs.iter().copied().skip(first).step_by(threads).collect(),
+            egl: device.clone(),
+        }));
+    }
+    charges
 }
 
 fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
@@ -206,7 +168,7 @@ fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
         },
         control_hz: CONTROL_HZ,
         max_episode_steps: settings.max_episode_steps,
-        language: settings.language.clone(),
+        language: settings.language.to_string(),
     };
     EnvSpec {
         interface,
@@ -220,28 +182,23 @@ fn spec(settings: &MujocoSettings, model: &SceneModel) -> EnvSpec {
 
 /// The copies of one task.
 pub struct MujocoEnv {
+    /// Names of `arena_env_args` without a meaning here, in the file's order.
+    pub ignored: Vec<String>,
     spec: EnvSpec,
-    ignored: Vec<String>,
     /// Index of the worker that owns each copy.
     owners: Vec<usize>,
     workers: Vec<WorkerHandle>,
     answers: Arc<Inbox<(EnvIndex, Answer)>>,
 }
 
+#[cfg(test)]
 impl MujocoEnv {
-    /// Returns the names of `arena_env_args` without a meaning here, in the file's order.
-    pub fn ignored_args(&self) -> &[String] {
-        &self.ignored
-    }
-
     /// Makes the next step of a copy diverge.
-    #[cfg(test)]
     fn corrupt(&self, env: EnvIndex) {
         self.workers[self.owners[env.0]].send(WorkerMessage::Corrupt(env));
     }
 
     /// Raises a MuJoCo error in the thread of a copy.
-    #[cfg(test)]
     fn fail(&self, env: EnvIndex) {
         self.workers[self.owners[env.0]].send(WorkerMessage::FatalError(env));
     }
@@ -263,30 +220,17 @@ impl VectorEnv for MujocoEnv {
             .for_each(|worker| worker.send(WorkerMessage::OpenRenderer(to.clone())));
         // A thread that has ended reports that at its first command.
         drop(to);
-        let notes = notes.iter().collect::<Result<Vec<_>, _>>()?;
-        Ok(notes
-            .into_iter()
-            .flatten()
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect())
+        let notes: BTreeSet<_> = notes.iter().collect::<Result<_, _>>()?;
+        Ok(notes.into_iter().flatten().collect())
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>) {
         let mut shares: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
         for (env, command) in work {
-            match self.owners.get(env.0) {
-                Some(&owner) => shares[owner].push((env, command)),
-                None => self
-                    .answers
-                    .put((env, Answer::refuse(&command, no_such(env)))),
-            }
+            shares[self.owners[env.0]].push((env, command));
         }
-        let busy = self
-            .workers
-            .iter()
-            .zip(shares)
-            .filter(|(_, share)| !share.is_empty());
+        let busy = self.workers.iter().zip(shares);
+        let busy = busy.filter(|(_, share)| !share.is_empty());
         busy.for_each(|(worker, share)| worker.send(WorkerMessage::Work(share)));
     }
 
@@ -296,12 +240,5 @@ impl VectorEnv for MujocoEnv {
 
     fn take(&mut self) -> AnswerBatch {
         self.answers.take()
-    }
-}
-
-fn no_such(env: EnvIndex) -> EnvError {
-    EnvError::Episode {
-        env,
-        reason: "there is no such copy".to_owned(),
     }
 }

@@ -33,13 +33,14 @@ pub(super) struct SceneModel {
 impl SceneModel {
     /// Compiles the scene of a task.
     pub(super) fn new(settings: &MujocoSettings) -> Result<Self, EnvError> {
-        let task = settings.task.name;
-        let mut mj = compile(settings)?;
-        look(&mut mj, settings);
-        Self::with_indices(mj).ok_or_else(|| {
-            let what = "lacks a part of the arm or a camera";
-            EnvError::Setup(format!("the scene of task `{task}` {what}"))
-        })
+        let broken = |reason: String| {
+            let task = settings.task.name;
+            EnvError::Setup(format!("the scene of task `{task}` {reason}"))
+        };
+        let compiled = compile(settings);
+        let mj = compiled.map_err(|reason| broken(format!("does not compile: {reason}")))?;
+        let model = Self::with_indices(mj);
+        model.ok_or_else(|| broken("lacks a part of the arm or a camera".to_owned()))
     }
 
     fn with_indices(mj: MjModel) -> Option<Self> {
@@ -48,11 +49,8 @@ impl SceneModel {
         let wrist = mj.name_to_id(MjtObjBase::mjOBJ_CAMERA, CAMERAS[1])?;
         let first = mj.name_to_id(MjtObjBase::mjOBJ_JOINT, "joint1")?;
         let finger = mj.name_to_id(MjtObjBase::mjOBJ_JOINT, "finger_left")?;
-        if (first, finger) != (0, ARM_JOINTS) {
-            return None;
-        }
         let limits = mj.jnt_range().first_chunk().copied()?;
-        Some(Self {
+        ((first, finger) == (0, ARM_JOINTS)).then(|| Self {
             mj: Arc::new(mj),
             grip,
             cameras: [front, wrist],
@@ -61,26 +59,21 @@ impl SceneModel {
     }
 }
 
-fn compile(settings: &MujocoSettings) -> Result<MjModel, EnvError> {
-    let refused = |reason: String| {
-        let task = settings.task.name;
-        EnvError::Setup(format!(
-            "the scene of task `{task}` does not compile: {reason}"
-        ))
-    };
+fn compile(settings: &MujocoSettings) -> Result<MjModel, String> {
+    let mut parts = vec![
+        ("scene.xml", include_str!("assets/scene.xml")),
+        ("arm.xml", include_str!("assets/arm.xml")),
+        ("task.xml", settings.task.mjcf),
+    ];
+    parts.extend(settings.object.map(|object| ("object.xml", object.mjcf)));
     let mut files = MjVfs::new();
-    let mut add = |name: &str, text: &str| {
-        files
-            .add_from_buffer(name, text.as_bytes())
-            .map_err(|error| refused(format!("{name}: {error}")))
-    };
-    add("scene.xml", include_str!("assets/scene.xml"))?;
-    add("arm.xml", include_str!("assets/arm.xml"))?;
-    add("task.xml", settings.task.mjcf)?;
-    if let Some(object) = settings.object {
-        add("object.xml", object.mjcf)?;
+    for (name, text) in parts {
+        let added = files.add_from_buffer(name, text.as_bytes());
+        added.map_err(|error| format!("{name}: {error}"))?;
     }
-    MjModel::from_xml_vfs("task.xml", &files).map_err(|error| refused(error.to_string()))
+    let mut mj = MjModel::from_xml_vfs("task.xml", &files).map_err(|error| error.to_string())?;
+    look(&mut mj, settings);
+    Ok(mj)
 }
 
 /// Sets image size, light and quality.
@@ -106,7 +99,6 @@ fn look(mj: &mut MjModel, settings: &MujocoSettings) {
 mod tests {
     use serde_json::json;
 
-    use crate::env::mujoco::MujocoConfig;
     use crate::env::mujoco::args::MujocoSettings;
     use crate::env::mujoco::ffi::install_log_handler;
     use crate::env::mujoco::model::{ROBOT_JOINTS, SceneModel};
@@ -123,14 +115,11 @@ mod tests {
         install_log_handler();
         for task in TASKS {
             let none = json!({});
-            let settings =
-                MujocoSettings::new(&MujocoConfig::new(task), none.as_object().unwrap()).unwrap();
+            let settings = MujocoSettings::new(task, None, none.as_object().unwrap()).unwrap();
             assert!(SceneModel::new(&settings).unwrap().mj.ffi().nq as usize >= ROBOT_JOINTS);
             for object in settings.task.objects {
                 let args = json!({"object": object.name});
-                let settings =
-                    MujocoSettings::new(&MujocoConfig::new(task), args.as_object().unwrap())
-                        .unwrap();
+                let settings = MujocoSettings::new(task, None, args.as_object().unwrap()).unwrap();
                 assert_eq!(
                     SceneModel::new(&settings).unwrap().mj.ffi().nq as usize,
                     ROBOT_JOINTS + 7

@@ -7,10 +7,9 @@ use serde_json::Map;
 
 use crate::clock::now;
 use crate::env::egl::{EglDriver, EglRequest};
-use crate::env::mujoco::MujocoConfig;
 use crate::env::mujoco::args::MujocoSettings;
 use crate::env::mujoco::copy::EnvCopy;
-use crate::env::mujoco::ffi;
+use crate::env::mujoco::ffi::{Gl, install_log_handler};
 use crate::env::mujoco::model::SceneModel;
 use crate::env::mujoco::render::Renderer;
 use crate::env::{EnvError, Frame};
@@ -24,30 +23,35 @@ const TASK: &str = "reach";
 /// # Errors
 /// Returns [`EnvError::Setup`] if nothing can be rendered, or if the pictures are empty.
 pub fn draw_pair(wanted: &EglRequest) -> Result<DrawnPicture, EnvError> {
-    ffi::install_log_handler();
-    let settings = MujocoSettings::new(&MujocoConfig::new(TASK), &Map::new())?;
+    install_log_handler();
+    let settings = MujocoSettings::new(TASK, None, &Map::new())?;
     let model = SceneModel::new(&settings)?;
     let mut copy = EnvCopy::new(&model);
     copy.reset(&model, &settings, 0);
 
     let mut renderer = Renderer::new(&model, wanted)?;
     // The first pair compiles shaders.
-    renderer.draw(copy.data_mut())?;
+    renderer.draw(&mut copy.data)?;
     let start = now();
-    let pair = renderer.draw(copy.data_mut())?;
+    let pair = renderer.draw(&mut copy.data)?;
     let pair_s = start.elapsed().as_secs_f64();
 
-    let (device, name) = renderer.device();
+    let Gl {
+        device,
+        renderer,
+        note,
+        ..
+    } = renderer.gl;
     if is_empty(&pair) {
-        let reason = format!("{name} drew a picture of a single colour");
+        let reason = format!("{renderer} drew a picture of a single colour");
         return Err(EnvError::Setup(reason));
     }
     Ok(DrawnPicture {
-        renderer: name.to_owned(),
+        renderer,
         device: device.to_string(),
         is_software: device.driver == EglDriver::Software,
         gpu: wanted.gpu.as_ref().map(|gpu| gpu.index),
-        note: renderer.note().map(str::to_owned),
+        note,
         pair_s,
     })
 }

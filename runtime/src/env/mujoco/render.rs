@@ -7,7 +7,7 @@ use mujoco_rs::prelude::{
     MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene,
 };
 
-use crate::env::egl::{EglDevice, EglRequest};
+use crate::env::egl::EglRequest;
 use crate::env::mujoco::ffi::Gl;
 use crate::env::mujoco::model::{CAMERAS, SceneModel};
 use crate::env::{EnvError, Frame};
@@ -17,7 +17,7 @@ const MAX_GEOMS: usize = 200;
 
 /// Renders the copies of one thread.
 pub(super) struct Renderer {
-    gl: Gl,
+    pub(super) gl: Gl,
     scene: MjvScene,
     option: MjvOption,
     cameras: [MjvCamera; 2],
@@ -34,10 +34,9 @@ impl Renderer {
         let global = &model.mj.vis().global;
         let viewport = MjrRectangle::new(0, 0, global.offwidth, global.offheight);
         if (gl.context.off_width(), gl.context.off_height()) != (viewport.width, viewport.height) {
-            let (height, width) = (viewport.height, viewport.width);
-            let reason = "do not fit the OpenGL driver";
             return Err(EnvError::Setup(format!(
-                "pictures of {height} x {width} {reason}"
+                "pictures of {} x {} do not fit the OpenGL driver",
+                viewport.height, viewport.width
             )));
         }
         Ok(Self {
@@ -47,16 +46,6 @@ impl Renderer {
             cameras: model.cameras.map(MjvCamera::new_fixed),
             viewport,
         })
-    }
-
-    /// Returns a message for the user about the device that renders, if there is one.
-    pub(super) fn note(&self) -> Option<&str> {
-        self.gl.note.as_deref()
-    }
-
-    /// Returns the device that renders, and OpenGL's name of the renderer.
-    pub(super) fn device(&self) -> (&EglDevice, &str) {
-        (&self.gl.device, &self.gl.renderer)
     }
 
     /// Renders one image for each camera.
@@ -82,14 +71,10 @@ fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, EnvError> {
     gl.context
         .read_pixels(Some(&mut pixels), None, &viewport)
         .map_err(|error| EnvError::Setup(error.to_string()))?;
-    let mut rgb = Vec::with_capacity(pixels.len());
-    pixels
-        .chunks_exact(width * 3)
-        .rev()
-        .for_each(|row| rgb.extend_from_slice(row));
+    let rows: Vec<&[u8]> = pixels.chunks_exact(width * 3).rev().collect();
     Ok(Frame {
         height: height as u32,
         width: width as u32,
-        rgb: rgb.into(),
+        rgb: rows.concat().into(),
     })
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::env::egl::{self, EglDevice, EglDriver, EglRequest, Gpu};
-use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, default_threads, make};
+use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, make, share_of};
 use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
 
 fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
@@ -15,9 +15,8 @@ fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
 fn env(task: &str, num_envs: usize) -> Lockstep<MujocoEnv> {
     env_with(
         MujocoConfig {
-            num_envs,
-            threads: Some(2),
-            ..MujocoConfig::new(task)
+            threads: 2,
+            ..MujocoConfig::new(task, num_envs)
         },
         json!({}),
     )
@@ -139,11 +138,8 @@ fn no_action_holds_the_hand_still_and_an_action_moves_it_by_its_scale() {
 
 #[test]
 fn the_last_step_is_truncated_and_no_other_follows() {
-    let config = MujocoConfig {
-        max_episode_steps: Some(2),
-        ..MujocoConfig::new("reach")
-    };
-    let mut env = env_with(config, json!({}));
+    let args = json!({"max_episode_steps": 2});
+    let mut env = env_with(MujocoConfig::new("reach", 1), args);
     reset(&mut env, 0, 0);
     assert!(!step(&mut env, 0, [0.0; 7]).unwrap().truncated);
     assert!(step(&mut env, 0, [0.0; 7]).unwrap().truncated);
@@ -157,7 +153,7 @@ fn the_last_step_is_truncated_and_no_other_follows() {
 #[test]
 fn success_must_hold() {
     let args = json!({"success_threshold": 1.0, "success_hold_steps": 3});
-    let mut env = env_with(MujocoConfig::new("reach"), args);
+    let mut env = env_with(MujocoConfig::new("reach", 1), args);
     reset(&mut env, 0, 0);
     let steps = [0, 1, 2].map(|_| step(&mut env, 0, [0.0; 7]).unwrap());
     assert_eq!(
@@ -183,17 +179,15 @@ fn diverged_simulation_is_an_error_and_a_reset_heals_it() {
 fn bad_actions_are_errors_of_their_episode() {
     let mut env = env("reach", 1);
     let nan = vec![0.0, f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0];
-    for (index, action, reason) in [
+    for (action, reason) in [
         (
-            0,
             vec![0.0; 3],
             "environment 0: its action has 3 values, expected 7",
         ),
-        (0, nan, "environment 0: value 1 of its action is NaN"),
-        (9, vec![0.0; 7], "environment 9"),
+        (nan, "environment 0: value 1 of its action is NaN"),
     ] {
         reset(&mut env, 0, 0);
-        let refused = env.step(&[(EnvIndex(index), action)], Render::No).remove(0);
+        let refused = env.step(&[(EnvIndex(0), action)], Render::No).remove(0);
         let refused = refused.unwrap_err().to_string();
         assert!(refused.starts_with(reason), "{refused}");
     }
@@ -201,7 +195,7 @@ fn bad_actions_are_errors_of_their_episode() {
 
 #[test]
 fn threads_share_the_cores_with_other_ranks() {
-    let threads = [(16, 2), (2, 2), (1, 8)].map(|(cores, ranks)| default_threads(cores, ranks));
+    let threads = [(16, 2), (2, 2), (1, 8)].map(|(cores, ranks)| share_of(cores, ranks));
     assert_eq!(threads, [8, 1, 1]);
 }
 
@@ -226,7 +220,7 @@ fn pictures(config: MujocoConfig, args: Value) -> Option<Observation> {
 #[test]
 fn pictures_have_their_size_and_show_something() {
     let args = json!({"camera_height": 96, "camera_width": 320});
-    let Some(observation) = pictures(MujocoConfig::new("pick_and_place"), args) else {
+    let Some(observation) = pictures(MujocoConfig::new("pick_and_place", 1), args) else {
         return;
     };
     assert!(observation.video.keys().eq(["front", "wrist"]));
@@ -240,7 +234,7 @@ fn pictures_have_their_size_and_show_something() {
 
 #[test]
 fn pictures_are_the_same_in_every_copy_and_do_not_change_the_episode() {
-    let Some(expected) = pictures(MujocoConfig::new("push"), json!({})) else {
+    let Some(expected) = pictures(MujocoConfig::new("push", 1), json!({})) else {
         return;
     };
     let mut envs = env("push", 3);
@@ -256,7 +250,7 @@ fn pictures_are_the_same_in_every_copy_and_do_not_change_the_episode() {
 #[test]
 fn pictures_larger_than_mujocos_default_buffer_are_whole() {
     let args = json!({"camera_height": 700, "camera_width": 900});
-    let Some(observation) = pictures(MujocoConfig::new("reach"), args) else {
+    let Some(observation) = pictures(MujocoConfig::new("reach", 1), args) else {
         return;
     };
     let frame = &observation.video["front"];
@@ -291,17 +285,16 @@ fn a_gpu_without_an_egl_device_of_its_own_gets_what_there_is_and_the_user_is_tol
         return rig::need::lacks("EGL without a GPU", "there is none, or one with a GPU");
     };
     let config = MujocoConfig {
-        num_envs: 2,
-        threads: Some(2),
+        threads: 2,
         egl: vec![on_gpu(1), on_gpu(1)],
-        ..MujocoConfig::new("reach")
+        ..MujocoConfig::new("reach", 2)
     };
     let mut env = env_with(config.clone(), json!({}));
     let notes = env.env().open_renderers().unwrap();
     assert_eq!(notes.len(), 1, "two threads, one note: {notes:?}");
     let is_told = notes[0].contains("no EGL device belongs to cuda:1");
     assert!(is_told, "{notes:?} of {devices:?}");
-    let expected = pictures(MujocoConfig::new("reach"), json!({})).unwrap();
+    let expected = pictures(MujocoConfig::new("reach", 1), json!({})).unwrap();
     assert_eq!(pictures(config, json!({})), Some(expected));
 }
 
@@ -324,7 +317,7 @@ fn a_device_that_is_asked_for_and_not_there_is_refused_with_those_that_are() {
     };
     let config = MujocoConfig {
         egl: vec![asked],
-        ..MujocoConfig::new("reach")
+        ..MujocoConfig::new("reach", 1)
     };
     let mut env = env_with(config, json!({}));
     let refused = env.env().open_renderers().unwrap_err().to_string();

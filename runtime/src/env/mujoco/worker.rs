@@ -1,7 +1,7 @@
 //! The simulation threads: each owns some copies, one scratch state for kinematics and at most one
 //! renderer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -10,10 +10,9 @@ use mujoco_rs::prelude::{MjData, MjModel};
 
 use crate::env::egl::EglRequest;
 use crate::env::mujoco::args::MujocoSettings;
-use crate::env::mujoco::copy::{EnvCopy, StepOutcome};
-use crate::env::mujoco::ffi::{CurrentWork, set_doing};
+use crate::env::mujoco::copy::EnvCopy;
+use crate::env::mujoco::ffi::{CurrentWork, DOING};
 use crate::env::mujoco::model::SceneModel;
-use crate::env::mujoco::no_such;
 use crate::env::mujoco::render::Renderer;
 use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step};
 use crate::inbox::Inbox;
@@ -21,11 +20,13 @@ use crate::inbox::Inbox;
 /// Where the threads put their answers.
 type Answers = Inbox<(EnvIndex, Answer)>;
 
+/// Why a thread has each copy that its commands are for.
+const OWN: &str = "a command goes to the thread that owns the copy";
+
 /// The data that all threads of an environment share.
 pub(super) struct SharedSetup {
     pub(super) model: SceneModel,
     pub(super) settings: MujocoSettings,
-    pub(super) language: Arc<str>,
 }
 
 /// The copies of one thread, and its EGL device.
@@ -83,10 +84,8 @@ impl WorkerHandle {
         if let Err(unsent) = batches.send(batch)
             && let WorkerMessage::Work(work) = unsent.0
         {
-            work.iter().for_each(|(env, command)| {
-                self.answers
-                    .put((*env, Answer::refuse(command, dead(*env))))
-            });
+            // It is answered when it is dropped.
+            drop(Taken::new(work, &self.answers));
         }
     }
 }
@@ -104,38 +103,23 @@ impl Drop for WorkerHandle {
 /// Work that a thread has taken. On drop, the rest of it is answered with errors, so that a panic
 /// leaves no command without an answer.
 struct Taken<'a> {
-    work: std::vec::IntoIter<(EnvIndex, Command)>,
-    current: Option<(EnvIndex, Command)>,
+    work: VecDeque<(EnvIndex, Command)>,
     answers: &'a Answers,
+}
+
+impl<'a> Taken<'a> {
+    fn new(work: Vec<(EnvIndex, Command)>, answers: &'a Answers) -> Self {
+        let work = work.into();
+        Self { work, answers }
+    }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let left = self.current.take().into_iter().chain(self.work.by_ref());
-        left.for_each(|(env, command)| {
-            self.answers.put((env, Answer::refuse(&command, dead(env))))
-        });
-    }
-}
-
-fn dead(env: EnvIndex) -> EnvError {
-    EnvError::Setup(format!(
-        "the simulation thread of environment {} has ended",
-        env.0
-    ))
-}
-
-/// A copy with the seed of its episode.
-struct OwnedCopy {
-    copy: EnvCopy,
-    seed: Option<u64>,
-}
-
-impl OwnedCopy {
-    fn new(model: &SceneModel) -> Self {
-        Self {
-            copy: EnvCopy::new(model),
-            seed: None,
+        for (env, command) in self.work.drain(..) {
+            let reason = format!("the simulation thread of environment {} has ended", env.0);
+            let answer = Answer::refuse(&command, EnvError::Setup(reason));
+            self.answers.put((env, answer));
         }
     }
 }
@@ -144,23 +128,20 @@ impl OwnedCopy {
 struct SimulationThread {
     shared: Arc<SharedSetup>,
     scratch: MjData<Arc<MjModel>>,
-    copies: BTreeMap<EnvIndex, OwnedCopy>,
+    copies: BTreeMap<EnvIndex, EnvCopy>,
     egl: EglRequest,
     renderer: Option<Renderer>,
 }
 
 impl SimulationThread {
     fn new(shared: Arc<SharedSetup>, charge: Charge) -> Self {
-        let copies = charge
-            .envs
-            .iter()
-            .map(|&env| (env, OwnedCopy::new(&shared.model)))
-            .collect();
-        let scratch = MjData::new(Arc::clone(&shared.model.mj));
+        let copies = charge.envs.into_iter();
         Self {
+            copies: copies
+                .map(|env| (env, EnvCopy::new(&shared.model)))
+                .collect(),
+            scratch: MjData::new(Arc::clone(&shared.model.mj)),
             shared,
-            scratch,
-            copies,
             egl: charge.egl,
             renderer: None,
         }
@@ -169,16 +150,14 @@ impl SimulationThread {
     fn run(&mut self, inbox: &Receiver<WorkerMessage>, answers: &Answers) {
         while let Ok(batch) = inbox.recv() {
             match batch {
-                WorkerMessage::Work(work) => self.work(work, answers),
+                WorkerMessage::Work(work) => self.work(Taken::new(work, answers)),
                 WorkerMessage::OpenRenderer(to) => {
-                    let note = self
-                        .renderer()
-                        .map(|renderer| renderer.note().map(str::to_owned));
+                    let note = self.renderer().map(|renderer| renderer.gl.note.clone());
                     // If the caller no longer waits, the renderer is open anyway.
                     to.send(note).ok();
                 }
                 #[cfg(test)]
-                WorkerMessage::Corrupt(env) => self.copies.get_mut(&env).unwrap().copy.corrupt(),
+                WorkerMessage::Corrupt(env) => self.copies.get_mut(&env).unwrap().corrupt(),
                 #[cfg(test)]
                 WorkerMessage::FatalError(env) => {
                     self.say(env);
@@ -188,83 +167,57 @@ impl SimulationThread {
         }
     }
 
-    fn work(&mut self, work: Vec<(EnvIndex, Command)>, answers: &Answers) {
-        let mut taken = Taken {
-            work: work.into_iter(),
-            current: None,
-            answers,
-        };
-        loop {
-            taken.current = taken.work.next();
-            let Some((env, command)) = &taken.current else {
-                return;
-            };
+    fn work(&mut self, mut taken: Taken<'_>) {
+        while let Some((env, command)) = taken.work.front() {
+            let env = *env;
             let answer = match command {
                 Command::Reset { seed, render, .. } => {
-                    Answer::Reset(self.reset(*env, *seed, *render))
+                    Answer::Reset(self.reset(env, *seed, *render))
                 }
                 Command::Step { action, render, .. } => {
-                    Answer::Step(self.step(*env, action, *render))
+                    Answer::Step(self.step(env, action, *render))
                 }
             };
-            answers.put((*env, answer));
+            taken.work.pop_front();
+            taken.answers.put((env, answer));
         }
     }
 
     fn reset(&mut self, env: EnvIndex, seed: u64, render: Render) -> Result<Observation, EnvError> {
-        let Some(owned) = self.copies.get_mut(&env) else {
-            return Err(no_such(env));
-        };
-        owned.seed = Some(seed);
-        owned
-            .copy
-            .reset(&self.shared.model, &self.shared.settings, seed);
+        let SharedSetup { model, settings } = &*self.shared;
+        let copy = self.copies.get_mut(&env).expect(OWN);
+        copy.reset(model, settings, seed);
+        let observation = copy.observe(model, &settings.language);
         self.say(env);
-        self.observe(env, render)
+        self.shown(env, observation, render)
     }
 
     fn step(&mut self, env: EnvIndex, action: &[f32], render: Render) -> Result<Step, EnvError> {
         self.say(env);
-        let Some(owned) = self.copies.get_mut(&env) else {
-            return Err(no_such(env));
-        };
-        let outcome = owned.copy.step(
-            &self.shared.model,
-            &mut self.scratch,
-            &self.shared.settings,
-            action,
-        );
-        let outcome = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
-        let observation = self.observe(env, render)?;
-        let StepOutcome {
-            action: taken,
-            reward,
-            success,
-            terminated,
-            truncated,
-        } = outcome;
-        let (processed_action, out_of_bounds) = (taken.to_vec(), taken[..] != *action);
+        let SharedSetup { model, settings } = &*self.shared;
+        let copy = self.copies.get_mut(&env).expect(OWN);
+        let stepped = copy.step(model, &mut self.scratch, settings, action);
+        let step = stepped.map_err(|reason| EnvError::Episode { env, reason })?;
         Ok(Step {
-            observation,
-            processed_action,
-            out_of_bounds,
-            reward,
-            success,
-            terminated,
-            truncated,
+            observation: self.shown(env, step.observation, render)?,
+            ..step
         })
     }
 
-    fn observe(&mut self, env: EnvIndex, render: Render) -> Result<Observation, EnvError> {
+    /// Adds the images to an observation, if they are wanted.
+    fn shown(
+        &mut self,
+        env: EnvIndex,
+        mut observation: Observation,
+        render: Render,
+    ) -> Result<Observation, EnvError> {
         if render == Render::Yes {
-            self.renderer()?;
-        }
-        let Some(OwnedCopy { copy, .. }) = self.copies.get_mut(&env) else {
-            return Err(no_such(env));
-        };
-        let mut observation = copy.observe(&self.shared.model, &self.shared.language);
-        if let (Render::Yes, Some(renderer)) = (render, &mut self.renderer) {
-            observation.video = renderer.draw(copy.data_mut())?;
+            let mut copy = self.copies.remove(&env).expect(OWN);
+            let drawn = self
+                .renderer()
+                .and_then(|renderer| renderer.draw(&mut copy.data));
+            self.copies.insert(env, copy);
+            observation.video = drawn?;
         }
         Ok(observation)
     }
@@ -279,15 +232,12 @@ impl SimulationThread {
 
     /// Records what this thread simulates, for the message if MuJoCo ends the process.
     fn say(&self, env: EnvIndex) {
-        let (step, seed) = self
-            .copies
-            .get(&env)
-            .map_or((0, None), |owned| (owned.copy.step_count(), owned.seed));
-        set_doing(CurrentWork {
+        let copy = &self.copies[&env];
+        DOING.set(Some(CurrentWork {
             task: self.shared.settings.task.name,
             env: env.0,
-            seed,
-            step,
-        });
+            seed: copy.seed,
+            step: copy.step,
+        }));
     }
 }

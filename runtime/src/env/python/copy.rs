@@ -2,79 +2,40 @@
 
 use std::sync::Arc;
 
-use jobs::journal::Blame;
-
-use crate::env::python::host::HostSettings;
-use crate::env::python::message::CommandKind;
-use crate::env::{EnvError, EnvIndex, NextEpisode};
+use crate::env::python::host::Host;
+use crate::env::python::message::{Entry, Reply};
+use crate::env::{Answer, EnvError, EnvIndex, NextEpisode, Observation, Step};
 
 /// One copy of an environment.
-#[derive(Debug)]
 pub struct CopyState {
     /// Its index in the whole environment.
     pub env: EnvIndex,
     /// The command that is being executed.
-    pub doing: Option<CommandKind>,
+    pub doing: Option<Entry>,
     /// Its episode, from the reset until the next one.
     pub episode: Option<RunningEpisode>,
-    /// The reason, if its episode was lost with the process and the loop was not told yet.
-    pub lost: Option<ProcessLoss>,
+    /// How its episode was lost with the process, if the loop was not told yet.
+    pub lost: Option<EnvError>,
     /// The task instruction.
     pub language: Arc<str>,
 }
 
 /// A running episode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct RunningEpisode {
-    /// Number of the episode.
-    pub episode: u64,
-    /// Seed of the episode.
-    pub seed: u64,
+    /// Number and seed of the episode.
+    pub id: NextEpisode,
     /// Number of steps that were commanded.
     pub steps: u64,
     /// True if it has ended.
     pub is_over: bool,
 }
 
-impl RunningEpisode {
-    /// Creates an episode without steps.
-    pub fn new(NextEpisode { seed, episode }: NextEpisode) -> Self {
-        Self {
-            episode,
-            seed,
-            steps: 0,
-            is_over: false,
-        }
-    }
-}
-
-/// Who is to blame for the loss of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Culprit {
-    /// This copy, whose call was under way.
-    Copy(EnvIndex),
-    /// One of the copies; nobody knows which.
-    Unknown,
-    /// No copy: the process could not be started.
-    Start,
-}
-
-/// The reason why a process is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcessLoss {
-    /// Who is to blame.
-    pub culprit: Culprit,
-    /// What happened, and where.
-    pub reason: String,
-    /// The last lines of its output.
-    pub stderr: Vec<String>,
-}
-
 impl CopyState {
     /// Creates the state of a copy that has done nothing yet.
-    pub fn new(env: EnvIndex) -> Self {
+    pub fn new(env: usize) -> Self {
         Self {
-            env,
+            env: EnvIndex(env),
             doing: None,
             episode: None,
             lost: None,
@@ -82,13 +43,20 @@ impl CopyState {
         }
     }
 
-    /// Resets the state for a new process, which has no episode.
-    pub fn renew(&mut self) {
-        *self = Self {
-            lost: self.lost.take(),
-            language: Arc::clone(&self.language),
-            ..Self::new(self.env)
-        };
+    /// Takes note of a command that is sent.
+    pub fn begin(&mut self, entry: Entry) {
+        self.doing = Some(entry);
+        match (&mut self.episode, entry.episode) {
+            (episode, Some(id)) if !entry.is_step => {
+                *episode = Some(RunningEpisode {
+                    id,
+                    steps: 0,
+                    is_over: false,
+                });
+            }
+            (Some(episode), _) => episode.steps += 1,
+            (None, _) => {}
+        }
     }
 
     /// Returns whether it has an episode that is not over, or executes a command.
@@ -96,41 +64,54 @@ impl CopyState {
         self.doing.is_some() || self.episode.is_some_and(|episode| !episode.is_over)
     }
 
-    /// Ends the episode because the environment returned an invalid value; the process goes on with
-    /// the next episode.
-    pub fn fault(&mut self, reason: &str, terms: &HostSettings) -> EnvError {
-        let (rank, job) = (terms.rank, &terms.job);
-        let when = self.episode.take().map_or_else(
-            String::new,
-            |RunningEpisode {
-                 episode,
-                 seed,
-                 steps,
-                 ..
-             }| match steps {
-                0 => format!("at the reset of episode {episode}, seed {seed}; "),
-                steps => format!("at step {steps} of episode {episode}, seed {seed}; "),
-            },
-        );
-        let reason = format!("the simulator gave {reason}; {when}rank {rank}, job `{job}`");
-        EnvError::Episode {
-            env: self.env,
-            reason,
+    /// Takes note of a reply; returns the answer for the evaluation loop. An invalid value ends the
+    /// episode, and the process goes on with the next one.
+    pub fn answered(
+        &mut self,
+        reply: &Reply,
+        seen: Result<Observation, String>,
+        processed_action: Vec<f32>,
+        host: &Host,
+    ) -> Answer {
+        let entry = self.doing.take();
+        if let Some(episode) = &mut self.episode {
+            let is_solved = reply.success && host.settings.given.end_on_success;
+            episode.is_over = reply.terminated || reply.truncated || is_solved;
         }
+        let observation = seen.map_err(|reason| self.fault(&reason, host));
+        if !reply.is_step {
+            return Answer::Reset(observation);
+        }
+        let step = observation.map(|observation| Step {
+            observation,
+            processed_action,
+            out_of_bounds: reply.out_of_bounds,
+            reward: reply.reward,
+            success: reply.success,
+            terminated: reply.terminated,
+            truncated: reply.truncated,
+        });
+        let follows = entry.and_then(|entry| entry.followed_by(reply));
+        let Some((begun, next)) = follows.and_then(|begun| Some((begun, begun.episode?))) else {
+            return Answer::Step(step);
+        };
+        self.begin(begun);
+        let next = next.episode;
+        Answer::Last { step, next }
     }
 
-    /// Returns the error for the evaluation loop.
-    pub fn loss(&self, loss: &ProcessLoss) -> EnvError {
-        EnvError::Lost {
+    fn fault(&mut self, reason: &str, host: &Host) -> EnvError {
+        let (rank, job) = (host.config.rank, &host.settings.job);
+        let when = self.episode.take().map_or(String::new(), |episode| {
+            let NextEpisode { seed, episode: id } = episode.id;
+            match episode.steps {
+                0 => format!("at the reset of episode {id}, seed {seed}; "),
+                steps => format!("at step {steps} of episode {id}, seed {seed}; "),
+            }
+        });
+        EnvError::Episode {
             env: self.env,
-            blame: match loss.culprit {
-                Culprit::Copy(env) if env == self.env => Blame::Own,
-                Culprit::Copy(_) => Blame::Neighbour,
-                Culprit::Unknown => Blame::Unknown,
-                Culprit::Start => Blame::Start,
-            },
-            reason: loss.reason.clone(),
-            stderr: loss.stderr.clone(),
+            reason: format!("the simulator gave {reason}; {when}rank {rank}, job `{job}`"),
         }
     }
 }

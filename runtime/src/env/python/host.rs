@@ -1,22 +1,22 @@
-//! Starts, watches and reaps the processes of one environment.
+//! Starts the processes of one environment, and reaps those that were killed.
 
-use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
+use jobs::environments::StartMethod;
+use jobs::eval_args::Screen;
 use serde_json::{Value, json};
 
-use crate::env::python::args::PythonSettings;
-use crate::env::python::child::MOST_STAGES;
-use crate::env::python::fork_server::{self, ForkServer, ServerEvent};
+use crate::env::display::{START_LIMIT, VirtualDisplay};
+use crate::env::python::PythonConfig;
 use crate::env::python::hello::Hello;
-use crate::env::python::processes::ProcessShare;
-use crate::env::python::variables::{Placeholders, ProcessPlace, pci, variables};
-use crate::env::{Answer, AnswerBatch, EnvError, EnvIndex};
-use crate::python::{Module, Program, Ready, Variable, Worker};
-use jobs::environments::StartMethod;
+use crate::env::python::settings::PythonSettings;
+use crate::env::python::variables::{ProcessPlace, pci, variables};
+use crate::env::{AnswerBatch, EnvError};
+use crate::python::{Module, Program, Variable, Worker};
 
 /// The worker's Python modules, in the order of their dependencies.
 const MODULES: &[Module] = &[
@@ -32,56 +32,26 @@ const MODULES: &[Module] = &[
     ("rrun_success", include_str!("worker/rrun_success.py")),
     ("rrun_worker", include_str!("worker/rrun_worker.py")),
 ];
+/// The main module of a fork server.
+const FORK_SERVER: Module = (
+    "rrun_fork_server",
+    include_str!("worker/rrun_fork_server.py"),
+);
+/// Maximum number of start stages, beside one for each module that the job imports
+/// (`rrun_worker.py` has four). Each stage extends the start by up to `--stall-timeout`, so the
+/// number must be limited for a start that never ends.
+const MOST_STAGES: usize = 16;
+/// Screen of an X display if the job gives no size.
+const SCREEN: Screen = Screen {
+    width: 1024,
+    height: 768,
+    depth: 24,
+};
 
-/// An event of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessEvent {
-    /// Number of the process.
-    pub process: u64,
-    /// The child that owns it; `None` if the process is being reaped.
-    pub owner: Option<usize>,
-    /// Its descriptor that is ready.
-    pub ready: Ready,
-}
-
-const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
-
-/// The settings of an environment that do not change.
-#[derive(Clone, Debug)]
-pub struct HostSettings {
-    /// Settings of the job.
-    pub settings: PythonSettings,
-    /// Name of the job.
-    pub job: String,
-    /// Task instruction in place of the environment's own.
-    pub language: Option<String>,
-    /// Rank of this process.
-    pub rank: usize,
-    /// Time without an answer after which a process is given up.
-    pub stall_timeout: Duration,
-    /// Number of episodes after which a process is replaced.
-    pub recycle_after: Option<u64>,
-    /// Number of CPU cores of the machine.
-    pub cores: usize,
-    /// Number of simulator processes on the machine.
-    pub processes: usize,
-    /// EGL device of each GPU whose EGL index differs from its own number.
-    pub egl_devices: BTreeMap<Option<u32>, u32>,
-    /// Seed of the job's first episode.
-    pub first_seed: u64,
-}
-
-impl HostSettings {
-    /// Returns the number of stages that a start may have.
-    fn stages(&self) -> usize {
-        MOST_STAGES + self.settings.imports.len()
-    }
-}
-
-/// Starts, watches and reaps processes.
+/// What the processes of an environment have in common.
 pub struct Host {
-    /// The settings that do not change.
-    pub terms: HostSettings,
+    pub settings: PythonSettings,
+    pub config: PythonConfig,
     /// Answers that were not taken yet.
     pub answers: AnswerBatch,
     /// Description sent by the first process; the others have to send the same.
@@ -89,51 +59,77 @@ pub struct Host {
     /// What became of a process at the reset with seed 0, which every start tries; the next ones try
     /// the seed of the job's first episode.
     pub probe_failure: Option<String>,
-    /// X display of the processes.
-    pub display: Option<String>,
     /// The reason why the environment cannot be created, until it is reported.
     pub failure: Option<EnvError>,
-    epoll: Arc<OwnedFd>,
-    owners: BTreeMap<u64, usize>,
-    servers: Vec<ForkServer>,
+    /// The fork servers; their tokens follow those of the processes.
+    pub servers: Vec<ForkServer>,
     /// Killed processes that have not ended yet.
-    dying: Vec<(u64, Worker)>,
-    next_id: u64,
+    pub dying: Vec<Worker>,
+    display: Option<VirtualDisplay>,
+    epoll: Arc<OwnedFd>,
+    /// Copies of each process.
+    shares: Vec<Range<usize>>,
+}
+
+/// A Python process that has imported what an environment needs, and forks the processes with the
+/// copies (`worker/rrun_fork_server.py`).
+///
+/// ```text
+/// start ──stages──► importing ──hello──► forks whenever it is asked
+///                       └── refused, raised, exited ──► gone: processes are started directly
+/// ```
+/// It decides itself whether it may be forked. What is wrong with the imports is reported by the
+/// processes that are started directly then.
+pub struct ForkServer {
+    /// Its process, unless it is gone.
+    pub worker: Option<Worker>,
+    /// The environment variables of the processes that it forks.
+    variables: Vec<Variable>,
 }
 
 impl Host {
-    /// Creates a host without processes.
-    pub fn new(terms: HostSettings, epoll: Arc<OwnedFd>) -> Self {
-        Self {
-            terms,
+    /// Starts the X display and the fork servers.
+    ///
+    /// # Errors
+    /// Returns [`EnvError::Setup`] if there is no display.
+    pub fn new(
+        settings: PythonSettings,
+        config: PythonConfig,
+        epoll: Arc<OwnedFd>,
+        shares: Vec<Range<usize>>,
+    ) -> Result<Self, EnvError> {
+        let screen = match (settings.given.display.as_deref(), config.xvfb) {
+            (None | Some("none"), screen) => screen,
+            (Some("auto"), screen) => Some(screen.unwrap_or(SCREEN)),
+            _ => None,
+        };
+        let start = |screen| VirtualDisplay::start(Path::new("Xvfb"), screen, START_LIMIT);
+        let display = screen.map(start).transpose().map_err(EnvError::Setup)?;
+        let mut host = Self {
+            settings,
+            config,
             answers: AnswerBatch::new(),
             hello: None,
             probe_failure: None,
-            display: None,
             failure: None,
-            epoll,
-            owners: BTreeMap::new(),
             servers: Vec::new(),
             dying: Vec::new(),
-            next_id: 0,
-        }
-    }
-
-    /// Keeps the answer of a copy until it is taken.
-    pub fn give(&mut self, env: EnvIndex, answer: Answer) {
-        self.answers.push((env, answer));
+            display,
+            epoll,
+            shares,
+        };
+        host.start_servers();
+        Ok(host)
     }
 
     /// Starts a fork server for processes with the same variables, if there are two or more. One
     /// that cannot be started is done without.
-    pub fn start_servers(&mut self, shares: &[ProcessShare]) {
-        if self.terms.settings.start_method == StartMethod::Spawn {
+    fn start_servers(&mut self) {
+        if self.settings.given.start_method == StartMethod::Spawn {
             return;
         }
-        let all: Vec<_> = shares
-            .iter()
-            .map(|share| self.variables(&share.envs, share.gpu))
-            .collect();
+        let shares = self.shares.iter();
+        let all: Vec<_> = shares.map(|envs| self.variables(envs)).collect();
         for (index, set) in all.iter().enumerate() {
             let is_first_of_several = !all[..index].contains(set) && all[index + 1..].contains(set);
             if is_first_of_several && let Err(err) = self.start_server(set.clone()) {
@@ -143,188 +139,162 @@ impl Host {
     }
 
     fn start_server(&mut self, variables: Vec<Variable>) -> io::Result<()> {
-        let settings = &self.terms.settings;
-        let modules = [MODULES, &[fork_server::MODULE]].concat();
+        let (job, rank) = (&self.settings.job, self.config.rank);
         let program = Program {
-            python: &settings.python,
+            python: &self.settings.python,
             // The label is longer than those of the processes, which are written over it.
-            label: &format!(
-                "rrun-env job={} rank={} fork server of the environments",
-                self.terms.job, self.terms.rank
-            ),
+            label: &format!("rrun-env job={job} rank={rank} fork server of the environments"),
             variables: &variables,
-            modules: &modules,
+            modules: &[MODULES, &[FORK_SERVER]].concat(),
             config: json!({
-                "environment": settings.environment,
-                "imports": settings.imports,
+                "environment": self.settings.environment,
+                "imports": self.settings.imports,
             }),
-            stages: self.terms.stages(),
+            stages: self.stages(),
+            limit: Some(self.config.stall_timeout),
         };
         let say = |line: &str| tracing::debug!(target: "env", "fork server: {line}");
         let mut worker = Worker::start(&program, None, Box::new(say))?;
-        let id = self.next_id;
-        worker.watch(&self.epoll, id * 4)?;
-        self.next_id += 1;
+        self.watch(&mut worker, self.shares.len() + self.servers.len())?;
         self.servers.push(ForkServer {
-            id,
-            worker,
+            worker: Some(worker),
             variables,
         });
         Ok(())
     }
 
-    /// Handles an event of a fork server; `None` if the process is none.
-    pub fn on_server(&mut self, process: u64, ready: Ready) -> Option<ServerEvent> {
-        let is_it = |server: &ForkServer| server.id == process;
-        let index = self.servers.iter().position(is_it)?;
-        let event = self.servers[index].on(ready);
-        if event == ServerEvent::Over {
-            let server = self.servers.remove(index);
-            self.bury(server.id, server.worker);
-        }
-        Some(event)
+    /// Has the loop watch a process, whose events have the tokens `4 * index` to `4 * index + 2`.
+    fn watch(&self, worker: &mut Worker, index: usize) -> io::Result<()> {
+        worker.watch(&self.epoll, 4 * index as u64)
     }
 
-    /// Returns the process that imports for those that wait for it.
-    pub fn importing(&self) -> Option<&Worker> {
-        let workers = self.servers.iter().map(|server| &server.worker);
-        workers.into_iter().find(|worker| !worker.is_up())
+    fn stages(&self) -> usize {
+        MOST_STAGES + self.settings.imports.len()
     }
 
-    /// Ends the fork servers, and with them the processes that they have forked.
-    pub fn end_servers(&mut self) {
-        while let Some(server) = self.servers.pop() {
-            self.bury(server.id, server.worker);
-        }
-    }
-
-    /// Starts the process of child `owner`; `None` if its fork server is not ready yet.
+    /// Starts a process; `None` if its fork server is not ready yet.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn start(
-        &mut self,
-        owner: usize,
-        envs: &[EnvIndex],
-        gpu: Option<u32>,
-    ) -> io::Result<Option<(u64, Worker)>> {
-        let first = envs.first().map_or(0, |env| env.0);
-        let last = envs.last().map_or(0, |env| env.0);
-        let variables = self.variables(envs, gpu);
-        let server = self
-            .servers
-            .iter()
-            .find(|server| server.variables == variables);
-        if server.is_some_and(|server| !server.worker.is_up()) {
+    pub fn start(&mut self, index: usize) -> io::Result<Option<Worker>> {
+        let envs = &self.shares[index];
+        let (first, last) = (envs.start, envs.end - 1);
+        let variables = self.variables(envs);
+        let server = self.servers.iter().find(|it| it.variables == variables);
+        let server = server.and_then(|server| server.worker.as_ref());
+        if server.is_some_and(|server| !server.is_up()) {
             return Ok(None);
         }
-        let settings = &self.terms.settings;
+        let (job, rank) = (&self.settings.job, self.config.rank);
         let mut program = Program {
-            python: &settings.python,
-            label: &format!(
-                "rrun-env job={} rank={} envs={first}-{last}",
-                self.terms.job, self.terms.rank
-            ),
+            python: &self.settings.python,
+            label: &format!("rrun-env job={job} rank={rank} envs={first}-{last}"),
             variables: &variables,
             // A forked process has them already.
             modules: &[],
-            config: self.config(envs, gpu),
-            stages: self.terms.stages(),
+            config: self.config(envs),
+            stages: self.stages(),
+            limit: Some(self.config.stall_timeout),
         };
         let sink = || Box::new(move |line: &str| tracing::debug!(target: "env", first, "{line}"));
-        let limit = Some(self.terms.stall_timeout);
-        let fork = |server: &ForkServer| Worker::fork(&program, &server.worker, limit, sink()).ok();
-        let mut worker = match server.and_then(fork) {
+        let forked = server.and_then(|it| Worker::start(&program, Some(it), sink()).ok());
+        let mut worker = match forked {
             Some(forked) => forked,
             None => {
                 program.modules = MODULES;
-                Worker::start(&program, limit, sink())?
+                Worker::start(&program, None, sink())?
             }
         };
-        let id = self.next_id;
-        worker.watch(&self.epoll, id * 4)?;
-        self.next_id += 1;
-        self.owners.insert(id, owner);
-        Ok(Some((id, worker)))
+        self.watch(&mut worker, index)?;
+        Ok(Some(worker))
     }
 
     /// Returns the environment variables of a process.
-    fn variables(&self, envs: &[EnvIndex], gpu: Option<u32>) -> Vec<Variable> {
-        let numbers = Placeholders {
-            gpu,
-            env: envs.first().map_or(0, |env| env.0),
-            rank: self.terms.rank,
-        };
-        let given: Vec<_> = self
-            .terms
-            .settings
-            .variables
-            .iter()
-            .map(|entry| numbers.fill_variable(entry))
-            .collect();
+    fn variables(&self, envs: &Range<usize>) -> Vec<Variable> {
+        let gpu = self.config.gpus[envs.start];
+        let own = self.settings.given.display.as_deref();
+        let display = self.display.as_ref().map(VirtualDisplay::name);
         let place = ProcessPlace {
             gpu,
-            egl_device: self.terms.egl_devices.get(&gpu).copied().or(gpu),
+            env: envs.start,
+            rank: self.config.rank,
+            egl_device: self.config.egl_devices.get(&gpu).copied().or(gpu),
             pci: gpu.and_then(pci),
-            display: self.display.clone(),
-            cores: self.terms.cores,
-            processes: self.terms.processes,
+            display: display
+                .or(own.filter(|name| *name != "none"))
+                .map(str::to_owned),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processes: self.shares.len() * self.config.local_world_size.max(1),
         };
-        variables(&place, &given, |name| std::env::var_os(name).is_some())
+        let given = &self.settings.variables;
+        variables(&place, given, |name| std::env::var_os(name).is_some())
     }
 
     /// Returns what the worker of these copies is made with.
-    fn config(&self, envs: &[EnvIndex], gpu: Option<u32>) -> Value {
-        let settings = &self.terms.settings;
+    fn config(&self, envs: &Range<usize>) -> Value {
+        let (settings, given) = (&self.settings, &self.settings.given);
         json!({
-            "first_env": envs.first().map_or(0, |env| env.0),
+            "first_env": envs.start,
             "num_envs": envs.len(),
-            "gpu": gpu,
-            "rank": self.terms.rank,
+            "gpu": self.config.gpus[envs.start],
+            "rank": self.config.rank,
             "environment": settings.environment,
-            "env_kwargs": settings.env_kwargs,
+            "env_kwargs": given.env_kwargs.clone().unwrap_or_default(),
             "imports": settings.imports,
-            "control_hz": settings.control_hz,
-            "max_episode_steps": settings.max_episode_steps,
-            "success": settings.success,
+            "control_hz": given.control_hz,
+            "max_episode_steps": given.max_episode_steps,
+            "success": given.success,
             "mapping": settings.mapping,
-            "pass_episode": settings.pass_episode,
-            "clip_actions": settings.clip_actions,
-            "vector": settings.vector,
-            "first_seed": self.terms.first_seed,
+            "pass_episode": given.pass_episode,
+            "clip_actions": given.clip_actions,
+            "vector": given.vector,
+            "first_seed": self.config.first_seed,
             "probe": self.probe_failure,
             "renders": settings.renders(),
         })
     }
 
-    /// Decodes an event token.
-    pub fn event(&self, token: u64) -> Option<ProcessEvent> {
-        let process = token / 4;
-        Some(ProcessEvent {
-            process,
-            owner: self.owners.get(&process).copied(),
-            ready: *READY.get((token % 4) as usize)?,
-        })
+    /// Returns the number of episodes after which a process is replaced.
+    pub fn recycle_after(&self) -> Option<u64> {
+        let own = self.settings.given.recycle_after.map(u64::from);
+        own.or(self.config.recycle_after)
+    }
+
+    /// Returns whether copies may begin episodes by themselves. Those of a VectorEnv are reset
+    /// together, and a process that is replaced after some episodes has to come to an end between
+    /// two.
+    pub fn takes_offers(&self) -> bool {
+        self.recycle_after().is_none() && self.hello.as_ref().is_some_and(|hello| !hello.together)
+    }
+
+    /// Returns a sentence about a process that is lost, with what it was doing.
+    pub fn told(&self, reason: &str, doing: &str) -> String {
+        let (rank, job) = (self.config.rank, &self.settings.job);
+        format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`")
+    }
+
+    /// Notes why the environment cannot be created, with the last lines of a process.
+    pub fn fail(&mut self, reason: &str, lines: &[String]) {
+        let last = &lines[lines.len().saturating_sub(20)..];
+        let text = last
+            .iter()
+            .fold(reason.to_owned(), |text, line| text + "\n    " + line);
+        self.failure.get_or_insert(EnvError::Setup(text));
     }
 
     /// Kills a process and everything it started. The process is reaped when it has ended, which
     /// may take long if a driver hangs.
-    pub fn bury(&mut self, id: u64, mut worker: Worker) {
+    pub fn bury(&mut self, mut worker: Worker) {
         worker.kill();
-        self.owners.remove(&id);
         if !worker.reap() {
-            self.dying.push((id, worker));
+            self.dying.push(worker);
         }
     }
 
-    /// Reaps a killed process that has ended.
-    pub fn reap(&mut self, id: u64) {
-        self.dying
-            .retain_mut(|(dying, worker)| *dying != id || !worker.reap());
-    }
-
-    /// Returns the killed processes that have not ended yet.
-    pub fn dying(&mut self) -> impl Iterator<Item = Worker> {
-        self.dying.drain(..).map(|(_, worker)| worker)
+    /// Ends a fork server, and with it the processes that it has forked.
+    pub fn bury_server(&mut self, index: usize) {
+        if let Some(worker) = self.servers[index].worker.take() {
+            self.bury(worker);
+        }
     }
 }

@@ -7,35 +7,60 @@ use serde::Deserialize;
 
 use crate::env::{Feedback, NextEpisode};
 
-/// The kind of a command: reset or step.
+/// A command that a copy was sent. The action, if any, is in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandKind {
-    /// Starts an episode.
-    Reset,
-    /// Takes one step.
-    Step,
-}
-
-/// A command to one copy. The action, if any, is in shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommandEntry {
+pub struct Entry {
+    /// Number of the request that it is a part of.
+    pub sequence: u32,
     /// Index of the copy within the process.
     pub local: u16,
-    /// The kind of the command.
-    pub op: CommandKind,
+    /// The command: a step, or a reset.
+    pub is_step: bool,
     /// True if images are needed.
     pub render: bool,
     /// The episode of a reset, or the one that is offered with a step.
     pub episode: Option<NextEpisode>,
+    /// True for the reset of an episode that the copy has begun by itself.
+    pub follows: bool,
+}
+
+impl Entry {
+    /// Appends the entry to the body of a request.
+    pub fn put(&self, body: &mut Vec<u8>) {
+        let kind = u8::from(self.is_step) + u8::from(self.is_step && self.episode.is_some());
+        let (seed, episode) = self.episode.map_or((0, 0), |it| (it.seed, it.episode));
+        body.extend(self.local.to_ne_bytes());
+        body.extend([kind, u8::from(self.render), 0, 0, 0, 0]);
+        body.extend(seed.to_ne_bytes());
+        body.extend(episode.to_ne_bytes());
+    }
+
+    /// Returns the reset that follows the reply without another command: the step has ended its
+    /// episode, and another was offered.
+    pub fn followed_by(&self, reply: &Reply) -> Option<Self> {
+        let ends = self.is_step && (reply.terminated || reply.truncated);
+        (ends && self.episode.is_some()).then_some(Self {
+            is_step: false,
+            render: false,
+            follows: true,
+            ..*self
+        })
+    }
+
+    /// Returns whether a reply can be that to this command.
+    pub fn fits(&self, reply: &Reply) -> bool {
+        let is_rendered = self.render == reply.rendered || reply.told.wrong.is_some();
+        (self.local, self.is_step) == (reply.local, reply.is_step) && is_rendered
+    }
 }
 
 /// The reply to a command.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// Index of the copy within the process.
     pub local: u16,
-    /// The kind of the command.
-    pub op: CommandKind,
+    /// Whether the command was a step, or a reset.
+    pub is_step: bool,
     /// True if the success rule holds.
     pub success: bool,
     /// `terminated` as gymnasium defines it.
@@ -54,60 +79,18 @@ pub struct Reply {
 
 /// The text of a reply: JSON, or empty.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 pub struct Told {
     /// The task instruction, if it has changed.
-    #[serde(default)]
     pub language: Option<String>,
     /// Feedback about the last action and the available actions.
-    #[serde(default)]
     pub feedback: Option<Feedback>,
     /// The reason why the environment's values are invalid; the episode is over.
-    #[serde(default)]
     pub wrong: Option<String>,
 }
 
+/// Bytes of a reply without its text.
 const REPLY: usize = 12;
-const SUCCESS: u8 = 1;
-const TERMINATED: u8 = 2;
-const TRUNCATED: u8 = 4;
-const RENDERED: u8 = 8;
-const OUT_OF_BOUNDS: u8 = 16;
-
-/// Encodes a batch of commands.
-pub fn work(entries: &[CommandEntry]) -> Vec<u8> {
-    let mut packet = Vec::new();
-    for entry in entries {
-        let kind = match (entry.op, entry.episode) {
-            (CommandKind::Reset, _) => 0,
-            (CommandKind::Step, None) => 1,
-            (CommandKind::Step, Some(_)) => 2,
-        };
-        let (seed, episode) = entry
-            .episode
-            .map_or((0, 0), |next| (next.seed, next.episode));
-        packet.extend(entry.local.to_ne_bytes());
-        packet.extend([kind, u8::from(entry.render), 0, 0, 0, 0]);
-        packet.extend(seed.to_ne_bytes());
-        packet.extend(episode.to_ne_bytes());
-    }
-    packet
-}
-
-impl CommandEntry {
-    /// Returns the reset that follows the reply without another command: the step has ended its
-    /// episode, and another was offered.
-    pub fn followed_by(&self, reply: &Reply) -> Option<Self> {
-        let offered = self
-            .episode
-            .filter(|_| self.op == CommandKind::Step && (reply.terminated || reply.truncated))?;
-        Some(Self {
-            op: CommandKind::Reset,
-            render: false,
-            episode: Some(offered),
-            ..*self
-        })
-    }
-}
 
 /// Parses the replies to a batch of commands.
 ///
@@ -117,30 +100,24 @@ pub fn replies(count: u16, body: &[u8]) -> Result<Vec<Reply>, &'static str> {
     let (entries, mut texts) = body
         .split_at_checked(usize::from(count) * REPLY)
         .ok_or("there are fewer replies than it says")?;
-    let replies = entries
-        .chunks_exact(REPLY)
-        .map(|entry| reply(entry, &mut texts))
-        .collect::<Result<_, _>>()?;
+    let (entries, _) = entries.as_chunks();
+    let replies = entries.iter().map(|entry| reply(entry, &mut texts));
+    let replies = replies.collect::<Result<_, _>>()?;
     match texts {
         [] => Ok(replies),
         _ => Err("there is more text than the replies have"),
     }
 }
 
-fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
-    let &[l0, l1, op, flags, r0, r1, r2, r3, t0, t1, t2, t3] = entry else {
-        return Err("a reply ends early");
-    };
-    let op = match op {
-        0 => CommandKind::Reset,
-        1 => CommandKind::Step,
-        _ => return Err("a reply is to neither reset nor step"),
-    };
-    if flags & !(SUCCESS | TERMINATED | TRUNCATED | RENDERED | OUT_OF_BOUNDS) != 0 {
+fn reply(entry: &[u8; REPLY], texts: &mut &[u8]) -> Result<Reply, &'static str> {
+    let &[l0, l1, kind, flags, r0, r1, r2, r3, t0, t1, t2, t3] = entry;
+    if kind > 1 {
+        return Err("a reply is to neither reset nor step");
+    }
+    if flags >= 32 {
         return Err("a reply has an unknown flag");
     }
-    let length =
-        usize::try_from(u32::from_ne_bytes([t0, t1, t2, t3])).map_err(|_| "a text is too long")?;
+    let length = u32::from_ne_bytes([t0, t1, t2, t3]) as usize;
     let (text, rest) = texts.split_at_checked(length).ok_or("a text ends early")?;
     *texts = rest;
     let told = match text {
@@ -149,12 +126,12 @@ fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
     };
     Ok(Reply {
         local: u16::from_ne_bytes([l0, l1]),
-        op,
-        success: flags & SUCCESS != 0,
-        terminated: flags & TERMINATED != 0,
-        truncated: flags & TRUNCATED != 0,
-        rendered: flags & RENDERED != 0,
-        out_of_bounds: flags & OUT_OF_BOUNDS != 0,
+        is_step: kind == 1,
+        success: flags & 1 != 0,
+        terminated: flags & 2 != 0,
+        truncated: flags & 4 != 0,
+        rendered: flags & 8 != 0,
+        out_of_bounds: flags & 16 != 0,
         reward: f32::from_ne_bytes([r0, r1, r2, r3]),
         told,
     })
@@ -179,7 +156,7 @@ mod tests {
                 .rev()
                 .fold(0, |all, &flag| all << 1 | u8::from(flag));
             packet.extend(reply.local.to_ne_bytes());
-            packet.extend([u8::from(reply.op == CommandKind::Step), flags]);
+            packet.extend([u8::from(reply.is_step), flags]);
             packet.extend(reply.reward.to_ne_bytes());
             packet.extend((text(reply).len() as u32).to_ne_bytes());
         }
@@ -199,12 +176,11 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_reply()(local: u16, step: bool, flags: [bool; 5], reward in -1e9f32..1e9, words in prop::option::of("[a-zé\" ]{0,20}"), says: bool) -> Reply {
+        fn any_reply()(local: u16, is_step: bool, flags: [bool; 5], reward in -1e9f32..1e9, words in prop::option::of("[a-zé\" ]{0,20}"), says: bool) -> Reply {
             let [success, terminated, truncated, rendered, out_of_bounds] = flags;
-            let op = if step { CommandKind::Step } else { CommandKind::Reset };
             let feedback = says.then(|| Feedback { env_feedback: words.clone(), task_progress: Some(0.5), ..Feedback::default() });
             let told = Told { wrong: words.clone().filter(|_| reward < 0.0), language: words, feedback };
-            Reply { local, op, success, terminated, truncated, rendered, out_of_bounds, reward, told }
+            Reply { local, is_step, success, terminated, truncated, rendered, out_of_bounds, reward, told }
         }
     }
 
@@ -236,19 +212,27 @@ mod tests {
     }
 
     /// Returns the command of copy 1 for episode 4.
-    fn entry(op: CommandKind) -> CommandEntry {
+    fn entry(is_step: bool) -> Entry {
         let (seed, episode) = (3, 4);
-        CommandEntry {
+        Entry {
+            sequence: 0,
             local: 1,
-            op,
+            is_step,
             render: true,
             episode: Some(NextEpisode { seed, episode }),
+            follows: false,
         }
+    }
+
+    fn packed(entry: &Entry) -> Vec<u8> {
+        let mut body = Vec::new();
+        entry.put(&mut body);
+        body
     }
 
     #[test]
     fn a_command_has_24_bytes() {
-        let packet = work(&[entry(CommandKind::Reset)]);
+        let packet = packed(&entry(false));
         let native = cfg!(target_endian = "little");
         assert_eq!(packet.len(), 24);
         assert!(!native || packet[..8] == [1, 0, 0, 1, 0, 0, 0, 0]);
@@ -257,31 +241,24 @@ mod tests {
 
     #[test]
     fn a_step_with_an_offer_is_followed_by_a_reset_if_it_ends_its_episode() {
-        let step = entry(CommandKind::Step);
-        assert_eq!(work(&[step])[2], 2, "the kind of the entry");
+        let (step, reset) = (entry(true), entry(false));
+        assert_eq!(packed(&step)[2], 2, "the kind of the entry");
         let reply = |truncated| Reply {
             local: 1,
-            op: CommandKind::Step,
-            success: true,
-            terminated: false,
+            is_step: true,
             truncated,
-            rendered: true,
-            out_of_bounds: false,
-            reward: 0.0,
-            told: Told::default(),
+            ..Reply::default()
         };
-        let reset = CommandEntry {
-            op: CommandKind::Reset,
-            render: false,
-            ..step
+        let (render, follows) = (false, true);
+        let begun = Entry {
+            render,
+            follows,
+            ..reset
         };
-        assert_eq!(step.followed_by(&reply(true)), Some(reset));
+        assert_eq!(step.followed_by(&reply(true)), Some(begun));
         assert_eq!(step.followed_by(&reply(false)), None);
-        let alone = CommandEntry {
-            episode: None,
-            ..step
-        };
-        assert_eq!(alone.followed_by(&reply(true)), None);
+        let episode = None;
+        assert_eq!(Entry { episode, ..step }.followed_by(&reply(true)), None);
         assert_eq!(reset.followed_by(&reply(true)), None);
     }
 }

@@ -6,7 +6,7 @@
 //!                      └───── shared memory ────┘   actions in, state and images out
 //! ```
 //!
-//! Two or more processes are forked by a process that has imported the environment (`fork_server`).
+//! Two or more processes are forked by a process that has imported the environment (`host`).
 //! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation
 //! is copied out of shared memory once, because the process may write there at any moment
 //! ([`crate::python::memory`]). A process that dies, hangs or raises loses the episodes of its
@@ -19,29 +19,26 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::refusal::Refusal;
+use rustix::event::Timespec;
 
 use crate::env::{AnswerBatch, Command, EnvError, EnvIndex, EnvSpec, VectorEnv};
-use args::PythonSettings;
-use host::HostSettings;
-use processes::{ProcessShare, Processes};
+use processes::Processes;
+use settings::PythonSettings;
 
-mod args;
 mod child;
 mod copy;
-mod fork_server;
 mod hello;
 mod host;
-mod layout;
-mod mapping;
+mod memory;
 mod message;
-mod observation;
 mod processes;
+mod settings;
 mod variables;
 
 #[cfg(test)]
@@ -103,61 +100,36 @@ pub fn check(job: &Job) -> Result<(), Refusal> {
 /// environment does not fit the mapping.
 pub fn make(job: &Job, config: PythonConfig) -> Result<PythonEnv, EnvError> {
     let settings = PythonSettings::new(job)?;
-    let shares = shares(&config.gpus, settings.envs_per_process);
+    let shares = shares(&config.gpus, settings.given.envs_per_process as usize);
     if shares.is_empty() {
-        return Err(args::refuse("num_envs", &0.into(), "expected at least 1").into());
+        return Err(settings::refuse("num_envs", &0.into(), "expected at least 1").into());
     }
-    let recycle_after = settings.recycle_after.or(config.recycle_after);
-    let terms = HostSettings {
-        job: job.name.clone(),
-        language: job.language_instruction.clone(),
-        rank: config.rank,
-        stall_timeout: config.stall_timeout,
-        recycle_after,
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-        processes: shares.len() * config.local_world_size.max(1),
-        egl_devices: config.egl_devices,
-        first_seed: config.first_seed,
-        settings,
-    };
-    let (name, ignored) = (job.environment.clone(), terms.settings.ignored.clone());
-    let ends_on_success = terms.settings.end_on_success;
-    let companies = shares.iter().flat_map(|share| {
-        let company = share.envs[0].0..share.envs[0].0 + share.envs.len();
-        vec![company; share.envs.len()]
-    });
-    let companies = companies.collect();
-    let (processes, hello) = Processes::start(terms, &shares, config.xvfb)?;
-    let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
-    let takes_offers = hello.takes_offers(recycle_after);
-    let steps_together = hello.together;
-    let notes = hello.notes.clone();
-    let versions = hello.versions();
+    let owners = shares.iter().enumerate();
+    let owners = owners.flat_map(|(child, envs)| vec![child; envs.len()]);
+    let (owners, ignored) = (owners.collect(), settings.ignored.clone());
+    let ends_on_success = settings.given.end_on_success;
+    let language = job.language_instruction.as_deref();
+    let (processes, hello) = Processes::start(settings, config, shares)?;
     Ok(PythonEnv {
-        spec,
-        companies,
-        steps_together,
-        takes_offers,
+        spec: hello.spec(&job.environment, language, ends_on_success),
+        steps_together: hello.together,
         ignored,
-        notes,
-        versions,
-        egl_note: config.egl_note,
+        notes: hello.notes.clone(),
+        versions: hello.versions(),
+        owners,
         processes,
     })
 }
 
 /// Groups neighbouring copies on the same GPU into processes, as far as the job allows.
-fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<ProcessShare> {
-    let mut shares: Vec<ProcessShare> = Vec::new();
+fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<Range<usize>> {
+    let mut shares: Vec<Range<usize>> = Vec::new();
     for (env, gpu) in gpus.iter().enumerate() {
         match shares.last_mut() {
-            Some(last) if last.gpu == *gpu && last.envs.len() < envs_per_process => {
-                last.envs.push(EnvIndex(env))
+            Some(last) if gpus[last.start] == *gpu && last.len() < envs_per_process => {
+                last.end = env + 1;
             }
-            _ => shares.push(ProcessShare {
-                envs: vec![EnvIndex(env)],
-                gpu: *gpu,
-            }),
+            _ => shares.push(env..env + 1),
         }
     }
     shares
@@ -165,33 +137,17 @@ fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<ProcessShare> {
 
 /// The copies of one Python environment.
 pub struct PythonEnv {
+    /// Names of `arena_env_args` fields without effect.
+    pub ignored: Vec<String>,
+    /// Messages for the user about assumptions and omissions.
+    pub notes: Vec<String>,
+    /// Versions of the interpreter and of the imported packages, by name.
+    pub versions: BTreeMap<String, String>,
     spec: EnvSpec,
-    /// For each copy, those that share its process.
-    companies: Vec<Range<usize>>,
     steps_together: bool,
-    takes_offers: bool,
-    ignored: Vec<String>,
-    notes: Vec<String>,
-    versions: BTreeMap<String, String>,
-    egl_note: Option<String>,
+    /// Index of the process of each copy.
+    owners: Vec<usize>,
     processes: Processes,
-}
-
-impl PythonEnv {
-    /// Returns the names of `arena_env_args` fields without effect.
-    pub fn ignored_args(&self) -> &[String] {
-        &self.ignored
-    }
-
-    /// Returns messages for the user about assumptions and omissions.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// Returns the versions of the interpreter and of the imported packages, by name.
-    pub fn versions(&self) -> &BTreeMap<String, String> {
-        &self.versions
-    }
 }
 
 impl VectorEnv for PythonEnv {
@@ -200,11 +156,11 @@ impl VectorEnv for PythonEnv {
     }
 
     fn num_envs(&self) -> usize {
-        self.companies.len()
+        self.owners.len()
     }
 
     fn company(&self, env: EnvIndex) -> Range<usize> {
-        self.companies[env.0].clone()
+        self.processes.children[self.owners[env.0]].envs.clone()
     }
 
     fn steps_together(&self) -> bool {
@@ -212,20 +168,38 @@ impl VectorEnv for PythonEnv {
     }
 
     fn takes_offers(&self) -> bool {
-        self.takes_offers
+        self.processes.host.takes_offers()
     }
 
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
         // The simulators open their renderers themselves, at the first image.
-        Ok(self.egl_note.iter().cloned().collect())
+        Ok(self
+            .processes
+            .host
+            .config
+            .egl_note
+            .iter()
+            .cloned()
+            .collect())
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>) {
-        self.processes.send(work);
+        let Processes { host, children, .. } = &mut self.processes;
+        let mut touched = Vec::new();
+        for (env, command) in work {
+            let owner = self.owners[env.0];
+            children[owner].take(env, command, host);
+            if touched.last() != Some(&owner) {
+                touched.push(owner);
+            }
+        }
+        touched
+            .into_iter()
+            .for_each(|owner| children[owner].flush(host));
     }
 
     fn ready(&self) -> BorrowedFd<'_> {
-        self.processes.ready()
+        self.processes.epoll.as_fd()
     }
 
     fn due(&self) -> Option<Instant> {
@@ -233,6 +207,7 @@ impl VectorEnv for PythonEnv {
     }
 
     fn take(&mut self) -> AnswerBatch {
-        self.processes.take()
+        self.processes.turn(Some(Timespec::default()));
+        std::mem::take(&mut self.processes.host.answers)
     }
 }

@@ -21,10 +21,14 @@
 use crate::python::Variable;
 
 /// The placement of a simulator's process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct ProcessPlace {
-    /// Its GPU, as `nvidia-smi` counts; `None` for the CPU.
+    /// Its GPU, as `nvidia-smi` counts; `None` for the CPU. `{gpu}` in variables of the job.
     pub gpu: Option<u32>,
+    /// Index of its first copy, `{env}`.
+    pub env: usize,
+    /// Rank of this process, `{rank}`.
+    pub rank: usize,
     /// Index of its EGL device.
     pub egl_device: Option<u32>,
     /// PCI address of the GPU, `0000:3b:00.0`.
@@ -80,7 +84,7 @@ pub fn variables(
         (place.cores / place.processes.max(1)).max(1).to_string(),
     );
     all.retain(|(name, _)| given.iter().all(|(other, _)| other != name));
-    all.extend(given.iter().cloned());
+    all.extend(given.iter().map(|variable| place.fill(variable)));
     all
 }
 
@@ -102,33 +106,19 @@ pub fn pci(gpu: u32) -> Option<String> {
     addresses.into_iter().nth(gpu as usize)
 }
 
-/// Values of the placeholders in `env`; those in `env_kwargs` are filled in by the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Placeholders {
-    /// `{gpu}`: GPU of the process, as `nvidia-smi` counts.
-    pub gpu: Option<u32>,
-    /// `{env}`: index of the copy.
-    pub env: usize,
-    /// `{rank}`: rank of this process.
-    pub rank: usize,
-}
-
-impl Placeholders {
-    /// Fills in the placeholders of a variable. A variable that is just `{gpu}` is removed if there
-    /// is no GPU.
-    pub fn fill_variable(&self, (name, value): &Variable) -> Variable {
-        let value = value
-            .as_ref()
-            .filter(|text| self.gpu.is_some() || text.as_str() != "{gpu}");
-        (name.clone(), value.map(|text| self.fill(text)))
-    }
-
-    /// Fills in the placeholders of a text.
-    fn fill(&self, text: &str) -> String {
+impl ProcessPlace {
+    /// Fills in the placeholders of a variable; those in `env_kwargs` are filled in by the process. A
+    /// variable that is just `{gpu}` is removed if there is no GPU.
+    fn fill(&self, (name, value): &Variable) -> Variable {
         let gpu = self.gpu.map_or(String::new(), |gpu| gpu.to_string());
-        text.replace("{gpu}", &gpu)
-            .replace("{env}", &self.env.to_string())
-            .replace("{rank}", &self.rank.to_string())
+        let value = value.as_ref();
+        let value = value.filter(|text| self.gpu.is_some() || text.as_str() != "{gpu}");
+        let filled = value.map(|text| {
+            text.replace("{gpu}", &gpu)
+                .replace("{env}", &self.env.to_string())
+                .replace("{rank}", &self.rank.to_string())
+        });
+        (name.clone(), filled)
     }
 }
 
@@ -170,19 +160,17 @@ mod tests {
 
     #[test]
     fn placeholders_become_numbers_where_they_stand_alone() {
-        let numbers = Placeholders {
+        let place = ProcessPlace {
             gpu: Some(2),
             env: 5,
             rank: 1,
-        };
-        assert_eq!(numbers.fill("{gpu}:r{rank}-e{env}"), "2:r1-e5");
-        let nowhere = Placeholders {
-            gpu: None,
-            ..numbers
+            ..ProcessPlace::default()
         };
         let variable = |text: &str| ("A".to_owned(), Some(text.to_owned()));
-        let filled = nowhere.fill_variable(&variable("{gpu}"));
-        assert_eq!(filled, ("A".to_owned(), None));
-        assert_eq!(numbers.fill_variable(&variable("{gpu}")), variable("2"));
+        let filled = place.fill(&variable("{gpu}:r{rank}-e{env}"));
+        assert_eq!(filled, variable("2:r1-e5"));
+        assert_eq!(place.fill(&variable("{gpu}")), variable("2"));
+        let nowhere = ProcessPlace { gpu: None, ..place };
+        assert_eq!(nowhere.fill(&variable("{gpu}")), ("A".to_owned(), None));
     }
 }

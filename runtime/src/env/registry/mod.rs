@@ -1,6 +1,5 @@
 //! The registry: creates environments by name.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,9 +14,6 @@ use crate::env::egl::{self, EglDevice, EglRequest, Gpu};
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{EnvError, VectorEnv};
-
-/// Default height and width of a camera image.
-const CAMERA_SIDE: u32 = 224;
 
 /// A new environment, and what it does not use of its job.
 pub struct NewEnv {
@@ -90,22 +86,20 @@ impl EnvPlacement {
 /// Returns an [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not
 /// start.
 pub fn make(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
-    let varied: Cow<Job> = variation::applied(job);
-    let mut made = match Simulator::of(&job.environment) {
-        Some(Simulator::TableTop) => make_mujoco(&varied, place)?,
-        None if is_python_environment(&job.environment) => {
-            return make_python(&varied, first_seed, place);
+    let varied = variation::applied(job);
+    match Simulator::of(&job.environment) {
+        Some(Simulator::TableTop) => {
+            let mut made = make_mujoco(&varied, place)?;
+            for name in &mut made.ignored {
+                if job.variations.contains_key(name) {
+                    *name = format!("variations.{name}");
+                }
+            }
+            Ok(made)
         }
-        None => return Err(unknown(&job.environment).into()),
-    };
-    for name in made
-        .ignored
-        .iter_mut()
-        .filter(|name| job.variations.contains_key(*name))
-    {
-        *name = format!("variations.{name}");
+        None if is_python_environment(&job.environment) => make_python(&varied, first_seed, place),
+        None => Err(unknown(&job.environment).into()),
     }
-    Ok(made)
 }
 
 fn unknown(name: &str) -> Refusal {
@@ -126,13 +120,11 @@ fn make_python(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEn
         first_seed,
     };
     let env = python::make(job, config)?;
-    let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());
-    let versions = env.versions().clone();
     Ok(NewEnv {
+        ignored: env.ignored.clone(),
+        notes: env.notes.clone(),
+        versions: env.versions.clone(),
         env: Box::new(env),
-        ignored,
-        notes,
-        versions,
     })
 }
 
@@ -179,20 +171,14 @@ fn told(place: &EnvPlacement, devices: Option<&[EglDevice]>) -> Result<EglAdvice
 
 fn make_mujoco(job: &Job, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
     let config = MujocoConfig {
-        task: job.environment.clone(),
-        num_envs: place.gpus.len(),
-        camera_height: CAMERA_SIDE,
-        camera_width: CAMERA_SIDE,
         egl: place.egl(),
         language: job.language_instruction.clone(),
-        max_episode_steps: None,
-        threads: None,
+        ..MujocoConfig::new(&job.environment, place.gpus.len())
     };
     let env = mujoco::make(config, &job.env_args)?;
-    let ignored = env.ignored_args().to_vec();
     Ok(NewEnv {
+        ignored: env.ignored.clone(),
         env: Box::new(env),
-        ignored,
         notes: Vec::new(),
         versions: BTreeMap::new(),
     })

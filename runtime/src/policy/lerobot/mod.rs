@@ -21,7 +21,7 @@ use crate::env::EnvSpec;
 use crate::policy::PolicyError;
 use crate::policy::gr00t::find_model;
 use crate::policy::python::PythonPolicySettings;
-use crate::python::Module;
+use crate::python::{Module, set_default};
 
 #[cfg(test)]
 mod tests;
@@ -29,10 +29,6 @@ mod tests;
 /// The factory of the policy, and the module that has it.
 const FACTORY: &str = "LerobotPolicy";
 const MODULE: Module = ("rrun_lerobot", include_str!("worker/rrun_lerobot.py"));
-
-/// What the worker's environment has unless the job or the user sets it: nothing is downloaded
-/// while episodes wait for it.
-const OFFLINE: (&str, &str) = ("HF_HUB_OFFLINE", "1");
 
 /// The checked settings of a job's LeRobot policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,13 +75,8 @@ impl LerobotSettings {
             ]),
             ..PythonPolicySettings::of_process(factory, given.process)?
         };
-        let (name, value) = OFFLINE;
-        let is_given = worker.variables.iter().any(|(given, _)| given == name);
-        if !is_given && std::env::var_os(name).is_none() {
-            worker
-                .variables
-                .push((name.to_owned(), Some(value.to_owned())));
-        }
+        // Nothing is downloaded while episodes wait for it, unless the job or the user wants that.
+        set_default(&mut worker.variables, "HF_HUB_OFFLINE", "1");
         Ok(Self {
             model_path,
             checkpoint,

@@ -10,8 +10,7 @@
 
 use std::ops::Range;
 
-use crate::env::EnvSpec;
-use crate::policy::python::error::WorkerError;
+use crate::env::{EnvSpec, ImageSize};
 use crate::python::memory::Places;
 
 /// Most rows of one call; more are asked for in several calls.
@@ -23,103 +22,87 @@ const LINE: usize = 64;
 /// Alignment of the actions: the largest page of Linux on any machine of today.
 const PAGE: usize = 1 << 16;
 
-/// One block: its offset, and the bytes of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct BatchBlock {
+/// The observations of one camera or state: where they begin, and the bytes of each.
+#[derive(Clone, Copy)]
+pub(super) struct BatchBlock {
     begin: usize,
-    row_bytes: usize,
+    bytes: usize,
 }
 
 impl BatchBlock {
-    /// Returns the place of one of the `steps` observations of a row.
-    fn step(self, row: usize, step: usize, steps: usize) -> Range<usize> {
-        let bytes = self.row_bytes / steps;
-        let begin = self.begin + row * self.row_bytes + step * bytes;
-        begin..begin + bytes
+    /// Returns the offset of the `index`-th observation of all rows.
+    pub(super) fn at(self, index: usize) -> usize {
+        self.begin + index * self.bytes
     }
 }
 
 /// The places of all blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BatchLayout {
     /// Most rows of one call.
     pub(super) rows: usize,
     /// Number of observations of a row: the current one, and those that the policy looks back to.
-    steps: usize,
+    pub(super) steps: usize,
     /// Size of the memory.
     pub(super) bytes: usize,
-    cameras: Vec<BatchBlock>,
-    states: Vec<BatchBlock>,
-    actions: BatchBlock,
+    pub(super) cameras: Vec<BatchBlock>,
+    pub(super) states: Vec<BatchBlock>,
+    /// The chunks of the rows.
+    chunks: BatchBlock,
 }
 
 impl BatchLayout {
     /// Computes the layout for chunks of `horizon` actions, and `steps` observations of each row.
     ///
     /// # Errors
-    /// Returns [`WorkerError::Lost`] if not even one row has room.
+    /// Returns the size of a row of which not even one has room.
     pub(super) fn new(
         env: &EnvSpec,
         needs_video: bool,
         horizon: usize,
         steps: usize,
-    ) -> Result<Self, WorkerError> {
-        let pictures = env.cameras.iter().filter(|_| needs_video);
-        let pictures: Vec<usize> = pictures
-            .map(|camera| steps * camera.height as usize * camera.width as usize * 3)
-            .collect();
-        let vectors: Vec<usize> = env
-            .state
-            .iter()
-            .map(|(_, length)| steps * length * size_of::<f32>())
-            .collect();
-        let action = horizon * env.action.names.len() * size_of::<f32>();
-        let row: usize = pictures.iter().chain(&vectors).sum::<usize>() + action;
+    ) -> Result<Self, String> {
+        let pictures = env.cameras.iter().filter(|_| needs_video).map(|camera| {
+            let (height, width) = (camera.height, camera.width);
+            ImageSize { height, width }.rgb_bytes()
+        });
+        let pictures: Vec<usize> = pictures.collect();
+        let lengths = env.state.iter().map(|(_, length)| length);
+        let vectors: Vec<usize> = lengths.map(|length| length * size_of::<f32>()).collect();
+        let chunk = horizon * env.action.names.len() * size_of::<f32>();
+        let row = steps * pictures.iter().chain(&vectors).sum::<usize>() + chunk;
         let padding = PAGE + LINE * (pictures.len() + vectors.len());
         let rows = (MAX_BYTES - padding.min(MAX_BYTES)) / row.max(1);
         if rows == 0 {
-            return Err(WorkerError::Lost(format!(
+            return Err(format!(
                 "a row takes {row} bytes, at most {MAX_BYTES} are possible"
-            )));
+            ));
         }
         let rows = rows.min(MAX_ROWS);
         let mut places = Places::default();
-        let mut take = |row_bytes: usize| {
-            let begin = places.take(rows * row_bytes).start;
-            BatchBlock { begin, row_bytes }
+        let mut take = |bytes: usize| {
+            let begin = places.take(rows * steps * bytes).start;
+            BatchBlock { begin, bytes }
         };
         let cameras = pictures.into_iter().map(&mut take).collect();
         let states = vectors.into_iter().map(&mut take).collect();
         // An environment may show nothing, and an empty part cannot be mapped.
         let begin = places.0.max(1).next_multiple_of(PAGE);
-        let actions = BatchBlock {
-            begin,
-            row_bytes: action,
-        };
         Ok(Self {
             rows,
             steps,
-            bytes: begin + rows * action,
+            bytes: begin + rows * chunk,
             cameras,
             states,
-            actions,
+            chunks: BatchBlock {
+                begin,
+                bytes: chunk,
+            },
         })
-    }
-
-    /// Returns the place of a row's picture of the `index`-th camera at one of its steps.
-    pub(super) fn picture(&self, index: usize, row: usize, step: usize) -> Range<usize> {
-        self.cameras[index].step(row, step, self.steps)
-    }
-
-    /// Returns the place of a row's vector of the `index`-th state at one of its steps.
-    pub(super) fn state(&self, index: usize, row: usize, step: usize) -> Range<usize> {
-        self.states[index].step(row, step, self.steps)
     }
 
     /// Returns the place of the actions of the first `rows` rows.
     pub(super) fn actions(&self, rows: usize) -> Range<usize> {
-        let begin = self.actions.begin;
-        begin..begin + rows * self.actions.row_bytes
+        self.chunks.begin..self.chunks.at(rows)
     }
 }
 
@@ -144,19 +127,22 @@ mod tests {
     fn nothing_overlaps_and_all_is_aligned_and_inside() {
         for (sizes, horizon, steps) in [(&[(5, 7), (224, 224)][..], 3, 2), (&[][..], 4096, 1)] {
             let layout = BatchLayout::new(&env(sizes), true, horizon, steps).unwrap();
-            let mut ranges = Vec::new();
-            for (row, step) in
-                (0..layout.rows).flat_map(|row| (0..steps).map(move |step| (row, step)))
-            {
-                ranges.extend((0..sizes.len()).map(|index| layout.picture(index, row, step)));
-                ranges.extend((0..8).map(|index| layout.state(index, row, step)));
-            }
+            let blocks = layout.cameras.iter().chain(&layout.states);
+            let ranges = blocks.flat_map(|block| {
+                (0..layout.rows * steps).map(|index| block.at(index)..block.at(index + 1))
+            });
+            let mut ranges: Vec<_> = ranges.collect();
             ranges.push(layout.actions(layout.rows));
             ranges.sort_by_key(|range| range.start);
             assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
             assert_eq!(ranges.last().unwrap().end, layout.bytes);
             assert_eq!(layout.actions(1).start % PAGE, 0);
-            assert!((0..8).all(|index| layout.state(index, 0, 0).start.is_multiple_of(LINE)));
+            assert!(
+                layout
+                    .states
+                    .iter()
+                    .all(|block| block.begin.is_multiple_of(LINE))
+            );
         }
     }
 
@@ -168,11 +154,10 @@ mod tests {
             "{}",
             layout.rows
         );
-        let refusal = BatchLayout::new(&env(&[(30_000, 30_000)]), true, 1, 1).unwrap_err();
-        assert!(
-            refusal.to_string().starts_with("a row takes 2700000"),
-            "{refusal}"
-        );
+        let refusal = BatchLayout::new(&env(&[(30_000, 30_000)]), true, 1, 1)
+            .err()
+            .unwrap();
+        assert!(refusal.starts_with("a row takes 2700000"), "{refusal}");
         assert!(BatchLayout::new(&env(&[(30_000, 30_000)]), false, 1, 1).is_ok());
     }
 }

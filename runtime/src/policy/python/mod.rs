@@ -11,8 +11,6 @@
 //! call starts another, up to `max_restarts` times. A policy with a `reset` keeps a state for each
 //! episode, which ends with its worker: those episodes are errors, too.
 
-mod error;
-mod hello;
 mod layout;
 mod policy_worker;
 mod settings;
@@ -20,19 +18,20 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 use tch::Device;
 
-use crate::env::{EnvSpec, Observation};
-use crate::policy::python::hello::WorkerHello;
-use crate::policy::python::policy_worker::{PolicyWorker, WorkerTerms};
+use crate::env::{EnvSpec, ImageSize, Observation};
+use crate::policy::python::policy_worker::{PolicyWorker, WorkerError, WorkerHello, WorkerTerms};
 use crate::policy::{
     Chunk, Lifeline, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
     looks_back,
 };
+use crate::python::close_all;
 use crate::python::memory::numbers;
 
-pub use error::WorkerError;
 pub use settings::PythonPolicySettings;
 
 /// Why another worker cannot take over, or has nothing to go on with.
@@ -77,18 +76,14 @@ impl PythonPolicy {
             device,
             lifeline: lifeline.clone(),
         };
-        let worker = PolicyWorker::start(&terms).map_err(|err| permanent(&terms, err))?;
+        let worker = PolicyWorker::start(&terms).map_err(|err| permanent(&terms, &err))?;
         let hello = worker.hello.clone();
         let horizon = hello.action_horizon;
-        let deltas: Vec<i64> = (0..=hello.looks_back as i64)
-            .rev()
-            .map(|back| -back)
-            .collect();
         Ok(Self {
-            deltas,
+            deltas: (-(hello.looks_back as i64)..=0).collect(),
             chunk_length: terms.settings.chunk_length.unwrap_or(horizon).min(horizon),
             terms,
-            rows: worker.layout.rows.max(1),
+            rows: worker.layout.rows,
             worker: Some(worker),
             hello,
             failures: 0,
@@ -112,35 +107,24 @@ impl PythonPolicy {
         if self.worker.is_some() {
             return Ok(());
         }
-        let max_restarts = self.terms.settings.max_restarts;
-        if self.failures > max_restarts {
-            return Err(WorkerError::GivenUp {
-                failures: self.failures,
-                max_restarts,
-                last: self.last_failure.clone(),
-            });
+        let (failures, last) = (self.failures, &self.last_failure);
+        let most = self.terms.settings.process.max_restarts;
+        if failures > most {
+            return Err(WorkerError::Ended(format!(
+                "its worker failed {failures} times (max_restarts is {most}), at last: {last}"
+            )));
         }
-        let text = format!(
-            "policy `{}`: {}; restart {} of {max_restarts}",
-            self.terms.settings.name, self.last_failure, self.failures
-        );
+        let name = &self.terms.settings.name;
+        let text = format!("policy `{name}`: {last}; restart {failures} of {most}");
         self.terms.lifeline.say(text);
-        let started = PolicyWorker::start(&self.terms).and_then(|worker| {
-            match worker.hello.is_same_policy(&self.hello) {
-                true => Ok(worker),
-                false => Err(WorkerError::Lost(OTHER_POLICY.to_owned())),
+        let started = match PolicyWorker::start(&self.terms) {
+            Ok(worker) if !worker.hello.is_same_policy(&self.hello) => {
+                Err(WorkerError::Lost(OTHER_POLICY.to_owned()))
             }
-        });
-        match started {
-            Ok(worker) => {
-                self.worker = Some(worker);
-                Ok(())
-            }
-            Err(err) => {
-                self.lose(&err);
-                Err(err)
-            }
-        }
+            started => started,
+        };
+        self.worker = Some(started.inspect_err(|err| self.lose(err))?);
+        Ok(())
     }
 
     /// Ends the worker, if there is one, and counts it as failed.
@@ -156,27 +140,22 @@ impl PythonPolicy {
     /// Returns the errors that end the job: too many restarts, and a stop.
     fn part(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let revived = self.revive();
-        let refusal = |row| Some(RowAnswer::Failed(self.check(row).err()?));
-        let mut answers: Vec<Option<RowAnswer>> = rows.iter().map(refusal).collect();
-        let fit: Vec<&PolicyRow> = rows
-            .iter()
-            .zip(&answers)
-            .filter_map(|(row, failed)| failed.is_none().then_some(row))
-            .collect();
-        if fit.is_empty() && revived.is_ok() {
-            return Ok(answers.into_iter().flatten().collect());
-        }
+        let refused = rows.iter().map(|row| self.check(row).err());
+        let refused: Vec<Option<RowError>> = refused.collect();
+        let fit = rows.iter().zip(&refused);
+        let fit = fit.filter_map(|(row, refused)| refused.is_none().then_some(row));
+        let fit: Vec<&PolicyRow> = fit.collect();
         let mut given = match revived {
+            Ok(()) if fit.is_empty() => Vec::new(),
             Ok(()) => self.answers(&fit)?,
-            Err(err) => self.failed(err, fit.len())?,
+            Err(err) => self.failed(&err, fit.len())?,
         }
         .into_iter();
-        for answer in &mut answers {
-            if answer.is_none() {
-                *answer = given.next();
-            }
-        }
-        Ok(answers.into_iter().flatten().collect())
+        let answers = refused.into_iter().map(|refused| match refused {
+            Some(err) => Some(RowAnswer::Failed(err)),
+            None => given.next(),
+        });
+        Ok(answers.flatten().collect())
     }
 
     /// Asks for rows together, and one by one if that raises in a policy that remembers nothing of an
@@ -188,34 +167,28 @@ impl PythonPolicy {
                 let each = rows.chunks(1).map(|row| self.answers(row));
                 Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
             }
-            Err(err) => self.failed(err, rows.len()),
+            Err(err) => self.failed(&err, rows.len()),
         }
     }
 
     /// Returns the answers for rows that an error has cost.
-    fn failed(&self, err: WorkerError, count: usize) -> Result<Vec<RowAnswer>, PolicyError> {
-        if let WorkerError::GivenUp { .. } | WorkerError::Stopped(_) = err {
+    fn failed(&self, err: &WorkerError, count: usize) -> Result<Vec<RowAnswer>, PolicyError> {
+        if matches!(err, WorkerError::Ended(_)) {
             return Err(permanent(&self.terms, err));
         }
-        let err = inference(&self.terms, err);
+        let err = RowError(told(&self.terms, err));
         Ok(vec![RowAnswer::Failed(err); count])
     }
 
     /// Checks that a row can be asked for.
     fn check(&self, row: &PolicyRow) -> Result<(), RowError> {
-        let told = self.told.get(row);
-        if self.hello.has_reset && told.is_some_and(|failures| *failures != self.failures) {
-            let lost = WorkerError::Lost(STATE_LOST.to_owned());
-            return Err(inference(&self.terms, lost));
+        let told_to = self.told.get(row);
+        if self.hello.has_reset && told_to.is_some_and(|failures| *failures != self.failures) {
+            return Err(RowError(told(&self.terms, STATE_LOST)));
         }
-        self.seen(row)
-            .into_iter()
+        let seen = row.window.at(&self.deltas);
+        seen.into_iter()
             .try_for_each(|observation| self.check_observation(observation))
-    }
-
-    /// Returns the observations of a row that the policy sees, the oldest first.
-    fn seen<'a>(&'a self, row: &'a PolicyRow) -> Vec<&'a Observation> {
-        row.window.at(&self.deltas)
     }
 
     /// Checks that an observation has what the policy sees, in the size that it began with.
@@ -230,9 +203,9 @@ impl PythonPolicy {
         for camera in self.terms.env.cameras.iter().filter(|_| self.needs_video()) {
             let name = &camera.name;
             let frame = video.get(name).ok_or_else(|| RowError::no_picture(name))?;
-            let bytes = camera.height as usize * camera.width as usize * 3;
-            let size = (frame.height, frame.width, frame.rgb.len());
-            if size != (camera.height, camera.width, bytes) {
+            let (height, width) = (camera.height, camera.width);
+            let size = ImageSize { height, width };
+            if (frame.size(), frame.rgb.len()) != (size, size.rgb_bytes()) {
                 return Err(RowError::resized("picture of camera", name));
             }
         }
@@ -241,24 +214,18 @@ impl PythonPolicy {
 
     /// Asks the worker for the chunks of rows that were checked.
     fn ask(&mut self, rows: &[&PolicyRow]) -> Result<Vec<Chunk>, WorkerError> {
-        let limit = self.terms.settings.act_timeout;
         let call = self.call(rows);
-        let needs_video = self.needs_video();
         let seen: Vec<_> = rows.iter().map(|row| row.window.at(&self.deltas)).collect();
         let Some(worker) = &mut self.worker else {
             return Err(WorkerError::Lost(STATE_LOST.to_owned()));
         };
-        let asked = write(worker, &self.terms.env, needs_video, &seen)
-            .and_then(|()| worker.ask(call, rows.len(), limit));
-        let actions = match asked {
-            Ok(actions) => actions,
-            Err(err) => {
-                if !matches!(err, WorkerError::Failed(_)) {
-                    self.lose(&err);
-                }
-                return Err(err);
+        let shown = worker.show(&self.terms.env, &seen);
+        let asked = shown.and_then(|()| worker.ask(call, rows.len(), &self.terms));
+        let actions = asked.inspect_err(|err| {
+            if !matches!(err, WorkerError::Failed(_)) {
+                self.lose(err);
             }
-        };
+        })?;
         let length = actions.len() / rows.len();
         let chunks = actions.chunks_exact(length);
         let dim = self.terms.env.action.names.len();
@@ -290,42 +257,24 @@ impl PythonPolicy {
     }
 }
 
-/// Writes the observations of all rows into shared memory: those of each step, the oldest first.
-fn write(
-    worker: &PolicyWorker,
-    env: &EnvSpec,
-    needs_video: bool,
-    rows: &[Vec<&Observation>],
-) -> Result<(), WorkerError> {
-    for (row, seen) in rows.iter().enumerate() {
-        for (step, observation) in seen.iter().enumerate() {
-            for (index, (name, _)) in env.state.iter().enumerate() {
-                if let Some(vector) = observation.state.get(name) {
-                    worker.tell(index, row, step, vector)?;
-                }
-            }
-            for (index, camera) in env.cameras.iter().enumerate().filter(|_| needs_video) {
-                if let Some(frame) = observation.video.get(&camera.name) {
-                    worker.show(index, row, step, &frame.rgb)?;
-                }
-            }
+/// Returns an error that ends the job.
+fn permanent(terms: &WorkerTerms, err: &WorkerError) -> PolicyError {
+    PolicyError::Gone(told(terms, err))
+}
+
+fn told(terms: &WorkerTerms, err: impl Display) -> String {
+    format!("policy `{}`: {err}", terms.settings.name)
+}
+
+impl Drop for PythonPolicy {
+    fn drop(&mut self) {
+        // A worker that owes nothing ends by itself; one that does not answer is not waited for.
+        if let Some(PolicyWorker { worker, .. }) = self.worker.take()
+            && worker.due().is_none()
+        {
+            close_all([worker]);
         }
     }
-    Ok(())
-}
-
-/// Returns an error that costs the episodes of some rows.
-fn inference(terms: &WorkerTerms, err: WorkerError) -> RowError {
-    RowError(told(terms, &err))
-}
-
-/// Returns an error that ends the job.
-fn permanent(terms: &WorkerTerms, err: WorkerError) -> PolicyError {
-    PolicyError::Gone(told(terms, &err))
-}
-
-fn told(terms: &WorkerTerms, err: &WorkerError) -> String {
-    format!("policy `{}`: {err}", terms.settings.name)
 }
 
 impl Policy for PythonPolicy {

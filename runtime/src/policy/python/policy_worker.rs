@@ -1,23 +1,23 @@
 //! One worker: a Python process with the policy, and the memory that it shares with this process.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::io::Errno;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tch::Device;
 
 use crate::clock::now;
 use crate::device::gpu;
-use crate::env::EnvSpec;
+use crate::env::{EnvSpec, Observation};
 use crate::policy::Lifeline;
-use crate::policy::python::error::WorkerError;
-use crate::policy::python::hello::WorkerHello;
 use crate::policy::python::layout::BatchLayout;
 use crate::policy::python::settings::PythonPolicySettings;
 use crate::python::memory::{SharedMemory, bytes_of};
-use crate::python::{Module, Program, Said, Variable, Worker, close_all};
+use crate::python::{Cause, Loss, Module, Program, Said, Worker, set_default};
 
 /// The worker's main module.
 const MAIN: Module = ("rrun_policy", include_str!("worker/rrun_policy.py"));
@@ -25,6 +25,82 @@ const MAIN: Module = ("rrun_policy", include_str!("worker/rrun_policy.py"));
 const TICK: Duration = Duration::from_millis(200);
 /// Most stages of a start; `rrun_policy.py` has four.
 const MOST_STAGES: usize = 16;
+/// Most actions of a chunk.
+const LONGEST_HORIZON: usize = 4096;
+/// Most past steps that a policy looks at.
+const MOST_STEPS_BACK: usize = 255;
+/// Most versions, and most bytes of one.
+const MOST_VERSIONS: usize = 16;
+const LONGEST_VERSION: usize = 100;
+/// Number of output lines in a message, and most letters of each.
+const LINES: usize = 12;
+const LONGEST_LINE: usize = 300;
+
+/// The reason why a worker gave no actions.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) enum WorkerError {
+    /// The worker is gone, or of no use.
+    Lost(String),
+    /// The call failed: the policy raised an exception, or gave an array that cannot be taken, or
+    /// the call cannot be sent. The worker goes on.
+    Failed(String),
+    /// Workers have failed too often, or the evaluation is being stopped.
+    Ended(String),
+}
+
+impl From<Loss> for WorkerError {
+    /// Says why a worker is gone, with its last lines.
+    fn from(loss: Loss) -> Self {
+        let (text, during) = (loss.text, loss.during);
+        let mut told = match loss.cause {
+            Cause::Refused => text,
+            Cause::GaveUp(_) => format!("{during} {text}"),
+            Cause::Seen => format!("its worker {text} during {during}"),
+        };
+        for line in &loss.lines[loss.lines.len().saturating_sub(LINES)..] {
+            let short: String = line.chars().take(LONGEST_LINE).collect();
+            // Writing to a string cannot fail.
+            write!(told, "\n    {short}").ok();
+        }
+        Self::Lost(told)
+    }
+}
+
+/// The description of a policy, from a process that may be broken.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct WorkerHello {
+    /// Number of actions of a chunk.
+    pub(super) action_horizon: usize,
+    /// Whether it looks at pictures.
+    pub(super) needs_video: bool,
+    /// Number of past steps that it looks at.
+    pub(super) looks_back: usize,
+    /// Whether it keeps a state for each episode.
+    pub(super) has_reset: bool,
+    /// Versions of the interpreter and of numpy, and of torch if it is imported.
+    pub(super) versions: BTreeMap<String, String>,
+}
+
+impl WorkerHello {
+    /// Returns whether another worker of the policy can take over from one that said this.
+    pub(super) fn is_same_policy(&self, other: &Self) -> bool {
+        let versions = self.versions.clone();
+        *self == Self { versions, ..*other }
+    }
+
+    /// Parses and checks the description; `None` if it cannot be taken.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let hello: Self = serde_json::from_slice(text).ok()?;
+        let is_version =
+            |(name, version): (&String, &String)| name.len().max(version.len()) <= LONGEST_VERSION;
+        let is_sane = (1..=LONGEST_HORIZON).contains(&hello.action_horizon)
+            && hello.looks_back <= MOST_STEPS_BACK
+            && hello.versions.len() <= MOST_VERSIONS
+            && hello.versions.iter().all(is_version);
+        is_sane.then_some(hello)
+    }
+}
 
 /// What all workers of a policy have in common.
 #[derive(Clone, Debug)]
@@ -39,49 +115,10 @@ pub(super) struct WorkerTerms {
     pub(super) lifeline: Lifeline,
 }
 
-impl WorkerTerms {
-    /// Returns what a worker is made with.
-    fn config(&self) -> Value {
-        json!({
-            "policy": self.settings.policy,
-            "policy_kwargs": self.settings.kwargs,
-            "seed": self.settings.seed,
-            "device": gpu::name(self.device),
-            "spec": self.spec(),
-        })
-    }
-
-    /// Returns the description of the environment that the factory gets.
-    fn spec(&self) -> Value {
-        let env = &self.env;
-        let cameras = env.cameras.iter().map(|camera| {
-            let size = json!({"height": camera.height, "width": camera.width});
-            (camera.name.clone(), size)
-        });
-        let states = env
-            .state
-            .iter()
-            .map(|(name, length)| (name.clone(), json!(length)));
-        json!({
-            "environment": env.name,
-            "cameras": cameras.collect::<serde_json::Map<_, _>>(),
-            "states": states.collect::<serde_json::Map<_, _>>(),
-            // An infinite bound becomes null, and infinite again in the worker.
-            "actions": {
-                "names": env.action.names, "low": env.action.low, "high": env.action.high,
-            },
-            "control_hz": env.control_hz,
-            "max_episode_steps": env.max_episode_steps,
-            "language": env.language,
-        })
-    }
-}
-
 /// A worker that has made its policy.
 pub(super) struct PolicyWorker {
-    /// Taken when it ends.
-    worker: Option<Worker>,
-    lifeline: Lifeline,
+    /// It owes an answer while one is due.
+    pub(super) worker: Worker,
     memory: SharedMemory,
     /// What it says about its policy.
     pub(super) hello: WorkerHello,
@@ -89,8 +126,6 @@ pub(super) struct PolicyWorker {
     pub(super) layout: BatchLayout,
     /// Number of rows whose pages were written before, so that the system has memory for them.
     written_rows: usize,
-    /// Whether no call is under way.
-    is_idle: bool,
 }
 
 impl PolicyWorker {
@@ -100,19 +135,28 @@ impl PolicyWorker {
     /// Returns a [`WorkerError`] that says at which stage it failed; the process is gone then.
     pub(super) fn start(terms: &WorkerTerms) -> Result<Self, WorkerError> {
         let settings = &terms.settings;
+        let mut variables = settings.variables.clone();
+        // Sets of strings then have the same order in each worker.
+        set_default(&mut variables, "PYTHONHASHSEED", "0");
         // The worker runs the last one.
         let modules: Vec<Module> = settings.module.into_iter().chain([MAIN]).collect();
         let program = Program {
             python: &settings.python,
             label: &format!("rrun-policy policy={}", settings.name),
-            variables: &variables(settings),
+            variables: &variables,
             modules: &modules,
-            config: terms.config(),
+            config: json!({
+                "policy": settings.policy,
+                "policy_kwargs": settings.kwargs,
+                "seed": settings.seed,
+                "device": gpu::name(terms.device),
+                "interface": terms.env.to_json(),
+            }),
             stages: MOST_STAGES,
+            limit: Some(settings.process.startup_timeout_s.0),
         };
         let sink = Box::new(|line: &str| tracing::debug!(target: "policy", "{line}"));
-        let started = Worker::start(&program, Some(settings.startup_timeout), sink);
-        let mut worker = started.map_err(|err| {
+        let mut worker = Worker::start(&program, None, sink).map_err(|err| {
             let python = settings.python.display();
             WorkerError::Lost(format!("`{python}` cannot be started: {err}"))
         })?;
@@ -127,66 +171,66 @@ impl PolicyWorker {
         })?;
         let needs_video = hello.needs_video && !terms.env.cameras.is_empty();
         let steps = hello.looks_back + 1;
-        let layout = BatchLayout::new(&terms.env, needs_video, hello.action_horizon, steps)?;
+        let layout = BatchLayout::new(&terms.env, needs_video, hello.action_horizon, steps);
+        let layout = layout.map_err(WorkerError::Lost)?;
         let memory = worker.memory(layout.bytes, 2).and_then(|mut memory| {
             memory.map_for_writing()?;
             Ok(memory)
         });
-        let memory = memory.map_err(|err| out_of_memory(layout.bytes, &err))?;
         Ok(Self {
-            worker: Some(worker),
-            lifeline: terms.lifeline.clone(),
-            memory,
+            worker,
+            memory: memory.map_err(|err| out_of_memory(&layout, &err))?,
             hello,
             layout,
             written_rows: 0,
-            is_idle: true,
         })
     }
 
     /// Returns why it has ended since its last answer, if it has.
     pub(super) fn ended(&mut self) -> Option<WorkerError> {
-        let worker = self.worker.as_mut()?;
-        worker.is_at("no call");
-        worker.wait(None, Some(now())).err().map(WorkerError::from)
+        self.worker.is_at("no call");
+        self.worker
+            .wait(None, Some(now()))
+            .err()
+            .map(WorkerError::from)
     }
 
-    /// Writes a picture at one of the steps of a row.
+    /// Writes what the policy sees of all rows: the observations of each step, the oldest first.
     ///
     /// # Errors
     /// Returns [`WorkerError::Lost`] if the system has no memory.
     pub(super) fn show(
         &self,
-        camera: usize,
-        row: usize,
-        step: usize,
-        rgb: &[u8],
+        env: &EnvSpec,
+        rows: &[Vec<&Observation>],
     ) -> Result<(), WorkerError> {
-        self.write(row, self.layout.picture(camera, row, step), rgb)
-    }
-
-    /// Writes a state vector at one of the steps of a row.
-    ///
-    /// # Errors
-    /// Returns [`WorkerError::Lost`] if the system has no memory.
-    pub(super) fn tell(
-        &self,
-        state: usize,
-        row: usize,
-        step: usize,
-        vector: &[f32],
-    ) -> Result<(), WorkerError> {
-        self.write(row, self.layout.state(state, row, step), &bytes_of(vector))
+        let layout = &self.layout;
+        for (row, seen) in rows.iter().enumerate() {
+            for (step, observation) in seen.iter().enumerate() {
+                let index = row * layout.steps + step;
+                for ((name, _), block) in env.state.iter().zip(&layout.states) {
+                    if let Some(vector) = observation.state.get(name) {
+                        self.write(row, block.at(index), &bytes_of(vector))?;
+                    }
+                }
+                for (camera, block) in env.cameras.iter().zip(&layout.cameras) {
+                    if let Some(frame) = observation.video.get(&camera.name) {
+                        self.write(row, block.at(index), &frame.rgb)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes a part of a row. The first time the system is asked, which may be out of memory.
-    fn write(&self, row: usize, place: Range<usize>, bytes: &[u8]) -> Result<(), WorkerError> {
+    fn write(&self, row: usize, place: usize, bytes: &[u8]) -> Result<(), WorkerError> {
         let written = if row < self.written_rows {
-            self.memory.overwrite(place.start, bytes)
+            self.memory.overwrite(place, bytes)
         } else {
-            self.memory.write_bytes(place.start, bytes)
+            self.memory.write_bytes(place, bytes)
         };
-        written.map_err(|err| self.out_of_memory(&err))
+        written.map_err(|err| out_of_memory(&self.layout, &err))
     }
 
     /// Asks for the actions of the rows that are in shared memory. Returns `[rows, horizon,
@@ -198,13 +242,11 @@ impl PolicyWorker {
         &mut self,
         mut call: Value,
         rows: usize,
-        limit: Duration,
+        terms: &WorkerTerms,
     ) -> Result<Bytes, WorkerError> {
         self.written_rows = self.written_rows.max(rows);
         call["most"] = self.layout.rows.into();
-        let Some(worker) = &mut self.worker else {
-            return Err(WorkerError::Lost("its worker has ended".to_owned()));
-        };
+        let worker = &mut self.worker;
         worker.is_at(match rows {
             1 => "`act` of 1 row".to_owned(),
             rows => format!("`act` of {rows} rows"),
@@ -217,45 +259,29 @@ impl PolicyWorker {
             }
             Err(err) => return Err(worker.loss(&format!("takes no packet ({err})")).into()),
         };
-        self.is_idle = false;
-        worker.expect_by(Some(limit));
-        loop {
-            match said(worker, &self.lifeline)? {
-                Said::Answer { sequence: it, .. } if it == sequence => break,
+        worker.expect_by(Some(terms.settings.process.act_timeout_s.0));
+        let failure = loop {
+            match said(worker, &terms.lifeline)? {
+                Said::Answer { sequence: it, .. } if it == sequence => break None,
                 Said::Failed {
                     sequence: it,
                     reason,
-                } if it == sequence => {
-                    worker.expect_by(None);
-                    self.is_idle = true;
-                    return Err(WorkerError::Failed(reason));
-                }
+                } if it == sequence => break Some(reason),
                 Said::Note(_) => {}
                 _ => return Err(worker.loss("answered another call").into()),
             }
-        }
+        };
         worker.expect_by(None);
-        self.is_idle = true;
-        let read = self.memory.read(self.layout.actions(rows));
-        read.map_err(|err| self.out_of_memory(&err))
-    }
-
-    fn out_of_memory(&self, err: &std::io::Error) -> WorkerError {
-        out_of_memory(self.layout.bytes, err)
-    }
-}
-
-impl Drop for PolicyWorker {
-    fn drop(&mut self) {
-        // A worker that is idle ends by itself; one that does not answer is not waited for.
-        if self.is_idle {
-            close_all(self.worker.take());
+        if let Some(reason) = failure {
+            return Err(WorkerError::Failed(reason));
         }
+        let read = self.memory.read(self.layout.actions(rows));
+        read.map_err(|err| out_of_memory(&self.layout, &err))
     }
 }
 
-fn out_of_memory(bytes: usize, err: &std::io::Error) -> WorkerError {
-    WorkerError::Lost(format!("{bytes} bytes of shared memory: {err}"))
+fn out_of_memory(layout: &BatchLayout, err: &std::io::Error) -> WorkerError {
+    WorkerError::Lost(format!("{} bytes of shared memory: {err}", layout.bytes))
 }
 
 /// Waits for what a worker says.
@@ -265,19 +291,34 @@ fn said(worker: &mut Worker, lifeline: &Lifeline) -> Result<Said, WorkerError> {
             return Ok(said);
         }
         if lifeline.is_cut() {
-            return Err(WorkerError::Stopped(worker.during().to_owned()));
+            let during = worker.during();
+            let text = format!("the evaluation was stopped during {during}");
+            return Err(WorkerError::Ended(text));
         }
     }
 }
 
-/// Returns the environment variables of a worker.
-fn variables(settings: &PythonPolicySettings) -> Vec<Variable> {
-    let mut all = settings.variables.clone();
-    let name = "PYTHONHASHSEED";
-    let is_given = all.iter().any(|(given, _)| given == name);
-    if !is_given && std::env::var_os(name).is_none() {
-        // Sets of strings then have the same order in each worker.
-        all.push((name.to_owned(), Some("0".to_owned())));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_that_makes_no_sense_is_not_taken() {
+        let text = |horizon: i64| {
+            format!(
+                r#"{{"action_horizon": {horizon}, "needs_video": true, "looks_back": 1, "has_reset": false,
+                    "versions": {{"python": "3.11"}}}}"#
+            )
+        };
+        assert_eq!(
+            WorkerHello::parse(text(8).as_bytes())
+                .unwrap()
+                .action_horizon,
+            8
+        );
+        assert_eq!(WorkerHello::parse(text(0).as_bytes()), None);
+        assert_eq!(WorkerHello::parse(text(-1).as_bytes()), None);
+        assert_eq!(WorkerHello::parse(text(1 << 40).as_bytes()), None);
+        assert_eq!(WorkerHello::parse(b"{}"), None);
     }
-    all
 }

@@ -1,7 +1,6 @@
 //! The settings of a Python policy.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use jobs::policies::{self, PolicyProcess, Python};
 use jobs::settings::kinds::PyName;
@@ -23,6 +22,8 @@ pub struct PythonPolicySettings {
     pub(in crate::policy) python: PathBuf,
     /// Environment variables of the worker.
     pub(in crate::policy) variables: Vec<Variable>,
+    /// What the job says of the process, with its time limits.
+    pub(in crate::policy) process: PolicyProcess,
     /// Keyword arguments of the factory.
     pub(in crate::policy) kwargs: Map<String, Value>,
     /// What the user is told before the first episode.
@@ -31,12 +32,6 @@ pub struct PythonPolicySettings {
     pub(in crate::policy) seed: u64,
     /// Number of actions of a chunk that are executed.
     pub(in crate::policy) chunk_length: Option<usize>,
-    /// Time limit of a call.
-    pub(in crate::policy) act_timeout: Duration,
-    /// Time limit of a start.
-    pub(in crate::policy) startup_timeout: Duration,
-    /// How often a worker is started again.
-    pub(in crate::policy) max_restarts: u64,
 }
 
 impl PythonPolicySettings {
@@ -46,14 +41,16 @@ impl PythonPolicySettings {
     /// Returns an error with the name of the field, and if the policy's file is not there.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let given: Python = policies::read(config)?;
-        let settings = Self {
+        if let Some(path) = given.policy.file().filter(|path| !path.is_file()) {
+            let wanted = "there is no such file; it is looked for from the working directory";
+            return Err(PolicyError::file(path, wanted));
+        }
+        Ok(Self {
             kwargs: given.policy_kwargs.unwrap_or_default(),
             seed: given.seed,
             chunk_length: given.action_chunk_length.map(usize::from),
             ..Self::of_process(given.policy, given.process)?
-        };
-        settings.check()?;
-        Ok(settings)
+        })
     }
 
     /// Returns the settings of a worker without what is the policy's own, and looks for the
@@ -63,12 +60,11 @@ impl PythonPolicySettings {
     /// Returns an error with the name of the field.
     pub(in crate::policy) fn of_process(
         policy: PyName,
-        given: PolicyProcess,
+        process: PolicyProcess,
     ) -> Result<Self, PolicyError> {
-        let python = given.python.map(|path| path.display().to_string());
-        let python = python.unwrap_or_else(|| "python3".to_owned());
-        let variables = given.env.unwrap_or_default();
-        let variables = variables.iter().map(|(name, value)| {
+        let python = process.python.as_ref();
+        let python = python.map_or("python3".to_owned(), |path| path.display().to_string());
+        let variables = process.env.iter().flatten().map(|(name, value)| {
             read_variable(name, value)
                 .map_err(|err| refusal(&format!("env.{name}"), &value.to_string(), err))
         });
@@ -78,24 +74,12 @@ impl PythonPolicySettings {
             module: None,
             python: find_interpreter(&python).map_err(|err| refusal("python", &python, err))?,
             variables: variables.collect::<Result<_, _>>()?,
+            process,
             kwargs: Map::new(),
             notes: Vec::new(),
             seed: 0,
             chunk_length: None,
-            act_timeout: given.act_timeout_s.0,
-            startup_timeout: given.startup_timeout_s.0,
-            max_restarts: given.max_restarts,
         })
-    }
-
-    fn check(&self) -> Result<(), PolicyError> {
-        match self.policy.file() {
-            Some(path) if !path.is_file() => Err(PolicyError::file(
-                path,
-                "there is no such file; it is looked for from the working directory",
-            )),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -330,7 +330,7 @@ mod tests {
     const COPY: EnvIndex = EnvIndex(0);
 
     fn env(task: &str) -> Lockstep<MujocoEnv> {
-        Lockstep::new(make(MujocoConfig::new(task), &Map::new()).unwrap())
+        Lockstep::new(make(MujocoConfig::new(task, 1), &Map::new()).unwrap())
     }
 
     /// Returns the last step of an episode in which the first `taken` actions of each chunk are

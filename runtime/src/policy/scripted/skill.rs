@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn env(task: &str) -> Lockstep<MujocoEnv> {
-        Lockstep::new(make(MujocoConfig::new(task), &Map::new()).unwrap())
+        Lockstep::new(make(MujocoConfig::new(task, 1), &Map::new()).unwrap())
     }
 
     fn solved(task: &str, plan: &[&str]) -> usize {

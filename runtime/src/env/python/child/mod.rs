@@ -14,194 +14,266 @@
 //! answers these resets. So whatever a reset does, the end of the episode before it is known.
 
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
+use jobs::journal::Blame;
+
 use crate::env::python::copy::CopyState;
+use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
-use crate::env::python::message::CommandEntry;
-use crate::env::python::observation::ProcessMemory;
-use crate::env::{Command, EnvError, EnvIndex};
+use crate::env::python::memory::{CALLS, CopyMemory};
+use crate::env::python::message::Entry;
+use crate::env::{Answer, Command, EnvError, EnvIndex};
 use crate::python::{Cause, Loss, Ready, Said, Worker};
 
-mod answers;
-mod loss;
 mod work;
 
-/// Maximum number of start stages, beside one for each module that the job imports
-/// (`rrun_worker.py` has four). Each stage extends the start by up to `--stall-timeout`, so the
-/// number must be limited for a start that never ends.
-pub const MOST_STAGES: usize = 16;
+/// How the stages begin in which a start tries a reset, in `rrun_worker.py`.
+const PROBE_RESET: &str = "reset(seed=";
+/// The first of them.
+const PROBE: &str = "reset(seed=0)";
 
 /// One process, running or not, and its copies.
 pub struct Child {
     index: usize,
-    gpu: Option<u32>,
-    /// Number of its process.
-    id: u64,
-    worker: Option<Worker>,
-    /// The stage of the fork server that it waits for.
-    server: Option<ServerStage>,
-    memory: Option<ProcessMemory>,
+    /// Its copies in the whole environment.
+    pub envs: Range<usize>,
+    pub worker: Option<Worker>,
+    /// True while a fork server imports for it.
+    pub awaits_server: bool,
+    memory: Option<CopyMemory>,
     copies: Vec<CopyState>,
-    held: Vec<HeldCommand>,
-    batches: VecDeque<SentBatch>,
+    /// Commands that were not sent yet, and the copies that they are for.
+    held: Vec<(usize, Command)>,
+    /// What was sent and not answered yet.
+    sent: VecDeque<Entry>,
     /// Number of episodes since it was started.
     served: u64,
     /// True if its start tries a reset with seed 0.
     probes_zero: bool,
 }
 
-/// What a fork server is at, and since when.
-struct ServerStage {
-    text: String,
-    since: Instant,
-}
-
-/// A command that was not sent yet.
-struct HeldCommand {
-    local: usize,
-    command: Command,
-}
-
-/// Commands that were sent together and are answered together.
-struct SentBatch {
-    sequence: u32,
-    /// Those that have no answer yet.
-    entries: Vec<CommandEntry>,
-    /// The episodes that copies begin by themselves after the last answer.
-    begun: Vec<CommandEntry>,
-    /// True if `entries` are these episodes.
-    follows: bool,
-}
-
 impl Child {
     /// Creates the state for these copies, without a process.
-    pub fn new(index: usize, envs: &[EnvIndex], gpu: Option<u32>) -> Self {
+    pub fn new(index: usize, envs: Range<usize>) -> Self {
         Self {
             index,
-            gpu,
-            id: 0,
             worker: None,
-            server: None,
+            awaits_server: false,
             memory: None,
-            copies: envs.iter().map(|env| CopyState::new(*env)).collect(),
+            copies: envs.clone().map(CopyState::new).collect(),
+            envs,
             held: Vec::new(),
-            batches: VecDeque::new(),
+            sent: VecDeque::new(),
             served: 0,
             probes_zero: true,
         }
     }
 
-    /// Returns whether this is the number of its process.
-    pub fn has(&self, process: u64) -> bool {
-        self.worker.is_some() && self.id == process
-    }
-
-    /// Returns whether the process can take commands.
-    pub fn is_up(&self) -> bool {
-        self.worker.as_ref().is_some_and(Worker::is_up)
-    }
-
-    /// Returns whether it waits for a fork server that imports.
-    pub fn awaits_server(&self) -> bool {
-        self.server.is_some()
-    }
-
-    /// Takes note of the stage of the fork server that it waits for.
-    pub fn on_server_stage(&mut self, text: &str, since: Instant) {
-        let text = text.to_owned();
-        self.server = Some(ServerStage { text, since });
-    }
-
-    /// Starts the process, or waits for its fork server: [`Child::awaits_server`].
-    pub fn start(&mut self, host: &mut Host, now: Instant) {
-        let envs: Vec<_> = self.copies.iter().map(|copy| copy.env).collect();
-        (self.server, self.served) = (None, 0);
+    /// Starts the process, or waits for its fork server.
+    pub fn start(&mut self, host: &mut Host) {
+        (self.awaits_server, self.served) = (false, 0);
         self.probes_zero = host.probe_failure.is_none();
-        self.copies.iter_mut().for_each(CopyState::renew);
-        match host.start(self.index, &envs, self.gpu) {
-            Ok(Some((id, worker))) => (self.id, self.worker) = (id, Some(worker)),
-            Ok(None) => self.on_server_stage("start of the interpreter", now),
+        self.copies.iter_mut().for_each(|copy| copy.episode = None);
+        match host.start(self.index) {
+            Ok(Some(worker)) => self.worker = Some(worker),
+            Ok(None) => self.awaits_server = true,
             Err(err) => {
-                let python = host.terms.settings.python.display().to_string();
-                self.on_server_stage("start of the interpreter", now);
-                self.lose(&format!("`{python}` cannot be started: {err}"), host);
+                let python = host.settings.python.display();
+                let reason = format!("`{python}` cannot be started: {err}");
+                self.lose(&reason, host);
             }
         }
-    }
-
-    /// Gives its process up for good, without waiting for answers.
-    pub fn shut(&mut self) -> Option<Worker> {
-        self.worker.take()
     }
 
     /// Handles what one descriptor of the process has.
-    pub fn on(&mut self, ready: Ready, host: &mut Host, now: Instant) {
-        let Some(worker) = &mut self.worker else {
-            return;
-        };
-        match worker.on(ready) {
-            Ok(Some(said)) => self.said(said, host),
-            Ok(None) => {}
-            Err(loss) => self.over(loss, host),
+    pub fn on(&mut self, ready: Ready, host: &mut Host) {
+        if let Some(worker) = &mut self.worker {
+            match worker.on(ready) {
+                Ok(Some(said)) => self.said(said, host),
+                Ok(None) => {}
+                Err(loss) => self.over(&loss, host),
+            }
         }
-        self.flush(host, now);
+        self.flush(host);
     }
 
     fn said(&mut self, said: Said, host: &mut Host) {
-        let stall = Some(host.terms.stall_timeout);
         let done = match said {
-            Said::Stage(_) => {
-                self.worker
-                    .iter_mut()
-                    .for_each(|worker| worker.expect_by(stall));
-                Ok(())
-            }
             Said::Hello(text) => self.attach(&text, host),
             Said::Answer {
                 sequence,
                 count,
                 body,
-            } => {
-                let answered = self.answer(sequence, count, &body, host);
-                let limit = stall.filter(|_| !self.batches.is_empty());
-                self.worker
-                    .iter_mut()
-                    .for_each(|worker| worker.expect_by(limit));
-                answered
-            }
-            Said::Note(_) => Ok(()),
+            } => self.answer(sequence, count, &body, host),
             Said::Failed { reason, .. } => Err(format!("refused its commands: {reason}")),
+            Said::Note(_) => return,
+            Said::Stage(_) => Ok(()),
         };
         if let Err(reason) = done {
-            self.lose(&reason, host);
+            return self.lose(&reason, host);
+        }
+        if let Some(worker) = &mut self.worker {
+            let is_owing = !worker.is_up() || !self.sent.is_empty();
+            worker.expect_by(is_owing.then_some(host.config.stall_timeout));
         }
     }
 
+    /// Checks the description of the environment, and maps shared memory of the size it needs.
+    fn attach(&mut self, text: &[u8], host: &mut Host) -> Result<(), String> {
+        let hello = Hello::new(text).map_err(|why| format!("describes itself wrongly: {why}"))?;
+        let first = host.hello.get_or_insert_with(|| Arc::new(hello.clone()));
+        if !first.same(&hello) {
+            return Err(format!("shows something else than the first: {hello:?}"));
+        }
+        let language = host.settings.language.as_ref();
+        let language: Arc<str> = language
+            .unwrap_or(&first.interface.language)
+            .as_str()
+            .into();
+        for copy in &mut self.copies {
+            copy.language = Arc::clone(&language);
+        }
+        let memory = |worker| CopyMemory::new(worker, first, self.copies.len());
+        self.memory = self.worker.as_ref().map(memory).transpose()?;
+        Ok(())
+    }
+
     /// Handles the end of the process.
-    fn over(&mut self, loss: Loss, host: &mut Host) {
+    fn over(&mut self, loss: &Loss, host: &mut Host) {
         if self.worker.as_ref().is_some_and(Worker::is_closing) {
             self.memory = None;
-            let worker = self.worker.take();
-            worker
-                .into_iter()
-                .for_each(|worker| host.bury(self.id, worker));
-            return;
+            return self.bury(host);
         }
-        let whose = match loss.cause {
-            Cause::Refused => {
-                host.failure
-                    .get_or_insert_with(|| EnvError::Setup(loss.text.clone()));
-                String::new()
-            }
+        let mut whose = String::new();
+        match loss.cause {
+            Cause::Refused => host.fail(&loss.text, &[]),
             Cause::GaveUp(Some(copy)) if self.copies.len() > 1 => {
-                let copy = self.copies.get(usize::from(copy));
-                copy.map_or_else(String::new, |copy| {
-                    format!(" in environment {}", copy.env.0)
-                })
+                if let Some(copy) = self.copies.get(usize::from(copy)) {
+                    whose = format!(" in environment {}", copy.env.0);
+                }
             }
-            Cause::GaveUp(_) | Cause::Seen => String::new(),
-        };
+            Cause::GaveUp(_) | Cause::Seen => {}
+        }
         self.lose(&format!("{}{whose}", loss.text), host);
+    }
+
+    /// Gives up on whatever has exceeded its time limit.
+    pub fn expire(&mut self, host: &mut Host, now: Instant) {
+        if let Some(Err(loss)) = self.worker.as_mut().map(|worker| worker.expire(now)) {
+            self.lose(&loss.text, host);
+        }
+    }
+
+    fn bury(&mut self, host: &mut Host) {
+        if let Some(worker) = self.worker.take() {
+            host.bury(worker);
+        }
+    }
+
+    /// Gives up the process, which is gone or will be. Commands that wait for it are answered with
+    /// the reason; other copies get it with their next command.
+    fn lose(&mut self, reason: &str, host: &mut Host) {
+        let starting = self.memory.is_none();
+        let during = self.worker.as_ref().map(Worker::during);
+        if starting && self.probes_zero && during == Some(PROBE) {
+            // No episode has the seed 0, so the next start tries that of the job's first episode.
+            host.probe_failure.get_or_insert_with(|| reason.to_owned());
+            self.bury(host);
+            return self.start(host);
+        }
+        let (mut told, mut stderr) = (host.told(reason, &self.doing()), Vec::new());
+        let culprit = (!starting).then(|| self.culprit(host)).flatten();
+        if let Some(mut worker) = self.worker.take() {
+            let last = worker.loss(reason);
+            told += &format!(", process {}", last.pid);
+            stderr = last.lines;
+            host.bury(worker);
+        }
+        if starting {
+            host.fail(&told, &stderr);
+        }
+        let lost = |env| EnvError::Lost {
+            env,
+            blame: match culprit {
+                Some(culprit) if culprit == env => Blame::Own,
+                Some(_) => Blame::Neighbour,
+                None if starting => Blame::Start,
+                None => Blame::Unknown,
+            },
+            reason: told.clone(),
+            stderr: stderr.clone(),
+        };
+        self.memory = None;
+        self.sent.clear();
+        for copy in &mut self.copies {
+            let env = copy.env;
+            match (copy.doing.take(), copy.episode.take()) {
+                (Some(entry), _) if entry.is_step => {
+                    host.answers.push((env, Answer::Step(Err(lost(env)))));
+                }
+                (Some(_), _) => host.answers.push((env, Answer::Reset(Err(lost(env))))),
+                (None, Some(_)) => copy.lost = Some(lost(env)),
+                (None, None) => {}
+            }
+        }
+        // A reset that was not sent yet goes to the next process, unless this one could not even
+        // start.
+        for (local, command) in std::mem::take(&mut self.held) {
+            let copy = &mut self.copies[local];
+            if starting || matches!(command, Command::Step { .. }) {
+                copy.lost = None;
+                let answer = Answer::refuse(&command, lost(copy.env));
+                host.answers.push((copy.env, answer));
+            } else {
+                self.held.push((local, command));
+            }
+        }
+    }
+
+    /// Returns the copy whose call the process was at, if a call is that of one copy.
+    fn culprit(&self, host: &Host) -> Option<EnvIndex> {
+        let mut busy = self.copies.iter().filter(|copy| copy.is_busy());
+        if let (Some(only), None) = (busy.next(), busy.next()) {
+            return Some(only.env);
+        }
+        if host.hello.as_ref().is_some_and(|hello| hello.together) {
+            return None;
+        }
+        let (copy, call) = self.memory.as_ref()?.call_now()?;
+        let copy = self.copies.get(copy).filter(|_| CALLS.contains(&call))?;
+        copy.doing.map(|_| copy.env)
+    }
+
+    /// Returns a description of the last known activity of the process.
+    fn doing(&self) -> String {
+        let Some(memory) = &self.memory else {
+            let stage = self.worker.as_ref().map(Worker::during);
+            let stage = stage.unwrap_or("start of the interpreter");
+            let note = match stage.starts_with(PROBE_RESET) {
+                true => ", which is tried at the start of a process and is no episode",
+                false => "",
+            };
+            return format!("it was at `{stage}`{note}");
+        };
+        let copy = |(copy, call)| Some((self.copies.get(copy)?, call));
+        let at = memory.call_now().and_then(copy);
+        let Some((env, call, episode)) =
+            at.and_then(|(it, call)| Some((it.env.0, call, it.episode?)))
+        else {
+            return "it was not at work".to_owned();
+        };
+        let steps = episode.steps;
+        let call = match call {
+            1 => "reset".to_owned(),
+            2 => format!("step {steps}"),
+            3 => format!("render after step {steps}"),
+            4 => format!("observation after step {steps}"),
+            _ => return format!("no call was under way after step {steps} of environment {env}"),
+        };
+        let (episode, seed) = (episode.id.episode, episode.id.seed);
+        format!("its last call was `{call}` of environment {env}, episode {episode}, seed {seed}")
     }
 }

@@ -1,78 +1,61 @@
-//! Takes commands, holds them until they can be sent, and sends them.
+//! Takes commands, holds them until they can be sent, sends them, and takes the answers.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use crate::env::python::child::{Child, HeldCommand, SentBatch};
-use crate::env::python::copy::{CopyState, RunningEpisode};
-use crate::env::python::hello::Hello;
+use crate::env::python::child::Child;
+use crate::env::python::copy::CopyState;
 use crate::env::python::host::Host;
-use crate::env::python::message::{self, CommandEntry, CommandKind};
-use crate::env::{Answer, Command, EnvError, NextEpisode, Render};
+use crate::env::python::message::{Entry, replies};
+use crate::env::{Answer, Command, EnvError, EnvIndex, NextEpisode, Render};
 
 impl Child {
     /// Takes a command for one of its copies; [`Child::flush`] sends it.
-    pub fn take(&mut self, local: usize, command: Command, host: &mut Host) {
-        if let Err(err) = self.accept(local, &command, host) {
-            host.give(self.copies[local].env, Answer::refuse(&command, err));
-            return;
+    pub fn take(&mut self, env: EnvIndex, command: Command, host: &mut Host) {
+        let local = env.0 - self.envs.start;
+        match self.accept(local, &command, host) {
+            Ok(()) => self.held.push((local, command)),
+            Err(err) => {
+                let answer = Answer::refuse(&command, err);
+                host.answers.push((env, answer));
+            }
         }
-        self.held.push(HeldCommand { local, command });
     }
 
     fn accept(&mut self, local: usize, command: &Command, host: &Host) -> Result<(), EnvError> {
-        let is_held = self.held.iter().any(|held| held.local == local);
         let copy = &mut self.copies[local];
-        let episode_error = |reason: String| EnvError::Episode {
-            env: copy.env,
-            reason,
-        };
-        if copy.doing.is_some() || is_held {
-            return Err(episode_error(
-                "it has not answered its last command".to_owned(),
-            ));
-        }
+        let lost = copy.lost.take();
         let Command::Step { action, .. } = command else {
-            copy.lost = None;
             return Ok(());
         };
-        if let Some(loss) = &copy.lost {
-            return Err(copy.loss(loss));
+        if let Some(lost) = lost {
+            return Err(lost);
         }
-        if copy.episode.is_none() {
-            return Err(episode_error("it has no episode".to_owned()));
-        }
-        let names = host
-            .hello
-            .as_ref()
-            .map_or(&[][..], |hello| &hello.action.names);
-        if action.len() != names.len() {
-            return Err(episode_error(format!(
-                "the action has {} numbers, expected {}",
-                action.len(),
-                names.len()
-            )));
-        }
-        let clips = host.terms.settings.clip_actions;
+        let hello = host.hello.as_ref();
+        let names = hello.map_or(&[][..], |hello| &hello.interface.action.names);
+        let clips = host.settings.given.clip_actions;
         let is_wrong = |number: f32| number.is_nan() || (number.is_infinite() && !clips);
-        match action
-            .iter()
-            .zip(names)
-            .find(|(number, _)| is_wrong(**number))
-        {
-            Some((number, name)) => Err(episode_error(format!("the action `{name}` is {number}"))),
-            None => Ok(()),
-        }
+        let mut numbers = action.iter().zip(names);
+        let reason = match numbers.find(|(number, _)| is_wrong(**number)) {
+            _ if copy.episode.is_none() => "it has no episode".to_owned(),
+            _ if action.len() != names.len() => {
+                let (found, wanted) = (action.len(), names.len());
+                format!("the action has {found} numbers, expected {wanted}")
+            }
+            Some((number, name)) => format!("the action `{name}` is {number}"),
+            None => return Ok(()),
+        };
+        let env = copy.env;
+        Err(EnvError::Episode { env, reason })
     }
 
     /// Sends the commands that can be sent.
-    pub fn flush(&mut self, host: &mut Host, now: Instant) {
+    pub fn flush(&mut self, host: &mut Host) {
         if self.held.is_empty() {
             return;
         }
         let is_worn = self.is_worn(host);
         match &mut self.worker {
-            None if self.server.is_none() => self.start(host, now),
+            None if !self.awaits_server => self.start(host),
             Some(worker) if worker.is_up() && is_worn => worker.close(),
             Some(worker) if worker.is_up() => self.send(host),
             _ => {}
@@ -82,97 +65,114 @@ impl Child {
     /// Returns whether the process has run its number of episodes, and no copy is in the middle of
     /// another.
     fn is_worn(&self, host: &Host) -> bool {
-        let busy = |(local, copy): (usize, &CopyState)| {
-            let begins = self
-                .held
-                .iter()
-                .any(|held| held.local == local && matches!(held.command, Command::Reset { .. }));
-            copy.doing.is_some()
-                || (!begins && copy.episode.is_some_and(|episode| !episode.is_over))
+        let begins = |local| {
+            let is_reset = |command: &Command| matches!(command, Command::Reset { .. });
+            let mut held = self.held.iter();
+            held.any(|(of, command)| *of == local && is_reset(command))
         };
-        host.terms
-            .recycle_after
-            .is_some_and(|limit| self.served >= limit)
-            && !self.copies.iter().enumerate().any(busy)
+        let is_busy = |(local, copy): (usize, &CopyState)| {
+            copy.doing.is_some() || (!begins(local) && copy.is_busy())
+        };
+        let limit = host.recycle_after();
+        limit.is_some_and(|limit| self.served >= limit)
+            && !self.copies.iter().enumerate().any(is_busy)
     }
 
     fn send(&mut self, host: &mut Host) {
-        let work = std::mem::take(&mut self.held);
-        let recycle_after = host.terms.recycle_after;
-        let takes_offers = |hello: &Arc<Hello>| hello.takes_offers(recycle_after);
-        let takes_offers = host.hello.as_ref().is_some_and(takes_offers);
-        let mut entries = Vec::with_capacity(work.len());
-        for held in &work {
-            match self.prepare(held, takes_offers) {
-                Ok(entry) => entries.push(entry),
-                Err(reason) => {
-                    // The entries that were prepared already wait for an answer; the others have to
-                    // be held again.
-                    self.held.extend(work.into_iter().skip(entries.len()));
-                    return self.lose(&reason, host);
-                }
-            }
-        }
-        let Some(worker) = &mut self.worker else {
+        let (Some(worker), Some(memory)) = (&mut self.worker, &self.memory) else {
             return;
         };
-        let asked = worker.ask(entries.len() as u16, &message::work(&entries));
-        if self.batches.is_empty() {
-            worker.expect_by(Some(host.terms.stall_timeout));
+        let written = self
+            .held
+            .iter()
+            .try_for_each(|(local, command)| match command {
+                Command::Step { action, .. } => memory.act(*local, action),
+                Command::Reset { .. } => Ok(()),
+            });
+        if let Err(err) = written {
+            return self.lose(&format!("cannot be given its action: {err}"), host);
         }
-        self.batches.push_back(SentBatch {
-            sequence: asked.unwrap_or_default(),
-            entries,
-            begun: Vec::new(),
-            follows: false,
-        });
+        let (mut entries, mut body) = (Vec::with_capacity(self.held.len()), Vec::new());
+        for (local, command) in self.held.drain(..) {
+            let (is_step, render, episode) = match command {
+                Command::Reset {
+                    seed,
+                    episode,
+                    render,
+                } => (false, render, Some(NextEpisode { seed, episode })),
+                Command::Step { next, render, .. } => {
+                    (true, render, next.filter(|_| host.takes_offers()))
+                }
+            };
+            let entry = Entry {
+                sequence: 0,
+                local: local as u16,
+                is_step,
+                render: render == Render::Yes,
+                episode,
+                follows: false,
+            };
+            entry.put(&mut body);
+            self.copies[local].begin(entry);
+            entries.push(entry);
+        }
+        let asked = worker.ask(entries.len() as u16, &body);
+        if self.sent.is_empty() {
+            worker.expect_by(Some(host.config.stall_timeout));
+        }
+        for mut entry in entries {
+            entry.sequence = asked.unwrap_or_default();
+            self.sent.push_back(entry);
+        }
         if asked.is_err() {
             self.lose("does not read its commands", host);
         }
     }
 
-    /// Writes the action of a command to shared memory and returns the entry to send.
-    ///
-    /// # Errors
-    /// Returns the reason why the process cannot be used any more, as a clause.
-    fn prepare(&mut self, held: &HeldCommand, takes_offers: bool) -> Result<CommandEntry, String> {
-        let local =
-            u16::try_from(held.local).map_err(|_| format!("has more than {} copies", u16::MAX))?;
-        let mut entry = CommandEntry {
-            local,
-            op: CommandKind::Reset,
-            render: false,
-            episode: None,
-        };
-        let copy = &mut self.copies[held.local];
-        match &held.command {
-            &Command::Reset {
-                seed,
-                episode,
-                render,
-            } => {
-                entry.render = render == Render::Yes;
-                let begun = NextEpisode { seed, episode };
-                entry.episode = Some(begun);
-                copy.episode = Some(RunningEpisode::new(begun));
-            }
-            Command::Step {
-                action,
-                next,
-                render,
-            } => {
-                (entry.op, entry.render) = (CommandKind::Step, *render == Render::Yes);
-                entry.episode = next.filter(|_| takes_offers);
-                let memory = self.memory.as_ref().ok_or("has no shared memory")?;
-                memory
-                    .act(held.local, action)
-                    .map_err(|err| format!("cannot be given its action: {err}"))?;
-                if let Some(episode) = &mut copy.episode {
-                    episode.steps += 1;
-                }
-            }
+    /// Forwards the next answers of the oldest unanswered request, in the order of its entries. Those
+    /// of the episodes that its copies have begun by themselves come last.
+    pub(super) fn answer(
+        &mut self,
+        sequence: u32,
+        count: u16,
+        body: &[u8],
+        host: &mut Host,
+    ) -> Result<(), String> {
+        let replies = replies(count, body).map_err(|why| format!("sent nonsense: {why}"))?;
+        if replies.is_empty() {
+            return Err("answered a different request".to_owned());
         }
-        copy.doing = Some(entry.op);
-        Ok(entry)
+        for reply in replies {
+            let front = self.sent.front().filter(|entry| entry.sequence == sequence);
+            let (Some(&entry), Some(memory), Some(hello)) = (front, &self.memory, &host.hello)
+            else {
+                return Err(format!("answered work {sequence}, which it was not given"));
+            };
+            if !entry.fits(&reply) {
+                return Err("answered a different request".to_owned());
+            }
+            self.sent.pop_front();
+            let local = usize::from(entry.local);
+            let bytes = memory.read(local, reply.rendered);
+            let bytes =
+                bytes.map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
+            let copy = &mut self.copies[local];
+            let told = reply.told.language.as_ref();
+            if let Some(language) = told.filter(|_| host.settings.language.is_none()) {
+                copy.language = Arc::from(language.as_str());
+            }
+            let seen = memory.observe(hello, &bytes, (&entry, &reply), &copy.language);
+            let answer = copy.answered(&reply, seen, memory.action(&bytes), host);
+            self.served += u64::from(!reply.is_step);
+            if let Some(begun) = entry.followed_by(&reply) {
+                let later = self
+                    .sent
+                    .iter()
+                    .position(|entry| entry.sequence != sequence);
+                self.sent.insert(later.unwrap_or(self.sent.len()), begun);
+            }
+            host.answers.push((copy.env, answer));
+        }
+        Ok(())
     }
 }

@@ -18,17 +18,16 @@ memory_fd = int(sys.argv[-2])
 rule = os.environ["RRUN_HOSTILE"]
 SIDE = 8
 
-HELLO = {
+INTERFACE = {
     "state": [["position", 3]],
-    "cameras": [["front", SIDE, SIDE]],
+    "cameras": [{"name": "front", "height": SIDE, "width": SIDE}],
     "action": {"names": ["x", "y"], "low": [-1.0, -1.0], "high": [1.0, 1.0]},
     "control_hz": 20,
     "max_episode_steps": 50,
     "language": "go",
-    "together": False,
-    "notes": [],
-    "versions": {},
+    "name": "x",
 }
+HELLO = {"interface": INTERFACE, "together": False, "notes": [], "versions": {}}
 
 
 def stay():
@@ -41,7 +40,7 @@ def send(kind, body=b"", count=0, sequence=0):
 
 
 def hello(**changes):
-    send("H", json.dumps({**HELLO, **changes}).encode())
+    send("H", json.dumps({**HELLO, "interface": {**INTERFACE, **changes}}).encode())
 
 
 if rule == "silent":
@@ -63,9 +62,9 @@ if rule == "seals":
     fcntl.fcntl(memory_fd, 1033, 4)  # F_ADD_SEALS, F_SEAL_GROW
     hello()
 if rule == "giant":
-    hello(cameras=[[f"c{number}", 8192, 8192] for number in range(500)])
+    hello(cameras=[{"name": f"c{number}", "height": 8192, "width": 8192} for number in range(500)])
 if rule == "long hello":
-    hello(language="x" * 190_000, notes=["y"] * 1000)
+    hello(language="x" * 190_000)
 if rule == "half a hello":
     send("H", json.dumps(HELLO).encode()[:100])
     stay()

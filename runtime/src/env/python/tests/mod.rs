@@ -47,6 +47,19 @@ fn job(mut args: Value) -> Job {
     jobs::file::parse(&file).unwrap().remove(0)
 }
 
+/// Returns a description of an environment, as a process sends it.
+pub fn hello() -> Value {
+    json!({
+        "interface": {
+            "name": "x", "state": [["position", 3], ["width", 1]],
+            "cameras": [{"name": "front", "height": 4, "width": 5}],
+            "action": {"names": ["x", "y"], "low": [-1.0, null], "high": [1.0, null], "grid": [0.0, 1.0]},
+            "control_hz": 20, "max_episode_steps": 50, "language": "go",
+        },
+        "is_control_hz_assumed": false, "together": false, "notes": [], "versions": {},
+    })
+}
+
 type Toy = Lockstep<PythonEnv>;
 
 fn start_with(args: Value, config: PythonConfig) -> Result<Toy, EnvError> {

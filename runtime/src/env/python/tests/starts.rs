@@ -61,7 +61,7 @@ fn a_start_that_fails_with_seed_0_tries_that_of_the_first_episode() {
         let mut env = start_with(args, config).unwrap();
         let all = [0, 1, 2].map(|index| (EnvIndex(index), 5));
         assert!(env.reset(&all, Render::No).iter().all(Result::is_ok));
-        let notes = env.env().notes();
+        let notes = &env.env().notes;
         let begin = "reset(seed=0), which the start tries, ";
         let end = "; it was tried again with the first episode's seed 9";
         let is_said = |note: &String| note.starts_with(begin) && note.ends_with(end);

@@ -164,19 +164,22 @@ class Worker:
     def hello(self):
         finite = lambda values: [float(value) if math.isfinite(value) else None for value in values]
         return {
-            "state": [[state.name, state.size] for state in self.states],
-            "cameras": [[camera.name, camera.height, camera.width] for camera in self.cameras],
-            "action": {
-                "names": self.action.names,
-                "low": finite(self.action.low),
-                "high": finite(self.action.high),
-                "grid": self.action.grid.tolist(),
+            "interface": {
+                "name": self.config["environment"],
+                "state": [[state.name, state.size] for state in self.states],
+                "cameras": [{"name": camera.name, "height": camera.height, "width": camera.width} for camera in self.cameras],
+                "action": {
+                    "names": self.action.names,
+                    "low": finite(self.action.low),
+                    "high": finite(self.action.high),
+                    "grid": self.action.grid.tolist(),
+                },
+                "control_hz": self.hertz(),
+                "max_episode_steps": self.limit,
+                "language": self.language,
             },
             "discrete": self.feedback.hello(),
-            "control_hz": self.hertz(),
             "is_control_hz_assumed": self.is_hertz_assumed,
-            "max_episode_steps": self.limit,
-            "language": self.language,
             "together": self.copies.batched,
             "notes": self.notes,
             "versions": simulator.versions(),

@@ -115,11 +115,11 @@ fn a_worker_that_hangs_is_killed() {
     let mut policy = faulty("Toy", "hang");
     begin(&mut policy, &[5, FAULT_SEED]);
     let before = pid(&act(&mut policy, &[0])[0]);
-    policy.policy.terms.settings.act_timeout = std::time::Duration::from_millis(500);
+    policy.policy.terms.settings.process.act_timeout_s.0 = std::time::Duration::from_millis(500);
     let chunks = act(&mut policy, &[1]);
     let end = "its worker gave no answer for 0.5 s during `act` of 1 row\n    about";
     assert!(failure(&chunks[0]).contains(end), "{}", failure(&chunks[0]));
-    policy.policy.terms.settings.act_timeout = std::time::Duration::from_secs(20);
+    policy.policy.terms.settings.process.act_timeout_s.0 = std::time::Duration::from_secs(20);
     assert_ne!(before, pid(&act(&mut policy, &[0])[0]));
     assert!(
         !Path::new(&format!("/proc/{before}")).exists(),

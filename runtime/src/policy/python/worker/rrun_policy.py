@@ -48,7 +48,9 @@ class Worker:
         if not callable(factory):
             raise Refused(f"`{config['policy']}` is a {type(factory).__name__}, which cannot be called")
         self.host.stage("factory")
-        self.policy = factory(self.spec(), config["device"], config["seed"], **config["policy_kwargs"])
+        spec = self.spec()
+        self.cameras, self.states, self.size = dict(spec["cameras"]), dict(spec["states"]), len(spec["actions"]["names"])
+        self.policy = factory(spec, config["device"], config["seed"], **config["policy_kwargs"])
         if not callable(getattr(self.policy, "act", None)):
             raise Refused(f"the factory made `{type(self.policy).__name__}`, which has no `act(observations, episodes)`")
         self.resets = callable(getattr(self.policy, "reset", None))
@@ -57,10 +59,8 @@ class Worker:
             import torch
 
             self.torch = torch
-        self.size = len(config["spec"]["actions"]["names"])
         self.needs_video = self.needs_video_of(self.own("needs_video"))
-        self.cameras = config["spec"]["cameras"] if self.needs_video else {}
-        self.states = config["spec"]["states"]
+        self.cameras = self.cameras if self.needs_video else {}
         self.times = self.times_of(self.own("looks_back"))
         self.horizon = self.horizon_of(self.own("action_horizon"))
         if self.horizon is None:
@@ -69,11 +69,17 @@ class Worker:
 
     def spec(self):
         """The environment, as the factory gets it."""
-        spec = json.loads(json.dumps(self.config["spec"]))
-        actions = spec["actions"]
+        given = self.config["interface"]
+        actions = {"names": list(given["actions"]["names"])}
         for bound, missing in (("low", -np.inf), ("high", np.inf)):
-            actions[bound] = np.array([missing if value is None else value for value in actions[bound]], np.float32)
-        return spec
+            actions[bound] = np.array([missing if value is None else value for value in given["actions"][bound]], np.float32)
+        return {
+            "environment": given["name"],
+            "cameras": {name: {"height": height, "width": width} for name, (height, width) in given["cameras"].items()},
+            "states": dict(given["states"]),
+            "actions": actions,
+            **{name: given[name] for name in ("control_hz", "max_episode_steps", "language")},
+        }
 
     def own(self, name):
         """A field of the policy's `spec`, an object or a dict."""

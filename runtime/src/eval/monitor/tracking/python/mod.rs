@@ -106,6 +106,7 @@ impl PythonTracker {
             modules: &[MODULE],
             config,
             stages: 0,
+            limit: None,
         };
         let mut log = OutputLog::new(self.log.clone(), redaction);
         let worker = Worker::start(&program, None, Box::new(move |line| log.add(line)));

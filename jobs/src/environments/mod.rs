@@ -1,6 +1,8 @@
 //! The arguments of environments, `arena_env_args` of a job, and which names are those of
 //! environments in Python.
 
+pub mod mapping;
+
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
