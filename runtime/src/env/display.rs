@@ -101,7 +101,8 @@ impl VirtualDisplay {
         format!("Xvfb ended: {}", line.unwrap_or("it printed nothing"))
     }
 
-    /// The process may have ended already. It is not reaped yet, so its PID cannot have been reused.
+    /// The process may have ended already. It is not reaped yet, so its PID cannot have been
+    /// reused.
     fn kill(&mut self) {
         let group = Pid::from_child(&self.server);
         kill_process_group(group, Signal::TERM).ok();

@@ -297,24 +297,16 @@ impl SharedMemory {
         Ok(Bytes::from_owner(copied))
     }
 
-    /// Writes numbers at a byte offset.
-    ///
-    /// # Errors
-    /// Returns the error of the system: it may be out of memory.
-    pub fn write(&self, offset: usize, numbers: &[f32]) -> io::Result<()> {
-        self.write_bytes(offset, &bytes_of(numbers))
-    }
-
     /// Writes bytes at an offset.
     ///
     /// # Errors
-    /// As [`SharedMemory::write`].
-    pub fn write_bytes(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
+    /// Returns the error of the system: it may be out of memory.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         self.check(&(offset..offset + bytes.len()));
         write_all(&self.memfd, offset, bytes)
     }
 
-    /// Writes bytes where [`SharedMemory::write_bytes`] has written before. The pages exist then;
+    /// Writes bytes where [`SharedMemory::write`] has written before. The pages exist then;
     /// a page that the system had no memory for would raise SIGBUS.
     ///
     /// # Errors
@@ -325,7 +317,7 @@ impl SharedMemory {
             mapping.put(offset, bytes);
             return Ok(());
         }
-        self.write_bytes(offset, bytes)
+        self.write(offset, bytes)
     }
 
     /// Panics if `range` is out of bounds, which cannot happen because all ranges come from our own
@@ -366,7 +358,9 @@ mod tests {
     #[test]
     fn numbers_come_back_as_they_were_written() {
         let memory = memory(4096);
-        memory.write(64, &[1.5, f32::INFINITY, -0.0]).unwrap();
+        memory
+            .write(64, &bytes_of(&[1.5, f32::INFINITY, -0.0]))
+            .unwrap();
         let seen = numbers(&memory.read(64..76).unwrap());
         assert_eq!(seen, [1.5, f32::INFINITY, -0.0]);
         assert_eq!(memory.read(60..64).unwrap()[..], [0; 4]);
@@ -390,7 +384,7 @@ mod tests {
         let refused = sealed(SealFlags::GROW).unwrap_err();
         let unwritten = sealed(SealFlags::WRITE)
             .unwrap()
-            .write(0, &[1.0])
+            .write(0, &bytes_of(&[1.0]))
             .unwrap_err();
         for err in [refused, unwritten] {
             assert_eq!(err.kind(), io::ErrorKind::PermissionDenied);
@@ -400,7 +394,7 @@ mod tests {
     #[test]
     fn what_is_overwritten_is_seen_by_whoever_reads_the_memory() {
         let mut memory = memory(8192);
-        memory.write_bytes(4090, b"0123456789").unwrap();
+        memory.write(4090, b"0123456789").unwrap();
         memory.overwrite(4092, b"abc").unwrap();
         memory.map_for_writing().unwrap();
         memory.overwrite(4094, b"xyz").unwrap();

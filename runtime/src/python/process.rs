@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, PipeReader, PipeWriter, Read as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use crate::python::end::ProcessEnd;
 use crate::python::last_lines::LastLines;
 use crate::python::program::Program;
+use crate::python::said::Ready;
 use crate::python::{memory, pre_exec};
 
 const BOOTSTRAP: &str = include_str!("py/bootstrap.py");
@@ -25,10 +26,10 @@ const LARGEST_PACKET: usize = 1 << 18;
 
 /// A started process. Who starts it, kills and reaps it.
 pub struct PythonProcess {
-    /// Socket for commands and answers.
-    pub socket: OwnedFd,
-    /// Its stdout and stderr.
-    pub output: PipeReader,
+    /// Socket for commands and answers, until it is closed.
+    pub socket: Option<OwnedFd>,
+    /// Its stdout and stderr, until they are closed.
+    pub output: Option<PipeReader>,
     /// Shared memory, which has no size yet.
     pub memfd: Arc<OwnedFd>,
     /// The last lines of `output`.
@@ -41,8 +42,8 @@ pub struct PythonProcess {
 struct Theirs<'a>(&'a OwnedFd, &'a OwnedFd, &'a PipeWriter);
 
 impl PythonProcess {
-    /// Starts a program, or asks a fork server for its process, which dies with the server. The calling
-    /// thread has to outlive the process.
+    /// Starts a program, or asks a fork server for its process, which dies with the server. The
+    /// calling thread has to outlive the process.
     ///
     /// # Errors
     /// Returns the system's error, without the name of the program.
@@ -64,8 +65,8 @@ impl PythonProcess {
             None => spawn(program, theirs),
         }?;
         Ok(Self {
-            socket,
-            output,
+            socket: Some(socket),
+            output: Some(output),
             memfd: Arc::new(memfd),
             lines: LastLines::default(),
             end,
@@ -74,12 +75,12 @@ impl PythonProcess {
 
     /// Asks this fork server for a process.
     fn fork(&self, program: &Program, theirs: Theirs) -> io::Result<ProcessEnd> {
-        let Theirs(socket, memfd, output) = theirs;
+        let Theirs(theirs, memfd, output) = theirs;
         let (exit, status) = io::pipe()?;
         ioctl_fionbio(&exit, true)?;
         let sent = [
             status.as_fd(),
-            socket.as_fd(),
+            theirs.as_fd(),
             memfd.as_fd(),
             output.as_fd(),
         ];
@@ -87,8 +88,17 @@ impl PythonProcess {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&sent));
         let text = [IoSlice::new(program.label.as_bytes())];
-        sendmsg(&self.socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
+        let socket = self.socket.as_ref().ok_or(Errno::PIPE)?;
+        sendmsg(socket, &text, &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(ProcessEnd::of_forked(exit.into()))
+    }
+
+    /// Returns the descriptors that are open, in the order of [`READY`](crate::python::READY).
+    pub fn watched(&self) -> impl Iterator<Item = (Ready, BorrowedFd<'_>)> {
+        let socket = self.socket.as_ref().map(|fd| (Ready::Socket, fd.as_fd()));
+        let output = self.output.as_ref().map(|fd| (Ready::Output, fd.as_fd()));
+        let exit = (Ready::Ended, self.end.exit.as_fd());
+        socket.into_iter().chain([exit]).chain(output)
     }
 
     /// Sends a packet.
@@ -96,32 +106,34 @@ impl PythonProcess {
     /// # Errors
     /// Returns `EPIPE` if the process has ended, and `EAGAIN` if it does not read.
     pub fn send(&self, packet: &[u8]) -> Result<(), Errno> {
-        send(&self.socket, packet, SendFlags::NOSIGNAL).map(drop)
+        let socket = self.socket.as_ref().ok_or(Errno::PIPE)?;
+        send(socket, packet, SendFlags::NOSIGNAL).map(drop)
     }
 
     /// Receives the bytes of the next packet into `buffer`; `None` if none is available now. No
     /// bytes mean that the socket is closed.
     pub fn receive<'b>(&self, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        let socket = self.socket.as_ref()?;
         buffer.resize(LARGEST_PACKET, 0);
-        match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
+        match recv(socket, &mut buffer[..], RecvFlags::empty()) {
             Ok((count, _)) => Some(&buffer[..count]),
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(_) => Some(&[]),
         }
     }
 
-    /// Reads its output; returns the completed lines, and whether there may be more later.
-    pub fn listen(&mut self) -> (Vec<String>, bool) {
+    /// Reads its output; returns the completed lines.
+    pub fn listen(&mut self) -> Vec<String> {
         let (mut ended, mut piece) = (Vec::new(), [0; 4096]);
         // A process that writes without end is read again after the others had their turn.
         for _ in 0..64 {
-            match self.output.read(&mut piece) {
-                Ok(0) => return (ended, false),
-                Ok(count) => ended.extend(self.lines.push(&piece[..count])),
-                Err(_) => break,
+            match self.output.as_mut().map(|output| output.read(&mut piece)) {
+                Some(Ok(count)) if count > 0 => ended.extend(self.lines.push(&piece[..count])),
+                Some(Ok(_)) => self.output = None,
+                Some(Err(_)) | None => break,
             }
         }
-        (ended, true)
+        ended
     }
 }
 

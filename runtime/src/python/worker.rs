@@ -8,8 +8,7 @@
 //! Nothing here blocks but [`Worker::wait`], [`close_all`] and the drop of a worker.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, epoll, poll};
@@ -42,16 +41,14 @@ pub struct Worker {
     phase: Phase,
     /// What it is at, for messages: the stage of its start, or the request.
     during: String,
-    due: Option<Due>,
+    /// When something has to have happened, and the time limit that says so.
+    due: Option<(Instant, Duration)>,
     stages_left: usize,
     sequence: u32,
     buffer: Vec<u8>,
     /// Takes each line of its output.
     sink: Sink,
-    has_socket: bool,
-    has_output: bool,
     is_abandoned: bool,
-    watcher: Option<Arc<OwnedFd>>,
 }
 
 /// Takes the lines that a process writes.
@@ -66,16 +63,9 @@ enum Phase {
     Over,
 }
 
-/// When something has to have happened.
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    at: Instant,
-    limit: Duration,
-}
-
 impl Worker {
-    /// Starts a program, or asks a fork server for its process, which dies with the server. The calling
-    /// thread has to outlive it. `sink` takes the lines that it writes.
+    /// Starts a program, or asks a fork server for its process, which dies with the server. The
+    /// calling thread has to outlive it. `sink` takes the lines that it writes.
     ///
     /// # Errors
     /// Returns the system's error, without the name of the program.
@@ -89,10 +79,7 @@ impl Worker {
             sequence: 0,
             buffer: Vec::new(),
             sink,
-            has_socket: true,
-            has_output: true,
             is_abandoned: false,
-            watcher: None,
         };
         new.expect_by(program.limit);
         Ok(new)
@@ -103,27 +90,12 @@ impl Worker {
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn watch(&mut self, watcher: &Arc<OwnedFd>, first: u64) -> io::Result<()> {
-        let process = &self.process;
-        let fds = [
-            process.socket.as_fd(),
-            process.end.exit.as_fd(),
-            process.output.as_fd(),
-        ];
-        for (token, fd) in (first..).zip(fds) {
+    pub fn watch(&self, watcher: &OwnedFd, first: u64) -> io::Result<()> {
+        for (token, (_, fd)) in (first..).zip(self.process.watched()) {
             let data = epoll::EventData::new_u64(token);
-            epoll::add(&**watcher, fd, data, epoll::EventFlags::IN)?;
+            epoll::add(watcher, fd, data, epoll::EventFlags::IN)?;
         }
-        self.watcher = Some(Arc::clone(watcher));
         Ok(())
-    }
-
-    /// Stops watching a descriptor that is at its end and would be ready for ever.
-    fn ignore(&self, fd: impl AsFd) {
-        if let Some(watcher) = &self.watcher {
-            // An error means that the descriptor was not watched.
-            epoll::delete(&**watcher, fd).ok();
-        }
     }
 
     /// Returns the PID; 0 if a fork server has not told it yet.
@@ -157,15 +129,12 @@ impl Worker {
 
     /// Returns the time at which [`Worker::expire`] has to be called.
     pub fn due(&self) -> Option<Instant> {
-        self.due.map(|due| due.at)
+        self.due.map(|(at, _)| at)
     }
 
     /// Expects something within a limit from now on; nothing, without one.
     pub fn expect_by(&mut self, limit: Option<Duration>) {
-        self.due = limit.map(|limit| Due {
-            at: now() + limit,
-            limit,
-        });
+        self.due = limit.map(|limit| (now() + limit, limit));
     }
 
     /// Sends a request with `count` entries, and returns its number. What is expected by when is
@@ -227,7 +196,7 @@ impl Worker {
     /// # Errors
     /// Returns the [`Loss`] of a process that has exceeded its time limit.
     pub fn expire(&mut self, now: Instant) -> Result<(), Loss> {
-        let Some(due) = self.due.filter(|due| due.at <= now) else {
+        let Some((_, limit)) = self.due.filter(|(at, _)| *at <= now) else {
             return Ok(());
         };
         match self.phase {
@@ -237,11 +206,8 @@ impl Worker {
                 self.due = None;
                 Ok(())
             }
-            _ if !self.has_socket => Err(self.loss("closed its connection")),
-            _ => {
-                let seconds = due.limit.as_secs_f64();
-                Err(self.loss(&format!("gave no answer for {seconds} s")))
-            }
+            _ if self.process.socket.is_none() => Err(self.loss("closed its connection")),
+            _ => Err(self.loss(&format!("gave no answer for {} s", limit.as_secs_f64()))),
         }
     }
 
@@ -257,15 +223,9 @@ impl Worker {
         loop {
             let end = [self.due(), until].into_iter().flatten().min();
             let left = end.map(|end| timespec(end.saturating_duration_since(now())));
-            let process = &self.process;
-            let mut watched = vec![(Some(Ready::Ended), process.end.exit.as_fd())];
-            if self.has_socket {
-                watched.insert(0, (Some(Ready::Socket), process.socket.as_fd()));
-            }
-            if self.has_output {
-                watched.push((Some(Ready::Output), process.output.as_fd()));
-            }
-            watched.extend(bell.map(|bell| (None, bell)));
+            let of_process = self.process.watched().map(|(kind, fd)| (Some(kind), fd));
+            let watched = of_process.chain(bell.map(|bell| (None, bell)));
+            let watched: Vec<_> = watched.collect();
             let fds = watched
                 .iter()
                 .map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
@@ -306,12 +266,9 @@ impl Worker {
 
     /// Takes note that the socket is closed. The exit code may still arrive.
     fn lose_socket(&mut self) {
-        if std::mem::take(&mut self.has_socket) {
-            self.ignore(&self.process.socket);
-            let at = now() + END_LIMIT;
-            if self.due.is_none_or(|due| due.at > at) {
-                self.expect_by(Some(END_LIMIT));
-            }
+        self.process.socket = None;
+        if self.due().is_none_or(|at| at > now() + END_LIMIT) {
+            self.expect_by(Some(END_LIMIT));
         }
     }
 
@@ -389,11 +346,8 @@ impl Worker {
 
     /// Reads what the process has written; it never has to wait for a full pipe to be read.
     fn listen(&mut self) {
-        let (lines, more) = self.process.listen();
+        let lines = self.process.listen();
         lines.iter().for_each(|line| (self.sink)(line));
-        if !more && std::mem::take(&mut self.has_output) {
-            self.ignore(&self.process.output);
-        }
     }
 
     /// Kills the process and everything it started. Nothing more is heard of it.
@@ -401,8 +355,7 @@ impl Worker {
         self.phase = Phase::Over;
         self.due = None;
         self.process.end.kill();
-        self.ignore(&self.process.socket);
-        self.ignore(&self.process.output);
+        (self.process.socket, self.process.output) = (None, None);
     }
 
     /// Reaps the process if it has ended; returns whether it has.
@@ -458,13 +411,10 @@ pub fn close_all(workers: impl IntoIterator<Item = Worker>) {
             workers.iter_mut().for_each(Worker::kill);
             close = end;
         }
-        let mut ready: Vec<_> = Vec::new();
-        for worker in &workers {
-            ready.push(PollFd::new(&worker.process.end.exit, PollFlags::IN));
-            if worker.has_output {
-                ready.push(PollFd::new(&worker.process.output, PollFlags::IN));
-            }
-        }
+        let watched = workers.iter().flat_map(|worker| worker.process.watched());
+        let watched = watched.filter(|(kind, _)| *kind != Ready::Socket);
+        let ready = watched.map(|(_, fd)| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut ready: Vec<_> = ready.collect();
         let left = timespec(close.saturating_duration_since(now()));
         poll(&mut ready, Some(&left)).ok();
     }

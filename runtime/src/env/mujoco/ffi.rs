@@ -114,8 +114,8 @@ fn absent(reason: &str) -> EnvError {
     ))
 }
 
-/// Opens a compatibility context, which MuJoCo's renderer needs, and returns the name of its renderer,
-/// too. The surface has one pixel, because images are rendered off screen.
+/// Opens a compatibility context, which MuJoCo's renderer needs, and returns the name of its
+/// renderer, too. The surface has one pixel, because images are rendered off screen.
 fn on_device(device: &Device) -> Result<(Current, String), glutin::error::Error> {
     // SAFETY: the device comes from `query_devices`; there is no native display that it has to
     // outlive.

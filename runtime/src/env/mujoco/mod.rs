@@ -65,8 +65,8 @@ pub struct MujocoConfig {
 }
 
 impl MujocoConfig {
-    /// Returns the configuration of some copies of a task, on any EGL device, in the rank's share of
-    /// the cores.
+    /// Returns the configuration of some copies of a task, on any EGL device, in the rank's share
+    /// of the cores.
     pub fn new(task: &str, num_envs: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let ranks = std::env::var("LOCAL_WORLD_SIZE").ok();

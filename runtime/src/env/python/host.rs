@@ -154,18 +154,14 @@ impl Host {
             limit: Some(self.config.stall_timeout),
         };
         let say = |line: &str| tracing::debug!(target: "env", "fork server: {line}");
-        let mut worker = Worker::start(&program, None, Box::new(say))?;
-        self.watch(&mut worker, self.shares.len() + self.servers.len())?;
+        let worker = Worker::start(&program, None, Box::new(say))?;
+        let index = self.shares.len() + self.servers.len();
+        worker.watch(&self.epoll, 4 * index as u64)?;
         self.servers.push(ForkServer {
             worker: Some(worker),
             variables,
         });
         Ok(())
-    }
-
-    /// Has the loop watch a process, whose events have the tokens `4 * index` to `4 * index + 2`.
-    fn watch(&self, worker: &mut Worker, index: usize) -> io::Result<()> {
-        worker.watch(&self.epoll, 4 * index as u64)
     }
 
     fn stages(&self) -> usize {
@@ -176,7 +172,7 @@ impl Host {
     ///
     /// # Errors
     /// Returns the system's error.
-    pub fn start(&mut self, index: usize) -> io::Result<Option<Worker>> {
+    pub fn start(&self, index: usize) -> io::Result<Option<Worker>> {
         let envs = &self.shares[index];
         let (first, last) = (envs.start, envs.end - 1);
         let variables = self.variables(envs);
@@ -198,14 +194,14 @@ impl Host {
         };
         let sink = || Box::new(move |line: &str| tracing::debug!(target: "env", first, "{line}"));
         let forked = server.and_then(|it| Worker::start(&program, Some(it), sink()).ok());
-        let mut worker = match forked {
+        let worker = match forked {
             Some(forked) => forked,
             None => {
                 program.modules = MODULES;
                 Worker::start(&program, None, sink())?
             }
         };
-        self.watch(&mut worker, index)?;
+        worker.watch(&self.epoll, 4 * index as u64)?;
         Ok(Some(worker))
     }
 

@@ -18,7 +18,7 @@ use crate::env::python::hello::Hello;
 use crate::env::python::message::{Entry, Reply};
 use crate::env::{Frame, ImageSize, Observation};
 use crate::python::Worker;
-use crate::python::memory::{Places, SharedMemory, numbers};
+use crate::python::memory::{Places, SharedMemory, bytes_of, numbers};
 
 /// Maximum bytes of shared memory of one child.
 const MOST_BYTES: usize = 64 << 30;
@@ -115,7 +115,8 @@ impl CopyMemory {
     /// Returns the error of the system.
     pub fn act(&self, local: usize, action: &[f32]) -> io::Result<()> {
         let begin = self.layout.of_copy(local, false).start;
-        self.shared.write(begin + self.layout.action.start, action)
+        let place = begin + self.layout.action.start;
+        self.shared.write(place, &bytes_of(action))
     }
 
     /// Returns the copy that the process works on and its call, as it says itself; `None` if the

@@ -107,8 +107,8 @@ pub fn pci(gpu: u32) -> Option<String> {
 }
 
 impl ProcessPlace {
-    /// Fills in the placeholders of a variable; those in `env_kwargs` are filled in by the process. A
-    /// variable that is just `{gpu}` is removed if there is no GPU.
+    /// Fills in the placeholders of a variable; those in `env_kwargs` are filled in by the process.
+    /// A variable that is just `{gpu}` is removed if there is no GPU.
     fn fill(&self, (name, value): &Variable) -> Variable {
         let gpu = self.gpu.map_or(String::new(), |gpu| gpu.to_string());
         let value = value.as_ref();

@@ -228,7 +228,7 @@ impl PolicyWorker {
         let written = if row < self.written_rows {
             self.memory.overwrite(place, bytes)
         } else {
-            self.memory.write_bytes(place, bytes)
+            self.memory.write(place, bytes)
         };
         written.map_err(|err| out_of_memory(&self.layout, &err))
     }

@@ -129,8 +129,8 @@ impl Child {
         }
     }
 
-    /// Forwards the next answers of the oldest unanswered request, in the order of its entries. Those
-    /// of the episodes that its copies have begun by themselves come last.
+    /// Forwards the next answers of the oldest unanswered request, in the order of its entries.
+    /// Those of the episodes that its copies have begun by themselves come last.
     pub(super) fn answer(
         &mut self,
         sequence: u32,
