@@ -19,7 +19,6 @@ use crate::protocols::openpi::OpenpiServer;
 use crate::protocols::vla_eval::VlaEvalServer;
 use crate::protocols::vla_eval::server_tests::card;
 use crate::protocols::{CallError, ClientCodec as _, Exchange, OnServer};
-use crate::serve::client::{ClientRow, RowOf};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::http;
@@ -58,14 +57,14 @@ impl<C: ServerCodec> Exchange for Served<C> {
 fn served<C>(codec: C) -> Served<C> {
     let (dispatcher, mut inbox) = mpsc::unbounded_channel();
     let mut server = http::tests::server(card(&[0]), None, dispatcher);
-    Arc::get_mut(&mut server).unwrap().rules.limits.max_rows = 2;
+    Arc::get_mut(&mut server).unwrap().limits.max_rows = 2;
     tokio::spawn(async move {
-        while let Some(DispatcherMessage::Request { rows, reply, .. }) = inbox.recv().await {
-            let answer = match &*rows[0].window.now().language {
+        while let Some(DispatcherMessage::Request(request)) = inbox.recv().await {
+            let answer = match &*request.rows[0].now().language {
                 "fail" => Err(RequestError::new("as a test wants it")),
-                _ => Ok(rows.iter().map(shown).collect()),
+                _ => Ok(request.rows.iter().map(shown).collect()),
             };
-            let _ = reply.send(answer);
+            let _ = request.reply.send(answer);
         }
     });
     Served {
@@ -75,10 +74,10 @@ fn served<C>(codec: C) -> Served<C> {
     }
 }
 
-fn shown(row: &ClientRow) -> Chunk {
-    let seen = row.window.now();
-    let seed = match &row.of {
-        RowOf::Chosen(RowNoise::Seed(seed)) => (seed % 1000) as f32,
+fn shown(row: &PolicyRow) -> Chunk {
+    let seen = row.now();
+    let seed = match &row.noise {
+        Some(RowNoise::Seed(seed)) => (seed % 1000) as f32,
         _ => 0.0,
     };
     let action = [

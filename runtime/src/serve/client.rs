@@ -1,54 +1,21 @@
 //! The state of one client: its episode, from which the randomness of its actions is derived.
 //!
 //! As in an evaluation, the noise is a function of the policy's seed, the episode's seed and the
-//! number of answered inferences of the episode: an error changes the noise of nobody. A client sets the episode's seed at `reset`
-//! (`options: {"seed": 7}`), or the seed of every row (`options: {"noise_seeds": [7, 8]}`, where
-//! nothing is remembered), or passes the noise itself (`options: {"noise": array}`). Without any of
-//! these, each connection has its own episodes.
+//! number of answered inferences of the episode: an error changes the noise of nobody. A client
+//! sets the episode's seed at `reset` (`options: {"seed": 7}`), or the seed of every row
+//! (`options: {"noise_seeds": [7, 8]}`, where nothing is remembered), or passes the noise itself
+//! (`options: {"noise": array}`). Without any of these, each connection has its own episodes.
 
 use jobs::seed;
 
-use crate::policy::{Chunk, RowNoise, Window};
+use crate::env::EnvIndex;
+use crate::policy::{Chunk, PolicyRow, RowNoise, Window};
 use crate::protocols::observation::ValidatedRequest;
 use crate::serve::card::ServedSpec;
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::server::ServerState;
 use wire::Value;
-
-/// One observation for which a client wants a chunk, with those of the steps before.
-#[derive(Clone, Debug)]
-pub struct ClientRow {
-    /// The observations.
-    pub window: Window,
-    /// What determines its noise.
-    pub of: RowOf,
-}
-
-/// What determines the noise of a row.
-#[derive(Clone, Debug)]
-pub enum RowOf {
-    /// The client's episode.
-    Episode(ClientEpisodeRow),
-    /// The client's choice. For a policy that draws its noise from the seed of an episode, a seed
-    /// is that of an episode of its own, of which the row is the first.
-    Chosen(RowNoise),
-}
-
-/// The episode to which one row of a request belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientEpisodeRow {
-    /// The client.
-    pub client: ConnectionId,
-    /// Index of the row in the requests of the client, each of which acts in episodes of its own.
-    pub row: usize,
-    /// Number of the client's episode, from 0.
-    pub number: u64,
-    /// Seed of the row's episode.
-    pub seed: u64,
-    /// Number of requests in the episode before this one that were answered.
-    pub inference: u64,
-}
 
 /// The current episode of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,10 +43,9 @@ impl ClientEpisode {
     /// Starts another episode, with a seed if the client chose one.
     pub fn reset(&mut self, seed: Option<u64>) {
         *self = Self {
-            client: self.client,
             number: self.number + 1,
             seed,
-            answered: 0,
+            ..Self::new(self.client)
         };
     }
 
@@ -93,33 +59,36 @@ impl ClientEpisode {
         server: &ServerState,
         asked: ValidatedRequest,
     ) -> Result<Vec<Chunk>, RequestError> {
+        let drawn = || seed::noise(server.card.seed, self.client.0, self.number);
+        let episode = self.seed.unwrap_or_else(drawn);
         let chose_noise = asked.noise.is_some();
-        let of = match asked.noise {
-            Some(chosen) => chosen.into_iter().map(RowOf::Chosen).collect(),
-            None => self.rows(asked.rows.len(), &server.card),
-        };
-        let rows = asked.rows.into_iter().zip(of);
-        let rows = rows.map(|(window, of)| ClientRow { window, of });
-        let chunks = server.ask(self.client, rows.collect()).await?;
-        self.answered += u64::from(!chose_noise);
-        Ok(chunks)
-    }
-
-    /// Returns the episodes of `rows` rows for which the client chose no noise.
-    fn rows(&self, rows: usize, card: &ServedSpec) -> Vec<RowOf> {
-        let episode = self
-            .seed
-            .unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
-        let row = |row: usize| {
-            RowOf::Episode(ClientEpisodeRow {
-                client: self.client,
-                row,
-                number: self.number,
+        let mut noise = asked.noise.into_iter().flatten();
+        let row = |(row, window): (usize, Window)| {
+            let mut row = PolicyRow {
+                // Each row of a client acts in episodes of its own.
+                env: EnvIndex(row),
+                episode: self.number,
                 seed: episode.wrapping_add(row as u64),
                 inference: self.answered,
-            })
+                window,
+                continues: None,
+                noise: noise.next(),
+            };
+            // For a policy that draws its noise from the seed of an episode, a seed is that of an
+            // episode of its own, of which the row is the first.
+            if let Some(noise) = &row.noise {
+                row.seed = match noise {
+                    RowNoise::Seed(seed) => *seed,
+                    RowNoise::Given(_) => 0,
+                };
+                (row.episode, row.inference) = (0, 0);
+            }
+            row
         };
-        (0..rows).map(row).collect()
+        let rows = asked.rows.into_iter().enumerate().map(row).collect();
+        let chunks = server.ask(self.client, rows).await?;
+        self.answered += u64::from(!chose_noise);
+        Ok(chunks)
     }
 }
 
@@ -142,9 +111,8 @@ pub fn chosen_reset(reset: Option<&Value>) -> Result<Option<Option<u64>>, Reques
 }
 
 fn option<'a>(options: Option<&'a Value>, name: &str) -> Option<&'a Value> {
-    options
-        .and_then(|options| options.get(name))
-        .filter(|value| **value != Value::Nil)
+    let value = options?.get(name)?;
+    (*value != Value::Nil).then_some(value)
 }
 
 /// Returns the seed in the `options` of a reset, if there is one.
@@ -173,10 +141,8 @@ pub fn chosen_noise(
     let Some(seeds) = option(options, "noise_seeds") else {
         return Ok(None);
     };
-    let seeds: Option<Vec<u64>> = seeds
-        .as_list()
-        .and_then(|seeds| seeds.iter().map(Value::as_u64).collect());
-    let seeds = seeds.filter(|seeds| seeds.len() == rows);
+    let seeds = seeds.as_list().filter(|seeds| seeds.len() == rows);
+    let seeds = seeds.and_then(|seeds| seeds.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
     let seeds = seeds.ok_or_else(|| {
         format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row")
     })?;
@@ -191,15 +157,12 @@ fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<RowNoise>,
              determines its actions"
         )
     })?;
-    let array = noise
-        .as_array()
-        .filter(|array| array.shape() == [rows, steps, width]);
+    let array = noise.as_array();
+    let array = array.filter(|array| array.shape() == [rows, steps, width]);
     let array = array.ok_or_else(|| {
         format!("options 'noise' must be a numpy array of shape ({rows}, {steps}, {width})")
     })?;
     let numbers = array.to_f32();
-    Ok(numbers
-        .chunks(steps * width)
-        .map(|row| RowNoise::Given(row.to_vec()))
-        .collect())
+    let rows = numbers.chunks(steps * width);
+    Ok(rows.map(|row| RowNoise::Given(row.to_vec())).collect())
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite;
 
 /// Interval at which a waiting client that has sent more data is checked for disconnection.
 const LOOK: Duration = Duration::from_millis(200);
@@ -21,10 +23,12 @@ pub enum CloseReason {
     Violation(String),
 }
 
-impl CloseReason {
-    /// The reason for a client that sent or read too slowly.
-    pub fn slow() -> Self {
-        Self::Violation("nothing was received in the middle of a message for too long".to_owned())
+impl From<tungstenite::Error> for CloseReason {
+    fn from(err: tungstenite::Error) -> Self {
+        match err {
+            tungstenite::Error::Io(err) => Self::Io(err),
+            other => Self::Violation(format!("websocket: {other}")),
+        }
     }
 }
 
@@ -32,6 +36,24 @@ impl From<String> for CloseReason {
     fn from(reason: String) -> Self {
         Self::Violation(reason)
     }
+}
+
+/// The reason for a client that sent or read too slowly.
+pub fn slow() -> CloseReason {
+    let reason = "nothing was received in the middle of a message for too long";
+    CloseReason::Violation(reason.to_owned())
+}
+
+/// Does what the client must not delay for longer than `limit`.
+///
+/// # Errors
+/// Returns the step's error, or that the client is slow.
+pub async fn within<T, E: Into<CloseReason>>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, CloseReason> {
+    let done = timeout(limit, step).await.map_err(|_| slow())?;
+    done.map_err(E::into)
 }
 
 /// Waits until the peer has closed the connection, even if unread data precedes the close.

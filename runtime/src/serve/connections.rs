@@ -11,6 +11,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use tokio::sync::oneshot;
+
 /// Connections without the token share one part in this many of the memory.
 const UNAUTHENTICATED_SHARE: usize = 4;
 
@@ -29,7 +31,7 @@ pub struct Connections {
     next: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct ConnectionState {
     /// Time of its last message.
     heard: Instant,
@@ -43,6 +45,8 @@ struct ConnectionState {
     message_bytes: usize,
     /// Bytes of earlier messages that are kept for it.
     kept_bytes: usize,
+    /// Dropped once the connection has to be closed.
+    _stays: oneshot::Sender<()>,
 }
 
 impl ConnectionState {
@@ -52,12 +56,14 @@ impl ConnectionState {
 }
 
 /// A new connection, and the one that is closed for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Admitted {
     /// Identifies the new connection.
     pub client: ConnectionId,
-    /// The connection that has to be closed.
+    /// The connection that has to be closed for it.
     pub evicted: Option<ConnectionId>,
+    /// Ends when the new connection has to be closed.
+    pub until: oneshot::Receiver<()>,
 }
 
 impl Connections {
@@ -73,11 +79,6 @@ impl Connections {
         }
     }
 
-    /// Returns the maximum number of connections.
-    pub fn most(&self) -> usize {
-        self.most
-    }
-
     /// Returns the number of connections.
     pub fn count(&self) -> usize {
         self.taken.len()
@@ -85,8 +86,8 @@ impl Connections {
 
     /// Returns the number of connections that wait for an answer.
     pub fn waiting(&self) -> usize {
-        self.taken
-            .values()
+        let connections = self.taken.values();
+        connections
             .filter(|connection| connection.is_waiting)
             .count()
     }
@@ -96,28 +97,29 @@ impl Connections {
     pub fn admit(&mut self, needs_token: bool, now: Instant) -> Option<Admitted> {
         let mut evicted = None;
         if self.taken.len() >= self.most {
-            let idle = self
-                .taken
-                .iter()
-                .filter(|(_, connection)| !connection.is_waiting);
-            let (longest, _) =
-                idle.min_by_key(|(_, connection)| (connection.is_known, connection.heard))?;
-            evicted = Some(*longest);
+            let idle = self.taken.iter().filter(|(_, state)| !state.is_waiting);
+            let longest = idle.min_by_key(|(_, state)| (state.is_known, state.heard))?;
+            evicted = Some(*longest.0);
         }
         evicted.iter().for_each(|client| self.leave(*client));
         let client = ConnectionId(self.next);
         self.next += 1;
-        let is_authenticated = !needs_token;
+        let (stays, until) = oneshot::channel();
         let connection = ConnectionState {
+            _stays: stays,
             heard: now,
             is_known: false,
-            is_authenticated,
+            is_authenticated: !needs_token,
             is_waiting: false,
             message_bytes: 0,
             kept_bytes: 0,
         };
         self.taken.insert(client, connection);
-        Some(Admitted { client, evicted })
+        Some(Admitted {
+            client,
+            evicted,
+            until,
+        })
     }
 
     /// Records that the messages of a connection now use `bytes` bytes. Returns the connection to
@@ -129,12 +131,9 @@ impl Connections {
         if all <= self.memory_bytes && !strangers_hold_too_much {
             return None;
         }
-        let may_go = self
-            .taken
-            .iter()
-            .filter(|(_, connection)| !strangers_hold_too_much || !connection.is_authenticated);
-        let (greediest, _) = may_go.max_by_key(|(_, connection)| connection.held_bytes())?;
-        let greediest = *greediest;
+        let may_go = |state: &ConnectionState| !strangers_hold_too_much || !state.is_authenticated;
+        let may_go = self.taken.iter().filter(|(_, state)| may_go(state));
+        let greediest = *may_go.max_by_key(|(_, state)| state.held_bytes())?.0;
         self.leave(greediest);
         Some(greediest)
     }
@@ -166,44 +165,36 @@ impl Connections {
 
     /// Records that a connection has sent a whole message and waits for the answer.
     pub fn asked(&mut self, client: ConnectionId, now: Instant) {
-        if let Some(connection) = self.taken.get_mut(&client) {
-            connection.heard = now;
-            connection.is_waiting = true;
-        }
+        self.change(client, |state| {
+            (state.heard, state.is_waiting) = (now, true)
+        });
     }
 
     /// Records that a connection has sent the token.
     pub fn authenticated(&mut self, client: ConnectionId) {
-        if let Some(connection) = self
-            .taken
-            .get_mut(&client)
-            .filter(|connection| !connection.is_authenticated)
+        if let Some(state) = self.taken.get_mut(&client)
+            && !std::mem::replace(&mut state.is_authenticated, true)
         {
-            connection.is_authenticated = true;
-            self.held_bytes[1] -= connection.held_bytes();
+            self.held_bytes[1] -= state.held_bytes();
         }
     }
 
     /// Records that a connection has sent a readable request.
     pub fn known(&mut self, client: ConnectionId) {
-        if let Some(connection) = self.taken.get_mut(&client) {
-            connection.is_known = true;
-        }
+        self.change(client, |state| state.is_known = true);
     }
 
     /// Records that a connection has its answer.
     pub fn answered(&mut self, client: ConnectionId, now: Instant) {
-        self.change(client, |connection| {
-            connection.message_bytes = 0;
-            connection.heard = now;
-            connection.is_waiting = false;
+        self.change(client, |state| {
+            (state.message_bytes, state.is_waiting, state.heard) = (0, false, now);
         });
     }
 
     /// Removes a connection that is closed.
     pub fn leave(&mut self, client: ConnectionId) {
-        self.change(client, |connection| {
-            (connection.message_bytes, connection.kept_bytes) = (0, 0);
+        self.change(client, |state| {
+            (state.message_bytes, state.kept_bytes) = (0, 0)
         });
         self.taken.remove(&client);
     }
@@ -252,7 +243,7 @@ mod tests {
         let mut connections = full(2, now);
         connections.asked(ConnectionId(0), now);
         connections.asked(ConnectionId(1), now);
-        assert_eq!(connections.admit(false, now), None);
+        assert!(connections.admit(false, now).is_none());
         connections.answered(ConnectionId(1), now);
         assert_eq!(evicted(&mut connections, now), Some(ConnectionId(1)));
         assert_eq!(connections.count(), 2);

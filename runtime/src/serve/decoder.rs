@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -21,19 +21,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Decodes one short and one long message at a time: an observation with a few images waits for
 /// others of its size, not for arrays of 64 MiB. A client has one message under way, so clients
 /// take turns.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Decoder {
-    short: Arc<Semaphore>,
-    long: Arc<Semaphore>,
-}
-
-impl Default for Decoder {
-    fn default() -> Self {
-        Self {
-            short: Arc::new(Semaphore::new(1)),
-            long: Arc::new(Semaphore::new(1)),
-        }
-    }
+    short: Arc<Mutex<()>>,
+    long: Arc<Mutex<()>>,
 }
 
 impl Decoder {
@@ -51,7 +42,7 @@ impl Decoder {
             ..=SHORT_BYTES => &self.short,
             _ => &self.long,
         };
-        let turn = Arc::clone(lane).acquire_owned();
+        let turn = Arc::clone(lane).lock_owned();
         let decoded = async {
             let turn = turn.await;
             // The turn ends with the work, even if nobody waits for its result any more.
@@ -65,12 +56,10 @@ impl Decoder {
             Ok(Ok(decoded)) => return Ok(decoded),
             // It panicked, which is a bug; the panic was printed.
             Ok(Err(_)) => "the server failed to read the request".to_owned(),
-            Err(_) => {
-                let seconds = DEADLINE.as_secs();
-                format!(
-                    "the server was too busy to read the request within {seconds} s, try again later"
-                )
-            }
+            Err(_) => format!(
+                "the server was too busy to read the request within {} s, try again later",
+                DEADLINE.as_secs()
+            ),
         };
         Err(RequestError::rejected(Counted::Refused, text))
     }

@@ -17,7 +17,7 @@ pub struct FairQueue<T> {
     virtual_time: u64,
     /// Ordered by tag. Among equal tags, the job of a client that was idle comes first, then the
     /// cheaper one, then the older one.
-    waiting: BTreeMap<QueuePosition, QueuedItem<T>>,
+    waiting: BTreeMap<QueuePosition, (ConnectionId, T)>,
     /// Tags of the next jobs of clients that were served ahead of the virtual time.
     served_until: HashMap<ConnectionId, u64>,
     pushed: u64,
@@ -31,12 +31,6 @@ pub struct QueuePosition {
     is_backlogged: bool,
     cost: u64,
     number: u64,
-}
-
-#[derive(Debug)]
-struct QueuedItem<T> {
-    client: ConnectionId,
-    job: T,
 }
 
 impl<T> Default for FairQueue<T> {
@@ -64,48 +58,36 @@ impl<T> FairQueue<T> {
     /// Adds a job of a client that costs `cost`, in any unit that is the same for all jobs.
     pub fn push(&mut self, client: ConnectionId, cost: u64, job: T) {
         let served_until = self.served_until.get(&client).copied().unwrap_or_default();
-        let (tag, is_backlogged) = (
-            served_until.max(self.virtual_time),
-            served_until > self.virtual_time,
-        );
-        self.served_until.insert(client, tag.saturating_add(cost));
+        let place = QueuePosition {
+            tag: served_until.max(self.virtual_time),
+            is_backlogged: served_until > self.virtual_time,
+            cost,
+            number: self.pushed,
+        };
+        self.served_until
+            .insert(client, place.tag.saturating_add(cost));
         self.pushed += 1;
-        self.waiting.insert(
-            QueuePosition {
-                tag,
-                is_backlogged,
-                cost,
-                number: self.pushed,
-            },
-            QueuedItem { client, job },
-        );
-    }
-
-    /// Removes and returns the next job.
-    pub fn pop(&mut self) -> Option<(ConnectionId, T)> {
-        let place = *self.waiting.first_key_value()?.0;
-        self.take(place)
+        self.waiting.insert(place, (client, job));
     }
 
     /// Returns the jobs in the order in which they would be taken if no others came.
     pub fn iter(&self) -> impl Iterator<Item = (QueuePosition, ConnectionId, &T)> {
         self.waiting
             .iter()
-            .map(|(place, waiting)| (*place, waiting.client, &waiting.job))
+            .map(|(place, (client, job))| (*place, *client, job))
     }
 
     /// Removes a job out of turn. The virtual time of the queue is not set back by the jobs it
     /// overtook.
     pub fn take(&mut self, place: QueuePosition) -> Option<(ConnectionId, T)> {
-        let QueuedItem { client, job } = self.waiting.remove(&place)?;
+        let taken = self.waiting.remove(&place)?;
         self.virtual_time = self.virtual_time.max(place.tag);
-        Some((client, job))
+        Some(taken)
     }
 
     /// Drops the jobs for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(ConnectionId, &T) -> bool) {
-        self.waiting
-            .retain(|_, waiting| keep(waiting.client, &waiting.job));
+        self.waiting.retain(|_, (client, job)| keep(*client, job));
     }
 
     /// Removes a client and its jobs.
@@ -120,6 +102,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl<T> FairQueue<T> {
+        /// Removes and returns the next job.
+        fn pop(&mut self) -> Option<(ConnectionId, T)> {
+            let place = *self.waiting.first_key_value()?.0;
+            self.take(place)
+        }
+    }
 
     /// Returns the jobs in the order in which they are taken: `1*9:ab` are two of client 1 that
     /// cost 9 each, `-2` takes two, and `!1` is the end of client 1.

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use jobs::serve_args::Protocol;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 
 use crate::clock::now;
-use crate::serve::close::CloseReason;
-use crate::serve::connections::ConnectionId;
+use crate::serve::close::{CloseReason, within};
+use crate::serve::connections::Admitted;
 use crate::serve::front::{FrontConnection, FrontLink};
 use crate::serve::server::ServerState;
+use crate::serve::session::Session;
 use crate::serve::stats::Counted;
 use crate::serve::{http, zmtp};
 
@@ -22,19 +23,23 @@ const FIRST_BYTE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts connections, also those that come by the front port, until a stop is requested.
-pub async fn run(listener: TcpListener, mut front: Option<FrontLink>, server: Arc<ServerState>) {
+pub async fn run(
+    listener: TcpListener,
+    mut front: Option<Arc<FrontLink>>,
+    server: Arc<ServerState>,
+) {
     let mut stop = server.stop.subscribe();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted.map(|(stream, _)| (stream, None)),
-            given = given(front.as_ref()) => match given {
-                Ok((stream, connection)) => Ok((stream, Some(connection))),
-                Err(err) => {
+            Some(given) = OptionFuture::from(front.as_ref().map(FrontLink::accept)) => {
+                if let Err(err) = &given {
                     tracing::debug!(%err, "the front port is closed");
                     front = None;
                     continue;
                 }
-            },
+                given.map(|(stream, connection)| (stream, Some(connection)))
+            }
             _ = stop.wait_for(Option::is_some) => return,
         };
         match accepted {
@@ -47,79 +52,49 @@ pub async fn run(listener: TcpListener, mut front: Option<FrontLink>, server: Ar
     }
 }
 
-/// Waits for a connection by the front port, or forever if there is none.
-async fn given(front: Option<&FrontLink>) -> std::io::Result<(TcpStream, FrontConnection)> {
-    match front {
-        Some(front) => front.accept().await,
-        None => std::future::pending().await,
-    }
-}
-
 fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerState>) {
-    let Some(admitted) = server
-        .connections()
-        .admit(server.rules.token.is_some(), now())
-    else {
-        server.stats.count(Counted::Connection);
+    server.stats.count(Counted::Connection);
+    let needs_token = server.rules.api_token.is_some();
+    let admitted = server.connections().admit(needs_token, now());
+    if admitted
+        .as_ref()
+        .is_none_or(|admitted| admitted.evicted.is_some())
+    {
         server.stats.count(Counted::Evicted);
+    }
+    let Some(Admitted { client, until, .. }) = admitted else {
         return;
     };
-    server.stats.count(Counted::Connection);
-    if let Some(client) = admitted.evicted {
-        server.stats.count(Counted::Evicted);
-        server.close(client);
-    }
     // An error only delays answers.
     stream.set_nodelay(true).ok();
-    let presence = Presence {
-        server: Arc::clone(server),
-        client: admitted.client,
-        _front: front,
-    };
-    let task = tokio::spawn(async move {
-        let presence = presence;
-        if let Err(reason) = welcome(stream, &presence).await {
+    let (session, server) = (Session::new(Arc::clone(server), client), Arc::clone(server));
+    tokio::spawn(async move {
+        // Tells the front port at the end that the connection is closed.
+        let _front = front;
+        let ended = tokio::select! {
+            ended = welcome(stream, session) => ended,
+            _ = until => Ok(()),
+        };
+        if let Err(reason) = ended {
             if !matches!(reason, CloseReason::Io(_)) {
-                presence.server.stats.count(Counted::Violation);
+                server.stats.count(Counted::Violation);
             }
-            tracing::debug!(client = presence.client.0, %reason, "closed");
+            tracing::debug!(client = client.0, %reason, "closed");
         }
     });
-    server.opened(admitted.client, task.abort_handle());
 }
 
-/// Removes a connection from the shared state when its task ends, for whatever reason.
-struct Presence {
-    server: Arc<ServerState>,
-    client: ConnectionId,
-    /// Tells the front port that the connection is closed.
-    _front: Option<FrontConnection>,
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.server.forget(self.client);
-    }
-}
-
-async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), CloseReason> {
+async fn welcome(stream: TcpStream, session: Session) -> Result<(), CloseReason> {
     let mut first = [0];
-    if timeout(FIRST_BYTE, stream.peek(&mut first))
-        .await
-        .map_err(|_| CloseReason::slow())??
-        == 0
-    {
+    if within(FIRST_BYTE, stream.peek(&mut first)).await? == 0 {
         return Ok(());
     }
-    let server = Arc::clone(&presence.server);
-    match (first[0], server.rules.protocol) {
-        (0xff, Protocol::Zmq | Protocol::Both) => {
-            zmtp::serve(stream, server, presence.client).await
-        }
+    match (first[0], session.server.rules.protocol) {
+        (0xff, Protocol::Zmq | Protocol::Both) => zmtp::serve(stream, session).await,
         (0xff, Protocol::Websocket) => {
             let reason = "a protocol that --protocol leaves out";
             Err(CloseReason::Violation(reason.to_owned()))
         }
-        _ => http::serve(stream, server, presence.client).await,
+        _ => http::serve(stream, session).await,
     }
 }

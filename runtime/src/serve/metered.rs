@@ -24,15 +24,6 @@ pub struct Metered {
     tell: Box<dyn Fn(usize) + Send>,
 }
 
-impl std::fmt::Debug for Metered {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Metered")
-            .field("stream", &self.stream)
-            .field("read", &self.read)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Metered {
     /// Wraps a stream whose reads are added to `read`; `tell` gets the sum after each slice.
     pub fn new(stream: TcpStream, read: Arc<AtomicUsize>, tell: Box<dyn Fn(usize) + Send>) -> Self {

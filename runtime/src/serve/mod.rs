@@ -32,7 +32,6 @@ mod decoder;
 mod dispatcher;
 pub(crate) mod error;
 mod front;
-mod interface;
 pub(crate) mod limits;
 mod listener;
 mod metered;

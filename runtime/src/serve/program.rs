@@ -12,7 +12,7 @@ use jobs::policies::{PolicyType, Serving};
 use jobs::rank_env::{FRONT_VARIABLE, RankEnv};
 use jobs::refusal::Refusal;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
-use jobs::serve_args::{Arrays, InterfaceSource, PolicyChoice, ServeArgs, ServeSetup};
+use jobs::serve_args::{InterfaceSource, PolicyChoice, ServeArgs, ServeSetup};
 use serde_json::json;
 use tch::Device;
 use tokio::net::TcpListener;
@@ -22,17 +22,15 @@ use tokio::sync::mpsc;
 use crate::clock::now;
 use crate::console::{self, Level, Style};
 use crate::device::{self, Decision, DeviceRequest, gpu, resolve};
-use crate::env::EnvSpec;
+use crate::env::{self, EnvPlacement, EnvSpec};
 use crate::error_file;
 use crate::policy::{self, PolicyThread};
 use crate::serve::batcher::BatchLimits;
 use crate::serve::card::ServedSpec;
 use crate::serve::front::FrontLink;
-use crate::serve::limits::RequestLimits;
-use crate::serve::server::{POLICY_IS_GONE, ServerConfig, ServerState};
-use crate::serve::{dispatcher, interface, listener};
+use crate::serve::server::{POLICY_IS_GONE, ServerState};
+use crate::serve::{dispatcher, listener};
 use torchlib::cuda;
-use wire::Dialect;
 
 /// Default number of rows in a batch on a GPU.
 const GPU_BATCH: usize = 32;
@@ -45,6 +43,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// Time limit for sending the answers after the last inference.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// Time limit for a simulator that says nothing while it is made.
+const STALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// File descriptors that a server needs besides its connections.
 const OTHER_FILES: usize = 64;
@@ -65,20 +66,19 @@ pub fn main(words: &[OsString]) -> ExitCode {
         quiet: told(QUIET_VARIABLE, "1"),
     }
     .adopt();
-    match run(&args) {
-        Ok(code) => code,
-        Err(err) => {
-            let reason = err.to_string();
-            console::error(&reason);
-            error_file::write_error_file(&reason);
-            ExitCode::from(FINAL)
-        }
-    }
+    run(args).unwrap_or_else(|err| ended_by(&err.to_string(), ExitCode::from(FINAL)))
 }
 
-fn run(args: &ServeArgs) -> Result<ExitCode, Refusal> {
+/// Says why the program has failed.
+fn ended_by(reason: &str, code: ExitCode) -> ExitCode {
+    console::error(reason);
+    error_file::write_error_file(reason);
+    code
+}
+
+fn run(args: ServeArgs) -> Result<ExitCode, Refusal> {
     let env = RankEnv::read(|name| std::env::var(name).ok())?;
-    let ServeSetup { policy, interface } = ServeSetup::read(args)?;
+    let ServeSetup { policy, interface } = ServeSetup::read(&args)?;
     if args.print_interface {
         return print_interface(interface, &env);
     }
@@ -86,51 +86,35 @@ fn run(args: &ServeArgs) -> Result<ExitCode, Refusal> {
     let choice = policy.ok_or_else(|| Refusal::new("--policy is missing"))?;
     policy::check(&choice.policy_type, &choice.config).map_err(Refusal::new)?;
     servable(&choice, interface.is_some())?;
-    let local_rank = env.local_rank.unwrap_or(0);
-    let address = SocketAddr::new(args.host, args.port_of(local_rank)?);
-    let reporter = Reporter {
-        label: if env.world_size > 1 {
-            format!("serve [rank {}/{}]:", env.rank, env.world_size)
-        } else {
-            "serve:".to_owned()
-        },
-    };
-    let device = decide(args, &env, &choice)?;
-    reporter.say(&format!("device {}", device.reason));
-    device
-        .warnings
-        .iter()
-        .for_each(|warning| reporter.say(&format!("warning: {warning}")));
+    let address = SocketAddr::new(args.host, args.port_of(env.local_rank.unwrap_or(0))?);
+    let log = ServerLog(match env.world_size {
+        1 => "serve:".to_owned(),
+        world_size => format!("serve [rank {}/{world_size}]:", env.rank),
+    });
+    let device = decide(&args, &env, &choice)?;
+    log.say(&format!("device {}", device.reason));
+    device.warnings.iter().for_each(|warning| log.warn(warning));
     if args.api_token.is_none() && !args.host.is_loopback() {
-        let ends = if args.ignore_kill {
-            ""
-        } else {
-            ", and stop it with `kill` (--ignore-kill refuses that)"
+        let ends = match args.ignore_kill {
+            true => "",
+            false => ", and stop it with `kill` (--ignore-kill refuses that)",
         };
-        reporter.say(&format!(
-            "warning: no token is required (RRUN_API_TOKEN): anyone who can reach \
-                {address} can use the policy{ends}"
+        log.warn(&format!(
+            "no token is required (RRUN_API_TOKEN): anyone who can reach {address} can use the \
+             policy{ends}"
         ));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Refusal::new)?;
-    let target = ServeTarget {
-        choice,
-        interface,
+    let program = ServeProgram {
+        args,
         env,
         device: device.device,
+        log,
     };
-    runtime.block_on(serve(args, address, target, &reporter))
-}
-
-/// What is served, and where it runs.
-struct ServeTarget {
-    choice: PolicyChoice,
-    interface: Option<InterfaceSource>,
-    env: RankEnv,
-    device: Device,
+    runtime.block_on(program.serve(address, choice, interface))
 }
 
 /// Checks that a policy can answer clients, of an interface or else of its own keys.
@@ -156,21 +140,35 @@ fn print_interface(source: Option<InterfaceSource>, env: &RankEnv) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the interface that a source describes.
+/// Returns the interface that a source describes. The environment of a job is made with one copy,
+/// and closed again.
 fn described(
     source: Option<InterfaceSource>,
-    env: &RankEnv,
+    rank: &RankEnv,
     device: Device,
 ) -> Result<Option<EnvSpec>, Refusal> {
-    match source {
-        None => Ok(None),
-        Some(InterfaceSource::File(robot)) => Ok(Some(EnvSpec::seen(robot))),
-        Some(InterfaceSource::Environment(job)) => {
-            let spec = interface::of_environment(&job, env, device);
-            let refuse = |err| Refusal::at("environment of the clients", err);
-            Ok(Some(spec.map_err(refuse)?))
-        }
+    let job = match source {
+        None => return Ok(None),
+        Some(InterfaceSource::File(robot)) => return Ok(Some(EnvSpec::seen(robot))),
+        Some(InterfaceSource::Environment(job)) => job,
+    };
+    let place = EnvPlacement {
+        gpus: vec![gpu::of_machine(device)],
+        egl_device: None,
+        rank: rank.rank,
+        local_rank: rank.local_rank.unwrap_or(rank.rank),
+        local_world_size: rank.local_world_size,
+        stall_timeout: STALL_TIMEOUT,
+        recycle_after: None,
+        xvfb: None,
+    };
+    let made = env::make(&job, jobs::seed::episode(0, &job, 0), &place);
+    let made = made.map_err(|err| Refusal::at("environment of the clients", err))?;
+    let mut spec = made.env.spec().clone();
+    if let Some(instruction) = &job.language_instruction {
+        spec.language.clone_from(instruction);
     }
+    Ok(Some(spec))
 }
 
 fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, Refusal> {
@@ -190,148 +188,128 @@ fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Deci
     Ok(decision)
 }
 
-async fn serve(
-    args: &ServeArgs,
-    address: SocketAddr,
-    target: ServeTarget,
-    reporter: &Reporter,
-) -> Result<ExitCode, Refusal> {
-    // Bind first: a port that is in use is found before gigabytes are read. Clients that connect
-    // now wait.
-    let unusable = |err| Refusal::at(format_args!("cannot listen on {address}"), err);
-    let listener = TcpListener::bind(address).await.map_err(unusable)?;
-    let address = listener.local_addr().map_err(unusable)?;
-    let ServeTarget {
-        choice,
-        interface,
-        env,
-        device,
-    } = target;
-    let interface = described(interface, &env, device)?;
-    let limits = batch_limits(args, device, &choice);
-    let own = reporter.clone();
-    let say = move |text: &str| own.say(&format!("warning: {text}"));
-    let policy =
-        PolicyThread::start(device).map_err(|err| Refusal::at("no thread for the policy", err))?;
-    let tell = |texts: Vec<String>| {
-        texts.iter().for_each(|text| say(text));
-        true
-    };
-    let facts = policy.make(choice, interface.as_ref(), None, tell);
-    let mut facts = facts.map_err(Refusal::new)?;
-    facts.notes.iter().for_each(|note| say(note));
-    let card = match (interface, facts.own_keys.take()) {
-        (Some(env), _) => ServedSpec::of_interface(facts, &env),
-        (None, Some(keys)) => ServedSpec::of_keys(facts, keys),
-        (None, None) => return Err(Refusal::new("the policy has no keys of its own")),
-    };
-    let (to_dispatcher, inbox) = mpsc::unbounded_channel();
-    let server = ServerState::new(card, server_config(args), to_dispatcher);
-    end_on_signals(&server).map_err(Refusal::new)?;
-    announce(&server, address, limits, reporter);
-    let front = join_front(args, &env).await?;
-    let listener = tokio::spawn(listener::run(listener, front, Arc::clone(&server)));
-    let reports = tokio::spawn(report(Arc::clone(&server), reporter.clone()));
-    let mut stop = server.stop.subscribe();
-    let dispatcher = dispatcher::run(Arc::clone(&server), limits, policy, inbox, say);
-    let dispatcher = tokio::spawn(dispatcher);
-    let reason = stop
-        .wait_for(Option::is_some)
-        .await
-        .ok()
-        .and_then(|reason| *reason)
-        .unwrap_or_default();
-    reporter.say(&format!(
-        "stopping: {reason}; pending requests are answered, new ones are refused"
-    ));
-    // A panic was printed when it happened.
-    let loss = dispatcher.await.ok().flatten();
-    listener.await.ok();
-    reports.abort();
-    flush(&server).await;
-    let (_, summary) = server.stats.summary();
-    reporter.say(&format!("ended after {summary}"));
-    if reason == POLICY_IS_GONE {
-        let reason = loss.as_deref().unwrap_or(POLICY_IS_GONE);
-        console::error(reason);
-        error_file::write_error_file(reason);
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+/// A server that is about to start.
+struct ServeProgram {
+    args: ServeArgs,
+    env: RankEnv,
+    device: Device,
+    log: ServerLog,
 }
 
-/// Joins the front port, if there is one: clients get connections from now on.
-async fn join_front(args: &ServeArgs, env: &RankEnv) -> Result<Option<FrontLink>, Refusal> {
-    if args.front_port.is_none() {
-        return Ok(None);
+impl ServeProgram {
+    async fn serve(
+        self,
+        address: SocketAddr,
+        choice: PolicyChoice,
+        interface: Option<InterfaceSource>,
+    ) -> Result<ExitCode, Refusal> {
+        // Bind first: a port that is in use is found before gigabytes are read. Clients that
+        // connect now wait.
+        let unusable = |err| Refusal::at(format_args!("cannot listen on {address}"), err);
+        let listener = TcpListener::bind(address).await.map_err(unusable)?;
+        let address = listener.local_addr().map_err(unusable)?;
+        let interface = described(interface, &self.env, self.device)?;
+        let limits = self.batch_limits(&choice);
+        let policy = PolicyThread::start(self.device);
+        let policy = policy.map_err(|err| Refusal::at("no thread for the policy", err))?;
+        let card = self.make(&policy, choice, interface.as_ref())?;
+        let (to_dispatcher, inbox) = mpsc::unbounded_channel();
+        let files = open_files().saturating_sub(OTHER_FILES).max(1);
+        let most = self.args.max_connections.min(files);
+        let front = self.args.front_port;
+        let Self { args, env, log, .. } = self;
+        let server = ServerState::new(card, args, most, to_dispatcher);
+        end_on_signals(&server).map_err(Refusal::new)?;
+        let facts = server.card.facts.iter();
+        let facts: Vec<_> = facts
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        let colon = if facts.is_empty() { "" } else { ": " };
+        log.say(&format!(
+            "{}{colon}{}",
+            server.card.policy,
+            facts.join(", ")
+        ));
+        let ready = format!(
+            "ready on {address}, up to {} rows per batch, {most} connections",
+            limits.max_rows
+        );
+        // `--quiet` does not suppress it.
+        console::say(Level::Result, &log.0, &ready, json!({}));
+        let front = match front {
+            Some(_) => Some(join_front(&env).await?),
+            None => None,
+        };
+        let listener = tokio::spawn(listener::run(listener, front, Arc::clone(&server)));
+        let reports = tokio::spawn(report(Arc::clone(&server), log.clone()));
+        let mut stop = server.stop.subscribe();
+        let own = log.clone();
+        let say = move |text: &str| own.warn(text);
+        let dispatcher = dispatcher::run(Arc::clone(&server), limits, policy, inbox, say);
+        let dispatcher = tokio::spawn(dispatcher);
+        let reason = stop.wait_for(Option::is_some).await;
+        let reason = reason.ok().and_then(|reason| *reason).unwrap_or_default();
+        log.say(&format!(
+            "stopping: {reason}; pending requests are answered, new ones are refused"
+        ));
+        // A panic was printed when it happened.
+        let loss = dispatcher.await.ok().flatten();
+        listener.await.ok();
+        reports.abort();
+        flush(&server).await;
+        log.say(&format!("ended after {}", server.stats.summary().1));
+        if reason == POLICY_IS_GONE {
+            let reason = loss.as_deref().unwrap_or(POLICY_IS_GONE);
+            return Ok(ended_by(reason, ExitCode::FAILURE));
+        }
+        Ok(ExitCode::SUCCESS)
     }
+
+    /// Makes the policy, and describes it.
+    fn make(
+        &self,
+        policy: &PolicyThread,
+        choice: PolicyChoice,
+        interface: Option<&EnvSpec>,
+    ) -> Result<ServedSpec, Refusal> {
+        let tell = |texts: Vec<String>| {
+            texts.iter().for_each(|text| self.log.warn(text));
+            true
+        };
+        let facts = policy.make(choice, interface, None, tell);
+        let mut facts = facts.map_err(Refusal::new)?;
+        facts.notes.iter().for_each(|note| self.log.warn(note));
+        match (interface, facts.own_keys.take()) {
+            (Some(env), _) => Ok(ServedSpec::of_interface(facts, env)),
+            (None, Some(keys)) => Ok(ServedSpec::of_keys(facts, keys)),
+            (None, None) => Err(Refusal::new("the policy has no keys of its own")),
+        }
+    }
+
+    fn batch_limits(&self, choice: &PolicyChoice) -> BatchLimits {
+        // A remote policy infers elsewhere, whatever the device is here.
+        let policy = PolicyType::of(&choice.policy_type);
+        let is_remote = policy.is_some_and(|policy| policy.row().is_remote);
+        let usual = match self.device.is_cuda() || is_remote {
+            true => GPU_BATCH,
+            false => 1,
+        };
+        BatchLimits {
+            max_rows: self.args.max_batch.unwrap_or(usual),
+            max_wait: self.args.max_wait(),
+            max_queue: MOST_QUEUED,
+        }
+    }
+}
+
+/// Joins the front port: clients get connections from now on.
+async fn join_front(env: &RankEnv) -> Result<Arc<FrontLink>, Refusal> {
     let socket = std::env::var(FRONT_VARIABLE).map_err(|_| {
         Refusal::new("--front-port is opened by `rrun serve`, which has not started this rank")
     })?;
-    let local_rank = env.local_rank.unwrap_or(0);
-    let joined = FrontLink::join(&socket, local_rank).await;
-    joined.map(Some).map_err(|err| {
-        Refusal::at(
-            "cannot reach the launcher for connections of --front-port",
-            err,
-        )
-    })
-}
-
-fn batch_limits(args: &ServeArgs, device: Device, choice: &PolicyChoice) -> BatchLimits {
-    // A remote policy infers elsewhere, whatever the device is here.
-    let policy = PolicyType::of(&choice.policy_type);
-    let is_large = device.is_cuda() || policy.is_some_and(|policy| policy.row().is_remote);
-    BatchLimits {
-        max_rows: args
-            .max_batch
-            .unwrap_or(if is_large { GPU_BATCH } else { 1 }),
-        max_wait: args.max_wait(),
-        max_queue: MOST_QUEUED,
-    }
-}
-
-fn server_config(args: &ServeArgs) -> ServerConfig {
-    ServerConfig {
-        token: args.api_token.clone().filter(|token| !token.is_empty()),
-        ignores_kill: args.ignore_kill,
-        arrays: match args.arrays {
-            Arrays::Kind => Dialect::Kind,
-            Arrays::Npy => Dialect::Npy,
-        },
-        protocol: args.protocol,
-        most_bytes: args.max_message << 20,
-        unauthenticated_bytes: args.max_unauthenticated.min(args.max_message) << 20,
-        memory_bytes: args.memory() << 20,
-        limits: RequestLimits {
-            max_rows: args.max_rows,
-            max_prompt_bytes: args.max_prompt,
-            max_picture_edge: args.max_picture,
-        },
-        chunk_size: args.chunk_size,
-        most_connections: args
-            .max_connections
-            .min(open_files().saturating_sub(OTHER_FILES).max(1)),
-    }
-}
-
-/// Prints what is served, and where.
-fn announce(server: &ServerState, address: SocketAddr, limits: BatchLimits, reporter: &Reporter) {
-    let facts: Vec<String> = server
-        .card
-        .facts
-        .iter()
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
-    match &facts[..] {
-        [] => reporter.say(server.card.policy),
-        facts => reporter.say(&format!("{}: {}", server.card.policy, facts.join(", "))),
-    }
-    reporter.result(&format!(
-        "ready on {address}, up to {} rows per batch, {} connections",
-        limits.max_rows,
-        server.connections().most()
-    ));
+    let joined = FrontLink::join(&socket, env.local_rank.unwrap_or(0)).await;
+    let place = "cannot reach the launcher for connections of --front-port";
+    joined.map_err(|err| Refusal::at(place, err))
 }
 
 /// Stops the server on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once.
@@ -367,13 +345,13 @@ async fn flush(server: &ServerState) {
 }
 
 /// Logs the work done at regular intervals.
-async fn report(server: Arc<ServerState>, reporter: Reporter) {
+async fn report(server: Arc<ServerState>, log: ServerLog) {
     let mut before = 0;
     loop {
         tokio::time::sleep(REPORT_EVERY).await;
         let (requests, summary) = server.stats.summary();
         if requests > before {
-            reporter.say(&summary);
+            log.say(&summary);
         }
         before = requests;
     }
@@ -384,40 +362,32 @@ fn open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(1 << 20);
+    let raised = Rlimit {
+        current: Some(most),
+        maximum: limit.maximum,
+    };
     // If this fails, the current limit applies.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(most),
-            maximum: limit.maximum,
-        },
-    );
-    getrlimit(Resource::Nofile)
-        .current
-        .map_or(usize::MAX, |files| {
-            usize::try_from(files).unwrap_or(usize::MAX)
-        })
+    let _ = setrlimit(Resource::Nofile, raised);
+    let files = getrlimit(Resource::Nofile).current;
+    files.map_or(usize::MAX, |files| files.try_into().unwrap_or(usize::MAX))
 }
 
 /// Prints messages to stderr with the server's label.
 #[derive(Clone, Debug)]
-struct Reporter {
-    label: String,
-}
+struct ServerLog(String);
 
-impl Reporter {
-    /// Prints a result, which `--quiet` does not suppress.
-    fn result(&self, line: &str) {
-        console::say(Level::Result, &self.label, line, json!({}));
+impl ServerLog {
+    fn say(&self, line: &str) {
+        console::say(Level::Info, &self.0, line, json!({}));
     }
 
-    fn say(&self, line: &str) {
-        let level = if line.starts_with("warning: ") {
-            Level::Warning
-        } else {
-            Level::Info
-        };
-        console::say(level, &self.label, line, json!({}));
+    fn warn(&self, line: &str) {
+        console::say(
+            Level::Warning,
+            &self.0,
+            &format!("warning: {line}"),
+            json!({}),
+        );
     }
 }
 

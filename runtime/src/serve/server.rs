@@ -1,45 +1,48 @@
 //! The state that all connections of a server share.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use jobs::serve_args::Protocol;
+use jobs::serve_args::ServeArgs;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
 
 use crate::clock::now;
-use crate::policy::Chunk;
+use crate::policy::{Chunk, Inferred, PolicyRow};
 use crate::serve::batcher::STOPPING;
 use crate::serve::card::ServedSpec;
-use crate::serve::client::ClientRow;
-use crate::serve::connections::ConnectionId;
-use crate::serve::connections::Connections;
+use crate::serve::connections::{ConnectionId, Connections};
 use crate::serve::decoder::Decoder;
 use crate::serve::error::RequestError;
 use crate::serve::limits::RequestLimits;
 use crate::serve::stats::{Counted, Stats};
-use wire::Dialect;
 
 /// The reason for the exit of a server whose policy has panicked.
 pub const POLICY_IS_GONE: &str = "the policy's thread has ended";
 
-/// A message from a connection to the dispatcher.
+/// What the dispatcher is told.
 #[derive(Debug)]
 pub enum DispatcherMessage {
-    /// A request for actions.
-    Request {
-        /// The client that asks.
-        client: ConnectionId,
-        /// The observations, and their episodes or noise.
-        rows: Vec<ClientRow>,
-        /// Receives the answer.
-        reply: oneshot::Sender<Result<Vec<Chunk>, RequestError>>,
-        /// Time of the request.
-        at: Instant,
-    },
+    /// A client asks for actions.
+    Request(PolicyRequest),
+    /// The policy has inferred a batch.
+    Inferred(Inferred),
     /// The connection is closed.
     Left(ConnectionId),
+}
+
+/// A request without an answer yet.
+#[derive(Debug)]
+pub struct PolicyRequest {
+    /// The client that asks.
+    pub client: ConnectionId,
+    /// The rows, whose index counts those of the client.
+    pub rows: Vec<PolicyRow>,
+    /// Chunks of the rows that have been inferred.
+    pub chunks: Vec<Chunk>,
+    /// Receives the answer.
+    pub reply: oneshot::Sender<Result<Vec<Chunk>, RequestError>>,
+    /// Time of the request.
+    pub at: Instant,
 }
 
 /// The state that all connections of a server share.
@@ -48,7 +51,9 @@ pub struct ServerState {
     /// Inputs and outputs of the policy.
     pub card: Arc<ServedSpec>,
     /// What the server allows, and how it answers.
-    pub rules: ServerConfig,
+    pub rules: ServeArgs,
+    /// Limits of one request.
+    pub limits: RequestLimits,
     /// Counters and latencies.
     pub stats: Stats,
     /// The reason for stopping; `None` while the server runs.
@@ -56,74 +61,48 @@ pub struct ServerState {
     /// Queue of the dispatcher. The number of connections bounds it, because each has at most one
     /// request under way.
     dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
-    decoder: Decoder,
+    /// Decodes messages in background threads.
+    pub decoder: Decoder,
     connections: Mutex<Connections>,
-    tasks: Mutex<BTreeMap<ConnectionId, AbortHandle>>,
-}
-
-/// Configuration of a server.
-#[derive(Debug)]
-pub struct ServerConfig {
-    /// Token that clients have to send; `None` if none is needed.
-    pub token: Option<String>,
-    /// True if the server ignores a client's request to stop.
-    pub ignores_kill: bool,
-    /// Encoding of arrays for clients that have sent none.
-    pub arrays: Dialect,
-    /// Protocols that are served.
-    pub protocol: Protocol,
-    /// Maximum size of a request in bytes.
-    pub most_bytes: usize,
-    /// Bytes that a connection may send before it has sent the token.
-    pub unauthenticated_bytes: usize,
-    /// Maximum bytes of all messages that are being received or wait for their answer.
-    pub memory_bytes: usize,
-    /// Limits of one request.
-    pub limits: RequestLimits,
-    /// Number of actions of a chunk that clients of vla-eval get, one at a time; `None` for all.
-    pub chunk_size: Option<usize>,
-    /// Maximum number of connections.
-    pub most_connections: usize,
 }
 
 impl ServerState {
-    /// Creates the shared state. Requests go to `dispatcher`.
+    /// Creates the shared state of at most so many connections. Requests go to `dispatcher`.
     pub fn new(
         card: ServedSpec,
-        rules: ServerConfig,
+        rules: ServeArgs,
+        most_connections: usize,
         dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
     ) -> Arc<Self> {
+        let connections = Connections::new(most_connections, rules.memory() << 20);
         Arc::new(Self {
             card: Arc::new(card),
+            limits: RequestLimits {
+                max_rows: rules.max_rows,
+                max_prompt_bytes: rules.max_prompt,
+                max_picture_edge: rules.max_picture,
+            },
             stats: Stats::default(),
             stop: watch::Sender::new(None),
             dispatcher,
             decoder: Decoder::default(),
-            connections: Mutex::new(Connections::new(rules.most_connections, rules.memory_bytes)),
-            tasks: Mutex::default(),
+            connections: Mutex::new(connections),
             rules,
         })
     }
 
     /// Locks and returns the table of connections.
     pub fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Registers the task of a connection.
-    pub fn opened(&self, client: ConnectionId, task: AbortHandle) {
-        self.tasks().insert(client, task);
+        let connections = self.connections.lock();
+        connections.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the messages of a connection now use `bytes` bytes. If that exceeds the limit,
     /// closes the connection that uses the most.
     pub fn hold(&self, client: ConnectionId, bytes: usize) {
         let greediest = self.connections().hold(client, bytes);
-        if let Some(greediest) = greediest {
+        if greediest.is_some() {
             self.stats.count(Counted::Violation);
-            self.close(greediest);
         }
     }
 
@@ -133,48 +112,22 @@ impl ServerState {
         self.hold(client, 0);
     }
 
-    /// Closes a connection by aborting its task.
-    pub fn close(&self, client: ConnectionId) {
-        let task = self.tasks().remove(&client);
-        task.iter().for_each(AbortHandle::abort);
-    }
-
     /// Removes a connection that is closed, and its requests.
     pub fn forget(&self, client: ConnectionId) {
-        self.tasks().remove(&client);
         self.connections().leave(client);
-        // The dispatcher has ended if the server is stopping.
-        let _ = self.dispatcher.send(DispatcherMessage::Left(client));
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, BTreeMap<ConnectionId, AbortHandle>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tell(DispatcherMessage::Left(client));
     }
 
     /// Returns whether `given` is the token, or none is needed. The comparison takes constant time
     /// for a given length.
     pub fn lets_in(&self, given: Option<&str>) -> bool {
-        let Some(token) = &self.rules.token else {
+        let Some(token) = &self.rules.api_token else {
             return true;
         };
         let given = given.unwrap_or_default().as_bytes();
-        let differences = token
-            .bytes()
-            .zip(given)
-            .fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
+        let pairs = token.bytes().zip(given);
+        let differences = pairs.fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
         token.len() == given.len() && differences == 0
-    }
-
-    /// Decodes a message of `bytes` bytes in a background thread.
-    ///
-    /// # Errors
-    /// Returns the reason if the message was not decoded.
-    pub async fn decode<T: Send + 'static>(
-        &self,
-        bytes: usize,
-        decode: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, RequestError> {
-        self.decoder.run(bytes, decode).await
     }
 
     /// Sends rows to the policy and waits for their chunks, which have as many actions as clients
@@ -185,29 +138,31 @@ impl ServerState {
     pub async fn ask(
         &self,
         client: ConnectionId,
-        rows: Vec<ClientRow>,
+        rows: Vec<PolicyRow>,
     ) -> Result<Vec<Chunk>, RequestError> {
         let (reply, answer) = oneshot::channel();
-        let asked = DispatcherMessage::Request {
+        let request = PolicyRequest {
             client,
             rows,
+            chunks: Vec::new(),
             reply,
             at: now(),
         };
-        self.dispatcher
-            .send(asked)
-            .map_err(|_| self.without_dispatcher())?;
-        answer.await.map_err(|_| self.without_dispatcher())?
+        self.tell(DispatcherMessage::Request(request));
+        answer.await.unwrap_or_else(|_| {
+            // The dispatcher has ended.
+            Err(match *self.stop.borrow() {
+                Some(reason) if reason != POLICY_IS_GONE => {
+                    RequestError::rejected(Counted::Refused, STOPPING)
+                }
+                _ => RequestError::new(POLICY_IS_GONE),
+            })
+        })
     }
 
-    /// Returns the reason why the dispatcher, which passes requests to the policy, has ended.
-    fn without_dispatcher(&self) -> RequestError {
-        match *self.stop.borrow() {
-            Some(reason) if reason != POLICY_IS_GONE => {
-                RequestError::rejected(Counted::Refused, STOPPING)
-            }
-            _ => RequestError::new(POLICY_IS_GONE),
-        }
+    /// Tells the dispatcher something; if it has ended, the message is dropped.
+    pub fn tell(&self, message: DispatcherMessage) {
+        self.dispatcher.send(message).ok();
     }
 
     /// Requests a stop of the server; the first reason is kept.

@@ -107,7 +107,8 @@ pub trait ServerCodec {
     }
 }
 
-/// One client, whatever it speaks.
+/// One client, whatever it speaks. When it is dropped, its connection is removed from the server's
+/// state.
 pub struct Session {
     /// The server.
     pub server: Arc<ServerState>,
@@ -137,10 +138,9 @@ impl Session {
         bytes: usize,
         decode: impl FnOnce(&ServedSpec, &RequestLimits) -> T + Send + 'static,
     ) -> Result<T, RequestError> {
-        let (card, limits) = (Arc::clone(&self.server.card), self.server.rules.limits);
-        self.server
-            .decode(bytes, move || decode(&card, &limits))
-            .await
+        let (card, limits) = (Arc::clone(&self.server.card), self.server.limits);
+        let decode = move || decode(&card, &limits);
+        self.server.decoder.run(bytes, decode).await
     }
 
     /// Counts a request that could be read.
@@ -196,5 +196,11 @@ impl Session {
             heard = peer.hear().await?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.server.forget(self.id);
     }
 }

@@ -150,34 +150,38 @@ impl ServerCounts {
     }
 
     fn render(&self, connected: usize, metrics: &mut Metrics) {
-        let about = ("requests_total", "counter", "Requests by endpoint.");
         let requests = self.requests.iter();
         let requests = requests.map(|(name, count)| (*name, *count as f64));
+        let about = ("requests_total", "counter", "Requests by endpoint.");
         metrics.by("endpoint", about, requests);
+        let reasons = |reasons: &[(&'static str, Counted)]| {
+            let count = |(reason, what): &(_, _)| (*reason, self.of(*what));
+            reasons.iter().map(count).collect::<Vec<_>>()
+        };
         let help = "Requests that were answered with an error.";
         metrics.one("errors_total", "counter", help, self.of(Counted::Error));
-        let help = "Requests that reached no policy, by reason.";
-        let rejected = [
+        let rejected = reasons(&[
             ("unreadable", Counted::Unreadable),
             ("unauthorized", Counted::Unauthorized),
             ("refused", Counted::Refused),
             ("limit", Counted::Limit),
-        ];
-        self.by_reason(metrics, ("rejected_total", "counter", help), rejected);
-        metrics.one(
-            "connections",
-            "gauge",
-            "Open connections.",
-            connected as f64,
-        );
+        ]);
+        let help = "Requests that reached no policy, by reason.";
+        metrics.by("reason", ("rejected_total", "counter", help), rejected);
+        let (help, count) = ("Open connections.", connected as f64);
+        metrics.one("connections", "gauge", help, count);
         let (help, count) = ("Connections since the start.", self.of(Counted::Connection));
         metrics.one("connections_total", "counter", help, count);
-        let help = "Connections that the server closed, by reason.";
         let closed = [
             ("evicted", Counted::Evicted),
             ("violation", Counted::Violation),
         ];
-        self.by_reason(metrics, ("closed_total", "counter", help), closed);
+        let help = "Connections that the server closed, by reason.";
+        metrics.by(
+            "reason",
+            ("closed_total", "counter", help),
+            reasons(&closed),
+        );
         let help = "Requests that wait for the policy.";
         metrics.one("queue_length", "gauge", help, self.queued as f64);
         let count = self.of(Counted::Batch);
@@ -186,29 +190,16 @@ impl ServerCounts {
         metrics.one("rows_total", "counter", help, self.of(Counted::Row));
         let total = "From a whole request to its answer, last minute or two.";
         let waits = "In the queue, last minute or two.";
+        let batch = "Of one batch, last minute or two.";
         for (name, help, recent) in [
             ("request_seconds", total, &self.total),
             ("wait_seconds", waits, &self.waits),
-            (
-                "inference_seconds",
-                "Of one batch, last minute or two.",
-                &self.inferences,
-            ),
+            ("inference_seconds", batch, &self.inferences),
         ] {
             let quantiles = ["0.5", "0.95", "0.99"].into_iter().zip(recent.quantiles());
             let seconds = quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3)));
             metrics.by("quantile", (name, "summary", help), seconds);
         }
-    }
-
-    fn by_reason<const N: usize>(
-        &self,
-        metrics: &mut Metrics,
-        about: (&str, &str, &str),
-        reasons: [(&str, Counted); N],
-    ) {
-        let counts = reasons.map(|(reason, what)| (reason, self.of(what)));
-        metrics.by("reason", about, counts);
     }
 }
 

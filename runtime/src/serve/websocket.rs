@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -18,7 +18,7 @@ use wire::Dialect;
 
 use crate::protocols::openpi::{self, OpenpiServer};
 use crate::protocols::vla_eval::{self, VlaEvalServer};
-use crate::serve::close::CloseReason;
+use crate::serve::close::{CloseReason, slow, within};
 use crate::serve::connections::ConnectionId;
 use crate::serve::metered::Metered;
 use crate::serve::server::ServerState;
@@ -44,32 +44,28 @@ const CLOSED: &str = "Internal server error. Traceback included in previous fram
 pub async fn serve(
     stream: TcpStream,
     rest: Vec<u8>,
-    server: Arc<ServerState>,
-    id: ConnectionId,
+    session: Session,
     is_silent: bool,
 ) -> Result<(), CloseReason> {
-    let mut peer = WebsocketPeer::new(stream, rest, Arc::clone(&server), id).await;
-    let session = Session::new(Arc::clone(&server), id);
-    let vla_eval = VlaEvalServer::new(&server.card, !is_silent);
+    let mut peer = WebsocketPeer::new(stream, rest, &session).await;
+    let card = &session.server.card;
+    let vla_eval = VlaEvalServer::new(card, !is_silent);
     if is_silent {
         return session.serve(peer, vla_eval, None).await;
     }
-    let mut metadata = openpi::metadata(&server.card);
-    vla_eval::greet_early(&mut metadata, &server.card);
+    let mut metadata = openpi::metadata(card);
+    vla_eval::greet_early(&mut metadata, card);
     let metadata = wire::write(&metadata, Dialect::Openpi);
     peer.send(Message::Binary(metadata.into())).await?;
     let Some(first) = peer.hear().await? else {
         return Ok(());
     };
-    if first
-        .body
-        .as_ref()
-        .is_ok_and(|body| vla_eval::is_hello(body))
-    {
-        session.serve(peer, vla_eval, Some(first)).await
-    } else {
-        let openpi = OpenpiServer::default();
-        session.serve(peer, openpi, Some(first)).await
+    match &first.body {
+        Ok(body) if vla_eval::is_hello(body) => session.serve(peer, vla_eval, Some(first)).await,
+        _ => {
+            let openpi = OpenpiServer::default();
+            session.serve(peer, openpi, Some(first)).await
+        }
     }
 }
 
@@ -81,23 +77,17 @@ struct WebsocketPeer {
 }
 
 impl WebsocketPeer {
-    async fn new(
-        stream: TcpStream,
-        rest: Vec<u8>,
-        server: Arc<ServerState>,
-        id: ConnectionId,
-    ) -> Self {
+    async fn new(stream: TcpStream, rest: Vec<u8>, session: &Session) -> Self {
+        let (server, id) = (Arc::clone(&session.server), session.id);
+        let most = Some(server.rules.max_message << 20);
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BYTES)
-            .max_message_size(Some(server.rules.most_bytes))
-            .max_frame_size(Some(server.rules.most_bytes));
+            .max_message_size(most)
+            .max_frame_size(most);
         let held = Arc::new(AtomicUsize::new(rest.len()));
         let holder = Arc::clone(&server);
-        let stream = Metered::new(
-            stream,
-            Arc::clone(&held),
-            Box::new(move |held| holder.hold(id, held)),
-        );
+        let hold = Box::new(move |held| holder.hold(id, held));
+        let stream = Metered::new(stream, Arc::clone(&held), hold);
         let socket =
             WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
         Self {
@@ -121,29 +111,29 @@ impl WebsocketPeer {
                         // Most clients disconnect without a closing handshake.
                         Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Ok(None),
                         Some(Ok(message)) => Ok(Some(message)),
-                        Some(Err(Error::Io(err))) => Err(CloseReason::Io(err)),
-                        Some(Err(err)) => self.violated(err).await,
+                        Some(Err(err)) => Err(self.failed(err).await),
                     };
                 }
                 () = tokio::time::sleep(LOOK) => {
                     let held = self.held.load(Ordering::Relaxed);
                     self.server.hold(self.id, held);
                     if held > 0 && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-                        return Err(CloseReason::slow());
+                        return Err(slow());
                     }
                 }
             }
         }
     }
 
-    async fn violated(&mut self, err: Error) -> Result<Option<Message>, CloseReason> {
-        let code = if matches!(err, Error::Capacity(_)) {
-            CloseCode::Size
-        } else {
-            CloseCode::Protocol
+    /// Tells a client that broke the protocol why the connection is closed.
+    async fn failed(&mut self, err: Error) -> CloseReason {
+        let code = match err {
+            Error::Io(_) => return err.into(),
+            Error::Capacity(_) => CloseCode::Size,
+            _ => CloseCode::Protocol,
         };
         self.close_with(code, &err.to_string()).await.ok();
-        Err(CloseReason::Violation(format!("websocket: {err}")))
+        err.into()
     }
 
     async fn close_with(&mut self, code: CloseCode, reason: &str) -> Result<(), CloseReason> {
@@ -153,10 +143,7 @@ impl WebsocketPeer {
             code,
             reason: reason.into(),
         };
-        timeout(PATIENCE, self.socket.close(Some(frame)))
-            .await
-            .map_err(|_| CloseReason::slow())?
-            .map_err(closed)
+        within(PATIENCE, self.socket.close(Some(frame))).await
     }
 }
 
@@ -186,20 +173,10 @@ impl Peer for WebsocketPeer {
     }
 
     async fn send(&mut self, message: Message) -> Result<(), CloseReason> {
-        timeout(PATIENCE, self.socket.send(message))
-            .await
-            .map_err(|_| CloseReason::slow())?
-            .map_err(closed)
+        within(PATIENCE, self.socket.send(message)).await
     }
 
     async fn close(&mut self) -> Result<(), CloseReason> {
         self.close_with(CloseCode::Error, CLOSED).await
-    }
-}
-
-fn closed(err: Error) -> CloseReason {
-    match err {
-        Error::Io(err) => CloseReason::Io(err),
-        other => CloseReason::Violation(format!("websocket: {other}")),
     }
 }

@@ -6,11 +6,11 @@
 //! `zeromq` allocates whatever length a frame announces (src/codec/zmq_codec.rs). Only a small part
 //! of the protocol is needed.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use jobs::serve_args::Arrays;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
@@ -18,11 +18,12 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::clock::now;
 use crate::protocols::gr00t::Gr00tServer;
-use crate::serve::close::CloseReason;
+use crate::serve::close::{CloseReason, slow, within};
 use crate::serve::connections::ConnectionId;
 use crate::serve::error::RequestError;
 use crate::serve::server::ServerState;
 use crate::serve::session::{Peer, Received, Session};
+use wire::Dialect;
 use wire::zmtp::{Heard, Multipart, Reader, Socket, answer_head, greeting, pong};
 
 /// Time limit for the greeting, and from the first to the last byte of a message.
@@ -39,18 +40,16 @@ const SLICE: usize = 256 << 10;
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub async fn serve(
-    stream: TcpStream,
-    server: Arc<ServerState>,
-    id: ConnectionId,
-) -> Result<(), CloseReason> {
+pub async fn serve(stream: TcpStream, session: Session) -> Result<(), CloseReason> {
+    let rules = &session.server.rules;
+    let most_bytes = rules.max_unauthenticated.min(rules.max_message) << 20;
     let mut peer = ZmtpPeer {
-        reader: Reader::new(server.rules.unauthenticated_bytes),
+        reader: Reader::new(most_bytes),
         stream,
         buffer: BytesMut::new(),
-        most_bytes: server.rules.unauthenticated_bytes,
-        server: Arc::clone(&server),
-        id,
+        most_bytes,
+        server: Arc::clone(&session.server),
+        id: session.id,
         is_authenticated: false,
         envelope: Vec::new(),
     };
@@ -64,8 +63,11 @@ pub async fn serve(
         Some(Heard::Command(name, properties)) => Socket::Rep.check_ready(&name, &properties)?,
         _ => return Ok(()),
     }
-    let codec = Gr00tServer::new(server.rules.arrays);
-    Session::new(server, id).serve(peer, codec, None).await
+    let codec = Gr00tServer::new(match rules.arrays {
+        Arrays::Kind => Dialect::Kind,
+        Arrays::Npy => Dialect::Npy,
+    });
+    session.serve(peer, codec, None).await
 }
 
 struct ZmtpPeer {
@@ -90,7 +92,7 @@ impl Peer for ZmtpPeer {
     async fn hear(&mut self) -> Result<Option<Received>, CloseReason> {
         self.is_authenticated = self.server.connections().is_authenticated(self.id);
         if self.is_authenticated {
-            self.most_bytes = self.server.rules.most_bytes;
+            self.most_bytes = self.server.rules.max_message << 20;
         }
         self.reader.set_most_bytes(self.most_bytes);
         while let Some(heard) = self.next(None).await? {
@@ -145,26 +147,19 @@ impl ZmtpPeer {
             let held = self.buffer.len() + self.reader.held();
             self.server.hold(self.id, held);
             if held > 0 && until.is_none() {
-                until = Some(
-                    now()
-                        + if self.is_authenticated {
-                            PATIENCE
-                        } else {
-                            STRANGERS_PATIENCE
-                        },
-                );
+                let patience = match self.is_authenticated {
+                    true => PATIENCE,
+                    false => STRANGERS_PATIENCE,
+                };
+                until = Some(now() + patience);
             }
-            let missing = self
-                .reader
-                .wants(&self.buffer)
-                .saturating_sub(self.buffer.len());
+            let wanted = self.reader.wants(&self.buffer);
+            let missing = wanted.saturating_sub(self.buffer.len());
             self.buffer.reserve(missing.clamp(4096, SLICE));
             let mut slice = (&mut self.stream).take(SLICE as u64);
             let read = slice.read_buf(&mut self.buffer);
             let count = match until {
-                Some(until) => timeout_at(until.into(), read)
-                    .await
-                    .map_err(|_| CloseReason::slow())??,
+                Some(until) => timeout_at(until.into(), read).await.map_err(|_| slow())??,
                 None => read.await?,
             };
             match count {
@@ -176,9 +171,6 @@ impl ZmtpPeer {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
-        let written = timeout_at((now() + PATIENCE).into(), self.stream.write_all(bytes)).await;
-        written
-            .map_err(|_| CloseReason::slow())?
-            .map_err(|err: io::Error| err.into())
+        within(PATIENCE, self.stream.write_all(bytes)).await
     }
 }

@@ -75,17 +75,12 @@ impl OpenaiAgent {
     }
 
     fn episode(&mut self, row: &PolicyRow) -> Arc<Mutex<AgentEpisode>> {
-        let Self {
-            server,
-            hands,
-            folder,
-            episodes,
-        } = self;
+        let (server, hands, folder) = (&self.server, &self.hands, &self.folder);
         let new = || {
             let episode = AgentEpisode::new(Arc::clone(server), hands.clone(), folder.clone(), row);
             Arc::new(Mutex::new(episode))
         };
-        Arc::clone(episodes.of(row, new))
+        Arc::clone(self.episodes.of(row, new))
     }
 }
 

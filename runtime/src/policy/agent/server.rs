@@ -60,7 +60,7 @@ struct Complaints {
 }
 
 /// A failed request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Failure {
     /// The reason as a clause: "answered with status 500: …".
     reason: String,
@@ -206,7 +206,7 @@ impl ModelServer {
         let status = response.status().as_u16();
         if status == 200 {
             // A truncated answer may be complete the next time.
-            return Completion::read(&bytes).map_err(|reason| Failure::silent(true, reason));
+            return Completion::read(&bytes).map_err(passing);
         }
         let why = chat::reason(&bytes);
         let colon = if why.is_empty() { "" } else { ": " };
@@ -228,18 +228,6 @@ impl Complaints {
             (self.said, self.is_away) = (Some(now), true);
         }
         is_due
-    }
-}
-
-impl Failure {
-    /// Returns the failure of a request without an answer.
-    fn silent(may_pass: bool, reason: String) -> Self {
-        Self {
-            reason,
-            status: None,
-            may_pass,
-            retry_after: None,
-        }
     }
 }
 
@@ -266,18 +254,29 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
 
 fn silence(err: &ureq::Error, timeout: Duration) -> Failure {
     use ureq::{Error, Timeout};
-    match err {
+    let reason = match err {
         Error::Timeout(Timeout::Connect | Timeout::Resolve) => {
-            Failure::silent(true, "accepts no connection in time".to_owned())
+            "accepts no connection in time".to_owned()
         }
-        Error::Timeout(_) => {
-            let seconds = timeout.as_secs_f64();
-            Failure::silent(true, format!("did not answer within {seconds} s"))
-        }
+        Error::Timeout(_) => format!("did not answer within {} s", timeout.as_secs_f64()),
         Error::BadUri(_) | Error::Http(_) | Error::BodyExceedsLimit(_) => {
-            Failure::silent(false, format!("cannot be asked: {err}"))
+            let reason = format!("cannot be asked: {err}");
+            return Failure {
+                reason,
+                ..Failure::default()
+            };
         }
-        err => Failure::silent(true, format!("cannot be reached: {err}")),
+        err => format!("cannot be reached: {err}"),
+    };
+    passing(reason)
+}
+
+/// Returns the failure of a request without an answer, which the next one may have.
+fn passing(reason: String) -> Failure {
+    Failure {
+        reason,
+        may_pass: true,
+        ..Failure::default()
     }
 }
 
@@ -334,17 +333,17 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_tried_again_with_longer_and_longer_waits() {
-        let silent = |may_pass| Failure::silent(may_pass, String::new());
-        assert_eq!(waits(&silent(true), 3), [1, 2, 4]);
-        assert_eq!(waits(&silent(true), 100)[99], LONGEST_WAIT.as_secs());
-        assert!(waits(&silent(false), 3).is_empty());
+        let away = passing(String::new());
+        assert_eq!(waits(&away, 3), [1, 2, 4]);
+        assert_eq!(waits(&away, 100)[99], LONGEST_WAIT.as_secs());
+        assert!(waits(&Failure::default(), 3).is_empty());
     }
 
     #[test]
     fn a_server_that_says_when_is_asked_then() {
         let after = |seconds| Failure {
             retry_after: Some(Duration::from_secs(seconds)),
-            ..Failure::silent(true, String::new())
+            ..passing(String::new())
         };
         assert_eq!(waits(&after(7), 3), [7, 7, 7]);
         assert_eq!(waits(&after(3600), 3), [60, 60, 60]);

@@ -53,7 +53,7 @@ impl Gr00tServer {
         let rules = &client.server.rules;
         // Check the token before anything is decoded, so that an unauthenticated message costs no
         // more than a scan of its keys.
-        if rules.token.is_some() && !client.server.lets_in(peek_text(&body, "api_token")) {
+        if rules.api_token.is_some() && !client.server.lets_in(peek_text(&body, "api_token")) {
             let text = "Unauthorized: Invalid API token";
             return Err(RequestError::rejected(Counted::Unauthorized, text));
         }
@@ -67,7 +67,7 @@ impl Gr00tServer {
         }
         match decoded.asked? {
             Asked::Say(value) => Ok(Some(value)),
-            Asked::Kill if client.server.rules.ignores_kill => {
+            Asked::Kill if client.server.rules.ignore_kill => {
                 let text = "this server is not ended by clients (--ignore-kill)";
                 Err(RequestError::new(text))
             }

@@ -103,7 +103,7 @@ impl VlaEvalServer {
     ) -> Result<(), RequestError> {
         let steps = self.past.steps(&now);
         // Decoded pictures take more than the message, and past ones are decoded again.
-        let longest_edge = client.server.rules.limits.max_picture_edge;
+        let longest_edge = client.server.limits.max_picture_edge;
         let decoded = bytes + steps.decoded_bytes(longest_edge);
         client.server.hold(client.id, decoded);
         let decode = move |card: &_, limits: &_| observation::validated(&steps, card, limits);

@@ -214,8 +214,10 @@ async fn an_observation_whose_inference_failed_belongs_to_the_past() {
     let (dispatcher, mut inbox) = mpsc::unbounded_channel();
     let server = http::tests::server(card(&[-2, 0]), None, dispatcher);
     tokio::spawn(async move {
-        while let Some(DispatcherMessage::Request { reply, .. }) = inbox.recv().await {
-            let _ = reply.send(Err(RequestError::new("as a test wants it")));
+        while let Some(DispatcherMessage::Request(request)) = inbox.recv().await {
+            let _ = request
+                .reply
+                .send(Err(RequestError::new("as a test wants it")));
         }
     });
     let mut codec = VlaEvalServer::new(&server.card, true);

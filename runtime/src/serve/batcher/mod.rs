@@ -103,18 +103,14 @@ struct QueuedRequest {
     /// Rows that were not yet handed to the policy.
     rows: Range<usize>,
     since: Instant,
-    /// True if the request is inferred in parts.
-    is_long: bool,
 }
 
 /// Combines rows of requests into batches.
 #[derive(Debug)]
 pub struct Batcher {
     limits: BatchLimits,
-    /// Requests that fit into one batch.
-    short: FairQueue<QueuedRequest>,
-    /// Requests with more rows than one batch.
-    long: FairQueue<QueuedRequest>,
+    /// Requests that fit into one batch, and those with more rows.
+    queues: [FairQueue<QueuedRequest>; 2],
     /// Number of batches since the last one that began with a part of a long request, while one was
     /// waiting.
     passed_over: u32,
@@ -130,8 +126,7 @@ impl Batcher {
     pub fn new(limits: BatchLimits) -> Self {
         Self {
             limits,
-            short: FairQueue::default(),
-            long: FairQueue::default(),
+            queues: Default::default(),
             passed_over: 0,
             inferring: None,
             answered: BTreeMap::new(),
@@ -141,11 +136,11 @@ impl Batcher {
 
     /// Returns the number of requests in the queue.
     pub fn queued(&self) -> usize {
-        self.short.len() + self.long.len()
+        self.queues.iter().map(FairQueue::len).sum()
     }
 
     fn waiting(&self) -> impl Iterator<Item = (QueuePosition, ConnectionId, &QueuedRequest)> {
-        self.short.iter().chain(self.long.iter())
+        self.queues.iter().flat_map(FairQueue::iter)
     }
 
     /// Processes `event` and returns the actions to take.
@@ -162,36 +157,32 @@ impl Batcher {
                 client,
                 rows,
             } => {
-                let is_long = rows > self.limits.max_rows;
-                self.push(
-                    client,
-                    QueuedRequest {
-                        ticket,
-                        rows: 0..rows,
-                        since: now,
-                        is_long,
-                    },
-                );
+                let request = QueuedRequest {
+                    ticket,
+                    rows: 0..rows,
+                    since: now,
+                };
+                self.push(client, request, rows > self.limits.max_rows);
                 self.next(now)
             }
             BatcherEvent::Left(client) => {
-                self.short.leave(client);
-                self.long.leave(client);
+                self.queues.iter_mut().for_each(|queue| queue.leave(client));
                 self.answered.remove(&client);
-                self.inferring
-                    .iter_mut()
-                    .for_each(|clients| clients.retain(|other| *other != client));
+                if let Some(clients) = &mut self.inferring {
+                    clients.retain(|other| *other != client);
+                }
                 self.next(now)
             }
             BatcherEvent::Failed(ticket) => {
-                self.short.retain(|_, waiting| waiting.ticket != ticket);
-                self.long.retain(|_, waiting| waiting.ticket != ticket);
+                for queue in &mut self.queues {
+                    queue.retain(|_, waiting| waiting.ticket != ticket);
+                }
                 self.next(now)
             }
             BatcherEvent::Inferred => {
                 let clients = self.inferring.take().unwrap_or_default();
-                self.answered
-                    .extend(clients.into_iter().map(|client| (client, now)));
+                let answered = clients.into_iter().map(|client| (client, now));
+                self.answered.extend(answered);
                 self.next(now)
             }
             BatcherEvent::Woken => self.next(now),
@@ -207,11 +198,8 @@ impl Batcher {
             return Vec::new();
         }
         let Some(oldest) = self.waiting().map(|(_, _, waiting)| waiting.since).min() else {
-            return if self.is_stopping {
-                vec![BatcherAction::Finished]
-            } else {
-                Vec::new()
-            };
+            let finished = self.is_stopping.then_some(BatcherAction::Finished);
+            return finished.into_iter().collect();
         };
         let until = oldest + self.limits.max_wait;
         if now < until && !self.is_full() && !self.is_stopping && self.others_may_come(now) {
@@ -221,10 +209,8 @@ impl Batcher {
     }
 
     fn is_full(&self) -> bool {
-        self.waiting()
-            .map(|(_, _, waiting)| waiting.rows.len())
-            .sum::<usize>()
-            >= self.limits.max_rows
+        let rows = self.waiting().map(|(_, _, waiting)| waiting.rows.len());
+        rows.sum::<usize>() >= self.limits.max_rows
     }
 
     fn others_may_come(&self, now: Instant) -> bool {
@@ -238,20 +224,16 @@ impl Batcher {
     /// Takes the rows of the next batch, in fair order. A request that fits into a batch of its own
     /// is not split: if it does not fit behind the others, it keeps its place for the next batch.
     fn take(&mut self) -> Vec<RequestRows> {
-        self.passed_over = if self.long.is_empty() {
-            0
-        } else {
-            self.passed_over + 1
-        };
-        let begins_long = self.short.is_empty() || self.passed_over >= LONG_TURN;
-        if begins_long {
+        let [short, long] = &self.queues;
+        self.passed_over += 1;
+        let begins_long = short.is_empty() || self.passed_over >= LONG_TURN;
+        if begins_long || long.is_empty() {
             self.passed_over = 0;
         }
         let (mut room, mut batch, mut done) = (self.limits.max_rows, Vec::new(), Vec::new());
         for is_long in [begins_long, !begins_long] {
-            let queue = if is_long { &self.long } else { &self.short };
+            let queue = self.queues[usize::from(is_long)].iter();
             let places: Vec<_> = queue
-                .iter()
                 .map(|(place, _, waiting)| (place, waiting.rows.len()))
                 .collect();
             for (place, rows) in places {
@@ -259,23 +241,20 @@ impl Batcher {
                 if rows > room {
                     continue;
                 }
-                let queue = if is_long {
-                    &mut self.long
-                } else {
-                    &mut self.short
-                };
-                let Some((client, mut waiting)) = queue.take(place) else {
+                let taken = self.queues[usize::from(is_long)].take(place);
+                let Some((client, mut waiting)) = taken else {
                     continue;
                 };
-                let part = waiting.rows.start..waiting.rows.start + rows;
-                waiting.rows.start = part.end;
+                let start = waiting.rows.start;
+                waiting.rows.start += rows;
                 batch.push(RequestRows {
                     ticket: waiting.ticket,
-                    rows: part,
+                    rows: start..waiting.rows.start,
                 });
-                match waiting.rows.is_empty() {
-                    true => done.push(client),
-                    false => self.push(client, waiting),
+                if waiting.rows.is_empty() {
+                    done.push(client);
+                } else {
+                    self.push(client, waiting, is_long);
                 }
                 room -= rows;
             }
@@ -284,14 +263,9 @@ impl Batcher {
         batch
     }
 
-    fn push(&mut self, client: ConnectionId, waiting: QueuedRequest) {
-        let cost = waiting.rows.len().min(self.limits.max_rows) as u64;
-        let queue = if waiting.is_long {
-            &mut self.long
-        } else {
-            &mut self.short
-        };
-        queue.push(client, cost, waiting);
+    fn push(&mut self, client: ConnectionId, request: QueuedRequest, is_long: bool) {
+        let cost = request.rows.len().min(self.limits.max_rows) as u64;
+        self.queues[usize::from(is_long)].push(client, cost, request);
     }
 }
 

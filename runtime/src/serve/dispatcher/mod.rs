@@ -5,29 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::clock::now;
-use crate::env::EnvIndex;
-use crate::policy::{Chunk, Inferred, PolicyRow, PolicyThread, RowAnswer, RowError, RowNoise};
+use crate::policy::{Chunk, Inferred, PolicyThread, RowAnswer, RowError};
 use crate::serve::batcher::{
     BatchLimits, Batcher, BatcherAction, BatcherEvent, RequestRows, Ticket,
 };
 use crate::serve::card::ServedSpec;
-use crate::serve::client::{ClientRow, RowOf};
 use crate::serve::error::RequestError;
-use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, ServerState};
-use crate::serve::slots::{ClientSlots, SlotEpisode};
+use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, PolicyRequest, ServerState};
+use crate::serve::slots::ClientSlots;
 use crate::serve::stats::Counted;
-
-/// A request without an answer yet.
-struct PendingRequest {
-    rows: Vec<ClientRow>,
-    /// Chunks of the rows that have been inferred.
-    chunks: Vec<Chunk>,
-    reply: oneshot::Sender<Result<Vec<Chunk>, RequestError>>,
-    asked: Instant,
-}
 
 /// Runs the dispatcher until a stop was requested and all requests are answered. `say` is called
 /// with what the policy tells the user. Returns why the policy is lost, if it is.
@@ -41,149 +30,77 @@ pub async fn run(
     let mut stop = server.stop.subscribe();
     let mut dispatcher = Dispatcher {
         server,
-        limits,
+        batcher: Batcher::new(limits),
+        max_rows: limits.max_rows,
         policy,
-        seats: Seats::default(),
-        inferring: None,
+        slots: ClientSlots::default(),
         parts: Vec::new(),
         open: BTreeMap::new(),
         next: 0,
         wake: None,
         loss: None,
     };
-    let mut batcher = Batcher::new(limits);
     let mut is_stopping = false;
     loop {
         let wake = dispatcher.wake;
         let event = tokio::select! {
-            inferred = finished(&mut dispatcher.inferring) => {
-                dispatcher.inferring = None;
-                dispatcher.policy.said().iter().for_each(|text| say(text));
-                if let Ok(inferred) = inferred {
-                    dispatcher.answer(inferred, &mut batcher);
-                }
-                BatcherEvent::Inferred
-            }
             Some(message) = inbox.recv() => dispatcher.event(message),
             _ = stop.wait_for(Option::is_some), if !is_stopping => {
                 is_stopping = true;
                 BatcherEvent::Stop
             }
-            () = tokio::time::sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => BatcherEvent::Woken,
+            () = tokio::time::sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => {
+                BatcherEvent::Woken
+            }
         };
-        let actions = batcher.on(event, now());
+        dispatcher.policy.said().iter().for_each(|text| say(text));
+        let actions = dispatcher.batcher.on(event, now());
         let is_finished = dispatcher.act(actions);
-        dispatcher.server.stats.queued(batcher.queued());
+        dispatcher.server.stats.queued(dispatcher.batcher.queued());
         if is_finished {
             return dispatcher.loss;
         }
     }
 }
 
-/// Waits for the end of the current batch, or forever if there is none.
-async fn finished(
-    inferring: &mut Option<oneshot::Receiver<Inferred>>,
-) -> Result<Inferred, oneshot::error::RecvError> {
-    match inferring {
-        Some(inferring) => inferring.await,
-        None => std::future::pending().await,
-    }
-}
-
 struct Dispatcher {
     server: Arc<ServerState>,
-    limits: BatchLimits,
+    batcher: Batcher,
+    /// Maximum number of rows in a call of the policy.
+    max_rows: usize,
     policy: PolicyThread,
-    seats: Seats,
-    /// Receives the result of the current batch.
-    inferring: Option<oneshot::Receiver<Inferred>>,
+    slots: ClientSlots,
     /// Parts of the current batch.
     parts: Vec<RequestRows>,
-    open: BTreeMap<Ticket, PendingRequest>,
+    open: BTreeMap<Ticket, PolicyRequest>,
     next: u64,
     wake: Option<Instant>,
     /// Why the policy can no longer infer in this process, once that is so.
     loss: Option<String>,
 }
 
-/// Where the policy keeps what it remembers of the clients' rows.
-#[derive(Default)]
-struct Seats {
-    slots: ClientSlots,
-    /// The slots that rows of the current batch have borrowed.
-    borrowed: Vec<EnvIndex>,
-}
-
-impl Seats {
-    /// Returns a row for the policy. Noise is the choice of clients that use a checkpoint's own
-    /// keys; it is then drawn for all rows of a request alike.
-    fn row(&mut self, row: &ClientRow, card: &ServedSpec) -> PolicyRow {
-        let (slot, noise) = match &row.of {
-            RowOf::Episode(episode) => {
-                let slot = self.slots.slot(episode);
-                let inference = match card.is_interface() {
-                    true => slot.inference,
-                    false => episode.inference,
-                };
-                (SlotEpisode { inference, ..slot }, None)
-            }
-            RowOf::Chosen(noise) => {
-                let seed = match noise {
-                    RowNoise::Seed(seed) => *seed,
-                    RowNoise::Given(_) => 0,
-                };
-                let slot = self.slots.borrow(seed);
-                self.borrowed.push(slot.env);
-                (slot, (!card.is_interface()).then(|| noise.clone()))
-            }
-        };
-        PolicyRow {
-            env: slot.env,
-            episode: slot.episode,
-            seed: slot.seed,
-            inference: slot.inference,
-            window: row.window.clone(),
-            continues: None,
-            noise,
-        }
-    }
-
-    fn give_back(&mut self) {
-        for env in std::mem::take(&mut self.borrowed) {
-            self.slots.give_back(env);
-        }
-    }
-}
-
 impl Dispatcher {
     fn event(&mut self, message: DispatcherMessage) -> BatcherEvent {
         match message {
+            DispatcherMessage::Inferred(inferred) => {
+                self.answer(inferred);
+                BatcherEvent::Inferred
+            }
             DispatcherMessage::Left(client) => {
                 // The policy infers the current batch before it sees another row in these slots.
-                self.seats.slots.leave(client);
+                self.slots.leave(client);
                 BatcherEvent::Left(client)
             }
-            DispatcherMessage::Request {
-                client,
-                rows,
-                reply,
-                at,
-            } => {
+            DispatcherMessage::Request(request) => {
                 let ticket = Ticket(self.next);
                 self.next += 1;
-                let count = rows.len();
-                let request = PendingRequest {
-                    rows,
-                    chunks: Vec::new(),
-                    reply,
-                    asked: at,
+                let event = BatcherEvent::Request {
+                    ticket,
+                    client: request.client,
+                    rows: request.rows.len(),
                 };
                 self.open.insert(ticket, request);
-                BatcherEvent::Request {
-                    ticket,
-                    client,
-                    rows: count,
-                }
+                event
             }
         }
     }
@@ -201,11 +118,8 @@ impl Dispatcher {
                 BatcherAction::WakeAt(at) => self.wake = Some(at),
                 BatcherAction::Finished => is_finished = true,
                 BatcherAction::Refuse(ticket, reason) => {
-                    if let Some(open) = self.open.remove(&ticket) {
-                        let refusal = RequestError::rejected(Counted::Refused, reason);
-                        // The client may have disconnected.
-                        let _ = open.reply.send(Err(refusal));
-                    }
+                    let refusal = RequestError::rejected(Counted::Refused, reason);
+                    self.reply(ticket, Err(refusal));
                 }
             }
         }
@@ -214,57 +128,55 @@ impl Dispatcher {
         is_finished
     }
 
+    fn reply(&mut self, ticket: Ticket, answer: Result<Vec<Chunk>, RequestError>) {
+        if let Some(open) = self.open.remove(&ticket) {
+            // The client may have disconnected.
+            let _ = open.reply.send(answer);
+        }
+    }
+
+    /// Has these parts of requests inferred together.
     fn infer(&mut self, parts: Vec<RequestRows>) {
-        let mut rows = Vec::new();
-        let mut waits = Vec::new();
+        let (mut rows, mut waits) = (Vec::new(), Vec::new());
         self.parts.clear();
         for part in parts {
-            let Some(open) = self
-                .open
-                .get(&part.ticket)
-                .filter(|open| !open.reply.is_closed())
-            else {
+            let open = self.open.get(&part.ticket);
+            let Some(open) = open.filter(|open| !open.reply.is_closed()) else {
                 continue;
             };
             if part.rows.start == 0 {
-                waits.push(now().saturating_duration_since(open.asked));
+                waits.push(now().saturating_duration_since(open.at));
             }
-            let part_rows = open.rows.get(part.rows.clone()).unwrap_or_default().iter();
-            rows.extend(part_rows.map(|row| self.seats.row(row, &self.server.card)));
+            let (client, is_interface) = (open.client, self.server.card.is_interface());
+            let seat = |row| self.slots.seat(client, row, is_interface);
+            rows.extend(open.rows[part.rows.clone()].iter().map(seat));
             self.parts.push(part);
         }
         self.server.stats.batch(rows.len(), &waits, now());
-        let (done, inferring) = oneshot::channel();
-        self.inferring = Some(inferring);
-        // The dispatcher is gone after the server has stopped.
-        let give = move |inferred| drop(done.send(inferred));
-        self.policy.infer(rows, self.limits.max_rows, give);
+        let server = Arc::clone(&self.server);
+        let give = move |inferred| server.tell(DispatcherMessage::Inferred(inferred));
+        self.policy.infer(rows, self.max_rows, give);
     }
 
     /// Processes the result of a batch, and answers the requests that are complete.
-    fn answer(&mut self, inferred: Inferred, batcher: &mut Batcher) {
+    fn answer(&mut self, inferred: Inferred) {
         self.server.stats.inferred(inferred.took, now());
-        self.seats.give_back();
-        let mut answers = match inferred.answers {
-            Ok(answers) => Ok(answers.into_iter()),
-            Err(err) => {
-                if err.is_final() {
-                    self.loss.get_or_insert_with(|| err.to_string());
-                    self.server.end(POLICY_IS_GONE);
-                }
-                Err(err.to_string())
-            }
-        };
+        self.slots.give_back();
+        let mut answers = inferred.answers;
+        if let Err(err) = &answers
+            && err.is_final()
+        {
+            self.loss.get_or_insert_with(|| err.to_string());
+            self.server.end(POLICY_IS_GONE);
+        }
         for part in std::mem::take(&mut self.parts) {
-            let card = Arc::clone(&self.server.card);
-            let chunks: Result<Vec<Chunk>, String> = match &mut answers {
+            let chunks: Result<Vec<_>, _> = match &mut answers {
                 Ok(answers) => {
-                    let rows: Vec<_> = answers.by_ref().take(part.rows.len()).collect();
-                    rows.into_iter()
-                        .map(|answer| chunk(answer, &card))
+                    let rows = answers.drain(..part.rows.len());
+                    rows.map(|answer| chunk(answer, &self.server.card))
                         .collect()
                 }
-                Err(reason) => Err(reason.clone()),
+                Err(err) => Err(err.to_string()),
             };
             let Some(open) = self.open.get_mut(&part.ticket) else {
                 continue;
@@ -282,11 +194,8 @@ impl Dispatcher {
             };
             // After an error the rest of the request is dropped. The batcher starts no batch here,
             // because the current one still counts as running.
-            batcher.on(BatcherEvent::Failed(part.ticket), now());
-            if let Some(open) = self.open.remove(&part.ticket) {
-                // The client may have disconnected.
-                let _ = open.reply.send(answer);
-            }
+            self.batcher.on(BatcherEvent::Failed(part.ticket), now());
+            self.reply(part.ticket, answer);
         }
     }
 }

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use tch::Device;
 
 use super::*;
-use crate::env::{EnvSpec, Observation};
-use crate::policy::Window;
+use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::tests::{env_with, frame};
-use crate::serve::client::ClientEpisodeRow;
+use crate::policy::{PolicyRow, RowNoise, Window};
 use crate::serve::connections::ConnectionId;
 
 /// Returns an interface with some cameras and all states of the table-top.
@@ -28,7 +27,7 @@ struct Served {
     policy: PolicyThread,
     card: ServedSpec,
     env: EnvSpec,
-    seats: Seats,
+    slots: ClientSlots,
 }
 
 fn served(policy: &str, config: Value, env: EnvSpec) -> Served {
@@ -42,13 +41,14 @@ fn served(policy: &str, config: Value, env: EnvSpec) -> Served {
         policy,
         card: ServedSpec::of_interface(facts, &env),
         env,
-        seats: Seats::default(),
+        slots: ClientSlots::default(),
     }
 }
 
 impl Served {
-    /// Returns a row whose states are all `value`, with pictures of one level.
-    fn row(&self, value: f32, text: &str, of: RowOf) -> ClientRow {
+    /// Returns a row of an inference with a seed, whose states are all `value`, with pictures of
+    /// one level.
+    fn row(&self, value: f32, text: &str, seed: u64, inference: u64) -> PolicyRow {
         let mut seen = Observation::empty();
         for (name, length) in &self.env.state {
             seen.state.insert(name.clone(), vec![value; *length]);
@@ -59,7 +59,12 @@ impl Served {
         }
         seen.language = text.into();
         let window = Window::new(Arc::new(seen));
-        ClientRow { window, of }
+        PolicyRow {
+            seed,
+            inference,
+            window,
+            ..crate::policy::tests::row(0, Observation::empty())
+        }
     }
 
     fn infer(&self, rows: Vec<PolicyRow>) -> Vec<Result<Vec<f32>, String>> {
@@ -71,23 +76,14 @@ impl Served {
         answers.map(values).collect()
     }
 
-    /// Returns the answers to rows that come together.
-    fn ask(&mut self, rows: &[ClientRow]) -> Vec<Result<Vec<f32>, String>> {
-        let rows = rows.iter().map(|row| self.seats.row(row, &self.card));
-        let rows = rows.collect();
-        self.seats.give_back();
+    /// Returns the answers to rows of clients that come together.
+    fn ask(&mut self, rows: &[(u64, PolicyRow)]) -> Vec<Result<Vec<f32>, String>> {
+        let rows = rows.iter();
+        let seat = |(client, row): &_| self.slots.seat(ConnectionId(*client), row, true);
+        let rows = rows.map(seat).collect();
+        self.slots.give_back();
         self.infer(rows)
     }
-}
-
-fn nth(client: u64, seed: u64, inference: u64) -> RowOf {
-    RowOf::Episode(ClientEpisodeRow {
-        client: ConnectionId(client),
-        row: 0,
-        number: 0,
-        seed,
-        inference,
-    })
 }
 
 #[test]
@@ -96,18 +92,16 @@ fn actions_are_those_of_an_evaluation_with_the_same_seed() {
         let mut served = served(policy, json!({}), interface(&["front"], [1, 2]));
         let evaluated = |served: &Served, seed: u64, values: &[f32]| {
             let row = |(inference, value): (usize, &f32)| PolicyRow {
-                seed,
-                inference: inference as u64,
-                window: served.row(*value, "go", nth(0, 0, 0)).window,
-                ..crate::policy::tests::row(100, Observation::empty())
+                env: EnvIndex(100),
+                ..served.row(*value, "go", seed, inference as u64)
             };
             let rows = values.iter().enumerate().map(row);
             rows.map(|row| served.infer(vec![row]).remove(0).unwrap())
                 .collect::<Vec<_>>()
         };
         let mut ask = |client: u64, value: f32, inference: u64| {
-            let row = served.row(value, "go", nth(client, 40 + client, inference));
-            served.ask(&[row]).remove(0).unwrap()
+            let row = served.row(value, "go", 40 + client, inference);
+            served.ask(&[(client, row)]).remove(0).unwrap()
         };
         // Two clients take turns.
         let [one, other, more] = [ask(1, 0.1, 0), ask(2, 0.2, 0), ask(1, 0.3, 1)];
@@ -119,37 +113,16 @@ fn actions_are_those_of_an_evaluation_with_the_same_seed() {
         assert_eq!([other].to_vec(), evaluated(&served, 42, &[0.2]), "{policy}");
         // A seed for one request is the start of an episode.
         for _ in 0..2 {
-            let chosen = |seed| RowOf::Chosen(RowNoise::Seed(seed));
-            let rows = [5, 6].map(|seed| served.row(0.1, "go", chosen(seed)));
+            let rows = [5, 6].map(|seed| {
+                let noise = Some(RowNoise::Seed(seed));
+                let row = served.row(0.1, "go", seed, 0);
+                (1, PolicyRow { noise, ..row })
+            });
             let found: Result<Vec<_>, _> = served.ask(&rows).into_iter().collect();
             let wanted = [5, 6].map(|seed| evaluated(&served, seed, &[0.1]).remove(0));
             assert_eq!(found.unwrap(), wanted, "{policy}");
         }
-        assert_eq!(
-            served.seats.slots.borrow(0).env,
-            EnvIndex(2),
-            "all are given back"
-        );
     }
-}
-
-#[test]
-fn only_clients_of_a_checkpoints_own_keys_choose_its_noise() {
-    let mut card = crate::protocols::vla_eval::server_tests::card(&[0]);
-    let window = Window::new(Arc::new(Observation::empty()));
-    let given = RowOf::Chosen(RowNoise::Given(vec![1.0]));
-    let rows = [given, nth(7, 3, 5)].map(|of| ClientRow {
-        window: window.clone(),
-        of,
-    });
-    let mut seats = Seats::default();
-    let found = rows.each_ref().map(|row| seats.row(row, &card));
-    let found = found.map(|row| (row.seed, row.inference, row.noise));
-    let noise = Some(RowNoise::Given(vec![1.0]));
-    assert_eq!(found, [(0, 0, noise), (3, 5, None)]);
-    card.action_names = vec!["x".to_owned()];
-    let row = seats.row(&rows[0], &card);
-    assert_eq!((row.seed, row.noise), (0, None));
 }
 
 #[test]
@@ -208,15 +181,15 @@ fn an_instruction_that_a_checkpoint_refuses_shifts_the_noise_of_no_client() {
     let mut served = served("gr00t", config, env);
     let mut alone = Vec::new();
     for inference in 0..3 {
-        let row = served.row(0.1, "reach", nth(1, 7, inference));
-        alone.push(served.ask(&[row]).remove(0).unwrap());
+        let row = served.row(0.1, "reach", 7, inference);
+        alone.push(served.ask(&[(1, row)]).remove(0).unwrap());
     }
     assert_ne!(alone[0], alone[1]);
     for (inference, wanted) in alone.iter().enumerate() {
         let rows = [
-            served.row(0.1, "reach", nth(2, 7, inference as u64)),
+            (2, served.row(0.1, "reach", 7, inference as u64)),
             // Never answered, it is always this client's first inference.
-            served.row(0.1, "look at <|image_pad|>", nth(3, 7, 0)),
+            (3, served.row(0.1, "look at <|image_pad|>", 7, 0)),
         ];
         let mut answers = served.ask(&rows);
         let refusal = answers.pop().unwrap().unwrap_err();
@@ -224,6 +197,6 @@ fn an_instruction_that_a_checkpoint_refuses_shifts_the_noise_of_no_client() {
         assert_alike(&answers.pop().unwrap().unwrap(), wanted);
     }
     // The client that was refused starts where it would have started.
-    let row = served.row(0.1, "reach", nth(3, 7, 0));
-    assert_alike(&served.ask(&[row]).remove(0).unwrap(), &alone[0]);
+    let row = served.row(0.1, "reach", 7, 0);
+    assert_alike(&served.ask(&[(3, row)]).remove(0).unwrap(), &alone[0]);
 }

@@ -21,11 +21,6 @@ const MOST_CLOSED: usize = 64;
 /// The link to the front port.
 #[derive(Debug)]
 pub struct FrontLink {
-    shared: Arc<LinkShared>,
-}
-
-#[derive(Debug)]
-struct LinkShared {
     stream: UnixStream,
     /// Closed connections that are to be reported.
     closed: AtomicUsize,
@@ -33,14 +28,14 @@ struct LinkShared {
 
 /// Reports that a connection is closed when it is dropped.
 #[derive(Debug)]
-pub struct FrontConnection(Arc<LinkShared>);
+pub struct FrontConnection(Arc<FrontLink>);
 
 impl FrontLink {
     /// Connects to the front port and reports that this local rank is ready.
     ///
     /// # Errors
     /// Returns the system's error.
-    pub async fn join(socket: &str, local_rank: usize) -> io::Result<Self> {
+    pub async fn join(socket: &str, local_rank: usize) -> io::Result<Arc<Self>> {
         let address = unix::SocketAddr::from_abstract_name(socket)?;
         let stream = unix::UnixStream::connect_addr(&address)?;
         stream.set_nonblocking(true)?;
@@ -50,23 +45,20 @@ impl FrontLink {
         // Four bytes fit into the buffer of a new socket.
         stream.try_write(&greeting)?;
         let closed = AtomicUsize::new(0);
-        Ok(Self {
-            shared: Arc::new(LinkShared { stream, closed }),
-        })
+        Ok(Arc::new(Self { stream, closed }))
     }
 
     /// Waits for the next connection. Cancel-safe: dropping the future loses nothing.
     ///
     /// # Errors
     /// Returns an error if the launcher is gone.
-    pub async fn accept(&self) -> io::Result<(TcpStream, FrontConnection)> {
-        let stream = &self.shared.stream;
+    pub async fn accept(self: &Arc<Self>) -> io::Result<(TcpStream, FrontConnection)> {
+        let stream = &self.stream;
         loop {
-            let received = stream
-                .async_io(Interest::READABLE, || receive(stream))
-                .await?;
+            let received = stream.async_io(Interest::READABLE, || receive(stream));
+            let received = received.await?;
             // Dropped if the connection cannot be used, which reports it as closed.
-            let connection = FrontConnection(Arc::clone(&self.shared));
+            let connection = FrontConnection(Arc::clone(self));
             // Without a descriptor, this process had none free.
             let Some(descriptor) = received else {
                 continue;
@@ -87,27 +79,21 @@ fn receive(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = recvmsg(
-        stream,
-        &mut [IoSliceMut::new(&mut byte)],
-        &mut ancillary,
-        flags,
-    )?;
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    let received = recvmsg(stream, &mut bytes, &mut ancillary, flags)?;
     if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let mut descriptor = None;
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
-            descriptor = descriptors.next();
-        }
-    }
-    Ok(descriptor)
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(descriptors.last())
 }
 
 impl Drop for FrontConnection {
     fn drop(&mut self) {
-        let LinkShared { stream, closed } = &*self.0;
+        let FrontLink { stream, closed } = &*self.0;
         let count = closed.fetch_add(1, Ordering::Relaxed) + 1;
         // What does not fit into the buffer is reported with the next connection.
         if let Ok(written) = stream.try_write(&[0; MOST_CLOSED][..count.min(MOST_CLOSED)]) {

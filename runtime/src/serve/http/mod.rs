@@ -1,6 +1,5 @@
 //! Serves HTTP connections: the health check, the metrics, and the upgrade to a WebSocket.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,13 +8,12 @@ use bytes::BytesMut;
 use jobs::serve_args::Protocol;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::protocols::vla_eval;
-use crate::serve::close::CloseReason;
-use crate::serve::connections::ConnectionId;
+use crate::serve::close::{CloseReason, within};
 use crate::serve::server::ServerState;
+use crate::serve::session::Session;
 use crate::serve::stats::Counted;
 use crate::serve::websocket;
 
@@ -47,102 +45,62 @@ pub struct RequestHead {
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub(super) async fn serve(
-    mut stream: TcpStream,
-    server: Arc<ServerState>,
-    id: ConnectionId,
-) -> Result<(), CloseReason> {
+pub(super) async fn serve(mut stream: TcpStream, session: Session) -> Result<(), CloseReason> {
     let mut buffer = BytesMut::with_capacity(1024);
-    let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer))
-        .await
-        .map_err(|_| CloseReason::slow())??
-    else {
+    let head = read_head(&mut stream, &mut buffer);
+    let Some(head) = within(PATIENCE, head).await? else {
         return Ok(());
     };
     let rest = buffer.split_off(head.length);
-    if let Some(response) = respond(&head, &server) {
-        return write(&mut stream, response.to_text().as_bytes()).await;
+    if let Some(response) = respond(&head, &session.server) {
+        return within(PATIENCE, stream.write_all(response.as_bytes())).await;
     }
     // `respond` has let it in.
-    server.connections().authenticated(id);
+    session.server.connections().authenticated(session.id);
     let accept = derive_accept_key(head.key.as_deref().unwrap_or_default().as_bytes());
     let upgrade = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n\r\n"
     );
-    write(&mut stream, upgrade.as_bytes()).await?;
+    within(PATIENCE, stream.write_all(upgrade.as_bytes())).await?;
     let is_silent = head.path == vla_eval::PATH;
-    websocket::serve(stream, rest.to_vec(), server, id, is_silent).await
-}
-
-/// A response to a request that is not upgraded.
-struct HttpResponse {
-    status: &'static str,
-    content_type: &'static str,
-    body: String,
-}
-
-impl HttpResponse {
-    fn text(status: &'static str, body: &str) -> Self {
-        Self {
-            status,
-            content_type: "text/plain; charset=utf-8",
-            body: body.to_owned(),
-        }
-    }
-
-    fn to_text(&self) -> String {
-        let Self {
-            status,
-            content_type,
-            body,
-        } = self;
-        format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{body}",
-            body.len()
-        )
-    }
+    websocket::serve(stream, rest.to_vec(), session, is_silent).await
 }
 
 /// Returns the response to a request; `None` if it is upgraded to a WebSocket.
-fn respond(head: &RequestHead, server: &ServerState) -> Option<HttpResponse> {
-    let text = HttpResponse::text;
-    Some(match (&*head.path, &head.key) {
-        _ if !head.is_get => text("405 Method Not Allowed", "expected GET\n"),
-        ("/healthz" | "/health", None) if server.is_ending() => {
-            text("503 Service Unavailable", "stopping\n")
-        }
-        ("/healthz" | "/health", None) => text("200 OK", "OK\n"),
-        ("/metrics", None) => {
-            let connected = server.connections().count();
-            HttpResponse {
-                status: "200 OK",
-                content_type: "text/plain; version=0.0.4; charset=utf-8",
-                body: server.stats.render(connected),
-            }
-        }
-        (_, Some(_)) if server.rules.protocol == Protocol::Zmq => {
-            text("404 Not Found", "no websockets here\n")
-        }
-        (_, Some(_)) if server.is_ending() => text("503 Service Unavailable", "stopping\n"),
-        (_, Some(_)) if !server.lets_in(token(head).as_deref()) => {
-            server.stats.count(Counted::Unauthorized);
-            text("401 Unauthorized", "expected Authorization: Api-Key …\n")
-        }
-        (_, Some(_)) => return None,
-        _ => text(
-            "404 Not Found",
-            "/healthz and /metrics are here, and websockets everywhere\n",
-        ),
-    })
+fn respond(head: &RequestHead, server: &ServerState) -> Option<String> {
+    let is_health = matches!(&*head.path, "/healthz" | "/health");
+    let upgrades = head.key.is_some();
+    let (status, body) = if !head.is_get {
+        ("405 Method Not Allowed", "expected GET\n")
+    } else if head.path == "/metrics" && !upgrades {
+        let metrics = server.stats.render(server.connections().count());
+        return Some(response("200 OK", "version=0.0.4; ", &metrics));
+    } else if upgrades && server.rules.protocol == Protocol::Zmq {
+        ("404 Not Found", "no websockets here\n")
+    } else if (upgrades || is_health) && server.is_ending() {
+        ("503 Service Unavailable", "stopping\n")
+    } else if upgrades && server.lets_in(token(head).as_deref()) {
+        return None;
+    } else if upgrades {
+        server.stats.count(Counted::Unauthorized);
+        let wanted = "expected Authorization: Api-Key …\n";
+        ("401 Unauthorized", wanted)
+    } else if is_health {
+        ("200 OK", "OK\n")
+    } else {
+        let known = "/healthz and /metrics are here, and websockets everywhere\n";
+        ("404 Not Found", known)
+    };
+    Some(response(status, "", body))
 }
 
-async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), CloseReason> {
-    timeout(PATIENCE, stream.write_all(bytes))
-        .await
-        .map_err(|_| CloseReason::slow())?
-        .map_err(CloseReason::Io)
+fn response(status: &str, version: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; {version}charset=utf-8\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
 }
 
 async fn read_head(
@@ -173,26 +131,19 @@ fn no_request(reason: &str) -> CloseReason {
 pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, CloseReason> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
-    let status = request
-        .parse(bytes)
-        .map_err(|_| no_request("it cannot be read"))?;
+    let status = request.parse(bytes);
+    let status = status.map_err(|_| no_request("it cannot be read"))?;
     let httparse::Status::Complete(length) = status else {
         return Ok(None);
     };
     let field = |name: &str| {
-        let found = request
-            .headers
-            .iter()
-            .find(|field| field.name.eq_ignore_ascii_case(name))?;
+        let mut fields = request.headers.iter();
+        let found = fields.find(|field| field.name.eq_ignore_ascii_case(name))?;
         String::from_utf8(found.value.to_vec()).ok()
     };
     let is_upgrade = field("upgrade").is_some_and(|to| to.eq_ignore_ascii_case("websocket"));
-    let path = request
-        .path
-        .unwrap_or_default()
-        .split('?')
-        .next()
-        .unwrap_or_default();
+    let path = request.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
     Ok(Some(RequestHead {
         is_get: request.method == Some("GET"),
         path: path.to_owned(),

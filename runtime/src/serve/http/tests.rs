@@ -1,48 +1,41 @@
+//! Requests over HTTP, and the state of a server for tests.
+
+use std::sync::Arc;
+
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-
-use wire::Dialect;
 
 use super::*;
 use crate::clock::now;
 use crate::protocols::vla_eval::server_tests::card;
 use crate::serve::card::ServedSpec;
-use crate::serve::limits::RequestLimits;
-use crate::serve::server::{DispatcherMessage, ServerConfig};
+use crate::serve::connections::ConnectionId;
+use crate::serve::server::DispatcherMessage;
+use jobs::serve_args::ServeArgs;
 
-/// Returns the state of a server with 64 KiB for messages of at most 64 bytes.
+/// Returns the state of a server with 1 MiB for messages.
 pub fn server(
     card: ServedSpec,
     token: Option<&str>,
     dispatcher: mpsc::UnboundedSender<DispatcherMessage>,
 ) -> Arc<ServerState> {
-    let rules = ServerConfig {
-        token: token.map(str::to_owned),
-        ignores_kill: false,
-        arrays: Dialect::Kind,
-        protocol: Protocol::Both,
-        most_bytes: 64,
-        unauthenticated_bytes: 8,
-        memory_bytes: 64 << 10,
-        limits: RequestLimits {
-            max_rows: 1,
-            max_prompt_bytes: 100,
-            max_picture_edge: 8,
-        },
-        chunk_size: None,
-        most_connections: 9,
-    };
-    ServerState::new(card, rules, dispatcher)
+    let words = "--policy p --max-message 1 --max-memory 1 --max-rows 1 --max-picture 8";
+    let words: Vec<_> = words.split(' ').map(Into::into).collect();
+    let mut rules = ServeArgs::parse_words(&words).unwrap();
+    rules.api_token = token.map(str::to_owned);
+    ServerState::new(card, rules, 9, dispatcher)
 }
 
-/// Asks a server for a websocket; returns its connection, and the status line of the answer.
-async fn upgrade(server: &Arc<ServerState>, token: &str) -> (ConnectionId, String) {
+/// Asks a server for a websocket; returns its connection, its end of it, and the status line of
+/// the answer.
+async fn upgrade(server: &Arc<ServerState>, token: &str) -> (ConnectionId, TcpStream, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut client = TcpStream::connect(address).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
     let id = server.connections().admit(true, now()).unwrap().client;
-    tokio::spawn(serve(stream, Arc::clone(server), id));
+    let session = Session::new(Arc::clone(server), id);
+    tokio::spawn(serve(stream, session));
     let request = format!(
         "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\
          Authorization: Api-Key {token}\r\n\r\n"
@@ -53,21 +46,20 @@ async fn upgrade(server: &Arc<ServerState>, token: &str) -> (ConnectionId, Strin
         assert_ne!(client.read_buf(&mut status).await.unwrap(), 0);
     }
     let status = String::from_utf8_lossy(&status);
-    (id, status.lines().next().unwrap().to_owned())
+    (id, client, status.lines().next().unwrap().to_owned())
 }
 
 #[tokio::test]
 async fn a_websocket_with_the_token_has_the_memory_of_clients() {
     let server = server(card(&[0]), Some("s3cret"), mpsc::unbounded_channel().0);
-    let (stranger, status) = upgrade(&server, "gue55ed").await;
+    let (_, _, status) = upgrade(&server, "gue55ed").await;
     assert_eq!(status, "HTTP/1.1 401 Unauthorized");
-    assert_eq!(
-        server.connections().hold(stranger, 40 << 10),
-        Some(stranger)
-    );
-    let (client, status) = upgrade(&server, "s3cret").await;
+    let stranger = server.connections().admit(true, now()).unwrap().client;
+    let greediest = server.connections().hold(stranger, 600 << 10);
+    assert_eq!(greediest, Some(stranger));
+    let (client, _open, status) = upgrade(&server, "s3cret").await;
     assert_eq!(status, "HTTP/1.1 101 Switching Protocols");
-    assert_eq!(server.connections().hold(client, 40 << 10), None);
+    assert_eq!(server.connections().hold(client, 600 << 10), None);
 }
 
 #[test]
