@@ -53,26 +53,22 @@ impl Averages {
                 // Two result rows share at most one source row: the last of one is the first of the
                 // next.
                 if narrow_is != Some(row.first + index) {
-                    widen(picture.row(row.first + index), &mut wide);
+                    let bytes = picture.row(row.first + index);
+                    let pairs = wide.iter_mut().zip(bytes);
+                    pairs.for_each(|(wide, byte)| *wide = f32::from(*byte));
                     self.columns.apply(&wide, &mut narrow);
                     narrow_is = Some(row.first + index);
                 }
                 let terms = narrow.iter().map(|value| weight * value);
+                let pairs = sum.iter_mut().zip(terms);
                 match index {
-                    0 => sum
-                        .iter_mut()
-                        .zip(terms)
-                        .for_each(|(sum, term)| *sum = term),
-                    _ => sum
-                        .iter_mut()
-                        .zip(terms)
-                        .for_each(|(sum, term)| *sum += term),
+                    0 => pairs.for_each(|(sum, term)| *sum = term),
+                    _ => pairs.for_each(|(sum, term)| *sum += term),
                 }
             }
+            let pairs = out.iter_mut().zip(&sum);
             if !row.weights.is_empty() {
-                out.iter_mut()
-                    .zip(&sum)
-                    .for_each(|(out, sum)| *out = to_byte(*sum));
+                pairs.for_each(|(out, sum)| *out = to_byte(*sum));
             }
         }
         Image {
@@ -134,12 +130,6 @@ fn add(sum: &mut [f32; LANES], pixel: &[f32], weight: f32) {
     }
 }
 
-fn widen(row: &[u8], wide: &mut [f32]) {
-    wide.iter_mut()
-        .zip(row)
-        .for_each(|(wide, byte)| *wide = f32::from(*byte));
-}
-
 /// Rounds a number from 0 to slightly above 255 to the nearest byte, ties to even.
 fn to_byte(value: f32) -> u8 {
     ((value + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits())).min(255) as u8
@@ -169,20 +159,16 @@ pub(super) fn blocks(
         sums.fill(0);
         let top = (y.from + index) * rows;
         for row in y.within(top..top + rows) {
-            let row = picture.row(row);
-            sums.iter_mut()
-                .zip(row)
-                .for_each(|(sum, byte)| *sum = sum.wrapping_add(u32::from(*byte)));
+            let pairs = sums.iter_mut().zip(picture.row(row));
+            pairs.for_each(|(sum, byte)| *sum = sum.wrapping_add(u32::from(*byte)));
         }
         let blocks = (first..last).step_by(columns);
         for (out, left) in out.as_chunks_mut::<3>().0.iter_mut().zip(blocks) {
             let pixels = x.within(left..left + columns);
             let mut block = [0u32; 3];
             for pixel in sums[pixels.start * 3..pixels.end * 3].as_chunks::<3>().0 {
-                block
-                    .iter_mut()
-                    .zip(pixel)
-                    .for_each(|(block, sum)| *block = block.wrapping_add(*sum));
+                let pairs = block.iter_mut().zip(pixel);
+                pairs.for_each(|(block, sum)| *block = block.wrapping_add(*sum));
             }
             *out = block.map(mean);
         }

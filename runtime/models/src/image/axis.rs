@@ -66,9 +66,8 @@ impl ResizeAxis {
 
     /// Returns the weights of a shrinking axis, for each needed result pixel.
     pub(super) fn weighted(&self) -> Vec<Weighted> {
-        (self.from..self.from + self.count)
-            .map(|target| self.weighted_at(target))
-            .collect()
+        let needed = self.from..self.from + self.count;
+        needed.map(|target| self.weighted_at(target)).collect()
     }
 
     fn weighted_at(&self, target: usize) -> Weighted {
@@ -89,23 +88,15 @@ impl ResizeAxis {
         let start = terms.first().map_or(0, |(source, _)| *source);
         let inside = self.within(start..start + terms.len());
         let skipped = (inside.start + self.bar).saturating_sub(start);
-        let weights = terms
-            .iter()
-            .skip(skipped)
-            .take(inside.len())
-            .map(|(_, weight)| *weight)
-            .collect();
-        Weighted {
-            first: inside.start,
-            weights,
-        }
+        let (first, terms) = (inside.start, terms.iter().skip(skipped).take(inside.len()));
+        let weights = terms.map(|(_, weight)| *weight).collect();
+        Weighted { first, weights }
     }
 
     /// Returns the pixel pairs of an enlarging axis, for each needed result pixel.
     pub(super) fn between(&self) -> Vec<Between> {
-        (self.from..self.from + self.count)
-            .map(|target| self.between_at(target))
-            .collect()
+        let needed = self.from..self.from + self.count;
+        needed.map(|target| self.between_at(target)).collect()
     }
 
     fn between_at(&self, target: usize) -> Between {

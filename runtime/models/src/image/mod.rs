@@ -69,11 +69,8 @@ impl<'a> RgbPicture<'a> {
         let sane = (1..=LONGEST_EDGE).contains(&height) && (1..=LONGEST_EDGE).contains(&width);
         if !sane || rgb.len() != height * width * 3 {
             let found = format!("{height} x {width} pixels in {} bytes", rgb.len());
-            return Err(input(
-                "a picture",
-                found,
-                "expected 3 bytes a pixel and at least one pixel",
-            ));
+            let wanted = "expected 3 bytes a pixel and at least one pixel";
+            return Err(input("a picture", found, wanted));
         }
         Ok(Self { height, width, rgb })
     }
@@ -175,10 +172,8 @@ impl PictureProcessor {
     /// # Errors
     /// Returns [`Refusal`] if a picture is too long and narrow for the backbone.
     pub fn prepare(&self, pictures: &[RgbPicture]) -> Result<Prepared, Refusal> {
-        let images: Vec<Image> = pictures
-            .par_iter()
-            .map(|picture| self.sized(*picture))
-            .collect::<Result<_, _>>()?;
+        let images = pictures.par_iter().map(|picture| self.sized(*picture));
+        let images: Vec<Image> = images.collect::<Result<_, _>>()?;
         let pixels = if self.gives_bytes {
             let mut bytes = vec![0; images.iter().map(patches::bytes).sum()];
             cut_all(&images, &mut bytes, patches::bytes, Patches::cut_bytes);
@@ -238,12 +233,8 @@ fn squared(picture: RgbPicture) -> Image {
     let edge = picture.height.max(picture.width);
     let mut rgb = vec![0; edge * edge * 3];
     let (top, left) = ((edge - picture.height) / 2, (edge - picture.width) / 2);
-    for (index, row) in rgb
-        .chunks_exact_mut(edge * 3)
-        .skip(top)
-        .take(picture.height)
-        .enumerate()
-    {
+    let rows = rgb.chunks_exact_mut(edge * 3).skip(top);
+    for (index, row) in rows.take(picture.height).enumerate() {
         row[left * 3..][..picture.width * 3].copy_from_slice(picture.row(index));
     }
     Image {

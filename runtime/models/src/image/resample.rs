@@ -27,11 +27,8 @@ pub(super) fn resize(image: Image, size: [usize; 2], filter: Filter) -> Image {
         Filter::Bicubic => planes.internal_upsample_bicubic2d_aa(size, false, None, None),
     };
     let mut rgb = vec![0; height * width * 3];
-    let bytes = planes
-        .permute([0, 2, 3, 1])
-        .contiguous()
-        .to_kind(Kind::Uint8)
-        .view(-1);
+    let bytes = planes.permute([0, 2, 3, 1]).contiguous();
+    let bytes = bytes.to_kind(Kind::Uint8).view(-1);
     bytes.copy_data(&mut rgb, height * width * 3);
     Image { height, width, rgb }
 }
@@ -42,15 +39,9 @@ pub(super) fn center(image: &Image, [height, width]: [usize; 2]) -> Image {
     let offset =
         |whole: usize, part: usize| ((whole - part) as f64 / 2.0).round_ties_even() as usize;
     let (top, left) = (offset(image.height, height), offset(image.width, width));
-    let rows = image
-        .rgb
-        .chunks_exact(image.width * 3)
-        .skip(top)
-        .take(height);
-    let rgb = rows
-        .flat_map(|row| &row[left * 3..][..width * 3])
-        .copied()
-        .collect();
+    let rows = image.rgb.chunks_exact(image.width * 3).skip(top);
+    let middle = rows.take(height).map(|row| &row[left * 3..][..width * 3]);
+    let rgb = middle.flatten().copied().collect();
     Image { height, width, rgb }
 }
 

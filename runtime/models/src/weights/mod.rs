@@ -207,14 +207,12 @@ impl Weights {
     }
 }
 
-/// Returns the shape of the tensors together.
+/// Returns the shape of the tensors, at least one, together.
 fn joint_shape(specs: &[Spec]) -> Vec<i64> {
-    let mut shape = specs
-        .first()
-        .map_or_else(Vec::new, |(_, shape)| shape.clone());
-    let rows = |(_, shape): &Spec| shape.first().copied();
+    let rows = specs.iter().filter_map(|(_, shape)| shape.first()).sum();
+    let mut shape = specs[0].1.clone();
     if let Some(first) = shape.first_mut() {
-        *first = specs.iter().filter_map(rows).sum();
+        *first = rows;
     }
     shape
 }

@@ -17,21 +17,16 @@ pub fn collate(samples: &[&PreparedRow], padding_id: i64) -> Result<BatchInputs,
         return Err(input("a batch", "empty", "expected at least one sample"));
     };
     let wanted = shape(first);
-    if let Some(found) = samples
-        .iter()
-        .map(|row| shape(row))
-        .find(|found| *found != wanted)
-    {
+    let mut shapes = samples.iter().map(|row| shape(row));
+    if let Some(found) = shapes.find(|found| *found != wanted) {
         let wanted = format!("expected {wanted:?} as in the first sample");
         let what = "the state of a sample, (steps, values),";
         return Err(input(what, format!("{found:?}"), wanted));
     }
     let lengths = samples.iter().map(|sample| sample.ids.len());
     let (batch, longest) = (samples.len(), lengths.max().unwrap_or_default());
-    let (mut ids, mut mask) = (
-        vec![padding_id; batch * longest],
-        vec![0i64; batch * longest],
-    );
+    let mut ids = vec![padding_id; batch * longest];
+    let mut mask = vec![0i64; batch * longest];
     let mut state = Vec::with_capacity(batch * first.state.len());
     for (row, sample) in samples.iter().enumerate() {
         let text = (row + 1) * longest - sample.ids.len()..(row + 1) * longest;

@@ -67,16 +67,14 @@ pub(super) fn resolve<'a, V>(
     let known = known.find(|(name, ..)| name.eq_ignore_ascii_case(asked.trim()));
     let wanted = known.map_or(asked.trim(), |(_, tag, _)| tag);
     let mut tags = checkpoint.iter();
-    let found = tags.find(|(tag, _)| tag.eq_ignore_ascii_case(wanted));
-    found
-        .map(|(tag, value)| (tag.as_str(), value))
-        .ok_or_else(|| {
-            let tags: Vec<_> = checkpoint.keys().map(String::as_str).collect();
-            let tags = tags.join(", ");
-            Refusal::new(format_args!(
-                "unknown embodiment tag `{asked}`: this checkpoint has {tags}"
-            ))
-        })
+    if let Some((tag, value)) = tags.find(|(tag, _)| tag.eq_ignore_ascii_case(wanted)) {
+        return Ok((tag, value));
+    }
+    let tags: Vec<_> = checkpoint.keys().map(String::as_str).collect();
+    let known = format_args!("this checkpoint has {}", tags.join(", "));
+    Err(Refusal::new(format_args!(
+        "unknown embodiment tag `{asked}`: {known}"
+    )))
 }
 
 /// Returns the id of a tag: from `embodiment_id.json`, which takes precedence, or from the built-in
@@ -87,9 +85,8 @@ pub(super) fn resolve<'a, V>(
 /// tag.
 pub(super) fn id(path: &Path, tag: &str) -> Result<i64, Refusal> {
     let mut known = KNOWN.iter();
-    let built_in = known
-        .find(|(_, known, _)| *known == tag)
-        .map(|(.., id)| *id);
+    let built_in = known.find(|(_, known, _)| *known == tag);
+    let built_in = built_in.map(|(.., id)| *id);
     if !path.is_file() {
         let wanted = format_args!("expected `{}` with `{tag}`", path.display());
         return built_in.ok_or_else(|| input("embodiment id", "unknown", wanted));

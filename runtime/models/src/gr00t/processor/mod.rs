@@ -134,8 +134,7 @@ impl Processor {
             differs(&what, [frames.len(), video.horizon()], "steps long")?;
             views.push(frames);
         }
-        Ok((0..video.horizon())
-            .flat_map(|step| views.iter().map(move |frames| frames[step]))
-            .collect())
+        let at = |step: usize| views.iter().map(move |frames| frames[step]);
+        Ok((0..video.horizon()).flat_map(at).collect())
     }
 }

@@ -66,10 +66,10 @@ impl RigidPose {
                 }
                 out.extend([0.0, 0.0, 0.0, 1.0]);
             }
-            PoseFormat::XyzRot6d => [p, a, b].iter().for_each(|part| out.extend(part)),
-            PoseFormat::XyzRotvec => [p, rotation_vector(&self.rotation)]
-                .iter()
-                .for_each(|part| out.extend(part)),
+            PoseFormat::XyzRot6d => out.extend([p, a, b].as_flattened()),
+            PoseFormat::XyzRotvec => {
+                out.extend([p, rotation_vector(&self.rotation)].as_flattened());
+            }
         }
     }
 }

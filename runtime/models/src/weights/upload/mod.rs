@@ -317,10 +317,9 @@ impl UploadShared {
         }
         let pairs = {
             let wanted = self.wanted();
-            let pairs = load.iter();
-            pairs
-                .map(|piece| pair(piece, &wanted[piece.tensor], buffer))
-                .collect()
+            let pieces = load.iter();
+            let pairs = pieces.map(|piece| pair(piece, &wanted[piece.tensor], buffer));
+            pairs.collect()
         };
         Ok(self.carrier.send(slot, pairs)?)
     }
