@@ -141,25 +141,18 @@ impl NcclGroup {
             store.set(ID, &id.0).map_err(lost)?;
         } else {
             let found = store.get(ID, wait).map_err(lost)?;
-            id = UniqueId(
-                found
-                    .try_into()
-                    .map_err(|_| failed("its id is not 128 bytes long"))?,
-            );
+            let found = found.try_into();
+            id = UniqueId(found.map_err(|_| failed("its id is not 128 bytes long"))?);
         }
         let mut comm = ptr::null_mut();
         // SAFETY: `comm` outlives the call, which writes it before it returns success.
         let joined = unsafe { (nccl.ncclCommInitRank)(&mut comm, world_size, id, rank_index) };
         nccl.check("ncclCommInitRank", joined)?;
-        let device = Device::Cuda(device);
-        let comm = Arc::new(OwnedComm {
-            nccl,
-            comm: AtomicPtr::new(comm),
-        });
+        let comm = AtomicPtr::new(comm);
         Ok(Self {
-            comm,
+            comm: Arc::new(OwnedComm { nccl, comm }),
             world,
-            device,
+            device: Device::Cuda(device),
         })
     }
 

@@ -113,10 +113,8 @@ impl DemoFile {
     ) -> hdf5::Result<()> {
         let file = open(&self.path, OpenMode::ReadWrite)?;
         if let Some(lacking) = &self.lacking {
-            file.link_hard(
-                &format!("/{DATA}/{lacking}"),
-                &format!("/{BUILDING}/{lacking}"),
-            )?;
+            let [from, to] = [DATA, BUILDING].map(|group| format!("/{group}/{lacking}"));
+            file.link_hard(&from, &to)?;
         }
         let building = file.group(BUILDING)?;
         demo::write(&building.create_group(name)?, episode, end)?;
@@ -160,15 +158,10 @@ impl Dataset for DemoFile {
 
 /// Returns the maximum number of bytes of an episode in the file.
 fn room(episode: &EpisodeRows) -> u64 {
-    let datasets =
-        (episode.columns.len() + episode.pictures.len() + episode.initial.len() + 3) as u64;
-    let chunk_index: u64 = episode
-        .pictures
-        .values()
-        .map(|pictures| pictures.len() as u64 * 128)
-        .sum();
-    let values = episode.bytes();
-    values + values / 64 + chunk_index + datasets * DATASET_OVERHEAD + EPISODE_OVERHEAD
+    let datasets = episode.columns.len() + episode.pictures.len() + episode.initial.len() + 3;
+    let chunks: usize = episode.pictures.values().map(Vec::len).sum();
+    let (values, overhead) = (episode.bytes(), datasets as u64 * DATASET_OVERHEAD);
+    values + values / 64 + chunks as u64 * 128 + overhead + EPISODE_OVERHEAD
 }
 
 /// Opens a file with the settings that all dataset files need.
@@ -181,7 +174,7 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> hdf5::Result<hdf5::File> {
 
 /// Waits until the system has written the file to disk.
 pub(super) fn sync(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_data()
+    File::options().write(true).open(path)?.sync_data()
 }
 
 /// Appends room to the file, so that it has the space before HDF5 needs it, without writing it.

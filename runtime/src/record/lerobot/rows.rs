@@ -69,11 +69,8 @@ impl Features {
             // The name does not begin with `action`, because lerobot would then treat it as a value
             // to predict.
             let names = (0..processed.width).map(|at| format!("processed_{at}"));
-            vectors.push(vector(
-                "processed_action",
-                names.collect(),
-                &processed.values,
-            ));
+            let (names, values) = (names.collect(), &processed.values);
+            vectors.push(vector("processed_action", names, values));
         }
         Self {
             vectors,
