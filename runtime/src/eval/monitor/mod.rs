@@ -12,7 +12,7 @@
 //! * `pulse`: tells the launcher of this node how far the rank is.
 //! * `screen`: lines and the table for people.
 //! * `peers`: heartbeats through the store, the barrier at the end, the end of all ranks.
-//! * `board`, on rank 0: shows the heartbeats of all as a `view` (rates, time left, remarks), by
+//! * [`Board`], on rank 0: shows the heartbeats of all as a `view` (rates, time left, remarks), by
 //!   `exporter` to Prometheus and by `tracking` to experiment trackers.
 //! * `early_stop`: a sequential test on rank 0 ends the run when it has decided.
 //! * `meter`: memory of the environments, and how busy the GPU is.
@@ -20,7 +20,6 @@
 //! * `stop`: whether a signal or another rank asks this one to end.
 
 pub mod beat;
-pub mod board;
 pub mod early_stop;
 pub mod exporter;
 pub mod meter;
@@ -46,14 +45,16 @@ use crate::clock::now;
 use crate::console::{self, Level};
 use crate::device::gpu;
 use crate::eval::monitor::beat::Beat;
-use crate::eval::monitor::board::Board;
 use crate::eval::monitor::early_stop::EarlyStop;
+use crate::eval::monitor::exporter::Exporter;
 use crate::eval::monitor::meter::Meter;
 use crate::eval::monitor::orders::LiveOrders;
 use crate::eval::monitor::peers::Peers;
 use crate::eval::monitor::pulse::RankPulse;
 use crate::eval::monitor::screen::Screen;
 use crate::eval::monitor::stop::StopRequest;
+use crate::eval::monitor::tracking::Tracking;
+use crate::eval::monitor::view::RunView;
 
 /// What happened in this rank.
 pub enum Event<'a> {
@@ -112,6 +113,16 @@ pub struct Monitor {
     told: Every,
     /// Seconds of simulation and inference before the attempt that is under way.
     before_s: [f64; 2],
+}
+
+/// Where the state of the whole run is shown.
+pub struct Board {
+    /// The state of the whole run.
+    pub view: RunView,
+    /// Prometheus.
+    pub exporter: Option<Exporter>,
+    /// Experiment trackers.
+    pub tracking: Option<Tracking>,
 }
 
 /// Something that is done now and then.
@@ -314,9 +325,16 @@ fn look(
     {
         screen.say(&tables::decision(&decision));
     }
-    if let Some(board) = board {
-        board.show(peers.beats(), screen, now());
+    let Some(board) = board else { return };
+    let now = now();
+    let snapshot = board.view.on(peers.beats(), now);
+    if let Some(exporter) = &board.exporter {
+        exporter.show(&snapshot);
     }
+    let tracking = board.tracking.as_mut();
+    let notes = tracking.map(|tracking| tracking.on(&snapshot, now));
+    notes.iter().flatten().for_each(|note| screen.say(note));
+    screen.show(&snapshot, now);
 }
 
 #[cfg(test)]

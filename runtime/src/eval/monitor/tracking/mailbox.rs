@@ -100,6 +100,11 @@ impl Notes {
         let warning = format!("warning: {}: {text}", self.0.name());
         self.1.send(warning).ok();
     }
+
+    /// Tells the user why the tracker ends before its run.
+    pub fn give_up(&self, why: &str) {
+        self.warn(&format!("{why}; the run goes on without it"));
+    }
 }
 
 #[cfg(test)]

@@ -21,10 +21,6 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub struct EarlierResults {
     /// Number of episodes of all jobs; `None` if a job does not say.
     pub expected: Option<u64>,
-    /// Number of episodes that earlier launches have finished.
-    pub done: u64,
-    /// Number of those episodes that were successful.
-    pub solved: u64,
     /// Number of policies of the jobs. A success rate over several policies describes none of them.
     pub policies: usize,
     /// Whether some jobs are variants. A success rate over these depends on which somebody chose.
@@ -63,6 +59,7 @@ impl RunView {
         let ranks: Vec<_> = pasts.map(|(past, beat)| past.on(beat, now)).collect();
         let sum = |part: fn(&Beat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
         let before = &self.before;
+        let earlier = |part: fn(&JobTally) -> u64| before.by_job.values().map(part).sum::<u64>();
         let mut by_job = before.by_job.clone();
         let tallies = ranks.iter().filter_map(|rank| rank.beat.by_job.as_ref());
         for (job, tally) in tallies.flatten() {
@@ -73,9 +70,9 @@ impl RunView {
         let mut snapshot = RunSnapshot {
             jobs_done: sum(|beat| beat.jobs_done),
             jobs: sum(|beat| beat.jobs),
-            done: before.done + sum(|beat| beat.ended),
+            done: earlier(|job| job.ended) + sum(|beat| beat.ended),
             expected: before.expected,
-            solved: before.solved + sum(|beat| beat.ended_solved),
+            solved: earlier(|job| job.solved) + sum(|beat| beat.ended_solved),
             policies: before.policies,
             has_variants: before.has_variants,
             errors: sum(|beat| beat.errors),

@@ -35,9 +35,12 @@ fn after(seconds: u64, start: Instant) -> Instant {
 #[test]
 fn rates_and_the_time_left_are_those_of_the_last_minute() {
     let start = now();
-    let before = EarlierResults {
-        done: 20,
+    let tally = JobTally {
+        ended: 20,
         solved: 10,
+    };
+    let before = EarlierResults {
+        by_job: [(JobIndex(0), tally)].into(),
         policies: 1,
         ..expected(220)
     };
