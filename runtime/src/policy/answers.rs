@@ -19,17 +19,6 @@ pub enum RowAnswer {
 }
 
 impl RowAnswer {
-    /// Returns the answer for a row from the result of its inference.
-    ///
-    /// # Errors
-    /// Returns the error if the policy has failed, and not just the row.
-    pub fn of(result: Result<Chunk, PolicyError>) -> Result<Self, PolicyError> {
-        match result {
-            Ok(chunk) => Ok(Self::Chunk(chunk)),
-            Err(err) => err.of_row().map(Self::Failed),
-        }
-    }
-
     /// Returns the chunk, if there is one.
     pub fn chunk(&self) -> Option<&Chunk> {
         match self {

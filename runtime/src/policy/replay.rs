@@ -36,48 +36,32 @@ impl ReplayAction {
     /// fit this environment.
     pub fn open(given: &Replay, env: &EnvSpec) -> Result<Self, PolicyError> {
         let (path, only) = (&given.replay_file_path, given.episode_name.as_deref());
-        let refuse = |found: String, wanted: &str| {
-            argument(
-                "replay_file_path",
-                &format!("`{}`, {found}", path.display()),
-                wanted,
-            )
+        let refuse = |found: &str, wanted: &str| {
+            let found = format!("`{}`, {found}", path.display());
+            argument("replay_file_path", &found, wanted)
         };
         let unreadable = |err: hdf5::Error| {
-            refuse(
-                err.to_string(),
-                "expected an HDF5 file with data/demo_<n>/actions",
-            )
+            let wanted = "expected an HDF5 file with data/demo_<n>/actions";
+            refuse(&err.to_string(), wanted)
         };
         if !path.is_file() {
-            return Err(refuse(
-                "which is not a file".to_owned(),
-                "expected a recorded dataset",
-            ));
+            return Err(refuse("which is not a file", "expected a recorded dataset"));
         }
-        let data = File::open(path)
-            .and_then(|file| file.group("data"))
-            .map_err(unreadable)?;
+        let file = File::open(path).map_err(unreadable)?;
+        let data = file.group("data").map_err(unreadable)?;
         let mut names = data.member_names().map_err(unreadable)?;
         names.retain(|name| only.is_none_or(|only| only == name));
         names.sort_by_key(|name| (number(name), name.clone()));
         let action_dim = env.action.names.len();
-        let mut demos = Vec::with_capacity(names.len());
-        for name in &names {
-            let demo = read(&data, name, action_dim).map_err(|found| {
-                refuse(
-                    format!("whose {name} {found}"),
-                    &format!("expected actions of shape (steps, {action_dim})"),
-                )
-            })?;
-            demos.push(demo);
-        }
+        let wanted = format!("expected actions of shape (steps, {action_dim})");
+        let demos = names.iter().map(|name| {
+            let demo = read(&data, name, action_dim);
+            demo.map_err(|found| refuse(&format!("whose {name} {found}"), &wanted))
+        });
+        let demos: Vec<_> = demos.collect::<Result<_, _>>()?;
         if demos.is_empty() {
-            let wanted = only.map_or_else(|| "demo_<n>".to_owned(), str::to_owned);
-            return Err(refuse(
-                "which has no such demonstration".to_owned(),
-                &format!("expected data/{wanted}"),
-            ));
+            let wanted = format!("expected data/{}", only.unwrap_or("demo_<n>"));
+            return Err(refuse("which has no such demonstration", &wanted));
         }
         let longest = demos
             .iter()

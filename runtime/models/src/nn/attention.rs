@@ -23,26 +23,24 @@ pub(crate) enum VisibleKeys<'a> {
 pub(crate) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, visible: VisibleKeys<'_>) -> Tensor {
     let (batch, heads, queries, width) = q.size4().expect("queries are [B, heads, queries, d]");
     let grouped = k.size()[1] != heads;
-    let sdpa = |k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool, grouped: bool| {
-        Tensor::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, None, grouped)
-    };
     let out = match visible {
         VisibleKeys::Causal if grouped && q.device() == Device::Cpu => {
             return causal_groups(q, k, v);
         }
-        VisibleKeys::All => sdpa(k, v, None, false, grouped),
-        VisibleKeys::Causal => sdpa(k, v, None, true, grouped),
-        VisibleKeys::Where(mask) if grouped => sdpa(
-            &repeat(k, heads),
-            &repeat(v, heads),
-            Some(mask),
-            false,
-            false,
-        ),
-        VisibleKeys::Where(mask) => sdpa(k, v, Some(mask), false, false),
+        VisibleKeys::All => sdpa([q, k, v], None, false, grouped),
+        VisibleKeys::Causal => sdpa([q, k, v], None, true, grouped),
+        VisibleKeys::Where(mask) if grouped => {
+            let (k, v) = (repeat(k, heads), repeat(v, heads));
+            sdpa([q, &k, &v], Some(mask), false, false)
+        }
+        VisibleKeys::Where(mask) => sdpa([q, k, v], Some(mask), false, false),
     };
     out.transpose(1, 2)
         .reshape([batch * queries, heads * width])
+}
+
+fn sdpa([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>, causal: bool, grouped: bool) -> Tensor {
+    Tensor::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, None, grouped)
 }
 
 /// Computes causal grouped-query attention, sample by sample. Key heads take the place of the batch
@@ -55,16 +53,7 @@ fn causal_groups(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     let sample = |b: i64| {
         let q = q.get(b).unflatten(0, [kv_heads, group]);
         let (k, v) = (spread(k.get(b)), spread(v.get(b)));
-        let out = Tensor::scaled_dot_product_attention(
-            &q,
-            &k,
-            &v,
-            None::<&Tensor>,
-            0.0,
-            true,
-            None,
-            false,
-        );
+        let out = sdpa([&q, &k, &v], None, true, false);
         out.permute([2, 0, 1, 3]).flatten(1, 3)
     };
     let mut samples: Vec<_> = (0..q.size()[0]).map(sample).collect();

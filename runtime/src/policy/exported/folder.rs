@@ -11,13 +11,6 @@ use jobs::exported::Package;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use tempfile::TempDir;
 
-/// What a file system allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
-    free: u64,
-    is_noexec: bool,
-}
-
 /// Extracts the compiled files of a package to a new folder in `TMPDIR`, which is deleted when the
 /// value is dropped.
 ///
@@ -29,8 +22,10 @@ pub(super) fn extract(package: &Package) -> Result<TempDir, String> {
 
 fn extract_in(parent: &Path, package: &Package) -> Result<TempDir, String> {
     let needed = package.extracted_bytes();
-    if let Some(room) = Room::of(parent) {
-        room.check(parent, needed)?;
+    if let Ok(found) = statvfs(parent) {
+        let free = found.blocks_available() * found.fragment_size();
+        let is_noexec = found.flags().contains(FsFlags::ST_NOEXEC);
+        check(parent, needed, free, is_noexec)?;
     }
     let prefix = format!("rrun-package-{}-", std::process::id());
     let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent);
@@ -49,29 +44,20 @@ fn extract_in(parent: &Path, package: &Package) -> Result<TempDir, String> {
     Ok(folder)
 }
 
-impl Room {
-    /// Returns what is known about the file system of a folder.
-    fn of(folder: &Path) -> Option<Self> {
-        let found = statvfs(folder).ok()?;
-        Some(Self {
-            free: found.blocks_available() * found.fragment_size(),
-            is_noexec: found.flags().contains(FsFlags::ST_NOEXEC),
-        })
+/// Checks that files of `needed` bytes can be extracted to a file system with `free` bytes, and
+/// executed there.
+fn check(folder: &Path, needed: u64, free: u64, is_noexec: bool) -> Result<(), String> {
+    if is_noexec {
+        return Err(format!(
+            "its library is extracted to `{}`, where nothing may be executed (noexec); set TMPDIR \
+             to another folder",
+            folder.display()
+        ));
     }
-
-    fn check(self, folder: &Path, needed: u64) -> Result<(), String> {
-        if self.is_noexec {
-            return Err(format!(
-                "its library is extracted to `{}`, where nothing may be executed (noexec); set \
-                 TMPDIR to another folder",
-                folder.display()
-            ));
-        }
-        if self.free < needed {
-            return Err(full(folder, needed, self.free));
-        }
-        Ok(())
+    if free < needed {
+        return Err(full(folder, needed, free));
     }
+    Ok(())
 }
 
 fn full(folder: &Path, needed: u64, free: u64) -> String {
@@ -112,22 +98,14 @@ mod tests {
     #[test]
     fn no_room_and_no_execution_are_refused_before_anything_is_written() {
         let folder = Path::new("/scratch");
-        let room = Room {
-            free: 5 << 20,
-            is_noexec: false,
-        };
-        assert_eq!(room.check(folder, 5 << 20), Ok(()));
+        assert_eq!(check(folder, 5 << 20, 5 << 20, false), Ok(()));
         assert_eq!(
-            room.check(folder, 600 << 20).unwrap_err(),
+            check(folder, 600 << 20, 5 << 20, false).unwrap_err(),
             "its library takes 600 MiB in `/scratch` while it is loaded, where only 5 MiB is \
              free; set TMPDIR to another folder"
         );
-        let room = Room {
-            is_noexec: true,
-            ..room
-        };
         assert_eq!(
-            room.check(folder, 1).unwrap_err(),
+            check(folder, 1, 5 << 20, true).unwrap_err(),
             "its library is extracted to `/scratch`, where nothing may be executed (noexec); set \
              TMPDIR to another folder"
         );

@@ -17,7 +17,8 @@ use torchlib::package::{Signature, TensorLayout};
 /// Where the values of all inputs come from.
 pub(super) struct Inputs {
     sources: Vec<Source>,
-    signature: Signature,
+    /// Types and shapes of the inputs.
+    pub(super) signature: Signature,
 }
 
 /// Where the values of an input come from.
@@ -58,19 +59,10 @@ impl Inputs {
             policy: PolicyType::Exported.name(),
             face: env,
         };
-        let mut sources = Vec::new();
-        let mut layouts = Vec::new();
-        for input in &description.inputs {
-            let source = Source::new(input, settings, sides)?;
-            layouts.push(source.layout());
-            sources.push(source);
-        }
-        let signature = Signature {
-            inputs: layouts,
-            min_batch: description.batch.min as i64,
-            max_batch: description.batch.max as i64,
-        };
-        Ok(Self { sources, signature })
+        let inputs = description.inputs.iter();
+        let sources = inputs.map(|input| Source::new(input, settings, sides));
+        let rows = [description.batch.min, description.batch.max].map(|rows| rows as i64);
+        Ok(Self::of(sources.collect::<Result<_, _>>()?, rows))
     }
 
     /// Returns the inputs of a TorchScript module: pictures of these cameras, which have one size,
@@ -91,17 +83,16 @@ impl Inputs {
             Source::State(states),
             Source::Tokens(Box::new(tokens)),
         ];
-        let signature = Signature {
-            inputs: sources.iter().map(Source::layout).collect(),
-            min_batch: 1,
-            max_batch: i64::MAX,
-        };
-        Self { sources, signature }
+        Self::of(sources, [1, i64::MAX])
     }
 
-    /// Returns types and shapes of the inputs.
-    pub(super) fn signature(&self) -> &Signature {
-        &self.signature
+    fn of(sources: Vec<Source>, [min_batch, max_batch]: [i64; 2]) -> Self {
+        let signature = Signature {
+            inputs: sources.iter().map(Source::layout).collect(),
+            min_batch,
+            max_batch,
+        };
+        Self { sources, signature }
     }
 
     /// Returns whether pictures are among them.
@@ -310,15 +301,11 @@ fn check_names(description: &Description, settings: &Exported) -> Result<(), Pol
             return Err(argument(&field, &format!("`{found}`"), &wanted));
         }
     }
-    let has_tokens = description.inputs.iter().any(|input| {
-        matches!(
-            input,
-            Input::Tokens {
-                tokenizer: TokenKind::File,
-                ..
-            }
-        )
-    });
+    let of_file = |input: &Input| match input {
+        Input::Tokens { tokenizer, .. } => *tokenizer == TokenKind::File,
+        _ => false,
+    };
+    let has_tokens = description.inputs.iter().any(of_file);
     match &settings.tokenizer_path {
         Some(path) if !has_tokens => {
             let found = format!("`{}`", path.display());

@@ -50,7 +50,7 @@ impl LoadedPackage {
         let library = folder.path().join(package.library());
         let _mode = InferenceMode::begin();
         let loaded = caught(|| {
-            CompiledPackage::load(&library, folder.path(), device, inputs.signature().clone())
+            CompiledPackage::load(&library, folder.path(), device, inputs.signature.clone())
         });
         let loaded = loaded
             .and_then(|loaded| loaded.map_err(|err| err.to_string()))

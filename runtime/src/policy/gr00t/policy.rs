@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tch::{Kind, Tensor};
 
-use crate::env::{CameraSpec, EnvSpec, Frame, Observation};
+use crate::env::{EnvSpec, Frame, Observation};
 use crate::policy::gr00t::actions;
 use crate::policy::gr00t::continuing::PreviousChunks;
 use crate::policy::gr00t::inference::{Gr00tInference, RowChunk, open_processor};
@@ -266,27 +266,17 @@ fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<RgbPicture<'a>, Ro
 /// Returns an observation with black images, a zero state, and the task.
 fn blank(env: &EnvSpec) -> Observation {
     let mut blank = Observation::empty();
-    blank.state = env
-        .state
-        .iter()
-        .map(|(key, width)| (key.clone(), vec![0.0; *width]))
-        .collect();
-    blank.language = env.language.as_str().into();
-    blank.video = env
-        .cameras
-        .iter()
-        .map(|camera| (camera.name.clone(), black(camera)))
-        .collect();
-    blank
-}
-
-fn black(camera: &CameraSpec) -> Frame {
-    let bytes = camera.height as usize * camera.width as usize * 3;
-    Frame {
-        height: camera.height,
-        width: camera.width,
-        rgb: vec![0; bytes].into(),
+    for (key, width) in &env.state {
+        blank.state.insert(key.clone(), vec![0.0; *width]);
     }
+    blank.language = env.language.as_str().into();
+    for camera in &env.cameras {
+        let (height, width) = (camera.height, camera.width);
+        let rgb = vec![0; height as usize * width as usize * 3].into();
+        let frame = Frame { height, width, rgb };
+        blank.video.insert(camera.name.clone(), frame);
+    }
+    blank
 }
 
 /// Returns the action keys of a checkpoint, with their lengths.

@@ -17,8 +17,9 @@ use std::f64::consts::PI;
 use crate::env::EnvSpec;
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
-use crate::policy::argument;
-use crate::policy::{Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer};
+use crate::policy::{
+    Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
+};
 use jobs::wiring::Sides;
 use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
 
@@ -105,21 +106,16 @@ impl Scripted {
     /// Creates an expert that plans `horizon` steps at a time.
     ///
     /// # Errors
-    /// Returns an error for an environment that is not a task of the suite or lacks state, and for
-    /// a horizon of 0.
+    /// Returns an error for an environment that is not a task of the suite or lacks state.
     pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
-        let task = task_of(env)?;
-        if horizon == 0 {
-            return Err(argument("action_horizon", "0", "expected at least 1"));
-        }
         Ok(Self {
-            task,
+            task: task_of(env)?,
             horizon,
             episodes: PerEpisode::default(),
         })
     }
 
-    fn chunk(&mut self, row: &PolicyRow) -> Result<Chunk, PolicyError> {
+    fn chunk(&mut self, row: &PolicyRow) -> Result<Chunk, RowError> {
         let mut view = SceneState::new(row.now())?;
         let task = self.task;
         let memory = self.episodes.of(row, || EpisodeMemory::new(task, &view));
@@ -136,18 +132,19 @@ impl Scripted {
 
 /// Returns the task of an environment that provides the state vectors that the expert reads.
 fn task_of(env: &EnvSpec) -> Result<TaskName, PolicyError> {
-    let (task, keys): (_, &[&str]) = match env.name.as_str() {
-        "reach" => (TaskName::Reach, &[]),
-        "push" => (TaskName::Push, &["object_position", "object_quaternion"]),
-        "pick_and_place" => (
-            TaskName::PickAndPlace,
-            &["object_position", "object_quaternion"],
-        ),
-        _ => return Err(unknown_task(env)),
-    };
     let sides = Sides {
         policy: NAME,
         face: env,
+    };
+    let of_object = ["object_position", "object_quaternion"];
+    let (task, keys) = match env.name.as_str() {
+        "reach" => (TaskName::Reach, &[][..]),
+        "push" => (TaskName::Push, &of_object[..]),
+        "pick_and_place" => (TaskName::PickAndPlace, &of_object[..]),
+        _ => {
+            let lacks = sides.lacks("one of the tasks reach, push, pick_and_place");
+            return Err(lacks.into());
+        }
     };
     sides.require_states(&[
         "eef_position",
@@ -159,16 +156,6 @@ fn task_of(env: &EnvSpec) -> Result<TaskName, PolicyError> {
     Ok(task)
 }
 
-fn unknown_task(env: &EnvSpec) -> PolicyError {
-    let sides = Sides {
-        policy: NAME,
-        face: env,
-    };
-    sides
-        .lacks("one of the tasks reach, push, pick_and_place")
-        .into()
-}
-
 impl Policy for Scripted {
     fn facts(&self) -> PolicyFacts {
         PolicyFacts {
@@ -178,9 +165,7 @@ impl Policy for Scripted {
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
-        rows.iter()
-            .map(|row| RowAnswer::of(self.chunk(row)))
-            .collect()
+        Ok(rows.iter().map(|row| self.chunk(row).into()).collect())
     }
 }
 

@@ -45,21 +45,20 @@ enum Skill {
     CloseGripper,
 }
 
-/// Returns the skills of each task, in the order of their indices.
-fn skills(task: TaskName) -> &'static [(Skill, &'static str)] {
-    match task {
-        TaskName::Reach => &[
-            (Skill::MoveToGoal, "move to the green ball"),
-            (Skill::RaiseHand, "raise the hand"),
-            (Skill::OpenGripper, "open the gripper"),
-            (Skill::CloseGripper, "close the gripper"),
-        ],
+/// The skills of every task.
+const OF_ALL: &[(Skill, &str)] = &[
+    (Skill::RaiseHand, "raise the hand"),
+    (Skill::OpenGripper, "open the gripper"),
+    (Skill::CloseGripper, "close the gripper"),
+];
+
+/// Returns the skills of a task, in the order of their indices.
+fn skills(task: TaskName) -> impl Iterator<Item = &'static (Skill, &'static str)> {
+    let own: &'static [_] = match task {
+        TaskName::Reach => &[(Skill::MoveToGoal, "move to the green ball")],
         TaskName::Push => &[
             (Skill::MoveBehindObject, "move behind the puck"),
             (Skill::Push, "push the puck to the green target"),
-            (Skill::RaiseHand, "raise the hand"),
-            (Skill::OpenGripper, "open the gripper"),
-            (Skill::CloseGripper, "close the gripper"),
         ],
         TaskName::PickAndPlace => &[
             (Skill::MoveAboveObject, "move above the block"),
@@ -67,11 +66,9 @@ fn skills(task: TaskName) -> &'static [(Skill, &'static str)] {
             (Skill::Lift, "lift the block"),
             (Skill::MoveAboveGoal, "move the block above the green plate"),
             (Skill::Place, "place the block on the green plate"),
-            (Skill::RaiseHand, "raise the hand"),
-            (Skill::OpenGripper, "open the gripper"),
-            (Skill::CloseGripper, "close the gripper"),
         ],
-    }
+    };
+    own.iter().chain(OF_ALL)
 }
 
 /// The next part of a skill.
@@ -117,7 +114,6 @@ impl Skills {
     /// Returns the names of the skills, in the order of their indices.
     pub(crate) fn names(&self) -> Vec<String> {
         skills(self.task)
-            .iter()
             .map(|(_, name)| (*name).to_owned())
             .collect()
     }
@@ -132,7 +128,7 @@ impl Skills {
         observation: &Observation,
     ) -> Result<Motion, PolicyError> {
         let view = SceneState::new(observation)?;
-        let Some((skill, _)) = skills(self.task).get(number).copied() else {
+        let Some((skill, _)) = skills(self.task).nth(number).copied() else {
             return Ok(Motion::Failed(format!("there is no skill {number}")));
         };
         let task = self.task;
@@ -165,8 +161,7 @@ impl Skills {
         let (Some(running), Some(memory)) = (&self.running, &mut self.memory) else {
             return Ok(Motion::Failed("no skill is under way".to_owned()));
         };
-        let ended = running.ended(memory, &view);
-        if let Some(motion) = ended {
+        if let Some(motion) = running.ended(memory, &view) {
             self.running = None;
             return Ok(motion);
         }

@@ -5,7 +5,7 @@ use std::f64::consts::FRAC_PI_2;
 use crate::env::Observation;
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{flat_distance, from_vector, minus, multiply, norm, rotate};
-use crate::policy::{PolicyError, RowError};
+use crate::policy::RowError;
 
 /// Number of components of an action.
 pub(super) const ACTION_DIM: usize = 7;
@@ -26,25 +26,21 @@ pub(super) struct SceneState {
 }
 
 impl SceneState {
-    pub(super) fn new(observation: &Observation) -> Result<Self, PolicyError> {
+    pub(super) fn new(observation: &Observation) -> Result<Self, RowError> {
         let finger: [f64; 2] = read(observation, "gripper_position")?;
-        let has_object = observation.state.contains_key("object_position");
-        Ok(Self {
+        let mut seen = Self {
             hand: read(observation, "eef_position")?,
             quaternion: read(observation, "eef_quaternion")?,
             finger: (finger[0] + finger[1]) / 2.0,
-            object: if has_object {
-                read(observation, "object_position")?
-            } else {
-                [0.0; 3]
-            },
-            object_quaternion: if has_object {
-                read(observation, "object_quaternion")?
-            } else {
-                [1.0, 0.0, 0.0, 0.0]
-            },
+            object: [0.0; 3],
+            object_quaternion: [1.0, 0.0, 0.0, 0.0],
             goal: read(observation, "goal_position")?,
-        })
+        };
+        if observation.state.contains_key("object_position") {
+            seen.object = read(observation, "object_position")?;
+            seen.object_quaternion = read(observation, "object_quaternion")?;
+        }
+        Ok(seen)
     }
 
     /// Returns the horizontal distance between object and goal.
@@ -95,13 +91,10 @@ pub(super) fn nearest_to_zero(angle: f64, period: f64) -> f64 {
     angle - period * (angle / period).round()
 }
 
-fn read<const N: usize>(observation: &Observation, key: &str) -> Result<[f64; N], PolicyError> {
-    let values = observation
-        .state
-        .get(key)
-        .and_then(|values| <&[f32; N]>::try_from(values.as_slice()).ok());
-    let found = observation.state.get(key).map_or(0, Vec::len);
-    let values = values.ok_or_else(|| {
+fn read<const N: usize>(observation: &Observation, key: &str) -> Result<[f64; N], RowError> {
+    let values = observation.state.get(key).map_or(&[][..], Vec::as_slice);
+    let found = values.len();
+    let values = <[f32; N]>::try_from(values).map_err(|_| {
         RowError(format!(
             "policy `scripted`: state `{key}` has {found} values, expected {N}"
         ))

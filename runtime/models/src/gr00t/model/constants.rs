@@ -189,7 +189,7 @@ impl Gr00t {
     ) -> Result<PassConstants, Refusal> {
         let prompt = self.prompt(inputs)?;
         let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
-        let width = self.vision.patch_width() / if has_bytes { FRAMES } else { 1 };
+        let width = self.vision.patch_width / if has_bytes { FRAMES } else { 1 };
         check_shape(
             "pixel_values",
             &inputs.pixel_values,

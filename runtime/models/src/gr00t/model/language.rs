@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 use std::fmt::Arguments;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::gr00t::config::{ModelConfig, TextConfig};
 use crate::gr00t::model::prompt::PromptConstants;
@@ -19,9 +19,11 @@ const PREFIX: &str = "backbone.model.model.language_model";
 
 /// The language model's token embeddings and decoder layers.
 pub(super) struct Language {
-    embeddings: Tensor,
+    /// `[vocab_size, H]`.
+    pub(super) embeddings: Tensor,
     layers: Vec<DecoderLayer>,
-    rope: TextRope,
+    /// The builder of rotary tables.
+    pub(super) rope: TextRope,
 }
 
 impl Language {
@@ -49,21 +51,6 @@ impl Language {
             ),
             embeddings,
         }
-    }
-
-    /// Returns the device of the weights.
-    pub(super) fn device(&self) -> Device {
-        self.embeddings.device()
-    }
-
-    /// Returns the dtype of the weights.
-    pub(super) fn kind(&self) -> Kind {
-        self.embeddings.kind()
-    }
-
-    /// Returns the builder of rotary tables.
-    pub(super) fn rope(&self) -> &TextRope {
-        &self.rope
     }
 
     /// Returns the hidden states after the last layer, `[rows, S, H]`, for tokens `ids`,

@@ -90,19 +90,19 @@ impl Gr00t {
 
     /// Returns the device of the weights.
     pub fn device(&self) -> Device {
-        self.language.device()
+        self.language.embeddings.device()
     }
 
     /// Returns the dtype of weights and activations.
     pub fn kind(&self) -> Kind {
-        self.language.kind()
+        self.language.embeddings.kind()
     }
 
     fn prompt(&self, inputs: &BatchInputs) -> Result<Rc<PromptConstants>, Refusal> {
         let text = Text::of(inputs, self.image_token_id);
         let key = (text.rows, text.stands(), inputs.image_grid_thw.clone());
         self.prompts.borrow_mut().get_or_try(key, || {
-            let (merge, rope) = (self.vision.merge_size(), self.language.rope());
+            let (merge, rope) = (self.vision.merge, &self.language.rope);
             let prompt = PromptConstants::new(&text, merge, rope, self.device())?;
             let bytes = (2 * text.ids.len() + prompt.bytes()) as u64;
             Ok((Rc::new(prompt), bytes.max(REMEMBERED_BYTES / REMEMBERED)))

@@ -29,20 +29,17 @@ impl Condition {
         let norm = config
             .use_vlln
             .then(|| LayerNorm::take(weights, &vlln, width, HEAD_EPS));
-        let Some(attention) = &config.vl_self_attention_cfg else {
-            return Self {
-                norm,
-                blocks: Vec::new(),
+        let mut blocks = Vec::new();
+        if let Some(attention) = &config.vl_self_attention_cfg {
+            let heads = Heads {
+                count: attention.num_attention_heads,
+                width: attention.attention_head_dim,
             };
-        };
-        let heads = Heads {
-            count: attention.num_attention_heads,
-            width: attention.attention_head_dim,
-        };
-        let name = |i: i64| format!("{PREFIX}.vl_self_attention.transformer_blocks.{i}");
-        let blocks = (0..attention.num_layers)
-            .map(|i| ConditionBlock::take(weights, &name(i), width, heads))
-            .collect();
+            for i in 0..attention.num_layers {
+                let name = format!("{PREFIX}.vl_self_attention.transformer_blocks.{i}");
+                blocks.push(ConditionBlock::take(weights, &name, width, heads));
+            }
+        }
         Self { norm, blocks }
     }
 

@@ -16,18 +16,15 @@ use crate::cache::Cache;
 use crate::gr00t::config::ModelConfig;
 use crate::gr00t::inputs::{BatchInputs, check_shape};
 use crate::gr00t::model::prompt::PromptConstants;
-use crate::nn::attention::Heads;
 use crate::nn::tap::note;
 use crate::weights::Weights;
 use condition::Condition;
-use cross::CrossKeys;
-use dit::Dit;
+use dit::{CrossKeys, Dit};
 use embodiment::{ActionEncoder, CategoryMlp};
 use plan::SamplerPlan;
 use time::{Modulation, TimeModulation};
 
 mod condition;
-mod cross;
 mod dit;
 mod embodiment;
 mod plan;
@@ -50,22 +47,10 @@ pub(super) struct ActionHead {
     position: Option<Tensor>,
     dit: Dit,
     decoder: CategoryMlp,
-    sizes: HeadSizes,
+    config: ModelConfig,
     /// Modulations by number of steps; plans by steps and embodiment.
     times: RefCell<Cache<i64, Rc<Vec<TimeModulation>>>>,
     plans: RefCell<Cache<(i64, i64), Rc<SamplerPlan>>>,
-}
-
-/// The sizes that the head needs and checks.
-#[derive(Clone, Copy, Debug)]
-struct HeadSizes {
-    history: i64,
-    state: i64,
-    horizon: i64,
-    action: i64,
-    embedding: i64,
-    embodiments: i64,
-    buckets: i64,
 }
 
 /// The values that stay the same while a chunk is denoised.
@@ -86,35 +71,24 @@ pub(super) struct HeadConstants {
 
 impl ActionHead {
     pub(super) fn new(weights: &mut Weights, config: &ModelConfig) -> Self {
-        let sizes = HeadSizes {
-            history: config.state_history_length,
-            state: config.max_state_dim,
-            horizon: config.action_horizon,
-            action: config.max_action_dim,
-            embedding: config.input_embedding_dim,
-            embodiments: config.max_num_embodiments,
-            buckets: config.num_timestep_buckets,
-        };
-        let (hidden, embedding) = (config.hidden_size, sizes.embedding);
-        let mut mlp = |part: &str, widths: [i64; 3]| {
-            CategoryMlp::take(weights, part, sizes.embodiments, widths)
-        };
-        let state = mlp(
-            "state_encoder",
-            [sizes.history * sizes.state, hidden, embedding],
-        );
-        let decoder = mlp("action_decoder", [hidden, hidden, sizes.action]);
+        let (hidden, embedding) = (config.hidden_size, config.input_embedding_dim);
+        let (action, count) = (config.max_action_dim, config.max_num_embodiments);
+        let state = config.state_history_length * config.max_state_dim;
+        let mut mlp =
+            |part: &str, widths: [i64; 3]| CategoryMlp::take(weights, part, count, widths);
+        let state = mlp("state_encoder", [state, hidden, embedding]);
+        let decoder = mlp("action_decoder", [hidden, hidden, action]);
         let name = format!("{PREFIX}.position_embedding.weight");
         Self {
             condition: Condition::take(weights, config),
             state,
             decoder,
-            encoder: ActionEncoder::take(weights, sizes.embodiments, [sizes.action, embedding]),
+            encoder: ActionEncoder::take(weights, count, [action, embedding]),
             position: config
                 .add_pos_embed
                 .then(|| weights.take(&name, &[config.max_seq_len, embedding])),
             dit: Dit::take(weights, config),
-            sizes,
+            config: config.clone(),
             times: RefCell::new(Cache::new(REMEMBERED)),
             plans: RefCell::new(Cache::new(REMEMBERED)),
         }
@@ -128,12 +102,14 @@ impl ActionHead {
         noise: &Tensor,
         steps: i64,
     ) -> Result<HeadConstants, Refusal> {
-        let sizes = &self.sizes;
-        check_shape("noise", noise, &[rows, sizes.horizon, sizes.action])?;
-        check_shape("state", &inputs.state, &[rows, sizes.history, sizes.state])?;
+        let config = &self.config;
+        let wanted = [rows, config.action_horizon, config.max_action_dim];
+        check_shape("noise", noise, &wanted)?;
+        let wanted = [rows, config.state_history_length, config.max_state_dim];
+        check_shape("state", &inputs.state, &wanted)?;
         let embodiment = inputs.embodiment_id;
-        if !(0..sizes.embodiments).contains(&embodiment) {
-            let last = sizes.embodiments - 1;
+        if !(0..config.max_num_embodiments).contains(&embodiment) {
+            let last = config.max_num_embodiments - 1;
             return Err(Refusal::new(format_args!(
                 "embodiment id is {embodiment}, expected 0 to {last}"
             )));
@@ -210,7 +186,7 @@ impl ActionHead {
         let batch = (actions.size()[0], actions.device());
         for k in 0..steps {
             note(format_args!("step{k}.actions_in"), &actions, None);
-            let bucket = time::bucket(k, steps, self.sizes.buckets, batch);
+            let bucket = time::bucket(k, steps, self.config.num_timestep_buckets, batch);
             let velocity = self.velocity(constants, conditions, (&actions, &bucket), k);
             let moved = velocity * (1.0 / steps as f64);
             actions = match &strength {
@@ -231,7 +207,7 @@ impl ActionHead {
         (actions, bucket): (&Tensor, &Tensor),
         k: i64,
     ) -> Tensor {
-        let (rows, horizon) = (actions.size()[0], self.sizes.horizon);
+        let (rows, horizon) = (actions.size()[0], self.config.action_horizon);
         let temb = self.dit.time.forward(bucket, actions.kind());
         note(format_args!("step{k}.temb"), &temb, None);
         let encoded = self.encoder.forward(constants.embodiment, actions, bucket);
@@ -243,7 +219,7 @@ impl ActionHead {
         let x = Tensor::cat(&[&conditions.state, &tokens], 1);
         note(format_args!("step{k}.dit_in"), &x, None);
         let times = self.dit.times(&temb, Modulation::of_rows);
-        let x = x.view([-1, self.sizes.embedding]);
+        let x = x.view([-1, self.config.input_embedding_dim]);
         let x = self.dit.blocks(x, &times, &conditions.keys, (rows, k));
         let out = self.dit.out(&x, &times.out, rows);
         let out = out.view([rows, 1 + horizon, -1]);
@@ -252,14 +228,5 @@ impl ActionHead {
         let velocity = velocity.narrow(1, 1, horizon);
         note(format_args!("step{k}.velocity"), &velocity, None);
         velocity
-    }
-}
-
-/// Returns the attention heads of the DiT.
-fn dit_heads(config: &ModelConfig) -> Heads {
-    let dit = &config.diffusion_model_cfg;
-    Heads {
-        count: dit.num_attention_heads,
-        width: dit.attention_head_dim,
     }
 }

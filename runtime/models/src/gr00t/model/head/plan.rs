@@ -36,7 +36,7 @@ pub(in crate::gr00t::model) struct SamplerPlan {
 pub(super) fn times(head: &ActionHead, steps: i64) -> Vec<TimeModulation> {
     let (kind, device) = kind_and_device(head);
     let at = |k| {
-        let bucket = bucket(k, steps, head.sizes.buckets, (1, device));
+        let bucket = bucket(k, steps, head.config.num_timestep_buckets, (1, device));
         let temb = head.dit.time.forward(&bucket, kind);
         head.dit.times(&temb, Modulation::shared)
     };
@@ -54,7 +54,7 @@ impl SamplerPlan {
         let (kind, device) = kind_and_device(head);
         let wide = |x: &Tensor| x.to_kind(Kind::Float);
         let narrow = |x: Tensor| x.to_kind(kind);
-        let (width, steps) = (head.sizes.embedding, times.len() as i64);
+        let (width, steps) = (head.config.input_embedding_dim, times.len() as i64);
 
         let encoder = head.encoder.layers.each_ref();
         let [(w1, b1), (w2, b2), (w3, b3)] = encoder.map(|layer| layer.of(embodiment));
@@ -62,13 +62,13 @@ impl SamplerPlan {
         let (action, time) = (half(0), half(1));
         let bias = wide(&b1).unsqueeze(0).mm(&action) + wide(&b2);
         let wave = |k| {
-            let bucket = bucket(k, steps, head.sizes.buckets, (1, device));
+            let bucket = bucket(k, steps, head.config.num_timestep_buckets, (1, device));
             wide(&sinusoid(&bucket, width, kind))
         };
         let position = head
             .position
             .as_ref()
-            .map(|position| position.narrow(0, 0, head.sizes.horizon));
+            .map(|position| position.narrow(0, 0, head.config.action_horizon));
         let decoder = head.decoder.layers.each_ref();
         let [(d1, c1), (d2, c2)] = decoder.map(|layer| layer.of(embodiment));
         let (projection, offset) = head.dit.projection.parts();
@@ -82,7 +82,7 @@ impl SamplerPlan {
             encoder_out: w3.tr(),
             token_bias: match position {
                 Some(position) => position + &b3,
-                None => b3.unsqueeze(0).repeat([head.sizes.horizon, 1]),
+                None => b3.unsqueeze(0).repeat([head.config.action_horizon, 1]),
             },
             decoder_in: narrow(wide(&projection).mm(&wide(&d1))).tr(),
             decoder_in_bias: narrow(

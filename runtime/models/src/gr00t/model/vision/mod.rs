@@ -41,8 +41,10 @@ pub(super) struct Vision {
     merger: Merger,
     /// For each of `deepstack_visual_indexes`, the block and the merger that follows it.
     deepstack: Vec<(i64, Merger)>,
-    patch_width: i64,
-    merge: i64,
+    /// Number of values in a patch.
+    pub(super) patch_width: i64,
+    /// Number of patches along each edge of a token.
+    pub(super) merge: i64,
     layouts: RefCell<Cache<Vec<[i64; 3]>, Rc<PatchTables>>>,
 }
 
@@ -94,16 +96,6 @@ impl Vision {
             merge: config.spatial_merge_size,
             layouts: RefCell::new(Cache::new(REMEMBERED)),
         }
-    }
-
-    /// Returns the number of values in a patch.
-    pub(super) fn patch_width(&self) -> i64 {
-        self.patch_width
-    }
-
-    /// Returns the number of patches along each edge of a token.
-    pub(super) fn merge_size(&self) -> i64 {
-        self.merge
     }
 
     /// Runs the tower; `pixels` is `[P, patch width]` in the dtype of the weights, images one after
