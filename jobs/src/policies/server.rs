@@ -48,6 +48,13 @@ pub struct Websocket {
     pub remote_ca_file: Option<PathBuf>,
 }
 
+impl Websocket {
+    /// Returns where the server is, and the file with the authorities that are trusted.
+    pub fn place(&self) -> (&Server, Option<&PathBuf>) {
+        (&self.server, self.remote_ca_file.as_ref())
+    }
+}
+
 /// Of a GR00T server.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Gr00tRemote {

@@ -178,7 +178,7 @@ pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
 
 #[cfg(test)]
 #[allow(dead_code, reason = "the tests of `gr00t` use the rest")]
-#[path = "../../models/src/graphs/testing.rs"]
+#[path = "../../models/src/graphs/tests/fixtures.rs"]
 mod graphs_testing;
 
 #[cfg(test)]

@@ -307,6 +307,4 @@ pub fn to_device(batch: &[Tensor], device: Device) -> Vec<Tensor> {
 }
 
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;

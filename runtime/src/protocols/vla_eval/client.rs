@@ -30,10 +30,7 @@ impl OnServer for VlaEval {
     const TIMEOUT: Duration = Duration::from_secs(120);
 
     fn server(&self) -> (&Server, Option<&PathBuf>) {
-        (
-            &self.websocket.server,
-            self.websocket.remote_ca_file.as_ref(),
-        )
+        self.websocket.place()
     }
 
     fn check(&self) -> Result<Option<usize>, PolicyError> {

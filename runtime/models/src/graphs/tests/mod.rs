@@ -1,11 +1,13 @@
 //! Tests the rules of capturing on a CPU.
 
+mod fixtures;
+
 use std::convert::Infallible;
 
 use tch::Kind;
 
 use super::*;
-use crate::graphs::testing::{EngineRefusal, Log, graphs};
+use crate::graphs::tests::fixtures::{EngineRefusal, Log, graphs};
 
 /// Doubles `value` in a pass of `rows` rows.
 fn run(graphs: &mut Graphs, rows: i64, value: f64) -> f64 {
