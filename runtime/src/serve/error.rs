@@ -14,7 +14,7 @@ const LONGEST: usize = 4096;
 pub struct RequestError {
     text: String,
     /// As what it is counted among the requests that reached no policy.
-    counted: Option<Counted>,
+    pub counted: Option<Counted>,
 }
 
 impl RequestError {
@@ -37,11 +37,6 @@ impl RequestError {
             counted: Some(counted),
             ..Self::new(text)
         }
-    }
-
-    /// Returns as what it is counted among the requests that reached no policy.
-    pub fn counted(&self) -> Option<Counted> {
-        self.counted
     }
 }
 

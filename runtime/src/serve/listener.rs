@@ -56,15 +56,18 @@ fn admit(stream: TcpStream, front: Option<FrontConnection>, server: &Arc<ServerS
     server.stats.count(Counted::Connection);
     let needs_token = server.rules.api_token.is_some();
     let admitted = server.connections().admit(needs_token, now());
-    if admitted
-        .as_ref()
-        .is_none_or(|admitted| admitted.evicted.is_some())
-    {
+    let Some(Admitted {
+        client,
+        evicted,
+        until,
+    }) = admitted
+    else {
         server.stats.count(Counted::Evicted);
-    }
-    let Some(Admitted { client, until, .. }) = admitted else {
         return;
     };
+    if evicted.is_some() {
+        server.stats.count(Counted::Evicted);
+    }
     // An error only delays answers.
     stream.set_nodelay(true).ok();
     let (session, server) = (Session::new(Arc::clone(server), client), Arc::clone(server));

@@ -47,8 +47,8 @@ pub struct Received {
     pub bytes: usize,
 }
 
-/// What follows a message.
-#[derive(Debug)]
+/// What follows a message; by default nothing.
+#[derive(Debug, Default)]
 pub struct Reply {
     /// What is sent, if the message needs an answer.
     pub message: Option<Message>,
@@ -59,9 +59,10 @@ pub struct Reply {
 }
 
 /// What happens after an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Then {
     /// The client may send more.
+    #[default]
     GoOn,
     /// The connection is closed, as its protocol wants it after such an error.
     Close,
@@ -82,16 +83,7 @@ impl Reply {
     pub fn control(message: impl Into<Bytes>) -> Self {
         Self {
             message: Some(Message::Binary(message.into())),
-            ..Self::nothing()
-        }
-    }
-
-    /// Sends nothing.
-    pub fn nothing() -> Self {
-        Self {
-            message: None,
-            outcome: None,
-            then: Then::GoOn,
+            ..Self::default()
         }
     }
 }

@@ -89,7 +89,7 @@ impl Stats {
         let mut counts = self.counts();
         if let Err(err) = outcome {
             counts.add(Counted::Error, 1);
-            err.counted().iter().for_each(|why| counts.add(*why, 1));
+            err.counted.iter().for_each(|why| counts.add(*why, 1));
         }
         counts.total.add(took, now);
     }

@@ -71,7 +71,7 @@ impl OpenpiServer {
         let bytes = body.len();
         let decode = move |card: &_, limits: &_| decode(&body, card, limits);
         let decoded = client.decode(bytes, decode).await?;
-        let why_not = decoded.as_ref().err().and_then(RequestError::counted);
+        let why_not = decoded.as_ref().err().and_then(|err| err.counted);
         if why_not != Some(Counted::Unreadable) {
             client.asks("infer");
         }

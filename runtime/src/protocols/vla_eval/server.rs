@@ -62,7 +62,7 @@ impl VlaEvalServer {
             return last(message.seq, RequestError::new(text));
         }
         if std::mem::take(&mut self.is_greeted) {
-            return Reply::nothing();
+            return Reply::default();
         }
         Reply::control(hello(card, message.seq).write(unix_seconds()))
     }
@@ -72,7 +72,7 @@ impl VlaEvalServer {
         client.episode.reset(seed);
         self.chunk.clear();
         self.past.clear();
-        Reply::nothing()
+        Reply::default()
     }
 
     async fn observe(
@@ -141,7 +141,7 @@ impl ServerCodec for VlaEvalServer {
             VlaEvalKind::EpisodeEnd => self.restart(client, None),
             VlaEvalKind::Observation => self.observe(client, message, bytes).await,
             // The reference prints it.
-            VlaEvalKind::Error => Reply::nothing(),
+            VlaEvalKind::Error => Reply::default(),
             VlaEvalKind::Action => {
                 let reason = "actions come from the server";
                 last(message.seq, RequestError::new(reason))
