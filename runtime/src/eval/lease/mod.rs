@@ -12,8 +12,6 @@
 mod expected;
 mod store;
 #[cfg(test)]
-pub(in crate::eval) mod testing;
-#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,8 +4,8 @@
 use super::*;
 use crate::clock::now;
 use crate::eval::lease::store::{LIMIT, PATIENCE};
-use crate::eval::lease::testing::{client, client_at, serve, work};
 use crate::eval::tests::cable::Cable;
+use crate::eval::tests::leases::{client, client_at, serve, work};
 
 /// The leases of one rank on a store of their own, after the first claim.
 fn open(work: &Work, most: u64, done: &[u64]) -> (tcpstore::Store, Leases, Claim) {

@@ -161,26 +161,19 @@ impl Ledger {
         let synced = self.journal.sync();
         synced.map_err(|err| Stop::not_written(self.journal.path(), err))?;
         self.pace.on_sync(began, now());
-        episodes.iter().for_each(|episode| self.on_synced(episode));
+        for episode in &episodes {
+            let (number, success) = (episode.episode, episode.success);
+            let (env, length) = (episode.env, episode.length);
+            tracing::info!(episode = number, env, success, length, "episode ended");
+            if let Some(leases) = &mut self.leases {
+                leases.written(episode.job_index, number);
+            }
+            self.monitor.on(Event::Ended(episode));
+        }
         if !episodes.is_empty() {
             self.report();
         }
         Ok(())
-    }
-
-    fn on_synced(&mut self, episode: &Episode) {
-        let (number, success) = (episode.episode, episode.success);
-        tracing::info!(
-            episode = number,
-            env = episode.env,
-            success,
-            length = episode.length,
-            "episode ended"
-        );
-        if let Some(leases) = &mut self.leases {
-            leases.written(episode.job_index, episode.episode);
-        }
-        self.monitor.on(Event::Ended(episode));
     }
 
     /// Reports the state of the rank, with the time of work so far.

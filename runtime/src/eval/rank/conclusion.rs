@@ -7,13 +7,14 @@ use jobs::count::counted;
 use jobs::exit::FINAL;
 use jobs::journal::{Line, RankEnd};
 use jobs::time::{local_minute, rfc3339};
-use report::{Report, tables};
+use report::{Context, Report, tables};
 
 use crate::console;
 use crate::error_file;
 use crate::eval::monitor::early_stop::EarlyStop;
+use crate::eval::rank::Evaluation;
+use crate::eval::rank::outcome::{self, Together};
 use crate::eval::rank::policy_files::PolicyHashing;
-use crate::eval::rank::{Evaluation, outcome};
 use crate::eval::stop::Stop;
 use torchlib::torch_error::is_hardware_failure;
 
@@ -36,9 +37,13 @@ impl Evaluation {
         if let Some(reason) = self.out.monitor.stop.reason() {
             return self.conclude_early(reason);
         }
-        let together = outcome::bring_together(&self.run, &self.out.monitor.peers, &lost);
+        let Together {
+            delivered,
+            context,
+            note,
+        } = outcome::bring_together(&self.run, &self.out.monitor.peers, &lost);
         self.out.monitor.screen.finish();
-        if let Some(note) = &together.note {
+        if let Some(note) = note {
             self.out.monitor.say(&format!("warning: {note}"));
         }
         if self.run.env.rank != 0 {
@@ -48,7 +53,7 @@ impl Evaluation {
             self.out.monitor.wait_for_report(timeout);
             return Ok(ExitCode::from(FINAL));
         }
-        let report = outcome::report(&self.run, together, self.reference_table())?;
+        let report = outcome::report(&self.run, delivered, context, self.reference_table())?;
         self.out.monitor.peers.report_is_written();
         self.finish_tracking(&report);
         if let Some(ended) = self.done_before.as_ref().filter(|_| report.complete()) {
@@ -84,8 +89,12 @@ impl Evaluation {
     fn conclude_early(&mut self, reason: String) -> Result<ExitCode, Stop> {
         self.out.monitor.screen.finish();
         if self.run.env.rank == 0 {
-            let together = outcome::from_disk(&self.run.env, reason);
-            let report = outcome::report(&self.run, together, self.reference_table())?;
+            // There is no time to gather: the journals in the run folder have to do.
+            let context = Context {
+                stopped: Some(reason),
+                ..Context::now(self.run.env.world_size)
+            };
+            let report = outcome::report(&self.run, Vec::new(), context, self.reference_table())?;
             self.finish_tracking(&report);
         }
         Ok(ExitCode::from(FINAL))
@@ -95,8 +104,8 @@ impl Evaluation {
         self.out.monitor.early_stop.as_ref()?.table()
     }
 
-    /// Writes the journal line with the decision of the sequential test, unless the rank was stopped
-    /// before there was one.
+    /// Writes the journal line with the decision of the sequential test, unless the rank was
+    /// stopped before there was one.
     fn note_decision(&mut self) -> Result<(), Stop> {
         self.out.monitor.look();
         let early_stop = self.out.monitor.early_stop.as_ref();
@@ -128,33 +137,26 @@ impl Evaluation {
             true => PolicyHashing::take,
             false => PolicyHashing::finish,
         })?;
-        let line = RankEnd {
-            stopped: self.out.monitor.stop.asked(),
-            ..self.rank_end_line()
-        };
-        self.out.write(&Line::RankEnd(line))
+        self.write_end(None)
     }
 
     /// Writes the last journal line of a rank that has lost its GPU; returns the error with which
     /// it ends.
     pub(super) fn lose(&mut self, reason: String) -> Result<Stop, Stop> {
-        let line = RankEnd {
-            is_hardware: is_hardware_failure(&reason),
-            failure: Some(reason.clone()),
-            ..self.rank_end_line()
-        };
-        self.out.write(&Line::RankEnd(line))?;
+        self.write_end(Some(&reason))?;
         let rank = self.run.env.rank;
         Ok(Stop::rank(format_args!("rank {rank} ends"), reason))
     }
 
-    fn rank_end_line(&self) -> RankEnd {
-        RankEnd {
+    fn write_end(&mut self, failure: Option<&str>) -> Result<(), Stop> {
+        self.out.write(&Line::RankEnd(RankEnd {
             rank: self.run.env.rank,
             wall_s: self.begun.elapsed().as_secs_f64(),
             busy_s: self.busy_s,
+            stopped: failure.is_none() && self.out.monitor.stop.asked(),
+            is_hardware: failure.is_some_and(is_hardware_failure),
+            failure: failure.map(str::to_owned),
             ended: rfc3339(SystemTime::now()),
-            ..RankEnd::default()
-        }
+        }))
     }
 }

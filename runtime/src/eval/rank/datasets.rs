@@ -7,9 +7,8 @@
 //! rank 0  all that belong to no rank of this world: of earlier starts with other numbers of ranks
 //! ```
 
-use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jobs::job::Job;
 use jobs::journal;
@@ -21,8 +20,8 @@ use crate::eval::rollout::recording::leftovers;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::record::{self, DatasetPlan};
 
-/// Drops what no journal line names from the datasets of this rank. A dataset that cannot be read or
-/// written is reported and left as it is.
+/// Drops what no journal line names from the datasets of this rank. A dataset that cannot be read
+/// or written is reported and left as it is.
 pub fn clean(setup: &RankSetup, past: &JournalHistory, monitor: &Monitor) {
     if is_first_life(setup) {
         return;
@@ -46,23 +45,17 @@ pub fn clean_job(setup: &RankSetup, past: &JournalHistory, monitor: &Monitor, jo
         let file = setup.folder.relative(&path);
         let lines = past.about(job.index);
         let named = task::demos_in(task::demos_of(&lines).map(|(_, demo)| demo), &file);
-        let cleaned = clean_dataset(setup, &path, &named);
+        let left = leftovers::of(&setup.folder, &path, &named).map_err(|err| err.to_string());
+        let cleaned = left.and_then(|left| match record::leave_out(&path, &left) {
+            Ok(()) => Ok(left),
+            Err(err) => Err(err.to_string()),
+        });
         match cleaned {
             Ok(left) if left.is_empty() => {}
             Ok(left) => monitor.say(&leftovers::told(&setup.folder, &path, &left)),
             Err(reason) => monitor.say(&format!("warning: `{file}` is left as it is: {reason}")),
         }
     }
-}
-
-fn clean_dataset(
-    setup: &RankSetup,
-    path: &Path,
-    named: &BTreeSet<String>,
-) -> Result<BTreeSet<String>, String> {
-    let left = leftovers::of(&setup.folder, path, named).map_err(|err| err.to_string())?;
-    record::leave_out(path, &left).map_err(|err| err.to_string())?;
-    Ok(left)
 }
 
 /// Returns the datasets of a job that this rank alone may write.

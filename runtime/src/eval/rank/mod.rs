@@ -4,14 +4,13 @@
 //! program ─► rank::run ─┬──────────────► history      what the journals say is done
 //!                       │                datasets     without demonstrations that no line names
 //!                       │                policy_files hashes the files of the policies (rank 0)
-//!                       ├─ each job ───► queue        own jobs, then leased ones; idle while none is free
-//!                       │                attempt      rollout::job, line `job_end`, retries
-//!                       └─ the end ────► conclusion   waits for the others; outcome: gather, report
+//!                       ├─ each job ───► queue        own jobs, then leased ones; may wait for one
+//!                       │                rollout::job, line `job_end`, retries
+//!                       └─ the end ────► conclusion   waits for all; outcome: gather, report
 //! ```
 //! Two values go down with every call: `run`, a [`RankSetup`] that never changes, and `out`, the
 //! [`Ledger`] that a job changes. Nothing comes back but an error.
 
-mod attempt;
 mod conclusion;
 mod datasets;
 mod history;
@@ -21,11 +20,13 @@ mod queue;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use jobs::assign::Work;
+use jobs::costs::Costs;
 use jobs::count::counted;
-use jobs::job::Job;
-use jobs::journal::{Line, ROUNDING_VARIABLES, RankStart};
+use jobs::job::{Job, Length};
+use jobs::journal::{JobEnd, Line, ROUNDING_VARIABLES, RankStart};
 use jobs::progress;
 use jobs::time::rfc3339;
 use report::tables;
@@ -36,18 +37,21 @@ use crate::eval::ledger::Ledger;
 use crate::eval::monitor::beat::Beat;
 use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::monitor::exporter::Exporter;
+use crate::eval::monitor::meter::JobUse;
 use crate::eval::monitor::tally;
 use crate::eval::monitor::tracking::{TrackedRun, Tracking};
 use crate::eval::monitor::view::RunView;
-use crate::eval::monitor::{Board, Monitor};
+use crate::eval::monitor::{Board, Event, Monitor};
 use crate::eval::rank::history::JournalHistory;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::rank::queue::JobQueue;
+use crate::eval::rollout::job;
+use crate::eval::rollout::job::task::Task;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::policy::PolicyThread;
 use crate::versions::versions;
-use crate::{console, host};
+use crate::{console, error_file, host};
 
 /// The evaluation of one rank.
 struct Evaluation {
@@ -124,6 +128,170 @@ impl Evaluation {
             }
         }
         Ok(())
+    }
+
+    /// Runs the rest of a job, and retries it if it fails.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be written, the store of the leases fails, or the GPU
+    /// is lost.
+    fn job(&mut self, work: &Work, is_leased: bool) -> Result<(), Stop> {
+        let job = &work.job;
+        if self.past.given_up.contains(&job.index) {
+            self.failed.get_or_insert_with(|| {
+                format!("{} has failed before this rank was restarted", job.name)
+            });
+            return Ok(());
+        }
+        let mut attempt = 0;
+        loop {
+            let lines = self.past.about(job.index);
+            let task = Task::new(work, is_leased, attempt, &lines, &self.past.suspects);
+            let failed = match self.attempt(&task) {
+                Ok(()) => break,
+                Err(Stop::Overtaken) => None,
+                Err(Stop::Job(reason)) => Some(reason),
+                Err(stop) => return Err(stop),
+            };
+            self.past.refresh_own(&self.run)?;
+            let Some(reason) = failed else { continue };
+            attempt += 1;
+            if attempt == self.run.args.job_attempts {
+                datasets::clean_job(&self.run, &self.past, &self.out.monitor, job);
+                let reason = format!("{}: {reason}", job.name);
+                error_file::write_error_file(&reason);
+                self.failed = Some(reason);
+                break;
+            }
+        }
+        if !self.out.monitor.stop.asked() {
+            self.out.monitor.on(Event::JobDone);
+        }
+        Ok(())
+    }
+
+    /// Runs the rest of a job once.
+    ///
+    /// # Errors
+    /// Returns [`Stop::Job`] if the job failed, [`Stop::Overtaken`] if it has to go on with its
+    /// dataset opened again, and otherwise why the rank cannot go on.
+    fn attempt(&mut self, task: &Task) -> Result<(), Stop> {
+        let index = task.index();
+        let out = &mut self.out;
+        let name = &task.job().name;
+        match (&mut out.leases, task.is_leased) {
+            // With leases, finished episodes of other ranks do not count for this one.
+            (Some(leases), true) => {
+                leases.visit(&task.work, task.done.clone(), task.suspects.of(index));
+                out.begin(name, 0, 0);
+            }
+            _ => out.begin(name, task.done.len() as u64, task.solved),
+        }
+        if task.is_finished {
+            self.leave(task, true);
+            return Ok(());
+        }
+        let started = now();
+        let result = self.run_job(task);
+        self.leave(task, result.is_ok());
+        let took = started.elapsed();
+        self.busy_s += took.as_secs_f64();
+        let failed = match result {
+            Err(Stop::Asked) => return Ok(()),
+            Err(Stop::TakenOver) => {
+                // This rank does not open the dataset of the job again.
+                datasets::clean_job(&self.run, &self.past, &self.out.monitor, task.job());
+                return Ok(());
+            }
+            Err(Stop::GpuLost(reason)) => return Err(self.lose(reason)?),
+            Err(Stop::Job(reason)) => Some(reason),
+            Err(stop) => return Err(stop),
+            // A job in steps is over when it says so, so one that was cut short must not.
+            Ok(()) if self.is_cut_short(task) => return Ok(()),
+            Ok(()) => None,
+        };
+        self.out.monitor.on(Event::AttemptEnded(took));
+        self.note_end(task, failed.as_deref(), took)?;
+        failed.map_or(Ok(()), |reason| Err(Stop::Job(reason)))
+    }
+
+    /// Ends the visit of a job that is leased.
+    fn leave(&mut self, task: &Task, is_done: bool) {
+        if let Some(leases) = self.out.leases.as_mut().filter(|_| task.is_leased) {
+            leases.leave(task.index(), is_done);
+        }
+    }
+
+    /// Returns whether a user has left out the rest of a job in steps.
+    fn is_cut_short(&mut self, task: &Task) -> bool {
+        matches!(task.job().length, Length::Steps(_))
+            && !self.out.monitor.orders.at(now()).allows(task.index())
+    }
+
+    fn run_job(&mut self, task: &Task) -> Result<(), Stop> {
+        let (name, rank, attempt) = (&task.job().name, self.run.env.rank, task.attempt + 1);
+        let _span = tracing::info_span!("job", %name, rank, attempt).entered();
+        self.out.monitor.meter.begin();
+        let result = job::run(&self.run, task, &self.inference, &mut self.out);
+        // However the job ended, its finished episodes are reported before anything else happens.
+        let synced = self.out.sync();
+        result.and(synced)
+    }
+
+    /// Tells the user how an attempt failed, and writes its last journal line.
+    fn note_end(&mut self, task: &Task, error: Option<&str>, took: Duration) -> Result<(), Stop> {
+        let is_retried = error.is_some() && task.attempt + 1 < self.run.args.job_attempts;
+        if let Some(error) = error {
+            let name = &task.job().name;
+            let text = match is_retried {
+                // If it fails again, it says the rest then.
+                true => {
+                    let reason = error.lines().next().unwrap_or_default();
+                    format!("{name} failed, and is tried again: {reason}")
+                }
+                false => format!("{name} failed: {error}"),
+            };
+            self.out.monitor.say(&text);
+        }
+        let (folder, rank) = (&self.run.folder, self.run.env.rank);
+        let (totals, envs) = (&self.out.totals, self.out.monitor.meter.job());
+        let line = JobEnd {
+            job: task.job().name.clone(),
+            job_index: task.index(),
+            rank,
+            share: task.work.share,
+            attempt: task.attempt,
+            wall_s: took.as_secs_f64(),
+            error: error.map(str::to_owned),
+            retried: is_retried,
+            log: error.map(|_| folder.relative(&folder.log(rank))),
+            infer_busy_s: totals.infer_busy().as_secs_f64(),
+            sim_busy_s: totals.sim_busy.total().as_secs_f64(),
+            infer_ms: totals.infer.quantiles(),
+            sim_ms: totals.sim.quantiles(),
+            gpu_busy: envs.gpu_busy,
+            costs: self.costs(envs),
+            ended: rfc3339(SystemTime::now()),
+            ..JobEnd::default()
+        };
+        self.out.write(&Line::JobEnd(Box::new(line)))
+    }
+
+    fn costs(&self, envs: JobUse) -> Costs {
+        let totals = &self.out.totals;
+        let libtorch = gpu::take_peak(self.run.device.device);
+        Costs {
+            policy_calls: totals.infer.count(),
+            peak_rss_bytes: host::peak_rss_bytes(),
+            peak_vram_bytes: libtorch.map(|peak| peak.reserved_peak_bytes),
+            peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_peak_bytes),
+            peak_env_bytes: envs.host_bytes,
+            peak_env_vram_bytes: envs.gpu.map(|gpu| gpu.bytes),
+            env_vram_is_estimate: envs.gpu.is_some_and(|gpu| gpu.is_estimate),
+            out_of_memory: totals.shortage.count,
+            out_of_memory_batch: totals.shortage.batch.map(|rows| rows as u64),
+            ..totals.costs.clone()
+        }
     }
 
     /// Writes journal lines for the policy files that have been hashed.

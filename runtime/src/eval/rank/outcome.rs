@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use jobs::live::Commands;
-use jobs::rank_env::RankEnv;
 use report::tables;
 use report::{Context, Journals, Merged, Report};
 
@@ -76,26 +75,14 @@ pub fn bring_together(setup: &RankSetup, peers: &Peers, lost: &[usize]) -> Toget
     }
 }
 
-/// Returns only what the journals in the run folder say, for a run that has no time to gather.
-pub fn from_disk(env: &RankEnv, stopped: String) -> Together {
-    let context = Context {
-        stopped: Some(stopped),
-        ..Context::now(env.world_size)
-    };
-    Together {
-        delivered: Vec::new(),
-        context,
-        note: None,
-    }
-}
-
 /// Writes the report and prints the tables, with that of a reference if there is one.
 ///
 /// # Errors
 /// Returns a [`Stop`] if a file cannot be read or written.
 pub fn report(
     setup: &RankSetup,
-    together: Together,
+    delivered: Vec<(usize, Vec<u8>)>,
+    context: Context,
     reference: Option<String>,
 ) -> Result<Report, Stop> {
     let (folder, plan) = (&setup.folder, &setup.plan);
@@ -104,11 +91,11 @@ pub fn report(
         Stop::rank(what, err)
     };
     let on_disk = Journals::of(folder).map_err(failed)?;
-    let journals = on_disk.and_delivered(together.delivered);
+    let journals = on_disk.and_delivered(delivered);
     let merged = Merged::new(plan.clone(), journals).map_err(failed)?;
     let context = Context {
         commands: Commands::found(folder),
-        ..together.context
+        ..context
     };
     let report = report::write(folder, &merged, context).map_err(failed)?;
     console::out(format_args!(

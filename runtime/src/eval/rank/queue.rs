@@ -31,20 +31,17 @@ pub struct JobQueue {
     leased: Option<Vec<Work>>,
     /// Episodes of each stage; with none or one, the stages make no difference.
     stages: Vec<Range<u64>>,
-    now: Stage,
-    /// Jobs that have failed for good in this rank.
-    given_up: BTreeSet<JobIndex>,
-}
-
-/// The stage that a rank is in.
-#[derive(Default)]
-struct Stage {
-    number: usize,
-    own: std::vec::IntoIter<Work>,
-    leased: BTreeMap<JobIndex, Work>,
-    /// Leased jobs of which this rank has already run a part: its journal has newer lines than it
+    /// The stage that the rank is in.
+    stage: usize,
+    /// What is left of its own jobs.
+    left: std::vec::IntoIter<Work>,
+    /// The jobs that are leased in it.
+    by_job: BTreeMap<JobIndex, Work>,
+    /// Those of them of which this rank has already run a part: its journal has newer lines than it
     /// has read.
     begun: BTreeSet<JobIndex>,
+    /// Jobs that have failed for good in this rank.
+    given_up: BTreeSet<JobIndex>,
 }
 
 impl JobQueue {
@@ -68,7 +65,10 @@ impl JobQueue {
                 Some(_) => assign::stages(&run.plan.jobs, args.assignment(), env.world_size),
                 None => Vec::new(),
             },
-            now: Stage::default(),
+            stage: 0,
+            left: Vec::new().into_iter(),
+            by_job: BTreeMap::new(),
+            begun: BTreeSet::new(),
             given_up: BTreeSet::new(),
         };
         queue.enter(0, run, past, out)?;
@@ -105,13 +105,13 @@ impl JobQueue {
             if out.monitor.is_over() {
                 return Ok(None);
             }
-            if let Some(work) = self.now.own.next() {
+            if let Some(work) = self.left.next() {
                 return Ok(Some(work));
             }
-            if let Some(work) = self.now.next_leased(run, past, out)? {
+            if let Some(work) = self.next_leased(run, past, out)? {
                 return Ok(Some(work));
             }
-            let stage = self.now.number + 1;
+            let stage = self.stage + 1;
             if out.monitor.is_over() || stage >= self.stages.len() {
                 return Ok(None);
             }
@@ -145,11 +145,8 @@ impl JobQueue {
             None => Some(work.clone()),
         };
         let own: Vec<_> = self.own.iter().filter_map(part).collect();
-        self.now = Stage {
-            number: stage,
-            own: own.into_iter(),
-            ..Stage::default()
-        };
+        (self.stage, self.left) = (stage, own.into_iter());
+        self.begun.clear();
         let env = &run.env;
         if let (Some(leased), Some((host, port))) = (&self.leased, env.master.clone()) {
             let mut leased: Vec<_> = leased.iter().filter_map(part).collect();
@@ -159,22 +156,11 @@ impl JobQueue {
             let leases = Leases::start(StoreAddr { host, port }, prefix, env.rank, tasks)?;
             out.leases = Some(leases);
             let by_job = leased.into_iter().map(|work| (work.job.index, work));
-            self.now.leased = by_job.collect();
+            self.by_job = by_job.collect();
         }
         Ok(())
     }
-}
 
-/// Returns how jobs are cut into leases.
-fn cut(run: &RankSetup) -> BlockCut {
-    BlockCut {
-        shard: run.args.assignment().shard,
-        most: run.args.lease,
-        world_size: run.env.world_size,
-    }
-}
-
-impl Stage {
     /// Returns the next job that this rank has a lease for; `None` if the stage is over or the rank
     /// has to stop.
     fn next_leased(
@@ -192,13 +178,13 @@ impl Stage {
                     }
                 }
                 NextStep::Finished => {
-                    out.monitor.peers.leased(self.number);
+                    out.monitor.peers.leased(self.stage);
                     break;
                 }
                 NextStep::Nothing | NextStep::Ask(_) => {
                     out.monitor.on(Event::Resting);
                     out.monitor.tick();
-                    out.monitor.peers.rest(self.number);
+                    out.monitor.peers.rest(self.stage);
                     if out.monitor.is_over() {
                         break;
                     }
@@ -218,7 +204,7 @@ impl Stage {
         past: &mut JournalHistory,
         out: &mut Ledger,
     ) -> Result<Option<Work>, Stop> {
-        let Some(work) = self.leased.get(&claim.job) else {
+        let Some(work) = self.by_job.get(&claim.job) else {
             return Ok(None);
         };
         if claim.is_taken_over {
@@ -234,5 +220,14 @@ impl Stage {
         let leases = out.leases.as_mut();
         let is_left = leases.is_some_and(|leases| leases.hold(claim, work, is_in_blocks, done));
         Ok(is_left.then(|| work.clone()))
+    }
+}
+
+/// Returns how jobs are cut into leases.
+fn cut(run: &RankSetup) -> BlockCut {
+    BlockCut {
+        shard: run.args.assignment().shard,
+        most: run.args.lease,
+        world_size: run.env.world_size,
     }
 }

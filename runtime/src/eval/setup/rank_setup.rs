@@ -17,8 +17,7 @@ use jobs::time::rfc3339;
 use report::compare::sequential::{self, SequentialComparison};
 
 use crate::device::{Decision, gpu};
-use crate::eval::setup::device;
-use crate::eval::setup::placement::RankPlacement;
+use crate::eval::setup::placement::{self, RankPlacement};
 use crate::{env, policy};
 
 /// The configuration of a rank: what is known before anything is started, and never changes.
@@ -75,10 +74,11 @@ impl RankSetup {
         check_jobs(&plan.jobs).map_err(|refusal| refusal.inside(&jobs_file))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);
-        let device = device::decide(&args, &env, &placement.work, placement.placed(&args, &env))?;
+        let device =
+            placement::decide(&args, &env, &placement.work, placement.placed(&args, &env))?;
         if let Some(bytes) = args.gpu_memory {
             let ranks = placement.ranks_on_gpu(&args, &env, &visible);
-            notes.extend(device::limit(device.device, bytes, ranks).map_err(Refusal::new)?);
+            notes.extend(placement::limit(device.device, bytes, ranks).map_err(Refusal::new)?);
         }
         if env.rank == 0 {
             plan.prepare(&folder)?;

@@ -1,6 +1,7 @@
 //! Sample jobs of the tests in this folder, and connections that break.
 
 pub(in crate::eval) mod cable;
+pub(in crate::eval) mod leases;
 
 use jobs::job::Job;
 use serde_json::{Value, json};

@@ -117,6 +117,9 @@ impl<'a> EpisodeLoop<'a> {
         self.announced.clear();
         let result = self.turns();
         self.groups.clear();
+        // What follows may take long without an answer: another build, or the end of the files.
+        self.out.monitor.on(Event::Between);
+        self.out.report();
         for env in 0..self.envs.env.num_envs() {
             self.recording.forget(EnvIndex(env))?;
         }
@@ -172,17 +175,9 @@ impl<'a> EpisodeLoop<'a> {
         groups.into_iter().map(group).collect()
     }
 
-    /// Waits for events until no group waits for anything.
+    /// Starts the turns of all groups, and waits for events until no group waits for anything.
     fn turns(&mut self) -> Result<(), Stop> {
         (0..self.groups.len()).try_for_each(|group| self.start_turn(group))?;
-        let result = self.wait_for_all();
-        // What follows may take long without an answer: another build, or the end of the files.
-        self.out.monitor.on(Event::Between);
-        self.out.report();
-        result
-    }
-
-    fn wait_for_all(&mut self) -> Result<(), Stop> {
         // When something moved last; `None` if the user knows that nothing has since.
         let mut moved = Some(now());
         while self.groups.iter().any(Group::is_waiting) {

@@ -27,7 +27,10 @@ pub fn messages(job: &str, restarts: &[EnvLost]) -> Vec<String> {
             several => format!("episodes {} start", several.join(", ")),
         };
         let why = match is_suspect {
-            true => "with fewer neighbours, because it is not known which episode of the process is to blame",
+            true => {
+                "with fewer neighbours, because it is not known which episode of the process is to \
+                 blame"
+            }
             false => "uncounted, because another episode of the process is to blame",
         };
         format!("{job} {who} again, {why}: {reason}")

@@ -112,8 +112,8 @@ impl EpisodeLoop<'_> {
         }))
     }
 
-    /// Offers the next episodes to the environments that step, so that each may begin one by itself.
-    /// Their starts are noted before: if the rank dies of one, it has to be in the journal.
+    /// Offers the next episodes to the environments that step, so that each may begin one by
+    /// itself. Their starts are noted before: if the rank dies of one, it has to be in the journal.
     ///
     /// Nothing is offered where the first observation has images, which cost more than a command,
     /// and as long as an episode waits for its neighbours to end.

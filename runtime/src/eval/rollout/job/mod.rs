@@ -1,7 +1,7 @@
 //! Runs one job in one rank, from building the environments to its last episode.
 //!
 //! ```text
-//! environments ─► policy ─► line `job_start` ─► recording ─► the loop, once a build ─► files closed
+//! environments ─► policy ─► line `job_start` ─► recording ─► loop, once a build ─► files closed
 //! ```
 
 pub mod builds;
@@ -92,8 +92,8 @@ fn note_start(active: &ActiveJob, envs: &EnvBuild, out: &mut Ledger) -> Result<O
     let others = task.other_versions(&settings);
     if !others.is_empty() {
         return Err(Stop::job(format_args!(
-            "packages have other versions than when the run was begun ({}); install those again, or \
-             choose another --output",
+            "packages have other versions than when the run was begun ({}); install those again, \
+             or choose another --output",
             others.join(", ")
         )));
     }

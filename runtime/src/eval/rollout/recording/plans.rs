@@ -48,8 +48,8 @@ pub fn dataset(
         env_args: serde_json::json!({
             "env_name": job.environment,
             "type": 2,
-            "sim_args": {"dt": spec.sim_dt, "decimation": spec.decimation, "render_interval": spec.decimation,
-                         "num_envs": job.num_envs},
+            "sim_args": {"dt": spec.sim_dt, "decimation": spec.decimation,
+                         "render_interval": spec.decimation, "num_envs": job.num_envs},
         }),
         cameras: cameras && job.enable_cameras != Some(false),
         path,

@@ -10,8 +10,8 @@ use jobs::samples;
 
 use super::*;
 use crate::eval::lease::Leases;
-use crate::eval::lease::testing::{client, serve, work};
 use crate::eval::monitor::Monitor;
+use crate::eval::tests::leases::{client, serve, work};
 
 fn finished(env: usize, demo: Option<&str>) -> Finished {
     let demo = demo.map(|demo| DemoRef {

@@ -143,7 +143,7 @@ mod tests {
     use jobs::assign::lease::NextStep;
 
     use super::*;
-    use crate::eval::lease::testing::{client, serve, work};
+    use crate::eval::tests::leases::{client, serve, work};
 
     #[test]
     fn an_offer_stays_at_the_front_until_it_is_taken() {

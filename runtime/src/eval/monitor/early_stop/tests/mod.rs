@@ -1,7 +1,7 @@
 mod simulation;
 
 use super::*;
-use crate::eval::lease::testing::serve;
+use crate::eval::tests::leases::serve;
 use jobs::samples;
 use report::compare::Side;
 use report::compare::sequential::SequentialTest;

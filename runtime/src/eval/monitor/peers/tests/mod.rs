@@ -1,8 +1,8 @@
 mod load;
 
 use super::*;
-use crate::eval::lease::testing::serve;
 use crate::eval::tests::cable::Cable;
+use crate::eval::tests::leases::serve;
 
 fn rank(rank: usize, port: u16) -> Peers {
     rank_of(2, rank, port)

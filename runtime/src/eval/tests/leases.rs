@@ -6,8 +6,8 @@ use jobs::assign::{self, Assign, Assignment, Shard, Work};
 use jobs::placement::Placement;
 use serde_json::json;
 
-use crate::eval::lease::Leases;
-use crate::eval::lease::expected::BlockCut;
+use crate::eval::lease::{BlockCut, Leases};
+
 use tcpstore::{Store, StoreAddr};
 
 /// Starts a store in this process.
