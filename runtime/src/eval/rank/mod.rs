@@ -272,7 +272,6 @@ impl Evaluation {
             gpu_busy: envs.gpu_busy,
             costs: self.costs(envs),
             ended: rfc3339(SystemTime::now()),
-            ..JobEnd::default()
         };
         self.out.write(&Line::JobEnd(Box::new(line)))
     }
