@@ -16,6 +16,8 @@ pub use jobs::say::{Level, Style};
 use jobs::time::rfc3339;
 use serde_json::{Value, json};
 
+use crate::clock::unix_seconds;
+
 static LOG: OnceLock<Mutex<File>> = OnceLock::new();
 
 /// Appends all further lines to the log file at `path` as well.
@@ -65,6 +67,22 @@ pub fn say(level: Level, label: &str, line: &str, facts: Value) {
 /// Prints the reason why this rank exits with an error.
 pub fn error(reason: &str) {
     say(Level::Error, "rrun-rank:", reason, json!({}));
+}
+
+/// Writes `TORCHELASTIC_ERROR_FILE` in the format of torchelastic's `@record`, so that the launcher
+/// can report the reason. Source:
+/// torch/distributed/elastic/multiprocessing/errors/error_handler.py.
+pub fn write_error_file(reason: &str) {
+    let path = std::env::var_os("TORCHELASTIC_ERROR_FILE");
+    let Some(path) = path.filter(|path| !path.is_empty()) else {
+        return;
+    };
+    let time = (unix_seconds() as u64).to_string();
+    let text = json!({
+        "message": {"message": reason, "extraInfo": {"py_callstack": reason, "timestamp": time}}
+    });
+    // The reason is already on stderr; a second error about this file would hide it.
+    let _ = std::fs::write(path, text.to_string());
 }
 
 /// Writes a line only to the log, for example one that the terminal shows in another form.

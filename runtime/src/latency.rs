@@ -12,7 +12,8 @@ const GROWTH: f64 = 1.02;
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
     buckets: BTreeMap<i32, u64>,
-    count: u64,
+    /// Number of counted durations.
+    pub count: u64,
 }
 
 impl Latency {
@@ -37,11 +38,6 @@ impl Latency {
             .for_each(|(bucket, count)| *both.buckets.entry(*bucket).or_default() += count);
         both.count += other.count;
         both
-    }
-
-    /// Returns the number of counted durations.
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// Returns the median and the 95th percentile in milliseconds, each within 1 %.

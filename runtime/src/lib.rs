@@ -7,7 +7,7 @@
 //! policy ─► env, device, python, protocols          crates: models, torchlib
 //! protocols ─► policy's rows and facts              crates: wire
 //! record, device ─► env                             env ─► python
-//! eval, serve ─► prometheus, console, error_file, latency
+//! eval, serve ─► prometheus, console, latency
 //! ```
 //! The crate `jobs` is used everywhere.
 
@@ -15,7 +15,6 @@ mod clock;
 mod console;
 pub mod device;
 pub mod env;
-mod error_file;
 pub mod eval;
 mod host;
 mod inbox;

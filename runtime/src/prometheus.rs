@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 #[derive(Debug)]
 pub struct Metrics {
     prefix: &'static str,
-    text: String,
+    /// The metrics as text.
+    pub text: String,
 }
 
 impl Metrics {
@@ -34,11 +35,6 @@ impl Metrics {
             .into_iter()
             .map(|(of, value)| (format!("{{{label}=\"{of}\"}}"), value));
         self.family(name, kind, help, lines);
-    }
-
-    /// Returns the metrics as text.
-    pub fn into_text(self) -> String {
-        self.text
     }
 
     fn family(

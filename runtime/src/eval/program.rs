@@ -8,6 +8,7 @@ use jobs::exit::FINAL;
 use jobs::live::PAGE_VARIABLE;
 use jobs::refusal::Refused;
 
+use crate::console;
 use crate::eval::ledger::Ledger;
 use crate::eval::monitor::Monitor;
 use crate::eval::monitor::meter::Meter;
@@ -16,11 +17,9 @@ use crate::eval::monitor::peers::Peers;
 use crate::eval::monitor::screen::Screen;
 use crate::eval::monitor::stop::StopRequest;
 use crate::eval::rank;
-use crate::eval::setup::launch;
 use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::policy::PolicyThread;
-use crate::{console, error_file};
 
 /// The program `eval`: parses `words`, its arguments, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -39,7 +38,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
     };
     let reason = err.to_string();
     console::error(&reason);
-    error_file::write_error_file(&reason);
+    console::write_error_file(&reason);
     match err {
         Stop::Refused(_) => ExitCode::from(FINAL),
         _ => ExitCode::FAILURE,
@@ -51,7 +50,7 @@ fn run(args: EvalArgs) -> Result<ExitCode, Stop> {
     let stop = StopRequest::on_signals().map_err(|err| Stop::Rank(err.to_string()))?;
     let mut setup = RankSetup::new(args)?;
     let peers = Peers::meet(&setup.env)?;
-    let lock = launch::join(&mut setup, peers.store())?;
+    let lock = setup.join_launch(peers.store.as_ref())?;
     let journal = setup.open_journal()?;
     let screen = Screen::new(&setup.env);
     introduce(&setup, &screen);

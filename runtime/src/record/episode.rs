@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::env::{EnvIndex, Frame};
 use crate::record::EpisodeMeta;
-use crate::record::error::{check_bytes, check_size};
 use crate::record::recorder::StepImages;
+use crate::record::{check_bytes, check_size};
 
 /// Values of one name: `[rows, width]`, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]

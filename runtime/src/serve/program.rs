@@ -23,7 +23,6 @@ use crate::clock::now;
 use crate::console::{self, Level, Style};
 use crate::device::{self, Decision, DeviceRequest, gpu, resolve};
 use crate::env::{self, EnvPlacement, EnvSpec};
-use crate::error_file;
 use crate::policy::{self, PolicyThread};
 use crate::serve::batcher::BatchLimits;
 use crate::serve::card::ServedSpec;
@@ -72,7 +71,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
 /// Says why the program has failed.
 fn ended_by(reason: &str, code: ExitCode) -> ExitCode {
     console::error(reason);
-    error_file::write_error_file(reason);
+    console::write_error_file(reason);
     code
 }
 

@@ -132,7 +132,7 @@ impl Stats {
     pub fn render(&self, connected: usize) -> String {
         let mut metrics = Metrics::new("rrun_serve_");
         self.counts().render(connected, &mut metrics);
-        metrics.into_text()
+        metrics.text
     }
 
     fn counts(&self) -> MutexGuard<'_, ServerCounts> {

@@ -18,9 +18,9 @@ use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
 use mujoco_rs::logging::set_log_handler;
 use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
 
+use crate::console::write_error_file;
 use crate::env::EnvError;
 use crate::env::egl::{EglDevice, EglRequest, candidates, devices, note};
-use crate::error_file::write_error_file;
 
 /// Makes Mesa render in the calling thread instead of its own threads.
 ///

@@ -178,7 +178,7 @@ impl Ledger {
 
     /// Reports the state of the rank, with the time of work so far.
     pub fn report(&mut self) {
-        let (sim, infer) = (self.totals.sim_busy.total(), self.totals.infer_busy());
+        let (sim, infer) = (self.totals.sim_busy.total, self.totals.infer_busy());
         self.monitor.on(Event::Worked([sim, infer]));
         self.monitor.tick();
     }
@@ -204,7 +204,7 @@ mod tests {
     /// Returns a ledger in `dir` after a sync whose pause does not end during the test.
     fn ledger(dir: &Path) -> Ledger {
         let journal = Journal::open(&dir.join("journal_rank0.jsonl")).unwrap();
-        let mut out = Ledger::new(journal, Monitor::alone());
+        let mut out = Ledger::new(journal, crate::eval::tests::monitor());
         let began = now();
         out.pace.on_sync(began, began + Duration::from_secs(3600));
         out

@@ -32,7 +32,7 @@ pub struct Totals {
 impl Totals {
     /// Returns the time in which the policy ran inference, or a planner had at least one question.
     pub fn infer_busy(&self) -> Duration {
-        self.inferred + self.thinking.total()
+        self.inferred + self.thinking.total
     }
 }
 
@@ -41,7 +41,8 @@ impl Totals {
 pub struct Busy {
     at_work: usize,
     since: Option<Instant>,
-    total: Duration,
+    /// The total so far, without a span that is still open.
+    pub total: Duration,
 }
 
 impl Busy {
@@ -62,11 +63,6 @@ impl Busy {
             self.total += now.saturating_duration_since(since);
         }
     }
-
-    /// Returns the total so far, without a span that is still open.
-    pub fn total(&self) -> Duration {
-        self.total
-    }
 }
 
 #[cfg(test)]
@@ -84,6 +80,6 @@ mod tests {
         busy.end(at(5));
         busy.begin(1, at(10));
         busy.end(at(11));
-        assert_eq!(busy.total(), Duration::from_secs(6));
+        assert_eq!(busy.total, Duration::from_secs(6));
     }
 }

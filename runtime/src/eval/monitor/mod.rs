@@ -240,7 +240,7 @@ impl Monitor {
         self.publish_outcomes();
         self.peers.read();
         self.look();
-        if let (Some(early_stop), Some(store)) = (&self.early_stop, self.peers.eval_store()) {
+        if let (Some(early_stop), Some(store)) = (&self.early_stop, &self.peers.eval_store) {
             early_stop.meet(store);
             self.look();
         }
@@ -267,7 +267,7 @@ impl Monitor {
     }
 
     fn publish_outcomes(&mut self) {
-        if let (Some(early_stop), Some(store)) = (&mut self.early_stop, self.peers.eval_store()) {
+        if let (Some(early_stop), Some(store)) = (&mut self.early_stop, &self.peers.eval_store) {
             early_stop.publish(store, &mut self.beat);
         }
     }
@@ -319,7 +319,7 @@ fn look(
     stop: &mut StopRequest,
 ) {
     if let Some(early_stop) = early_stop
-        && early_stop.decides(peers.eval_store(), peers.beats())
+        && early_stop.decides(peers.eval_store.as_ref(), peers.beats())
         && !std::mem::replace(&mut stop.is_decided, true)
         && let Some(decision) = early_stop.decision()
     {
@@ -335,21 +335,4 @@ fn look(
     let notes = tracking.map(|tracking| tracking.on(&snapshot, now));
     notes.iter().flatten().for_each(|note| screen.say(note));
     screen.show(&snapshot, now);
-}
-
-#[cfg(test)]
-impl Monitor {
-    /// Returns the monitor of a rank without others.
-    pub fn alone() -> Self {
-        let env = jobs::rank_env::RankEnv::read(|_| None).unwrap();
-        let folder = jobs::layout::RunFolder::new("out".as_ref());
-        Self::new(
-            Peers::meet(&env).unwrap(),
-            Screen::new(&env),
-            StopRequest::default(),
-            LiveOrders::new(&folder, None, false),
-            Meter::start(tch::Device::Cpu).unwrap(),
-            None,
-        )
-    }
 }

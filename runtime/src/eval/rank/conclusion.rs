@@ -10,10 +10,9 @@ use jobs::time::{local_minute, rfc3339};
 use report::{Context, Report, tables};
 
 use crate::console;
-use crate::error_file;
 use crate::eval::monitor::early_stop::EarlyStop;
 use crate::eval::rank::Evaluation;
-use crate::eval::rank::outcome::{self, Together};
+use crate::eval::rank::outcome;
 use crate::eval::rank::policy_files::PolicyHashing;
 use crate::eval::stop::Stop;
 use torchlib::torch_error::is_hardware_failure;
@@ -37,11 +36,8 @@ impl Evaluation {
         if let Some(reason) = self.out.monitor.stop.reason() {
             return self.conclude_early(reason);
         }
-        let Together {
-            delivered,
-            context,
-            note,
-        } = outcome::bring_together(&self.run, &self.out.monitor.peers, &lost);
+        let peers = &self.out.monitor.peers;
+        let (delivered, context, note) = outcome::bring_together(&self.run, peers, &lost);
         self.out.monitor.screen.finish();
         if let Some(note) = note {
             self.out.monitor.say(&format!("warning: {note}"));
@@ -68,7 +64,7 @@ impl Evaluation {
         if report.complete() || is_as_asked {
             return Ok(ExitCode::SUCCESS);
         }
-        error_file::write_error_file(&tables::conclusion(&report));
+        console::write_error_file(&tables::conclusion(&report));
         Ok(ExitCode::from(FINAL))
     }
 
@@ -121,11 +117,8 @@ impl Evaluation {
 
     fn finish_tracking(&mut self, report: &Report) {
         let monitor = &mut self.out.monitor;
-        let tracking = monitor
-            .board
-            .as_mut()
-            .and_then(|board| board.tracking.take());
-        if let Some(tracking) = tracking {
+        let board = monitor.board.as_mut();
+        if let Some(tracking) = board.and_then(|board| board.tracking.take()) {
             let notes = tracking.finish(report, &self.run.folder, &monitor.stop);
             notes.iter().for_each(|note| monitor.say(note));
         }

@@ -51,7 +51,7 @@ use crate::eval::setup::rank_setup::RankSetup;
 use crate::eval::stop::Stop;
 use crate::policy::PolicyThread;
 use crate::versions::versions;
-use crate::{console, error_file, host};
+use crate::{console, host};
 
 /// The evaluation of one rank.
 struct Evaluation {
@@ -159,7 +159,7 @@ impl Evaluation {
             if attempt == self.run.args.job_attempts {
                 datasets::clean_job(&self.run, &self.past, &self.out.monitor, job);
                 let reason = format!("{}: {reason}", job.name);
-                error_file::write_error_file(&reason);
+                console::write_error_file(&reason);
                 self.failed = Some(reason);
                 break;
             }
@@ -266,7 +266,7 @@ impl Evaluation {
             retried: is_retried,
             log: error.map(|_| folder.relative(&folder.log(rank))),
             infer_busy_s: totals.infer_busy().as_secs_f64(),
-            sim_busy_s: totals.sim_busy.total().as_secs_f64(),
+            sim_busy_s: totals.sim_busy.total.as_secs_f64(),
             infer_ms: totals.infer.quantiles(),
             sim_ms: totals.sim.quantiles(),
             gpu_busy: envs.gpu_busy,
@@ -280,7 +280,7 @@ impl Evaluation {
         let totals = &self.out.totals;
         let libtorch = gpu::take_peak(self.run.device.device);
         Costs {
-            policy_calls: totals.infer.count(),
+            policy_calls: totals.infer.count,
             peak_rss_bytes: host::peak_rss_bytes(),
             peak_vram_bytes: libtorch.map(|peak| peak.reserved_peak_bytes),
             peak_vram_allocated_bytes: libtorch.map(|peak| peak.allocated_peak_bytes),

@@ -16,19 +16,17 @@ use torchlib::{Gathering, Route};
 /// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.
 const GATHER: Duration = Duration::from_secs(60);
 
-/// The journals of all ranks, and how they were gathered.
-pub struct Together {
-    /// Rank and bytes of the journals that other ranks sent; those in the run folder are read from
-    /// there.
-    pub delivered: Vec<(usize, Vec<u8>)>,
-    /// Facts about the run for the report.
-    pub context: Context,
-    /// A note for the user.
-    pub note: Option<String>,
-}
+/// Rank and bytes of the journals that other ranks sent; those in the run folder are read from
+/// there.
+type Delivered = Vec<(usize, Vec<u8>)>;
 
 /// Gathers the journals of all ranks on rank 0. The other ranks send theirs and get nothing back.
-pub fn bring_together(setup: &RankSetup, peers: &Peers, lost: &[usize]) -> Together {
+/// Returns them with facts about the run for the report, and a note for the user.
+pub fn bring_together(
+    setup: &RankSetup,
+    peers: &Peers,
+    lost: &[usize],
+) -> (Delivered, Context, Option<String>) {
     let (env, folder, device) = (&setup.env, &setup.folder, setup.device.device);
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
     let (mut delivered, mut note) = (Vec::new(), None);
@@ -43,7 +41,7 @@ pub fn bring_together(setup: &RankSetup, peers: &Peers, lost: &[usize]) -> Toget
         // A lost rank never sends its journal, and the others need only seconds.
         until: Deadline::after(if lost.is_empty() { GATHER } else { GATHER / 6 }),
     };
-    let gathered = match peers.store() {
+    let gathered = match &peers.store {
         _ if env.world_size == 1 => None,
         None => Some(Err("there is no store".to_owned())),
         Some(store) => Some(gathering(store).run(mine).map_err(|err| err.to_string())),
@@ -68,11 +66,7 @@ pub fn bring_together(setup: &RankSetup, peers: &Peers, lost: &[usize]) -> Toget
             None => context.missing_ranks.push(rank),
         }
     }
-    Together {
-        delivered,
-        context,
-        note,
-    }
+    (delivered, context, note)
 }
 
 /// Writes the report and prints the tables, with that of a reference if there is one.
@@ -81,7 +75,7 @@ pub fn bring_together(setup: &RankSetup, peers: &Peers, lost: &[usize]) -> Toget
 /// Returns a [`Stop`] if a file cannot be read or written.
 pub fn report(
     setup: &RankSetup,
-    delivered: Vec<(usize, Vec<u8>)>,
+    delivered: Delivered,
     context: Context,
     reference: Option<String>,
 ) -> Result<Report, Stop> {

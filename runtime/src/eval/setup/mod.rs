@@ -2,10 +2,7 @@
 //!
 //! ```text
 //! rank ─► rank_setup ──► placement   which jobs and GPUs are this rank's; the device of the policy
-//!           ▼
-//!         launch      the name of the launch, and the lock on its run folder
 //! ```
 
-pub mod launch;
 pub mod placement;
 pub mod rank_setup;

@@ -1,13 +1,17 @@
 //! The checks and the configuration of a rank before it starts anything. All invalid input is
 //! refused here.
+//!
+//! A launcher that names its launch also holds the lock on the run folder. Otherwise rank 0 locks
+//! the folder for all ranks and publishes the launch in the store.
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jobs::eval_args::EvalArgs;
 use jobs::inputs::Asker;
 use jobs::job::{Job, Status};
 use jobs::journal::Journal;
+use jobs::launch::{self, LaunchLock};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
@@ -15,10 +19,21 @@ use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 use jobs::time::rfc3339;
 use report::compare::sequential::{self, SequentialComparison};
+use serde_json::json;
+use tcpstore::Store;
 
+use crate::console::{self, Level};
 use crate::device::{Decision, gpu};
 use crate::eval::setup::placement::{self, RankPlacement};
+use crate::eval::stop::Stop;
 use crate::{env, policy};
+
+/// Time limit for rank 0, which may have to find out whether a launch on another machine still
+/// runs.
+const VERDICT: Duration = Duration::from_secs(120);
+
+/// Prefix of rank 0's message that it has locked the folder; the name of the launch follows.
+const TAKEN: &str = "launch ";
 
 /// The configuration of a rank: what is known before anything is started, and never changes.
 pub struct RankSetup {
@@ -114,6 +129,55 @@ impl RankSetup {
             ));
         }
         Ok(journal)
+    }
+
+    /// Determines the launch of this rank. Rank 0 of an unnamed launch locks the run folder and
+    /// returns the lock.
+    ///
+    /// # Errors
+    /// Returns a [`Stop`] if another launch holds the folder, or if the store does not answer.
+    pub fn join_launch(&mut self, store: Option<&Store>) -> Result<Option<LaunchLock>, Stop> {
+        if self.env.launch.is_some() {
+            return Ok(None);
+        }
+        let key = format!("rrun/launch/{}/{}", self.env.run_id, self.env.round);
+        let (launch, lock) = match store {
+            Some(store) if self.env.rank > 0 => (heard(store, &key)?, None),
+            store => {
+                let lock = self.lock_folder();
+                if let Some(store) = store {
+                    let said = match &lock {
+                        Ok(lock) => format!("{TAKEN}{}", lock.launch()),
+                        Err(err) => err.to_string(),
+                    };
+                    store.set(&key, said.as_bytes())?;
+                }
+                let lock = lock?;
+                (lock.launch().to_owned(), Some(lock))
+            }
+        };
+        self.env.launch = Some(launch.clone());
+        self.plan.launch = Some(launch);
+        Ok(lock)
+    }
+
+    /// Locks the run folder for a new launch.
+    fn lock_folder(&self) -> Result<LaunchLock, Stop> {
+        let launch = launch::fresh_id();
+        let launch = launch.map_err(|err| Stop::rank("cannot name this launch", err))?;
+        let say = |text: &str| console::say(Level::Info, "rrun-rank:", text, json!({}));
+        Ok(LaunchLock::take(&self.folder, &launch, say)?)
+    }
+}
+
+/// Waits until rank 0 has locked the folder, and returns the name of its launch.
+fn heard(store: &Store, key: &str) -> Result<String, Stop> {
+    let not_told = |err| Stop::rank("rank 0 has not taken the run folder", err);
+    let said = store.get(key, VERDICT).map_err(not_told)?;
+    let said = String::from_utf8_lossy(&said);
+    match said.strip_prefix(TAKEN) {
+        Some(launch) => Ok(launch.to_owned()),
+        None => Err(Refusal::new(said).into()),
     }
 }
 

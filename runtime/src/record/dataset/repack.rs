@@ -10,11 +10,10 @@ use std::path::Path;
 use hdf5::types::VarLenUnicode;
 use hdf5::{Group, OpenMode};
 
-use crate::record::RecordError;
 use crate::record::dataset::demo::{set, set_text};
 use crate::record::dataset::file::{BUILDING, DATA, open, reserve, sync};
 use crate::record::dataset::set_aside;
-use crate::record::error::hdf5_reason;
+use crate::record::{RecordError, hdf5_reason};
 
 /// Number of demos that are copied before both files are closed and opened again. Until then, HDF5
 /// keeps what it knows of them: some 60 KB for each.

@@ -1,10 +1,10 @@
-//! Places the images of several cameras side by side.
+//! Places the images of several cameras side by side: in videos, and in small pictures as PNG.
 
 use std::collections::BTreeMap;
 
 use crate::env::{Frame, ImageSize};
-use crate::record::error::{check_bytes, check_size};
 use crate::record::video::scale::Resize;
+use crate::record::{check_bytes, check_size};
 
 /// Minimum height and width of a canvas: OpenH264 encodes no smaller image, and after one it fails
 /// on all others.
@@ -125,6 +125,35 @@ fn picture<'a>(pictures: &'a BTreeMap<String, Frame>, camera: &str) -> Result<&'
     Ok(frame)
 }
 
+/// Maximum size of one camera in a small picture, in pixels.
+const THUMBNAIL: ImageSize = ImageSize {
+    height: 120,
+    width: u32::MAX,
+};
+
+/// Most cameras in a small picture; the first ones by name.
+const CAMERAS: usize = 2;
+
+/// Renders a small picture as PNG; `None` if there is no camera, or an image cannot be shown.
+pub fn thumbnail(pictures: &BTreeMap<String, Frame>) -> Option<Vec<u8>> {
+    let cameras: Vec<_> = pictures.keys().take(CAMERAS).cloned().collect();
+    if cameras.is_empty() {
+        return None;
+    }
+    let tiling = Tiling::of(&cameras, pictures, |size| fit(size, size, THUMBNAIL)).ok()?;
+    let mut rgb = vec![0; tiling.height * tiling.width * 3];
+    tiling.draw(pictures, &mut rgb, tiling.width * 3).ok()?;
+    let mut png = Vec::new();
+    let [width, height] = [tiling.width, tiling.height].map(|side| side as u32);
+    let mut encoder = png::Encoder::new(&mut png, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_compression(png::Compression::Fast);
+    let mut writer = encoder.write_header().ok()?;
+    writer.write_image_data(&rgb).ok()?;
+    writer.finish().ok()?;
+    Some(png)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +210,28 @@ mod tests {
         assert_eq!(shrunk(size(224, 224), size(448, 896)), size(224, 224));
         assert_eq!(shrunk(size(960, 960), size(1920, 3840)), size(480, 480));
         assert_eq!(shrunk(size(960, 960), size(2160, 960)), size(480, 480));
+    }
+
+    #[test]
+    fn two_cameras_are_side_by_side_and_small() {
+        let pictures = [("c", 3), ("b", 2), ("a", 1)];
+        let pictures = pictures.map(|(name, byte)| (name.to_owned(), frame([480, 640], byte)));
+        let bytes = thumbnail(&pictures.into()).unwrap();
+        let reader = png::Decoder::new(std::io::Cursor::new(&bytes)).read_info();
+        let mut reader = reader.unwrap();
+        let mut rgb = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut rgb).unwrap();
+        assert_eq!((info.width, info.height), (320, 120));
+        assert_eq!((rgb[0], rgb[319 * 3]), (1, 2));
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_no_picture() {
+        assert_eq!(thumbnail(&BTreeMap::new()), None);
+        let empty = BTreeMap::from([("a".to_owned(), frame([0, 0], 0))]);
+        assert_eq!(thumbnail(&empty), None);
+        let mut wrong = frame([4, 4], 0);
+        wrong.rgb = vec![0; 3].into();
+        assert_eq!(thumbnail(&BTreeMap::from([("a".to_owned(), wrong)])), None);
     }
 }

@@ -64,10 +64,11 @@ pub struct Peers {
     world_size: usize,
     /// Part of the store's keys: `<run id>/<round>`.
     meeting: String,
-    store: Option<Store>,
+    /// The store for the gather; `None` if there are no other ranks.
+    pub store: Option<Store>,
     /// Keys of this launch attempt only, so that a restart does not read the heartbeats of the
     /// attempt before.
-    eval_store: Option<Store>,
+    pub eval_store: Option<Store>,
     /// Keys under which the launcher names the ranks that it does not restart.
     losses: Option<Store>,
     /// Without ranks if this one relies on the overviews of rank 0.
@@ -137,17 +138,6 @@ impl Peers {
             self.adopt(store);
         }
         is_there
-    }
-
-    /// Returns the store for the gather.
-    pub fn store(&self) -> Option<&Store> {
-        self.store.as_ref()
-    }
-
-    /// Returns the part of the store that belongs to this launch attempt; `None` if there are no
-    /// other ranks.
-    pub fn eval_store(&self) -> Option<&Store> {
-        self.eval_store.as_ref()
     }
 
     /// Publishes this rank's heartbeat. Returns the reason if another rank has ended the

@@ -154,17 +154,10 @@ impl RunSnapshot {
         let width = names.map(|name| name.chars().count()).max();
         let width = width.unwrap_or(0).clamp(3, 32);
         let has_gpus = self.ranks.iter().any(|rank| rank.gpu_busy.is_some());
+        let gpu = if has_gpus { "   gpu" } else { "" };
         let mut lines = vec![format!(
-            "{:>4}  {:<width$}  {:>11}  {:>6}  {:>8}  {:>4}  {:>5}{}  {:>8}  device",
-            "rank",
-            "job",
-            "episodes",
-            "solved",
-            "steps/s",
-            "sim",
-            "infer",
-            if has_gpus { "   gpu" } else { "" },
-            "left"
+            "rank  {:<width$}     episodes  solved   steps/s   sim  infer{gpu}      left  device",
+            "job"
         )];
         lines.extend(shown.iter().map(|rank| self.row(*rank, width, has_gpus)));
         if shown.len() < self.ranks.len() {
@@ -174,11 +167,8 @@ impl RunSnapshot {
             ));
         }
         lines.push(format!(" all  {}", self.summary()));
-        lines.extend(
-            self.remarks()
-                .iter()
-                .map(|remark| format!("      {remark}")),
-        );
+        let remarks = self.remarks().into_iter();
+        lines.extend(remarks.map(|remark| format!("      {remark}")));
         lines
     }
 

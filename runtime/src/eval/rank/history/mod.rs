@@ -133,7 +133,7 @@ impl JournalHistory {
             plan, env, folder, ..
         } = setup;
         let (mut past, mut extract) = (Self::default(), None);
-        let store = monitor.peers.eval_store();
+        let store = monitor.peers.eval_store.as_ref();
         let store = store.filter(|_| env.world_size >= SHARED_FROM);
         let begins = match store {
             None => false,

@@ -14,8 +14,7 @@ use crate::clock::now;
 use crate::env::{Answer, EnvError, EnvIndex, Observation, Step};
 use crate::eval::rollout::episode::LiveEpisode;
 use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
-use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::episode_loop::restart;
+use crate::eval::rollout::episode_loop::{EpisodeLoop, restart_messages};
 use crate::eval::rollout::job::builds::{GroupInferred, check_inputs};
 use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::stop::Stop;
@@ -151,7 +150,7 @@ impl EpisodeLoop<'_> {
             }
         }
         let name = &self.job().name;
-        for text in restart::messages(name, &std::mem::take(&mut self.restarts)) {
+        for text in restart_messages(name, &std::mem::take(&mut self.restarts)) {
             self.out.monitor.say(&text);
         }
         Ok(())

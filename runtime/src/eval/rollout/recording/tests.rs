@@ -10,7 +10,6 @@ use jobs::samples;
 
 use super::*;
 use crate::eval::lease::Leases;
-use crate::eval::monitor::Monitor;
 use crate::eval::tests::leases::{client, serve, work};
 
 fn finished(env: usize, demo: Option<&str>) -> Finished {
@@ -32,7 +31,7 @@ fn finished(env: usize, demo: Option<&str>) -> Finished {
 fn written(leases: Option<Leases>, all: Vec<Finished>) -> (Result<(), Stop>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(&dir.path().join("journal_rank0.jsonl")).unwrap();
-    let mut out = Ledger::new(journal, Monitor::alone());
+    let mut out = Ledger::new(journal, crate::eval::tests::monitor());
     out.leases = leases;
     let mut recording = Recording {
         recorder: None,

@@ -79,19 +79,14 @@ impl Feed {
         Self::of(lanes, is_leased)
     }
 
-    fn of(lanes: Vec<Numbers>, is_leased: bool) -> Self {
+    /// Returns a feed with these lanes: one for each environment, or one for all.
+    pub(super) fn of(lanes: Vec<Numbers>, is_leased: bool) -> Self {
         let lane = |numbers| Lane {
             offered: VecDeque::new(),
             numbers,
         };
         let lanes = lanes.into_iter().map(lane).collect();
         Self { lanes, is_leased }
-    }
-
-    /// Returns a feed of these episodes for any environment.
-    #[cfg(test)]
-    pub fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> Self {
-        Self::of(vec![Box::new(episodes)], false)
     }
 
     /// Removes the next episode for the environment in `slot`.

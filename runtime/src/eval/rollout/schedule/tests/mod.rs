@@ -21,7 +21,7 @@ fn alone(env: EnvIndex) -> Range<usize> {
 }
 
 fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> Feed {
-    Feed::anyone(episodes)
+    Feed::of(vec![Box::new(episodes)], false)
 }
 
 fn starts(group: &mut Group) -> Vec<(usize, u64)> {
