@@ -27,7 +27,6 @@ pub mod operators;
 pub mod package;
 pub mod torch_error;
 pub mod upload;
-mod within;
 
 pub use error::TorchError;
 pub use gather::{Gathered, Gathering, Route};

@@ -16,7 +16,6 @@
 //! no other graph writes there. The price is memory, so the graphs are kept in a cache of
 //! limited size. On a device that cannot capture, all passes run operator by operator.
 
-mod bucket;
 mod cuda;
 
 use std::rc::Rc;
@@ -24,7 +23,6 @@ use std::rc::Rc;
 use tch::{Device, Tensor};
 
 use crate::cache::Cache;
-pub use bucket::bucket;
 pub use cuda::CudaEngine;
 use torchlib::torch_error::{caught, is_context_lost};
 
@@ -304,6 +302,15 @@ impl Graphs {
 /// Returns copies on `device`.
 pub fn to_device(batch: &[Tensor], device: Device) -> Vec<Tensor> {
     batch.iter().map(|x| x.to_device(device)).collect()
+}
+
+/// Returns the next batch size for `rows` rows, at most `most`: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so
+/// on. No batch grows by as much as half.
+pub fn bucket(rows: usize, most: usize) -> usize {
+    let power = rows.next_power_of_two();
+    let between = power / 4 * 3;
+    let next = if rows <= between { between } else { power };
+    next.min(most).max(rows)
 }
 
 #[cfg(test)]

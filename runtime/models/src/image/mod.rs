@@ -13,20 +13,18 @@ mod average;
 mod axis;
 mod between;
 mod patches;
-mod resample;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::error::input;
 use area::Area;
 use jobs::refusal::Refusal;
 pub use patches::PixelScale;
 use patches::{FRAMES, NUMBERS, Patches};
-use resample::Filter;
 
 /// How pictures are resized after they were padded with zeros to a square.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +45,13 @@ pub enum Geometry {
         /// Height and width of the result in pixels.
         target: [usize; 2],
     },
+}
+
+/// An antialiased filter of ATen on bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filter {
+    Bilinear,
+    Bicubic,
 }
 
 /// Maximum edge of a camera picture in pixels.
@@ -160,9 +165,9 @@ impl PictureProcessor {
         match &self.geometry {
             PictureSteps::Area(area) => area.apply(picture),
             PictureSteps::Bilinear { crop, target } => {
-                let large = resample::resize(squared(picture), *target, Filter::Bilinear);
-                let middle = resample::center(&large, *crop);
-                resample::resize(middle, *target, Filter::Bilinear)
+                let large = resize(squared(picture), *target, Filter::Bilinear);
+                let middle = center(&large, *crop);
+                resize(middle, *target, Filter::Bilinear)
             }
         }
     }
@@ -206,7 +211,7 @@ impl PictureProcessor {
     fn sized(&self, picture: RgbPicture) -> Result<Image, Refusal> {
         let image = self.transform(picture);
         let size = self.patches.size([image.height, image.width])?;
-        Ok(resample::resize(image, size, Filter::Bicubic))
+        Ok(resize(image, size, Filter::Bicubic))
     }
 }
 
@@ -242,4 +247,38 @@ fn squared(picture: RgbPicture) -> Image {
         width: edge,
         rgb,
     }
+}
+
+/// Resizes the picture to height and width `size`; returns it unchanged if it already has that
+/// size.
+fn resize(image: Image, size: [usize; 2], filter: Filter) -> Image {
+    let [height, width] = size;
+    if [image.height, image.width] == size {
+        return image;
+    }
+    let shape = [1, image.height as i64, image.width as i64, 3];
+    let pixels = Tensor::from_slice(&image.rgb).view(shape);
+    let planes = pixels.permute([0, 3, 1, 2]);
+    let size = [height as i64, width as i64];
+    let planes = match filter {
+        Filter::Bilinear => planes.internal_upsample_bilinear2d_aa(size, false, None, None),
+        Filter::Bicubic => planes.internal_upsample_bicubic2d_aa(size, false, None, None),
+    };
+    let mut rgb = vec![0; height * width * 3];
+    let bytes = planes.permute([0, 2, 3, 1]).contiguous();
+    let bytes = bytes.to_kind(Kind::Uint8).view(-1);
+    bytes.copy_data(&mut rgb, height * width * 3);
+    Image { height, width, rgb }
+}
+
+/// Crops the middle of a picture, whose size it does not exceed; halves of a pixel are rounded to
+/// even, as in torchvision.
+fn center(image: &Image, [height, width]: [usize; 2]) -> Image {
+    let offset =
+        |whole: usize, part: usize| ((whole - part) as f64 / 2.0).round_ties_even() as usize;
+    let (top, left) = (offset(image.height, height), offset(image.width, width));
+    let rows = image.rgb.chunks_exact(image.width * 3).skip(top);
+    let middle = rows.take(height).map(|row| &row[left * 3..][..width * 3]);
+    let rgb = middle.flatten().copied().collect();
+    Image { height, width, rgb }
 }

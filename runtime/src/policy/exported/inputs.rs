@@ -175,7 +175,10 @@ impl Source {
     /// Returns the type and the shape of a row.
     fn layout(&self) -> TensorLayout {
         let (kind, row) = match self {
-            Self::Pictures(pictures) => (pictures.kind(), pictures.shape()),
+            Self::Pictures(pictures) => match pictures.pixels {
+                PixelKind::Uint8 => (Kind::Uint8, pictures.shape()),
+                PixelKind::Float32 => (Kind::Float, pictures.shape()),
+            },
             Self::State(vectors) => {
                 let length: usize = vectors.iter().map(|(_, length)| length).sum();
                 (Kind::Float, vec![length as i64])
@@ -196,9 +199,8 @@ impl Source {
                     for (name, length) in vectors {
                         let state = observation.state.get(name);
                         let state = state.filter(|state| state.len() == *length);
-                        values.extend_from_slice(
-                            state.ok_or_else(|| RowError::resized("state", name))?,
-                        );
+                        let state = state.ok_or_else(|| RowError::resized("state", name))?;
+                        values.extend_from_slice(state);
                     }
                 }
                 Ok(Tensor::from_slice(&values).view([rows.len() as i64, -1]))
@@ -212,23 +214,14 @@ impl Source {
             }
             Self::Noise(shape) => {
                 let noise = |row: &&PolicyRow| normal(row.noise_seed(seed), shape);
-                Ok(Tensor::stack(
-                    &rows.iter().map(noise).collect::<Vec<_>>(),
-                    0,
-                ))
+                let noises: Vec<_> = rows.iter().map(noise).collect();
+                Ok(Tensor::stack(&noises, 0))
             }
         }
     }
 }
 
 impl Pictures {
-    fn kind(&self) -> Kind {
-        match self.pixels {
-            PixelKind::Uint8 => Kind::Uint8,
-            PixelKind::Float32 => Kind::Float,
-        }
-    }
-
     /// Returns the shape of a row.
     fn shape(&self) -> Vec<i64> {
         let [height, width] = self.size.map(i64::from);
@@ -274,13 +267,15 @@ impl Pictures {
 /// Checks that the package reads what the settings give other names.
 fn check_names(description: &Description, settings: &Exported) -> Result<(), PolicyError> {
     let (mut cameras, mut states) = (BTreeSet::new(), BTreeSet::new());
+    let mut has_tokens = false;
     for input in &description.inputs {
         match input {
             Input::Cameras { names, .. } => cameras.extend(names.iter().map(String::as_str)),
             Input::State { vectors } => {
                 states.extend(vectors.iter().map(|vector| vector.name.as_str()));
             }
-            Input::Tokens { .. } | Input::Noise { .. } => {}
+            Input::Tokens { tokenizer, .. } => has_tokens |= *tokenizer == TokenKind::File,
+            Input::Noise { .. } => {}
         }
     }
     let reads = [
@@ -288,10 +283,8 @@ fn check_names(description: &Description, settings: &Exported) -> Result<(), Pol
         ("states", &settings.states, states),
     ];
     for (field, renamed, known) in reads {
-        let unknown = renamed
-            .iter()
-            .find(|(name, _)| !known.contains(name.as_str()));
-        if let Some((name, found)) = unknown {
+        let mut renamed = renamed.iter();
+        if let Some((name, found)) = renamed.find(|(name, _)| !known.contains(name.as_str())) {
             let known: Vec<&str> = known.into_iter().collect();
             let wanted = match known.join(", ") {
                 none if none.is_empty() => format!("but the package reads no {field}"),
@@ -301,11 +294,6 @@ fn check_names(description: &Description, settings: &Exported) -> Result<(), Pol
             return Err(argument(&field, &format!("`{found}`"), &wanted));
         }
     }
-    let of_file = |input: &Input| match input {
-        Input::Tokens { tokenizer, .. } => *tokenizer == TokenKind::File,
-        _ => false,
-    };
-    let has_tokens = description.inputs.iter().any(of_file);
     match &settings.tokenizer_path {
         Some(path) if !has_tokens => {
             let found = format!("`{}`", path.display());

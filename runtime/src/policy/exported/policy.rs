@@ -126,10 +126,7 @@ impl<N: Network> PackagedPolicy<N> {
 
     /// Returns the chunks of a batch, or what is wrong with the shape of its actions.
     fn chunks(&self, actions: &Tensor, rows: usize) -> Result<Vec<Chunk>, String> {
-        let Output {
-            horizon,
-            action_dim,
-        } = self.output;
+        let (horizon, action_dim) = (self.output.horizon, self.output.action_dim);
         let wanted = [rows, horizon, action_dim].map(|size| size as i64);
         let found = actions.size();
         if found != wanted {
@@ -194,10 +191,8 @@ impl<N: Network> Policy for PackagedPolicy<N> {
 
 /// Checks that the actions of a package are those of the environment.
 fn check_actions(package: &Package, env: &EnvSpec) -> Result<(), PolicyError> {
-    let (found, wanted) = (
-        package.description.output.action_dim,
-        env.action.names.len(),
-    );
+    let found = package.description.output.action_dim;
+    let wanted = env.action.names.len();
     if found == wanted {
         return Ok(());
     }

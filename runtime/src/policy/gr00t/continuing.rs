@@ -24,7 +24,7 @@ pub(super) struct PreviousChunks {
     /// Rate at which the actions that are not frozen become free to change.
     ramp_rate: f64,
     /// As the network has predicted them: `[action_horizon, max_action_dim]`, normalised.
-    predicted: BTreeMap<EnvIndex, Vec<f32>>,
+    pub(super) predicted: BTreeMap<EnvIndex, Vec<f32>>,
 }
 
 impl PreviousChunks {
@@ -66,11 +66,6 @@ impl PreviousChunks {
             ramp_rate: self.ramp_rate,
         };
         SamplerStart::after(noise, &rtc)
-    }
-
-    /// Keeps what the network has predicted for an environment.
-    pub fn keep(&mut self, env: EnvIndex, predicted: Vec<f32>) {
-        self.predicted.insert(env, predicted);
     }
 }
 

@@ -9,14 +9,13 @@
 
 pub mod inference;
 
-mod actions;
 mod continuing;
 mod model;
 mod policy;
 mod settings;
 
-pub(crate) use actions::placed;
 pub use model::LoadedModel;
 pub use policy::Gr00tPolicy;
+pub(crate) use policy::placed;
 pub use settings::read;
 pub(crate) use settings::{find_model, lengths};

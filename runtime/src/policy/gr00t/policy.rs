@@ -15,18 +15,17 @@ use std::sync::Arc;
 use tch::{Kind, Tensor};
 
 use crate::env::{EnvSpec, Frame, Observation};
-use crate::policy::gr00t::actions;
 use crate::policy::gr00t::continuing::PreviousChunks;
 use crate::policy::gr00t::inference::{Gr00tInference, RowChunk, open_processor};
 use crate::policy::seen;
 use crate::policy::{
-    Checkpoints, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
+    Checkpoints, Chunk, OwnKeys, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
     RowNoise, Shortage, Window, argument, looks_back,
 };
 use jobs::policies::{Batching, Gr00t, PolicyType};
 use jobs::wiring::{ActionPlaces, Joints, Sides, Wiring};
 use models::gr00t::model::SamplerStart;
-use models::gr00t::processor::{Processor, RgbPicture, RowInputs, StateSteps};
+use models::gr00t::processor::{KeyActions, Processor, RgbPicture, RowInputs, StateSteps};
 
 /// A checkpoint that acts in one environment.
 pub struct Gr00tPolicy {
@@ -196,11 +195,8 @@ impl Policy for Gr00tPolicy {
             ("padded_batches", padded.into()),
             ("cuda_graphs", inference.captures.into()),
         ];
-        reported.extend(
-            settings
-                .rtc_ramp_rate
-                .map(|rate| ("rtc_ramp_rate", rate.into())),
-        );
+        let rate = settings.rtc_ramp_rate;
+        reported.extend(rate.map(|rate| ("rtc_ramp_rate", rate.into())));
         let own_keys = || {
             let processor = inference.processor();
             let states = processor.numbers.state_keys().into_iter();
@@ -248,14 +244,30 @@ impl Policy for Gr00tPolicy {
         for (row, inferred) in rows.iter().zip(inferred) {
             let chunk = inferred.map(|RowChunk { predicted, actions }| {
                 if let Some(previous) = &mut self.previous {
-                    previous.keep(row.env, predicted);
+                    previous.predicted.insert(row.env, predicted);
                 }
-                actions::placed(&self.places, &actions, size)
+                placed(&self.places, &actions, size)
             });
             answers.push(chunk.into());
         }
         Ok(answers)
     }
+}
+
+/// Returns the chunk of a row in the action vector of an environment, `[horizon, dim]`, with 0
+/// where the checkpoint gives no value.
+pub(crate) fn placed(
+    places: &ActionPlaces,
+    keys: &[KeyActions],
+    [horizon, dim]: [usize; 2],
+) -> Chunk {
+    let mut values = vec![0.0; horizon * dim];
+    for given in keys {
+        let steps = given.values.chunks_exact(given.width);
+        let steps = steps.zip(values.chunks_exact_mut(dim));
+        steps.for_each(|(step, action)| places.place(&given.key, step, action));
+    }
+    Chunk::new(dim, values)
 }
 
 fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<RgbPicture<'a>, RowError> {

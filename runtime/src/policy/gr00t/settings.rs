@@ -39,13 +39,8 @@ pub(crate) fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
         return Ok(given.to_owned());
     }
     let name = given.to_string_lossy();
-    let refuse = |wanted: &str| {
-        argument(
-            "model_path",
-            &format!("`{name}`, which is not a folder"),
-            wanted,
-        )
-    };
+    let found = format!("`{name}`, which is not a folder");
+    let refuse = |wanted: &str| argument("model_path", &found, wanted);
     if !hub::is_name(given) {
         return Err(refuse("expected the folder of a checkpoint"));
     }

@@ -229,13 +229,8 @@ impl EpisodeMemory {
     fn waypoint(&self, view: &SceneState) -> Waypoint {
         let [object, goal, hand] = [view.object, view.goal, view.hand];
         // While carrying, the object rather than the hand is moved above the goal.
-        let over_goal = |z: f64| {
-            [
-                hand[0] + goal[0] - object[0],
-                hand[1] + goal[1] - object[1],
-                z,
-            ]
-        };
+        let [x, y] = [0, 1].map(|axis| hand[axis] + goal[axis] - object[axis]);
+        let over_goal = |z: f64| [x, y, z];
         let grasp = |z: f64| Waypoint::new([object[0], object[1], z], view.grasp_yaw());
         let push = |z: f64, center: [f64; 3], distance: f64| {
             let [x, y] = self.heading;

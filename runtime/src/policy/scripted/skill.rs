@@ -258,13 +258,12 @@ impl RunningSkill {
             (Skill::Push, Phase::Push, Phase::Push) => near(0.006),
             (Skill::Place, Phase::Retreat, Phase::Retreat) => near(0.02),
             (Skill::Grasp, _, Phase::Above) => return failed("The fingers closed on nothing"),
-            (Skill::Lift | Skill::MoveAboveGoal, _, Phase::Above) => {
-                return failed("The block has slipped");
-            }
             (Skill::Place, Phase::Retreat, Phase::Above) => {
                 return failed("The block does not lie on the green plate");
             }
-            (Skill::Place, _, Phase::Above) => return failed("The block has slipped"),
+            (Skill::Lift | Skill::MoveAboveGoal | Skill::Place, _, Phase::Above) => {
+                return failed("The block has slipped");
+            }
             (Skill::Push, _, Phase::Raise) => {
                 return failed("The puck has slid away from the hand");
             }
@@ -274,9 +273,7 @@ impl RunningSkill {
             return Some(Motion::Done);
         }
         if self.steps >= SKILL_STEPS {
-            return Some(Motion::Failed(format!(
-                "It was not done within {SKILL_STEPS} steps"
-            )));
+            return failed(&format!("It was not done within {SKILL_STEPS} steps"));
         }
         if self.skill.first_phase().is_some() {
             memory.phase = next;

@@ -51,10 +51,7 @@ impl SceneState {
     /// Returns the horizontal direction from object to goal.
     pub(super) fn heading(&self) -> [f64; 2] {
         let distance = self.distance_to_goal().max(1e-9);
-        [
-            (self.goal[0] - self.object[0]) / distance,
-            (self.goal[1] - self.object[1]) / distance,
-        ]
+        [0, 1].map(|axis| (self.goal[axis] - self.object[axis]) / distance)
     }
 
     /// Returns the yaw at which the fingers meet two faces of a block, within an eighth of a turn.

@@ -23,7 +23,7 @@ use jobs::serve_args::PolicyChoice;
 use tch::Device;
 
 use crate::env::EnvSpec;
-use crate::policy::thread::worker::{Make, Order, PolicyWorker};
+use crate::policy::thread::worker::{Order, PolicyWorker};
 use crate::policy::{Lifeline, Over, PolicyError, PolicyFacts, PolicyRow, RowAnswer, Shortage};
 
 /// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
@@ -112,12 +112,10 @@ impl PolicyThread {
         mut goes_on: impl FnMut(Vec<String>) -> bool,
     ) -> Result<PolicyFacts, PolicyError> {
         let (reply, answer) = channel();
-        self.order(Order::Make(Box::new(Make {
-            choice,
-            env: env.cloned(),
-            folder: folder.map(Path::to_owned),
-            reply,
-        })));
+        let (env, folder) = (env.cloned(), folder.map(Path::to_owned));
+        self.order(move |worker| {
+            drop(reply.send(worker.make(&choice, env.as_ref(), folder)));
+        });
         loop {
             let made = answer.recv_timeout(TICK);
             if !goes_on(self.said()) {
@@ -138,7 +136,7 @@ impl PolicyThread {
 
     /// Announces that inferences usually have `rows` rows, and at most `max_rows`.
     pub fn warm_up(&self, rows: usize, max_rows: usize) {
-        self.order(Order::WarmUp { rows, max_rows });
+        self.order(move |worker| worker.warm_up(rows, max_rows));
     }
 
     /// Asks for the chunks of rows, with at most `max_rows` in one call of the policy. The thread
@@ -149,11 +147,8 @@ impl PolicyThread {
         max_rows: usize,
         give: impl FnOnce(Inferred) + Send + 'static,
     ) {
-        self.order(Order::Infer {
-            rows,
-            max_rows,
-            give: Give(Some(Box::new(give))),
-        });
+        let give = Give(Some(Box::new(give)));
+        self.order(move |worker| worker.infer(rows, max_rows, give));
     }
 
     /// Tells a planner that an episode is over, and waits for its metrics, which takes little time.
@@ -162,14 +157,14 @@ impl PolicyThread {
     /// Returns the errors of [`crate::policy::Planner::end`].
     pub fn end(&self, over: Over) -> Result<BTreeMap<String, f64>, PolicyError> {
         let (reply, answer) = channel();
-        self.order(Order::End(over, reply));
+        self.order(move |worker| drop(reply.send(worker.end(&over))));
         answer.recv().unwrap_or_else(|_| Err(gone()))
     }
 
     /// Sends an order. If the thread is gone, it is dropped together with its reply.
-    fn order(&self, order: Order) {
+    fn order(&self, order: impl FnOnce(&mut PolicyWorker) + Send + 'static) {
         if let Some(orders) = &self.orders {
-            orders.send(order).ok();
+            orders.send(Box::new(order)).ok();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 
 use jobs::serve_args::PolicyChoice;
 use tch::Device;
@@ -17,29 +17,9 @@ use crate::policy::{
 };
 use torchlib::cuda;
 
-/// What to make a policy of, and where its facts go.
-pub(super) struct Make {
-    pub(super) choice: PolicyChoice,
-    pub(super) env: Option<EnvSpec>,
-    pub(super) folder: Option<PathBuf>,
-    pub(super) reply: Sender<Result<PolicyFacts, PolicyError>>,
-}
-
-/// What the thread is told.
-pub(super) enum Order {
-    Make(Box<Make>),
-    /// The usual number of rows, and the most.
-    WarmUp {
-        rows: usize,
-        max_rows: usize,
-    },
-    Infer {
-        rows: Vec<PolicyRow>,
-        max_rows: usize,
-        give: Give,
-    },
-    End(Over, Sender<Result<BTreeMap<String, f64>, PolicyError>>),
-}
+/// What the thread is told to do. The receiver of a reply is gone if the caller was stopped
+/// meanwhile.
+pub(super) type Order = Box<dyn FnOnce(&mut PolicyWorker) + Send>;
 
 /// The owner of checkpoints and policy.
 pub(super) struct PolicyWorker {
@@ -75,7 +55,7 @@ impl PolicyWorker {
     /// Carries out orders until the channel is closed or the GPU is lost.
     pub(super) fn serve(mut self, orders: &Receiver<Order>) {
         for order in orders {
-            self.obey(order);
+            order(&mut self);
             if self.is_gpu_lost {
                 // libtorch aborts the process if it cannot free GPU memory. Leak it, so that the
                 // process can first report the reason.
@@ -85,36 +65,29 @@ impl PolicyWorker {
         }
     }
 
-    /// The receiver of a reply is gone if the caller was stopped meanwhile.
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Make(make) => drop(make.reply.send(self.make(&make))),
-            Order::WarmUp { rows, max_rows } => {
-                if let Some(made) = &mut self.made {
-                    made.policy.warm_up(rows, max_rows);
-                }
-            }
-            Order::Infer {
-                rows,
-                max_rows,
-                give,
-            } => self.infer(rows, max_rows, give),
-            Order::End(over, reply) => drop(reply.send(self.end(&over))),
+    pub(super) fn warm_up(&mut self, rows: usize, max_rows: usize) {
+        if let Some(made) = &mut self.made {
+            made.policy.warm_up(rows, max_rows);
         }
     }
 
-    fn make(&mut self, make: &Make) -> Result<PolicyFacts, PolicyError> {
+    pub(super) fn make(
+        &mut self,
+        choice: &PolicyChoice,
+        env: Option<&EnvSpec>,
+        folder: Option<PathBuf>,
+    ) -> Result<PolicyFacts, PolicyError> {
         // Free the memory of the previous policy before the next one is loaded.
         self.made = None;
-        let (name, config) = (&make.choice.policy_type, &make.choice.config);
+        let (name, config) = (&choice.policy_type, &choice.config);
         let (models, lifeline) = (&mut self.models, &self.lifeline);
         let made = policy::using(self.device, || {
-            policy::make(name, config, make.env.as_ref(), models, lifeline)
+            policy::make(name, config, env, models, lifeline)
         });
         self.is_gpu_lost = matches!(made, Err(PolicyError::DeviceLost(_)));
         let mut made = made?;
-        if let (Some(planner), Some(folder)) = (made.policy.planner(), &make.folder) {
-            planner.keep_in(folder.clone());
+        if let (Some(planner), Some(folder)) = (made.policy.planner(), folder) {
+            planner.keep_in(folder);
         }
         let facts = made.facts.clone();
         self.facts = Arc::new(facts.clone());
@@ -122,7 +95,7 @@ impl PolicyWorker {
         Ok(facts)
     }
 
-    fn infer(&mut self, rows: Vec<PolicyRow>, max_rows: usize, give: Give) {
+    pub(super) fn infer(&mut self, rows: Vec<PolicyRow>, max_rows: usize, give: Give) {
         let started = now();
         let (facts, count) = (Arc::clone(&self.facts), rows.len());
         let give = move |answers: Result<Vec<RowAnswer>, _>, shortage| {
@@ -149,7 +122,7 @@ impl PolicyWorker {
         give(answers, made.policy.shortage());
     }
 
-    fn end(&mut self, over: &Over) -> Result<BTreeMap<String, f64>, PolicyError> {
+    pub(super) fn end(&mut self, over: &Over) -> Result<BTreeMap<String, f64>, PolicyError> {
         let planner = self.made.as_mut().and_then(|made| made.policy.planner());
         planner.map_or(Ok(BTreeMap::new()), |planner| planner.end(over))
     }

@@ -16,7 +16,8 @@
 mod parts;
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use tch::Device;
@@ -25,7 +26,6 @@ use tcpstore::{Deadline, Store, StoreError};
 use crate::cuda;
 use crate::gather::parts::{CLOSED, PartLabel, left_key};
 use crate::nccl::NcclGroup;
-use crate::within::within;
 
 /// Maximum time of NCCL from rank 0's decision to the last byte; the first collective of 8 ranks
 /// takes seconds.
@@ -265,6 +265,19 @@ fn named(ranks: &[usize]) -> Option<String> {
         [_] => Some(format!("rank {list}")),
         _ => Some(format!("ranks {list}")),
     }
+}
+
+/// Runs `work` on a thread and returns its result, or `None` after `limit`, when the thread is left
+/// behind: NCCL waits for a dead peer without an end.
+fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (done, outcome) = mpsc::channel();
+    let named = thread::Builder::new().name("rrun-nccl".to_owned());
+    // After the limit the receiver is gone, and the result is dropped.
+    named.spawn(move || drop(done.send(work()))).ok()?;
+    outcome.recv_timeout(limit).ok()
 }
 
 #[cfg(test)]

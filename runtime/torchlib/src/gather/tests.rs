@@ -86,3 +86,17 @@ fn ranks_that_share_a_gpu_gather_through_the_store() {
     let [_, other] = pretend(["host/GPU-0"; 2]);
     assert_eq!(other.note, None);
 }
+
+#[test]
+fn work_that_ends_in_time_is_returned() {
+    assert_eq!(within(Duration::from_secs(10), || 7), Some(7));
+}
+
+#[test]
+fn work_that_never_ends_is_left_behind() {
+    let (_keep, forever) = mpsc::channel::<()>();
+    assert_eq!(
+        within(Duration::from_millis(20), move || forever.recv().is_ok()),
+        None
+    );
+}

@@ -190,11 +190,8 @@ impl Gr00t {
         let prompt = self.prompt(inputs)?;
         let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
         let width = self.vision.patch_width / if has_bytes { FRAMES } else { 1 };
-        check_shape(
-            "pixel_values",
-            &inputs.pixel_values,
-            &[prompt.patches, width],
-        )?;
+        let wanted = [prompt.patches, width];
+        check_shape("pixel_values", &inputs.pixel_values, &wanted)?;
         let head = self.head.constants(prompt.rows, inputs, noise, steps)?;
         let layout = self.vision.layout(&inputs.image_grid_thw);
         let normalise = normalise.filter(|_| has_bytes).map(Rc::clone);
@@ -232,13 +229,9 @@ impl Gr00t {
         let images = self.vision.forward(&pixels, constants.layout.as_deref());
         let features = self.language.forward(&batch.ids, prompt, &images);
         note(format_args!("backbone_features"), &features, None);
-        let masks = [
-            ("backbone_attention_mask", &prompt.attention_mask),
-            ("image_mask", &prompt.image_mask),
-        ];
-        for (name, mask) in masks {
-            note(format_args!("{name}"), mask, None);
-        }
+        let mask = &prompt.attention_mask;
+        note(format_args!("backbone_attention_mask"), mask, None);
+        note(format_args!("image_mask"), &prompt.image_mask, None);
         features
     }
 

@@ -15,10 +15,8 @@
 //! file, field, the value found and the values accepted.
 
 mod action;
-mod batch;
 mod config;
 mod embodiment;
-mod formalize;
 mod modality;
 mod numbers;
 mod pose;
@@ -38,14 +36,13 @@ use crate::error::{differs, input};
 use crate::gr00t::directory::processor_dir;
 
 pub use crate::image::{Geometry, Image, PictureProcessor, PixelScale, Prepared, RgbPicture};
-pub use batch::collate;
 pub use config::{ProcessorConfig, Scaling};
 pub use modality::{
     ActionConfig, ActionKind, Modalities, ModalityConfig, PoseFormat, Representation,
 };
 pub use numbers::StateActionCodec;
 pub use prompt::Prompts;
-pub use row::{KeyActions, PreparedRow, RowInputs, StateSteps};
+pub use row::{KeyActions, PreparedRow, RowInputs, StateSteps, collate};
 
 /// Prepares observations of one embodiment for one checkpoint.
 #[derive(Debug)]

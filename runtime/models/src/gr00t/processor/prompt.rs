@@ -9,16 +9,16 @@
 use std::fs;
 use std::panic;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use jobs::refusal::Refusal;
+use regex::Regex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokenizers::Tokenizer;
 
 use crate::cache::Cache;
 use crate::error::{in_file, input, lacks, not_json, refuse};
-use crate::gr00t::processor::formalize::formalize;
 use crate::gr00t::processor::template::ChatTemplate;
 use crate::json::Document;
 
@@ -31,6 +31,13 @@ const REMEMBERED: u64 = 1024;
 /// Maximum size of cached prompts in bytes, because clients of a server decide how long they are.
 /// An instruction with the tokens of two pictures has 2 kB.
 const REMEMBERED_BYTES: u64 = 16 << 20;
+
+/// Matches characters that are neither word characters (`str.isalnum` or underscore) nor white
+/// space (`str.isspace`) in Python's `re`. Python's white space is that of Unicode plus the four
+/// separators from U+001C.
+static PUNCTUATION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"[^\p{L}\p{N}_\s\x1c-\x1f]").expect("the pattern is a constant that the tests use")
+});
 
 /// An instruction, and the number of tokens of each picture in the order of the prompt.
 type InstructionKey = (String, Vec<usize>);
@@ -147,6 +154,14 @@ impl Prompts {
     }
 }
 
+/// Returns the text in lower case, without the characters that are neither word characters nor
+/// white space.
+fn formalize(text: &str) -> String {
+    PUNCTUATION
+        .replace_all(&text.to_lowercase(), "")
+        .into_owned()
+}
+
 fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, Refusal> {
     let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| {
         tokenizer.encode_fast(text, true)
@@ -205,6 +220,20 @@ mod tests {
     use rig::hostile::Target;
 
     use super::*;
+
+    #[test]
+    fn words_and_spaces_stay() {
+        assert_eq!(
+            formalize("Move  the 2nd café-mug!\n"),
+            "move  the 2nd cafémug\n"
+        );
+        assert_eq!(formalize("½ snake_case ² 中文"), "½ snake_case ² 中文");
+    }
+
+    #[test]
+    fn a_mark_that_lower_case_brings_is_no_word_character() {
+        assert_eq!(formalize("İ ΑΣ <|image_pad|>"), "i ας image_pad");
+    }
 
     #[test]
     fn all_that_a_stranger_makes_long_counts() {

@@ -96,22 +96,16 @@ impl PromptConstants {
         let on_device = |values: &[i64], shape: &[i64]| {
             Tensor::from_slice(values).view(shape).to_device(device)
         };
-        let is_token: Vec<_> = text.mask.iter().map(|&mask| mask != 0).collect();
-        let is_image: Vec<_> = text
-            .ids
-            .iter()
-            .map(|&id| id == text.image_token_id)
-            .collect();
+        let stands = text.stands();
+        let stands = stands.into_iter().map(<(bool, bool)>::from);
+        let (is_token, is_image): (Vec<bool>, Vec<bool>) = stands.unzip();
         let masked = |mask: &[bool]| Tensor::from_slice(mask).view(shape).to_device(device);
         let attention_mask = masked(&is_token);
         let positions = on_device(&positions, &[3, text.rows, length]);
         let tables = rope.tables(&positions);
         let part = |image: bool| {
-            let chosen: Vec<_> = is_token
-                .iter()
-                .zip(&is_image)
-                .map(|(&token, &i)| token && i == image)
-                .collect();
+            let pairs = is_token.iter().zip(&is_image);
+            let chosen: Vec<_> = pairs.map(|(token, is)| *token && *is == image).collect();
             PositionSubset {
                 mask: masked(&chosen).view([text.rows, 1, 1, length]),
                 picked: pick(&chosen, text.rows, device),

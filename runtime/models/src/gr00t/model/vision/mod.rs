@@ -7,18 +7,16 @@ use tch::{Kind, Tensor};
 
 use crate::cache::Cache;
 use crate::gr00t::config::VisionConfig;
-use crate::nn::layers::Linear;
+use crate::nn::layers::{LayerNorm, Linear};
 use crate::nn::rope::frequencies;
 use crate::nn::tap::{is_heard, note};
 use crate::weights::Weights;
 use block::VisionBlock;
 use grid::PatchGrid;
 pub(in crate::gr00t::model) use grid::PatchTables;
-use merger::Merger;
 
 mod block;
 mod grid;
-mod merger;
 
 const PREFIX: &str = "backbone.model.model.visual";
 
@@ -156,5 +154,44 @@ impl Vision {
         };
         let mut layouts = self.layouts.borrow_mut();
         (!grids.is_empty()).then(|| layouts.get_or(grids.to_vec(), make))
+    }
+}
+
+/// Merges 2×2 patches into one token of the language model: a norm and a two-layer network.
+struct Merger {
+    norm: LayerNorm,
+    fc1: Linear,
+    fc2: Linear,
+    /// Width of all patches of a token together.
+    grouped: i64,
+    /// Whether the norm covers all patches of a token together rather than each patch alone.
+    norms_grouped: bool,
+}
+
+impl Merger {
+    /// Takes the merger that follows the last block, or a deepstack merger, which follows a block
+    /// in the middle.
+    fn take(weights: &mut Weights, part: &str, config: &VisionConfig, is_deep: bool) -> Self {
+        let name = |layer: &str| format!("{PREFIX}.{part}.{layer}");
+        let grouped = config.hidden_size * config.spatial_merge_size * config.spatial_merge_size;
+        let normed = if is_deep { grouped } else { config.hidden_size };
+        let out = config.out_hidden_size;
+        Self {
+            norm: LayerNorm::take(weights, &name("norm"), normed, EPS),
+            fc1: Linear::take(weights, &name("linear_fc1"), grouped, grouped),
+            fc2: Linear::take(weights, &name("linear_fc2"), grouped, out),
+            grouped,
+            norms_grouped: is_deep,
+        }
+    }
+
+    /// Maps `[P, D]` to `[P/4, H]`.
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let grouped = if self.norms_grouped {
+            self.norm.forward(&x.view([-1, self.grouped]))
+        } else {
+            self.norm.forward(x).view([-1, self.grouped])
+        };
+        self.fc2.forward(&self.fc1.forward(&grouped).gelu("none"))
     }
 }
