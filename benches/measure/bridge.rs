@@ -151,7 +151,7 @@ fn level(set: usize, row: usize) -> u8 {
 }
 
 fn seen(set: usize, row: usize) -> PolicyRow {
-    let mut observation = Observation::empty();
+    let mut observation = Observation::default();
     let mut state = vec![0.0; 64];
     state[0] = set as f32;
     observation.state.insert("state".to_owned(), state);

@@ -33,7 +33,7 @@ fn refusal(card: &Card, keys: &TorchKeys) -> String {
     let path = folder.path().join("policy.pt2");
     std::fs::write(&path, package(keys, DESCRIPTION)).unwrap();
     let config = json!({ "model_path": path });
-    let mut models = Checkpoints::new(card.device());
+    let mut models = Checkpoints::new(card.device(), Lifeline::alone());
     let config = config.as_object().unwrap();
     let made = make(
         "exported",

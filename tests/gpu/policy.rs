@@ -2,9 +2,9 @@
 
 use models::gr00t::model::SamplerStart;
 use models::gr00t::processor::{RgbPicture, RowInputs, StateSteps};
-use runtime::policy::Checkpoints;
 use runtime::policy::gr00t::inference::{Gr00tInference, open_processor};
 use runtime::policy::gr00t::read;
+use runtime::policy::{Checkpoints, Lifeline};
 use serde_json::json;
 use tch::Device;
 
@@ -20,8 +20,12 @@ fn actions(device: Device, dtype: &str) -> Vec<f32> {
     let config = json!({"model_path": demo_policy(), "dtype": dtype});
     let settings = read(config.as_object().unwrap()).unwrap();
     let processor = open_processor(&settings).unwrap();
-    let inference =
-        Gr00tInference::load(&settings, processor, &mut Checkpoints::new(device)).unwrap();
+    let inference = Gr00tInference::load(
+        &settings,
+        processor,
+        &mut Checkpoints::new(device, Lifeline::alone()),
+    )
+    .unwrap();
     let pictures: Vec<Vec<u8>> = (0..ROWS).map(picture).collect();
     let widths = inference.processor().numbers.state_keys();
     let states: Vec<(&str, Vec<f32>)> = widths

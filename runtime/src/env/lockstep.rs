@@ -38,15 +38,12 @@ impl<E: VectorEnv> Lockstep<E> {
         render: Render,
     ) -> Vec<Result<Observation, EnvError>> {
         let work = resets.iter().map(|&(env, seed)| {
-            let episode = seed;
-            (
-                env,
-                Command::Reset {
-                    seed,
-                    episode,
-                    render,
-                },
-            )
+            let command = Command::Reset {
+                seed,
+                episode: seed,
+                render,
+            };
+            (env, command)
         });
         let answers = self.call(work.collect()).into_iter();
         let first = answers.map(|answer| match answer {
@@ -63,15 +60,12 @@ impl<E: VectorEnv> Lockstep<E> {
         render: Render,
     ) -> Vec<Result<Step, EnvError>> {
         let work = actions.iter().map(|(env, action)| {
-            let (action, next) = (action.clone(), None);
-            (
-                *env,
-                Command::Step {
-                    action,
-                    next,
-                    render,
-                },
-            )
+            let command = Command::Step {
+                action: action.clone(),
+                next: None,
+                render,
+            };
+            (*env, command)
         });
         let answers = self.call(work.collect()).into_iter();
         let steps = answers.map(|answer| match answer {

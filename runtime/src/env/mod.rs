@@ -20,17 +20,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use jobs::interface::Interface;
 use jobs::journal::Blame;
+use serde::Deserialize;
 
 mod display;
 pub mod egl;
-mod feedback;
 mod lockstep;
 pub mod mujoco;
 pub mod python;
 mod registry;
 
 pub use egl::Gpu;
-pub use feedback::{Discrete, Feedback};
 pub use jobs::interface::{ActionSpec, CameraSpec};
 pub use lockstep::Lockstep;
 pub use registry::{EnvPlacement, NewEnv, check, make};
@@ -82,8 +81,9 @@ impl fmt::Display for ImageSize {
     }
 }
 
-/// The observation of one environment.
-#[derive(Clone, Debug, PartialEq)]
+/// The observation of one environment; the default is without contents, for an episode that could
+/// not start.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// State vectors by name (`joint_position` `[7]`, …), SI units.
     pub state: BTreeMap<String, Vec<f32>>,
@@ -98,17 +98,38 @@ pub struct Observation {
     pub feedback: Option<Arc<Feedback>>,
 }
 
-impl Observation {
-    /// Returns an observation without contents, for an episode that could not start.
-    pub fn empty() -> Self {
-        Self {
-            state: BTreeMap::new(),
-            video: BTreeMap::new(),
-            language: Arc::from(""),
-            sim_state: BTreeMap::new(),
-            feedback: None,
-        }
+/// Feedback of an environment about the last action, and about the available actions.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Feedback {
+    /// `info["last_action_success"]`: whether the last action had its intended effect.
+    pub last_action_success: Option<bool>,
+    /// `info["env_feedback"]`: the same as text.
+    pub env_feedback: Option<String>,
+    /// `info["task_progress"]`, from 0 to 1.
+    pub task_progress: Option<f64>,
+    /// Names of the actions in this episode, by action number; sent with the first observation.
+    pub action_names: Option<Vec<String>>,
+}
+
+impl Feedback {
+    /// Returns whether there is no feedback.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
+}
+
+/// gymnasium's `Discrete`: one of `count` actions, numbered from `start`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Discrete {
+    /// Number of the first action.
+    pub start: i64,
+    /// Number of actions.
+    pub count: usize,
+    /// Names of the actions, if the environment has them (`language_skill_set` or `action_names`).
+    /// An episode may have different names.
+    #[serde(default)]
+    pub names: Vec<String>,
 }
 
 /// The properties of a [`VectorEnv`] that do not change.

@@ -18,20 +18,17 @@ use crate::policy::runner::{Ladder, Runner};
 /// The most recently used network, kept for the next job, and the known batch sizes of all
 /// checkpoints.
 pub struct Checkpoints {
-    device: Device,
+    /// The device to which checkpoints are loaded.
+    pub(in crate::policy) device: Device,
     lifeline: Lifeline,
     last: Option<Rc<LoadedModel>>,
     ladders: BTreeMap<PathBuf, Rc<RefCell<Ladder>>>,
 }
 
 impl Checkpoints {
-    /// Creates an empty cache whose checkpoints are loaded to `device`.
-    pub fn new(device: Device) -> Self {
-        Self::heard_by(device, Lifeline::alone())
-    }
-
-    /// As [`Checkpoints::new`], with a `lifeline` that is told when memory runs out.
-    pub fn heard_by(device: Device, lifeline: Lifeline) -> Self {
+    /// Creates an empty cache whose checkpoints are loaded to `device`; `lifeline` is told when
+    /// memory runs out.
+    pub fn new(device: Device, lifeline: Lifeline) -> Self {
         Self {
             device,
             lifeline,
@@ -44,11 +41,6 @@ impl Checkpoints {
     pub(in crate::policy) fn runner(&mut self, path: &Path, graphs: Rc<RefCell<Graphs>>) -> Runner {
         let ladder = Rc::clone(self.ladders.entry(path.to_owned()).or_default());
         Runner::new(self.device, ladder, graphs, self.lifeline.clone())
-    }
-
-    /// Returns the device to which checkpoints are loaded.
-    pub fn device(&self) -> Device {
-        self.device
     }
 
     /// Returns the network of a GR00T model directory and loads it unless it was the last one used.

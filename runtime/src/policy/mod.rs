@@ -4,7 +4,13 @@
 //! the environments that have used up their chunk. What a policy remembers of an episode is made
 //! anew with its first row ([`PerEpisode`]).
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use models::gr00t::processor::Modalities;
+
+use crate::env::{EnvIndex, Observation};
 
 mod agent;
 mod answers;
@@ -16,7 +22,6 @@ mod error;
 mod exported;
 pub mod gr00t;
 pub mod lerobot;
-mod planner;
 pub mod python;
 pub(crate) mod remote;
 mod replay;
@@ -33,7 +38,6 @@ pub use checkpoints::Checkpoints;
 pub use config::{Made, check, files, make};
 pub use device::{loss, release, using};
 pub use error::{PolicyError, RowError};
-pub use planner::{GiveAnswers, Over, Planner};
 pub use remote::Lifeline;
 pub use replay::ReplayAction;
 pub use row::{Continuation, PerEpisode, PolicyRow, RowNoise, Window, looks_back};
@@ -103,7 +107,9 @@ pub struct PolicyFacts {
     pub looks_back: usize,
     /// Seeds from which its episodes must start, if the policy has its own (a replay does).
     pub seeds: Vec<Option<u64>>,
-    /// True for a planner: it computes elsewhere, and is told how episodes end; [`make`] knows it.
+    /// True for a planner: it plans elsewhere for seconds, for one environment at a time, and is
+    /// told how episodes end. The loop gives each environment a turn of its own, and asks by
+    /// [`Policy::act_later`] without waiting for the others.
     pub is_planner: bool,
     /// Whether another process runs the inference; [`make`] knows it.
     pub is_remote: bool,
@@ -143,6 +149,24 @@ impl OwnKeys {
     }
 }
 
+/// Receives the answers to a request, from any thread, once.
+pub type GiveAnswers = Box<dyn FnOnce(Result<Vec<RowAnswer>, PolicyError>) + Send>;
+
+/// The end of an episode.
+#[derive(Clone, Debug)]
+pub struct Over {
+    /// Environment in which the episode ran.
+    pub env: EnvIndex,
+    /// Whether the task was solved.
+    pub success: bool,
+    /// Number of steps of the environment.
+    pub length: u64,
+    /// Sum of all rewards.
+    pub return_: f64,
+    /// Observation after the last step.
+    pub observation: Arc<Observation>,
+}
+
 /// A policy, which maps observations to chunks of actions.
 pub trait Policy {
     /// Returns the properties of the policy, which never change.
@@ -157,11 +181,6 @@ pub trait Policy {
     /// one-time costs of the first inferences are paid before an episode begins.
     fn warm_up(&mut self, _rows: usize, _max_rows: usize) {}
 
-    /// Returns the policy as a [`Planner`], if it is one.
-    fn planner(&mut self) -> Option<&mut dyn Planner> {
-        None
-    }
-
     /// Returns one answer per row, in order; never called without rows. A row whose inference
     /// fails is [`RowAnswer::Failed`]: its episode counts as an error, not as a failure, and the
     /// other rows are answered as if it were not there.
@@ -169,6 +188,24 @@ pub trait Policy {
     /// # Errors
     /// Returns the reason if the policy itself has failed, which ends the job.
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError>;
+
+    /// Sets the folder for files about episodes; without it no files are written. Only planners
+    /// write some.
+    fn keep_in(&mut self, _folder: PathBuf) {}
+
+    /// As [`Policy::act`], but a planner returns at once and passes the answer to `give` when it is
+    /// available.
+    fn act_later(&mut self, rows: Vec<PolicyRow>, give: GiveAnswers) {
+        give(self.act(&rows));
+    }
+
+    /// Ends an episode; returns its metrics for the journal, by name. Only planners have some.
+    ///
+    /// # Errors
+    /// Returns an error if the files of the episode cannot be written.
+    fn end(&mut self, _over: &Over) -> Result<BTreeMap<String, f64>, PolicyError> {
+        Ok(BTreeMap::new())
+    }
 }
 
 /// Returns an error about a field of the job.

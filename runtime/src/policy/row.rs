@@ -146,7 +146,7 @@ mod tests {
     use crate::policy::tests::row;
 
     fn observation(step: f32) -> Arc<Observation> {
-        let mut observation = Observation::empty();
+        let mut observation = Observation::default();
         observation.state.insert("step".to_owned(), vec![step]);
         Arc::new(observation)
     }
@@ -179,11 +179,11 @@ mod tests {
     #[test]
     fn an_episode_is_remembered_until_another_begins_in_its_environment() {
         let mut memory = PerEpisode::default();
-        let mut first = row(3, Observation::empty());
+        let mut first = row(3, Observation::default());
         assert_eq!(*memory.of(&first, || 1), 1);
         first.inference = 1;
         assert_eq!(*memory.of(&first, || 2), 1);
-        assert_eq!(*memory.of(&row(4, Observation::empty()), || 5), 5);
+        assert_eq!(*memory.of(&row(4, Observation::default()), || 5), 5);
         first.inference = 0;
         assert_eq!(*memory.of(&first, || 6), 6);
         assert_eq!(

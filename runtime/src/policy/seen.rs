@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn states_and_parts_of_them_stand_one_after_the_other() {
-        let mut observation = Observation::empty();
+        let mut observation = Observation::default();
         let mut state = |name: &str, values| observation.state.insert(name.to_owned(), values);
         state("a", vec![1.0, 2.0, 3.0]);
         state("b", vec![4.0]);

@@ -25,7 +25,7 @@ pub(crate) fn frame([height, width]: [u32; 2], level: u8) -> Frame {
 
 /// Returns an empty observation.
 pub(crate) fn observation() -> Observation {
-    Observation::empty()
+    Observation::default()
 }
 
 /// Returns a row of an inference, the first of an episode with seed 0.

@@ -9,12 +9,12 @@ use crate::policy::{PolicyError, RowError};
 /// Makes tokens of instructions: those of a `tokenizer.json`, or their UTF-8 bytes.
 pub(in crate::policy) struct Tokens {
     tokenizer: Option<Tokenizer>,
-    length: usize,
+    /// Number of tokens of an instruction.
+    pub(in crate::policy) length: usize,
 }
 
 impl Tokens {
-    /// Reads the tokenizer at `path`; without one, tokens are UTF-8 bytes. `length` is the number
-    /// of tokens of an instruction.
+    /// Reads the tokenizer at `path`; without one, tokens are UTF-8 bytes.
     ///
     /// # Errors
     /// Returns an error if the tokenizer cannot be read.
@@ -23,11 +23,6 @@ impl Tokens {
             |path: &Path| Tokenizer::from_file(path).map_err(|err| PolicyError::file(path, err));
         let tokenizer = path.map(read).transpose()?;
         Ok(Self { tokenizer, length })
-    }
-
-    /// Returns the number of tokens of an instruction.
-    pub(in crate::policy) fn length(&self) -> usize {
-        self.length
     }
 
     /// Returns the tokens of an instruction, cut off or padded on the right with 0.

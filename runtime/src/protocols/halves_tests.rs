@@ -20,8 +20,8 @@ use crate::protocols::vla_eval::VlaEvalServer;
 use crate::protocols::vla_eval::server_tests::card;
 use crate::protocols::{CallError, ClientCodec as _, Exchange, OnServer};
 use crate::serve::connections::ConnectionId;
-use crate::serve::error::RequestError;
 use crate::serve::http;
+use crate::serve::request::RequestError;
 use crate::serve::server::DispatcherMessage;
 use crate::serve::session::{ServerCodec, Session};
 
@@ -98,8 +98,10 @@ fn env() -> EnvSpec {
 
 /// Returns a row of an episode's second inference.
 fn row_of(env: usize, words: &str) -> PolicyRow {
-    let mut seen = Observation::empty();
-    seen.language = words.into();
+    let mut seen = Observation {
+        language: words.into(),
+        ..Observation::default()
+    };
     for (name, colour) in [("front", 1), ("wrist", 2)] {
         seen.video.insert(name.to_owned(), frame([1, 2], colour));
     }

@@ -10,8 +10,7 @@ use crate::env::{Frame, Observation};
 use crate::policy::{RowNoise, Window};
 use crate::protocols::gr00t::validation::{Inputs, validate};
 use crate::serve::card::ServedSpec;
-use crate::serve::error::RequestError;
-use crate::serve::limits::RequestLimits;
+use crate::serve::request::{RequestError, RequestLimits};
 
 /// A checked request for actions, within the limits.
 #[derive(Debug)]
@@ -59,7 +58,7 @@ fn windows(inputs: &Inputs, steps: usize) -> Vec<Window> {
             video: of_step(&inputs.video, [rows, row], steps - step, frame),
             state: of_step(&inputs.state, [rows, row], steps - step, numbers),
             language: Arc::clone(&language),
-            ..Observation::empty()
+            ..Observation::default()
         });
         Window::of(seen)
     };

@@ -25,16 +25,14 @@
 //! way: one part after the other, each at a multiple of 64 bytes.
 
 mod end;
-mod last_lines;
 pub mod memory;
 mod pre_exec;
 mod process;
 mod program;
-mod said;
 mod worker;
 
 pub use end::is_readable;
 pub use pre_exec::guard;
+pub use process::{Cause, Loss, READY, Ready, Said};
 pub use program::{Module, Program, Variable, find_interpreter, read_variable, set_default};
-pub use said::{Cause, Loss, READY, Ready, Said};
 pub use worker::{Worker, close_all};

@@ -1,5 +1,7 @@
-//! One Python process: its command line, its socket, its memory, its output and its exit.
+//! One Python process: its command line, its socket, its memory, its output and its exit; what it
+//! says, and why nothing more is to be expected of it.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, PipeReader, PipeWriter, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -14,15 +16,87 @@ use rustix::net::{
 use rustix::process::Signal;
 
 use crate::python::end::ProcessEnd;
-use crate::python::last_lines::LastLines;
 use crate::python::program::Program;
-use crate::python::said::Ready;
 use crate::python::{memory, pre_exec};
 
 const BOOTSTRAP: &str = include_str!("py/bootstrap.py");
 
 /// Maximum bytes of a packet; the kernel's default limit for a Unix socket is 212992.
 const LARGEST_PACKET: usize = 1 << 18;
+
+/// Number of lines in a report of the output: enough for a traceback and what came before it.
+const LINES: usize = 40;
+
+/// Maximum number of bytes kept of a line.
+const LONGEST: usize = 2000;
+
+/// A descriptor of a process that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// The socket has a packet.
+    Socket,
+    /// The process has ended, or the PID of a forked one is there.
+    Ended,
+    /// The process has written output.
+    Output,
+}
+
+/// The descriptors in the order in which they are watched.
+pub const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
+
+/// What a process says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It begins a stage of its start.
+    Stage(String),
+    /// What it is, as JSON.
+    Hello(Vec<u8>),
+    /// A note for the user.
+    Note(String),
+    /// The answer to a request, or a part of it.
+    Answer {
+        /// Number of the request.
+        sequence: u32,
+        /// Number of entries in the body.
+        count: u16,
+        /// Its contents.
+        body: Vec<u8>,
+    },
+    /// A request failed; the process goes on.
+    Failed {
+        /// Number of the request.
+        sequence: u32,
+        /// Why it failed, with the line that raised.
+        reason: String,
+    },
+}
+
+/// Why nothing more is to be expected of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Who says it.
+    pub cause: Cause,
+    /// A clause about the process: "exited with code 3", "raised ValueError: …"; of a refusal, a
+    /// sentence.
+    pub text: String,
+    /// What it was at.
+    pub during: String,
+    /// Its last lines of output.
+    pub lines: Vec<String>,
+    /// Its PID.
+    pub pid: u32,
+}
+
+/// Who says why a process is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It says that another process would fail, too.
+    Refused,
+    /// It gives up, because of this copy if it names one.
+    GaveUp(Option<u16>),
+    /// This side: it exited, was silent, or sent nonsense.
+    Seen,
+}
 
 /// A started process. Who starts it, kills and reaps it.
 pub struct PythonProcess {
@@ -156,4 +230,80 @@ fn spawn(program: &Program, theirs: Theirs) -> io::Result<ProcessEnd> {
     }
     pre_exec::guard(&mut command, Signal::KILL, &keep);
     ProcessEnd::of_child(command.spawn()?)
+}
+
+/// The last lines that a process wrote, from pieces of any size.
+#[derive(Debug, Default)]
+pub struct LastLines {
+    lines: VecDeque<String>,
+    open: Vec<u8>,
+}
+
+impl LastLines {
+    /// Adds a piece of output; returns the lines that it completes.
+    pub fn push(&mut self, piece: &[u8]) -> Vec<String> {
+        let mut ended = Vec::new();
+        for (index, part) in piece.split(|byte| *byte == b'\n').enumerate() {
+            if index > 0 {
+                ended.push(text(&std::mem::take(&mut self.open)));
+            }
+            let room = LONGEST.saturating_sub(self.open.len());
+            self.open.extend(part.iter().take(room));
+        }
+        self.lines.extend(ended.iter().cloned());
+        let extra = self.lines.len().saturating_sub(LINES);
+        self.lines.drain(..extra);
+        ended
+    }
+
+    /// Returns the lines, including an unfinished last one, without empty lines at the ends.
+    pub fn all(&self) -> Vec<String> {
+        let open = (!self.open.is_empty()).then(|| text(&self.open));
+        let mut lines: Vec<_> = self
+            .lines
+            .iter()
+            .cloned()
+            .chain(open)
+            .skip_while(|line| line.is_empty())
+            .collect();
+        while lines.last().is_some_and(String::is_empty) {
+            lines.pop();
+        }
+        lines
+    }
+}
+
+/// Returns a line as text, without a trailing carriage return, and with only the last state of a
+/// progress bar.
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_end_matches('\r');
+    text.rsplit('\r').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_put_together_from_pieces() {
+        let mut lines = LastLines::default();
+        assert_eq!(lines.push(b"one\ntw"), ["one"]);
+        assert_eq!(lines.push(b"o\n10%\r20%"), ["two"]);
+        assert_eq!(lines.all(), ["one", "two", "20%"]);
+    }
+
+    #[test]
+    fn the_last_forty_are_kept() {
+        let mut lines = LastLines::default();
+        (0..100).for_each(|number| drop(lines.push(format!("{number}\n").as_bytes())));
+        assert_eq!((lines.all().len(), lines.all()[0].as_str()), (40, "60"));
+    }
+
+    #[test]
+    fn a_line_without_an_end_takes_no_memory() {
+        let mut lines = LastLines::default();
+        (0..1000).for_each(|_| drop(lines.push(&[b'x'; 1000])));
+        assert_eq!(lines.all()[0].len(), 2000);
+    }
 }

@@ -13,7 +13,7 @@ use crate::policy::{Chunk, PolicyRow, RowNoise, Window};
 use crate::protocols::observation::ValidatedRequest;
 use crate::serve::card::ServedSpec;
 use crate::serve::connections::ConnectionId;
-use crate::serve::error::RequestError;
+use crate::serve::request::RequestError;
 use crate::serve::server::ServerState;
 use wire::Value;
 

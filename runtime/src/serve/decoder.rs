@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::serve::error::RequestError;
+use crate::serve::request::RequestError;
 use crate::serve::stats::Counted;
 
 /// Maximum size of a short message in bytes: a row with images of four cameras at 640 × 480 has 3.7

@@ -8,11 +8,10 @@ use jobs::serve_args::Protocol;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::clock::now;
-use crate::serve::close::{CloseReason, within};
 use crate::serve::connections::Admitted;
 use crate::serve::front::{FrontConnection, FrontLink};
 use crate::serve::server::ServerState;
-use crate::serve::session::Session;
+use crate::serve::session::{CloseReason, Session, within};
 use crate::serve::stats::Counted;
 use crate::serve::{http, zmtp};
 

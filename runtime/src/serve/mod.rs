@@ -27,15 +27,12 @@ pub mod http;
 
 pub(crate) mod card;
 pub(crate) mod client;
-mod close;
 mod decoder;
 mod dispatcher;
-pub(crate) mod error;
 mod front;
-pub(crate) mod limits;
 mod listener;
-mod metered;
 mod program;
+pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod session;
 mod slots;

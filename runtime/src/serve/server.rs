@@ -12,8 +12,7 @@ use crate::serve::batcher::STOPPING;
 use crate::serve::card::ServedSpec;
 use crate::serve::connections::{ConnectionId, Connections};
 use crate::serve::decoder::Decoder;
-use crate::serve::error::RequestError;
-use crate::serve::limits::RequestLimits;
+use crate::serve::request::{RequestError, RequestLimits};
 use crate::serve::stats::{Counted, Stats};
 
 /// The reason for the exit of a server whose policy has panicked.

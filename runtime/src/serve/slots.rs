@@ -96,7 +96,7 @@ mod tests {
     fn row(row: usize, episode: u64) -> PolicyRow {
         PolicyRow {
             episode,
-            ..crate::policy::tests::row(row, Observation::empty())
+            ..crate::policy::tests::row(row, Observation::default())
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::latency::Latency;
 use crate::prometheus::Metrics;
-use crate::serve::error::RequestError;
+use crate::serve::request::RequestError;
 
 /// Length of a window; quantiles cover the current window and the previous one.
 const WINDOW: Duration = Duration::from_secs(60);

@@ -2,11 +2,15 @@
 //! its metadata first; an error is sent as text, after which the connection is closed. A client
 //! whose first message is a `hello` of vla-eval is served by `vla_eval`.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
@@ -18,11 +22,9 @@ use wire::Dialect;
 
 use crate::protocols::openpi::{self, OpenpiServer};
 use crate::protocols::vla_eval::{self, VlaEvalServer};
-use crate::serve::close::{CloseReason, slow, within};
 use crate::serve::connections::ConnectionId;
-use crate::serve::metered::Metered;
 use crate::serve::server::ServerState;
-use crate::serve::session::{Peer, Received, Session};
+use crate::serve::session::{CloseReason, Peer, Received, Session, slow, within};
 
 /// Time limit from the first to the last byte of a message, and for sending an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,6 +34,10 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Size of the read buffer of each connection.
 const READ_BYTES: usize = 16 << 10;
+
+/// Bytes that are read before the task yields to other connections, and before the count is
+/// reported.
+const SLICE: usize = 256 << 10;
 
 /// Close reason that openpi sends after an error.
 const CLOSED: &str = "Internal server error. Traceback included in previous frame.";
@@ -86,8 +92,12 @@ impl WebsocketPeer {
             .max_frame_size(most);
         let held = Arc::new(AtomicUsize::new(rest.len()));
         let holder = Arc::clone(&server);
-        let hold = Box::new(move |held| holder.hold(id, held));
-        let stream = Metered::new(stream, Arc::clone(&held), hold);
+        let stream = Metered {
+            stream,
+            read: Arc::clone(&held),
+            slice: 0,
+            tell: Box::new(move |held| holder.hold(id, held)),
+        };
         let socket =
             WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
         Self {
@@ -149,7 +159,7 @@ impl WebsocketPeer {
 
 impl Peer for WebsocketPeer {
     fn stream(&self) -> &TcpStream {
-        self.socket.get_ref().stream()
+        &self.socket.get_ref().stream
     }
 
     async fn hear(&mut self) -> Result<Option<Received>, CloseReason> {
@@ -178,5 +188,59 @@ impl Peer for WebsocketPeer {
 
     async fn close(&mut self) -> Result<(), CloseReason> {
         self.close_with(CloseCode::Error, CLOSED).await
+    }
+}
+
+/// A TCP stream that counts the bytes read from it since the counter was last set to 0, because
+/// tungstenite does not report how much of a message it holds.
+struct Metered {
+    stream: TcpStream,
+    read: Arc<AtomicUsize>,
+    /// Bytes read since the task last yielded.
+    slice: usize,
+    /// Called with the number of bytes read, after each slice.
+    tell: Box<dyn Fn(usize) + Send>,
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.slice >= SLICE {
+            self.slice = 0;
+            (self.tell)(self.read.load(Ordering::Relaxed));
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if polled.is_pending() {
+            self.slice = 0;
+        }
+        ready!(polled)?;
+        let count = buf.filled().len() - before;
+        self.slice += count;
+        self.read.fetch_add(count, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

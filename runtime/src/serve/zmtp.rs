@@ -18,11 +18,10 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::clock::now;
 use crate::protocols::gr00t::Gr00tServer;
-use crate::serve::close::{CloseReason, slow, within};
 use crate::serve::connections::ConnectionId;
-use crate::serve::error::RequestError;
+use crate::serve::request::RequestError;
 use crate::serve::server::ServerState;
-use crate::serve::session::{Peer, Received, Session};
+use crate::serve::session::{CloseReason, Peer, Received, Session, slow, within};
 use wire::Dialect;
 use wire::zmtp::{Heard, Multipart, Reader, Socket, answer_head, greeting, pong};
 

@@ -8,8 +8,8 @@ use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
 use crate::env::mujoco::args::MujocoSettings;
 use crate::env::mujoco::arm::{Commander, HOME, HandPose};
 use crate::env::mujoco::model::{ARM_JOINTS, ROBOT_JOINTS, SceneModel};
-use crate::env::mujoco::rng::EpisodeRng;
 use crate::env::mujoco::rotation::{from_vector, rotate};
+use crate::env::mujoco::task::EpisodeRng;
 use crate::env::mujoco::task::TaskState;
 use crate::env::{Observation, Step};
 
@@ -55,7 +55,7 @@ impl EnvCopy {
 
     /// Starts an episode whose randomness comes from `seed` alone.
     pub(super) fn reset(&mut self, model: &SceneModel, settings: &MujocoSettings, seed: u64) {
-        let mut rng = EpisodeRng::new(seed);
+        let mut rng = EpisodeRng(seed);
         let layout = (settings.task.sample)(&mut rng);
         let joints = HOME.map(|angle| angle + rng.uniform(-START_NOISE, START_NOISE));
         // This also clears time, warm start, controls and warnings.

@@ -37,9 +37,7 @@ pub(crate) mod arm;
 mod copy;
 mod ffi;
 mod model;
-mod picture;
 mod render;
-mod rng;
 pub(crate) mod rotation;
 mod task;
 mod worker;
@@ -48,7 +46,7 @@ mod worker;
 mod tests;
 
 pub use ffi::draw_without_threads;
-pub use picture::draw_pair;
+pub use render::draw_pair;
 pub use task::TASKS;
 
 /// Configuration of the environment.
@@ -189,19 +187,6 @@ pub struct MujocoEnv {
     owners: Vec<usize>,
     workers: Vec<WorkerHandle>,
     answers: Arc<Inbox<(EnvIndex, Answer)>>,
-}
-
-#[cfg(test)]
-impl MujocoEnv {
-    /// Makes the next step of a copy diverge.
-    fn corrupt(&self, env: EnvIndex) {
-        self.workers[self.owners[env.0]].send(WorkerMessage::Corrupt(env));
-    }
-
-    /// Raises a MuJoCo error in the thread of a copy.
-    fn fail(&self, env: EnvIndex) {
-        self.workers[self.owners[env.0]].send(WorkerMessage::FatalError(env));
-    }
 }
 
 impl VectorEnv for MujocoEnv {

@@ -1,16 +1,25 @@
-//! Renders images: one renderer per thread, created at the first image.
+//! Renders images: one renderer per thread, created at the first image; and a pair of pictures
+//! without an evaluation, to see whether and where this machine renders.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jobs::rank_probe::DrawnPicture;
 use mujoco_rs::prelude::{
     MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene,
 };
+use serde_json::Map;
 
-use crate::env::egl::EglRequest;
-use crate::env::mujoco::ffi::Gl;
+use crate::clock::now;
+use crate::env::egl::{EglDriver, EglRequest};
+use crate::env::mujoco::args::MujocoSettings;
+use crate::env::mujoco::copy::EnvCopy;
+use crate::env::mujoco::ffi::{Gl, install_log_handler};
 use crate::env::mujoco::model::{CAMERAS, SceneModel};
 use crate::env::{EnvError, Frame};
+
+/// The task of the pictures without an evaluation.
+const TASK: &str = "reach";
 
 /// Maximum number of geoms in a scene; the largest task has 35.
 const MAX_GEOMS: usize = 200;
@@ -77,4 +86,89 @@ fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, EnvError> {
         width: width as u32,
         rgb: rows.concat().into(),
     })
+}
+
+/// Draws the pictures of both cameras at the start of an episode, on the device that a rank with
+/// this request would use.
+///
+/// # Errors
+/// Returns [`EnvError::Setup`] if nothing can be rendered, or if the pictures are empty.
+pub fn draw_pair(wanted: &EglRequest) -> Result<DrawnPicture, EnvError> {
+    install_log_handler();
+    let settings = MujocoSettings::new(TASK, None, &Map::new())?;
+    let model = SceneModel::new(&settings)?;
+    let mut copy = EnvCopy::new(&model);
+    copy.reset(&model, &settings, 0);
+
+    let mut renderer = Renderer::new(&model, wanted)?;
+    // The first pair compiles shaders.
+    renderer.draw(&mut copy.data)?;
+    let start = now();
+    let pair = renderer.draw(&mut copy.data)?;
+    let pair_s = start.elapsed().as_secs_f64();
+
+    let Gl {
+        device,
+        renderer,
+        note,
+        ..
+    } = renderer.gl;
+    if is_empty(&pair) {
+        let reason = format!("{renderer} drew a picture of a single colour");
+        return Err(EnvError::Setup(reason));
+    }
+    Ok(DrawnPicture {
+        renderer,
+        device: device.to_string(),
+        is_software: device.driver == EglDriver::Software,
+        gpu: wanted.gpu.as_ref().map(|gpu| gpu.index),
+        note,
+        pair_s,
+    })
+}
+
+/// Returns whether a picture has one colour alone, or if there is none.
+fn is_empty(pair: &BTreeMap<String, Frame>) -> bool {
+    let has_one_colour = |frame: &Frame| {
+        let mut pixels = frame.rgb.chunks_exact(3);
+        let first = pixels.next();
+        pixels.all(|pixel| Some(pixel) == first)
+    };
+    pair.is_empty() || pair.values().any(has_one_colour)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_of_a_task_has_a_renderer_and_more_than_one_colour() {
+        let drawn = match draw_pair(&EglRequest::default()) {
+            Ok(drawn) => drawn,
+            Err(err) if err.to_string().contains("cannot render without a display") => {
+                return rig::need::lacks("EGL", err);
+            }
+            Err(err) => panic!("{err}"),
+        };
+        assert!(
+            !drawn.renderer.is_empty() && drawn.renderer != "unknown",
+            "{drawn:?}"
+        );
+        assert!(drawn.pair_s > 0.0 && drawn.gpu.is_none(), "{drawn:?}");
+    }
+
+    #[test]
+    fn one_colour_alone_is_no_picture() {
+        let pair = |rgb: &[u8]| {
+            let frame = Frame {
+                height: 1,
+                width: 2,
+                rgb: rgb.to_vec().into(),
+            };
+            BTreeMap::from([("front".to_owned(), frame)])
+        };
+        assert!(is_empty(&BTreeMap::new()));
+        assert!(is_empty(&pair(&[1, 2, 3, 1, 2, 3])));
+        assert!(!is_empty(&pair(&[1, 2, 3, 1, 2, 4])));
+    }
 }

@@ -5,8 +5,21 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::env::egl::{self, EglDevice, EglDriver, EglRequest, Gpu};
+use crate::env::mujoco::worker::WorkerMessage;
 use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, make, share_of};
 use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
+
+impl MujocoEnv {
+    /// Makes the next step of a copy diverge.
+    fn corrupt(&self, env: EnvIndex) {
+        self.workers[self.owners[env.0]].send(WorkerMessage::Corrupt(env));
+    }
+
+    /// Raises a MuJoCo error in the thread of a copy.
+    fn fail(&self, env: EnvIndex) {
+        self.workers[self.owners[env.0]].send(WorkerMessage::FatalError(env));
+    }
+}
 
 fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
     Lockstep::new(make(config, args.as_object().unwrap()).unwrap())

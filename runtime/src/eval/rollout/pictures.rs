@@ -122,7 +122,7 @@ mod tests {
         let front = crate::policy::tests::frame([16, 16], byte);
         Observation {
             video: BTreeMap::from([("front".to_owned(), front)]),
-            ..Observation::empty()
+            ..Observation::default()
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         }
         assert_eq!(shown(&shots), [0, 1]);
         pictures.show(EnvIndex(0), &observation(1), begin + PERIOD);
-        pictures.show(EnvIndex(2), &Observation::empty(), begin);
+        pictures.show(EnvIndex(2), &Observation::default(), begin);
         assert_eq!(shown(&shots), [0], "without an image there is no picture");
         for env in 10..30 {
             pictures.show(EnvIndex(env), &observation(1), begin);

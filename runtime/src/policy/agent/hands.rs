@@ -196,7 +196,7 @@ mod tests {
     fn an_action_is_the_environments_number() {
         let mut hands = Hands::new(&world(&["a", "b"]), None).unwrap();
         assert_eq!(
-            hands.begin(1, &Observation::empty()).unwrap(),
+            hands.begin(1, &Observation::default()).unwrap(),
             ActionProgress::Steps(Chunk::new(1, vec![3.0]))
         );
         assert_eq!(hands.horizon(), 1);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_episodes_own_names_hold_unless_the_job_gives_some() {
-        let mut first = Observation::empty();
+        let mut first = Observation::default();
         let names = Some(["x", "y", "z"].map(str::to_owned).to_vec());
         first.feedback = Some(Arc::new(Feedback {
             action_names: names,
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_the_environment_says_is_the_outcome() {
         let mut hands = Hands::new(&world(&["a"]), None).unwrap();
-        let mut seen = Observation::empty();
+        let mut seen = Observation::default();
         let done = ended(true, "It was carried out.");
         assert_eq!(hands.go_on(&seen).unwrap(), done);
         let said = Feedback {

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::env::EnvSpec;
 use crate::policy::{
-    GiveAnswers, Lifeline, Over, PerEpisode, Planner, Policy, PolicyError, PolicyFacts, PolicyRow,
+    GiveAnswers, Lifeline, Over, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow,
     RowAnswer, RowError,
 };
 use episode::AgentEpisode;
@@ -123,21 +123,16 @@ impl Policy for OpenaiAgent {
                 ("api_key_env", json!(job.api_key_env)),
                 ("planner_cameras", json!(cameras)),
             ],
+            is_planner: true,
             ..PolicyFacts::default()
         }
-    }
-
-    fn planner(&mut self) -> Option<&mut dyn Planner> {
-        Some(self)
     }
 
     fn act(&mut self, rows: &[PolicyRow]) -> Result<Vec<RowAnswer>, PolicyError> {
         let act = |row| lock(&self.episode(row)).act(row.window.now());
         rows.iter().map(act).collect()
     }
-}
 
-impl Planner for OpenaiAgent {
     fn keep_in(&mut self, folder: PathBuf) {
         self.folder = Some(folder);
     }

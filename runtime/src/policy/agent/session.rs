@@ -274,8 +274,10 @@ mod tests {
     }
 
     fn seen(success: Option<bool>) -> Observation {
-        let mut observation = Observation::empty();
-        observation.language = Arc::from("open the door");
+        let mut observation = Observation {
+            language: Arc::from("open the door"),
+            ..Observation::default()
+        };
         let said = |success| Feedback {
             last_action_success: Some(success),
             ..Feedback::default()

@@ -51,7 +51,7 @@ impl<'a> MakeContext<'a> {
 
     /// Starts a policy in Python.
     fn start(self, settings: PythonPolicySettings) -> Result<PythonPolicy, PolicyError> {
-        PythonPolicy::start(settings, self.env()?, self.models.device(), self.lifeline)
+        PythonPolicy::start(settings, self.env()?, self.models.device, self.lifeline)
     }
 }
 
@@ -129,7 +129,7 @@ pub fn make(
 ) -> Result<Made, PolicyError> {
     let policy_type = known(policy_type)?;
     let read = read(policy_type, config)?;
-    let mut policy = (read.make)(MakeContext {
+    let policy = (read.make)(MakeContext {
         policy: policy_type,
         env,
         models,
@@ -142,7 +142,6 @@ pub fn make(
         (None, keys) => keys.iter().flat_map(OwnKeys::action_names).collect(),
     };
     facts.chunk_length = read.chunk_length.unwrap_or(facts.horizon);
-    facts.is_planner = policy.planner().is_some();
     facts.is_remote = policy_type.row().is_remote;
     if facts.chunk_length > facts.horizon {
         let wanted = format!("expected at most the policy's {} actions", facts.horizon);

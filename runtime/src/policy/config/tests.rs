@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Makes a policy for the environment of the tests.
 fn made(policy_type: &str, config: &Map<String, Value>) -> Result<Made, PolicyError> {
-    let mut models = Checkpoints::new(tch::Device::Cpu);
+    let mut models = Checkpoints::new(tch::Device::Cpu, Lifeline::alone());
     make(
         policy_type,
         config,

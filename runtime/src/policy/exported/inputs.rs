@@ -183,7 +183,7 @@ impl Source {
                 let length: usize = vectors.iter().map(|(_, length)| length).sum();
                 (Kind::Float, vec![length as i64])
             }
-            Self::Tokens(tokens) => (Kind::Int64, vec![tokens.length() as i64]),
+            Self::Tokens(tokens) => (Kind::Int64, vec![tokens.length as i64]),
             Self::Noise(shape) => (Kind::Float, shape.clone()),
         };
         TensorLayout { kind, row }

@@ -60,7 +60,7 @@ impl PackagedPolicy<LoadedPackage> {
         let read = Package::read(&path)?;
         let inputs = Inputs::new(&read.description, settings, env)?;
         check_actions(&read, env)?;
-        let (device, captures) = (checkpoints.device(), settings.cuda_graphs);
+        let (device, captures) = (checkpoints.device, settings.cuda_graphs);
         let (network, graphs) = LoadedPackage::load(&read, &inputs, device, captures)?;
         let mut policy = Self {
             runner: checkpoints.runner(&path, graphs),

@@ -62,7 +62,7 @@ pub(in crate::policy) fn open(
     env: &EnvSpec,
     checkpoints: &mut Checkpoints,
 ) -> Result<PackagedPolicy<Script>, PolicyError> {
-    let (device, path) = (checkpoints.device(), settings.model_path.clone());
+    let (device, path) = (checkpoints.device, settings.model_path.clone());
     let loaded = CModule::load_on_device(&path, device);
     let mut module = loaded.map_err(|err| PolicyError::file(&path, words(&err)))?;
     module.set_eval();
@@ -82,7 +82,7 @@ pub(in crate::policy) fn open(
     )?;
     let reported = vec![
         ("policy_path", path.display().to_string().into()),
-        ("max_tokens", tokens.length().into()),
+        ("max_tokens", tokens.length.into()),
         ("cameras", seen.0.clone().into()),
         ("state_keys", state_keys.clone().into()),
     ];
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::env::Observation;
     use crate::policy::tests::{chunks, env_with, frame, row};
-    use crate::policy::{Chunk, Policy};
+    use crate::policy::{Chunk, Lifeline, Policy};
     use serde_json::json;
     use std::sync::Arc;
 
@@ -196,17 +196,21 @@ mod tests {
     fn opened(path: &Path) -> Result<PackagedPolicy<Script>, PolicyError> {
         let config = json!({"model_path": path, "state_keys": ["eef_position"], "max_tokens": 8});
         let settings = jobs::policies::read(config.as_object().unwrap()).unwrap();
-        open(&settings, &env(), &mut Checkpoints::new(Device::Cpu))
+        open(
+            &settings,
+            &env(),
+            &mut Checkpoints::new(Device::Cpu, Lifeline::alone()),
+        )
     }
 
     fn observation(level: u8, x: f32) -> Observation {
-        let mut observation = Observation::empty();
-        observation.video = ["front", "wrist"]
-            .map(|name| (name.to_owned(), frame([4, 4], level)))
-            .into();
-        observation.state = [("eef_position".to_owned(), vec![x, 0.0, 0.0])].into();
-        observation.language = Arc::from("A");
-        observation
+        let video = ["front", "wrist"].map(|name| (name.to_owned(), frame([4, 4], level)));
+        Observation {
+            video: video.into(),
+            state: [("eef_position".to_owned(), vec![x, 0.0, 0.0])].into(),
+            language: Arc::from("A"),
+            ..Observation::default()
+        }
     }
 
     #[test]

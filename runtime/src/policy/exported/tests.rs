@@ -17,7 +17,7 @@ use crate::policy::exported::package::LoadedPackage;
 use crate::policy::exported::policy::PackagedPolicy;
 use crate::policy::graphs_testing as testing;
 use crate::policy::tests::{chunks, env_with, frame, row};
-use crate::policy::{Checkpoints, Chunk, Policy, PolicyRow};
+use crate::policy::{Checkpoints, Chunk, Lifeline, Policy, PolicyRow};
 use jobs::policies::Exported;
 use torchlib::operators::normal;
 
@@ -89,19 +89,28 @@ fn settings(path: &Path, others: Value) -> Exported {
 
 fn open(path: &Path) -> PackagedPolicy<LoadedPackage> {
     let settings = settings(path, json!({"seed": 5}));
-    PackagedPolicy::open(&settings, &env(), &mut Checkpoints::new(Device::Cpu)).unwrap()
+    PackagedPolicy::open(
+        &settings,
+        &env(),
+        &mut Checkpoints::new(Device::Cpu, Lifeline::alone()),
+    )
+    .unwrap()
 }
 
 /// Returns why a package is refused for an environment and settings.
 fn refusal(path: &Path, env: &EnvSpec, others: Value) -> String {
     let settings = settings(path, others);
-    let opened = PackagedPolicy::open(&settings, env, &mut Checkpoints::new(Device::Cpu));
+    let opened = PackagedPolicy::open(
+        &settings,
+        env,
+        &mut Checkpoints::new(Device::Cpu, Lifeline::alone()),
+    );
     opened.err().unwrap().to_string()
 }
 
 /// Returns what environment `index` shows.
 fn observation(index: usize) -> Observation {
-    let mut observation = Observation::empty();
+    let mut observation = Observation::default();
     let pictures = [("front", index), ("wrist", 100 + index)];
     observation.video = pictures
         .map(|(name, level)| (name.to_owned(), frame(SIZE, level as u8)))
@@ -262,7 +271,11 @@ fn cameras_and_states_may_have_other_names() {
     let names = json!({"cameras": {"front": "agentview"}});
     let opened = |others: Value| {
         let settings = settings(&path, others);
-        PackagedPolicy::open(&settings, &renamed, &mut Checkpoints::new(Device::Cpu))
+        PackagedPolicy::open(
+            &settings,
+            &renamed,
+            &mut Checkpoints::new(Device::Cpu, Lifeline::alone()),
+        )
     };
     assert!(opened(names).is_ok());
     for (others, reason) in [

@@ -101,7 +101,10 @@ mod tests {
         let config = json!({"model_path": path, "rtc_ramp_rate": rtc});
         let config: serde_json::Map<_, _> = config.as_object().unwrap().clone();
         let config = config.into_iter().filter(|(_, value)| !value.is_null());
-        let (mut models, lifeline) = (Checkpoints::new(Device::Cpu), Lifeline::alone());
+        let (mut models, lifeline) = (
+            Checkpoints::new(Device::Cpu, Lifeline::alone()),
+            Lifeline::alone(),
+        );
         let made = make(
             "gr00t",
             &config.collect(),
@@ -113,7 +116,7 @@ mod tests {
     }
 
     fn row(level: u8, continues: Option<Continuation>) -> PolicyRow {
-        let mut seen = Observation::empty();
+        let mut seen = Observation::default();
         for (key, width) in env().interface.state {
             seen.state
                 .insert(key, vec![f32::from(level) / 500.0; width]);

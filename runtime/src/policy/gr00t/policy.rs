@@ -277,7 +277,7 @@ fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<RgbPicture<'a>, Ro
 
 /// Returns an observation with black images, a zero state, and the task.
 fn blank(env: &EnvSpec) -> Observation {
-    let mut blank = Observation::empty();
+    let mut blank = Observation::default();
     for (key, width) in &env.state {
         blank.state.insert(key.clone(), vec![0.0; *width]);
     }

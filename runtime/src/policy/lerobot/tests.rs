@@ -75,16 +75,15 @@ fn refusal(config: Value, more: Value) -> String {
 
 /// Returns an observation with pictures of one level, and states of one number.
 fn observation(level: u8, x: f32) -> Observation {
-    let mut observation = Observation::empty();
-    observation.video = ["front", "wrist"]
-        .map(|name| (name.to_owned(), frame([4, 6], level)))
-        .into();
+    let video = ["front", "wrist"].map(|name| (name.to_owned(), frame([4, 6], level)));
     let states = env_spec().interface.state.into_iter();
-    observation.state = states
-        .map(|(name, length)| (name, vec![x; length]))
-        .collect();
-    observation.language = "push it".into();
-    observation
+    let states = states.map(|(name, length)| (name, vec![x; length]));
+    Observation {
+        video: video.into(),
+        state: states.collect(),
+        language: "push it".into(),
+        ..Observation::default()
+    }
 }
 
 fn seen(env: usize, level: u8, x: f32) -> PolicyRow {

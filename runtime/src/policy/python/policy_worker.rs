@@ -14,8 +14,8 @@ use crate::clock::now;
 use crate::device::gpu;
 use crate::env::{EnvSpec, Observation};
 use crate::policy::Lifeline;
+use crate::policy::python::PythonPolicySettings;
 use crate::policy::python::layout::BatchLayout;
-use crate::policy::python::settings::PythonPolicySettings;
 use crate::python::memory::{SharedMemory, bytes_of};
 use crate::python::{Cause, Loss, Module, Program, Said, Worker, set_default};
 

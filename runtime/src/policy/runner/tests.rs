@@ -43,7 +43,7 @@ impl Small {
 
 fn runner() -> (Runner, Receiver<String>) {
     let (lifeline, heard) = Lifeline::heard();
-    let mut checkpoints = Checkpoints::heard_by(Device::Cpu, lifeline);
+    let mut checkpoints = Checkpoints::new(Device::Cpu, lifeline);
     (runner_of(&mut checkpoints, "checkpoint"), heard)
 }
 
@@ -83,7 +83,7 @@ fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
 
 #[test]
 fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
-    let mut checkpoints = Checkpoints::new(Device::Cpu);
+    let mut checkpoints = Checkpoints::new(Device::Cpu, Lifeline::alone());
     let (device, first) = (Small::new(1), runner_of(&mut checkpoints, "a"));
     first.split(&[0, 1], 2, |rows| device.infer(rows));
     let [same, other] = ["a", "b"].map(|path| runner_of(&mut checkpoints, path).shortage());

@@ -154,7 +154,7 @@ impl PolicyThread {
     /// Tells a planner that an episode is over, and waits for its metrics, which takes little time.
     ///
     /// # Errors
-    /// Returns the errors of [`crate::policy::Planner::end`].
+    /// Returns the errors of [`crate::policy::Policy::end`].
     pub fn end(&self, over: Over) -> Result<BTreeMap<String, f64>, PolicyError> {
         let (reply, answer) = channel();
         self.order(move |worker| drop(reply.send(worker.end(&over))));

@@ -18,7 +18,7 @@ fn choice(policy: &str, config: Value) -> PolicyChoice {
 fn rows(count: usize) -> Vec<PolicyRow> {
     let row = |env| PolicyRow {
         seed: env as u64,
-        ..crate::policy::tests::row(env, crate::env::Observation::empty())
+        ..crate::policy::tests::row(env, crate::env::Observation::default())
     };
     (0..count).map(row).collect()
 }

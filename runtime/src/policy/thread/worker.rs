@@ -44,7 +44,7 @@ impl PolicyWorker {
         }
         Self {
             device,
-            models: Checkpoints::heard_by(device, lifeline.clone()),
+            models: Checkpoints::new(device, lifeline.clone()),
             lifeline,
             made: None,
             facts: Arc::default(),
@@ -86,8 +86,8 @@ impl PolicyWorker {
         });
         self.is_gpu_lost = matches!(made, Err(PolicyError::DeviceLost(_)));
         let mut made = made?;
-        if let (Some(planner), Some(folder)) = (made.policy.planner(), folder) {
-            planner.keep_in(folder);
+        if let Some(folder) = folder {
+            made.policy.keep_in(folder);
         }
         let facts = made.facts.clone();
         self.facts = Arc::new(facts.clone());
@@ -109,9 +109,9 @@ impl PolicyWorker {
             let none = PolicyError::Failed("no policy was made".to_owned());
             return give(Err(none), Shortage::default());
         };
-        if let Some(planner) = made.policy.planner() {
+        if made.facts.is_planner {
             let give = move |answers| give(answers, Shortage::default());
-            return planner.act_later(rows, Box::new(give));
+            return made.policy.act_later(rows, Box::new(give));
         }
         let answers = policy::using(self.device, || {
             let calls = rows.chunks(max_rows.max(1));
@@ -123,8 +123,8 @@ impl PolicyWorker {
     }
 
     pub(super) fn end(&mut self, over: &Over) -> Result<BTreeMap<String, f64>, PolicyError> {
-        let planner = self.made.as_mut().and_then(|made| made.policy.planner());
-        planner.map_or(Ok(BTreeMap::new()), |planner| planner.end(over))
+        let made = self.made.as_mut();
+        made.map_or(Ok(BTreeMap::new()), |made| made.policy.end(over))
     }
 }
 

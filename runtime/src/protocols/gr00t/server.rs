@@ -9,8 +9,7 @@ use crate::protocols::gr00t::validation::validate_flat;
 use crate::protocols::observation::{ValidatedRequest, asked};
 use crate::serve::card::ServedSpec;
 use crate::serve::client::{chosen_noise, chosen_seed};
-use crate::serve::error::RequestError;
-use crate::serve::limits::RequestLimits;
+use crate::serve::request::{RequestError, RequestLimits};
 use crate::serve::session::{Reply, ServerCodec, Session, Then};
 use crate::serve::stats::Counted;
 

@@ -25,8 +25,7 @@ use crate::policy::Chunk;
 use crate::protocols::observation::{ValidatedRequest, asked, divided, reshaped};
 use crate::serve::card::ServedSpec;
 use crate::serve::client::{chosen_noise, chosen_reset};
-use crate::serve::error::RequestError;
-use crate::serve::limits::RequestLimits;
+use crate::serve::request::{RequestError, RequestLimits};
 use crate::serve::session::{Reply, ServerCodec, Session, Then};
 use crate::serve::stats::Counted;
 

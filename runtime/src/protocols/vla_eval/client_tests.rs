@@ -32,7 +32,7 @@ fn wiring(given: Json) -> Result<Wiring, String> {
 }
 
 fn observation() -> Observation {
-    let mut observation = Observation::empty();
+    let mut observation = Observation::default();
     for (name, colour) in [("front", 1), ("wrist", 2)] {
         let frame = frame([1, 2], colour);
         observation.video.insert(name.to_owned(), frame);

@@ -15,8 +15,7 @@ use crate::protocols::numbers;
 use crate::protocols::observation::{ValidatedRequest, asked, divided, reshaped};
 use crate::protocols::vla_eval::picture;
 use crate::serve::card::ServedSpec;
-use crate::serve::error::RequestError;
-use crate::serve::limits::RequestLimits;
+use crate::serve::request::{RequestError, RequestLimits};
 
 /// Maximum number of values of the states together.
 const MOST_NUMBERS: usize = 1 << 16;

@@ -23,7 +23,7 @@ use crate::clock::unix_seconds;
 use crate::policy::Chunk;
 use crate::protocols::vla_eval::observation::{self, PastObservations};
 use crate::serve::card::ServedSpec;
-use crate::serve::error::RequestError;
+use crate::serve::request::RequestError;
 use crate::serve::session::{Reply, ServerCodec, Session, Then};
 use crate::serve::stats::Counted;
 

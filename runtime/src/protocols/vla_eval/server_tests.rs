@@ -12,9 +12,8 @@ use crate::protocols::vla_eval::picture;
 use crate::protocols::vla_eval::server::{self, VlaEvalServer, chosen_seed, greet_early, is_hello};
 use crate::serve::card::ServedSpec;
 use crate::serve::connections::ConnectionId;
-use crate::serve::error::RequestError;
 use crate::serve::http;
-use crate::serve::limits::RequestLimits;
+use crate::serve::request::{RequestError, RequestLimits};
 use crate::serve::server::DispatcherMessage;
 use crate::serve::session::{ServerCodec as _, Session};
 

@@ -13,7 +13,7 @@ use crate::serve::batcher::{
     BatchLimits, Batcher, BatcherAction, BatcherEvent, RequestRows, Ticket,
 };
 use crate::serve::card::ServedSpec;
-use crate::serve::error::RequestError;
+use crate::serve::request::RequestError;
 use crate::serve::server::{DispatcherMessage, POLICY_IS_GONE, PolicyRequest, ServerState};
 use crate::serve::slots::ClientSlots;
 use crate::serve::stats::Counted;

@@ -49,7 +49,7 @@ impl Served {
     /// Returns a row of an inference with a seed, whose states are all `value`, with pictures of
     /// one level.
     fn row(&self, value: f32, text: &str, seed: u64, inference: u64) -> PolicyRow {
-        let mut seen = Observation::empty();
+        let mut seen = Observation::default();
         for (name, length) in &self.env.state {
             seen.state.insert(name.clone(), vec![value; *length]);
         }
@@ -63,7 +63,7 @@ impl Served {
             seed,
             inference,
             window,
-            ..crate::policy::tests::row(0, Observation::empty())
+            ..crate::policy::tests::row(0, Observation::default())
         }
     }
 

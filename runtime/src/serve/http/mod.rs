@@ -11,9 +11,8 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::protocols::vla_eval;
-use crate::serve::close::{CloseReason, within};
 use crate::serve::server::ServerState;
-use crate::serve::session::Session;
+use crate::serve::session::{CloseReason, Session, within};
 use crate::serve::stats::Counted;
 use crate::serve::websocket;
 

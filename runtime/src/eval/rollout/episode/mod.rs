@@ -49,7 +49,7 @@ impl LiveEpisode {
             episode,
             seed: 0,
             actions: ActionQueue::default(),
-            window: Window::new(Arc::new(Observation::empty())),
+            window: Window::new(Arc::new(Observation::default())),
             length: 0,
             return_: 0.0,
             max_reward: None,

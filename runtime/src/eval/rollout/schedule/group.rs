@@ -330,7 +330,7 @@ mod tests {
             next: None,
         };
         group.sent(vec![step], 2);
-        let observation = Ok::<Observation, EnvError>(Observation::empty());
+        let observation = Ok::<Observation, EnvError>(Observation::default());
         assert!(!group.answered(EnvIndex(2), Answer::Reset(observation)));
         assert!(group.is_waiting());
         assert_eq!(
@@ -343,7 +343,7 @@ mod tests {
             group.waits_for(),
             "environment 3 is reset (episode 9, step 0)"
         );
-        assert!(group.answered(EnvIndex(3), Answer::Reset(Ok(Observation::empty()))));
+        assert!(group.answered(EnvIndex(3), Answer::Reset(Ok(Observation::default()))));
         let order = group.take_answers().into_iter();
         let order: Vec<_> = order.map(|from| (from.env.0, from.action.len())).collect();
         assert_eq!(order, [(2, 0), (3, 1), (3, 0)]);

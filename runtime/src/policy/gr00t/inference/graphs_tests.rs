@@ -16,7 +16,7 @@ fn inference(captures: bool) -> (Gr00tInference, Rc<LoadedModel>, Rc<Log>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
     let config = serde_json::json!({ "model_path": path });
     let settings = read(config.as_object().unwrap()).unwrap();
-    let mut checkpoints = Checkpoints::new(Device::Cpu);
+    let mut checkpoints = Checkpoints::new(Device::Cpu, crate::policy::Lifeline::alone());
     let loaded = checkpoints.gr00t(&settings).unwrap();
     let (graphs, log) = graphs(1, 100, None);
     if captures {

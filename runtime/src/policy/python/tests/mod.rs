@@ -69,13 +69,14 @@ fn refusal(factory: &str, more: Value) -> String {
 
 /// Returns a row with a picture of one level, a position, and an instruction.
 fn seen(env: usize, level: u8, x: f32, text: &str) -> PolicyRow {
-    let mut observation = Observation::empty();
-    observation.video = [("front".to_owned(), frame([4, 6], level))].into();
     let states = env_spec().interface.state.into_iter();
-    observation.state = states
-        .map(|(name, length)| (name, vec![x; length]))
-        .collect();
-    observation.language = text.into();
+    let states = states.map(|(name, length)| (name, vec![x; length]));
+    let observation = Observation {
+        video: [("front".to_owned(), frame([4, 6], level))].into(),
+        state: states.collect(),
+        language: text.into(),
+        ..Observation::default()
+    };
     row(env, observation)
 }
 
