@@ -260,9 +260,9 @@ fn raw_observations_become_the_references_actions() {
         }
         let predicted = Tensor::stack(&predicted, 0);
         // CPUs with and without instructions for bfloat16, which has 8 bits, round sums
-        // differently.
+        // differently: by up to 4.1 % with AMX.
         let relative = match golden.kind() {
-            Kind::BFloat16 => 3e-2,
+            Kind::BFloat16 => 5e-2,
             _ => 2e-5,
         };
         golden.are_decoded(&floats(&predicted), |largest| relative * largest.max(1.0));

@@ -92,7 +92,7 @@ def test_cargos_messages_name_the_test_programs():
 
 
 def test_an_unknown_part_names_the_known_ones():
-    with pytest.raises(SystemExit, match="`lunch` is not a part .* launch, launcher, nodes"):
+    with pytest.raises(SystemExit, match="`lunch` is not a part .* launch, launcher, models, nodes"):
         chosen(["lunch"])
 
 
