@@ -111,6 +111,8 @@ pub struct Monitor {
     /// Topics that were already reported for all ranks.
     said: BTreeSet<&'static str>,
     told: Every,
+    /// When lock and card were looked at.
+    looked: Every,
     /// Seconds of simulation and inference before the attempt that is under way.
     before_s: [f64; 2],
 }
@@ -119,9 +121,9 @@ pub struct Monitor {
 pub struct Board {
     /// The state of the whole run.
     pub view: RunView,
-    /// Prometheus.
+    /// Serves it to Prometheus; `None` without a port.
     pub exporter: Option<Exporter>,
-    /// Experiment trackers.
+    /// Sends it to experiment trackers; `None` without one.
     pub tracking: Option<Tracking>,
 }
 
@@ -164,6 +166,7 @@ impl Monitor {
             lock,
             said: BTreeSet::new(),
             told: Every::default(),
+            looked: Every::default(),
             before_s: [0.0; 2],
         }
     }
@@ -207,10 +210,13 @@ impl Monitor {
         if !self.told.due(pace.unwrap_or(usual), now) {
             return;
         }
-        self.check_lock();
-        let memory = gpu::memory(self.meter.device());
-        (self.beat.gpu_used, self.beat.gpu_total) = memory.unwrap_or_default();
-        self.beat.gpu_busy = self.meter.busy();
+        // Outcomes may be told ten times as often; lock and card need no more than the usual pace.
+        if self.looked.due(usual, now) {
+            self.check_lock();
+            let memory = gpu::memory(self.meter.device());
+            (self.beat.gpu_used, self.beat.gpu_total) = memory.unwrap_or_default();
+            self.beat.gpu_busy = self.meter.busy();
+        }
         self.publish_outcomes();
         if let Some(reason) = self.peers.tell(&self.beat) {
             self.stop.call_off(reason);
