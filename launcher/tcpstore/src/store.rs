@@ -103,8 +103,8 @@ impl Store {
         self.ask(&StoreRequest::Set { key, value }).map(drop)
     }
 
-    /// Appends `value` to the value of `key`, which is empty if it is missing. As [`Store::set`], it
-    /// is not acknowledged.
+    /// Appends `value` to the value of `key`, which is empty if it is missing. As [`Store::set`],
+    /// it is not acknowledged.
     ///
     /// # Errors
     /// Returns an error if the store is lost.

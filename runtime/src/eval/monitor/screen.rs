@@ -1,5 +1,5 @@
-//! Shows the progress of a run on the terminal: rank 0 draws a table for all ranks; without one, each
-//! rank prints a line now and then, and rank 0 prints lines about all.
+//! Shows the progress of a run on the terminal: rank 0 draws a table for all ranks; without one,
+//! each rank prints a line now and then, and rank 0 prints lines about all.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

@@ -182,7 +182,8 @@ impl ModelServer {
             Err(failure) if matches!(failure.status, Some(400 | 404 | 415 | 422 | 501)) => failure,
             other => return other,
         };
-        // If the schema was not the cause, the server refuses this request too and gives the reason.
+        // If the schema was not the cause, the server refuses this request too and gives the
+        // reason.
         let completion = self.post(&body(None))?;
         if !self.is_plain.swap(true, Ordering::Relaxed) {
             self.lifeline.say(self.told(&format!(

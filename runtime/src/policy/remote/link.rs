@@ -164,8 +164,9 @@ async fn connect(server: &PolicyServer, deadline: Instant) -> Result<TcpStream, 
     Err(CallError::Away(reason))
 }
 
-/// Returns the host's addresses, of which there is at least one, or why there are none. The system's
-/// resolver has no deadline and cannot be interrupted, so it runs in a thread that nobody joins.
+/// Returns the host's addresses, of which there is at least one, or why there are none. The
+/// system's resolver has no deadline and cannot be interrupted, so it runs in a thread that nobody
+/// joins.
 async fn addresses(server: &PolicyServer, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     let began = now();
     let (tell, answer) = oneshot::channel();

@@ -118,8 +118,8 @@ impl Copied {
     }
 }
 
-/// Copies one demo and returns its number of rows; `None` if it has no `num_samples`, because it was
-/// being written when the process died.
+/// Copies one demo and returns its number of rows; `None` if it has no `num_samples`, because it
+/// was being written when the process died.
 fn copy(old: &Group, new: &Group, name: &str) -> hdf5::Result<Option<u64>> {
     let demo = old.group(name)?;
     if !demo.attr_names()?.iter().any(|name| name == "num_samples") {

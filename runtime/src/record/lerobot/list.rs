@@ -2,9 +2,10 @@
 //! length and its statistics. What the other files of `meta` say about all episodes follows from
 //! these lines.
 //!
-//! `info.json` decides how many episodes there are. A kill between two files leaves lines, statistics
-//! and tables of episodes that it does not count, and [`Folder::mend`] takes them away. It does the
-//! same with the last episodes of a folder if their lines in the journal were never written.
+//! `info.json` decides how many episodes there are. A kill between two files leaves lines,
+//! statistics and tables of episodes that it does not count, and [`Folder::mend`] takes them away.
+//! It does the same with the last episodes of a folder if their lines in the journal were never
+//! written.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -216,8 +217,8 @@ impl Folder {
         self.drop_uncounted()
     }
 
-    /// Deletes the files of later episodes. lerobot reads all tables that it finds, so the last goes
-    /// first: after a kill, those that are left follow those that stay.
+    /// Deletes the files of later episodes. lerobot reads all tables that it finds, so the last
+    /// goes first: after a kill, those that are left follow those that stay.
     fn drop_uncounted(&self) -> Result<(), RecordError> {
         let mut folders = vec!["data".to_owned(), "meta/episodes".to_owned()];
         let videos = fs::read_dir(self.root.join("videos")).into_iter().flatten();

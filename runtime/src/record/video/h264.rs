@@ -74,9 +74,9 @@ impl H264 {
         })
     }
 
-    /// Encodes the next image, as a key frame if that is asked for. OpenH264 skips an image when its
-    /// virtual buffer is too full for the bit rate, and drains the buffer by one image's share; so
-    /// the same image is offered until it is taken.
+    /// Encodes the next image, as a key frame if that is asked for. OpenH264 skips an image when
+    /// its virtual buffer is too full for the bit rate, and drains the buffer by one image's share;
+    /// so the same image is offered until it is taken.
     pub(super) fn encode(
         &mut self,
         planes: &Planes,

@@ -152,8 +152,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, CloseReason> {
     }))
 }
 
-/// Returns the token: what follows `Api-Key` (openpi) or `Bearer`, or the password of `Basic`, which
-/// clients send that have it in their address (`ws://any:token@host`).
+/// Returns the token: what follows `Api-Key` (openpi) or `Bearer`, or the password of `Basic`,
+/// which clients send that have it in their address (`ws://any:token@host`).
 fn token(head: &RequestHead) -> Option<String> {
     let (scheme, given) = head.authorization.as_deref()?.split_once(' ')?;
     let given = given.trim();
