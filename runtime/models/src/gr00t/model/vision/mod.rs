@@ -173,7 +173,7 @@ impl Merger {
     /// in the middle.
     fn take(weights: &mut Weights, part: &str, config: &VisionConfig, is_deep: bool) -> Self {
         let name = |layer: &str| format!("{PREFIX}.{part}.{layer}");
-        let grouped = config.hidden_size * config.spatial_merge_size * config.spatial_merge_size;
+        let grouped = config.merged_size();
         let normed = if is_deep { grouped } else { config.hidden_size };
         let out = config.out_hidden_size;
         Self {
