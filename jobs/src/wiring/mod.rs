@@ -21,7 +21,7 @@ use std::fmt::Display;
 use serde_json::{Map, Value};
 
 use crate::interface::{CameraSpec, Interface};
-use crate::policies::argument;
+use crate::policies::{PolicyType, argument};
 use crate::refusal::Refusal;
 
 pub use actions::ActionPlaces;
@@ -105,8 +105,7 @@ impl Default for Given<'_> {
 /// A policy, and the interface for which it acts.
 #[derive(Clone, Copy, Debug)]
 pub struct Sides<'a> {
-    /// Type of the policy, for refusals.
-    pub policy: &'a str,
+    policy: PolicyType,
     /// What the environment shows and takes.
     pub face: &'a Interface,
 }
@@ -219,10 +218,15 @@ impl Wiring {
 }
 
 impl<'a> Sides<'a> {
+    /// Puts a policy of this type beside an interface.
+    pub fn new(policy: PolicyType, face: &'a Interface) -> Self {
+        Self { policy, face }
+    }
+
     /// Refuses the interface: the policy needs something that it does not have, and says what it
     /// has instead.
     pub fn mismatch(&self, wanted: impl Display, found: impl Display) -> Refusal {
-        let (policy, env) = (self.policy, &self.face.name);
+        let (policy, env) = (self.policy.name(), &self.face.name);
         Refusal::new(format_args!(
             "policy `{policy}` needs {wanted}; environment `{env}` has {found}"
         ))

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::interface::Interface;
-use crate::policies::{self, Pi0, VlaEval, Xpolicylab};
+use crate::policies::{self, Pi0, PolicyType, VlaEval, Xpolicylab};
 use crate::wiring::{ActionPlaces, Given, Joints, Sides, Source, Wiring};
 
 /// Returns the interface of a name in the file of cases.
@@ -56,10 +56,7 @@ fn wired(given: &str) -> String {
     let (face, policy, config) = (environment(word()), word(), word());
     let config: Value = serde_json::from_str(config).unwrap();
     let config = config.as_object().unwrap();
-    let sides = Sides {
-        policy,
-        face: &face,
-    };
+    let sides = Sides::new(PolicyType::of(policy).unwrap(), &face);
     let wiring = match policy {
         "pi0_remote" => {
             let pi0: Pi0 = policies::read(config).unwrap();
@@ -146,10 +143,7 @@ fn each_input_of_a_policy_is_filled_or_the_environment_is_refused_with_both_side
 #[test]
 fn a_camera_of_another_size_is_as_good_as_none() {
     let face = environment("push");
-    let sides = Sides {
-        policy: "exported",
-        face: &face,
-    };
+    let sides = Sides::new(PolicyType::Exported, &face);
     assert_eq!(
         sides
             .camera("front", &["front"], Some([8, 6]))
@@ -171,10 +165,7 @@ fn a_camera_of_another_size_is_as_good_as_none() {
 #[test]
 fn actions_stand_in_the_order_of_the_keys_or_where_the_joints_are() {
     let face = environment("push");
-    let sides = Sides {
-        policy: "gr00t",
-        face: &face,
-    };
+    let sides = Sides::new(PolicyType::Gr00t, &face);
     let keys = |keys: &[(&str, usize)]| -> Vec<(String, usize)> {
         keys.iter()
             .map(|(key, width)| ((*key).to_owned(), *width))

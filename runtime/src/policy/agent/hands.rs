@@ -51,10 +51,7 @@ impl Hands {
                 return refuse("a list", &wanted);
             }
             return Skills::new(env).map(Self::Skills).map_err(|_| {
-                let sides = Sides {
-                    policy: PolicyType::OpenaiAgent.name(),
-                    face: env,
-                };
+                let sides = Sides::new(PolicyType::OpenaiAgent, env);
                 let wanted = "an environment of the suite or one with a Discrete action space";
                 let found = format!("an action of {} numbers", env.action.names.len());
                 sides.mismatch(wanted, found).into()

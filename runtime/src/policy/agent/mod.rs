@@ -89,10 +89,7 @@ fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, Polic
     if settings.job.language_only {
         return Ok(Vec::new());
     }
-    let sides = Sides {
-        policy: PolicyType::OpenaiAgent.name(),
-        face: env,
-    };
+    let sides = Sides::new(PolicyType::OpenaiAgent, env);
     let listed = settings.job.cameras.as_ref().map(|names| &names.0[..]);
     let cameras = sides.listed_cameras(listed)?;
     if cameras.is_empty() {

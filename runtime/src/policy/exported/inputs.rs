@@ -55,10 +55,7 @@ impl Inputs {
         env: &EnvSpec,
     ) -> Result<Self, PolicyError> {
         check_names(description, settings)?;
-        let sides = Sides {
-            policy: PolicyType::Exported.name(),
-            face: env,
-        };
+        let sides = Sides::new(PolicyType::Exported, env);
         let inputs = description.inputs.iter();
         let sources = inputs.map(|input| Source::new(input, settings, sides));
         let rows = [description.batch.min, description.batch.max].map(|rows| rows as i64);

@@ -69,10 +69,7 @@ pub(in crate::policy) fn open(
     let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
     let given = settings.state_keys.clone();
     let state_keys: Vec<String> = given.map_or_else(all_states, |keys| keys.0);
-    let sides = Sides {
-        policy: PolicyType::Torchscript.name(),
-        face: env,
-    };
+    let sides = Sides::new(PolicyType::Torchscript, env);
     sides.require_states(&state_keys)?;
     let asked = settings.cameras.as_ref().map(|given| &given.0[..]);
     let seen = cameras(sides, asked)?;

@@ -68,10 +68,7 @@ impl Gr00tPolicy {
         let actions = action_keys(&processor);
         let (wiring, places, previous) = match env {
             Some(env) => {
-                let sides = Sides {
-                    policy: PolicyType::Gr00t.name(),
-                    face: env,
-                };
+                let sides = Sides::new(PolicyType::Gr00t, env);
                 let joints = Joints::read(&settings.wiring)?;
                 let cameras = settings.wiring.pov_cam_name_sim.as_ref();
                 let given = (cameras.map(|names| &names.0[..]), joints.as_ref());

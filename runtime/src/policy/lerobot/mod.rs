@@ -103,10 +103,7 @@ impl LerobotSettings {
         let cameras = mapping.cameras(checkpoint, &env.name, &names)?;
         let states = mapping.states(checkpoint, &env.name, &env.state)?;
         if let Some(size) = checkpoint.action_size {
-            let sides = Sides {
-                policy: PolicyType::Lerobot.name(),
-                face: env,
-            };
+            let sides = Sides::new(PolicyType::Lerobot, env);
             sides.action(size, "")?;
         }
         let mut worker = self.worker.clone();

@@ -20,13 +20,13 @@ use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, nor
 use crate::policy::{
     Chunk, PerEpisode, Policy, PolicyError, PolicyFacts, PolicyRow, RowAnswer, RowError,
 };
+use jobs::policies::PolicyType;
 use jobs::wiring::Sides;
 use view::{ACTION_DIM, HOLDING, SceneState, nearest_to_zero};
 
 pub(crate) mod skill;
 mod view;
 
-const NAME: &str = "scripted";
 /// Fraction of the remaining distance that one step covers.
 const GAIN: f64 = 0.6;
 
@@ -132,10 +132,7 @@ impl Scripted {
 
 /// Returns the task of an environment that provides the state vectors that the expert reads.
 fn task_of(env: &EnvSpec) -> Result<TaskName, PolicyError> {
-    let sides = Sides {
-        policy: NAME,
-        face: env,
-    };
+    let sides = Sides::new(PolicyType::Scripted, env);
     let of_object = ["object_position", "object_quaternion"];
     let (task, keys) = match env.name.as_str() {
         "reach" => (TaskName::Reach, &[][..]),

@@ -95,10 +95,7 @@ impl Gr00tClient {
     }
 
     fn sides(&self) -> Sides<'_> {
-        Sides {
-            policy: PolicyType::Gr00tRemote.name(),
-            face: &self.env,
-        }
+        Sides::new(PolicyType::Gr00tRemote, &self.env)
     }
 
     /// Sends a request, and returns the value of its answer.

@@ -39,10 +39,7 @@ impl OnServer for Pi0 {
     }
 
     fn client(self, _: &PolicyServer, env: &EnvSpec) -> Result<OpenpiClient, PolicyError> {
-        let sides = Sides {
-            policy: PolicyType::Pi0Remote.name(),
-            face: env,
-        };
+        let sides = Sides::new(PolicyType::Pi0Remote, env);
         let cameras = self.pov_cam_name_sim.as_ref();
         let given = Given {
             mapping: self.observation_mapping.as_ref(),

@@ -248,11 +248,8 @@ impl ClientCodec for VlaEvalClient {
     }
 }
 
-fn sides(env: &EnvSpec) -> Sides<'_> {
-    Sides {
-        policy: PolicyType::VlaEvalRemote.name(),
-        face: env,
-    }
+pub(super) fn sides(env: &EnvSpec) -> Sides<'_> {
+    Sides::new(PolicyType::VlaEvalRemote, env)
 }
 
 fn read(message: &Bytes) -> Result<VlaEvalMessage, CallError> {

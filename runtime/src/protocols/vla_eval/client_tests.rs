@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use jobs::policies::VlaEval;
-use jobs::wiring::{Sides, Wiring, vla_eval};
+use jobs::wiring::{Wiring, vla_eval};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use wire::{Array, Dialect, Value, VlaEvalKind, VlaEvalMessage};
@@ -10,7 +10,7 @@ use crate::policy::remote::PolicyServer;
 use crate::policy::tests::{env_with, frame, row};
 use crate::policy::{Chunk, PolicyRow};
 use crate::protocols::script_tests::Script;
-use crate::protocols::vla_eval::client::{VlaEvalClient, chunk, shown};
+use crate::protocols::vla_eval::client::{VlaEvalClient, chunk, shown, sides};
 use crate::protocols::vla_eval::hello::VlaEvalHello;
 use crate::protocols::{CallError, ClientCodec as _, OnServer as _};
 
@@ -18,13 +18,6 @@ fn env() -> EnvSpec {
     let mut env = env_with(&["front", "wrist"], [1, 2]);
     env.state = vec![("joints".to_owned(), 2), ("gripper".to_owned(), 1)];
     env
-}
-
-fn sides(env: &EnvSpec) -> Sides<'_> {
-    Sides {
-        policy: "vla_eval_remote",
-        face: env,
-    }
 }
 
 fn wiring(given: Json) -> Result<Wiring, String> {

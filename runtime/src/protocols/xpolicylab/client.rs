@@ -42,10 +42,7 @@ impl OnServer for Xpolicylab {
     }
 
     fn client(self, server: &PolicyServer, env: &EnvSpec) -> Result<XpolicylabClient, PolicyError> {
-        let sides = Sides {
-            policy: PolicyType::XpolicylabRemote.name(),
-            face: env,
-        };
+        let sides = Sides::new(PolicyType::XpolicylabRemote, env);
         Ok(XpolicylabClient {
             wiring: xpolicylab(sides, self.observation_mapping.as_ref())?,
             evaluation_id: fresh_id().map_err(|reason| server.error(reason))?,
