@@ -12,7 +12,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use runtime::env::python::{PythonConfig, make};
 use runtime::env::{
     ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Lockstep, Observation, Render,
@@ -160,7 +159,7 @@ fn seen(set: usize, row: usize) -> PolicyRow {
         let frame = Frame {
             height: SIDE,
             width: SIDE,
-            rgb: Bytes::from(vec![level(set, row); (SIDE * SIDE * 3) as usize]),
+            rgb: vec![level(set, row); (SIDE * SIDE * 3) as usize].into(),
         };
         observation.video.insert(camera.to_owned(), frame);
     }

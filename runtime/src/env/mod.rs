@@ -17,7 +17,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use jobs::interface::Interface;
 use jobs::journal::Blame;
 use serde::Deserialize;
@@ -26,12 +25,14 @@ mod display;
 pub mod egl;
 mod lockstep;
 pub mod mujoco;
+mod pixels;
 pub mod python;
 mod registry;
 
 pub use egl::Gpu;
 pub use jobs::interface::{ActionSpec, CameraSpec};
 pub use lockstep::Lockstep;
+pub use pixels::Pixels;
 pub use registry::{EnvPlacement, NewEnv, check, make};
 
 /// Index of one copy inside a [`VectorEnv`], `0..num_envs`.
@@ -45,8 +46,8 @@ pub struct Frame {
     pub height: u32,
     /// Width in pixels.
     pub width: u32,
-    /// `height * width * 3` bytes, shared with recorder and policy without a copy.
-    pub rgb: Bytes,
+    /// `height * width * 3` bytes, shared by recorder and policy.
+    pub rgb: Pixels,
 }
 
 impl Frame {

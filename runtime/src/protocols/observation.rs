@@ -90,7 +90,11 @@ fn of_step<T>(
 fn frame(array: &Array, rgb: Bytes) -> Frame {
     let edge = |axis: usize| u32::try_from(array.shape()[axis]).unwrap_or(u32::MAX);
     let [height, width] = [2, 3].map(edge);
-    Frame { height, width, rgb }
+    Frame {
+        height,
+        width,
+        rgb: rgb.into(),
+    }
 }
 
 fn numbers(_: &Array, bytes: Bytes) -> Vec<f32> {

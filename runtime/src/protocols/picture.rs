@@ -20,7 +20,7 @@ pub(super) fn padded(frame: &Frame, [height, width]: [usize; 2]) -> Array {
 /// Returns the picture as it is.
 pub(super) fn whole(frame: &Frame) -> Array {
     let shape = [frame.height as usize, frame.width as usize, 3];
-    Array::of_u8(&shape, frame.rgb.clone())
+    Array::of_u8(&shape, frame.rgb.bytes().clone())
 }
 
 fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec<u8> {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_picture_of_the_right_size_stays_and_another_is_in_the_middle_of_black() {
         let right = frame(24, 24);
-        assert_eq!(resize_with_pad(&right, [24, 24]), right.rgb);
+        assert_eq!(resize_with_pad(&right, [24, 24]), *right.rgb);
         let white = Frame {
             height: 2,
             width: 4,

@@ -2,10 +2,12 @@
 //! how they are read.
 //!
 //! ```text
-//! copy now, call now | copy 0: action, state, state of the next episode, images | copy 1 …
+//! copy now, call now | copy 0: action, state, state of the next episode, images, images | copy 1 …
 //! ```
 //!
-//! The process counts the places in the same way (`rrun_worker.py`).
+//! The process counts the places in the same way (`rrun_worker.py`). Each command names the one of
+//! two places into which images are written. Those in the other one may not have been looked at
+//! yet: whoever looks first copies them out, in its own thread. If nobody does, nothing is copied.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +18,7 @@ use bytes::Bytes;
 
 use crate::env::python::hello::Hello;
 use crate::env::python::message::{Entry, Reply};
-use crate::env::{Frame, ImageSize, Observation};
+use crate::env::{Frame, ImageSize, Observation, Pixels};
 use crate::python::Worker;
 use crate::python::memory::{Places, SharedMemory, bytes_of, numbers};
 
@@ -28,6 +30,8 @@ const LARGEST_OBSERVATION: usize = 1 << 30;
 const CALL_NOW: Range<usize> = 0..8;
 /// The numbers of calls, of which `rrun_worker.py` has the list.
 pub const CALLS: RangeInclusive<u32> = 1..=4;
+/// Places for the images of a copy.
+const SLOTS: usize = 2;
 /// Bytes before the first copy.
 const LINE: usize = 64;
 
@@ -42,7 +46,7 @@ struct Layout {
     /// The state vectors, and those of the first observation of an episode that the copy has begun
     /// by itself.
     states: [Vec<Range<usize>>; 2],
-    cameras: Vec<Range<usize>>,
+    cameras: [Vec<Range<usize>>; SLOTS],
 }
 
 impl Layout {
@@ -54,15 +58,19 @@ impl Layout {
             lengths.map(|bytes| free.take(bytes)).collect()
         };
         let (states, numbers) = ([vectors(), vectors()], free.0);
-        let cameras = shown.cameras.iter().map(|camera| {
-            let (height, width) = (camera.height, camera.width);
-            free.take(ImageSize { height, width }.rgb_bytes())
-        });
-        let cameras = cameras.collect();
+        let mut images = || -> Vec<_> {
+            let cameras = shown.cameras.iter().map(|camera| {
+                let (height, width) = (camera.height, camera.width);
+                ImageSize { height, width }.rgb_bytes()
+            });
+            cameras.map(|bytes| free.take(bytes)).collect()
+        };
+        let cameras = [images(), images()];
         let copy = free.0;
-        if copy > LARGEST_OBSERVATION {
+        let shown = numbers + (copy - numbers) / SLOTS;
+        if shown > LARGEST_OBSERVATION {
             return Err(format!(
-                "shows {copy} bytes at once, expected at most {LARGEST_OBSERVATION}"
+                "shows {shown} bytes at once, expected at most {LARGEST_OBSERVATION}"
             ));
         }
         let bytes = LINE + copy * copies;
@@ -82,17 +90,26 @@ impl Layout {
         })
     }
 
-    /// Returns the byte range of a copy, without its images unless `pictures`.
-    fn of_copy(&self, local: usize, pictures: bool) -> Range<usize> {
-        let begin = LINE + self.copy * local;
-        begin..begin + if pictures { self.copy } else { self.numbers }
+    /// Returns where a copy begins.
+    fn begin(&self, local: usize) -> usize {
+        LINE + self.copy * local
     }
 }
 
 /// The shared memory of one process.
 pub struct CopyMemory {
-    shared: SharedMemory,
+    shared: Arc<SharedMemory>,
     layout: Layout,
+    images: Vec<CopyImages>,
+}
+
+/// The images of a copy.
+#[derive(Clone, Default)]
+struct CopyImages {
+    /// Those in each place.
+    shown: [Vec<Pixels>; SLOTS],
+    /// The place that was written last.
+    latest: usize,
 }
 
 impl CopyMemory {
@@ -102,11 +119,16 @@ impl CopyMemory {
     /// Returns why it cannot be given that, as a clause about the process.
     pub fn new(worker: &Worker, hello: &Hello, copies: usize) -> Result<Self, String> {
         let layout = Layout::new(hello, copies)?;
-        let shared = worker.memory(layout.bytes, 2 * copies).map_err(|err| {
+        let images = SLOTS * copies * hello.interface.cameras.len();
+        let shared = worker.memory(layout.bytes, images.max(1)).map_err(|err| {
             let bytes = layout.bytes;
             format!("cannot be given {bytes} bytes of shared memory: {err}")
         })?;
-        Ok(Self { shared, layout })
+        Ok(Self {
+            shared: Arc::new(shared),
+            layout,
+            images: vec![CopyImages::default(); copies],
+        })
     }
 
     /// Writes the action of a copy.
@@ -114,9 +136,20 @@ impl CopyMemory {
     /// # Errors
     /// Returns the error of the system.
     pub fn act(&self, local: usize, action: &[f32]) -> io::Result<()> {
-        let begin = self.layout.of_copy(local, false).start;
-        let place = begin + self.layout.action.start;
+        let place = self.layout.begin(local) + self.layout.action.start;
         self.shared.write(place, &bytes_of(action))
+    }
+
+    /// Returns the place into which a copy may write its next images: one that nobody holds, or
+    /// that of the older images, which are copied out then.
+    pub fn next_slot(&mut self, local: usize) -> u8 {
+        let CopyImages { shown, latest } = &mut self.images[local];
+        let is_free = |images: &Vec<Pixels>| images.iter().all(Pixels::is_alone);
+        *latest = shown.iter().position(is_free).unwrap_or(1 - *latest);
+        for held in shown[*latest].drain(..).filter(|image| !image.is_alone()) {
+            held.bytes();
+        }
+        *latest as u8
     }
 
     /// Returns the copy that the process works on and its call, as it says itself; `None` if the
@@ -129,13 +162,13 @@ impl CopyMemory {
         Some((u32::from_ne_bytes(copy) as usize, u32::from_ne_bytes(call)))
     }
 
-    /// Copies out everything that a copy has written with one read: action, numbers and, if there
-    /// are any, images.
+    /// Copies out all numbers that a copy has written, with one read.
     ///
     /// # Errors
     /// Returns the error of the system.
-    pub fn read(&self, local: usize, has_pictures: bool) -> io::Result<Bytes> {
-        self.shared.read(self.layout.of_copy(local, has_pictures))
+    pub fn read(&self, local: usize) -> io::Result<Bytes> {
+        let begin = self.layout.begin(local);
+        self.shared.read(begin..begin + self.layout.numbers)
     }
 
     /// Returns the action that the environment took, from the bytes of [`CopyMemory::read`].
@@ -143,13 +176,13 @@ impl CopyMemory {
         numbers(&bytes[self.layout.action.clone()])
     }
 
-    /// Returns the observation in the bytes of [`CopyMemory::read`]. Its images share these bytes.
+    /// Returns the observation with the numbers in the bytes of [`CopyMemory::read`].
     ///
     /// # Errors
     /// Returns the problem that the process reported, or the first value that is not a finite
     /// number.
     pub fn observe(
-        &self,
+        &mut self,
         hello: &Hello,
         bytes: &Bytes,
         (entry, reply): (&Entry, &Reply),
@@ -172,22 +205,40 @@ impl CopyMemory {
             let reward = reply.reward;
             return Err(format!("the reward {reward}, expected a finite number"));
         }
-        let cameras = hello.interface.cameras.iter().zip(&self.layout.cameras);
-        let frames = cameras.filter(|_| reply.rendered).map(|(camera, range)| {
-            let frame = Frame {
-                height: camera.height,
-                width: camera.width,
-                rgb: bytes.slice(range.clone()),
-            };
-            (camera.name.clone(), frame)
-        });
+        let video = match entry.slot {
+            Some(slot) => self.images(hello, usize::from(entry.local), usize::from(slot)),
+            None => BTreeMap::new(),
+        };
         Ok(Observation {
             state,
-            video: frames.collect(),
+            video,
             language: Arc::clone(language),
             sim_state: BTreeMap::new(),
             feedback: reply.told.feedback.clone().map(Arc::new),
         })
+    }
+
+    /// Returns the images that a copy has written into a place.
+    fn images(&mut self, hello: &Hello, local: usize, slot: usize) -> BTreeMap<String, Frame> {
+        let begin = self.layout.begin(local);
+        let cameras = hello.interface.cameras.iter();
+        let frames = cameras.zip(&self.layout.cameras[slot]);
+        let frames = frames.map(|(camera, place)| {
+            let (shared, range) = (
+                Arc::clone(&self.shared),
+                begin + place.start..begin + place.end,
+            );
+            let copy = move || {
+                shared
+                    .read(range)
+                    .expect("memory of a sealed size is there")
+            };
+            let rgb = Pixels::copied(place.len(), copy);
+            self.images[local].shown[slot].push(rgb.clone());
+            let (height, width) = (camera.height, camera.width);
+            (camera.name.clone(), Frame { height, width, rgb })
+        });
+        frames.collect()
     }
 }
 
@@ -223,12 +274,13 @@ mod tests {
             let layout = Layout::new(&shows(&cameras, &states, dim), copies).unwrap();
             let mut ranges = vec![CALL_NOW];
             for copy in 0..copies {
-                let (whole, numbers) = (layout.of_copy(copy, true), layout.of_copy(copy, false));
+                let begin = layout.begin(copy);
                 prop_assert_eq!(&layout.action, &(0..dim * 4));
-                let parts = layout.states.iter().flatten().chain([&layout.action]).chain(&layout.cameras);
-                ranges.extend(parts.map(|part| whole.start + part.start..whole.start + part.end));
-                prop_assert!(layout.states.iter().flatten().all(|part| part.end <= numbers.len()));
-                prop_assert!(layout.cameras.iter().all(|part| part.end <= whole.len()));
+                let images = || layout.cameras.iter().flatten();
+                let parts = layout.states.iter().flatten().chain([&layout.action]).chain(images());
+                ranges.extend(parts.map(|part| begin + part.start..begin + part.end));
+                prop_assert!(layout.states.iter().flatten().all(|part| part.end <= layout.numbers));
+                prop_assert!(images().all(|part| part.end <= layout.copy));
             }
             ranges.sort_by_key(|range| range.start);
             prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));

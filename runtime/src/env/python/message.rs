@@ -16,8 +16,8 @@ pub struct Entry {
     pub local: u16,
     /// The command: a step, or a reset.
     pub is_step: bool,
-    /// True if images are needed.
-    pub render: bool,
+    /// The place for images, if they are needed.
+    pub slot: Option<u8>,
     /// The episode of a reset, or the one that is offered with a step.
     pub episode: Option<NextEpisode>,
     /// True for the reset of an episode that the copy has begun by itself.
@@ -30,7 +30,8 @@ impl Entry {
         let kind = u8::from(self.is_step) + u8::from(self.is_step && self.episode.is_some());
         let (seed, episode) = self.episode.map_or((0, 0), |it| (it.seed, it.episode));
         body.extend(self.local.to_ne_bytes());
-        body.extend([kind, u8::from(self.render), 0, 0, 0, 0]);
+        let slot = self.slot.map_or(0, |slot| slot + 1);
+        body.extend([kind, slot, 0, 0, 0, 0]);
         body.extend(seed.to_ne_bytes());
         body.extend(episode.to_ne_bytes());
     }
@@ -41,7 +42,7 @@ impl Entry {
         let ends = self.is_step && (reply.terminated || reply.truncated);
         (ends && self.episode.is_some()).then_some(Self {
             is_step: false,
-            render: false,
+            slot: None,
             follows: true,
             ..*self
         })
@@ -49,7 +50,7 @@ impl Entry {
 
     /// Returns whether a reply can be that to this command.
     pub fn fits(&self, reply: &Reply) -> bool {
-        let is_rendered = self.render == reply.rendered || reply.told.wrong.is_some();
+        let is_rendered = self.slot.is_some() == reply.rendered || reply.told.wrong.is_some();
         (self.local, self.is_step) == (reply.local, reply.is_step) && is_rendered
     }
 }
@@ -218,7 +219,7 @@ mod tests {
             sequence: 0,
             local: 1,
             is_step,
-            render: true,
+            slot: Some(0),
             episode: Some(NextEpisode { seed, episode }),
             follows: false,
         }
@@ -249,9 +250,9 @@ mod tests {
             truncated,
             ..Reply::default()
         };
-        let (render, follows) = (false, true);
+        let (slot, follows) = (None, true);
         let begun = Entry {
-            render,
+            slot,
             follows,
             ..reset
         };

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Two or more processes are forked by a process that has imported the environment (`host`).
-//! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Each observation
-//! is copied out of shared memory once, because the process may write there at any moment
-//! ([`crate::python::memory`]). A process that dies, hangs or raises loses the episodes of its
+//! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Numbers are copied
+//! out of shared memory at once, and images once, by whoever looks at them first, because the
+//! process may write there at any moment ([`crate::python::memory`]). A process that dies, hangs or raises loses the episodes of its
 //! copies ([`EnvError::Lost`]), which hear whether one of them is to blame, and the next reset
 //! starts another. An invalid value ends one episode ([`EnvError::Episode`]), and the process goes
 //! on.

@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_picture_are_refused() {
         let mut frame = frame([2, 3], 0);
-        frame.rgb.truncate(5);
+        frame.rgb = vec![0; 5].into();
         let refused = PngPicture::new("front", &frame).unwrap_err();
         assert!(refused.contains("camera `front`"));
     }

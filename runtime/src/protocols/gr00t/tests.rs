@@ -127,7 +127,7 @@ fn frames(array: &Value) -> Vec<Frame> {
     let frame = |rgb: &[u8]| Frame {
         height: height as u32,
         width: width as u32,
-        rgb: Bytes::copy_from_slice(rgb),
+        rgb: rgb.to_vec().into(),
     };
     assert_eq!(array.data().len(), steps * height * width * 3);
     array

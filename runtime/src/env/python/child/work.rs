@@ -79,7 +79,7 @@ impl Child {
     }
 
     fn send(&mut self, host: &mut Host) {
-        let (Some(worker), Some(memory)) = (&mut self.worker, &self.memory) else {
+        let (Some(worker), Some(memory)) = (&mut self.worker, &mut self.memory) else {
             return;
         };
         let written = self
@@ -108,7 +108,7 @@ impl Child {
                 sequence: 0,
                 local: local as u16,
                 is_step,
-                render: render == Render::Yes,
+                slot: (render == Render::Yes).then(|| memory.next_slot(local)),
                 episode,
                 follows: false,
             };
@@ -144,7 +144,7 @@ impl Child {
         }
         for reply in replies {
             let front = self.sent.front().filter(|entry| entry.sequence == sequence);
-            let (Some(&entry), Some(memory), Some(hello)) = (front, &self.memory, &host.hello)
+            let (Some(&entry), Some(memory), Some(hello)) = (front, &mut self.memory, &host.hello)
             else {
                 return Err(format!("answered work {sequence}, which it was not given"));
             };
@@ -153,7 +153,7 @@ impl Child {
             }
             self.sent.pop_front();
             let local = usize::from(entry.local);
-            let bytes = memory.read(local, reply.rendered);
+            let bytes = memory.read(local);
             let bytes =
                 bytes.map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
             let copy = &mut self.copies[local];

@@ -106,6 +106,29 @@ fn pictures_are_made_when_somebody_looks() {
 }
 
 #[test]
+fn images_that_nobody_has_looked_at_yet_stay_those_of_their_step() {
+    let mapping = json!({"video": {"view": {"render": true}}, "state": {"x": "position"}});
+    for processes in [1, 2] {
+        let mut env = start(
+            json!({"mapping": mapping, "envs_per_process": processes}),
+            2,
+        );
+        let all = [EnvIndex(0), EnvIndex(1)];
+        let mut seen = env.reset(&all.map(|env| (env, 1)), Render::Yes);
+        for _ in 1..6 {
+            let steps = env.step(&all.map(|env| (env, vec![0.0; 2])), Render::Yes);
+            seen.extend(steps.into_iter().map(|step| Ok(step?.observation)));
+        }
+        drop(env);
+        let shown = seen
+            .into_iter()
+            .map(|seen| seen.unwrap().video["view"].rgb[0]);
+        let wanted: Vec<u8> = (100..106).flat_map(|step| [step, step]).collect();
+        assert_eq!(shown.collect::<Vec<_>>(), wanted);
+    }
+}
+
+#[test]
 fn an_action_is_transformed_in_its_order() {
     let transforms = json!({"a": {"scale": 2, "offset": -1, "invert": true, "binarize": true}, "b": {"scale": 4, "clip": [-0.5, 1]}});
     let mapping = json!({"action": {"names": ["a", "b"], "transforms": transforms}});

@@ -2,13 +2,13 @@
 
 Requests and answers have entries, in the machine's byte order:
 
-    request  each: u16 copy, u8 reset 0 / step 1 / step with an offer 2, u8 render, u32 -, u64 seed, u64 episode
+    request  each: u16 copy, u8 reset 0 / step 1 / step with an offer 2, u8 place of the pictures from 1 on or 0 without, u32 -, u64 seed, u64 episode
              An offer is the episode that the copy begins if the step ends the one before. Its answer follows in a second packet with the same sequence, a reset 0.
     answer   each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
              They come in the order of the commands, in as many packets as they need.
              After a step the place of the action has what the environment took. An answer with `wrong` in its text has nothing else.
 
-Shared memory has 64 bytes with the copy and the call that are under way, each a u32, and for each copy: action, states, states of an episode that was offered, pictures.
+Shared memory has 64 bytes with the copy and the call that are under way, each a u32, and for each copy: action, states, states of an episode that was offered, pictures in two places. The other side may still look at those in the place that it does not name.
 
 Python 3.8 and gymnasium's interface are enough: simulators are old.
 """
@@ -29,6 +29,7 @@ from rrun_success import Success
 
 ENTRY, ANSWER = struct.Struct("=HBB4xQQ"), struct.Struct("=HBBfI")
 RESET, STEP, OFFER = 0, 1, 2
+SLOTS = 2  # places for the pictures of a copy
 SUCCESS, TERMINATED, TRUNCATED, RENDERED, OUT_OF_BOUNDS = 1, 2, 4, 8, 16
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
 LONGEST_WRONG = 1_000  # letters of what is wrong with a copy's answer
@@ -60,11 +61,9 @@ class Place:
         self.vectors = [floats(state.size) for state in worker.states]
         # What an episode that was offered shows first: the end of the one before may not have been read yet.
         self.next_vectors = [floats(state.size) for state in worker.states]
-        self.pictures = []
-        for camera in worker.cameras:
-            shape = camera.height, camera.width, 3
-            size = math.prod(shape)
-            self.pictures.append(np.frombuffer(memory, np.uint8, size, places.take(size)).reshape(shape))
+        shapes = [(camera.height, camera.width, 3) for camera in worker.cameras]
+        bytes_of = lambda size: np.frombuffer(memory, np.uint8, size, places.take(size))
+        self.pictures = [[bytes_of(math.prod(shape)).reshape(shape) for shape in shapes] for _ in range(SLOTS)]
 
 
 class Worker:
@@ -315,8 +314,7 @@ class Worker:
             state.write(observation, row, view)
         if not render:
             return
-        place = self.places[local]
-        for camera, view in zip(self.cameras, place.pictures):
+        for camera, view in zip(self.cameras, self.places[local].pictures[render - 1]):
             if camera.path is None:
                 self.call(local, "render")
                 camera.write(self.copies.render(local), view)
