@@ -212,7 +212,7 @@ fn no_evaluation_outlives_a_watch_that_fails() {
     training
         .watch("--settle 0")
         .below(r#"exec "$@" > /dev/full"#)
-        .fails_with(1)
+        .fails_with(2)
         .stderr_has("evaluating step_2")
         .stderr_has("stops its evaluation");
     assert_eq!(training.processes(), Vec::<PathBuf>::new());

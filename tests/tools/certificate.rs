@@ -88,7 +88,7 @@ fn a_policy_is_run_again_only_if_its_files_are_the_same_and_wanted() {
         let said = scene.said(&format!(
             "rrun verify again/certificate.json --rerun 1 {words}"
         ));
-        assert_says(&said, &[told, "exit code 1"]);
+        assert_says(&said, &[told, "exit code 2"]);
     };
     is_told("", "old.pt` is not on this machine; use --policy PATH");
     let other = "other.pt` is not the one of the certificate: its SHA-256 is ";

@@ -128,10 +128,6 @@ const PROGRAM: Examples = &[
 const REPORT: Examples = &[
     ("rrun report outputs/tonight", "the files and the tables"),
     (
-        "rrun report outputs/tonight --open",
-        "show the page in the browser",
-    ),
-    (
         "rrun report node0/run node1/run --output outputs/both",
         "merge two runs",
     ),

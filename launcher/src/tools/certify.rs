@@ -18,7 +18,7 @@ use report::Merged;
 use report::certificate::{self, Certificate, MAX_BYTES, Sample, sample};
 
 use crate::tools::rerun::{RerunArgs, RerunRequest, refused};
-use crate::tools::{ToolError, open, print_line, under_way, verify};
+use crate::tools::{open, print_line, under_way, verify};
 
 /// Findings that are named when a run is refused; `rrun verify` lists all.
 const NAMED: usize = 5;
@@ -51,7 +51,7 @@ pub(super) struct CertifyArgs {
     again: RerunArgs,
 }
 
-pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &CertifyArgs) -> anyhow::Result<ExitCode> {
     let (folder, plan) = open(&args.folder)?;
     let mut certificate = certified(args, &folder, plan)?;
     let mut agrees = true;
@@ -71,11 +71,7 @@ pub(super) fn run(args: &CertifyArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Makes the certificate, without a sample.
-fn certified(
-    args: &CertifyArgs,
-    folder: &RunFolder,
-    plan: RunPlan,
-) -> Result<Certificate, ToolError> {
+fn certified(args: &CertifyArgs, folder: &RunFolder, plan: RunPlan) -> anyhow::Result<Certificate> {
     let name = folder.root().display();
     let refused =
         |reason: &dyn Display| Refusal::at(format_args!("`{name}` cannot be certified"), reason);
@@ -103,7 +99,7 @@ fn run_sample(
     args: &CertifyArgs,
     folder: &RunFolder,
     certificate: &Certificate,
-) -> Result<(Sample, bool), ToolError> {
+) -> anyhow::Result<(Sample, bool)> {
     let chosen = sample::choose(&certificate.contents, args.sample, &certificate.sha256);
     let plan = certificate::plan(certificate).map_err(refused)?;
     let again = args.again.run(&RerunRequest {
@@ -135,7 +131,7 @@ fn run_sample(
     Ok((sample, agrees))
 }
 
-fn write(path: &std::path::Path, certificate: &Certificate) -> Result<(), ToolError> {
+fn write(path: &std::path::Path, certificate: &Certificate) -> anyhow::Result<()> {
     let named =
         |err: std::io::Error| Refusal::at(format_args!("cannot write `{}`", path.display()), err);
     let text = serde_json::to_vec_pretty(certificate).map_err(|err| named(err.into()))?;
@@ -151,7 +147,7 @@ fn write(path: &std::path::Path, certificate: &Certificate) -> Result<(), ToolEr
     Ok(())
 }
 
-fn tell(certificate: &Certificate, path: &str) -> Result<(), ToolError> {
+fn tell(certificate: &Certificate, path: &str) -> anyhow::Result<()> {
     let contents = &certificate.contents;
     print_line(format_args!(
         "{} of {} solved",

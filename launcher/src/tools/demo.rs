@@ -1,17 +1,17 @@
 //! `rrun demo [DIR]`: the first run, with what is installed.
 
-use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use jobs::launch::fresh_id;
 use serde_json::Value;
 
 use crate::cli::built_in::DEMO_FOLDER;
 use crate::installed::suites;
 use crate::node::Node;
-use crate::tools::{ToolError, alone, print};
+use crate::tools::{alone, print};
 
 /// Most ranks of the demo.
 const MOST_RANKS: usize = 2;
@@ -30,23 +30,12 @@ pub(super) struct DemoArgs {
     folder: Option<PathBuf>,
 }
 
-/// The reason why there is no demo.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DemoError {
-    #[error(
-        "the demo's jobs are missing: expected them in the Python package `rrun`, or in \
-         `jobs/suites` of the source that `rrun` was built from"
-    )]
-    NoSuites,
-    #[error("cannot read `{}`: {reason}", path.display())]
-    Jobs { path: PathBuf, reason: String },
-    #[error("cannot start `{}`: {err}", path.display())]
-    Start { path: PathBuf, err: io::Error },
-}
-
-pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let node = Node::read()?;
-    let suites = suites(&node.executable).ok_or(DemoError::NoSuites)?;
+    let suites = suites(&node.executable).context(
+        "the demo's jobs are missing: expected them in the Python package `rrun`, or in \
+         `jobs/suites` of the source that `rrun` was built from",
+    )?;
     let folder = match &args.folder {
         Some(folder) => folder.clone(),
         None => std::env::temp_dir().join(format!("rrun-demo-{}", fresh_id()?)),
@@ -76,18 +65,14 @@ pub(super) fn run(args: &DemoArgs) -> Result<ExitCode, ToolError> {
     ));
     // The evaluation takes the place of this process, so that signals reach it.
     let err = eval.exec();
-    let path = node.executable;
-    Err(DemoError::Start { path, err }.into())
+    Err(err).with_context(|| format!("cannot start `{}`", node.executable.display()))
 }
 
 /// Returns the number of episodes of all jobs in a file.
-fn episodes(path: &Path) -> Result<u64, DemoError> {
-    let unreadable = |reason: String| DemoError::Jobs {
-        path: path.to_owned(),
-        reason,
-    };
-    let text = std::fs::read_to_string(path).map_err(|err| unreadable(err.to_string()))?;
-    let jobs: Value = serde_json::from_str(&text).map_err(|err| unreadable(err.to_string()))?;
+fn episodes(path: &Path) -> anyhow::Result<u64> {
+    let unreadable = || format!("cannot read `{}`", path.display());
+    let text = std::fs::read_to_string(path).with_context(unreadable)?;
+    let jobs: Value = serde_json::from_str(&text).with_context(unreadable)?;
     let all = jobs["jobs"].as_array().into_iter().flatten();
     Ok(all.filter_map(|job| job["num_episodes"].as_u64()).sum())
 }

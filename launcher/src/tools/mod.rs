@@ -17,6 +17,9 @@
 //! ```
 //! These words are built in, like `eval`; `./report` is a file. They come first, before any option
 //! of the launcher.
+//!
+//! All of them end with the exit codes of [`crate::verdict`]: 0 if all is well, 1 if something was
+//! found, 3 if it cannot be told, 2 after an error.
 
 mod alone;
 mod certify;
@@ -25,7 +28,6 @@ mod demo;
 mod doctor;
 mod fit;
 mod list;
-mod merge;
 mod paths;
 mod report;
 mod reproduce;
@@ -53,6 +55,7 @@ use jobs::usage::{option_of_file, plain, with_examples, with_negative_values};
 
 use crate::cli::built_in::TOOLS;
 use crate::cli::commands::examples;
+use crate::verdict::ERROR;
 
 /// Number of bytes from the end of a failed run's output that are shown.
 const LAST_WORDS: u64 = 2000;
@@ -101,21 +104,6 @@ impl Tool {
     }
 }
 
-/// The reason why a tool failed.
-#[derive(Debug, thiserror::Error)]
-enum ToolError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Report(#[from] report::ReportError),
-    #[error(transparent)]
-    Demo(#[from] demo::DemoError),
-    #[error(transparent)]
-    List(#[from] list::ListError),
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-}
-
 /// Returns the declarations of all tools.
 pub fn commands() -> Vec<clap::Command> {
     Tool::command().get_subcommands().cloned().collect()
@@ -160,13 +148,13 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         }
     };
     done.unwrap_or_else(|err| {
-        eprintln!("rrun: error: {}", printable(&err.to_string()));
-        ExitCode::FAILURE
+        eprintln!("rrun: error: {}", printable(&format!("{err:#}")));
+        ExitCode::from(ERROR)
     })
 }
 
 /// Opens the run in a folder.
-fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
+fn open(path: &OsStr) -> anyhow::Result<(RunFolder, RunPlan)> {
     let folder = RunFolder::new(path.as_ref());
     if !folder.plan().exists() {
         let wrong = match folder.root().exists() {

@@ -2,18 +2,21 @@
 //! all of them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::time::SystemTime;
 
+use anyhow::{anyhow, bail};
+use jobs::count::counted;
 use jobs::files::FileVersion;
 use jobs::layout::RunFolder;
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
 use jobs::time::rfc3339;
+use report::merge::Merge;
 use report::tables;
 use report::{Context, Damage, Merged, Report};
 
-use crate::tools::{ToolError, merge, open, print, under_way};
+use crate::tools::{open, print, under_way};
 
 /// Number of conflicts that are printed; report.json has up to a thousand, `rrun verify` all.
 const NAMED: usize = 20;
@@ -40,60 +43,27 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Print the path of the page, report.html, which is always written
-    #[arg(long)]
-    html: bool,
-
-    /// Open the page in the browser with xdg-open
-    #[arg(long)]
-    open: bool,
-
     /// Replace a report that has more episodes than the journals here (other nodes may have theirs)
     #[arg(long)]
     force: bool,
 }
 
-/// The reason why no report is written.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ReportError {
-    #[error(
-        "`{path}` has {there} episodes and the journals here have {here}: those of other nodes may be elsewhere; --force replaces it"
-    )]
-    Less { path: String, there: u64, here: u64 },
-    #[error(
-        "cannot write the report into `{folder}`: {err}; `rrun report {folder} --output DIR` makes it elsewhere, with the way \
-         to videos and datasets from there"
-    )]
-    Write { folder: String, err: std::io::Error },
-    #[error("cannot start `xdg-open`: {err}; the page is `{page}`")]
-    NoBrowser { page: String, err: std::io::Error },
-    #[error("`xdg-open` cannot show `{page}`: {status}")]
-    Browser { page: String, status: ExitStatus },
-}
-
-pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, ToolError> {
-    let page = match (&args.output, &*args.folders) {
+pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    match (&args.output, &*args.folders) {
         (None, [folder]) => {
             let (folder, plan) = open(folder.as_os_str())?;
             // Whoever has replaced the report meanwhile may have read more, such as the run that has
             // ended.
             while !renewed(args, &folder, &plan)? {}
-            folder.page()
         }
-        (output, folders) => {
-            merge::merged(folders, output.as_deref().unwrap_or(Path::new(OUTPUT)))?
-        }
-    };
-    if args.open {
-        show(page.display().to_string())
-    } else {
-        Ok(ExitCode::SUCCESS)
+        (output, folders) => merge(folders, output.as_deref().unwrap_or(Path::new(OUTPUT)))?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the report and prints its tables. Returns false, and does nothing, if another process has
 /// replaced the existing report since this one began to read.
-fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool, ToolError> {
+fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> anyhow::Result<bool> {
     let version = FileVersion::of(&folder.report());
     let there = Report::read(folder);
     let merged = Merged::new(plan.clone(), under_way::journals(folder)?)?;
@@ -107,19 +77,22 @@ fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool
     if let Some(there) =
         there.filter(|there| there.overall.episodes > report.overall.episodes && !args.force)
     {
-        let (there, here) = (there.overall.episodes, report.overall.episodes);
-        return Err(ReportError::Less {
-            path: folder.report().display().to_string(),
-            there,
-            here,
-        }
-        .into());
+        bail!(
+            "`{}` has {} episodes and the journals here have {}: those of other nodes may be \
+             elsewhere; --force replaces it",
+            folder.report().display(),
+            there.overall.episodes,
+            report.overall.episodes
+        );
     }
-    let is_written = report::write_merged(folder, &merged, &report, Some(version));
-    let is_written = is_written.map_err(|err| ReportError::Write {
-        folder: folder.root().display().to_string(),
-        err,
-    })?;
+    let is_written =
+        report::write_merged(folder, &merged, &report, Some(version)).map_err(|err| {
+            let folder = folder.root().display();
+            anyhow!(
+                "cannot write the report into `{folder}`: {err}; `rrun report {folder} --output \
+                 DIR` makes it elsewhere, with the way to videos and datasets from there"
+            )
+        })?;
     if is_written {
         let under_way = writer.map(|writer| under_way::line(&writer, &report.overall));
         tell(folder, plan, &report, merged.damage(), under_way)?;
@@ -127,22 +100,45 @@ fn renewed(args: &ReportArgs, folder: &RunFolder, plan: &RunPlan) -> Result<bool
     Ok(is_written)
 }
 
-fn show(page: String) -> Result<ExitCode, ToolError> {
-    match Command::new("xdg-open").arg(&page).status() {
-        Ok(status) if status.success() => Ok(ExitCode::SUCCESS),
-        Ok(status) => Err(ReportError::Browser { page, status }.into()),
-        Err(err) => Err(ReportError::NoBrowser { page, err }.into()),
+/// Merges the runs in `dirs`, and prints the tables.
+///
+/// Jobs with the same name must be equal. The output holds the plan, journals and report; datasets
+/// and videos stay where they are. It is never read as an input.
+fn merge(dirs: &[PathBuf], output: &Path) -> anyhow::Result<()> {
+    let merge = Merge::of(dirs, output)?;
+    for input in merge.inputs() {
+        let root = input.folder().root().display();
+        let jobs = counted(input.plan().jobs.len(), "job");
+        print(format_args!("{root}: {jobs}"))?;
+        let journals = under_way::journals(input.folder())?;
+        if let Some(writer) = journals.writer() {
+            let merged = Merged::new(input.plan().clone(), journals)?;
+            let so_far = Report::of(&merged, Context::default())?.overall;
+            print(format_args!("  {}", under_way::line(&writer, &so_far)))?;
+        }
     }
+    for [original, copy] in merge.copies() {
+        print(format_args!(
+            "note: {} and {} are copies of one run; episodes that both have count once",
+            original.display(),
+            copy.display()
+        ))?;
+    }
+    let (report, damages) = merge.write(Context {
+        route: "merge".to_owned(),
+        ..Context::now(merge.plan().world_size)
+    })?;
+    tell(merge.output(), merge.plan(), &report, damages.iter(), None)
 }
 
 /// Prints the tables of a run, and what was wrong with its journals.
-pub(super) fn tell<'a>(
+fn tell<'a>(
     folder: &RunFolder,
     plan: &RunPlan,
     report: &Report,
     mut damages: impl Iterator<Item = &'a Damage>,
     under_way: Option<String>,
-) -> Result<(), ToolError> {
+) -> anyhow::Result<()> {
     print(tables::summary(plan, report, under_way))?;
     let mut conflicts = report.duplicates.iter().filter(|twice| !twice.agree);
     for conflict in conflicts.by_ref().take(NAMED) {

@@ -12,7 +12,6 @@ use std::process::{Command, ExitCode};
 use jobs::count::counted;
 use jobs::file::JobFile;
 use jobs::layout::write_whole;
-use jobs::printable::printable;
 use jobs::refusal::Refusal;
 use jobs::sha256;
 use jobs::trust;
@@ -21,8 +20,7 @@ use serde_json::Value;
 
 use crate::node::Node;
 use crate::tools::paths::PathMapping;
-use crate::tools::{ToolError, print};
-use crate::verdict::ERROR;
+use crate::tools::print;
 
 /// Run the jobs of a certificate, until it is known whether the results are the same as those that
 /// it has.
@@ -75,16 +73,8 @@ pub(super) struct ReproduceArgs {
     words: Vec<OsString>,
 }
 
-pub(super) fn run(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
-    start(args).or_else(|err| {
-        eprintln!("rrun: error: {}", printable(&err.to_string()));
-        // 1 means that the results differ.
-        Ok(ExitCode::from(ERROR))
-    })
-}
-
 /// Prepares the evaluation, and runs it in place of this process.
-fn start(args: &ReproduceArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let path = &args.certificate;
     let certificate = Certificate::read(path).map_err(|err| args.refused(err))?;
     if certificate::only(&certificate).is_some() {
@@ -153,7 +143,7 @@ impl ReproduceArgs {
     }
 
     /// Returns the jobs file of the certificate, with the paths of this machine.
-    fn jobs(&self, certificate: &Certificate) -> Result<Value, ToolError> {
+    fn jobs(&self, certificate: &Certificate) -> anyhow::Result<Value> {
         let mut jobs = certificate::jobs_file(certificate);
         let mut paths = self.paths.clone();
         if let Some(here) = &self.checkpoint {

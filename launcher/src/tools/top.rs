@@ -15,7 +15,7 @@ use jobs::time::{Moment, rfc3339};
 use report::live::{LiveRun, TextSize, frame};
 use terminal_size::{Height, Width, terminal_size_of};
 
-use crate::tools::{ToolError, open};
+use crate::tools::open;
 
 /// Size of a frame that is not for a terminal.
 const PAPER: TextSize = TextSize {
@@ -52,7 +52,7 @@ struct Look {
     is_under_way: bool,
 }
 
-pub(super) fn run(args: &TopArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     // A folder that is none is refused as by all tools.
     let (folder, _) = open(&args.folder)?;
     let mut run = LiveRun::open(folder)?;

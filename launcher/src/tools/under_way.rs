@@ -7,13 +7,11 @@ use jobs::layout::RunFolder;
 use jobs::printable::printable;
 use report::{Journals, Rates};
 
-use crate::tools::ToolError;
-
 /// Interval between two looks at a launch of another machine.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Opens the journals of a folder, and notes which launches are alive.
-pub(super) fn journals(folder: &RunFolder) -> Result<Journals, ToolError> {
+pub(super) fn journals(folder: &RunFolder) -> anyhow::Result<Journals> {
     // Before the journals: those of a launch that has ended since are then complete.
     let living = living(folder);
     Ok(Journals::of(folder)?.with_launches(&living))

@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use jobs::printable::printable;
 use jobs::refusal::Refusal;
 use report::compare::gate::{Gate, GateResult, GateVerdict};
 use report::compare::{Comparison, Side, compare};
 
-use crate::tools::{ToolError, print, print_json};
-use crate::verdict::{ERROR, LOST, UNDECIDED};
+use crate::tools::{print, print_json};
+use crate::verdict::{LOST, UNDECIDED};
 
 /// The margin of `--fail-on regression`, in percentage points.
 const MARGIN: f64 = 5.0;
@@ -42,7 +41,7 @@ pub(super) struct CompareArgs {
     per_job: bool,
 
     /// Exit with 1 if B has solved significantly fewer episodes and has lost 5 percentage points, or
-    /// another margin, or more; with 3 if there are too few episodes to tell; with 2 for errors
+    /// another margin, or more; with 3 if there are too few episodes to tell
     #[arg(long, value_name = "regression[:POINTS]", value_parser = gate)]
     fail_on: Option<Gate>,
 
@@ -97,17 +96,7 @@ struct Judged {
     gate: Option<GateResult>,
 }
 
-pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, ToolError> {
-    match compared(args) {
-        Err(err) if args.fail_on.is_some() => {
-            eprintln!("rrun: error: {}", printable(&err.to_string()));
-            Ok(ExitCode::from(ERROR))
-        }
-        done => done,
-    }
-}
-
-fn compared(args: &CompareArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let (a, b) = (Side::read(&args.a)?, Side::read(&args.b)?);
     let renamed: BTreeMap<_, _> = args.pairs.iter().cloned().collect();
     check_once(&args.pairs)?;

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use crate::cli::Environment;
 use crate::node::Node;
-use crate::tools::ToolError;
 use crate::tools::doctor::check::{Check, Running};
 use crate::tools::doctor::output::{DoctorJson, Lines};
 
@@ -60,7 +59,7 @@ pub(super) struct DoctorArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let node = Node::read()?;
     let env = Environment::inherited();
     let timeout = args.timeout();

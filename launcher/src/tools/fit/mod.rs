@@ -28,7 +28,7 @@ use crate::node::{Node, kib};
 use crate::plan::decide::eval::dedicated::Dedicated;
 use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::decide::eval::seating::LaunchSize;
-use crate::tools::{ToolError, print, print_json};
+use crate::tools::{print, print_json};
 
 /// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.
 ///
@@ -97,14 +97,14 @@ struct OfHost {
     available: Option<ByteSize>,
 }
 
-pub(super) fn run(args: &FitArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.ppo {
         return training(args, file);
     }
     plan(args)
 }
 
-fn training(args: &FitArgs, file: &Path) -> Result<ExitCode, ToolError> {
+fn training(args: &FitArgs, file: &Path) -> anyhow::Result<ExitCode> {
     let found = PpoResult::read(file, args.gpu_memory)?;
     let text = match args.json {
         true => serde_json::to_string_pretty(&found).map_err(io::Error::from)?,
@@ -113,7 +113,7 @@ fn training(args: &FitArgs, file: &Path) -> Result<ExitCode, ToolError> {
     args.print(text, found.is_good())
 }
 
-fn plan(args: &FitArgs) -> Result<ExitCode, ToolError> {
+fn plan(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let env = Environment::inherited();
     let node =
         Node::read().map_err(|err| Refusal::at("cannot read the facts of this node", err))?;
@@ -187,7 +187,7 @@ fn reason(text: &str) -> String {
 }
 
 impl FitArgs {
-    fn print(&self, text: String, fits: bool) -> Result<ExitCode, ToolError> {
+    fn print(&self, text: String, fits: bool) -> anyhow::Result<ExitCode> {
         if self.json {
             print_json(&text)
         } else {
@@ -235,11 +235,7 @@ impl FitArgs {
     }
 }
 
-fn tell(
-    args: &FitArgs,
-    planner: &MemoryPlanner<'_>,
-    found: FitResult,
-) -> Result<ExitCode, ToolError> {
+fn tell(args: &FitArgs, planner: &MemoryPlanner<'_>, found: FitResult) -> anyhow::Result<ExitCode> {
     let FitResult {
         nproc,
         is_measured,

@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 
 use jobs::policies::PolicyType;
-use jobs::refusal::Refusal;
 use jobs::similar::{NAME, most_similar};
 use jobs::suites::SuiteRow;
 
@@ -15,18 +14,6 @@ use crate::tools::list::environment::ListedEnvironment;
 use crate::tools::list::policy;
 use crate::tools::list::suite::{self, Suite};
 use crate::tools::suite::description;
-
-/// Why nothing is listed.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::tools) enum ListError {
-    #[error(
-        "there is no environment, policy, suite or benchmark `{found}`{hint}; `rrun list` prints all of \
-         them"
-    )]
-    Unknown { found: String, hint: String },
-    #[error(transparent)]
-    Suite(#[from] Refusal),
-}
 
 /// A thing that a job can name.
 #[derive(Debug)]
@@ -39,7 +26,7 @@ pub(super) enum Listed {
 
 impl Listed {
     /// Finds what a name means.
-    pub(super) fn of(name: &str, all: &Catalogue) -> Result<Self, ListError> {
+    pub(super) fn of(name: &str, all: &Catalogue) -> anyhow::Result<Self> {
         if let Some(environment) = ListedEnvironment::of(name) {
             return Ok(Self::Environment(environment));
         }
@@ -53,13 +40,13 @@ impl Listed {
             return Ok(Self::Benchmark(benchmark));
         }
         let names = all.names();
-        let hint = most_similar(name, names.iter().map(String::as_str), NAME);
-        Err(ListError::Unknown {
-            found: name.to_owned(),
-            hint: hint
-                .map(|name| format!(" (did you mean `{name}`?)"))
-                .unwrap_or_default(),
-        })
+        let hint = most_similar(name, names.iter().map(String::as_str), NAME)
+            .map(|name| format!(" (did you mean `{name}`?)"))
+            .unwrap_or_default();
+        anyhow::bail!(
+            "there is no environment, policy, suite or benchmark `{name}`{hint}; `rrun list` prints \
+             all of them"
+        )
     }
 
     pub(super) fn description(&self) -> String {

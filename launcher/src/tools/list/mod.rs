@@ -17,11 +17,10 @@ mod suite;
 
 use std::process::ExitCode;
 
-pub(super) use crate::tools::list::catalogue::ListError;
 use crate::tools::list::catalogue::{Catalogue, Listed};
 use crate::tools::list::json::ListJson;
 pub(super) use crate::tools::list::suite::{IN_SOURCE, command as install_command, is_same_folder};
-use crate::tools::{ToolError, print, print_json};
+use crate::tools::{print, print_json};
 
 /// List environments, policies and suites, or describe one of them.
 ///
@@ -38,7 +37,7 @@ pub(super) struct ListArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &ListArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let all = Catalogue::new()?;
     let one = match &args.name {
         Some(name) => Some(Listed::of(name, &all)?),
@@ -47,7 +46,7 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode, ToolError> {
     if args.json {
         let found = match &one {
             Some(one) => ListJson::one(one),
-            None => ListJson::all(&all).map_err(ListError::from)?,
+            None => ListJson::all(&all)?,
         };
         print_json(&serde_json::to_string_pretty(&found).map_err(std::io::Error::from)?)?;
     } else {

@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::tools::list::{self, IN_SOURCE, is_same_folder};
 use crate::tools::suite::asked::Asked;
 pub(in crate::tools) use crate::tools::suite::text::description;
-use crate::tools::{ToolError, print, print_json};
+use crate::tools::{print, print_json};
 
 /// List known benchmarks, or write the jobs file of one with its authors' protocol.
 ///
@@ -46,7 +46,7 @@ pub(super) struct SuiteArgs {
     output: Option<PathBuf>,
 }
 
-pub(super) fn run(args: SuiteArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: SuiteArgs) -> anyhow::Result<ExitCode> {
     let Some(name) = &args.name else {
         if args.asked.policy().is_some() {
             let reason = "--policy was given without a suite; `rrun suite` lists them";

@@ -34,7 +34,7 @@ use report::verify::{ExpectedDemo, Findings, JobAudit};
 use report::{Context, JobReport, Merged, Report};
 
 use crate::tools::rerun::RerunArgs;
-use crate::tools::{ToolError, open, print, print_line, under_way};
+use crate::tools::{open, print, print_line, under_way};
 use determinism::Determinism;
 use extra::NamedDemos;
 
@@ -85,7 +85,7 @@ struct Audit {
     findings: Findings,
 }
 
-pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let path = Path::new(&args.subject);
     if path.is_file() {
         let of_folders = [
@@ -109,7 +109,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
     verify_folder(args)
 }
 
-fn verify_folder(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
+fn verify_folder(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let (folder, plan) = open(&args.subject)?;
     let merged = Merged::new(plan, under_way::journals(&folder)?)?;
     let at_work = merged.writer();
@@ -140,7 +140,7 @@ fn verify_folder(args: &VerifyArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// Prints notes, findings and the conclusion: `good` if there are no findings.
-fn conclude(findings: &Findings, subject: &str, good: &str) -> Result<ExitCode, ToolError> {
+fn conclude(findings: &Findings, subject: &str, good: &str) -> anyhow::Result<ExitCode> {
     let Findings { wrong, notes } = findings;
     notes
         .iter()
@@ -158,7 +158,7 @@ fn conclude(findings: &Findings, subject: &str, good: &str) -> Result<ExitCode, 
 }
 
 /// Returns the findings of a run that is over, as `rrun verify --no-values` has them.
-pub(super) fn findings(folder: &RunFolder, merged: &Merged) -> Result<Vec<String>, ToolError> {
+pub(super) fn findings(folder: &RunFolder, merged: &Merged) -> anyhow::Result<Vec<String>> {
     let audit = audit(VerifiedRun {
         folder,
         merged,
@@ -169,7 +169,7 @@ pub(super) fn findings(folder: &RunFolder, merged: &Merged) -> Result<Vec<String
     Ok(audit.findings.wrong)
 }
 
-fn audit(site: VerifiedRun) -> Result<Audit, ToolError> {
+fn audit(site: VerifiedRun) -> anyhow::Result<Audit> {
     let report = Report::of(site.merged, Context::default())?;
     let mut findings = verify::run(site.merged);
     let mut rows = Vec::new();

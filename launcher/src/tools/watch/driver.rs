@@ -16,13 +16,13 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::say;
 use crate::signals::is_ignored;
+use crate::tools::print;
 use crate::tools::watch::complete::policy_path;
 use crate::tools::watch::evaluation::{CommandWords, EvaluationFiles, signal};
 use crate::tools::watch::machine::{Action, Event, Machine, Remembered};
 use crate::tools::watch::scan::Scanner;
 use crate::tools::watch::template::Template;
 use crate::tools::watch::unreadable;
-use crate::tools::{ToolError, print};
 
 /// What a watch works with.
 pub(super) struct Driver {
@@ -104,7 +104,7 @@ impl Driver {
     }
 
     /// Runs until there is nothing left to do, or a signal arrives. No evaluation outlives it.
-    pub(super) async fn run(&mut self) -> Result<WatchEnd, ToolError> {
+    pub(super) async fn run(&mut self) -> anyhow::Result<WatchEnd> {
         let mut signals = Signals::new()?;
         let mut running = None;
         let end = self.watch(&mut signals, &mut running).await;
@@ -123,7 +123,7 @@ impl Driver {
         &mut self,
         signals: &mut Signals,
         running: &mut Option<Running>,
-    ) -> Result<WatchEnd, ToolError> {
+    ) -> anyhow::Result<WatchEnd> {
         let mut looks: Interval = interval(self.poll);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped_by = None;
@@ -163,9 +163,8 @@ impl Driver {
                     }
                 }
             }
-            match self.write() {
-                Err(ToolError::Refused(unwritten)) => self.say_once(&unwritten),
-                written => written?,
+            if let Err(err) = self.write() {
+                self.say_once(&err.downcast()?);
             }
         }
     }
@@ -204,7 +203,7 @@ impl Driver {
     ///
     /// # Errors
     /// Refuses a curve that cannot be written, and returns the errors of stdout.
-    fn write(&mut self) -> Result<(), ToolError> {
+    fn write(&mut self) -> anyhow::Result<()> {
         let points = self.points();
         if points == self.curve.points && !self.curve.written.is_empty() {
             return Ok(());

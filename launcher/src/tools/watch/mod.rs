@@ -28,7 +28,7 @@ use jobs::refusal::Refusal;
 use report::curve::{Curve, PointState};
 
 use crate::say;
-use crate::tools::{ToolError, print_line};
+use crate::tools::print_line;
 use driver::{Driver, WatchEnd};
 use evaluation::CommandWords;
 use machine::{Machine, Order, WatchRules};
@@ -106,7 +106,7 @@ fn unreadable(checkpoints: &Path, err: io::Error) -> Refusal {
     Refusal::at(place, err)
 }
 
-pub(super) fn run(args: &WatchArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let template = Template::read(&args.jobs)?;
     let output = args
         .output
@@ -180,7 +180,7 @@ fn default_output(jobs: &Path) -> PathBuf {
 }
 
 /// Prints where the results are, and returns the exit code: 1 if an evaluation failed for good.
-fn tell(driver: &Driver, end: WatchEnd) -> Result<ExitCode, ToolError> {
+fn tell(driver: &Driver, end: WatchEnd) -> anyhow::Result<ExitCode> {
     print_line(format_args!(
         "curve: {}",
         driver.output.join("watch.json").display()

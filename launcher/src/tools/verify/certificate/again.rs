@@ -11,9 +11,9 @@ use report::certificate::{self, Certificate};
 use report::verify::{Findings, rerun};
 
 use crate::tools::paths::PathMapping;
+use crate::tools::print;
 use crate::tools::rerun::{RerunArgs, RerunRequest, refused};
 use crate::tools::verify::certificate::policies;
-use crate::tools::{ToolError, print};
 
 /// The episodes to run again.
 pub(super) struct Again<'a> {
@@ -35,7 +35,7 @@ impl Again<'_> {
         certificate: &Certificate,
         args: &RerunArgs,
         findings: &mut Findings,
-    ) -> Result<(), ToolError> {
+    ) -> anyhow::Result<()> {
         let seed = match self.seed {
             Some(seed) => seed,
             None => random::hex::<8>()?,

@@ -20,9 +20,9 @@ use report::verify::Findings;
 use serde_json::Value;
 
 use crate::tools::paths::PathMapping;
+use crate::tools::print;
 use crate::tools::rerun::RerunArgs;
 use crate::tools::verify::conclude;
-use crate::tools::{ToolError, print};
 
 /// Options for certificates.
 #[derive(Debug, clap::Args)]
@@ -58,7 +58,7 @@ pub(super) fn run(
     path: &Path,
     args: &CertificateArgs,
     rerun: &RerunArgs,
-) -> Result<ExitCode, ToolError> {
+) -> anyhow::Result<ExitCode> {
     let shown = path.display().to_string();
     let certificate = Certificate::read(path).map_err(|err| {
         let place = format_args!("`{shown}` is not a certificate that can be checked");
