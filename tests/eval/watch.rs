@@ -25,7 +25,7 @@ impl Training {
             "arena_env_args": {"environment": "reach", "num_envs": 2},
             "policy_type": "gr00t", "policy_config_dict": {"action_chunk_length": 4},
         });
-        let words = "watch --checkpoints checkpoints --jobs jobs.json --output out --poll 1";
+        let words = "watch --checkpoints checkpoints --jobs jobs.json --output out";
         let given = Given::rrun().inherit().words(words);
         let state = given.folder().root().display().to_string();
         let given = given

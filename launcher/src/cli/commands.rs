@@ -139,7 +139,7 @@ const WATCH: Examples = &[
         "until interrupted",
     ),
     (
-        "rrun watch --checkpoints runs --jobs jobs.json --gpus 7 --order newest",
+        "rrun watch --checkpoints runs --jobs jobs.json --order newest",
         "newest first",
     ),
     (

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::cli::built_in::DEMO_FOLDER;
 use crate::installed::suites;
 use crate::node::Node;
-use crate::tools::{alone, print};
+use crate::tools::{evaluation, print};
 
 /// Most ranks of the demo.
 const MOST_RANKS: usize = 2;
@@ -56,8 +56,8 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         videos.display(),
     ))?;
 
-    let mut eval = alone::rrun(ranks)?;
-    eval.arg("eval").arg("--jobs").arg(&jobs);
+    let mut eval = evaluation::here(ranks)?;
+    eval.arg("--jobs").arg(&jobs);
     eval.arg("--output").arg(&folder);
     eval.env(DEMO_FOLDER, &folder);
     eval.envs(rounding(

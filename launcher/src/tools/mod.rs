@@ -21,11 +21,11 @@
 //! All of them end with the exit codes of [`crate::verdict`]: 0 if all is well, 1 if something was
 //! found, 3 if it cannot be told, 2 after an error.
 
-mod alone;
 mod certify;
 mod compare;
 mod demo;
 mod doctor;
+mod evaluation;
 mod fit;
 mod list;
 mod paths;

@@ -24,7 +24,7 @@ use report::certificate::Machine;
 use report::verify::rerun::{self, Outcomes};
 use report::{EpisodeId, Merged};
 
-use crate::tools::{alone, end_of};
+use crate::tools::{end_of, evaluation};
 
 /// How episodes are run again. The group `again` of a command has what asks for it.
 #[derive(Debug, clap::Args)]
@@ -173,9 +173,9 @@ impl RerunArgs {
         machine: &Machine,
     ) -> io::Result<ExitStatus> {
         let output = File::create(log(folder))?;
-        let mut command = alone::rrun(ranks)?;
+        let mut command = evaluation::here(ranks)?;
         command
-            .args(["eval", "--resume"])
+            .arg("--resume")
             .arg(folder.root())
             .arg("--num-envs")
             .arg(envs.to_string());

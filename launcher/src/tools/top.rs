@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::value_parser;
 use jobs::refusal::Refusal;
 use jobs::time::{Moment, rfc3339};
 use report::live::{LiveRun, TextSize, frame};
@@ -22,6 +21,9 @@ const PAPER: TextSize = TextSize {
     columns: 100,
     rows: 60,
 };
+
+/// Time between two frames.
+const INTERVAL: Duration = Duration::from_secs(2);
 
 /// A look is followed by a pause of at least this many times its duration, so that a large run costs
 /// its file server little.
@@ -40,10 +42,6 @@ pub(super) struct TopArgs {
     /// Print one frame and end
     #[arg(long)]
     once: bool,
-
-    /// Seconds between two frames
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = value_parser!(u64).range(1..=3600))]
-    interval: u64,
 }
 
 /// One look at a run.
@@ -57,7 +55,6 @@ pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let (folder, _) = open(&args.folder)?;
     let mut run = LiveRun::open(folder)?;
     let is_terminal = io::stdout().is_terminal();
-    let interval = Duration::from_secs(args.interval);
     loop {
         let began = now();
         let size = if is_terminal { screen() } else { PAPER };
@@ -66,7 +63,7 @@ pub(super) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         if args.once || !look.is_under_way || !is_shown {
             return Ok(ExitCode::SUCCESS);
         }
-        pause(interval.max(began.elapsed() * PAUSE));
+        pause(INTERVAL.max(began.elapsed() * PAUSE));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The loop of a watch: looks at the folder, waits for the evaluation and for signals, and does what
 //! the [`Machine`] decides.
 
+use std::ffi::OsString;
 use std::future::pending;
 use std::io;
 use std::path::PathBuf;
@@ -18,22 +19,24 @@ use crate::say;
 use crate::signals::is_ignored;
 use crate::tools::print;
 use crate::tools::watch::complete::policy_path;
-use crate::tools::watch::evaluation::{CommandWords, EvaluationFiles, signal};
+use crate::tools::watch::evaluation::{EvaluationFiles, signal};
 use crate::tools::watch::machine::{Action, Event, Machine, Remembered};
 use crate::tools::watch::scan::Scanner;
 use crate::tools::watch::template::Template;
 use crate::tools::watch::unreadable;
+
+/// Time between two looks at the folder of the checkpoints.
+const POLL: Duration = Duration::from_secs(5);
 
 /// What a watch works with.
 pub(super) struct Driver {
     pub(super) machine: Machine,
     pub(super) scanner: Scanner,
     pub(super) template: Template,
-    pub(super) words: CommandWords,
+    pub(super) words: Vec<OsString>,
     pub(super) checkpoints: PathBuf,
     pub(super) output: PathBuf,
     pub(super) jobs_file: PathBuf,
-    pub(super) poll: Duration,
     /// The last curve that was written.
     pub(super) curve: Curve,
     /// Whether the curve could not be written the last time.
@@ -124,7 +127,7 @@ impl Driver {
         signals: &mut Signals,
         running: &mut Option<Running>,
     ) -> anyhow::Result<WatchEnd> {
-        let mut looks: Interval = interval(self.poll);
+        let mut looks: Interval = interval(POLL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stopped_by = None;
         loop {

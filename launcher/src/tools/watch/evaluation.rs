@@ -20,37 +20,10 @@ use report::Report;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use crate::tools::end_of;
-
-/// The word between the launcher's options and those of the evaluation.
-const EVAL: &str = "eval";
+use crate::tools::{end_of, evaluation};
 
 /// Number of letters of an evaluation's last line that are kept.
 const LAST_LINE: usize = 300;
-
-/// The words of the user: options of the launcher, `eval`, options of the evaluation.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CommandWords {
-    /// Options of the launcher.
-    launcher: Vec<OsString>,
-    /// Options of the evaluation.
-    eval: Vec<OsString>,
-    /// Value of `CUDA_VISIBLE_DEVICES`.
-    gpus: Option<String>,
-}
-
-impl CommandWords {
-    /// Divides the words at `eval`; without it, all are options of the launcher.
-    pub(super) fn new(words: &[OsString], gpus: Option<String>) -> Self {
-        let mut parts = words.splitn(2, |word| word == EVAL);
-        let mut part = || parts.next().map(<[OsString]>::to_vec).unwrap_or_default();
-        Self {
-            launcher: part(),
-            eval: part(),
-            gpus,
-        }
-    }
-}
 
 /// The files of a checkpoint's evaluation.
 #[derive(Clone, Debug)]
@@ -75,19 +48,15 @@ impl EvaluationFiles {
     }
 
     /// Starts the evaluation of these jobs, or goes on with it.
-    pub(super) fn start(&self, jobs: &Value, words: &CommandWords) -> io::Result<Child> {
+    pub(super) fn start(&self, jobs: &Value, words: &[OsString]) -> io::Result<Child> {
         write_whole(&self.jobs, &serde_json::to_vec_pretty(jobs)?)?;
         let log = File::create(&self.log)?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(&words.launcher).arg(EVAL).args(&words.eval);
+        let mut command = Command::from(evaluation::asked(words)?);
         command
             .arg("--jobs")
             .arg(&self.jobs)
             .arg("--output")
             .arg(self.run.root());
-        if let Some(gpus) = &words.gpus {
-            command.env("CUDA_VISIBLE_DEVICES", gpus);
-        }
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -127,23 +96,5 @@ pub(super) fn signal(child: &Child, number: i32) {
     if let (Some(group), Ok(signal)) = (group, Signal::try_from(number)) {
         // It may have ended by itself.
         let _ = killpg(Pid::from_raw(group), signal);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_of_the_user_are_divided_at_eval() {
-        let words = |text: &str| {
-            let words: Vec<OsString> = text.split_whitespace().map(Into::into).collect();
-            let CommandWords { launcher, eval, .. } = CommandWords::new(&words, None);
-            (launcher.len(), eval.len())
-        };
-        assert_eq!(words("--nproc-per-node 2 eval --no-video"), (2, 1));
-        assert_eq!(words("--nproc-per-node 2"), (2, 0));
-        assert_eq!(words("eval --num-envs 4 --quiet"), (0, 3));
-        assert_eq!(words(""), (0, 0));
     }
 }

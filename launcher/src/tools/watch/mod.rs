@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::value_parser;
 use jobs::launch::{LaunchLock, fresh_id};
 use jobs::layout::RunFolder;
 use jobs::refusal::Refusal;
@@ -30,7 +29,6 @@ use report::curve::{Curve, PointState};
 use crate::say;
 use crate::tools::print_line;
 use driver::{Driver, WatchEnd};
-use evaluation::CommandWords;
 use machine::{Machine, Order, WatchRules};
 use scan::Scanner;
 use template::Template;
@@ -65,21 +63,9 @@ pub(super) struct WatchArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     settle: u64,
 
-    /// Seconds between two looks at the folder
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = value_parser!(u64).range(1..=3600))]
-    poll: u64,
-
     /// Which checkpoint comes next
     #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
     order: Order,
-
-    /// Evaluate a checkpoint at most K times before it is shown as failed
-    #[arg(long, value_name = "K", default_value_t = 2, value_parser = value_parser!(u32).range(1..))]
-    attempts: u32,
-
-    /// Use these GPUs only, e.g. 6,7: CUDA_VISIBLE_DEVICES of the evaluations
-    #[arg(long, value_name = "LIST")]
-    gpus: Option<String>,
 
     /// Evaluate what is there and end
     #[arg(long)]
@@ -88,10 +74,6 @@ pub(super) struct WatchArgs {
     /// End when a checkpoint of this step, or of a later one, has been evaluated and none is left
     #[arg(long, value_name = "STEP")]
     until: Option<u64>,
-
-    /// End when nothing has happened for this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
-    idle_timeout: Option<u64>,
 
     /// Options of the launcher, then `eval` and options of the evaluation, e.g. -- --nproc-per-node
     /// 2 eval --no-video
@@ -150,22 +132,19 @@ fn driver(
     let rules = WatchRules {
         settle: Duration::from_secs(args.settle),
         order: args.order,
-        attempts: args.attempts,
         once: args.once,
         until: args.until,
-        idle_timeout: args.idle_timeout.map(Duration::from_secs),
     };
     let now = Instant::now();
     let mut driver = Driver {
-        machine: Machine::new(rules, now),
+        machine: Machine::new(rules),
         scanner,
         template,
-        words: CommandWords::new(&args.words, args.gpus.clone()),
+        words: args.words.clone(),
         // An evaluation that is resumed elsewhere finds its checkpoint.
         checkpoints: std::path::absolute(&args.checkpoints)?,
         output,
         jobs_file: args.jobs.clone(),
-        poll: Duration::from_secs(args.poll),
         curve,
         is_unwritten: false,
     };

@@ -43,7 +43,7 @@ impl Scanner {
     /// # Errors
     /// Returns the errors of the file system about the folder itself.
     pub(super) fn scan(&mut self) -> io::Result<Scan> {
-        let mut scan = Scan::default();
+        let mut scan = Scan::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else {
@@ -53,14 +53,12 @@ impl Scanner {
             let Ok(metadata) = fs::metadata(entry.path()) else {
                 continue;
             };
-            if is_temporary(&name) {
-                scan.temporary.insert(metadata.ino());
-            } else if let Some(step) = self.step(&name, &metadata) {
+            if let Some(step) = self.step(&name, &metadata) {
                 let found = self.found(&name, step, &metadata);
-                scan.found.insert(name, found);
+                scan.insert(name, found);
             }
         }
-        self.missing.retain(|name, _| scan.found.contains_key(name));
+        self.missing.retain(|name, _| scan.contains_key(name));
         Ok(scan)
     }
 
@@ -74,7 +72,7 @@ impl Scanner {
             None => metadata.is_dir() || ending.is_some_and(|ending| FILES.contains(&ending)),
         };
         let is_known = metadata.is_dir() || metadata.is_file();
-        (is_meant && is_known).then(|| step_of(name)).flatten()
+        (is_meant && is_known && !is_temporary(name)).then(|| step_of(name))?
     }
 
     fn found(&mut self, name: &str, step: u64, metadata: &Metadata) -> Found {
@@ -89,7 +87,6 @@ impl Scanner {
             .insert(name.to_owned(), (fingerprint, missing.clone()));
         Found {
             step,
-            inode: metadata.ino(),
             fingerprint,
             missing,
         }
@@ -231,8 +228,7 @@ mod tests {
         let names = |pattern: Option<&str>| {
             let mut scanner = Scanner::new(dir.path(), pattern.map(str::to_owned));
             let scan = scanner.scan().unwrap();
-            assert_eq!(scan.temporary.len(), 3);
-            scan.found.into_keys().collect::<Vec<_>>()
+            scan.into_keys().collect::<Vec<_>>()
         };
         assert_eq!(names(None), ["checkpoint-10", "step_4.pt2"]);
         assert_eq!(names(Some("*.txt")), ["notes_1.txt"]);
@@ -247,9 +243,9 @@ mod tests {
         let mut seen = Vec::new();
         for text in ["a", "ab", "abc"] {
             fs::write(inner.join("weights"), text).unwrap();
-            seen.push(scanner.scan().unwrap().found["step_1"].fingerprint);
+            seen.push(scanner.scan().unwrap()["step_1"].fingerprint);
         }
-        assert_eq!(seen[2], scanner.scan().unwrap().found["step_1"].fingerprint);
+        assert_eq!(seen[2], scanner.scan().unwrap()["step_1"].fingerprint);
         seen.dedup();
         assert_eq!(seen.len(), 3);
         assert!(

@@ -1,7 +1,7 @@
 //! Decides which checkpoint is evaluated when. Pure: events and the time come in, actions go out.
 //!
 //! ```text
-//!            unchanged for `settle` and whole, or renamed into place
+//!                      unchanged for `settle` and whole
 //!   Settling ───────────────────────────────────────────────────────► Ready ──► Running
 //!      ▲ └──────────── disappears ──────────► Gone ◄── disappears ──────┘          │
 //!      └─────────────── comes back ────────────┘ ▲                                 │
@@ -12,13 +12,16 @@
 //! One checkpoint is evaluated at a time. A checkpoint that failed before comes after those that
 //! did not, so that it never blocks them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use report::curve::PointState;
 
 /// Pause before a checkpoint whose run folder another launch holds is tried again.
 const HELD: Duration = Duration::from_secs(30);
+
+/// How often the evaluation of a checkpoint may fail.
+const ATTEMPTS: u32 = 2;
 
 /// Which checkpoint comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -36,36 +39,24 @@ pub(super) struct WatchRules {
     /// Time without a change after which a checkpoint is complete.
     pub(super) settle: Duration,
     pub(super) order: Order,
-    /// How often an evaluation may fail.
-    pub(super) attempts: u32,
     /// End when everything that is there was evaluated.
     pub(super) once: bool,
     /// End when a checkpoint of at least this step was evaluated.
     pub(super) until: Option<u64>,
-    /// End when nothing has changed for this long.
-    pub(super) idle_timeout: Option<Duration>,
 }
 
 /// A checkpoint as a look at its folder shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) step: u64,
-    /// Number of the file or folder in its file system.
-    pub(super) inode: u64,
     /// Hash of the names, sizes and modification times of its files.
     pub(super) fingerprint: u64,
     /// What a loader would miss.
     pub(super) missing: Option<String>,
 }
 
-/// One look at the folder of the checkpoints.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Scan {
-    /// Checkpoints by name.
-    pub(super) found: BTreeMap<String, Found>,
-    /// Inodes of what is there under temporary names.
-    pub(super) temporary: BTreeSet<u64>,
-}
+/// One look at the folder of the checkpoints: those that are there, by name.
+pub(super) type Scan = BTreeMap<String, Found>;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,9 +132,6 @@ impl State {
 pub(super) struct Machine {
     rules: WatchRules,
     checkpoints: BTreeMap<String, Checkpoint>,
-    temporary: BTreeSet<u64>,
-    /// When something new was seen, or an evaluation ended.
-    changed: Instant,
     is_scanned: bool,
     /// Whether the last look at the folder failed.
     is_unreadable: bool,
@@ -151,12 +139,10 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(rules: WatchRules, now: Instant) -> Self {
+    pub(super) fn new(rules: WatchRules) -> Self {
         Self {
             rules,
             checkpoints: BTreeMap::new(),
-            temporary: BTreeSet::new(),
-            changed: now,
             is_scanned: false,
             is_unreadable: false,
             is_stopping: false,
@@ -173,7 +159,7 @@ impl Machine {
         } = checkpoint;
         let state = match state {
             PointState::Evaluated => State::Evaluated,
-            PointState::Failed if failures >= self.rules.attempts => State::Failed,
+            PointState::Failed if failures >= ATTEMPTS => State::Failed,
             PointState::Gone => State::Gone,
             PointState::Failed | PointState::Waiting | PointState::Running => State::Settling,
         };
@@ -202,8 +188,8 @@ impl Machine {
         match event {
             Event::Scanned(scan) => self.scanned(scan, now, &mut actions),
             Event::Unreadable(reason) => self.unreadable(&reason, &mut actions),
-            Event::Evaluated => self.ended(State::Evaluated, None, now),
-            Event::Failed(reason) => self.failed(reason, now, &mut actions),
+            Event::Evaluated => self.ended(State::Evaluated, None),
+            Event::Failed(reason) => self.failed(reason, &mut actions),
             Event::Held(reason) => self.held(reason, now, &mut actions),
             Event::Stop => self.is_stopping = true,
         }
@@ -223,34 +209,24 @@ impl Machine {
             let text = "the folder of the checkpoints can be read again".to_owned();
             actions.push(Action::Say(text));
         }
-        let renamed = std::mem::replace(&mut self.temporary, scan.temporary);
         self.is_scanned = true;
         for (name, checkpoint) in &mut self.checkpoints {
-            if !scan.found.contains_key(name) {
+            if !scan.contains_key(name) {
                 checkpoint.is_present = false;
                 if matches!(checkpoint.state, State::Settling | State::Ready) {
                     checkpoint.state = State::Gone;
                     let reason = "it disappeared before it was evaluated".to_owned();
                     actions.push(Action::Say(format!("{name}: {reason}")));
                     checkpoint.reason = Some(reason);
-                    self.changed = now;
                 }
             }
         }
-        for (name, found) in scan.found {
-            let is_renamed = renamed.contains(&found.inode);
-            self.seen(&name, found, is_renamed, now, actions);
+        for (name, found) in scan {
+            self.seen(&name, found, now, actions);
         }
     }
 
-    fn seen(
-        &mut self,
-        name: &str,
-        found: Found,
-        is_renamed: bool,
-        now: Instant,
-        actions: &mut Vec<Action>,
-    ) {
+    fn seen(&mut self, name: &str, found: Found, now: Instant, actions: &mut Vec<Action>) {
         let new = || Checkpoint {
             step: found.step,
             state: State::Settling,
@@ -273,16 +249,13 @@ impl Machine {
                 checkpoint.state = State::Settling;
                 checkpoint.reason = None;
             }
-            if matches!(checkpoint.state, State::Settling) {
-                self.changed = now;
-            }
         }
         if checkpoint.state != State::Settling {
             return;
         }
         let is_settled = now.duration_since(checkpoint.since) >= self.rules.settle;
         match found.missing {
-            None if is_settled || (is_new && is_renamed) => {
+            None if is_settled => {
                 checkpoint.state = State::Ready;
                 checkpoint.reason = None;
             }
@@ -301,38 +274,36 @@ impl Machine {
     }
 
     /// Sets the state of the checkpoint whose evaluation has ended.
-    fn ended(&mut self, state: State, reason: Option<String>, now: Instant) {
-        self.changed = now;
+    fn ended(&mut self, state: State, reason: Option<String>) {
         if let Some((_, checkpoint)) = self.running() {
             checkpoint.state = state;
             checkpoint.reason = reason;
         }
     }
 
-    fn failed(&mut self, reason: String, now: Instant, actions: &mut Vec<Action>) {
-        let (attempts, is_stopping) = (self.rules.attempts, self.is_stopping);
-        let is_unreadable = self.is_unreadable;
+    fn failed(&mut self, reason: String, actions: &mut Vec<Action>) {
+        let (is_stopping, is_unreadable) = (self.is_stopping, self.is_unreadable);
         let Some((name, checkpoint)) = self.running() else {
             return;
         };
         let name = name.clone();
         if is_stopping {
             // It was stopped, and continues where it was at the next start.
-            return self.ended(State::Ready, None, now);
+            return self.ended(State::Ready, None);
         }
         if is_unreadable {
             let text = format!("{name}: evaluated again when its folder can be read: {reason}");
             actions.push(Action::Say(text));
-            return self.ended(State::Ready, None, now);
+            return self.ended(State::Ready, None);
         }
         if !checkpoint.is_present {
             let reason = "it disappeared while it was evaluated".to_owned();
             actions.push(Action::Say(format!("{name}: {reason}")));
-            return self.ended(State::Gone, Some(reason), now);
+            return self.ended(State::Gone, Some(reason));
         }
         checkpoint.failures += 1;
         let failures = checkpoint.failures;
-        let state = if failures < attempts {
+        let state = if failures < ATTEMPTS {
             State::Ready
         } else {
             State::Failed
@@ -341,9 +312,9 @@ impl Machine {
             State::Ready => "it is tried again",
             _ => "it is given up",
         };
-        let text = format!("{name}: evaluation {failures} of {attempts} failed, {rest}: {reason}");
+        let text = format!("{name}: evaluation {failures} of {ATTEMPTS} failed, {rest}: {reason}");
         actions.push(Action::Say(text));
-        self.ended(state, Some(reason), now);
+        self.ended(state, Some(reason));
     }
 
     fn held(&mut self, reason: String, now: Instant, actions: &mut Vec<Action>) {
@@ -383,17 +354,12 @@ impl Machine {
             checkpoint.state = State::Running;
             return Some(Action::Evaluate(name.clone()));
         }
-        self.is_over(now).then_some(Action::Finish)
+        self.is_over().then_some(Action::Finish)
     }
 
     /// Returns whether the watch ends, when nothing runs.
-    fn is_over(&self, now: Instant) -> bool {
+    fn is_over(&self) -> bool {
         let all = || self.checkpoints.values();
-        let is_idle = |timeout| now.duration_since(self.changed) >= timeout;
-        let is_idle = self.rules.idle_timeout.is_some_and(is_idle);
-        if self.is_unreadable && is_idle {
-            return true;
-        }
         if !self.is_scanned || all().any(|one| one.state == State::Ready) {
             return false;
         }
@@ -402,9 +368,7 @@ impl Machine {
             all().filter(is_done).any(|one| one.step >= until)
         };
         let is_settling = |one: &Checkpoint| one.state == State::Settling && one.reason.is_none();
-        (self.rules.once && !all().any(is_settling))
-            || self.rules.until.is_some_and(has_reached)
-            || is_idle
+        (self.rules.once && !all().any(is_settling)) || self.rules.until.is_some_and(has_reached)
     }
 }
 

@@ -13,10 +13,8 @@ struct Watch {
 const RULES: WatchRules = WatchRules {
     settle: Duration::from_secs(10),
     order: Order::Oldest,
-    attempts: 2,
     once: false,
     until: None,
-    idle_timeout: None,
 };
 
 impl Watch {
@@ -24,7 +22,7 @@ impl Watch {
     fn new(rules: WatchRules) -> Self {
         let now = Instant::now();
         Self {
-            machine: Machine::new(rules, now),
+            machine: Machine::new(rules),
             now,
             scan: Scan::default(),
             said: Vec::new(),
@@ -35,16 +33,15 @@ impl Watch {
     fn put(&mut self, step: u64, fingerprint: u64) -> &mut Self {
         let found = Found {
             step,
-            inode: step,
             fingerprint,
             missing: None,
         };
-        self.scan.found.insert(format!("step_{step}"), found);
+        self.scan.insert(format!("step_{step}"), found);
         self
     }
 
     fn remove(&mut self, step: u64) -> &mut Self {
-        self.scan.found.remove(&format!("step_{step}"));
+        self.scan.remove(&format!("step_{step}"));
         self
     }
 
@@ -91,20 +88,10 @@ fn a_checkpoint_is_evaluated_once_when_it_has_not_changed_for_a_while() {
 }
 
 #[test]
-fn a_checkpoint_that_is_renamed_into_place_is_complete_at_once() {
-    let mut watch = Watch::new(RULES);
-    watch.scan.temporary.insert(7);
-    assert_eq!(watch.after(0), []);
-    watch.scan.temporary.clear();
-    assert_eq!(watch.put(7, 1).after(1), evaluate(7));
-    assert_eq!(watch.put(8, 1).after(1), [], "nobody saw how that one came");
-}
-
-#[test]
 fn an_incomplete_checkpoint_waits_and_says_why_once() {
     let mut watch = Watch::new(RULES);
     watch.put(1, 1).put(2, 1);
-    let one = watch.scan.found.get_mut("step_1").unwrap();
+    let one = watch.scan.get_mut("step_1").unwrap();
     one.missing = Some("config.json is not there".to_owned());
     watch.after(0);
     assert_eq!(watch.after(10), evaluate(2), "it does not block the others");
@@ -266,7 +253,7 @@ fn once_ends_when_everything_there_is_done() {
         ..RULES
     });
     watch.put(1, 1).put(2, 1);
-    watch.scan.found.get_mut("step_2").unwrap().missing = Some("a shard".to_owned());
+    watch.scan.get_mut("step_2").unwrap().missing = Some("a shard".to_owned());
     assert_eq!(watch.after(0), []);
     assert_eq!(watch.after(10), evaluate(1));
     assert_eq!(watch.on(Event::Evaluated), [Action::Finish]);
@@ -289,22 +276,6 @@ fn until_ends_when_that_step_and_all_before_it_are_done() {
     assert_eq!(watch.after(10), evaluate(25));
     assert_eq!(watch.on(Event::Evaluated), evaluate(10));
     assert_eq!(watch.on(Event::Evaluated), [Action::Finish]);
-}
-
-#[test]
-fn the_idle_timeout_counts_from_the_last_change() {
-    let idle_timeout = Some(Duration::from_secs(100));
-    let mut watch = Watch::new(WatchRules {
-        idle_timeout,
-        ..RULES
-    });
-    assert_eq!(watch.after(99), []);
-    watch.put(1, 1).after(0);
-    assert_eq!(watch.after(10), evaluate(1));
-    assert_eq!(watch.after(500), [], "an evaluation runs");
-    assert_eq!(watch.on(Event::Evaluated), []);
-    assert_eq!(watch.after(99), []);
-    assert_eq!(watch.after(1), [Action::Finish]);
 }
 
 const AWAY: &str = "cannot read the folder of the checkpoints, `runs`: No such file or directory";
@@ -351,16 +322,8 @@ fn a_failure_while_the_folder_cannot_be_read_is_not_counted() {
 }
 
 #[test]
-fn a_watch_over_a_folder_that_stays_away_ends_when_it_is_idle_or_stopped() {
-    let idle_timeout = Some(Duration::from_secs(60));
-    let mut watch = Watch::new(WatchRules {
-        idle_timeout,
-        ..RULES
-    });
-    watch.put(1, 1).after(0);
-    assert_eq!(watch.away(30), []);
-    assert_eq!(watch.away(30), [Action::Finish]);
+fn a_watch_over_a_folder_that_stays_away_ends_when_it_is_stopped() {
     let mut watch = Watch::new(RULES);
-    watch.away(1000);
+    assert_eq!(watch.away(1000), []);
     assert_eq!(watch.on(Event::Stop), [Action::Finish]);
 }
