@@ -17,15 +17,7 @@ pub(super) struct Asked {
     #[arg(long, value_name = "TYPE")]
     policy: Option<String>,
 
-    /// Checkpoint of the policy: the setting `model_path`
-    #[arg(long, value_name = "PATH", requires = "policy")]
-    model_path: Option<String>,
-
-    /// Settings of the policy (`policy_config_dict`)
-    #[arg(long, value_name = "JSON", requires = "policy")]
-    policy_args: Option<String>,
-
-    /// A setting of the policy, e.g. action_chunk_length=8; may be repeated
+    /// A setting of the policy, e.g. model_path=models/mine; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "policy")]
     settings: Vec<String>,
 
@@ -74,9 +66,7 @@ impl Asked {
         let policy_config = self.settings()?;
         policies::check(policy, &policy_config).map_err(|err| {
             let policy = policy.name();
-            Refusal::new(format_args!(
-                "policy `{policy}`: {err}; use --set KEY=VALUE or --policy-args JSON"
-            ))
+            Refusal::new(format_args!("policy `{policy}`: {err}; use --set KEY=VALUE"))
         })?;
         let tasks = match &self.tasks {
             Some(list) => suite.some_tasks(list)?,
@@ -95,17 +85,9 @@ impl Asked {
         })
     }
 
-    /// Returns the settings of the policy; `--set` overrides `--policy-args`.
+    /// Returns the settings of the policy.
     fn settings(&self) -> Result<Map<String, Value>, Refusal> {
-        let mut settings = match &self.policy_args {
-            Some(json) => {
-                serde_json::from_str(json).map_err(|err| Refusal::at("--policy-args", err))?
-            }
-            None => Map::new(),
-        };
-        if let Some(path) = &self.model_path {
-            settings.insert("model_path".to_owned(), path.clone().into());
-        }
+        let mut settings = Map::new();
         for text in &self.settings {
             let setting = Change::setting(text).map_err(|err| err.inside("--set"))?;
             if let Value::Object(setting) = setting.tree() {
