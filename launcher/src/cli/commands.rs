@@ -106,7 +106,7 @@ const SUITE: Examples = &[
     ("rrun suite", "all benchmarks"),
     ("rrun suite libero_10", "its protocol"),
     (
-        "rrun suite libero_10 --policy gr00t --set model_path=models/mine --output jobs.json",
+        "rrun suite libero_10 --policy gr00t --set model_path=mine --output jobs.json",
         "its jobs",
     ),
     (

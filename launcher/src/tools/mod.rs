@@ -90,6 +90,7 @@ impl Tool {
                 with_examples(with_negative_values(tool), examples(name))
             })
         });
+        command = command.mut_subcommand("fit", fit::of_memory);
         let dashed = words.iter().map(|word| with_dashes(word));
         let matches =
             command.try_get_matches_from_mut(std::iter::once(OsString::from("rrun")).chain(dashed));

@@ -66,7 +66,9 @@ impl Asked {
         let policy_config = self.settings()?;
         policies::check(policy, &policy_config).map_err(|err| {
             let policy = policy.name();
-            Refusal::new(format_args!("policy `{policy}`: {err}; use --set KEY=VALUE"))
+            Refusal::new(format_args!(
+                "policy `{policy}`: {err}; use --set KEY=VALUE"
+            ))
         })?;
         let tasks = match &self.tasks {
             Some(list) => suite.some_tasks(list)?,

@@ -7,12 +7,11 @@
 //! --ppo ─► PpoResult ─► table or JSON
 //! ```
 
-mod asked;
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Command;
 use fit::memory::{Fit, GpuBudget, MemoryAmount, MemoryPlanner, Need, Proposal, table};
 use fit::ppo::PpoResult;
 use jobs::bytes::ByteSize;
@@ -38,9 +37,6 @@ use crate::tools::{print, print_json};
 /// unless something does not fit.
 #[derive(Debug, clap::Args)]
 pub(super) struct FitArgs {
-    #[command(flatten)]
-    asked: asked::AskedEvaluation,
-
     /// Number of ranks on this node, as in the launch [default: as the placement says, else 1]
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     nproc_per_node: Option<usize>,
@@ -49,10 +45,6 @@ pub(super) struct FitArgs {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     nnodes: usize,
-
-    /// Plan for GPUs with this much memory each, e.g. 12GiB, whatever this machine has
-    #[arg(long, value_name = "SIZE")]
-    gpu_memory: Option<ByteSize>,
 
     /// Plan for N GPUs per node [default: those here; with --gpu-memory as many as are used]
     #[arg(long, value_name = "N", requires = "gpu_memory",
@@ -68,6 +60,23 @@ pub(super) struct FitArgs {
     /// Print everything as JSON (rrun/fit/1)
     #[arg(long)]
     json: bool,
+
+    // Last, because clap gives its headings to whatever follows.
+    #[command(flatten)]
+    eval: EvalArgs,
+}
+
+/// The headings of options of `eval` that affect memory.
+const SHOWN: [&str; 3] = ["Assignment", "Rollout", "Devices"];
+
+/// Lets `--ppo` take the place of jobs, and hides options of `eval` that change no memory.
+pub(super) fn of_memory(fit: Command) -> Command {
+    fit.mut_arg("jobs", |jobs| jobs.required_unless_present("ppo"))
+        .mut_args(|option| {
+            let heading = option.get_help_heading();
+            let is_aside = heading.is_some_and(|heading| !SHOWN.contains(&heading));
+            option.hide(is_aside)
+        })
 }
 
 /// The output of `--json`.
@@ -105,7 +114,7 @@ pub(super) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn training(args: &FitArgs, file: &Path) -> anyhow::Result<ExitCode> {
-    let found = PpoResult::read(file, args.gpu_memory)?;
+    let found = PpoResult::read(file, args.eval.gpu_memory)?;
     let text = match args.json {
         true => serde_json::to_string_pretty(&found).map_err(io::Error::from)?,
         false => found.text(),
@@ -120,13 +129,12 @@ fn plan(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let visible = env
         .get("CUDA_VISIBLE_DEVICES")
         .map(|list| list.to_string_lossy().into_owned());
-    let eval = EvalArgs::read_words(&args.asked.words())
-        .map_err(|err| Refusal::new(reason(&err.to_string())))?;
+    let eval = &args.eval;
     let variable = |name: &str| {
         env.get(name)
             .map(|value| value.to_string_lossy().into_owned())
     };
-    let setup = Setup::read(&eval, &variable)?;
+    let setup = Setup::read(eval, &variable)?;
     rules::check(&setup.file.jobs, &setup.file.path)?;
 
     let per_gpu = eval.workers_per_gpu.map(|per_gpu| per_gpu as usize);
@@ -137,19 +145,19 @@ fn plan(args: &FitArgs) -> anyhow::Result<ExitCode> {
         gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
         is_virtual: false,
     };
-    let (nproc, placement) = launch.seat(&setup, &eval)?;
+    let (nproc, placement) = launch.seat(&setup, eval)?;
     setup.check(&placement)?;
-    let room = match args.gpu_memory {
-        Some(size) => GpuBudgets::new(&eval, Resources::Labels, &[])?
+    let room = match args.eval.gpu_memory {
+        Some(size) => GpuBudgets::new(eval, Resources::Labels, &[])?
             .of_size(0..args.planned_gpus(&placement), size),
         None => GpuBudgets::new(
-            &eval,
+            eval,
             Resources::new(launch.gpus, args.nnodes),
             &node.memory_of(visible.as_deref()),
         )?,
     };
     let planner = room.planner(&setup, &placement);
-    let pool = if args.gpu_memory.is_some() {
+    let pool = if args.eval.gpu_memory.is_some() {
         args.planned_gpus(&placement)
     } else {
         launch.gpus
@@ -175,15 +183,6 @@ struct FitResult {
     nproc: usize,
     is_measured: bool,
     dedicated: Option<Dedicated>,
-}
-
-/// Returns clap's message about the options that are passed to `eval`, without its decoration.
-fn reason(text: &str) -> String {
-    text.trim_start_matches("error: ")
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
 }
 
 impl FitArgs {
@@ -221,7 +220,7 @@ impl FitArgs {
         per_gpu: Option<usize>,
     ) -> usize {
         let found = || node.visible_gpus(visible);
-        match (self.gpus, self.gpu_memory) {
+        match (self.gpus, self.eval.gpu_memory) {
             (Some(gpus), _) => gpus,
             (None, None) => found(),
             // The placement names the GPUs that will exist; ranks without a placement have one GPU
@@ -316,7 +315,7 @@ fn notes(planner: &MemoryPlanner<'_>, args: &FitArgs) -> Vec<String> {
         .needs()
         .iter()
         .any(|need| planner.budget(need.gpu).is_none())
-        && args.gpu_memory.is_none()
+        && args.eval.gpu_memory.is_none()
     {
         notes.push(
             "the memory of the GPUs is unknown: there is no GPU here, or no NVML; use --gpu-memory \
