@@ -32,6 +32,14 @@ impl<T> Inbox<T> {
         self.put_within(usize::MAX, one);
     }
 
+    /// Adds several things and rings the bell once, if there are any.
+    pub fn put_all(&self, all: Vec<T>) {
+        if !all.is_empty() {
+            self.waiting().extend(all);
+            self.ring();
+        }
+    }
+
     /// Adds something in place of the oldest if there are `most`; returns whether there are.
     pub fn put_within(&self, most: usize, one: T) -> bool {
         let mut waiting = self.waiting();

@@ -13,10 +13,10 @@
 //! rotation vector, 0.5 rad per step), both in the base frame, and `gripper`, which closes above 0.
 //! The frame is that of the arm's base: x over the table, z up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use jobs::refusal::Refusal;
 use serde_json::{Map, Value};
@@ -30,7 +30,7 @@ use args::{CONTROL_HZ, MujocoSettings};
 use copy::DECIMATION;
 use jobs::interface::Interface;
 use model::{CAMERAS, SceneModel};
-use worker::{Charge, SharedSetup, WorkerHandle, WorkerMessage};
+use worker::{Charge, SharedSetup, Turn, WorkShare, WorkerHandle, WorkerMessage};
 
 mod args;
 pub(crate) mod arm;
@@ -112,20 +112,18 @@ pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv
     let shared = Arc::new(SharedSetup { model, settings });
     let answers =
         Inbox::new().map_err(|err| EnvError::Setup(format!("cannot make an eventfd: {err}")))?;
-    let answers = Arc::new(answers);
     let (mut owners, mut workers) = (vec![0; config.egl.len()], Vec::new());
     for charge in charges(&config.egl, config.threads) {
         let index = workers.len();
         charge.envs.iter().for_each(|env| owners[env.0] = index);
-        let (shared, answers) = (Arc::clone(&shared), Arc::clone(&answers));
-        workers.push(WorkerHandle::spawn(shared, index, charge, answers)?);
+        workers.push(WorkerHandle::spawn(Arc::clone(&shared), index, charge)?);
     }
     Ok(MujocoEnv {
         spec,
         ignored,
         owners,
         workers,
-        answers,
+        answers: Arc::new(answers),
     })
 }
 
@@ -210,12 +208,20 @@ impl VectorEnv for MujocoEnv {
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>) {
-        let mut shares: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
+        let turn = Arc::new(Turn {
+            answered: Mutex::default(),
+            inbox: Arc::clone(&self.answers),
+        });
+        let share = |_| WorkShare {
+            work: VecDeque::new(),
+            turn: Arc::clone(&turn),
+        };
+        let mut shares: Vec<_> = self.workers.iter().map(share).collect();
         for (env, command) in work {
-            shares[self.owners[env.0]].push((env, command));
+            shares[self.owners[env.0]].work.push_back((env, command));
         }
         let busy = self.workers.iter().zip(shares);
-        let busy = busy.filter(|(_, share)| !share.is_empty());
+        let busy = busy.filter(|(_, share)| !share.work.is_empty());
         busy.for_each(|(worker, share)| worker.send(WorkerMessage::Work(share)));
     }
 

@@ -1,13 +1,16 @@
 //! Tests of the environment through its public interface.
 
+use std::collections::VecDeque;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use crate::env::egl::{self, EglDevice, EglDriver, EglRequest, Gpu};
-use crate::env::mujoco::worker::WorkerMessage;
+use crate::env::mujoco::worker::{Turn, WorkShare, WorkerMessage};
 use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, make, share_of};
-use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
+use crate::env::{Answer, EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
+use crate::inbox::Inbox;
 
 impl MujocoEnv {
     /// Makes the next step of a copy diverge.
@@ -374,4 +377,33 @@ fn a_fatal_error_is_told_before_the_process_ends() {
         .as_str()
         .unwrap();
     assert!(timestamp.parse::<u64>().unwrap() > 0);
+}
+
+#[test]
+fn commands_that_a_dead_thread_has_not_taken_are_answered_with_those_of_the_others() {
+    let inbox = Arc::new(Inbox::new().unwrap());
+    let turn = Arc::new(Turn {
+        answered: Mutex::default(),
+        inbox: Arc::clone(&inbox),
+    });
+    let reset = crate::env::Command::Reset {
+        seed: 1,
+        episode: 1,
+        render: Render::No,
+    };
+    let share = |env| WorkShare {
+        work: VecDeque::from([(EnvIndex(env), reset.clone())]),
+        turn: Arc::clone(&turn),
+    };
+    let (waiting, working) = (share(3), share(4));
+    drop(turn);
+    drop(waiting);
+    assert!(inbox.take().is_empty(), "the other thread is at work");
+    drop(working);
+    let told = inbox.take().into_iter().map(|(env, answer)| match answer {
+        Answer::Reset(Err(err)) => (env.0, err.to_string()),
+        other => panic!("{other:?}"),
+    });
+    let gone = |env| format!("the simulation thread of environment {env} has ended");
+    assert_eq!(told.collect::<Vec<_>>(), [(3, gone(3)), (4, gone(4))]);
 }

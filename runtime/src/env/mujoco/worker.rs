@@ -2,8 +2,8 @@
 //! renderer.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use mujoco_rs::prelude::{MjData, MjModel};
@@ -14,11 +14,32 @@ use crate::env::mujoco::copy::EnvCopy;
 use crate::env::mujoco::ffi::{CurrentWork, DOING};
 use crate::env::mujoco::model::SceneModel;
 use crate::env::mujoco::render::Renderer;
-use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step};
+use crate::env::{Answer, AnswerBatch, Command, EnvError, EnvIndex, Observation, Render, Step};
 use crate::inbox::Inbox;
 
-/// Where the threads put their answers.
-type Answers = Inbox<(EnvIndex, Answer)>;
+/// The answers to commands that were sent together. When the last thread has done its part, they go
+/// to the loop together, which can do nothing before.
+pub(super) struct Turn {
+    pub(super) answered: Mutex<AnswerBatch>,
+    pub(super) inbox: Arc<Inbox<(EnvIndex, Answer)>>,
+}
+
+impl Turn {
+    fn answer(&self, env: EnvIndex, answer: Answer) {
+        let answered = self.answered.lock();
+        answered
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((env, answer));
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let answered = self.answered.get_mut();
+        let answered = answered.unwrap_or_else(PoisonError::into_inner);
+        self.inbox.put_all(std::mem::take(answered));
+    }
+}
 
 /// Why a thread has each copy that its commands are for.
 const OWN: &str = "a command goes to the thread that owns the copy";
@@ -37,7 +58,7 @@ pub(super) struct Charge {
 
 /// Work for one thread, about its own copies only.
 pub(super) enum WorkerMessage {
-    Work(Vec<(EnvIndex, Command)>),
+    Work(WorkShare),
     /// Opens the renderer and sends a message for the user, if there is one.
     OpenRenderer(Sender<Result<Option<String>, EnvError>>),
     #[cfg(test)]
@@ -50,7 +71,6 @@ pub(super) enum WorkerMessage {
 pub(super) struct WorkerHandle {
     // `None` after the thread was told to end.
     batches: Option<Sender<WorkerMessage>>,
-    answers: Arc<Answers>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -60,11 +80,9 @@ impl WorkerHandle {
         shared: Arc<SharedSetup>,
         index: usize,
         charge: Charge,
-        answers: Arc<Answers>,
     ) -> Result<Self, EnvError> {
         let (batches, inbox) = channel();
-        let outbox = Arc::clone(&answers);
-        let run = move || SimulationThread::new(shared, charge).run(&inbox, &outbox);
+        let run = move || SimulationThread::new(shared, charge).run(&inbox);
         let thread = std::thread::Builder::new()
             .name(format!("mujoco-{index}"))
             .spawn(run);
@@ -73,20 +91,15 @@ impl WorkerHandle {
         })?;
         Ok(Self {
             batches: Some(batches),
-            answers,
             thread: Some(thread),
         })
     }
 
-    /// Sends a batch. If the thread has ended, the commands are answered here with errors.
+    /// Sends a batch.
     pub(super) fn send(&self, batch: WorkerMessage) {
         let Some(batches) = &self.batches else { return };
-        if let Err(unsent) = batches.send(batch)
-            && let WorkerMessage::Work(work) = unsent.0
-        {
-            // It is answered when it is dropped.
-            drop(Taken::new(work, &self.answers));
-        }
+        // If the thread has ended, the commands are dropped here, and with that answered.
+        batches.send(batch).ok();
     }
 }
 
@@ -100,26 +113,19 @@ impl Drop for WorkerHandle {
     }
 }
 
-/// Work that a thread has taken. On drop, the rest of it is answered with errors, so that a panic
-/// leaves no command without an answer.
-struct Taken<'a> {
-    work: VecDeque<(EnvIndex, Command)>,
-    answers: &'a Answers,
+/// The commands of a turn for one thread. On drop, the rest of them is answered with errors, so that
+/// a panic leaves no command without an answer.
+pub(super) struct WorkShare {
+    pub(super) work: VecDeque<(EnvIndex, Command)>,
+    pub(super) turn: Arc<Turn>,
 }
 
-impl<'a> Taken<'a> {
-    fn new(work: Vec<(EnvIndex, Command)>, answers: &'a Answers) -> Self {
-        let work = work.into();
-        Self { work, answers }
-    }
-}
-
-impl Drop for Taken<'_> {
+impl Drop for WorkShare {
     fn drop(&mut self) {
         for (env, command) in self.work.drain(..) {
             let reason = format!("the simulation thread of environment {} has ended", env.0);
             let answer = Answer::refuse(&command, EnvError::Setup(reason));
-            self.answers.put((env, answer));
+            self.turn.answer(env, answer);
         }
     }
 }
@@ -147,10 +153,10 @@ impl SimulationThread {
         }
     }
 
-    fn run(&mut self, inbox: &Receiver<WorkerMessage>, answers: &Answers) {
+    fn run(&mut self, inbox: &Receiver<WorkerMessage>) {
         while let Ok(batch) = inbox.recv() {
             match batch {
-                WorkerMessage::Work(work) => self.work(Taken::new(work, answers)),
+                WorkerMessage::Work(share) => self.work(share),
                 WorkerMessage::OpenRenderer(to) => {
                     let note = self.renderer().map(|renderer| renderer.gl.note.clone());
                     // If the caller no longer waits, the renderer is open anyway.
@@ -167,8 +173,8 @@ impl SimulationThread {
         }
     }
 
-    fn work(&mut self, mut taken: Taken<'_>) {
-        while let Some((env, command)) = taken.work.front() {
+    fn work(&mut self, mut share: WorkShare) {
+        while let Some((env, command)) = share.work.front() {
             let env = *env;
             let answer = match command {
                 Command::Reset { seed, render, .. } => {
@@ -178,8 +184,8 @@ impl SimulationThread {
                     Answer::Step(self.step(env, action, *render))
                 }
             };
-            taken.work.pop_front();
-            taken.answers.put((env, answer));
+            share.work.pop_front();
+            share.turn.answer(env, answer);
         }
     }
 
