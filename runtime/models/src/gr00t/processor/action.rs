@@ -9,9 +9,9 @@ use crate::gr00t::processor::config::ProcessorConfig;
 use crate::gr00t::processor::modality::{ActionConfig, Modalities, PoseFormat, Representation};
 use crate::gr00t::processor::numbers::StateActionCodec;
 use crate::gr00t::processor::pose::RigidPose;
-use crate::gr00t::processor::row::{KeyActions, StateSteps};
 use crate::gr00t::processor::scale::ValueScale;
 use crate::gr00t::processor::statistics::Statistics;
+use crate::gr00t::processor::{KeyActions, StateSteps};
 
 /// An action vector, and how it is decoded.
 #[derive(Clone, Debug)]

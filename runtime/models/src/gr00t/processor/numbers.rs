@@ -7,11 +7,11 @@ use std::path::Path;
 use jobs::refusal::Refusal;
 
 use crate::error::{differs, input};
+use crate::gr00t::processor::StateSteps;
 use crate::gr00t::processor::action::DecodedKey;
 use crate::gr00t::processor::config::{ProcessorConfig, Scaling};
 use crate::gr00t::processor::embodiment;
 use crate::gr00t::processor::modality::ModalityConfig;
-use crate::gr00t::processor::row::StateSteps;
 use crate::gr00t::processor::scale::ValueScale;
 use crate::gr00t::processor::sine::sin_cos;
 use crate::gr00t::processor::statistics::Statistics;

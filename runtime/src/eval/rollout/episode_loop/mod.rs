@@ -11,15 +11,15 @@
 //! A group waits either for chunks, or for the resets and steps of all its environments. Answers
 //! are processed in the order of the environments, so that a run is reproducible.
 //!
-//! `turn` sends a group's commands or its inference, `answers` processes what comes back.
+//! `turn` sends a group's commands or its inference, and processes what comes back.
 
-mod answers;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use jobs::episode::{End, Episode};
 use jobs::job::{Job, Length};
 use jobs::journal::{Blame, EnvLost};
 
@@ -134,6 +134,17 @@ impl<'a> EpisodeLoop<'a> {
         let mut live = LiveEpisode::new(episode);
         live.seed = self.active.seed(episode);
         self.errored(live, EnvIndex(0), reason)
+    }
+
+    /// Writes the journal line of an episode that an error ended.
+    fn errored(&mut self, live: LiveEpisode, env: EnvIndex, reason: String) -> Result<(), Stop> {
+        let job = &self.job().name;
+        let text = format!("{job} episode {}: {reason}", live.episode);
+        self.out.monitor.say(&text);
+        self.out.episode(Episode {
+            error: Some(reason),
+            ..self.line(live, env, End::Error)
+        })
     }
 
     /// Closes the files of the job, after its last episode.

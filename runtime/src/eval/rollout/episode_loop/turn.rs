@@ -1,19 +1,28 @@
-//! The turn of a group: resets and steps, or an inference if no reset is due.
+//! The turn of a group: resets and steps, or an inference if no reset is due, and what follows from
+//! the answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use jobs::journal::{EpisodeStart, Line};
+use jobs::episode::{End, Episode};
+use jobs::job::Length;
+use jobs::journal::{EnvLost, EpisodeStart, Line};
+use jobs::latency;
 use jobs::time::rfc3339;
 
 use crate::clock::now;
-use crate::env::{Command, EnvIndex, NextEpisode, Render};
+use crate::env::{Answer, Command, EnvError, EnvIndex, NextEpisode, Observation, Render, Step};
 use crate::eval::monitor::Event;
-use crate::eval::rollout::episode_loop::EpisodeLoop;
-use crate::eval::rollout::job::builds::GroupInferred;
+use crate::eval::rollout::episode::LiveEpisode;
+use crate::eval::rollout::episode::ending::{EndedEpisode, Ending, Signs};
+use crate::eval::rollout::episode_loop::{EpisodeLoop, restart_messages};
+use crate::eval::rollout::job::builds::{GroupInferred, check_inputs};
+use crate::eval::rollout::schedule::group::Answered;
 use crate::eval::rollout::schedule::{self, DueStep, Turn};
 use crate::eval::stop::Stop;
-use crate::policy::{Continuation, PolicyRow};
+use crate::policy::{Continuation, Inferred, Over, PolicyRow, RowAnswer, RowError, Window};
+use crate::record::{EpisodeEnd, EpisodeMeta};
 
 impl EpisodeLoop<'_> {
     /// Starts the next turn of a group.
@@ -175,6 +184,310 @@ impl EpisodeLoop<'_> {
         match self.recording.every_frame || is_looked_at {
             true => Render::Yes,
             false => Render::No,
+        }
+    }
+
+    /// Gives the answers of an inference to the environments of a group.
+    pub(super) fn on_inference(&mut self, inferred: GroupInferred) -> Result<(), Stop> {
+        let (index, waited) = (inferred.group, inferred.waited);
+        let Inferred {
+            answers,
+            took,
+            shortage,
+        } = inferred.result;
+        self.out.totals.shortage = shortage;
+        let answers = answers?;
+        self.out.totals.infer.add(took);
+        tracing::trace!(
+            group = index,
+            rows = answers.len(),
+            ms = took.as_secs_f64() * 1e3,
+            "inferred"
+        );
+        if self.active.policy.is_planner {
+            self.out.totals.thinking.end(now());
+        } else {
+            self.out.totals.inferred += took;
+        }
+        let needs_chunk = std::mem::take(&mut self.groups[index].thinking);
+        if !self.active.policy.is_planner {
+            self.failures.count(&self.job().policy_type, &answers)?;
+        }
+        let delay = self.active.latency.steps(waited);
+        for (env, answer) in needs_chunk.into_iter().zip(answers) {
+            if let Some(live) = self.groups[index].live(env) {
+                live.infer_calls += 1;
+                if live.length > 0 {
+                    live.latency.add(delay);
+                }
+            }
+            match answer {
+                RowAnswer::Failed(reason) => {
+                    // A policy whose process was lost has read its program again.
+                    check_inputs(self.active.run, self.job())?;
+                    self.on_failed_row(index, env, reason)?;
+                }
+                RowAnswer::End => self.ended_by_policy(index, env)?,
+                RowAnswer::Chunk(chunk) => {
+                    if self.active.latency.fixed.is_some() {
+                        let length = self.active.policy.chunk_length as u64;
+                        latency::check(delay, length, chunk.horizon() as u64).map_err(Stop::job)?;
+                    }
+                    self.groups[index].add_chunk(env, chunk, delay as usize);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an episode as an error, because the policy has no chunk for it.
+    fn on_failed_row(
+        &mut self,
+        index: usize,
+        env: EnvIndex,
+        RowError(reason): RowError,
+    ) -> Result<(), Stop> {
+        self.recording.forget(env)?;
+        let Some(live) = self.groups[index].end(env) else {
+            return Ok(());
+        };
+        if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
+            // The steps of the job would never be taken.
+            let episode = live.episode;
+            return Err(Stop::job(format_args!(
+                "{reason}; this job counts steps, and episode {episode} has taken none: \
+                 num_episodes is one way"
+            )));
+        }
+        self.errored(live, env, reason)
+    }
+
+    /// Ends an episode because the policy says so.
+    fn ended_by_policy(&mut self, index: usize, env: EnvIndex) -> Result<(), Stop> {
+        let Some(live) = self.groups[index].live(env) else {
+            return Ok(());
+        };
+        let (episode, success) = (live.episode, live.solved_once);
+        if live.length == 0 && matches!(self.job().length, Length::Steps(_)) {
+            let policy = &self.job().policy_type;
+            return Err(Stop::job(format_args!(
+                "policy `{policy}` ended episode {episode} before its first step: num_steps would \
+                 never be reached, use num_episodes"
+            )));
+        }
+        let outcome = EndedEpisode {
+            end: match success {
+                true => End::Success,
+                false => End::Terminated,
+            },
+            recorded: EpisodeEnd {
+                success,
+                terminated: true,
+                truncated: false,
+            },
+        };
+        self.on_end(index, env, outcome)
+    }
+
+    /// Processes the answers of a group after all its environments have answered.
+    pub(super) fn on_answers(&mut self, index: usize) -> Result<(), Stop> {
+        for Answered {
+            env,
+            answer,
+            action,
+        } in self.groups[index].take_answers()
+        {
+            let (step, next) = match answer {
+                Answer::Reset(Ok(observation)) => {
+                    self.on_reset(index, env, observation)?;
+                    continue;
+                }
+                Answer::Reset(Err(err)) => (Err(err), None),
+                Answer::Step(step) => (step, None),
+                Answer::Last { step, next } => (step, Some(next)),
+            };
+            match step {
+                Ok(step) => self.on_step(index, env, &action, step)?,
+                Err(err) => self.on_failure(index, env, err)?,
+            }
+            if let Some(episode) = next {
+                self.on_begun(index, env, episode);
+            }
+        }
+        let name = &self.job().name;
+        for text in restart_messages(name, &std::mem::take(&mut self.restarts)) {
+            self.out.monitor.say(&text);
+        }
+        Ok(())
+    }
+
+    /// Takes note of the episode that an environment has begun by itself.
+    fn on_begun(&mut self, index: usize, env: EnvIndex, episode: u64) {
+        let seed = self.active.seed(episode);
+        tracing::debug!(episode, env = env.0, seed, "begun");
+        self.announced.remove(&episode);
+        self.groups[index].begin(env, episode);
+        self.groups[index].seed(env, seed);
+    }
+
+    fn on_reset(
+        &mut self,
+        index: usize,
+        env: EnvIndex,
+        observation: Observation,
+    ) -> Result<(), Stop> {
+        let Some(live) = self.groups[index].live(env) else {
+            return Ok(());
+        };
+        let (episode, seed) = (live.episode, live.seed);
+        self.out.totals.costs.frames += observation.video.len() as u64;
+        if let Some(pictures) = &mut self.pictures {
+            pictures.show(env, &observation, now());
+        }
+        if let Some(recorder) = &mut self.recording.recorder {
+            let meta = EpisodeMeta {
+                episode,
+                seed,
+                language: observation.language.clone(),
+            };
+            recorder.begin(env, meta, &observation)?;
+        }
+        live.window = Window::new(Arc::new(observation));
+        Ok(())
+    }
+
+    /// Records a step, and ends the episode if it was the last one.
+    fn on_step(
+        &mut self,
+        index: usize,
+        env: EnvIndex,
+        action: &[f32],
+        step: Step,
+    ) -> Result<(), Stop> {
+        let ending = Ending::new(&self.job().rollout, self.envs.env.spec());
+        let Some(live) = self.groups[index].live(env) else {
+            return Ok(());
+        };
+        live.length += 1;
+        live.reward(step.reward);
+        self.out.totals.costs.frames += step.observation.video.len() as u64;
+        if let Some(pictures) = &mut self.pictures {
+            pictures.show(env, &step.observation, now());
+        }
+        let signs = Signs::of(&step, live.length, live.solved_once);
+        (live.solved_once, live.solved_now) = (signs.success, step.success);
+        live.out_of_bounds += u64::from(step.out_of_bounds);
+        self.out.totals.out_of_bounds += u64::from(step.out_of_bounds);
+        let outcome = ending.after(signs).map(|end| EndedEpisode::of(end, &step));
+        if let Some(recorder) = &mut self.recording.recorder {
+            recorder.step(env, action, Some(&step.processed_action), &step)?;
+        }
+        let looks_back = self.active.policy.looks_back;
+        live.window.push(Arc::new(step.observation), looks_back);
+        match outcome {
+            Some(outcome) => self.on_end(index, env, outcome),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands a finished episode to the recorder, and from there to the journal, unless another rank
+    /// has taken it over.
+    fn on_end(&mut self, index: usize, env: EnvIndex, outcome: EndedEpisode) -> Result<(), Stop> {
+        let EndedEpisode { end, recorded } = outcome;
+        let Some(live) = self.groups[index].end(env) else {
+            return Ok(());
+        };
+        let metrics = match self.active.policy.is_planner {
+            true => self.active.inference.end(Over {
+                env,
+                success: recorded.success,
+                length: live.length,
+                return_: live.return_,
+                observation: Arc::clone(live.window.now()),
+            })?,
+            false => BTreeMap::new(),
+        };
+        let episode = Episode {
+            metrics,
+            ..self.line(live, env, end)
+        };
+        self.recording.end(env, episode, recorded, self.out)
+    }
+
+    /// Handles an error of one environment: its episode ends as an error, or starts again if the
+    /// environment's process was lost.
+    fn on_failure(&mut self, index: usize, env: EnvIndex, err: EnvError) -> Result<(), Stop> {
+        let (reason, loss) = match err {
+            EnvError::Episode { reason, .. } => (reason, None),
+            EnvError::Lost {
+                reason,
+                stderr,
+                blame,
+                ..
+            } => (reason, Some((stderr, blame))),
+            other => return Err(other.into()),
+        };
+        self.recording.forget(env)?;
+        let Some(live) = self.groups[index].end(env) else {
+            return Ok(());
+        };
+        if let Some((stderr, blame)) = loss {
+            let company = self.envs.env.company(env).len();
+            let ruling = self.retries.on_loss(live.episode, blame, company);
+            let lost = EnvLost {
+                job: self.active.job().name.clone(),
+                job_index: self.active.job().index,
+                rank: self.active.run.env.rank,
+                env: env.0,
+                episode: live.episode,
+                step: live.length,
+                attempt: ruling.attempt,
+                blame: ruling.blame,
+                reason: reason.clone(),
+                stderr,
+                at: rfc3339(SystemTime::now()),
+            };
+            self.out.write(&Line::EnvLost(Box::new(lost.clone())))?;
+            if ruling.again {
+                // The next process reads the simulator again.
+                check_inputs(self.active.run, self.job())?;
+                self.out.totals.costs.env_restarts += 1;
+                self.groups[index].again(env, live.episode);
+                self.restarts.push(lost);
+                return Ok(());
+            }
+        }
+        self.errored(live, env, reason)
+    }
+
+    /// Returns the journal line of an episode that ended with `end`.
+    pub(super) fn line(&self, live: LiveEpisode, env: EnvIndex, end: End) -> Episode {
+        let (job, is_scored) = (self.job(), end != End::Error);
+        Episode {
+            job: job.name.clone(),
+            job_index: job.index,
+            episode: live.episode,
+            seed: live.seed,
+            rank: self.active.run.env.rank,
+            env: env.0,
+            rebuild: self.envs.number,
+            success: is_scored.then_some(end == End::Success),
+            success_at_end: is_scored.then_some(live.solved_now),
+            end,
+            length: live.length,
+            return_: live.return_,
+            max_reward: live.max_reward,
+            language_instruction: live.window.now().language.to_string(),
+            wall_s: live.started.elapsed().as_secs_f64(),
+            infer_calls: live.infer_calls,
+            actions_out_of_bounds: live.out_of_bounds,
+            latency: job.latency.is_some().then_some(live.latency),
+            ended: rfc3339(SystemTime::now()),
+            error: None,
+            dataset: None,
+            video: None,
+            episode_video: None,
+            metrics: BTreeMap::new(),
         }
     }
 }
