@@ -1,45 +1,24 @@
-//! Reads the limits of the control groups of this process, versions 1 and 2: the lowest of the
-//! group and all groups above it.
+//! Reads the limits of the control groups (version 2) of this process: the lowest of the group and
+//! all groups above it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From this on, version 1 means no limit: the largest number of pages, in bytes.
-const NO_LIMIT: u64 = 1 << 62;
+/// The file with the memory that processes may use, in bytes.
+pub(crate) const MEMORY: &str = "memory.max";
 
-/// Names of a limit in the two versions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LimitFile {
-    /// File of version 2.
-    pub(crate) v2: &'static str,
-    /// Controller and file of version 1, if it has such a limit.
-    pub(crate) v1: Option<(&'static str, &'static str)>,
-}
+/// The file with the swap that processes may use, in bytes.
+pub(crate) const SWAP: &str = "memory.swap.max";
 
-/// The memory that processes may use, in bytes.
-pub(crate) const MEMORY: LimitFile = LimitFile {
-    v2: "memory.max",
-    v1: Some(("memory", "memory.limit_in_bytes")),
-};
-
-/// The swap that processes may use, in bytes. Version 1 only limits memory and swap together.
-pub(crate) const SWAP: LimitFile = LimitFile {
-    v2: "memory.swap.max",
-    v1: None,
-};
-
-/// The number of processes and threads.
-pub(crate) const PROCESSES: LimitFile = LimitFile {
-    v2: "pids.max",
-    v1: Some(("pids", "pids.max")),
-};
+/// The file with the number of processes and threads.
+pub(crate) const PROCESSES: &str = "pids.max";
 
 /// The control groups of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlGroups {
-    /// Content of `/proc/self/cgroup`.
-    groups: String,
-    /// Where the hierarchies are mounted.
+    /// Path of the group below the mount point.
+    path: PathBuf,
+    /// Where the groups are mounted.
     root: PathBuf,
 }
 
@@ -50,63 +29,51 @@ impl ControlGroups {
         Self::new(&groups, Path::new("/sys/fs/cgroup"))
     }
 
+    /// Takes the content of `/proc/self/cgroup`.
     pub(crate) fn new(groups: &str, root: &Path) -> Self {
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::/"));
         Self {
-            groups: groups.to_owned(),
+            path: path.unwrap_or_default().into(),
             root: root.to_owned(),
         }
     }
 
     /// Returns the lowest limit, if there is one.
-    pub(crate) fn limit(&self, file: LimitFile) -> Option<u64> {
-        let v1 = file.v1.map(|(controller, v1)| self.texts(controller, v1));
-        let texts = self.texts("", file.v2).into_iter();
-        texts
-            .chain(v1.into_iter().flatten())
-            .filter_map(|text| text.trim().parse().ok())
-            .filter(|limit| *limit < NO_LIMIT)
-            .min()
+    pub(crate) fn limit(&self, file: &str) -> Option<u64> {
+        let limits = self.texts(file);
+        limits.filter_map(|text| text.trim().parse().ok()).min()
     }
 
     /// Returns how many CPUs' time the processes may use per second, if that is limited.
     pub(crate) fn cpus(&self) -> Option<f64> {
-        let v2 = self.texts("", "cpu.max").into_iter();
-        let v2 = v2.filter_map(|text| {
+        let quotas = self.texts("cpu.max").filter_map(|text| {
             let (quota, period) = text.trim().split_once(' ')?;
             ratio(quota, period)
         });
-        let quotas = self.texts("cpu", "cpu.cfs_quota_us").into_iter();
-        let periods = self.texts("cpu", "cpu.cfs_period_us");
-        let v1 = quotas
-            .zip(periods)
-            .filter_map(|(quota, period)| ratio(&quota, &period));
-        v2.chain(v1).min_by(f64::total_cmp)
+        quotas.min_by(f64::total_cmp)
     }
 
-    /// Returns the contents of a file in the group of a controller and in those above it. The
-    /// controller of version 2 has no name.
-    fn texts(&self, controller: &str, file: &str) -> Vec<String> {
-        let Some(path) = self.path(controller) else {
-            return Vec::new();
-        };
-        let mount = self.root.join(controller);
-        let relative = Path::new(path.trim_start_matches('/'));
-        // In a container, the path may be that of the host; then only the mounted group is there.
-        let groups = relative.ancestors().map(|above| mount.join(above));
-        groups
-            .filter_map(|group| fs::read_to_string(group.join(file)).ok())
-            .collect()
+    /// Returns the number of processes that the kernel has ended for lack of memory in this group
+    /// and those below it.
+    pub(crate) fn oom_kills(&self) -> Option<u64> {
+        let events = fs::read_to_string(self.root.join(&self.path).join("memory.events")).ok()?;
+        number(&events, "oom_kill")
     }
 
-    /// Returns the group's path below the mount point: the part behind `4:cpu,cpuacct:`.
-    fn path(&self, controller: &str) -> Option<&str> {
-        self.groups.lines().find_map(|line| {
-            let (_, rest) = line.split_once(':')?;
-            let (controllers, path) = rest.split_once(':')?;
-            let is_found = controllers.split(',').any(|known| known == controller);
-            is_found.then_some(path)
-        })
+    /// Returns the contents of a file in the group and in those above it. In a container, the path
+    /// may be that of the host; then only the mounted group is there.
+    fn texts(&self, file: &str) -> impl Iterator<Item = String> {
+        let groups = self.path.ancestors().map(|above| self.root.join(above));
+        groups.filter_map(move |group| fs::read_to_string(group.join(file)).ok())
     }
+}
+
+/// Returns the number after `name` in lines of the form `name number`.
+pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (found, number) = line.split_once(' ')?;
+        (found == name).then(|| number.trim().parse().ok())?
+    })
 }
 
 fn ratio(quota: &str, period: &str) -> Option<f64> {
@@ -138,21 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn version_1_has_a_folder_for_each_controller() {
+    fn the_count_is_read_by_its_whole_name() {
+        let events = "oom 4\noom_kill 3\noom_group_kill 9\n";
+        assert_eq!(number(events, "oom_kill"), Some(3));
+        assert_eq!(number("oom 4\n", "oom_kill"), None);
         let root = tempfile::tempdir().unwrap();
-        write(root.path(), "memory/a/memory.limit_in_bytes", "1073741824");
-        write(
-            root.path(),
-            "memory/memory.limit_in_bytes",
-            "9223372036854771712",
-        );
-        write(root.path(), "cpu/a/cpu.cfs_quota_us", "-1\n");
-        write(root.path(), "cpu/a/cpu.cfs_period_us", "100000\n");
-        write(root.path(), "pids/pids.max", "max\n");
-        let text = "9:name=systemd:/\n4:memory:/a\n3:cpu,cpuacct:/a\n2:pids:/\n0::/\n";
-        let groups = ControlGroups::new(text, root.path());
-        assert_eq!(groups.limit(MEMORY), Some(1 << 30));
-        assert_eq!((groups.cpus(), groups.limit(PROCESSES)), (None, None));
+        write(root.path(), "job/memory.events", events);
+        let groups = ControlGroups::new("0::/job\n", root.path());
+        assert_eq!(groups.oom_kills(), Some(3));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use crate::node::control_group::{ControlGroups, number};
+
 /// Time for which a kill explains failures: the kernel may end several ranks, one after the other.
 const EXPLAINS: Duration = Duration::from_secs(5);
 
@@ -53,8 +55,11 @@ impl OomKills {
 impl OomCounts {
     fn now() -> OomCounts {
         OomCounts {
-            in_group: in_group(),
-            on_machine: on_machine(),
+            in_group: ControlGroups::of_this_process().oom_kills(),
+            on_machine: number(
+                &fs::read_to_string("/proc/vmstat").unwrap_or_default(),
+                "oom_kill",
+            ),
         }
     }
 
@@ -65,31 +70,6 @@ impl OomCounts {
         (self.on_machine < now.on_machine)
             .then_some(" (the kernel ended a process of this machine for lack of memory)")
     }
-}
-
-/// Reads `memory.events` of this control group (version 2), which includes the groups below it.
-fn in_group() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    field(
-        &fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.events")).ok()?,
-        "oom_kill",
-    )
-}
-
-fn on_machine() -> Option<u64> {
-    field(&fs::read_to_string("/proc/vmstat").ok()?, "oom_kill")
-}
-
-/// Returns the number after `name` in lines of the form `name number`.
-fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        line.strip_prefix(name)?
-            .strip_prefix(' ')?
-            .trim()
-            .parse()
-            .ok()
-    })
 }
 
 #[cfg(test)]
@@ -115,15 +95,6 @@ mod tests {
             known: BEFORE,
             noticed: None,
         }
-    }
-
-    #[test]
-    fn the_count_is_read_by_its_whole_name() {
-        assert_eq!(
-            field("oom 4\noom_kill 3\noom_group_kill 9\n", "oom_kill"),
-            Some(3)
-        );
-        assert_eq!(field("oom 4\n", "oom_kill"), None);
     }
 
     #[test]

@@ -37,8 +37,8 @@ const MARGIN: Duration = Duration::from_secs(3);
 /// Check this machine: GPUs, libraries, rendering, disk, limits, simulators, cluster.
 ///
 /// Prints one line per check: `ok`, `note` (good to know), `warning` (works, but badly) or `failed`
-/// (will not work), with what to do. Writes a test file of up to 64 MiB into the output folder, and
-/// removes it. The exit code is 0 unless a check failed.
+/// (will not work), with what to do. Writes a small test file into the output folder, and removes it.
+/// The exit code is 0 unless a check failed.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
     /// Output folder to check; it need not exist
@@ -88,8 +88,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the checks that take milliseconds, and the one that measures a disk, which nothing else
-/// should use meanwhile.
+/// Returns the checks that take milliseconds.
 fn quick_checks(args: &DoctorArgs, node: &Node, env: &Environment) -> Vec<Check> {
     let mut checks = machine::checks(node);
     checks.push(folder::check(args.output.clone()));

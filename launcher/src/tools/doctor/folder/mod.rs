@@ -1,19 +1,18 @@
 //! Checks the output folder: that files can be made and locked there, how much space is left, and
-//! how fast it is.
+//! how long a line of a journal takes.
 
-mod mount;
-mod speed;
 mod trial;
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jobs::bytes::ByteSize;
 use nix::sys::statvfs::statvfs;
 
 use crate::tools::doctor::check::Check;
 use crate::tools::doctor::diagnosis::Diagnosis;
-use crate::tools::doctor::folder::mount::Mount;
-use crate::tools::doctor::folder::speed::DiskSpeed;
 use crate::tools::doctor::folder::trial::Trial;
 
 /// Name of the first result, and of the check.
@@ -28,6 +27,9 @@ const LITTLE: u64 = 10 << 30;
 /// Fewest files that still can be made.
 const FEW_FILES: u64 = 1000;
 
+/// A journal is synced after each episode, which waits for it.
+const SLOW_SYNC: Duration = Duration::from_millis(200);
+
 /// Returns the check of a folder that need not exist.
 pub(super) fn check(output: PathBuf) -> Check {
     let if_it_hangs = "the file system does not answer: see `mount` and `dmesg`, or choose another \
@@ -39,24 +41,17 @@ fn examined(output: &Path) -> Vec<Diagnosis> {
     let output = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
     let existing = output.ancestors().find(|folder| folder.exists());
     let existing = existing.unwrap_or(Path::new("/"));
-    let mount = Mount::of(existing);
     let trial = match Trial::new(existing) {
         Ok(trial) => trial,
         Err(err) => return vec![not_writable(&output, existing, &err)],
     };
-    let mut all = vec![
-        writable(&output, existing, mount.as_ref()),
-        locks(trial.locks()),
-    ];
-    if let Some(skewed) = trial.clock_skew_s().and_then(skew) {
-        all.push(skewed);
-    }
-    let room = Room::of(existing);
-    all.push(room.judged());
-    all.push(match room.is_enough_to_measure() {
-        true => speed::judged(DiskSpeed::measure(trial.file())),
-        false => Diagnosis::note("write speed", "not measured: the disk is almost full"),
-    });
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = existing.canonicalize().ok();
+    let mount = mount.and_then(|folder| mount_of(&folder, &mounts));
+    let mut all = vec![writable(&output, existing, mount), locks(trial.locks())];
+    all.extend(trial.clock_skew_s().and_then(skew));
+    all.push(Room::of(existing).judged());
+    all.push(journal(trial.sync_time()));
     all
 }
 
@@ -67,13 +62,14 @@ fn not_writable(output: &Path, existing: &Path, err: &std::io::Error) -> Diagnos
     Diagnosis::failed(NAME, found, remedy)
 }
 
-fn writable(output: &Path, existing: &Path, mount: Option<&Mount>) -> Diagnosis {
+/// Judges a folder on a file system, of which the mount point and the type are known.
+fn writable(output: &Path, existing: &Path, mount: Option<(String, String)>) -> Diagnosis {
     let place = place(output, existing);
-    let Some(mount) = mount else {
+    let Some((point, kind)) = mount else {
         return Diagnosis::ok(NAME, format!("{place} can be written"));
     };
-    let found = format!("{place} can be written, {} at {}", mount.kind, mount.point);
-    match mount.kind.as_str() {
+    let found = format!("{place} can be written, {kind} at {point}");
+    match kind.as_str() {
         "tmpfs" | "ramfs" => {
             let remedy = "choose another --output for results that are to last";
             let found = format!("{found}: it takes memory, and is lost at a reboot");
@@ -85,6 +81,21 @@ fn writable(output: &Path, existing: &Path, mount: Option<&Mount>) -> Diagnosis 
         }
         _ => Diagnosis::ok(NAME, found),
     }
+}
+
+/// Returns the last of the longest mount points above a folder, and the type of its file system, as
+/// `ext4`. `mounts` is in the format of `/proc/self/mountinfo` (man 5 proc_pid_mountinfo).
+fn mount_of(folder: &Path, mounts: &str) -> Option<(String, String)> {
+    let mounts = mounts.lines().filter_map(|line| {
+        let (mount, source) = line.split_once(" - ")?;
+        // The kernel writes blanks and backslashes as octal numbers.
+        let point = mount.split(' ').nth(4)?.replace("\\040", " ");
+        let point = point.replace("\\011", "\t").replace("\\134", "\\");
+        Some((point, source.split(' ').next()?.to_owned()))
+    });
+    mounts
+        .filter(|(point, _)| folder.starts_with(point))
+        .max_by_key(|(point, _)| point.len())
 }
 
 /// Names the folder, and where it would be made if it does not exist.
@@ -120,6 +131,25 @@ fn skew(seconds: f64) -> Option<Diagnosis> {
     })
 }
 
+/// Judges the time to append a line to a journal and sync it.
+fn journal(synced_in: io::Result<Duration>) -> Diagnosis {
+    let name = "journal";
+    let time = match synced_in {
+        Ok(time) => time,
+        Err(err) => {
+            let found = format!("a test file cannot be written: {err}");
+            let remedy = "look at quotas and the file system, or choose another --output";
+            return Diagnosis::failed(name, found, remedy);
+        }
+    };
+    let found = format!("a line is synced in {:.1} ms", time.as_secs_f64() * 1e3);
+    if time > SLOW_SYNC {
+        let remedy = "choose a local disk with --output and copy the results";
+        return Diagnosis::warning(name, found, remedy);
+    }
+    Diagnosis::ok(name, found)
+}
+
 /// Space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Room {
@@ -141,10 +171,6 @@ impl Room {
             free: bytes,
             files: files.map(|found| found.files_available()),
         }
-    }
-
-    fn is_enough_to_measure(self) -> bool {
-        self.free.is_none_or(|free| free > 4 * LEAST)
     }
 
     fn judged(self) -> Diagnosis {

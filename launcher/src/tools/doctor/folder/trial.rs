@@ -1,12 +1,20 @@
-//! A file in the output folder on which locks and speed are tried. It has no name after it was
+//! A file in the output folder on which locks and syncs are tried. It has no name after it was
 //! opened, so that nothing stays behind, whatever happens.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jobs::launch::fresh_id;
+
+use crate::tools::doctor::check::now;
+
+/// Bytes of a journal line, about.
+const LINE: usize = 512;
+
+/// Number of synced lines.
+const LINES: usize = 7;
 
 /// The file, opened twice.
 pub(super) struct Trial {
@@ -36,9 +44,20 @@ impl Trial {
         })
     }
 
-    /// Returns the file for writing.
-    pub(super) fn file(&self) -> &File {
-        &self.first
+    /// Returns the median time to append a line and sync it.
+    ///
+    /// # Errors
+    /// Returns the error of the file system.
+    pub(super) fn sync_time(&self) -> io::Result<Duration> {
+        let mut times = [Duration::ZERO; LINES];
+        for time in &mut times {
+            let start = now();
+            (&self.first).write_all(&[b' '; LINE])?;
+            self.first.sync_data()?;
+            *time = start.elapsed();
+        }
+        times.sort();
+        Ok(times[LINES / 2])
     }
 
     /// Tries whether a lock excludes another one.
@@ -78,6 +97,7 @@ mod tests {
         let trial = Trial::new(folder.path()).unwrap();
         assert_eq!(trial.locks(), Ok(()));
         assert!(trial.clock_skew_s().unwrap().abs() < 60.0);
+        assert!(trial.sync_time().unwrap() > Duration::ZERO);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }
