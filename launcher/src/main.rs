@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use jobs::job::Job;
 use jobs::layout::RunFolder;
 use jobs::printable::{printable, printable_json, printable_line};
+use jobs::refusal::Refused;
 use launcher::agent;
 use launcher::agent::event::LaunchEnd;
 use launcher::agent::folder_lock::FolderLock;
@@ -21,7 +22,6 @@ use launcher::generated::{completion, man};
 use launcher::node::Node;
 use launcher::page::LivePage;
 use launcher::partial_report;
-use launcher::plan::error::PlanError;
 use launcher::plan::eval::EvalPlan;
 use launcher::plan::missing::{self, Missing};
 use launcher::plan::{LaunchPlan, SignalPlan};
@@ -95,12 +95,10 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
     };
     let plan = match LaunchPlan::new(cli, env, &node) {
         Ok(plan) => plan,
-        Err(PlanError::EvalUsage { text, code: 0 }) => return print(&text),
-        Err(PlanError::EvalUsage { text, code }) => {
-            say::block(Level::Error, &text);
-            return ExitCode::from(code);
-        }
-        Err(err) => return verdict::of_refusal(cli, refuse(err)),
+        Err(err) => match err.downcast_ref() {
+            Some(Refused::Usage(usage)) => return show_usage(usage),
+            _ => return verdict::of_refusal(cli, refuse(err)),
+        },
     };
     tracing::debug!(?plan);
     let Some(begun) = begun else {
@@ -120,6 +118,18 @@ fn launch(cli: &Cli, words: &[OsString], env: &Environment) -> ExitCode {
         _ => say_how_to_resume(&plan, cli, words, end),
     }
     verdict::exit_code(&plan, end)
+}
+
+/// Prints help of `eval` or `serve`, or what is wrong with their words.
+fn show_usage(usage: &clap::Error) -> ExitCode {
+    let text = usage.render().to_string();
+    match usage.exit_code() {
+        0 => print(&text),
+        code => {
+            say::block(Level::Error, &text);
+            ExitCode::from(u8::try_from(code).unwrap_or(2))
+        }
+    }
 }
 
 /// The event loop of a launch, and the signals that are kept for it.

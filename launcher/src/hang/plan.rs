@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use crate::cli::Cli;
 use crate::cli::environment::Environment;
-use crate::plan::error::PlanError;
 
 /// The variable that asks for the timer.
 const ENABLE_TIMER: &str = "TORCHELASTIC_ENABLE_FILE_TIMER";
@@ -62,7 +62,7 @@ impl HangPlan {
     ///
     /// # Errors
     /// Returns an error for a timeout that is not positive, and for `--on-hang` without a timeout.
-    pub fn new(cli: &Cli, env: &Environment) -> Result<HangPlan, PlanError> {
+    pub fn new(cli: &Cli, env: &Environment) -> anyhow::Result<HangPlan> {
         let then = match cli.on_hang.as_deref() {
             Some("abort") => OnHang::Abort,
             Some("restart") => OnHang::Restart,
@@ -71,7 +71,9 @@ impl HangPlan {
         let timer = TimerPlan::new(env);
         let Some(seconds) = cli.hang_timeout else {
             return match cli.on_hang {
-                Some(_) => Err(PlanError::OnHangWithoutTimeout),
+                Some(_) => bail!(
+                    "--on-hang needs --hang-timeout, the time after which a silent rank hangs"
+                ),
                 None => Ok(HangPlan {
                     timer,
                     ..HangPlan::default()
@@ -79,8 +81,10 @@ impl HangPlan {
             };
         };
         // Limited to 32 bits, so that a deadline can be computed from it.
-        let seconds = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0);
-        let seconds = seconds.ok_or(PlanError::HangTimeout(cli.hang_timeout.unwrap_or(0)))?;
+        let whole = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+        let seconds = whole.with_context(|| {
+            format!("--hang-timeout must be a whole number of seconds > 0, got {seconds}")
+        })?;
         Ok(HangPlan {
             timeout: Some(Duration::from_secs(seconds.into())),
             then,

@@ -3,13 +3,12 @@
 //!
 //! ```text
 //! cli::Cli + environment + node::Node ──decide──► Plan ──► agent::launch
-//!                                          └──► PlanError, with nothing started
+//!                                          └──► an error, with nothing started
 //! ```
 //! [`decide`] makes the plan. The other modules, and the types below, are plain data, which those
 //! who carry out the plan may import. `rrun --dry-run=json` prints it.
 
 pub mod decide;
-pub mod error;
 pub mod eval;
 pub mod event_log;
 pub mod missing;

@@ -1,10 +1,11 @@
 //! Options that this version does not support: refused if the launch would differ from what was
 //! asked for, mentioned in a note if they merely have no effect.
 
+use anyhow::{bail, ensure};
+
 use crate::cli::Cli;
 use crate::plan::LaunchPlan;
 use crate::plan::decide::ranks::streams::StreamMap;
-use crate::plan::error::PlanError;
 use crate::plan::event_log::EventLog;
 use crate::plan::rendezvous::Backend;
 use crate::process::files::FileLimit;
@@ -27,13 +28,15 @@ const LOGS_SPECS: &str = "default";
 ///
 /// # Errors
 /// Returns an error for the first such option.
-pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
+pub fn refuse(cli: &Cli) -> anyhow::Result<()> {
     if let Some(name) = cli.logs_specs.as_ref().filter(|name| *name != LOGS_SPECS) {
-        return Err(PlanError::LogsSpecs(name.clone()));
+        bail!("--logs-specs {name}: Python entry points are not available in rrun");
     }
-    if EventLog::parse(&cli.event_log_handler).is_none() {
-        return Err(PlanError::EventLogHandler(cli.event_log_handler.clone()));
-    }
+    let handler = &cli.event_log_handler;
+    ensure!(
+        EventLog::parse(handler).is_some(),
+        "unknown event log handler '{handler}' (known: null, console, dynamic_rendezvous, json:FILE)"
+    );
     Ok(())
 }
 

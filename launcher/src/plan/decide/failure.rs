@@ -1,9 +1,10 @@
 //! The failure policy: what the failure of one rank means for the others (`--failure-policy`), and
 //! the number of restarts.
 
+use anyhow::anyhow;
+
 use crate::cli::Cli;
 use crate::plan::FailurePolicy;
-use crate::plan::error::PlanError;
 
 /// Default number of restarts per rank of a built-in program. A night of evaluations survives a few
 /// crashes of a simulator or a driver; a crash at every start uses them up within seconds.
@@ -25,11 +26,12 @@ impl FailurePolicy {
     ///
     /// # Errors
     /// Returns an error for a negative number.
-    pub fn max_restarts(self, cli: &Cli) -> Result<u32, PlanError> {
+    pub fn max_restarts(self, cli: &Cli) -> anyhow::Result<u32> {
         if self == FailurePolicy::Isolate && cli.is_built_in() && !cli.is_given("max-restarts") {
             return Ok(RESTARTS);
         }
-        u32::try_from(cli.max_restarts).map_err(|_| PlanError::MaxRestarts(cli.max_restarts))
+        let given = cli.max_restarts;
+        u32::try_from(given).map_err(|_| anyhow!("max_restarts must be >= 0, got {given}"))
     }
 }
 

@@ -23,7 +23,6 @@ use crate::plan::decide::meeting::nodes::Nodes;
 use crate::plan::decide::meeting::{MeetingPlan, conf, nodes};
 use crate::plan::decide::program::Program;
 use crate::plan::decide::ranks::{Ranks, nproc, numa, variables};
-use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
 use crate::plan::event_log::EventLog;
 use crate::plan::model_server::ServerPlan;
@@ -38,7 +37,7 @@ impl LaunchPlan {
     ///
     /// # Errors
     /// Returns an error for the first request that cannot be fulfilled.
-    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<LaunchPlan, PlanError> {
+    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<LaunchPlan> {
         let slurm = Slurm::new(cli, env)?;
         let kubernetes = if slurm.is_in_job() {
             Kubernetes::unused(&slurm.cli)
@@ -83,7 +82,7 @@ struct RankCount {
 }
 
 impl PlanInputs<'_> {
-    fn plan(self) -> Result<LaunchPlan, PlanError> {
+    fn plan(self) -> anyhow::Result<LaunchPlan> {
         let PlanInputs { cli, env, node, .. } = self;
         let nodes = nodes::nodes(&cli.nnodes)?;
         let failure_policy = FailurePolicy::new(cli);
@@ -153,11 +152,7 @@ impl PlanInputs<'_> {
 
     /// Decides the number of ranks: SLURM's tasks come first, then the placement of an evaluation,
     /// then `--nproc-per-node`, which is reduced if not all of them can have work.
-    fn rank_count(
-        self,
-        nodes: Nodes,
-        request: Option<&EvalRequest>,
-    ) -> Result<RankCount, PlanError> {
+    fn rank_count(self, nodes: Nodes, request: Option<&EvalRequest>) -> anyhow::Result<RankCount> {
         let PlanInputs {
             cli, task, node, ..
         } = self;
@@ -205,7 +200,7 @@ impl PlanInputs<'_> {
         self,
         request: Option<EvalRequest>,
         launch: LaunchSize,
-    ) -> Result<Option<EvalPlan>, PlanError> {
+    ) -> anyhow::Result<Option<EvalPlan>> {
         let Some(request) = request else {
             return Ok(None);
         };
@@ -222,7 +217,7 @@ impl PlanInputs<'_> {
     fn model_server(
         self,
         eval: Option<&EvalPlan>,
-    ) -> Result<(Option<ServerPlan>, Vec<Note>), PlanError> {
+    ) -> anyhow::Result<(Option<ServerPlan>, Vec<Note>)> {
         let local_rank = self.task.map(|task| task.local_rank);
         let planned = match eval {
             Some(eval) => ServerPlan::of(eval, self.env, local_rank)?,

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
+
 use crate::cli::python::int;
 use crate::cli::{Cli, Environment};
-use crate::plan::error::PlanError;
 
 /// torchrun's time between SIGTERM and SIGKILL (torch/distributed/elastic/multiprocessing/api.py,
 /// torch 2.11).
@@ -17,7 +18,7 @@ const SHUTDOWN_VARIABLE: &str = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
 ///
 /// # Errors
 /// Returns an error if the value is not a whole number of seconds.
-pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> Result<Duration, PlanError> {
+pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> anyhow::Result<Duration> {
     let (from, found) = match (cli.shutdown_timeout, env.get(SHUTDOWN_VARIABLE)) {
         (Some(seconds), _) => ("--shutdown-timeout", seconds.to_string()),
         (None, Some(text)) => (SHUTDOWN_VARIABLE, text.to_string_lossy().into_owned()),
@@ -27,7 +28,11 @@ pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> Result<Duration, PlanEr
     let seconds = int(&found).and_then(|seconds| u32::try_from(seconds).ok());
     seconds
         .map(|seconds| Duration::from_secs(seconds.into()))
-        .ok_or(PlanError::ShutdownTimeout { from, found })
+        .with_context(|| {
+            format!(
+                "{from}: the shutdown timeout must be a whole number of seconds >= 0, got {found}"
+            )
+        })
 }
 
 /// Checks `--monitor-interval`, which must be a valid time but has no effect, because the launcher
@@ -35,11 +40,8 @@ pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> Result<Duration, PlanEr
 ///
 /// # Errors
 /// Returns an error for zero, negative numbers and `nan`.
-pub fn check_monitor_interval(cli: &Cli) -> Result<(), PlanError> {
-    let is_time = cli.monitor_interval > 0.0;
-    if is_time {
-        Ok(())
-    } else {
-        Err(PlanError::MonitorInterval(cli.monitor_interval))
-    }
+pub fn check_monitor_interval(cli: &Cli) -> anyhow::Result<()> {
+    let given = cli.monitor_interval;
+    ensure!(given > 0.0, "monitor_interval must be > 0, got {given}");
+    Ok(())
 }

@@ -32,7 +32,6 @@ use crate::node::nvml::GpuMemory;
 use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::decide::eval::seating::{LaunchSize, asked_devices};
 use crate::plan::decide::program::Program;
-use crate::plan::error::PlanError;
 use crate::plan::eval::{EarlyStopPlan, EvalPlan, SeatingPlan};
 use crate::plan::page::PagePlan;
 use crate::say::note::Note;
@@ -40,21 +39,6 @@ use crate::say::note::Note;
 /// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
 /// the launcher does.
 pub const GPUS_VARIABLE: &str = "RRUN_GPUS_PER_NODE";
-
-impl From<Refused> for PlanError {
-    fn from(err: Refused) -> Self {
-        match err {
-            Refused::Usage(usage) => {
-                let code = u8::try_from(usage.exit_code()).unwrap_or(2);
-                PlanError::EvalUsage {
-                    text: usage.render().to_string(),
-                    code,
-                }
-            }
-            Refused::Input(refusal) => PlanError::Eval(refusal),
-        }
-    }
-}
 
 /// The evaluation that the command line of `eval` asks for.
 #[derive(Debug)]
@@ -69,7 +53,7 @@ impl EvalRequest {
     ///
     /// # Errors
     /// Returns the errors of [`Self::read`], and an error if the rank binary is missing.
-    pub fn of(cli: &Cli, env: &Environment, node: &Node) -> Result<Option<Self>, PlanError> {
+    pub fn of(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<Option<Self>> {
         if cli.built_in() != Some("eval") {
             return Ok(None);
         }

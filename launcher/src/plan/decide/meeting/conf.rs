@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
+
 use crate::cli::python::int;
-use crate::plan::error::PlanError;
 
 /// Keys that are options of their own; giving them here is an error in torchrun too.
 const COLLISIONS: [&str; 6] = [
@@ -49,8 +50,8 @@ pub struct Conf {
 impl Conf {
     /// Reads settings whose types have been checked. Times below 1 s, for example an interval of 0,
     /// are taken as 1 s.
-    fn read(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
-        let number = |key, default: u32| -> Result<u32, PlanError> {
+    fn read(pairs: &[(String, String)]) -> anyhow::Result<Conf> {
+        let number = |key, default: u32| -> anyhow::Result<u32> {
             // Limited to 32 bits, so that a deadline can be computed from it.
             Ok(integer(pairs, key)?.map_or(default, |value| {
                 u32::try_from(value.max(1)).unwrap_or(u32::MAX)
@@ -82,19 +83,25 @@ const UNTRUTHS: [&str; 5] = ["0", "false", "f", "no", "n"];
 ///
 /// # Errors
 /// Returns an error for a part without key or value, and for a key that has an option of its own.
-pub fn pairs(text: &str) -> Result<Vec<(String, String)>, PlanError> {
+pub fn pairs(text: &str) -> anyhow::Result<Vec<(String, String)>> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for part in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
         if key.is_empty() {
-            return Err(PlanError::ConfFormat);
+            bail!(
+                "The rendezvous configuration string must be in format \
+                 <key1>=<value1>,...,<keyN>=<valueN>."
+            );
         }
         if value.is_empty() {
-            return Err(PlanError::ConfValue(key));
+            bail!("The rendezvous configuration option '{key}' must have a value specified.");
         }
         if COLLISIONS.contains(&key.as_str()) {
-            return Err(PlanError::ConfCollision(key));
+            bail!(
+                "The rendezvous configuration option '{key}' cannot be set here, it has an option of \
+                 its own."
+            );
         }
         pairs.retain(|(known, _)| *known != key);
         pairs.push((key, value));
@@ -106,7 +113,7 @@ pub fn pairs(text: &str) -> Result<Vec<(String, String)>, PlanError> {
 ///
 /// # Errors
 /// Returns an error for a value of the wrong type.
-pub fn check_static(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
+pub fn check_static(pairs: &[(String, String)]) -> anyhow::Result<Conf> {
     integer(pairs, "timeout")?;
     Conf::read(pairs)
 }
@@ -115,24 +122,23 @@ pub fn check_static(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
 ///
 /// # Errors
 /// Returns an error for a value of the wrong type, an invalid timeout, and an unknown store type.
-pub fn check_c10d(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
+pub fn check_c10d(pairs: &[(String, String)]) -> anyhow::Result<Conf> {
     for (key, name) in TIMEOUTS {
         if let Some(seconds) = integer(pairs, key)?.filter(|&seconds| seconds <= 0) {
-            return Err(PlanError::ConfTimeout {
-                name: name.to_owned(),
-                seconds,
-            });
+            bail!("The {name} timeout ({seconds} s) must be positive.");
         }
     }
     integer(pairs, "keep_alive_interval")?;
     integer(pairs, "keep_alive_max_attempt")?;
     let is_boolean = |text: &str| TRUTHS.contains(&text) || UNTRUTHS.contains(&text);
     if value(pairs, "is_host").is_some_and(|host| !is_boolean(&host.to_lowercase())) {
-        return Err(PlanError::ConfBoolean("is_host".to_owned()));
+        bail!(
+            "The rendezvous configuration option 'is_host' does not represent a valid boolean value."
+        );
     }
     match value(pairs, "store_type").map(str::to_lowercase).as_deref() {
         None | Some("tcp" | "file") => Conf::read(&pairs_of_c10d(pairs)),
-        Some(_) => Err(PlanError::StoreType),
+        Some(_) => bail!("Invalid store type given. Currently only supports file and tcp."),
     }
 }
 
@@ -153,7 +159,14 @@ fn value<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.as_str())
 }
 
-fn integer(pairs: &[(String, String)], key: &str) -> Result<Option<i64>, PlanError> {
-    let read = |text| int(text).ok_or_else(|| PlanError::ConfInteger(key.to_owned()));
+fn integer(pairs: &[(String, String)], key: &str) -> anyhow::Result<Option<i64>> {
+    let read = |text| {
+        int(text).with_context(|| {
+            format!(
+                "The rendezvous configuration option '{key}' does not represent a valid integer \
+                 value."
+            )
+        })
+    };
     value(pairs, key).map(read).transpose()
 }

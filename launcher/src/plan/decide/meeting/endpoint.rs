@@ -1,6 +1,6 @@
 //! Parses rendezvous endpoints: `host`, `host:port`, `[v6]:port`.
 
-use crate::plan::error::PlanError;
+use anyhow::{Context as _, ensure};
 
 /// A parsed endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Returns an error for an invalid host or port.
-    pub fn parse(text: &str) -> Result<Endpoint, PlanError> {
+    pub fn parse(text: &str) -> anyhow::Result<Endpoint> {
         let trimmed = text.trim();
         let (host, port) = match trimmed
             .strip_prefix('[')
@@ -29,20 +29,25 @@ impl Endpoint {
                 .rsplit_once(':')
                 .map_or((trimmed, None), |(host, port)| (host, Some(port))),
         };
-        let port = port
-            .map(|port| parse_port(port).ok_or_else(|| PlanError::EndpointPort(text.to_owned())));
-        let endpoint = Endpoint {
-            host: host.to_owned(),
-            port: port.transpose()?,
+        let number = |port| {
+            parse_port(port).with_context(|| {
+                format!(
+                    "The port number of the rendezvous endpoint '{text}' must be an integer \
+                     between 0 and 65536."
+                )
+            })
         };
-        if host.is_empty()
-            || !host
-                .chars()
-                .all(|c| c.is_alphanumeric() || "_.:-".contains(c))
-        {
-            return Err(PlanError::EndpointHost(text.to_owned()));
-        }
-        Ok(endpoint)
+        let port = port.map(number).transpose()?;
+        let is_in_names = |c: char| c.is_alphanumeric() || "_.:-".contains(c);
+        ensure!(
+            !host.is_empty() && host.chars().all(is_in_names),
+            "The hostname of the rendezvous endpoint '{text}' must be a dot-separated list of \
+             labels, an IPv4 address, or an IPv6 address."
+        );
+        Ok(Endpoint {
+            host: host.to_owned(),
+            port,
+        })
     }
 }
 

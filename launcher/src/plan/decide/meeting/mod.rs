@@ -30,13 +30,14 @@ pub mod nodes;
 
 use std::net::IpAddr;
 
+use anyhow::{Context as _, bail, ensure};
+
 use crate::cli::Cli;
 use crate::node::Node;
 use crate::plan::StorePlan;
 use crate::plan::decide::meeting::conf::Conf;
 use crate::plan::decide::meeting::endpoint::Endpoint;
 use crate::plan::decide::meeting::nodes::Nodes;
-use crate::plan::error::PlanError;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 
 /// MASTER_ADDR of the ranks of a single-node launch.
@@ -73,12 +74,14 @@ impl MeetingPlan {
         nodes: Nodes,
         pairs: &[(String, String)],
         node: &Node,
-    ) -> Result<MeetingPlan, PlanError> {
+    ) -> anyhow::Result<MeetingPlan> {
         if cli.standalone {
             conf::check_c10d(pairs)?;
-            if nodes.min > 1 {
-                return Err(PlanError::Standalone(cli.nnodes.clone()));
-            }
+            ensure!(
+                nodes.min == 1,
+                "--standalone is for one node, --nnodes is {}",
+                cli.nnodes
+            );
             return Ok(MeetingPlan {
                 run_id: node.uuid.clone(),
                 store: on_a_free_port(cli),
@@ -89,8 +92,14 @@ impl MeetingPlan {
         let (store, rendezvous) = match Backend::of(name) {
             Some(Backend::Static) => fixed(cli, nodes, conf::check_static(pairs)?, node)?,
             Some(Backend::C10d) => c10d(cli, nodes, conf::check_c10d(pairs)?, node)?,
-            None if ETCD.contains(&name) => return Err(PlanError::Etcd(name.to_owned())),
-            None => return Err(PlanError::Backend(name.to_owned())),
+            None if ETCD.contains(&name) => bail!(
+                "the rendezvous backend '{name}' is not available, `c10d` takes its place without a \
+                 server"
+            ),
+            None => bail!(
+                "The rendezvous backend '{name}' is not registered. Did you forget to call \
+                 `register`?"
+            ),
         };
         let is_alone = nodes.max == 1 && has_no_endpoint(cli) && cli.is_built_in();
         Ok(MeetingPlan {
@@ -122,14 +131,15 @@ fn fixed(
     nodes: Nodes,
     conf: Conf,
     node: &Node,
-) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+) -> anyhow::Result<(StorePlan, Option<RendezvousPlan>)> {
     let most = i64::try_from(nodes.max).unwrap_or(i64::MAX);
-    if !(0..most).contains(&cli.node_rank) {
-        return Err(PlanError::NodeRank {
-            found: cli.node_rank,
-            nodes: nodes.max,
-        });
-    }
+    ensure!(
+        (0..most).contains(&cli.node_rank),
+        "--node-rank is {}, expected {} with --nnodes {}",
+        cli.node_rank,
+        node_ranks(nodes.max),
+        nodes.max
+    );
     let master_addr = cli.master_addr.as_deref().unwrap_or(LOOPBACK);
     let is_free_to_move = nodes.max == 1 && has_no_endpoint(cli);
     if is_free_to_move && cli.master_addr.is_none() && cli.is_built_in() {
@@ -140,9 +150,9 @@ fn fixed(
         endpoint => endpoint.to_owned(),
     };
     let endpoint = Endpoint::parse(&text)?;
-    let port = endpoint
-        .port
-        .ok_or_else(|| PlanError::MissingPort(text.clone()))?;
+    let port = endpoint.port.with_context(|| {
+        format!("port is missing in endpoint: {text}. Try to specify --master-port")
+    })?;
     let store = StorePlan {
         master_addr: endpoint.host,
         port: Some(port).filter(|&port| port != 0),
@@ -151,9 +161,7 @@ fn fixed(
     if nodes.max == 1 {
         return Ok((store, None));
     }
-    if port == 0 {
-        return Err(PlanError::FreePort(text));
-    }
+    check_port(port, &text)?;
     let nodes = Nodes {
         min: nodes.max,
         max: nodes.max,
@@ -174,6 +182,23 @@ fn fixed(
     Ok((store, Some(rendezvous)))
 }
 
+/// Returns the node ranks that there are.
+fn node_ranks(nodes: usize) -> String {
+    match nodes {
+        0 | 1 => "0".to_owned(),
+        nodes => format!("0 to {}", nodes - 1),
+    }
+}
+
+/// Refuses a free port, which other nodes cannot know.
+fn check_port(port: u16, endpoint: &str) -> anyhow::Result<()> {
+    ensure!(
+        port != 0,
+        "port 0 in endpoint {endpoint}: several nodes need a port that all of them know"
+    );
+    Ok(())
+}
+
 /// Plans the elastic backend. A single node with a loopback endpoint, or without one, meets no
 /// other node.
 fn c10d(
@@ -181,7 +206,7 @@ fn c10d(
     nodes: Nodes,
     conf: Conf,
     node: &Node,
-) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+) -> anyhow::Result<(StorePlan, Option<RendezvousPlan>)> {
     if conf.has_file_store {
         return by_file(cli, nodes, conf, node);
     }
@@ -196,8 +221,8 @@ fn c10d(
         return Ok((on_a_free_port(cli), None));
     }
     let port = endpoint.port.unwrap_or(C10D_PORT);
-    if port == 0 && nodes.min > 1 {
-        return Err(PlanError::FreePort(cli.rdzv_endpoint.clone()));
+    if nodes.min > 1 {
+        check_port(port, &cli.rdzv_endpoint)?;
     }
     let store = StorePlan {
         master_addr: endpoint.host.clone(),
@@ -224,10 +249,13 @@ fn by_file(
     nodes: Nodes,
     conf: Conf,
     node: &Node,
-) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+) -> anyhow::Result<(StorePlan, Option<RendezvousPlan>)> {
     match cli.rdzv_endpoint.as_str() {
         "" if nodes.min == 1 => Ok((on_a_free_port(cli), None)),
-        "" => Err(PlanError::FileStore),
+        "" => bail!(
+            "store_type=file with several nodes needs a file that all of them see: \
+             --rdzv-endpoint PATH"
+        ),
         path => {
             let rendezvous = rendezvous(cli, Backend::C10d, (String::new(), 0), nodes, conf, node);
             Ok((

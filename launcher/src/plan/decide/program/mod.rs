@@ -17,13 +17,14 @@ pub mod template;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail, ensure};
+
 use crate::cli::built_in::{TOOLS, meant_by};
 use crate::cli::{Cli, Environment};
 use crate::installed::{libraries, rank_binary};
 use crate::node::Node;
 use crate::plan::decide::program::python::{find, interpreter};
 use crate::plan::decide::program::template::substitute;
-use crate::plan::error::PlanError;
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
 const RUN_PATH: &str = include_str!("run_path.py");
@@ -57,22 +58,20 @@ impl Program {
     /// # Errors
     /// Returns an error for flags that exclude each other, and if the program or interpreter is not
     /// found.
-    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
+    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<Program> {
         match cli.built_in() {
             Some("eval") => return built_in("eval", cli, env, node),
             Some("serve") => return built_in("serve", cli, env, node),
-            Some(word) if TOOLS.contains(&word) => {
-                return Err(PlanError::ToolComesFirst(word.to_owned()));
-            }
+            Some(word) if TOOLS.contains(&word) => bail!(
+                "`{word}` is a tool and takes no launch options: write it first, for example \
+                 `rrun {word} --help`; a file is ./{word}"
+            ),
             Some(word) if is_jobs_file(word) => {
-                return Err(PlanError::JobsFileAsScript(word.to_owned()));
+                bail!("`{word}` is no script; `rrun eval --jobs {word}` runs the jobs of a file")
             }
             Some(word) => {
                 if let Some(meant) = meant_by(&cli.program) {
-                    return Err(PlanError::Misspelt {
-                        word: word.to_owned(),
-                        meant,
-                    });
+                    bail!("there is no file `{word}`; did you mean `rrun {meant}`?");
                 }
             }
             None => {}
@@ -87,11 +86,15 @@ impl Program {
                 templates: words.collect(),
             });
         }
-        if cli.no_python && cli.module {
-            return Err(PlanError::NoPythonModule);
-        }
+        ensure!(
+            !(cli.no_python && cli.module),
+            "Don't use both the '--no-python' flag and the '--module' flag at the same time."
+        );
         if cli.no_python {
-            find(&cli.program, env).ok_or_else(|| PlanError::NoProgram(title.clone()))?;
+            ensure!(
+                find(&cli.program, env).is_some(),
+                "No such file or directory: '{title}'"
+            );
             return Ok(Program::Foreign {
                 title,
                 fixed: vec![cli.program.clone()],
@@ -156,8 +159,14 @@ fn built_in(
     cli: &Cli,
     env: &Environment,
     node: &Node,
-) -> Result<Program, PlanError> {
-    let binary = rank_binary(&node.executable).map_err(PlanError::NoRankBinary)?;
+) -> anyhow::Result<Program> {
+    let binary = rank_binary(&node.executable).map_err(|missing| {
+        anyhow!(
+            "`{}` is missing; it runs `rrun eval` and `rrun serve`, and must be in the same folder \
+             as `rrun`, or in the Python package `rrun` of the same venv",
+            missing.display()
+        )
+    })?;
     let cpuinfo = || std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     libraries::check(&binary, env.get("LD_LIBRARY_PATH"), cpuinfo)?;
     Ok(Program::BuiltIn {

@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use nix::unistd::{AccessFlags, access};
 
 use crate::cli::Environment;
 use crate::node::Node;
-use crate::plan::error::PlanError;
 
 /// The search path of `execvp` without a `PATH` (glibc's `_CS_PATH`).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -33,7 +33,7 @@ const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta"];
 ///
 /// # Errors
 /// Returns an error if there is none of these.
-pub fn interpreter(env: &Environment, node: &Node) -> Result<OsString, PlanError> {
+pub fn interpreter(env: &Environment, node: &Node) -> anyhow::Result<OsString> {
     if let Some(given) = env.get("PYTHON_EXEC") {
         return Ok(given.to_owned());
     }
@@ -44,7 +44,7 @@ pub fn interpreter(env: &Environment, node: &Node) -> Result<OsString, PlanError
     let found = found.or_else(|| python_in(&Path::new(env.non_empty("VIRTUAL_ENV")?).join("bin")));
     found
         .map(PathBuf::into_os_string)
-        .ok_or(PlanError::NoPython)
+        .context("no python3 or python in PATH; activate an environment or set PYTHON_EXEC")
 }
 
 /// Returns the interpreter of the environment whose `bin` folder contains this file. A folder such

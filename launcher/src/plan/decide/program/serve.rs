@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 
+use anyhow::ensure;
+use jobs::refusal::Refused;
 use jobs::serve_args::{ServeArgs, ServeSetup};
 
-use crate::plan::error::PlanError;
 use crate::plan::serve::ServePlan;
 
 impl ServePlan {
@@ -14,21 +15,15 @@ impl ServePlan {
     ///
     /// # Errors
     /// Returns clap's text (errors and help), and an error for what is served and the ports.
-    pub fn new(words: &[OsString], nproc: usize, gpus: usize) -> Result<ServePlan, PlanError> {
-        let args = ServeArgs::parse_words(words).map_err(|usage| {
-            let code = u8::try_from(usage.exit_code()).unwrap_or(2);
-            PlanError::EvalUsage {
-                text: usage.render().to_string(),
-                code,
-            }
-        })?;
-        let setup = ServeSetup::read(&args).map_err(|err| PlanError::Serve(err.to_string()))?;
-        if let Some(front) = args.front_port.filter(|_| args.is_front_port_taken(nproc)) {
-            return Err(PlanError::Serve(format!(
-                "--front-port {front} is also the port of a rank, of which there are {nproc}; \
-                 leave out --port, and they get the ports behind it"
-            )));
-        }
+    pub fn new(words: &[OsString], nproc: usize, gpus: usize) -> anyhow::Result<ServePlan> {
+        let args = ServeArgs::parse_words(words).map_err(Refused::Usage)?;
+        let setup = ServeSetup::read(&args)?;
+        ensure!(
+            !args.is_front_port_taken(nproc),
+            "--front-port {} is also the port of a rank, of which there are {nproc}; leave out \
+             --port, and they get the ports behind it",
+            args.front_port.unwrap_or_default()
+        );
         Ok(ServePlan {
             front: args.front_port.map(|port| SocketAddr::new(args.host, port)),
             job: setup.job(),
@@ -41,7 +36,7 @@ impl ServePlan {
 mod tests {
     use super::*;
 
-    fn plan(words: &[&str]) -> Result<ServePlan, PlanError> {
+    fn plan(words: &[&str]) -> anyhow::Result<ServePlan> {
         let words: Vec<OsString> = words.iter().map(Into::into).collect();
         ServePlan::new(&words, 2, 0)
     }

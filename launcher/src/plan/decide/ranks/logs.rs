@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, ensure};
+
 use crate::cli::python::int;
 use crate::cli::{Cli, Environment};
 use crate::plan::LogPlan;
-use crate::plan::error::PlanError;
 
 /// The value of `--log-dir` that disables all log files.
 const NO_FOLDER: &str = "/dev/null";
@@ -15,7 +16,7 @@ impl LogPlan {
     ///
     /// # Errors
     /// Returns an error if the log folder is a file.
-    pub fn new(cli: &Cli, env: &Environment) -> Result<LogPlan, PlanError> {
+    pub fn new(cli: &Cli, env: &Environment) -> anyhow::Result<LogPlan> {
         let disabled = cli.log_dir.as_deref() == Some(Path::new(NO_FOLDER));
         // An empty path means none, as in Python.
         let dir = cli
@@ -39,20 +40,21 @@ impl LogPlan {
 ///
 /// # Errors
 /// Returns an error if the filter is not a comma-separated list of numbers.
-pub fn shown_ranks(filter: &str) -> Result<Option<Vec<i64>>, PlanError> {
+pub fn shown_ranks(filter: &str) -> anyhow::Result<Option<Vec<i64>>> {
     if filter.is_empty() {
         return Ok(None);
     }
     let ranks: Option<Vec<i64>> = filter.split(',').map(int).collect();
-    ranks.map(Some).ok_or(PlanError::LocalRanksFilter)
+    ranks.map(Some).context(
+        "--local_ranks_filter must be a comma-separated list of integers e.g. \
+         --local_ranks_filter=0,1,2",
+    )
 }
 
-fn folder(dir: PathBuf) -> Result<PathBuf, PlanError> {
-    if dir.exists() && !dir.is_dir() {
-        Err(PlanError::LogDirIsFile(dir))
-    } else {
-        Ok(dir)
-    }
+fn folder(dir: PathBuf) -> anyhow::Result<PathBuf> {
+    let is_file = dir.exists() && !dir.is_dir();
+    ensure!(!is_file, "log_dir: {} is a file", dir.display());
+    Ok(dir)
 }
 
 /// Splits a comma-separated list in which `,,` is a literal comma. Empty texts are left out,

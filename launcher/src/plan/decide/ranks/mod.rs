@@ -10,7 +10,6 @@ use crate::cli::{Cli, Environment};
 use crate::plan::decide::program::Program;
 use crate::plan::decide::ranks::logs::shown_ranks;
 use crate::plan::decide::ranks::streams::StreamMap;
-use crate::plan::error::PlanError;
 use crate::plan::{RankPlan, Streams};
 
 /// The options that differ by rank.
@@ -30,7 +29,7 @@ impl Ranks {
     ///
     /// # Errors
     /// Returns an error for an invalid list or map.
-    pub fn new(cli: &Cli, first: usize, nproc: usize) -> Result<Ranks, PlanError> {
+    pub fn new(cli: &Cli, first: usize, nproc: usize) -> anyhow::Result<Ranks> {
         let shown = shown_ranks(&cli.local_ranks_filter)?;
         let (redirects, tee) = (
             StreamMap::parse(&cli.redirects)?,
@@ -55,7 +54,7 @@ impl Ranks {
         program: &Program,
         env: &Environment,
         without_files: bool,
-    ) -> Result<Vec<RankPlan>, PlanError> {
+    ) -> anyhow::Result<Vec<RankPlan>> {
         let plan = |local_rank| {
             let (redirect, tee) = if without_files {
                 (Streams::default(), Streams::default())

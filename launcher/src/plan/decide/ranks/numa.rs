@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
+
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::numa::error::NumaError;
 use crate::numa::{Machine, Mode, bind};
 use crate::plan::RankPlan;
-use crate::plan::error::PlanError;
 
 /// Binds `ranks` if that is asked for. The GPU of a rank is the visible GPU at its local rank, or
 /// the only GPU that a task of SLURM sees.
@@ -19,14 +20,11 @@ pub fn place(
     env: &Environment,
     node: &Node,
     ranks: &mut [RankPlan],
-) -> Result<(), PlanError> {
+) -> anyhow::Result<()> {
     let Some(name) = &cli.numa_binding else {
         return Ok(());
     };
-    let refused = |err| PlanError::Numa {
-        mode: name.clone(),
-        err,
-    };
+    let refused = |err| anyhow!("--numa-binding {name}: {err}");
     let Some(mode) = Mode::parse(name) else {
         return Ok(());
     };

@@ -1,7 +1,8 @@
 //! Parses `-r` and `-t`: which output streams of which rank.
 
+use anyhow::Context as _;
+
 use crate::plan::Streams;
-use crate::plan::error::PlanError;
 
 /// The selected streams of each rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +20,8 @@ impl StreamMap {
     ///
     /// # Errors
     /// Returns an error for anything else.
-    pub fn parse(text: &str) -> Result<StreamMap, PlanError> {
-        let err = || PlanError::Streams(text.to_owned());
+    pub fn parse(text: &str) -> anyhow::Result<StreamMap> {
+        let given = text;
         // Torchrun's pattern ends in `$`, which accepts a trailing line break.
         let text = text.strip_suffix('\n').unwrap_or(text);
         if let Some(streams) = streams(text) {
@@ -38,7 +39,9 @@ impl StreamMap {
             .map(entry)
             .collect::<Option<Vec<_>>>()
             .map(StreamMap::ByRank)
-            .ok_or_else(err)
+            .with_context(|| {
+                format!(r"{given} does not match: <^[0123]$> or <^(\d:[0123],)*(\d:[0123])$>")
+            })
     }
 
     /// Returns the streams of one rank.

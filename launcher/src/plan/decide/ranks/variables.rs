@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::bail;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
 
 use crate::cli::{Cli, Environment};
-use crate::plan::error::PlanError;
 
 /// torchrun's note about OMP_NUM_THREADS (torch/distributed/run.py, torch 2.11). Tools look for
 /// this text.
@@ -55,7 +55,7 @@ pub fn of_rank(
     env: &Environment,
     local_rank: usize,
     is_virtual: bool,
-) -> Result<BTreeMap<String, String>, PlanError> {
+) -> anyhow::Result<BTreeMap<String, String>> {
     let variable = |name: &str, value: String| (name.to_owned(), value);
     if !is_virtual {
         return Ok(BTreeMap::from([variable(
@@ -70,12 +70,9 @@ pub fn of_rank(
         None => local_rank.to_string(),
         Some(list) => match list.split(',').nth(local_rank) {
             Some(item) => item.trim().to_owned(),
-            None => {
-                return Err(PlanError::VirtualRank {
-                    local_rank,
-                    list: list.into_owned(),
-                });
-            }
+            None => bail!(
+                "local_rank {local_rank} exceeds available GPUs in CUDA_VISIBLE_DEVICES={list}"
+            ),
         },
     };
     Ok(BTreeMap::from([

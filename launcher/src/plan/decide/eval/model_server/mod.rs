@@ -11,7 +11,6 @@ use jobs::refusal::Refusal;
 use crate::cli::Environment;
 use crate::node::host;
 use crate::plan::decide::program::python::find;
-use crate::plan::error::PlanError;
 use crate::plan::eval::{EvalPlan, SeatingPlan};
 use crate::plan::model_server::{ServerPlan, ServerRole};
 use crate::say::note::Note;
@@ -34,7 +33,7 @@ impl ServerPlan {
         eval: &EvalPlan,
         env: &Environment,
         local_rank: Option<usize>,
-    ) -> Result<Option<(ServerPlan, Vec<Note>)>, PlanError> {
+    ) -> Result<Option<(ServerPlan, Vec<Note>)>, Refusal> {
         let Some(server) = &eval.run.model_server else {
             return Ok(None);
         };
