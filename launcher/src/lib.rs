@@ -4,7 +4,7 @@
 //! main ─► tools ─► installed                           the files of a run, the demo
 //!   ├───► cli                                         words and PET_* become options
 //!   ├───► generated ─► tools  cli                     completions and man pages
-//!   ├───► plan::decide ─► slurm  kubernetes           options become a plan, or a refusal
+//!   ├───► plan::decide ─► cluster                      options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► dry_run                                     --dry-run: the plan as tables
 //!   ├───► agent ─┬─► rendezvous ─► tcpstore           the plan is carried out
@@ -19,6 +19,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod cluster;
 pub mod dry_run;
 pub mod events;
 pub mod failure;
@@ -26,7 +27,6 @@ pub mod front;
 pub mod generated;
 pub mod hang;
 pub mod installed;
-pub mod kubernetes;
 pub mod logs;
 pub mod model_server;
 pub mod node;
@@ -40,7 +40,6 @@ pub mod report;
 pub mod round;
 pub mod say;
 pub mod signals;
-pub mod slurm;
 pub mod supervision;
 pub mod tools;
 pub mod verdict;

@@ -24,7 +24,7 @@ use launcher::page::LivePage;
 use launcher::partial_report;
 use launcher::plan::eval::EvalPlan;
 use launcher::plan::missing::{self, Missing};
-use launcher::plan::{LaunchPlan, SignalPlan};
+use launcher::plan::{LaunchPlan, Sender, SignalPlan};
 use launcher::say::note::Note;
 use launcher::say::{self, Level, Style, trace};
 use launcher::signals::{Caught, Signals};
@@ -138,7 +138,7 @@ type Begun = (Runtime, Caught);
 /// Prepares the event loop, and installs the handlers of signals.
 fn begin(cli: &Cli) -> io::Result<Begun> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let (signals, _) = SignalPlan::new(&cli.signals_to_handle);
+    let (signals, _) = SignalPlan::new(&cli.signals_to_handle, Sender::Anyone);
     let caught = {
         let _context = runtime.enter();
         Caught::new(&signals.numbers)

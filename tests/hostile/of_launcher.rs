@@ -3,9 +3,9 @@
 use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
+use launcher::cluster::hostlist;
 use launcher::rendezvous::join::{JoinEvent, JoinSettings, Member};
 use launcher::rendezvous::state::{NodeFailure, NodeInfo, RendezvousState};
-use launcher::slurm::hostlist;
 use rig::hostile::Target;
 use tcpstore::table::StoreTable;
 use tcpstore::waits::StoreClientId;
@@ -20,7 +20,7 @@ fn hostile_hostlist() {
         Some(
             hostlist::expand(list)
                 .map(|hosts| hosts.len().min(64))
-                .map_err(|err| std::mem::discriminant(&err)),
+                .map_err(|err| err.to_string().rsplit('`').next().map(str::to_owned)),
         )
     });
 }

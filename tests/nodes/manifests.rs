@@ -5,7 +5,7 @@ use std::fs;
 
 use jobs::eval_args::EvalArgs;
 use launcher::cli::{Cli, CliRequest, Environment, parse};
-use launcher::kubernetes::Kubernetes;
+use launcher::cluster::{Inferred, infer};
 use launcher::node::Node;
 use serde_json::Value;
 
@@ -153,8 +153,8 @@ impl Manifest {
         places.map(|(job, index)| self.pod(job, index, 0)).collect()
     }
 
-    /// Returns what `rrun` infers in a pod with the words of the manifest.
-    fn inferred(&self, pod: &PodFacts) -> Cli {
+    /// Returns the words of the manifest, and what `rrun` infers in a pod beside them.
+    fn inferred(&self, pod: &PodFacts) -> (Cli, Inferred) {
         let env = pod
             .variables
             .iter()
@@ -168,8 +168,8 @@ impl Manifest {
             full_name: format!("{}.{}", pod.host, pod.domain),
             ..Node::default()
         };
-        let inferred = Kubernetes::new(&cli, &env, &node);
-        inferred.expect("an inference").cli
+        let inferred = infer(&cli, &env, &node).expect("an inference");
+        (*cli, inferred)
     }
 }
 
@@ -183,15 +183,14 @@ fn the_pods_of_a_manifest_are_one_launch_which_each_start_of_a_jobset_names_anew
     ] {
         let pods = manifest.pods();
         for (rank, pod) in pods.iter().enumerate() {
-            let cli = manifest.inferred(pod);
-            assert_eq!(cli.nnodes, pods.len().to_string());
-            assert_eq!(cli.node_rank, rank as i64);
-            assert_eq!(cli.master_addr.as_deref(), Some(first));
-            assert_eq!(cli.master_port, Some(29_500));
+            let (_, inferred) = manifest.inferred(pod);
+            let meeting = inferred.meeting.expect("several pods");
+            assert_eq!((meeting.node_rank, meeting.nnodes), (rank, pods.len()));
+            assert_eq!((&*meeting.addr, meeting.port), (first, 29_500));
         }
     }
     let set = Manifest::jobset();
-    let run_id = |restart| set.inferred(&set.pod(0, 1, restart)).rdzv_id;
+    let run_id = |restart| set.inferred(&set.pod(0, 1, restart)).1.run_id.unwrap();
     assert_eq!(run_id(0), "eval-workers.1f0c3ab2");
     assert_eq!(run_id(1), "eval-workers.1f0c3ab2.r1");
 }
@@ -207,7 +206,7 @@ fn all_pods_run_at_once_end_in_time_and_share_the_run_folder() {
         assert_eq!(completions, manifest.size.1.to_string());
 
         let grace = count(&pod["terminationGracePeriodSeconds"]) as i64;
-        let shutdown = manifest.inferred(&manifest.pod(0, 0, 0)).shutdown_timeout;
+        let shutdown = manifest.inferred(&manifest.pod(0, 0, 0)).0.shutdown_timeout;
         let has_time = shutdown.is_some_and(|shutdown| shutdown + 5 <= grace);
         assert!(has_time, "{shutdown:?}, {grace}");
 

@@ -1,5 +1,6 @@
 //! The environment variables as a value, so that decisions about them can be tested.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
@@ -33,6 +34,17 @@ impl Environment {
     /// Returns the value of `name` if it is not empty.
     pub fn non_empty(&self, name: &str) -> Option<&OsStr> {
         self.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the value of `name` as text, if it is not empty.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.non_empty(name)
+            .map(|value| value.to_string_lossy().into_owned())
+    }
+
+    /// Returns the GPUs that CUDA shows, of which there may be none; `None` for all.
+    pub fn visible_devices(&self) -> Option<Cow<'_, str>> {
+        self.get("CUDA_VISIBLE_DEVICES").map(OsStr::to_string_lossy)
     }
 
     /// Returns whether `name` is set, even to an empty value.

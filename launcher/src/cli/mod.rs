@@ -12,7 +12,6 @@ pub mod built_in;
 pub mod commands;
 pub mod environment;
 pub mod error;
-pub mod inferred;
 pub mod options;
 pub mod pet;
 pub mod python;

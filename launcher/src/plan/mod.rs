@@ -11,6 +11,7 @@
 pub mod decide;
 pub mod eval;
 pub mod event_log;
+pub mod meeting;
 pub mod missing;
 pub mod model_server;
 pub mod page;

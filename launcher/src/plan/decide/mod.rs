@@ -4,32 +4,28 @@
 pub mod caveats;
 pub mod eval;
 pub mod failure;
-pub mod meeting;
 pub mod program;
 pub mod ranks;
 pub mod signals;
 pub mod timeouts;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cli::{Cli, Environment};
+use crate::cluster::{self, Inferred, slurm};
 use crate::hang::plan::HangPlan;
-use crate::kubernetes::Kubernetes;
 use crate::node::Node;
 use crate::plan::decide::eval::EvalRequest;
 use crate::plan::decide::eval::seating::LaunchSize;
-use crate::plan::decide::meeting::nodes::Nodes;
-use crate::plan::decide::meeting::{MeetingPlan, conf, nodes};
 use crate::plan::decide::program::Program;
 use crate::plan::decide::ranks::{Ranks, nproc, numa, variables};
 use crate::plan::eval::EvalPlan;
 use crate::plan::event_log::EventLog;
+use crate::plan::meeting::{MeetingPlan, Nodes};
 use crate::plan::model_server::ServerPlan;
 use crate::plan::serve::ServePlan;
-use crate::plan::{FailurePolicy, LaunchPlan, LogPlan, SignalPlan};
+use crate::plan::{FailurePolicy, LaunchPlan, LogPlan, Sender, SignalPlan};
 use crate::say::note::Note;
-use crate::slurm::{Slurm, SlurmTask};
 
 impl LaunchPlan {
     /// Returns the plan for what `cli` asks for in `env` on `node`. Accesses the file system only
@@ -38,22 +34,18 @@ impl LaunchPlan {
     /// # Errors
     /// Returns an error for the first request that cannot be fulfilled.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<LaunchPlan> {
-        let slurm = Slurm::new(cli, env)?;
-        let kubernetes = if slurm.is_in_job() {
-            Kubernetes::unused(&slurm.cli)
-        } else {
-            Kubernetes::new(&slurm.cli, env, node)?
-        };
+        let found = cluster::infer(cli, env, node)?;
         let inputs = PlanInputs {
-            cli: &kubernetes.cli,
-            task: slurm.task(),
+            cli,
+            found: &found,
             env,
             node,
         };
         let mut plan = inputs.plan()?;
-        numa::place(&kubernetes.cli, env, node, &mut plan.ranks)?;
-        slurm.complete(&mut plan, env, node);
-        kubernetes.complete(&mut plan, env);
+        numa::place(cli, env, node, &mut plan.ranks)?;
+        if let (Some(task), Some(only)) = (&found.task, plan.ranks.first_mut()) {
+            only.env.extend(slurm::variables(task, env));
+        }
         let open_files = caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len());
         let port = caveats::port(&plan, node.connection_ports);
         plan.notes
@@ -62,13 +54,12 @@ impl LaunchPlan {
     }
 }
 
-/// What the plan is made from, after the variables of SLURM or Kubernetes have been merged into the
-/// options.
+/// What the plan is made from.
 #[derive(Clone, Copy)]
 struct PlanInputs<'a> {
     cli: &'a Cli,
-    /// The place of the only rank, if SLURM has started it as a task.
-    task: Option<&'a SlurmTask>,
+    /// What SLURM or Kubernetes says where no option does.
+    found: &'a Inferred,
     env: &'a Environment,
     node: &'a Node,
 }
@@ -83,16 +74,24 @@ struct RankCount {
 
 impl PlanInputs<'_> {
     fn plan(self) -> anyhow::Result<LaunchPlan> {
-        let PlanInputs { cli, env, node, .. } = self;
-        let nodes = nodes::nodes(&cli.nnodes)?;
+        let PlanInputs {
+            cli,
+            found,
+            env,
+            node,
+        } = self;
+        let nodes = Nodes::new(cli, found)?;
         let failure_policy = FailurePolicy::new(cli);
         let max_restarts = failure_policy.max_restarts(cli)?;
         let request = EvalRequest::of(cli, env, node)?;
         let count = self.rank_count(nodes, request.as_ref())?;
-        let pairs = conf::pairs(&cli.rdzv_conf)?;
         caveats::refuse(cli)?;
-        let first = self.task.map_or(0, |task| task.local_rank);
-        let ranks = Ranks::new(cli, first, count.nproc)?;
+        let task = found.task.as_ref();
+        let first = task.map_or(0, |task| task.local_rank);
+        // Such a task sees only its GPUs, of which the first is device 0 already.
+        let has_own_devices = task.is_some_and(|task| task.has_own_devices);
+        let is_virtual = cli.virtual_local_rank && !has_own_devices;
+        let ranks = Ranks::new(cli, first, count.nproc, is_virtual)?;
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
         let serve = match cli.built_in() {
@@ -105,15 +104,20 @@ impl PlanInputs<'_> {
             run_id,
             store,
             rendezvous,
-        } = MeetingPlan::new(cli, nodes, &pairs, node)?;
+        } = MeetingPlan::new(cli, found, nodes, node)?;
         timeouts::check_monitor_interval(cli)?;
-        let shutdown_timeout = timeouts::shutdown_timeout(cli, env)?;
-        let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
+        let shutdown_timeout = timeouts::shutdown_timeout(cli, env, found.shutdown_timeout())?;
+        let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle, found.sender);
         let (variables, thread_note) = self.variables(count.nproc, eval.as_ref());
         let warnings = caveats::notes(cli).into_iter().chain(signal_notes);
         let eval_notes = eval.iter().flat_map(|eval| eval.notes.clone());
-        let notes = warnings
-            .map(Note::warning)
+        let is_step = found.sender == Sender::SlurmToStep;
+        let bound = is_step
+            .then(|| slurm::bound(node.cpus, count.nproc))
+            .flatten();
+        let of_cluster = found.notes.iter().cloned().chain(bound);
+        let notes = of_cluster
+            .chain(warnings.map(Note::warning))
             .chain(thread_note.map(Note::info))
             .chain(eval_notes)
             .chain(server_notes)
@@ -145,19 +149,21 @@ impl PlanInputs<'_> {
         })
     }
 
-    fn visible_devices(&self) -> Option<Cow<'_, str>> {
-        let list = self.env.get("CUDA_VISIBLE_DEVICES")?;
-        Some(list.to_string_lossy())
-    }
-
     /// Decides the number of ranks: SLURM's tasks come first, then the placement of an evaluation,
     /// then `--nproc-per-node`, which is reduced if not all of them can have work.
     fn rank_count(self, nodes: Nodes, request: Option<&EvalRequest>) -> anyhow::Result<RankCount> {
         let PlanInputs {
-            cli, task, node, ..
+            cli,
+            found,
+            env,
+            node,
         } = self;
-        let visible_devices = self.visible_devices();
-        let given = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
+        let visible_devices = env.visible_devices();
+        let given = match found.nproc {
+            Some(nproc) => nproc,
+            None => nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?,
+        };
+        let task = found.task.as_ref();
         let launch = LaunchSize {
             nproc: cli.is_given("nproc-per-node").then_some(given),
             nodes: (nodes.min, nodes.max),
@@ -204,8 +210,8 @@ impl PlanInputs<'_> {
         let Some(request) = request else {
             return Ok(None);
         };
-        let mut memory = self.node.memory_of(self.visible_devices().as_deref());
-        if self.task.is_some() {
+        let mut memory = self.node.memory_of(self.env.visible_devices().as_deref());
+        if self.found.task.is_some() {
             // Launchers of other tasks may already have started ranks on these GPUs; the planner
             // counts those anyway.
             memory.iter_mut().for_each(|memory| memory.used = 0);
@@ -218,7 +224,8 @@ impl PlanInputs<'_> {
         self,
         eval: Option<&EvalPlan>,
     ) -> anyhow::Result<(Option<ServerPlan>, Vec<Note>)> {
-        let local_rank = self.task.map(|task| task.local_rank);
+        let task = self.found.task.as_ref();
+        let local_rank = task.map(|task| task.local_rank);
         let planned = match eval {
             Some(eval) => ServerPlan::of(eval, self.env, local_rank)?,
             None => None,

@@ -5,7 +5,7 @@ use crate::signals::names::signal_number;
 
 impl SignalPlan {
     /// Returns the signals of a comma-separated list, and a note for each unknown name.
-    pub fn new(spec: &str) -> (SignalPlan, Vec<String>) {
+    pub fn new(spec: &str, sender: Sender) -> (SignalPlan, Vec<String>) {
         let (mut numbers, mut notes) = (Vec::new(), Vec::new());
         for name in spec
             .split(',')
@@ -22,7 +22,7 @@ impl SignalPlan {
         }
         (
             SignalPlan {
-                sender: Sender::Anyone,
+                sender,
                 spec: spec.to_owned(),
                 numbers,
             },

@@ -14,15 +14,20 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The variable for the default in seconds, known since torch 2.12.
 const SHUTDOWN_VARIABLE: &str = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
 
-/// Returns `--shutdown-timeout`, else the value of its variable, else 30 s.
+/// Returns `--shutdown-timeout`, else the value of its variable, else what the cluster leaves, or
+/// 30 s.
 ///
 /// # Errors
 /// Returns an error if the value is not a whole number of seconds.
-pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> anyhow::Result<Duration> {
+pub fn shutdown_timeout(
+    cli: &Cli,
+    env: &Environment,
+    inferred: Option<Duration>,
+) -> anyhow::Result<Duration> {
     let (from, found) = match (cli.shutdown_timeout, env.get(SHUTDOWN_VARIABLE)) {
         (Some(seconds), _) => ("--shutdown-timeout", seconds.to_string()),
         (None, Some(text)) => (SHUTDOWN_VARIABLE, text.to_string_lossy().into_owned()),
-        (None, None) => return Ok(SHUTDOWN_TIMEOUT),
+        (None, None) => return Ok(inferred.unwrap_or(SHUTDOWN_TIMEOUT)),
     };
     // Limited to 32 bits, so that a deadline can be computed from it.
     let seconds = int(&found).and_then(|seconds| u32::try_from(seconds).ok());

@@ -1,9 +1,8 @@
 //! Says what SLURM's and Kubernetes' variables tell, and what a launch takes from them.
 
 use crate::cli::Environment;
-use crate::slurm::gpus::SlurmGpus;
-use crate::slurm::place::{SlurmJob, SlurmPlace};
-use crate::slurm::{SlurmError, SlurmInference};
+use crate::cluster::Inferred;
+use crate::cluster::slurm::{Job, Place};
 use crate::tools::doctor::check::Check;
 use crate::tools::doctor::diagnosis::Diagnosis;
 
@@ -35,20 +34,20 @@ fn slurm(env: &Environment) -> Diagnosis {
         Ok(Some(found)) => Diagnosis::ok(name, found),
         Err(err) => {
             let remedy = "correct the srun or sbatch command, or launch with `rrun --slurm off`";
-            Diagnosis::failed(name, err.to_string(), remedy)
+            Diagnosis::failed(name, format!("{err:#}"), remedy)
         }
     }
 }
 
 /// Describes the place in SLURM and the options that a launch takes from it; `None` outside of a
 /// job.
-fn inferred(env: &Environment) -> Result<Option<String>, SlurmError> {
-    let place = SlurmPlace::read(env)?;
+fn inferred(env: &Environment) -> anyhow::Result<Option<String>> {
+    let place = Place::read(env)?;
     let described = match &place {
-        SlurmPlace::Outside => return Ok(None),
-        SlurmPlace::Shell(job) => format!("in the shell of job {}", name(job)),
-        SlurmPlace::Batch { job, .. } => format!("in the batch script of job {}", name(job)),
-        SlurmPlace::Step(step) => format!(
+        Place::Outside => return Ok(None),
+        Place::Shell(job) => format!("in the shell of job {}", name(job)),
+        Place::Batch { job, .. } => format!("in the batch script of job {}", name(job)),
+        Place::Step(step) => format!(
             "task {} of {} in step {} of job {}",
             step.proc_id,
             step.num_tasks,
@@ -56,30 +55,27 @@ fn inferred(env: &Environment) -> Result<Option<String>, SlurmError> {
             name(&step.job)
         ),
     };
-    let inference = SlurmInference::new(&place, SlurmGpus::read(env), None)?;
-    let options = options(&inference);
+    let options = options(&place.infer(env, None)?);
     Ok(Some(match options.is_empty() {
         true => format!("{described}; a launch is on this machine alone"),
         false => format!("{described}; a launch takes {}", options.join(" ")),
     }))
 }
 
-fn options(inference: &SlurmInference) -> Vec<String> {
+fn options(found: &Inferred) -> Vec<String> {
     let mut options = Vec::new();
-    if let Some(meeting) = &inference.meeting {
+    if let Some(meeting) = &found.meeting {
         options.push(format!("--nnodes {}", meeting.nnodes));
         options.push(format!("--node-rank {}", meeting.node_rank));
-        options.push(format!("--master-addr {}", meeting.master_addr));
-        options.push(format!("--master-port {}", meeting.master_port));
+        options.push(format!("--master-addr {}", meeting.addr));
+        options.push(format!("--master-port {}", meeting.port));
     }
-    let ranks = inference
-        .nproc
-        .map(|ranks| format!("--nproc-per-node {ranks}"));
+    let ranks = found.nproc.map(|ranks| format!("--nproc-per-node {ranks}"));
     options.extend(ranks);
     options
 }
 
-fn name(job: &SlurmJob) -> String {
+fn name(job: &Job) -> String {
     let element = job.element.clone();
     element.unwrap_or_else(|| job.id.to_string())
 }
@@ -98,7 +94,7 @@ fn kubernetes(env: &Environment) -> Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slurm::tests::STEP;
+    use crate::cluster::tests::STEP;
     use crate::tests::environment;
     use crate::tools::doctor::diagnosis::Health;
 

@@ -8,10 +8,10 @@ use jobs::placement::{Placement, Resources};
 use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 
+use crate::cluster::Task;
 use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::eval::SeatingPlan;
 use crate::say::note::Note;
-use crate::slurm::SlurmTask;
 
 /// Most lines about GPUs or workers that are printed; `--dry-run=json` shows all of them.
 const LINES: usize = 32;
@@ -35,8 +35,8 @@ pub struct LaunchSize {
 impl LaunchSize {
     /// Adapts the launch to a rank that SLURM has started as a task: the tasks on a node are the
     /// ranks of that node.
-    pub fn of_task(self, task: &SlurmTask) -> Self {
-        let nodes = task.group_world_size();
+    pub fn of_task(self, task: &Task) -> Self {
+        let nodes = task.tasks_per_node.len();
         Self {
             nproc: Some(task.local_world_size()),
             nodes: (nodes, nodes),

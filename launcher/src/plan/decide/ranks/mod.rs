@@ -25,11 +25,11 @@ pub struct Ranks {
 
 impl Ranks {
     /// Reads the options that differ by rank, for `nproc` ranks of which the first has the local
-    /// rank `first`.
+    /// rank `first`. With `is_virtual` each sees its own GPU alone.
     ///
     /// # Errors
     /// Returns an error for an invalid list or map.
-    pub fn new(cli: &Cli, first: usize, nproc: usize) -> anyhow::Result<Ranks> {
+    pub fn new(cli: &Cli, first: usize, nproc: usize, is_virtual: bool) -> anyhow::Result<Ranks> {
         let shown = shown_ranks(&cli.local_ranks_filter)?;
         let (redirects, tee) = (
             StreamMap::parse(&cli.redirects)?,
@@ -38,7 +38,7 @@ impl Ranks {
         Ok(Ranks {
             first,
             nproc,
-            is_virtual: cli.virtual_local_rank,
+            is_virtual,
             shown,
             redirects,
             tee,

@@ -7,53 +7,37 @@
 //! padded to the width of its range's low end. As with `scontrol show hostnames`, nothing may
 //! follow the last bracket, duplicates stay, and the order is that of the list. Pure.
 
-/// Most names in a list; a longer list is invalid, as the largest machines have some ten thousand
+use anyhow::{Context as _, bail, ensure};
+
+/// Most names or counts in a list; a longer list is invalid, as the largest machines have some ten thousand
 /// nodes.
 const MOST_HOSTS: usize = 1 << 16;
 
-/// The reason why a host list cannot be expanded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HostlistError {
-    /// The list is empty, or there is no name between two commas.
-    #[error("`{0}` names no host where one is expected")]
-    NoName(String),
-    /// A bracket is not closed or not opened, or lies within another.
-    #[error("`{0}` has a bracket without its partner")]
-    Bracket(String),
-    /// Text follows the last bracket.
-    #[error("`{0}` has text after its last bracket")]
-    Suffix(String),
-    /// The text in brackets is neither a number nor a range.
-    #[error("`{0}` is neither a number nor a range")]
-    Range(String),
-    /// The list has more than [`MOST_HOSTS`] names.
-    #[error("the list has more than {MOST_HOSTS} hosts")]
-    TooMany,
-}
+const TOO_MANY: &str = "the list has more than 65536 hosts";
+
+const NO_PARTNER: &str = "has a bracket without its partner";
 
 /// Returns the names in `list`, in its order.
 ///
 /// # Errors
-/// Returns an error for an invalid list, see [`HostlistError`].
-pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
+/// Returns an error for an invalid list, and for more than some ten thousand names.
+pub fn expand(list: &str) -> anyhow::Result<Vec<String>> {
     let mut hosts = Vec::new();
     for name in names(list)? {
         hosts.extend(product(name.trim())?);
-        if hosts.len() > MOST_HOSTS {
-            return Err(HostlistError::TooMany);
-        }
+        ensure!(hosts.len() <= MOST_HOSTS, TOO_MANY);
     }
     Ok(hosts)
 }
 
 /// Splits a list at the commas outside brackets.
-fn names(list: &str) -> Result<Vec<&str>, HostlistError> {
+fn names(list: &str) -> anyhow::Result<Vec<&str>> {
     let (mut names, mut start, mut is_inside) = (Vec::new(), 0, false);
     for (at, character) in list.char_indices() {
         match (character, is_inside) {
             ('[', false) => is_inside = true,
             (']', true) => is_inside = false,
-            ('[' | ']', _) => return Err(HostlistError::Bracket(list.to_owned())),
+            ('[' | ']', _) => bail!("`{list}` {NO_PARTNER}"),
             (',', false) => {
                 names.push(&list[start..at]);
                 start = at + 1;
@@ -62,25 +46,20 @@ fn names(list: &str) -> Result<Vec<&str>, HostlistError> {
         }
     }
     names.push(&list[start..]);
-    if is_inside {
-        Err(HostlistError::Bracket(list.to_owned()))
-    } else {
-        Ok(names)
-    }
+    ensure!(!is_inside, "`{list}` {NO_PARTNER}");
+    Ok(names)
 }
 
 /// Returns one name with all combinations of its groups.
-fn product(name: &str) -> Result<Vec<String>, HostlistError> {
+fn product(name: &str) -> anyhow::Result<Vec<String>> {
     let mut hosts = vec![String::new()];
     let mut rest = name;
     while let Some((text, after)) = rest.split_once('[') {
         let (group, after) = after
             .split_once(']')
-            .ok_or_else(|| HostlistError::Bracket(name.to_owned()))?;
+            .with_context(|| format!("`{name}` {NO_PARTNER}"))?;
         let numbers = numbers(group)?;
-        if hosts.len() * numbers.len() > MOST_HOSTS {
-            return Err(HostlistError::TooMany);
-        }
+        ensure!(hosts.len() * numbers.len() <= MOST_HOSTS, TOO_MANY);
         hosts = hosts
             .iter()
             .flat_map(|host| numbers.iter().map(move |n| format!("{host}{text}{n}")))
@@ -88,36 +67,55 @@ fn product(name: &str) -> Result<Vec<String>, HostlistError> {
         rest = after;
     }
     match rest {
-        "" if name.is_empty() => Err(HostlistError::NoName(name.to_owned())),
-        "" => Ok(hosts),
-        _ if name.contains('[') => Err(HostlistError::Suffix(name.to_owned())),
-        text if text.contains(char::is_whitespace) => Err(HostlistError::NoName(text.to_owned())),
+        "" if !name.is_empty() => Ok(hosts),
+        _ if name.contains('[') => bail!("`{name}` has text after its last bracket"),
+        text if text.is_empty() || text.contains(char::is_whitespace) => {
+            bail!("`{text}` names no host where one is expected")
+        }
         text => Ok(vec![text.to_owned()]),
     }
 }
 
 /// Expands `1-3,07-09` into its numbers, with their leading zeros.
-fn numbers(group: &str) -> Result<Vec<String>, HostlistError> {
+fn numbers(group: &str) -> anyhow::Result<Vec<String>> {
     let mut numbers = Vec::new();
     for range in group.split(',') {
-        let err = || HostlistError::Range(range.to_owned());
+        let err = || format!("`{range}` is neither a number nor a range");
         let (low, high) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (number(low).ok_or_else(err)?, number(high).ok_or_else(err)?);
-        let count = last.checked_sub(first).ok_or_else(err)?;
-        if usize::try_from(count).map_or(true, |count| numbers.len() + count >= MOST_HOSTS) {
-            return Err(HostlistError::TooMany);
-        }
+        let (first, last) = (
+            number(low).with_context(err)?,
+            number(high).with_context(err)?,
+        );
+        let count = last.checked_sub(first).with_context(err)?;
+        ensure!(count < (MOST_HOSTS - numbers.len()) as u64, TOO_MANY);
         numbers.extend((first..=last).map(|number| format!("{number:0width$}", width = low.len())));
     }
     Ok(numbers)
 }
 
+/// Returns the counts of nodes in the order of the node list, as in `SLURM_STEP_TASKS_PER_NODE`:
+/// `3,1(x2)` is 3, 1, 1. Returns `None` if `text` is not such a list.
+pub fn counts(text: &str) -> Option<Vec<usize>> {
+    let mut counts = Vec::new();
+    for item in text.split(',') {
+        let (count, times) = match item.split_once("(x") {
+            Some((count, times)) => (count, number(times.strip_suffix(')')?)?),
+            None => (item, 1),
+        };
+        let times = usize::try_from(times).ok()?;
+        if times > MOST_HOSTS - counts.len() {
+            return None;
+        }
+        let count = usize::try_from(number(count)?).ok()?;
+        counts.extend(std::iter::repeat_n(count, times));
+    }
+    Some(counts)
+}
+
 /// Parses a number that consists of digits only: no sign, no blanks.
 fn number(text: &str) -> Option<u64> {
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| text.parse().ok())
-        .flatten()
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_digits.then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -148,17 +146,21 @@ mod tests {
 
     #[test]
     fn what_scontrol_refuses_is_refused() {
-        let text = str::to_owned;
+        let (range, no_name) = (" is neither a number nor a range", "`` names no host");
         for (list, err) in [
-            ("dgx[1-2]-mlx", HostlistError::Suffix(text("dgx[1-2]-mlx"))),
-            ("n[1-3", HostlistError::Bracket(text("n[1-3"))),
-            ("n1]", HostlistError::Bracket(text("n1]"))),
-            ("n[3-1]", HostlistError::Range(text("3-1"))),
-            ("n[+1]", HostlistError::Range(text("+1"))),
-            ("", HostlistError::NoName(String::new())),
-            ("a,,b", HostlistError::NoName(String::new())),
+            (
+                "dgx[1-2]-mlx",
+                "`dgx[1-2]-mlx` has text after its last bracket",
+            ),
+            ("n[1-3", "`n[1-3` has a bracket without its partner"),
+            ("n1]", "`n1]` has a bracket without its partner"),
+            ("n[3-1]", &format!("`3-1`{range}")),
+            ("n[+1]", &format!("`+1`{range}")),
+            ("", no_name),
+            ("a,,b", no_name),
         ] {
-            assert_eq!(expand(list), Err(err), "{list}");
+            let told = expand(list).unwrap_err().to_string();
+            assert!(told.starts_with(err), "{list}: {told}");
         }
     }
 
@@ -170,7 +172,18 @@ mod tests {
             "a[0-999]b[0-999]",
             "n[0-65535],n[0-65535]",
         ] {
-            assert_eq!(expand(list), Err(HostlistError::TooMany), "{list}");
+            let told = expand(list).unwrap_err().to_string();
+            assert_eq!(told, TOO_MANY, "{list}");
+        }
+    }
+
+    #[test]
+    fn repeated_counts_are_written_once() {
+        assert_eq!(counts("3,1(x2)"), Some(vec![3, 1, 1]));
+        assert_eq!(counts("2(x2)"), Some(vec![2, 2]));
+        assert_eq!(counts("4"), Some(vec![4]));
+        for text in ["", "2,", "2(x", "2(x)", "(x2)", "2x2", "-1", "2(x99999999)"] {
+            assert_eq!(counts(text), None, "{text}");
         }
     }
 
@@ -214,6 +227,18 @@ mod tests {
                 meant(a).iter().flat_map(|a| seconds.iter().map(move |b| format!("{a}{b}"))).collect::<Vec<_>>()
             };
             prop_assert_eq!(expand(&list.join(",")).unwrap(), names.iter().flat_map(all).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn runs_are_read_back(runs in proptest::collection::vec((0_usize..300, 1_usize..9), 1..6)) {
+            let text: Vec<_> = runs.iter().map(|(count, times)| format!("{count}(x{times})")).collect();
+            let all = runs.iter().flat_map(|&(count, times)| std::iter::repeat_n(count, times));
+            prop_assert_eq!(counts(&text.join(",")), Some(all.collect()));
+        }
+
+        #[test]
+        fn any_text_is_a_list_of_counts_or_none(text in "[0-9(x),]{0,16}|.{0,12}") {
+            let _ = counts(&text);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Launches as SLURM 22.05 starts them, from its variables to the plan. The variables were recorded
-//! in real jobs.
+//! Launches as SLURM 22.05 and Kubernetes start them, from their variables to the plan. Those of
+//! SLURM were recorded in real jobs.
 
 use jobs::count::counted;
 
@@ -81,6 +81,27 @@ const OF_THREE: [(&str, &str); 5] = [
     ("SLURM_LOCALID", "0"),
 ];
 
+/// What pod 2 of the Job `eval` in deploy/k8s/indexed-job.yaml has.
+const JOB: [(&str, &str); 5] = [
+    ("JOB_COMPLETION_INDEX", "2"),
+    ("JOB_COMPLETIONS", "4"),
+    ("JOB_UID", "1f0c3ab2-77de-4a5e-9a3d-0242ac120002"),
+    ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+    ("host", "eval-2.eval.robots.svc.cluster.local"),
+];
+
+/// What pod 2 of the second Job of the replicated job `workers` of the JobSet `set` has, with two
+/// replicas of four pods.
+const JOBSET: [(&str, &str); 7] = [
+    ("JOB_COMPLETION_INDEX", "2"),
+    ("JOB_COMPLETIONS", "4"),
+    ("JOBSET_JOB_INDEX", "1"),
+    ("JOBSET_REPLICATEDJOB_REPLICAS", "2"),
+    ("JOBSET_RESTART_ATTEMPT", "0"),
+    ("JOBSET_UID", "9e107d9d-372b-4b82-8abd-7f1a2b3c4d5e"),
+    ("host", "set-workers-1-2.set.robots.svc.cluster.local"),
+];
+
 fn variables(name: &str) -> Option<Variables> {
     Some(match name {
         "STEP" => &STEP,
@@ -88,13 +109,15 @@ fn variables(name: &str) -> Option<Variables> {
         "ONE_NODE" => &ONE_NODE,
         "OF_THREE" => &OF_THREE,
         "BATCH" => &BATCH,
+        "JOB" => &JOB,
+        "JOBSET" => &JOBSET,
         _ => return None,
     })
 }
 
 /// Says what follows for a launch from where it is started.
-pub fn answer(given: &str, known: fn(&str) -> Option<Variables>) -> String {
-    let plan = match planned(given, known) {
+fn answer(given: &str) -> String {
+    let plan = match planned(given, variables) {
         Ok(plan) => plan,
         Err(err) => return err,
     };
@@ -141,5 +164,10 @@ pub fn answer(given: &str, known: fn(&str) -> Option<Variables>) -> String {
 
 #[test]
 fn the_variables_of_slurm_mean_a_launch() {
-    rig::cases::check(cases("slurm/places.txt"), |given| answer(given, variables));
+    rig::cases::check(cases("cluster/slurm.txt"), answer);
+}
+
+#[test]
+fn the_variables_of_a_pod_mean_a_launch() {
+    rig::cases::check(cases("cluster/kubernetes.txt"), answer);
 }
