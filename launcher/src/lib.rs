@@ -4,7 +4,7 @@
 //! main ─► tools ─► installed                           the files of a run, the demo
 //!   ├───► cli                                         words and PET_* become options
 //!   ├───► generated ─► tools  cli                     completions and man pages
-//!   ├───► plan::decide ─► cluster                      options become a plan, or a refusal
+//!   ├───► plan ─► cluster                              options become a plan, or a refusal
 //!   ├───► plan::missing                               files and modules that the jobs name
 //!   ├───► dry_run                                     --dry-run: the plan as tables
 //!   ├───► agent ─┬─► rendezvous ─► tcpstore           the plan is carried out
@@ -13,8 +13,7 @@
 //!   │            └─► group (pure)
 //!   └───► partial_report                              the report of a run that ended early
 //! ```
-//! All of them read [`plan`], whose files beside `decide` and `missing` are data. [`process`],
-//! [`signals`], [`supervision`] and [`say`] serve all of them. Imports between files form no
+//! All of them read the types of [`plan`], which are data. [`process`], [`signals`], [`supervision`] and [`say`] serve all of them. Imports between files form no
 //! circle.
 
 pub mod agent;

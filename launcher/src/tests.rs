@@ -15,7 +15,7 @@ use crate::cli::{Cli, CliRequest, Environment, parse};
 use crate::hang::plan::HangPlan;
 use crate::node::nvml::GpuMemory;
 use crate::node::{Node, NodeGpu};
-use crate::plan::event_log::EventLog;
+use crate::plan::EventLog;
 use crate::plan::{
     FailurePolicy, LaunchPlan, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams,
 };

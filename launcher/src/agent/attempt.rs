@@ -16,7 +16,7 @@ use crate::failure::{Casualty, Hang, RankFailure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
 use crate::logs::tail::Tail;
-use crate::plan::event_log::EventLog;
+use crate::plan::EventLog;
 use crate::process::command::ChildCommand;
 use crate::process::environment::ChildEnvironment;
 use crate::process::exit::Exit;

@@ -36,10 +36,15 @@ impl Environment {
         self.get(name).filter(|value| !value.is_empty())
     }
 
+    /// Returns the value of `name` as text, which may be empty.
+    pub fn value(&self, name: &str) -> Option<String> {
+        self.get(name)
+            .map(|value| value.to_string_lossy().into_owned())
+    }
+
     /// Returns the value of `name` as text, if it is not empty.
     pub fn text(&self, name: &str) -> Option<String> {
-        self.non_empty(name)
-            .map(|value| value.to_string_lossy().into_owned())
+        self.value(name).filter(|value| !value.is_empty())
     }
 
     /// Returns the GPUs that CUDA shows, of which there may be none; `None` for all.

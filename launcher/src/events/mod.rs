@@ -27,7 +27,7 @@ use jobs::printable::printable_json;
 use serde_json::Value;
 
 use crate::failure::Casualty;
-use crate::plan::event_log::EventLog;
+use crate::plan::EventLog;
 use crate::round::Round;
 use crate::say;
 use crate::supervision::Restart;

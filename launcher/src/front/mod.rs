@@ -31,7 +31,7 @@ use tokio::time::sleep;
 
 use crate::front::balancer::{Balancer, LinkId};
 use crate::front::link::{Link, LinkNews, greeted};
-use crate::plan::serve::ServePlan;
+use crate::plan::ServePlan;
 use crate::say;
 
 /// Pause after a failed `accept`, and while no rank takes connections: as long as it takes until a

@@ -26,7 +26,7 @@ use crate::model_server::machine::{
 };
 use crate::model_server::probe::{HealthProbe, ask};
 use crate::model_server::process::ServerProcess;
-use crate::plan::model_server::{ServerPlan, ServerRole};
+use crate::plan::{ServerPlan, ServerRole};
 use crate::process::leftover::{Leftovers, Spared};
 use crate::say;
 

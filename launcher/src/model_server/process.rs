@@ -13,7 +13,7 @@ use jobs::time::rfc3339;
 use nix::sys::signal::Signal;
 
 use crate::model_server::guard::Guard;
-use crate::plan::model_server::ServerPlan;
+use crate::plan::ServerPlan;
 use crate::process::command::{ChildCommand, ChildOutput, OutputStream};
 use crate::process::environment::ChildEnvironment;
 use crate::process::exit::Exit;

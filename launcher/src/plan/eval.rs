@@ -1,20 +1,42 @@
 //! The plan of an evaluation (`eval`): what its ranks run, and where.
+//!
+//! ```text
+//! words, files ──read──► EvalRequest ──seat──► Seats ──plan──► EvalPlan
+//!                              LaunchSize ──┘     └── memory of GPUs
+//! ```
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use fit::memory::Need;
 use jobs::assign::Assignment;
 use jobs::eval_args::EvalArgs;
+use jobs::inputs::Asker;
 use jobs::journal::Question;
 use jobs::layout::RunFolder;
+use jobs::live::PAGE_TOKEN_VARIABLE;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::RunPlan;
-use jobs::refusal::Refusal;
+use jobs::refusal::{Refusal, Refused};
+use jobs::setup::Setup;
+use jobs::time::rfc3339;
 use jobs::tracking::TrackingArgs;
+use report::compare::sequential;
 use serde::Serialize;
 
+use crate::cli::Environment;
+use crate::node::Node;
+use crate::node::nvml::GpuMemory;
+use crate::plan::memory::{self, GpuBudgets};
 use crate::plan::page::PagePlan;
+use crate::plan::seating::{LaunchSize, Seats, asked_devices};
+use crate::plan::useful::{check_memory, crowd, idlers, limits, useful};
 use crate::say::note::Note;
+
+/// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
+/// the launcher does.
+pub const GPUS_VARIABLE: &str = "RRUN_GPUS_PER_NODE";
 
 /// A checked evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -40,9 +62,6 @@ pub struct EvalPlan {
     /// The page that is served while the evaluation lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<PagePlan>,
-    /// Lines to print before the start.
-    #[serde(skip)]
-    pub notes: Vec<Note>,
 }
 
 /// A sequential test that may end a run.
@@ -112,4 +131,163 @@ impl EvalPlan {
             .settle(&folder, self.accepts_changed_jobs)
             .map(drop)
     }
+}
+
+/// The evaluation that the command line of `eval` asks for.
+#[derive(Debug)]
+pub struct EvalRequest {
+    args: EvalArgs,
+    setup: Setup,
+    page: Option<PagePlan>,
+}
+
+impl EvalRequest {
+    /// Reads the words after `eval` and the files that they name; `env` resolves `${oc.env:NAME}`.
+    ///
+    /// # Errors
+    /// Refuses the first thing that is wrong.
+    pub fn read(words: &[OsString], env: &Environment) -> Result<Self, Refused> {
+        let args = EvalArgs::read_words(words)?;
+        let setup = Setup::read(&args, &|name: &str| env.value(name))?;
+        setup.check_jobs(&args)?;
+        let token = env.text(PAGE_TOKEN_VARIABLE);
+        let page = |port| PagePlan::new(args.page_host, port, token.as_deref());
+        let page = args.page_port.map(page).transpose()?;
+        Ok(Self { args, setup, page })
+    }
+
+    /// Decides the number of ranks on this node and where they run. Not more ranks are started than
+    /// can have work, unless a placement or SLURM says how many there are.
+    ///
+    /// # Errors
+    /// Refuses a placement that contradicts the launch or the machine, and ranks that memory cannot
+    /// hold.
+    pub fn seat(&self, launch: &LaunchSize, node: &Node) -> Result<Seats, Refusal> {
+        let (args, setup) = (&self.args, &self.setup);
+        if args.quick {
+            launch.check_quick()?;
+        }
+        let mut seats = launch.seat(setup, args)?;
+        if launch.tasks_per_node.is_empty() {
+            let (jobs, shard) = (&setup.file.jobs, setup.assignment.shard);
+            let (nproc, fewer) = match setup.components {
+                Some(_) => (seats.nproc, None),
+                None => useful(jobs, shard, seats.nproc, launch.nodes.0),
+            };
+            if nproc < seats.nproc {
+                seats = launch.seats_of(nproc, setup, args);
+            }
+            if !args.no_memory_check {
+                check_memory(nproc, node)?;
+            }
+            seats
+                .notes
+                .extend(fewer.into_iter().chain(crowd(nproc, node.cpus)));
+        }
+        check_device(args, seats.placement.world_size(), launch.gpus)?;
+        self.check_places(&seats.placement, launch.resources())?;
+        setup.check(&seats.placement)?;
+        Ok(seats)
+    }
+
+    /// Checks the rest of the evaluation. `memory` is that of the visible GPUs, as far as it is
+    /// known. Writes nothing. Returns notes, too.
+    ///
+    /// # Errors
+    /// Refuses the first thing that is wrong.
+    pub fn plan(
+        self,
+        launch: &LaunchSize,
+        seats: Seats,
+        memory: &[GpuMemory],
+        env: &Environment,
+    ) -> Result<(EvalPlan, Vec<Note>), Refusal> {
+        let (args, setup) = (self.args, self.setup);
+        let (placement, resources) = (seats.placement, launch.resources());
+        let world_size = placement.world_size();
+        let room = GpuBudgets::new(&args, resources, memory)?;
+        if !args.no_memory_check {
+            memory::check(&room, &setup, &placement)?;
+        }
+        let mut notes = seats.notes;
+        // With an elastic number of nodes, the number of ranks is not known yet.
+        if launch.nodes.0 == launch.nodes.1 {
+            notes.extend(idlers(&setup.file.jobs, world_size, setup.assignment));
+        }
+        let seating = SeatingPlan::new(&setup, placement, resources, &room);
+        let folder = RunFolder::new(&setup.output);
+        let asker = match launch.nodes.1 {
+            1 => Asker::Alone,
+            _ => Asker::OneOfSeveral,
+        };
+        let mut run = RunPlan::new(&args, setup.file, world_size, rfc3339(SystemTime::now()))
+            .started_in(Path::new("."))
+            .with_inputs(&folder, asker, &|name| env.value(name));
+        let comparison = sequential::of_run(&args, &run)?;
+        let changes = match run.quick {
+            true => RunPlan::check_quick(&folder).map(|()| Vec::new())?,
+            false => run.check(&folder, args.accept_changed_jobs)?,
+        };
+        notes.extend(setup.notes.into_iter().chain(changes).map(Note::warning));
+        if args.gpu_memory.is_some() && resources == Resources::Labels {
+            let moot = "--gpu-memory has no effect: there is no GPU here";
+            notes.push(Note::warning(moot));
+        }
+        notes.extend(comparison.and_then(|comparison| limits(&comparison, &run.jobs)));
+        notes.extend(seating.notes());
+        let plan = EvalPlan {
+            run,
+            output: setup.output,
+            gpus: launch.gpus,
+            assignment: setup.assignment,
+            seating,
+            accepts_changed_jobs: args.accept_changed_jobs,
+            early_stop: EarlyStopPlan::of(&args),
+            tracking: args.tracking,
+            page: self.page,
+        };
+        Ok((plan, notes))
+    }
+
+    /// Checks that one device for all policies does not contradict the placement of each.
+    fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), Refusal> {
+        let place = match (&self.setup.components, self.args.workers_per_gpu) {
+            (Some(_), _) => "the placement",
+            (None, Some(_)) => "--workers-per-gpu",
+            (None, None) => return Ok(()),
+        };
+        for (option, value, asked) in asked_devices(&self.args) {
+            let devices = placement.rollout.iter();
+            let mut devices = devices
+                .map(|process| resources.device(process.gpu()))
+                .enumerate();
+            let is_other = |device: usize| i64::try_from(device) != Ok(asked);
+            let other =
+                devices.find_map(|(rank, gpu)| Some((rank, gpu.filter(|it| is_other(*it))?)));
+            if let Some((rank, device)) = other {
+                return Err(Refusal::new(format_args!(
+                    "{option} {value} asks for cuda:{asked}, but {place} puts rank {rank} on \
+                     cuda:{device}; leave one of them out"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the device of a single rank. Several ranks use their own devices, and report the conflict
+/// themselves.
+fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), Refusal> {
+    let is_absent = |asked: i64| usize::try_from(asked).map_or(true, |id| id >= gpus);
+    for (option, value, asked) in asked_devices(args) {
+        if world_size == 1 && is_absent(asked) {
+            let visible = match gpus {
+                0 => "but no CUDA device is visible here".to_owned(),
+                1 => "but only cuda:0 is visible here".to_owned(),
+                count => format!("but only cuda:0 to cuda:{} are visible here", count - 1),
+            };
+            return Err(Refusal::new(format_args!("{option} is {value}, {visible}")));
+        }
+    }
+    Ok(())
 }

@@ -34,6 +34,7 @@ use crate::cli::python::int;
 use crate::cluster::Inferred;
 use crate::node::Node;
 use crate::plan::StorePlan;
+use crate::plan::launch::Inputs;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 
 /// MASTER_ADDR of the ranks of a single-node launch.
@@ -65,12 +66,10 @@ impl MeetingPlan {
     ///
     /// # Errors
     /// Returns an error for an unknown backend, and for an invalid endpoint or setting.
-    pub fn new(
-        cli: &Cli,
-        found: &Inferred,
-        nodes: Nodes,
-        node: &Node,
-    ) -> anyhow::Result<MeetingPlan> {
+    pub(super) fn new(inputs: Inputs<'_>, nodes: Nodes) -> anyhow::Result<MeetingPlan> {
+        let Inputs {
+            cli, node, found, ..
+        } = inputs;
         let inputs = MeetingInputs {
             cli,
             found,

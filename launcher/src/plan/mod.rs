@@ -2,36 +2,42 @@
 //! exists.
 //!
 //! ```text
-//! cli::Cli + environment + node::Node ──decide──► Plan ──► agent::launch
+//! cli::Cli + environment + node::Node ──launch──► LaunchPlan ──► agent::launch
 //!                                          └──► an error, with nothing started
 //! ```
-//! [`decide`] makes the plan. The other modules, and the types below, are plain data, which those
-//! who carry out the plan may import. `rrun --dry-run=json` prints it.
+//! [`launch`] makes the plan, with what the other modules decide. The types below and in [`eval`],
+//! [`page`] and [`rendezvous`] are plain data, which those who carry out the plan may import. `rrun
+//! --dry-run=json` prints it.
 
-pub mod decide;
 pub mod eval;
-pub mod event_log;
-pub mod meeting;
+mod launch;
+mod meeting;
+pub mod memory;
 pub mod missing;
-pub mod model_server;
 pub mod page;
+mod program;
+mod python;
+mod ranks;
 pub mod rendezvous;
-pub mod serve;
+pub mod seating;
+mod server;
+pub(crate) mod settings;
+mod useful;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jobs::job::Job;
+use jobs::model_server::ModelServer;
 use serde::Serialize;
 
 use crate::hang::plan::HangPlan;
 use crate::numa::CpuList;
 use crate::plan::eval::EvalPlan;
-use crate::plan::event_log::EventLog;
-use crate::plan::model_server::ServerPlan;
 use crate::plan::rendezvous::RendezvousPlan;
-use crate::plan::serve::ServePlan;
 use crate::process::files::FileLimit;
 use crate::say::note::Note;
 
@@ -182,6 +188,66 @@ pub struct RankPlan {
     pub shown: bool,
 }
 
+/// `--event-log-handler`: where the events of a launch are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum EventLog {
+    /// Events are not written.
+    #[default]
+    None,
+    /// Standard error.
+    Console,
+    /// A file, to which events are appended.
+    File(PathBuf),
+}
+
+impl EventLog {
+    /// Parses the option's value; returns `None` if there is no such handler.
+    pub fn parse(handler: &str) -> Option<EventLog> {
+        match (handler, handler.strip_prefix("json:")) {
+            ("null" | "dynamic_rendezvous", _) => Some(EventLog::None),
+            ("console", _) => Some(EventLog::Console),
+            (_, Some(path)) if !path.is_empty() => Some(EventLog::File(PathBuf::from(path))),
+            _ => None,
+        }
+    }
+}
+
+/// A checked policy server (`serve`).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServePlan {
+    /// `--front-port`: the address that all ranks of this node share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub front: Option<SocketAddr>,
+    /// A job with the policy and the environment, whose files have to exist.
+    #[serde(skip)]
+    pub job: Option<Job>,
+    /// Number of GPUs that this node shows.
+    #[serde(skip)]
+    pub gpus: usize,
+}
+
+/// A checked model server, which runs beside the ranks of a node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServerPlan {
+    /// The server as in the jobs file, with the variable for its GPUs added.
+    #[serde(flatten)]
+    pub server: ModelServer,
+    /// The log file, to which its output is appended.
+    pub log: PathBuf,
+    /// Whether this launcher starts the server. Under SLURM, the first launcher of a node does.
+    pub role: ServerRole,
+}
+
+/// Which launcher runs the model server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerRole {
+    /// This launcher starts the server.
+    Host,
+    /// Another launcher on this node does; this one only waits until it is healthy.
+    Guest,
+}
+
 /// A selection of the two output streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Streams {
@@ -191,6 +257,19 @@ pub struct Streams {
     pub stderr: bool,
 }
 
+impl Streams {
+    /// Returns the union of two selections.
+    pub fn or(self, other: Streams) -> Streams {
+        Streams {
+            stdout: self.stdout || other.stdout,
+            stderr: self.stderr || other.stderr,
+        }
+    }
+}
+
 fn lossy<S: serde::Serializer>(argv: &[OsString], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(argv.iter().map(|arg| arg.to_string_lossy()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,9 +24,8 @@ use serde::Serialize;
 
 use crate::cli::Environment;
 use crate::node::{Node, kib};
-use crate::plan::decide::eval::dedicated::Dedicated;
-use crate::plan::decide::eval::room::GpuBudgets;
-use crate::plan::decide::eval::seating::LaunchSize;
+use crate::plan::memory::GpuBudgets;
+use crate::plan::seating::{LaunchSize, Seats};
 use crate::tools::{print, print_json};
 
 /// Check whether an evaluation fits into the memory of its GPUs, and suggest what would.
@@ -126,63 +125,35 @@ fn plan(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let env = Environment::inherited();
     let node =
         Node::read().map_err(|err| Refusal::at("cannot read the facts of this node", err))?;
-    let visible = env
-        .get("CUDA_VISIBLE_DEVICES")
-        .map(|list| list.to_string_lossy().into_owned());
+    let visible = env.visible_devices();
     let eval = &args.eval;
-    let variable = |name: &str| {
-        env.get(name)
-            .map(|value| value.to_string_lossy().into_owned())
-    };
-    let setup = Setup::read(eval, &variable)?;
+    let setup = Setup::read(eval, &|name: &str| env.value(name))?;
     rules::check(&setup.file.jobs, &setup.file.path)?;
 
     let per_gpu = eval.workers_per_gpu.map(|per_gpu| per_gpu as usize);
     let launch = LaunchSize {
         nproc: args.nproc_per_node,
+        usual: 1,
         nodes: (args.nnodes, args.nnodes),
         tasks_per_node: Vec::new(),
         gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
         is_virtual: false,
     };
-    let (nproc, placement) = launch.seat(&setup, eval)?;
+    let Seats {
+        nproc, placement, ..
+    } = launch.seat(&setup, eval)?;
     setup.check(&placement)?;
     let room = match args.eval.gpu_memory {
         Some(size) => GpuBudgets::new(eval, Resources::Labels, &[])?
             .of_size(0..args.planned_gpus(&placement), size),
         None => GpuBudgets::new(
             eval,
-            Resources::new(launch.gpus, args.nnodes),
+            launch.resources(),
             &node.memory_of(visible.as_deref()),
         )?,
     };
     let planner = room.planner(&setup, &placement);
-    let pool = if args.eval.gpu_memory.is_some() {
-        args.planned_gpus(&placement)
-    } else {
-        launch.gpus
-    };
-    let dedicated = if args.nnodes == 1 {
-        Dedicated::find(&room, &setup, &placement, pool)
-    } else {
-        None
-    };
-    tell(
-        args,
-        &planner,
-        FitResult {
-            nproc,
-            is_measured: eval.measured.is_some(),
-            dedicated,
-        },
-    )
-}
-
-/// Results apart from the planner's.
-struct FitResult {
-    nproc: usize,
-    is_measured: bool,
-    dedicated: Option<Dedicated>,
+    tell(args, &planner, nproc)
 }
 
 impl FitArgs {
@@ -200,15 +171,14 @@ impl FitArgs {
     }
 
     /// Returns the number of GPUs to plan for with `--gpu-memory`: `--gpus`, but at least as many
-    /// as the placement names. Without `--gpus` it is twice that number, so that a proposal can use
-    /// more GPUs.
+    /// as the placement names.
     fn planned_gpus(&self, placement: &Placement) -> usize {
         let used = placement
             .tenants()
             .into_keys()
             .max()
             .map_or(0, |last| last + 1);
-        self.gpus.map_or(2 * used, |gpus| gpus.max(used))
+        self.gpus.unwrap_or(used).max(used)
     }
 
     /// Returns the number of GPUs per node.
@@ -234,26 +204,17 @@ impl FitArgs {
     }
 }
 
-fn tell(args: &FitArgs, planner: &MemoryPlanner<'_>, found: FitResult) -> anyhow::Result<ExitCode> {
-    let FitResult {
-        nproc,
-        is_measured,
-        dedicated,
-    } = found;
+fn tell(args: &FitArgs, planner: &MemoryPlanner<'_>, nproc: usize) -> anyhow::Result<ExitCode> {
     let proposals = planner.propose();
     let needs = planner.needs();
     let fits = !needs
         .iter()
         .any(|need| need.fit(planner.budget(need.gpu)).is_too_much());
-    let host = is_measured.then(|| OfHost {
+    let host = args.eval.measured.as_ref().map(|_| OfHost {
         need: planner.host(nproc),
         available: available(),
     });
-    let notes: Vec<_> = dedicated
-        .map(|dedicated| dedicated.to_string())
-        .into_iter()
-        .chain(notes(planner, args))
-        .collect();
+    let notes = notes(planner, args);
     let text = if args.json {
         let of_gpu = |need: Need| {
             let budget = planner.budget(need.gpu);

@@ -5,7 +5,7 @@ use jobs::eval_args::EvalArgs;
 use jobs::serve_args::ServeArgs;
 
 use super::*;
-use crate::plan::decide::failure::RESTARTS;
+use crate::plan::settings::RESTARTS;
 
 #[test]
 fn help_is_as_in_the_file() {

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plan::model_server::ServerRole;
+use crate::plan::ServerRole;
 use crate::process::exit::Exit;
 use crate::supervision::{Restart, RestartBudget, StopDeadline, UNINTERRUPTIBLE_GRACE};
 

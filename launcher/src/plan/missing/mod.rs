@@ -27,7 +27,7 @@ use jobs::settings::kinds::PyName;
 use serde_json::Value;
 
 use crate::cli::Environment;
-use crate::plan::decide::program::python::find;
+use crate::plan::python::find;
 pub use modules::NeededPython;
 use modules::{ModuleUser, Probe};
 pub use trackers::check_trackers;

@@ -6,9 +6,9 @@ use std::process::Command;
 use jobs::tracking::TrackingArgs;
 
 use crate::cli::Environment;
-use crate::plan::decide::program::python::find;
 use crate::plan::missing::modules::missing_of;
 use crate::plan::missing::{PYTHON, interpreter_at};
+use crate::plan::python::find;
 
 /// Leaves out the working directory: wandb writes its files into a folder `wandb` there, which
 /// would pass for the package.

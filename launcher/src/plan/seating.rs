@@ -4,13 +4,15 @@
 use fit::memory::{MemoryPlanner, Need};
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Status};
-use jobs::placement::{Placement, Resources};
+use jobs::placement::{Components, Placement, Resources};
 use jobs::refusal::Refusal;
 use jobs::setup::Setup;
 
-use crate::cluster::Task;
-use crate::plan::decide::eval::room::GpuBudgets;
 use crate::plan::eval::SeatingPlan;
+use crate::plan::launch::Inputs;
+use crate::plan::meeting::Nodes;
+use crate::plan::memory::GpuBudgets;
+use crate::plan::ranks::nproc;
 use crate::say::note::Note;
 
 /// Most lines about GPUs or workers that are printed; `--dry-run=json` shows all of them.
@@ -21,6 +23,8 @@ const LINES: usize = 32;
 pub struct LaunchSize {
     /// Number of ranks on this node, if the user or SLURM has set it.
     pub nproc: Option<usize>,
+    /// Their number if nothing else decides it.
+    pub usual: usize,
     /// Smallest and largest number of nodes.
     pub nodes: (usize, usize),
     /// Number of ranks on each node, if SLURM has started each of them as a task; otherwise empty,
@@ -32,21 +36,74 @@ pub struct LaunchSize {
     pub is_virtual: bool,
 }
 
+/// The ranks of a launch, and where they run.
+#[derive(Clone, Debug)]
+pub struct Seats {
+    /// Number of ranks on this node.
+    pub nproc: usize,
+    /// Environment workers and policies, and their GPUs.
+    pub placement: Placement,
+    /// What is said about their number.
+    pub notes: Vec<Note>,
+}
+
 impl LaunchSize {
-    /// Adapts the launch to a rank that SLURM has started as a task: the tasks on a node are the
-    /// ranks of that node.
-    pub fn of_task(self, task: &Task) -> Self {
+    /// Returns the size that options and the cluster ask for. If SLURM has started ranks as tasks,
+    /// the tasks on a node are the ranks of that node.
+    ///
+    /// # Errors
+    /// Returns an error for an invalid `--nproc-per-node`.
+    pub(super) fn new(inputs: Inputs<'_>, nodes: Nodes) -> anyhow::Result<Self> {
+        let (cli, gpus) = (inputs.cli, inputs.gpus());
+        let usual = match inputs.found.nproc {
+            Some(nproc) => nproc,
+            None => nproc(&cli.nproc_per_node, inputs.node.cpus, gpus)?,
+        };
+        let size = Self {
+            nproc: cli.is_given("nproc-per-node").then_some(usual),
+            usual,
+            nodes: (nodes.min, nodes.max),
+            tasks_per_node: Vec::new(),
+            gpus,
+            is_virtual: cli.virtual_local_rank,
+        };
+        let Some(task) = &inputs.found.task else {
+            return Ok(size);
+        };
         let nodes = task.tasks_per_node.len();
-        Self {
+        Ok(Self {
             nproc: Some(task.local_world_size()),
             nodes: (nodes, nodes),
             tasks_per_node: task.tasks_per_node.clone(),
-            ..self
+            ..size
+        })
+    }
+
+    /// Returns what the numbers of a placement count.
+    pub fn resources(&self) -> Resources {
+        Resources::new(self.gpus, self.nodes.1)
+    }
+
+    /// Checks that one launcher alone replaces the folder of the last quick run.
+    ///
+    /// # Errors
+    /// Refuses several tasks or nodes.
+    pub(super) fn check_quick(&self) -> Result<(), Refusal> {
+        let tasks: usize = self.tasks_per_node.iter().sum();
+        match (tasks, self.nodes.1) {
+            (0, 0 | 1) => Ok(()),
+            (0, nodes) => Err(Refusal::new(format_args!(
+                "--quick runs on one node, but this launch has {nodes}; leave --nnodes out"
+            ))),
+            (tasks, _) => Err(Refusal::new(format_args!(
+                "--quick runs under one launcher, but srun starts {tasks}, one for each task; use \
+                 `srun --ntasks=1 rrun --nproc-per-node N eval --quick …`"
+            ))),
         }
     }
 
     /// Returns the number of ranks on each node, if this one has `nproc`.
-    pub fn ranks_per_node(&self, nproc: usize) -> Vec<usize> {
+    fn ranks_per_node(&self, nproc: usize) -> Vec<usize> {
         if self.tasks_per_node.is_empty() {
             vec![nproc; self.nodes.1]
         } else {
@@ -54,38 +111,36 @@ impl LaunchSize {
         }
     }
 
-    /// Returns the number of ranks on this node and the placement, whether the user gave one or
-    /// not.
+    /// Returns the ranks and the placement, whether the user gave one or not.
     ///
     /// # Errors
     /// Refuses a placement that contradicts the launch or the machine.
-    pub fn seat(&self, setup: &Setup, args: &EvalArgs) -> Result<(usize, Placement), Refusal> {
-        let Self {
-            nproc,
-            nodes: (_, nodes),
-            gpus,
-            ..
-        } = *self;
+    pub fn seat(&self, setup: &Setup, args: &EvalArgs) -> Result<Seats, Refusal> {
+        let nodes = self.nodes.1;
         if let Some(config) = setup.num_nodes.filter(|config| *config != nodes) {
             return Err(Refusal::new(format_args!(
                 "cluster.num_nodes is {config}, --nnodes is {nodes}; give both the same number"
             )));
         }
-        let Some(components) = &setup.components else {
-            return self.unplaced(setup, args);
-        };
+        match &setup.components {
+            Some(components) => self.placed(components),
+            None => self.unplaced(setup, args),
+        }
+    }
+
+    fn placed(&self, components: &Components) -> Result<Seats, Refusal> {
+        let (least, nodes) = self.nodes;
         self.refuse_virtual("the placement")?;
-        if self.nodes.0 != nodes {
+        if least != nodes {
             return Err(Refusal::new(format_args!(
-                "--nnodes {}:{nodes} leaves the number of nodes open; a placement needs a fixed one",
-                self.nodes.0
+                "--nnodes {least}:{nodes} leaves the number of nodes open; a placement needs a \
+                 fixed one"
             )));
         }
-        let resources = Resources::new(gpus, nodes);
-        let placement = Placement::new(components, resources)?;
+        let placement = Placement::new(components, self.resources())?;
         let found = placement.world_size();
         let tasks: usize = self.tasks_per_node.iter().sum();
-        let nproc_here = match nproc {
+        let nproc = match self.nproc {
             Some(_) if tasks > 0 && tasks != found => {
                 return Err(Refusal::new(format_args!(
                     "srun starts {tasks} tasks, but the placement has {found} rollout worker(s), \
@@ -109,40 +164,51 @@ impl LaunchSize {
             }
             None => found / nodes,
         };
-        refuse_strangers(&placement, resources, &self.ranks_per_node(nproc_here))?;
-        Ok((nproc_here, placement))
+        refuse_strangers(&placement, self.resources(), &self.ranks_per_node(nproc))?;
+        Ok(Seats {
+            nproc,
+            placement,
+            notes: Vec::new(),
+        })
     }
 
     /// Places every rank on a GPU of its own, or as many on one as `--workers-per-gpu` says.
-    fn unplaced(&self, setup: &Setup, args: &EvalArgs) -> Result<(usize, Placement), Refusal> {
-        let Self { nproc, gpus, .. } = *self;
-        let per_gpu = args.workers_per_gpu.map(|per_gpu| per_gpu as usize);
-        if per_gpu.is_some() {
-            self.refuse_virtual("--workers-per-gpu")?;
-        }
-        let nproc = nproc
-            .or(per_gpu.map(|per_gpu| per_gpu * gpus.max(1)))
-            .unwrap_or(1);
-        if let Some(per_gpu) = per_gpu.filter(|per_gpu| gpus > 0 && nproc > per_gpu * gpus) {
+    fn unplaced(&self, setup: &Setup, args: &EvalArgs) -> Result<Seats, Refusal> {
+        let gpus = self.gpus;
+        let Some(per_gpu) = args.workers_per_gpu.map(|per_gpu| per_gpu as usize) else {
+            return Ok(self.seats_of(self.nproc.unwrap_or(self.usual), setup, args));
+        };
+        self.refuse_virtual("--workers-per-gpu")?;
+        let nproc = self.nproc.unwrap_or(per_gpu * gpus.max(1));
+        if gpus > 0 && nproc > per_gpu * gpus {
             return Err(Refusal::new(format_args!(
                 "--nproc-per-node {nproc} with --workers-per-gpu {per_gpu} needs {} GPUs, {gpus} \
                  are visible",
                 nproc.div_ceil(per_gpu)
             )));
         }
+        Ok(self.seats_of(nproc, setup, args))
+    }
+
+    /// Returns the seats of `nproc` ranks without a placement.
+    pub(super) fn seats_of(&self, nproc: usize, setup: &Setup, args: &EvalArgs) -> Seats {
         // The ranks decide in the same way (runtime/src/device/mod.rs); without a GPU all are on GPU 0.
         let asked = asked_gpu(setup, args);
-        let gpu = |local_rank: usize, ranks: usize| match (per_gpu, gpus, asked) {
+        let gpu = |local_rank: usize, ranks: usize| match (args.workers_per_gpu, self.gpus, asked) {
             (_, 0, _) => 0,
-            (Some(per_gpu), _, _) => local_rank / per_gpu,
+            (Some(per_gpu), _, _) => local_rank / per_gpu as usize,
             (None, _, Some(asked)) if ranks == 1 => asked,
             (None, gpus, _) => local_rank % gpus,
         };
         let ranks_per_node = self.ranks_per_node(nproc).into_iter().enumerate();
         let of_node = |(node, ranks): (usize, usize)| {
-            (0..ranks).map(move |local_rank| node * gpus + gpu(local_rank, ranks))
+            (0..ranks).map(move |local_rank| node * self.gpus + gpu(local_rank, ranks))
         };
-        Ok((nproc, Placement::of_ranks(ranks_per_node.flat_map(of_node))))
+        Seats {
+            nproc,
+            placement: Placement::of_ranks(ranks_per_node.flat_map(of_node)),
+            notes: Vec::new(),
+        }
     }
 
     fn refuse_virtual(&self, by: &'static str) -> Result<(), Refusal> {
@@ -261,10 +327,7 @@ impl SeatingPlan {
                 Resources::Labels => line,
             });
         let tight = memory.iter().filter_map(|need| tight(&planner, need));
-        let warnings = tight
-            .chain(starts_above_zero(setup, &placement))
-            .chain(idle(&placement, total_num_envs))
-            .collect();
+        let warnings = tight.chain(starts_above_zero(setup, &placement)).collect();
         Self {
             allocation: lines.collect(),
             distribution: total_num_envs
@@ -348,28 +411,4 @@ fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
             start at {first}"
         )
     })
-}
-
-/// Warns about a worker with more GPUs than environments, or a policy with more than one GPU.
-fn idle(placement: &Placement, total: Option<usize>) -> Option<String> {
-    let process = placement
-        .rollout
-        .iter()
-        .position(|process| process.gpus.len() > 1);
-    let policy = process.map(|rank| {
-        let process = &placement.rollout[rank];
-        format!(
-            "a policy uses one GPU: of the {} of rank {rank} it is GPU {}",
-            process.gpus.len(),
-            process.gpu()
-        )
-    });
-    let each = total.map(|total| total / placement.env.len().max(1));
-    let worker = placement
-        .env
-        .iter()
-        .position(|process| each.is_some_and(|each| process.gpus.len() > each));
-    policy
-        .or(worker
-            .map(|worker| format!("environment worker {worker} has more GPUs than environments")))
 }

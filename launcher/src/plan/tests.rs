@@ -1,16 +1,18 @@
-//! What a command line means: the plan, or a refusal.
+//! What a command line means: the plan, or a refusal; of an evaluation how many ranks run where.
 
 use std::collections::BTreeMap;
 use std::fs;
 
+use jobs::count::counted;
+use jobs::placement::PlacedProcess;
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::cli::Environment;
 use crate::node::{Node, NodeGpu};
 use crate::plan::LaunchPlan;
-use crate::plan::decide::program::Program;
-use crate::tests::{Start, cases, cli};
+use crate::plan::program::Program;
+use crate::tests::{self, Start, cases, cli};
 
 const UUID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
@@ -101,12 +103,50 @@ fn answer(given: &str) -> String {
 
 #[test]
 fn a_command_line_means_a_plan() {
-    rig::cases::check(cases("plan/decide/plans.txt"), answer);
+    rig::cases::check(cases("plan/plans.txt"), answer);
 }
 
 #[test]
 fn what_torchrun_refuses_is_refused_in_its_words() {
-    rig::cases::evidence(cases("plan/decide/torchrun.txt"), answer);
+    rig::cases::evidence(cases("plan/torchrun.txt"), answer);
+}
+
+fn of_evaluation(given: &str) -> String {
+    let plan = match tests::planned(&format!("OMP_NUM_THREADS=1 {given}"), |_| None) {
+        Ok(plan) => plan,
+        Err(err) => return err,
+    };
+    let eval = plan.eval.expect("an evaluation");
+    let placed = eval.seating.placement.rollout.iter();
+    let gpus: Vec<_> = placed
+        .map(|rank| PlacedProcess::gpu(rank).to_string())
+        .collect();
+    let ranks = format!(
+        "{} here, GPUs of all: {}",
+        counted(plan.ranks.len(), "rank"),
+        gpus.join(" ")
+    );
+    let notes = plan.notes.iter().map(|note| note.to_string());
+    let lines: Vec<_> = [ranks].into_iter().chain(notes).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn an_evaluation_means_a_plan_or_is_refused() {
+    rig::cases::check(cases("plan/evaluations.txt"), of_evaluation);
+}
+
+#[test]
+fn threads_of_an_evaluation_sleep_while_they_wait_unless_the_user_says_otherwise() {
+    for (given, wanted) in [
+        ("EVAL", Some("passive")),
+        ("OMP_WAIT_POLICY=1 EVAL", None),
+        ("GOMP_SPINCOUNT=1 EVAL", None),
+    ] {
+        let plan = tests::planned(given, |_| None).unwrap();
+        let set = plan.env.get("OMP_WAIT_POLICY").map(String::as_str);
+        assert_eq!(set, wanted, "{given}");
+    }
 }
 
 #[test]
@@ -135,7 +175,7 @@ fn eval_runs_the_binary_beside_rrun_with_its_words_untouched() {
     let env = Environment::default();
     let cli = cli("--nproc-per-node 2 eval --jobs ${local_rank}$$", &env);
     let program = Program::new(&cli, &env, &node).unwrap();
-    assert_eq!(program.title(), "eval");
+    assert_eq!(program.title, "eval");
     let words: [std::ffi::OsString; 3] = ["eval", "--jobs", "${local_rank}$$"].map(Into::into);
     assert_eq!(program.argv(1), [&[binary.into()][..], &words].concat());
 }
