@@ -186,6 +186,7 @@ pub fn plan(argv: &[&str], nproc: usize) -> LaunchPlan {
             master_addr: "127.0.0.1".to_owned(),
             port: None,
             may_move: false,
+            is_shared: true,
         },
         rendezvous: None,
         // This must not be a signal that ends the test process.

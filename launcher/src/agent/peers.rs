@@ -1,6 +1,5 @@
 //! The other nodes of the launch: none, or those that meet in a rendezvous.
 
-use std::env;
 use std::future::pending;
 use std::time::Duration;
 
@@ -57,14 +56,10 @@ impl<'a> NodePeers<'a> {
                 rendezvous: None,
             });
         }
-        // With the static backend, the only one with a port, ranks always meet in the store of the
-        // launcher.
-        let is_shared = plan.store.port.is_some()
-            || env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
         Ok(NodePeers::Alone {
             plan,
             launch,
-            store: AgentStore::open(&plan.store, is_shared)?,
+            store: AgentStore::open(&plan.store)?,
             rounds: 0,
         })
     }

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::cli::Cli;
 use crate::cli::python::int;
+use crate::cli::{Cli, Environment};
 use crate::cluster::Inferred;
 use crate::node::Node;
 use crate::plan::StorePlan;
@@ -68,10 +68,14 @@ impl MeetingPlan {
     /// Returns an error for an unknown backend, and for an invalid endpoint or setting.
     pub(super) fn new(inputs: Inputs<'_>, nodes: Nodes) -> anyhow::Result<MeetingPlan> {
         let Inputs {
-            cli, node, found, ..
+            cli,
+            env,
+            node,
+            found,
         } = inputs;
         let inputs = MeetingInputs {
             cli,
+            env,
             found,
             nodes,
             node,
@@ -86,7 +90,7 @@ impl MeetingPlan {
             );
             return Ok(MeetingPlan {
                 run_id: node.uuid.clone(),
-                store: on_a_free_port(cli),
+                store: inputs.on_a_free_port(),
                 rendezvous: None,
             });
         }
@@ -113,6 +117,7 @@ impl MeetingPlan {
 
 struct MeetingInputs<'a> {
     cli: &'a Cli,
+    env: &'a Environment,
     found: &'a Inferred,
     nodes: Nodes,
     node: &'a Node,
@@ -158,7 +163,7 @@ impl MeetingInputs<'_> {
             }
         );
         if self.is_free() && cli.master_addr.is_none() && cli.is_built_in() {
-            return Ok((on_a_free_port(cli), None));
+            return Ok((self.on_a_free_port(), None));
         }
         let text = match (&self.found.meeting, cli.rdzv_endpoint.as_str()) {
             (Some(meeting), _) => format!("{}:{}", meeting.addr, meeting.port),
@@ -172,11 +177,8 @@ impl MeetingInputs<'_> {
         let port = port.with_context(|| {
             format!("port is missing in endpoint: {text}. Try to specify --master-port")
         })?;
-        let store = StorePlan {
-            master_addr: host.clone(),
-            port: Some(port).filter(|&port| port != 0),
-            may_move: self.is_free(),
-        };
+        let store_port = Some(port).filter(|&port| port != 0);
+        let store = self.store(host.clone(), store_port, self.is_free());
         if nodes == 1 {
             return Ok((store, None));
         }
@@ -202,17 +204,13 @@ impl MeetingInputs<'_> {
         };
         let may_host = self.conf.is_host() != Some(false);
         if nodes.max == 1 && may_host && is_loopback(&endpoint.host) {
-            return Ok((on_a_free_port(cli), None));
+            return Ok((self.on_a_free_port(), None));
         }
         let port = endpoint.port.unwrap_or(C10D_PORT);
         if nodes.min > 1 {
             check_port(port, &cli.rdzv_endpoint)?;
         }
-        let store = StorePlan {
-            master_addr: endpoint.host.clone(),
-            port: None,
-            may_move: false,
-        };
+        let store = self.store(endpoint.host.clone(), None, false);
         let rendezvous = self.rendezvous(Backend::C10d, endpoint.host, port)?;
         Ok((store, Some(rendezvous)))
     }
@@ -220,7 +218,7 @@ impl MeetingInputs<'_> {
     /// Plans `store_type=file`, for which the endpoint is a path. Without an endpoint, torchrun
     /// creates a file that no other node knows.
     fn by_file(&self) -> anyhow::Result<Met> {
-        let store = on_a_free_port(self.cli);
+        let store = self.on_a_free_port();
         let path = match self.cli.rdzv_endpoint.as_str() {
             "" if self.nodes.min == 1 => return Ok((store, None)),
             "" => bail!(
@@ -234,6 +232,21 @@ impl MeetingInputs<'_> {
             ..self.rendezvous(Backend::C10d, String::new(), 0)?
         };
         Ok((store, Some(rendezvous)))
+    }
+
+    fn store(&self, master_addr: String, port: Option<u16>, may_move: bool) -> StorePlan {
+        let is_shared = port.is_some() || !is_set(self.env, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+        StorePlan {
+            master_addr,
+            port,
+            may_move,
+            is_shared,
+        }
+    }
+
+    fn on_a_free_port(&self) -> StorePlan {
+        let addr = local_addr(self.cli).unwrap_or(LOOPBACK).to_owned();
+        self.store(addr, None, false)
     }
 
     fn node_rank(&self) -> i64 {
@@ -272,6 +285,7 @@ impl MeetingInputs<'_> {
             hosts: conf.is_host(),
             local_addr: local_addr(self.cli).map(str::to_owned),
             nodes_return: self.found.nodes_return,
+            is_identical: is_set(self.env, "TORCH_ELASTIC_WORKER_IDENTICAL"),
             timeout,
             join_timeout: elastic("join_timeout", 600)?,
             last_call_timeout: conf.seconds("last_call_timeout", Duration::from_secs(30))?,
@@ -291,16 +305,13 @@ fn check_port(port: u16, endpoint: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+/// Returns whether a variable of torch is on.
+fn is_set(env: &Environment, name: &str) -> bool {
+    env.get(name).is_some_and(|value| value == "1")
 }
 
-fn on_a_free_port(cli: &Cli) -> StorePlan {
-    StorePlan {
-        master_addr: local_addr(cli).unwrap_or(LOOPBACK).to_owned(),
-        port: None,
-        may_move: false,
-    }
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// Returns `--local-addr` without brackets.

@@ -120,6 +120,10 @@ pub struct StorePlan {
     /// Whether a free port may replace `port` if that is taken, because the user has not asked for
     /// it.
     pub may_move: bool,
+    /// Whether the launcher hosts the store; else rank 0 does
+    /// (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`). With the static backend, the only one with a port,
+    /// ranks always meet in the store of the launcher.
+    pub is_shared: bool,
 }
 
 /// The sender of signals to the launcher, which decides what they mean.

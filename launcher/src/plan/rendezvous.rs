@@ -39,6 +39,9 @@ pub struct RendezvousPlan {
     /// fails on one, so that all come back, and a node that comes back before the others have
     /// ended waits for that.
     pub nodes_return: bool,
+    /// `TORCH_ELASTIC_WORKER_IDENTICAL=1`: all nodes have the same number of ranks, so none has to
+    /// ask the others.
+    pub is_identical: bool,
     /// Static: timeout for connecting, and for all nodes to come.
     pub timeout: Duration,
     /// Elastic: timeout for enough nodes to come.

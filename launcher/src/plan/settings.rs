@@ -261,6 +261,7 @@ mod tests {
                     master_addr: "127.0.0.1".to_owned(),
                     port,
                     may_move: false,
+                    is_shared: true,
                 },
                 rendezvous: None,
             };

@@ -155,7 +155,7 @@ impl StaticMeeting<'_> {
             self.facts.plan.max,
             self.facts.nproc,
         );
-        if self.facts.is_identical {
+        if self.facts.plan.is_identical {
             let (base, world) = (rank * local_world_size, nodes * local_world_size);
             let is_together = self.gather("rrun/agent").await?;
             return Ok((Assigned(base, world, base, world), is_together));
@@ -226,7 +226,7 @@ impl StaticMeeting<'_> {
     /// whether all are there. If ranks are not exchanged, nodes that run torchrun come without.
     async fn gather(&mut self, what: &str) -> Result<bool, RendezvousError> {
         let (timeout, wanted) = (self.facts.plan.timeout, self.facts.plan.max);
-        let is_identical = self.facts.is_identical;
+        let is_identical = self.facts.plan.is_identical;
         let look = if is_identical { COUNT } else { LOOK };
         let deadline = Instant::now() + timeout;
         let keys: Vec<String> = (0..wanted)

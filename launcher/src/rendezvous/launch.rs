@@ -18,9 +18,6 @@ pub struct LaunchFacts {
     pub nproc: usize,
     /// Whether the ranks are to use a store hosted by the launcher.
     pub is_shared: bool,
-    /// `TORCH_ELASTIC_WORKER_IDENTICAL=1`: all nodes have the same number of ranks, so none has to
-    /// ask the others.
-    pub is_identical: bool,
 }
 
 impl LaunchFacts {

@@ -25,7 +25,6 @@ pub mod state;
 pub mod store_endpoint;
 pub mod tries;
 
-use std::env;
 use std::future::pending;
 use std::time::Duration;
 
@@ -58,15 +57,13 @@ impl Rendezvous {
     /// Starts to meet the other nodes and to join the first round. Must be called on a runtime.
     /// `launch` is the id of the launch if this node is the first.
     pub fn start(plan: &LaunchPlan, rendezvous: &RendezvousPlan, launch: String) -> Rendezvous {
-        let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
         let facts = LaunchFacts {
             plan: rendezvous.clone(),
             run_id: plan.run_id.clone(),
             launch,
             role: plan.role.clone(),
             nproc: plan.ranks.len(),
-            is_shared: !is_set("TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
-            is_identical: is_set("TORCH_ELASTIC_WORKER_IDENTICAL"),
+            is_shared: plan.store.is_shared,
         };
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();

@@ -30,8 +30,10 @@ pub enum AgentStore {
 
 impl AgentStore {
     /// Hosts the store, or leaves that to rank 0.
-    pub fn open(plan: &StorePlan, is_shared: bool) -> Result<AgentStore, StoreError> {
-        if !is_shared && let Ok(port) = plan.port.map_or_else(free_port, Ok) {
+    pub fn open(plan: &StorePlan) -> Result<AgentStore, StoreError> {
+        if !plan.is_shared
+            && let Ok(port) = plan.port.map_or_else(free_port, Ok)
+        {
             return Ok(AgentStore::ByRank0 { port });
         }
         match AgentStore::host(plan, plan.port) {
@@ -65,7 +67,7 @@ impl AgentStore {
     pub fn renew(&mut self, plan: &StorePlan) -> Result<(), StoreError> {
         match self {
             AgentStore::Hosted { handle, .. } => handle.renew(),
-            AgentStore::ByRank0 { .. } => *self = AgentStore::open(plan, false)?,
+            AgentStore::ByRank0 { .. } => *self = AgentStore::open(plan)?,
         }
         Ok(())
     }
@@ -106,14 +108,12 @@ mod tests {
     use super::*;
 
     fn at(port: u16, may_move: bool) -> Result<AgentStore, StoreError> {
-        AgentStore::open(
-            &StorePlan {
-                master_addr: "127.0.0.1".to_owned(),
-                port: Some(port),
-                may_move,
-            },
-            true,
-        )
+        AgentStore::open(&StorePlan {
+            master_addr: "127.0.0.1".to_owned(),
+            port: Some(port),
+            may_move,
+            is_shared: true,
+        })
     }
 
     #[tokio::test]
@@ -130,8 +130,9 @@ mod tests {
             master_addr: "127.0.0.1".to_owned(),
             port: None,
             may_move: false,
+            is_shared: true,
         };
-        let mut store = AgentStore::open(&plan, true).unwrap();
+        let mut store = AgentStore::open(&plan).unwrap();
         let port = store.port();
         let is_over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&is_over);

@@ -323,8 +323,9 @@ impl<'a> SharedRendezvous<'a> {
             master_addr: self.addr.clone(),
             port: None,
             may_move: false,
+            is_shared: self.facts.is_shared,
         };
-        let store = AgentStore::open(&place, self.facts.is_shared)?;
+        let store = AgentStore::open(&place)?;
         let master = Master {
             addr: place.master_addr,
             port: store.port(),

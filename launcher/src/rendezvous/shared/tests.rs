@@ -24,6 +24,7 @@ fn plan(port: u16, node: usize) -> RendezvousPlan {
         node_rank: 0,
         hosts: Some(false),
         nodes_return: false,
+        is_identical: false,
         local_addr: None,
         timeout: LONG,
         join_timeout: LONG,
@@ -50,7 +51,6 @@ impl TestNode {
             role,
             nproc: 1,
             is_shared: true,
-            is_identical: false,
         };
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();
