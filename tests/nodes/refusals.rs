@@ -18,7 +18,7 @@ fn a_rendezvous_in_vain_names_what_is_missing_and_what_was_tried() {
     let mut cluster = Cluster::new();
     cluster.fixed(1, "2 --rdzv-conf timeout=1", RECORD);
     cluster.all_end_with(1, &[0]);
-    let unreachable = "cannot reach the rendezvous at 127.0.0.2:";
+    let unreachable = "cannot reach the store at 127.0.0.2:";
     cluster.says(0, &[unreachable, "Connection refused"]);
     cluster.fixed(0, "3 --rdzv-conf timeout=1", RECORD);
     cluster.all_end_with(1, &[1]);

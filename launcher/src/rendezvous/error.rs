@@ -4,22 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::rendezvous::tries::Tries;
 use tcpstore::StoreError;
 
 /// The reason why nodes cannot meet or cannot stay together.
 #[derive(Debug, thiserror::Error)]
 pub enum RendezvousError {
-    /// The store could not be reached.
-    #[error("cannot reach the rendezvous at {endpoint} within {} s: {tries}", .timeout.as_secs_f64())]
-    Unreachable {
-        /// The endpoint as `host:port`.
-        endpoint: String,
-        /// The timeout.
-        timeout: Duration,
-        /// The attempts that were made.
-        tries: Tries,
-    },
     /// The file of `store_type=file` could not be used.
     #[error("cannot meet by the file `{}`", .path.display())]
     File {

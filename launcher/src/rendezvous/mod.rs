@@ -19,11 +19,9 @@ pub mod launch;
 pub mod messages;
 pub mod place;
 pub mod ranks_store;
-pub mod reach;
 pub mod shared;
 pub mod state;
 pub mod store_endpoint;
-pub mod tries;
 
 use std::future::pending;
 use std::time::Duration;

@@ -2,19 +2,23 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep};
 
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::reach;
 use crate::say;
-use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
+use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer, authority};
 
-/// Interval between two reads of a file into which the host has not written yet.
+/// Interval between two reads of a file that does not lead to a store yet.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Timeout for connecting to a host that has just been heard, or is said to host.
+pub const ONE_HOST: Duration = Duration::from_secs(2);
 
 /// The host itself connects over loopback, without name resolution.
 const LOOPBACK: &str = "127.0.0.1";
@@ -62,6 +66,11 @@ impl StoreEndpoint {
         self.port
     }
 
+    /// Returns `host:port`, for messages.
+    pub fn authority(&self) -> String {
+        authority(&self.host, self.port)
+    }
+
     /// Returns an endpoint that another node hosts.
     pub fn elsewhere(host: &str, port: u16) -> StoreEndpoint {
         StoreEndpoint {
@@ -81,7 +90,7 @@ impl StoreEndpoint {
         }
         let hosts = match plan.hosts {
             Some(hosts) => hosts,
-            None => reach::is_here(&plan.host).await,
+            None => is_here(&plan.host).await,
         };
         if !hosts {
             return Ok(StoreEndpoint::elsewhere(&plan.host, plan.port));
@@ -114,8 +123,7 @@ impl StoreEndpoint {
                 file.set_len(0).map_err(unusable)?;
                 let host = plan.local_addr.clone().unwrap_or_else(jobs::host::name);
                 let store_endpoint = StoreEndpoint::hosted(&host, 0)?;
-                writeln!(file, "{}", reach::endpoint(&host, store_endpoint.port))
-                    .map_err(unusable)?;
+                writeln!(file, "{}", authority(&host, store_endpoint.port)).map_err(unusable)?;
                 Ok(StoreEndpoint {
                     _lock: Some(file),
                     ..store_endpoint
@@ -140,16 +148,63 @@ impl StoreEndpoint {
         } else {
             &self.host
         };
-        reach::connect(host, self.port, patience, request_timeout).await
+        Ok(StoreClient::connect_within(host, self.port, patience, request_timeout).await?)
     }
 
     /// Returns the address under which other nodes reach this one.
     pub async fn address(&self, client: &StoreClient) -> String {
         match self.server {
-            Some(_) => reach::address_of_host(&self.host).await,
-            None => reach::address_of_client(client),
+            Some(_) => address_of_host(&self.host).await,
+            None => address_of_client(client),
         }
     }
+}
+
+/// Returns whether the host of an endpoint means this node: `localhost`, its host name, or one of
+/// its addresses.
+async fn is_here(host: &str) -> bool {
+    host == "localhost" || host == jobs::host::name() || own_address(host).await.is_some()
+}
+
+/// Returns the first address of this name that belongs to this node.
+async fn own_address(host: &str) -> Option<IpAddr> {
+    lookup_host((host, 0))
+        .await
+        .ok()?
+        .map(|addr| addr.ip())
+        .find(|ip| is_own(*ip))
+}
+
+/// Returns whether an address belongs to this node: only such an address can be bound.
+fn is_own(ip: IpAddr) -> bool {
+    !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Returns the address under which other nodes reach this one, if it hosts the store at `host`.
+/// They found it by that name, so the name itself is returned if it only resolves to the loopback
+/// address here.
+async fn address_of_host(host: &str) -> String {
+    match own_address(host).await {
+        Some(ip) if !ip.is_loopback() => ip.to_canonical().to_string(),
+        _ if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) => {
+            loopback()
+        }
+        _ => host.to_owned(),
+    }
+}
+
+/// Returns the address under which other nodes reach this one: the local address of its connection
+/// to the store. Torch uses the host name instead, which may not resolve or may lead to another
+/// network (pytorch/pytorch#150532).
+fn address_of_client(client: &StoreClient) -> String {
+    match client.local_ip().map(|ip| ip.to_canonical()) {
+        Some(ip) if !ip.is_loopback() => ip.to_string(),
+        _ => loopback(),
+    }
+}
+
+fn loopback() -> String {
+    Ipv4Addr::LOCALHOST.to_string()
 }
 
 /// Waits for the address that the host writes into its file.
@@ -177,5 +232,26 @@ async fn written(file: &mut File, patience: Duration) -> io::Result<StoreEndpoin
             ));
         }
         sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn loopback_addresses_and_names_are_here() {
+        assert!(is_here("localhost").await && is_here("127.0.0.3").await);
+        assert!(
+            !is_here("192.0.2.1").await,
+            "192.0.2.0/24 is for documentation"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_host_on_loopback_is_found_on_loopback() {
+        assert_eq!(address_of_host("127.0.0.2").await, "127.0.0.1");
+        assert_eq!(address_of_host("localhost").await, "127.0.0.1");
+        assert_eq!(address_of_host("192.0.2.1").await, "192.0.2.1");
     }
 }

@@ -23,11 +23,16 @@ impl StoreAddr {
 
 impl fmt::Display for StoreAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+        f.write_str(&authority(&self.host, self.port))
+    }
+}
+
+/// Returns `host:port`, with brackets if the host is an IPv6 address.
+pub fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
     }
 }
 

@@ -29,9 +29,8 @@ struct Driver(Option<Runtime>);
 impl BlockingClient {
     /// Connects to the server at `addr`, retrying until one answers or `timeout` has passed.
     pub fn connect(addr: &StoreAddr, timeout: Duration) -> Result<Self, StoreError> {
-        let no_runtime = |err: io::Error| {
-            StoreError::NoStore(format!("no client of the store at {addr}: {err}"))
-        };
+        let no_runtime =
+            |err: io::Error| StoreError::Other(format!("no client of the store at {addr}: {err}"));
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = Driver(Some(runtime.map_err(no_runtime)?));
         let connect = StoreClient::connect(&addr.host, addr.port, timeout);

@@ -1,6 +1,5 @@
 //! Errors of hosting, reaching and querying a store.
 
-use std::fmt::Display;
 use std::io;
 use std::time::Duration;
 
@@ -20,10 +19,8 @@ pub enum StoreError {
         /// The process that uses the port, if it can be found.
         owner: Option<PortOwner>,
     },
-    /// There is no store: nobody can listen, nobody answers, or somebody who is not a store.
-    #[error("{0}")]
-    NoStore(String),
-    /// The store has ended, or closed this connection.
+    /// The connection is of no use any more: the store has ended or has closed it, or an earlier
+    /// request was given up half way, so that the next reply would belong to that one.
     #[error("lost the store at {addr}: {err}")]
     Lost {
         /// The address.
@@ -49,21 +46,15 @@ pub enum StoreError {
         /// The timeout.
         timeout: Duration,
     },
-    /// An earlier request was abandoned half way, so the next reply would belong to that one.
-    #[error("the connection to the store at {addr} was given up in the middle of a request")]
-    GivenUp {
-        /// The address.
-        addr: String,
-    },
+    /// There is no store: nobody can listen, nobody answers, or somebody who is not a store.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl StoreError {
     /// Returns whether another connection might succeed.
     pub fn is_lost(&self) -> bool {
-        matches!(
-            self,
-            Self::Lost { .. } | Self::Silent { .. } | Self::GivenUp { .. }
-        )
+        matches!(self, Self::Lost { .. } | Self::Silent { .. })
     }
 
     /// Returns whether keys are missing, and the connection can be used further.
@@ -78,20 +69,6 @@ impl StoreError {
             keys: keys.join(", "),
             timeout,
         }
-    }
-
-    pub(crate) fn unreachable(addr: &str, timeout: Duration, err: impl Display) -> Self {
-        let seconds = timeout.as_secs_f64();
-        Self::NoStore(format!(
-            "cannot reach the store at {addr} within {seconds} s: {err}"
-        ))
-    }
-
-    /// Says who does not answer as a store does; `owner` is the process that listens, if it can be
-    /// found, and `said` what it did.
-    pub(crate) fn stranger(addr: &str, owner: Option<&PortOwner>, said: &str) -> Self {
-        let owner = owner.map(|owner| format!(", {owner},")).unwrap_or_default();
-        Self::NoStore(format!("what listens at {addr}{owner} {said}"))
     }
 }
 
@@ -109,15 +86,6 @@ impl StoreRefusal {
 impl From<io::Error> for StoreRefusal {
     fn from(err: io::Error) -> Self {
         Self(err.to_string())
-    }
-}
-
-/// Returns `host:port`, with brackets if the host is an IPv6 address.
-pub fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
     }
 }
 

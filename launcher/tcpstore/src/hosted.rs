@@ -25,7 +25,7 @@ impl HostedStore {
     pub fn start(addr: &StoreAddr) -> Result<Self, StoreError> {
         let server = StoreServer::bind(&addr.host, Some(addr.port))?;
         let no_thread =
-            |err: io::Error| StoreError::NoStore(format!("cannot host the store at {addr}: {err}"));
+            |err: io::Error| StoreError::Other(format!("cannot host the store at {addr}: {err}"));
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()

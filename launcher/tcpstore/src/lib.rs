@@ -23,6 +23,7 @@ mod addr;
 mod ask;
 mod blocking;
 mod client;
+mod connect;
 mod connection;
 mod deadline;
 mod error;
@@ -41,7 +42,7 @@ mod value;
 pub mod waits;
 pub mod wire;
 
-pub use addr::StoreAddr;
+pub use addr::{StoreAddr, authority};
 pub use ask::Ask;
 pub use client::StoreClient;
 pub use deadline::Deadline;

@@ -81,7 +81,7 @@ impl Ask for MemoryStore {
                 self.replies.fetch_add(1, Ordering::Relaxed);
                 Ok(Some(reply))
             }
-            Some(TableAction::Close(_, refusal)) => Err(StoreError::NoStore(refusal.to_string())),
+            Some(TableAction::Close(_, refusal)) => Err(StoreError::Other(refusal.to_string())),
             None => Ok(None),
         }
     }

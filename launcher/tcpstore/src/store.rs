@@ -439,7 +439,7 @@ mod tests {
         let until = Deadline::after(WAIT);
         for _ in 0..1000 {
             let err = store.check("n").unwrap_err();
-            assert!(matches!(err, StoreError::GivenUp { .. }), "{err}");
+            assert!(matches!(err, StoreError::Lost { .. }), "{err}");
         }
         assert!(until.left() > WAIT / 2, "further requests fail at once");
     }

@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::future::pending;
+use std::io;
 use std::time::Duration;
 
 use jobs::error_chain::chain;
@@ -28,9 +29,8 @@ use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::launch::LaunchFacts;
 use crate::rendezvous::messages::RendezvousCommand;
-use crate::rendezvous::reach;
 use crate::rendezvous::shared::SharedRendezvous;
-use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::rendezvous::store_endpoint::{ONE_HOST, StoreEndpoint};
 use crate::say;
 use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
 
@@ -42,9 +42,6 @@ const LOOK_SEEKING: Duration = Duration::from_millis(30);
 
 /// Messages read at a time; a round of an election has a few from each node.
 const AT_ONCE: usize = 64;
-
-/// Timeout for connecting to a host that has just been heard, or is said to host.
-pub(super) const ONE_HOST: Duration = Duration::from_secs(2);
 
 /// Timeout of a message, after which it counts as lost.
 const ONE_MESSAGE: Duration = Duration::from_secs(1);
@@ -122,7 +119,7 @@ pub(super) async fn connect(
         }
         if Instant::now() >= deadline {
             return Err(RendezvousError::Nowhere {
-                endpoint: reach::endpoint(&endpoint.host, endpoint.port()),
+                endpoint: endpoint.authority(),
                 timeout: plan.read_timeout,
             });
         }
@@ -219,8 +216,9 @@ impl SharedRendezvous<'_> {
     }
 
     pub(super) fn lost(&self) -> StoreError {
-        StoreError::GivenUp {
-            addr: reach::endpoint(&self.store_endpoint.host, self.store_endpoint.port()),
+        StoreError::Lost {
+            addr: self.store_endpoint.authority(),
+            err: io::Error::other("it is not that of the host any more"),
         }
     }
 
@@ -289,7 +287,7 @@ impl SharedRendezvous<'_> {
         let begun = Instant::now();
         let plan = &self.facts.plan;
         let of = self.state.base.as_ref().map_or(0, |base| base.nodes.len());
-        let host = reach::endpoint(&self.store_endpoint.host, self.store_endpoint.port());
+        let host = self.store_endpoint.authority();
         // A host that was silent has been so for the keep-alive time already.
         let mut cut_off_at = Some(match err {
             StoreError::Silent { .. } => begun,

@@ -151,7 +151,7 @@ impl<'a> SharedRendezvous<'a> {
         let mut event = JoinEvent::Join;
         let ended = loop {
             match self.turn(event, commands).await {
-                Err(RendezvousError::Store(err)) if self.may_fail_over() => {
+                Err(RendezvousError::Store(err)) if err.is_lost() && self.may_fail_over() => {
                     match self.fail_over(err, commands).await {
                         Ok(false) => event = JoinEvent::Seen,
                         Ok(true) => break Ok(()),

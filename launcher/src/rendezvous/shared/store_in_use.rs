@@ -10,11 +10,11 @@ use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::{Ballot, Message};
 use crate::rendezvous::envelope::{read, seal};
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::shared::failover::{Failover, ONE_HOST, pointer};
+use crate::rendezvous::shared::failover::{Failover, pointer};
 use crate::rendezvous::shared::watch::watch;
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
 use crate::rendezvous::state::NodeId;
-use crate::rendezvous::store_endpoint::StoreEndpoint;
+use crate::rendezvous::store_endpoint::{ONE_HOST, StoreEndpoint};
 
 impl SharedRendezvous<'_> {
     /// Uses the store of another node. If this node has hosted, its store says where that is.

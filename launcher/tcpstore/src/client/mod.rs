@@ -12,20 +12,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
-use crate::deadline::FAR;
-use crate::error::{StoreError, authority};
+use crate::addr::authority;
+use crate::error::StoreError;
 use crate::port_owner::PortOwner;
 use crate::reply::StoreReply;
 use crate::wire::{ParseStop, StoreRequest, wire_key, wire_keys};
-
-/// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
-/// usually start within seconds but may take minutes.
-const FIRST_RETRY: Duration = Duration::from_millis(20);
-
-/// Longest pause between two attempts to connect.
-const LAST_RETRY: Duration = Duration::from_secs(1);
 
 /// Number of keys whose deletion is requested before the replies are read. Each reply has 8 bytes,
 /// so they always fit into the socket buffers.
@@ -48,40 +41,9 @@ pub struct StoreClient {
 }
 
 impl StoreClient {
-    /// Connects to a store, retrying until one answers or `timeout` has passed. Every later request
-    /// has the same timeout.
-    pub async fn connect(
-        host: &str,
-        port: u16,
-        timeout: Duration,
-    ) -> Result<StoreClient, StoreError> {
-        let now = Instant::now();
-        let deadline = now.checked_add(timeout).unwrap_or(now + FAR);
-        let mut pause = FIRST_RETRY;
-        loop {
-            let err = match timeout_at(deadline, TcpStream::connect((host, port))).await {
-                Ok(Ok(stream)) => {
-                    return StoreClient::over(stream, (host, port), timeout, timeout).await;
-                }
-                Ok(Err(err)) => err,
-                Err(_) => ErrorKind::TimedOut.into(),
-            };
-            let can_never_be = err.kind() == ErrorKind::InvalidInput;
-            if can_never_be || Instant::now() + pause >= deadline {
-                return Err(StoreError::unreachable(
-                    &authority(host, port),
-                    timeout,
-                    err,
-                ));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(LAST_RETRY);
-        }
-    }
-
     /// Takes over a connection that the caller has made. Every request has `timeout`, but the
     /// handshake no more than `patience`.
-    pub async fn over(
+    pub(crate) async fn over(
         stream: TcpStream,
         (host, port): (&str, u16),
         patience: Duration,
@@ -132,7 +94,11 @@ impl StoreClient {
             Err(err) => return Err(err),
         };
         let owner = PortOwner::at(ends.0, ends.1);
-        Err(StoreError::stranger(&self.addr, owner.as_ref(), &said))
+        let owner = owner.map(|owner| format!(", {owner},")).unwrap_or_default();
+        Err(StoreError::Other(format!(
+            "what listens at {}{owner} {said}",
+            self.addr
+        )))
     }
 
     /// Stores a value.
@@ -321,9 +287,7 @@ impl StoreClient {
         requests: &[StoreRequest<'_>],
     ) -> Result<Vec<StoreReply>, StoreError> {
         if !std::mem::take(&mut self.is_idle) {
-            return Err(StoreError::GivenUp {
-                addr: self.addr.to_string(),
-            });
+            return Err(self.lost(io::Error::other("a request was given up half way")));
         }
         let (stream, input) = (&mut self.stream, &mut self.input);
         let both = async {

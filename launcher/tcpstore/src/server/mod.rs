@@ -10,8 +10,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::addr::authority;
 use crate::connection::StoreConnection;
-use crate::error::{StoreError, StoreRefusal, authority};
+use crate::error::{StoreError, StoreRefusal};
 use crate::hub::Hub;
 use crate::limits::StoreLimits;
 use crate::port_owner::PortOwner;
@@ -86,7 +87,7 @@ impl StoreServer {
             Scope::Everybody => listen(port).map(|listener| vec![listener]),
         };
         let no_listener =
-            |err| StoreError::NoStore(format!("cannot host the store at {}: {err}", addr()));
+            |err| StoreError::Other(format!("cannot host the store at {}: {err}", addr()));
         let listeners = listening.map_err(|err| match err.kind() {
             ErrorKind::AddrInUse => StoreError::PortInUse {
                 addr: addr(),

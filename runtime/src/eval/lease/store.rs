@@ -130,7 +130,7 @@ fn sum(text: Option<Vec<u8>>) -> i64 {
 fn hold(key: LeaseKey, text: &[u8]) -> Result<Hold, StoreError> {
     let text = String::from_utf8_lossy(text);
     text.parse()
-        .map_err(|what| StoreError::NoStore(format!("{key}: {what}")))
+        .map_err(|what| StoreError::Other(format!("{key}: {what}")))
 }
 
 #[expect(
