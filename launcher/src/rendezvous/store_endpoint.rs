@@ -1,7 +1,7 @@
 //! The endpoint of the rendezvous store: its address, and whether this node hosts it.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
@@ -105,35 +105,50 @@ impl StoreEndpoint {
 
     /// Finds the store with `store_type=file`: the agent that locks the file hosts the store and
     /// writes its address into the file. Torch keeps the whole state in the file instead and polls
-    /// it.
+    /// it. The file may still have the address of the launch before, so it is read again until a
+    /// store answers there.
     async fn by_file(path: &Path, plan: &RendezvousPlan) -> Result<StoreEndpoint, RendezvousError> {
         let unusable = |err| RendezvousError::File {
             path: path.to_path_buf(),
             err,
         };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(unusable)?;
-        match file.try_lock() {
-            Ok(()) => {
-                file.set_len(0).map_err(unusable)?;
-                let host = plan.local_addr.clone().unwrap_or_else(jobs::host::name);
-                let store_endpoint = StoreEndpoint::hosted(&host, 0)?;
-                writeln!(file, "{}", authority(&host, store_endpoint.port)).map_err(unusable)?;
-                Ok(StoreEndpoint {
-                    _lock: Some(file),
-                    ..store_endpoint
-                })
+        let deadline = Instant::now() + plan.read_timeout;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        loop {
+            // NFS shows what others have written to those who open the file after that.
+            let mut file = options.open(path).map_err(unusable)?;
+            match file.try_lock() {
+                Ok(()) => return StoreEndpoint::hosted_by_file(file, plan).map_err(unusable),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(err)) => return Err(unusable(err)),
             }
-            Err(TryLockError::WouldBlock) => written(&mut file, plan.read_timeout)
-                .await
-                .map_err(unusable),
-            Err(TryLockError::Error(err)) => Err(unusable(err)),
+            let mut text = String::new();
+            file.read_to_string(&mut text).map_err(unusable)?;
+            let err = match written(&text) {
+                Some(endpoint) => match endpoint.connect(ONE_HOST, plan.read_timeout).await {
+                    Ok(_) => return Ok(endpoint),
+                    Err(err) => err.to_string(),
+                },
+                None => "the node that locked it does not write where the store is".to_owned(),
+            };
+            if Instant::now() >= deadline {
+                return Err(unusable(io::Error::other(err)));
+            }
+            sleep(LOOK).await;
         }
+    }
+
+    /// Hosts a store, and writes its address into the file that this node has locked.
+    fn hosted_by_file(mut file: File, plan: &RendezvousPlan) -> io::Result<StoreEndpoint> {
+        file.set_len(0)?;
+        let host = plan.local_addr.clone().unwrap_or_else(jobs::host::name);
+        let endpoint = StoreEndpoint::hosted(&host, 0).map_err(io::Error::other)?;
+        writeln!(file, "{}", endpoint.authority())?;
+        Ok(StoreEndpoint {
+            _lock: Some(file),
+            ..endpoint
+        })
     }
 
     /// Connects to the store. `patience` limits the attempts to connect, `request_timeout` each
@@ -207,37 +222,17 @@ fn loopback() -> String {
     Ipv4Addr::LOCALHOST.to_string()
 }
 
-/// Waits for the address that the host writes into its file.
-async fn written(file: &mut File, patience: Duration) -> io::Result<StoreEndpoint> {
-    let deadline = Instant::now() + patience;
-    let mut text = String::new();
-    loop {
-        file.rewind()?;
-        text.clear();
-        file.read_to_string(&mut text)?;
-        let endpoint = text
-            .strip_suffix('\n')
-            .and_then(|text| text.rsplit_once(':'));
-        if let Some((host, port)) = endpoint
-            && let Ok(port) = port.parse()
-        {
-            return Ok(StoreEndpoint::elsewhere(
-                host.trim_matches(['[', ']']),
-                port,
-            ));
-        }
-        if Instant::now() >= deadline {
-            return Err(io::Error::other(
-                "the node that locked it does not write where the store is",
-            ));
-        }
-        sleep(LOOK).await;
-    }
+/// Reads the address that the host has written into its file; `None` if it has not yet.
+fn written(text: &str) -> Option<StoreEndpoint> {
+    let (host, port) = text.strip_suffix('\n')?.rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    Some(StoreEndpoint::elsewhere(host, port.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::rendezvous::Backend;
 
     #[tokio::test]
     async fn loopback_addresses_and_names_are_here() {
@@ -253,5 +248,83 @@ mod tests {
         assert_eq!(address_of_host("127.0.0.2").await, "127.0.0.1");
         assert_eq!(address_of_host("localhost").await, "127.0.0.1");
         assert_eq!(address_of_host("192.0.2.1").await, "192.0.2.1");
+    }
+
+    /// Returns the plan of a node that meets others by this file.
+    fn by_file(path: &Path) -> RendezvousPlan {
+        let timeout = Duration::from_secs(20);
+        RendezvousPlan {
+            backend: Backend::C10d,
+            host: String::new(),
+            port: 0,
+            file: Some(path.to_path_buf()),
+            min: 2,
+            max: 2,
+            node_id: "node1".to_owned(),
+            node_rank: 0,
+            hosts: None,
+            nodes_return: false,
+            is_identical: false,
+            local_addr: Some("127.0.0.1".to_owned()),
+            timeout,
+            join_timeout: timeout,
+            last_call_timeout: timeout,
+            read_timeout: timeout,
+            keep_alive_interval: timeout,
+            keep_alive_max_attempt: 3,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_address_that_the_launch_before_has_left_in_the_file_is_not_held_on_to() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("meeting");
+        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let left = stranger.local_addr().expect("it has one");
+        std::fs::write(&path, format!("{left}\n")).expect("written");
+        let host = File::options()
+            .write(true)
+            .open(&path)
+            .expect("it is there");
+        host.try_lock().expect("nobody else has it");
+        let plan = by_file(&path);
+        let joins = async {
+            let endpoint = StoreEndpoint::find(&plan).await?;
+            let mut client = endpoint
+                .connect(plan.read_timeout, plan.read_timeout)
+                .await?;
+            Ok::<_, RendezvousError>(client.add("n", 1).await?)
+        };
+        let hosts = async {
+            // Whoever comes has read the old address.
+            drop(stranger.accept().await);
+            drop(stranger);
+            let store = StoreServer::bind("127.0.0.1", None)
+                .expect("a port")
+                .spawn();
+            host.set_len(0).expect("emptied");
+            let line = format!("127.0.0.1:{}\n", store.port());
+            (&host).write_all(line.as_bytes()).expect("written");
+            store
+        };
+        let (joined, _store) = tokio::join!(joins, hosts);
+        assert_eq!(joined.map_err(|err| err.to_string()), Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_node_hosts_in_place_of_one_that_has_locked_the_file_and_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("meeting");
+        let host = File::create(&path).expect("a file");
+        host.try_lock().expect("nobody else has it");
+        let plan = by_file(&path);
+        let ends = async {
+            tokio::task::yield_now().await;
+            drop(host);
+        };
+        let (found, ()) = tokio::join!(StoreEndpoint::find(&plan), ends);
+        assert!(found.expect("an endpoint").server.is_some());
     }
 }
