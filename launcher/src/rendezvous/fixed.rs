@@ -17,14 +17,13 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::plan::rendezvous::RendezvousPlan;
-use crate::rendezvous::error::{RendezvousError, nodes};
-use crate::rendezvous::launch::LaunchFacts;
-use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
+use crate::rendezvous::messages::{LaunchFacts, Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::{
     Assigned, MAX_LOCAL_WORLD_SIZE, Master, NodePlace, RoleInfo, assign,
 };
@@ -58,61 +57,55 @@ pub struct Fixed {
     launch: String,
 }
 
+/// Two launchers have the same node rank.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--node-rank {rank} is taken by another launcher ({by}); each node needs a rank of its own"
+)]
+struct TakenRank {
+    rank: usize,
+    /// The host name, pid and id of the other launcher.
+    by: String,
+}
+
 /// Meets the other nodes. If nodes come back one by one, the place of this one may still be taken by
 /// its predecessor, until the others have noticed that it is gone and ended; they come back, too.
-pub async fn meet(
-    facts: &LaunchFacts,
-    notices: &UnboundedSender<Notice>,
-) -> Result<Fixed, RendezvousError> {
+pub async fn meet(facts: &LaunchFacts, notices: &UnboundedSender<Notice>) -> anyhow::Result<Fixed> {
     let deadline = Instant::now() + facts.plan.timeout;
     let mut is_said = false;
     loop {
-        match meet_once(facts, notices).await {
-            Err(err @ RendezvousError::TakenRank { .. })
-                if facts.plan.nodes_return && Instant::now() + RETRY < deadline =>
-            {
-                if !is_said {
-                    // The channel is closed if the launch is over; then nobody needs the notice.
-                    let _ = notices.send(Notice::Said(waiting_for_end(&err)));
-                }
-                is_said = true;
-                sleep(RETRY).await;
-            }
-            met => return met,
+        let met = meet_once(facts, notices).await;
+        let taken = met.as_ref().err().and_then(|err| err.downcast_ref());
+        let may_wait = facts.plan.nodes_return && Instant::now() + RETRY < deadline;
+        let Some(TakenRank { rank, by }) = taken.filter(|_| may_wait) else {
+            return met;
+        };
+        if !std::mem::replace(&mut is_said, true) {
+            // The channel is closed if the launch is over; then nobody needs the notice.
+            let _ = notices.send(Notice::Said(format!(
+                "waiting until the launch with an earlier node {rank} ({by}) has ended"
+            )));
         }
+        sleep(RETRY).await;
     }
-}
-
-fn waiting_for_end(err: &RendezvousError) -> String {
-    let RendezvousError::TakenRank { rank, by } = err else {
-        return err.to_string();
-    };
-    format!("waiting until the launch with an earlier node {rank} ({by}) has ended")
 }
 
 async fn meet_once(
     facts: &LaunchFacts,
     notices: &UnboundedSender<Notice>,
-) -> Result<Fixed, RendezvousError> {
-    let RendezvousPlan {
-        ref host,
-        port,
-        timeout,
-        ..
-    } = facts.plan;
-    let store_endpoint = match facts.node_rank() {
+) -> anyhow::Result<Fixed> {
+    let (host, port, timeout) = (&facts.plan.host, facts.plan.port, facts.plan.timeout);
+    let (rank, mine) = (facts.node_rank(), facts.name());
+    let store_endpoint = match rank {
         0 => StoreEndpoint::hosted(host, port)?,
         _ => StoreEndpoint::elsewhere(host, port),
     };
     let mut client = store_endpoint.connect(timeout, timeout).await?;
-    let key = format!("{}/rrun/agent/{}", facts.run_id, facts.node_rank());
-    let (mine, rank) = (facts.name(), facts.node_rank());
+    let key = facts.key(&format!("rrun/agent/{rank}"));
     let taken = client.compare_set(&key, b"", mine.as_bytes()).await?;
     if taken != mine.as_bytes() {
-        return Err(RendezvousError::TakenRank {
-            rank,
-            by: String::from_utf8_lossy(&taken).into_owned(),
-        });
+        let by = String::from_utf8_lossy(&taken).into_owned();
+        return Err(TakenRank { rank, by }.into());
     }
     client.count_in().await?;
     let mut meeting = StaticMeeting {
@@ -121,18 +114,15 @@ async fn meet_once(
         notices,
     };
     let (assigned, is_together) = meeting.ranks().await?;
-    let key = meeting.key("rrun/launch");
-    let launch = meeting
-        .client
-        .compare_set(&key, b"", facts.launch.as_bytes())
-        .await?;
-    let launch = String::from_utf8_lossy(&launch).into_owned();
+    let mut client = meeting.client;
+    let (key, ours) = (facts.key("rrun/launch"), facts.launch.as_bytes());
+    let launch = client.compare_set(&key, b"", ours).await?;
     Ok(Fixed {
         store_endpoint,
-        client: meeting.client,
+        client,
         is_together,
         assigned,
-        launch,
+        launch: String::from_utf8_lossy(&launch).into_owned(),
     })
 }
 
@@ -144,20 +134,24 @@ struct StaticMeeting<'a> {
 }
 
 impl StaticMeeting<'_> {
-    fn key(&self, rest: &str) -> String {
-        format!("{}/{rest}", self.facts.run_id)
+    /// Returns the keys of this name of all nodes.
+    fn keys(&self, name: &str) -> Vec<String> {
+        let nodes = 0..self.facts.plan.max;
+        nodes
+            .map(|node| self.facts.key(&format!("{name}/{node}")))
+            .collect()
     }
 
     /// Returns the ranks of this node, and whether every node runs rrun.
-    async fn ranks(&mut self) -> Result<(Assigned, bool), RendezvousError> {
-        let (rank, nodes, local_world_size) = (
-            self.facts.node_rank(),
-            self.facts.plan.max,
-            self.facts.nproc,
-        );
+    async fn ranks(&mut self) -> anyhow::Result<(Assigned, bool)> {
+        let (rank, local_world_size) = (self.facts.node_rank(), self.facts.nproc);
         if self.facts.plan.is_identical {
-            let (base, world) = (rank * local_world_size, nodes * local_world_size);
-            let is_together = self.gather("rrun/agent").await?;
+            let (base, world) = (
+                rank * local_world_size,
+                self.facts.plan.max * local_world_size,
+            );
+            let names = self.gather("rrun/agent").await?;
+            let is_together = names.iter().all(|name| !name.is_empty());
             return Ok((Assigned(base, world, base, world), is_together));
         }
         let info = RoleInfo {
@@ -165,111 +159,92 @@ impl StaticMeeting<'_> {
             rank,
             local_world_size,
         };
-        let key = self.key(&format!("torchelastic/role_info/{rank}"));
+        let key = self.facts.key(&role_info(rank));
         self.client.set(&key, &json(&info)).await?;
         if rank == 0 {
             self.give().await?;
         }
-        let key = self.key(&format!("torchelastic/assigned_ranks/{rank}"));
+        let key = self.facts.key(&assigned_ranks(rank));
         let text = self.client.get(&key).await?;
-        let assigned: Assigned = parse(&key, "list of four numbers", &text)?;
-        if !assigned.has_room_for(local_world_size) {
-            return Err(malformed(&key, "place for the ranks of this node", &text));
-        }
-        let is_together = self.client.check(&[&self.key("rrun/together")]).await?;
+        let what = "list of four numbers with a place for the ranks of this node";
+        let has_room = |assigned: &Assigned| assigned.has_room_for(local_world_size);
+        let assigned = parse(&key, what, &text, has_room)?;
+        let is_together = self
+            .client
+            .check(&[self.facts.key("rrun/together")])
+            .await?;
         Ok((assigned, is_together))
     }
 
     /// Performs the part of node 0: collects the role information and assigns the ranks.
-    async fn give(&mut self) -> Result<(), RendezvousError> {
-        self.gather("torchelastic/role_info").await?;
-        let nodes = 0..self.facts.plan.max;
-        let mut infos: Vec<RoleInfo> = Vec::new();
-        for node in nodes.clone() {
-            let key = self.key(&format!("torchelastic/role_info/{node}"));
-            let text = self.client.get(&key).await?;
-            let info: RoleInfo = parse(&key, "role information", &text)?;
-            if info.local_world_size > MAX_LOCAL_WORLD_SIZE {
-                return Err(malformed(
-                    &key,
-                    "role information with a possible number of ranks",
-                    &text,
-                ));
-            }
-            infos.push(info);
+    async fn give(&mut self) -> anyhow::Result<()> {
+        let texts = self.gather("torchelastic/role_info").await?;
+        let keys = self.keys("torchelastic/role_info");
+        let what = "role information with a possible number of ranks";
+        let fits = |info: &RoleInfo| info.local_world_size <= MAX_LOCAL_WORLD_SIZE;
+        let infos = keys.iter().zip(&texts);
+        let infos = infos.map(|(key, text)| parse(key, what, text, fits));
+        let infos: Vec<RoleInfo> = infos.collect::<anyhow::Result<_>>()?;
+        if self.client.check(&self.keys("rrun/agent")).await? {
+            self.client
+                .set(&self.facts.key("rrun/together"), b"1")
+                .await?;
         }
-        let agents: Vec<String> = nodes
-            .clone()
-            .map(|node| self.key(&format!("rrun/agent/{node}")))
-            .collect();
-        if self
-            .client
-            .check(&agents.iter().map(String::as_str).collect::<Vec<_>>())
-            .await?
-        {
-            let key = self.key("rrun/together");
-            self.client.set(&key, b"1").await?;
-        }
-        let keys: Vec<String> = nodes
-            .map(|node| self.key(&format!("torchelastic/assigned_ranks/{node}")))
-            .collect();
-        let values: Vec<Vec<u8>> = assign(&infos).iter().map(json).collect();
-        let pairs: Vec<(&str, &[u8])> = keys
-            .iter()
-            .map(String::as_str)
-            .zip(values.iter().map(Vec::as_slice))
-            .collect();
+        let keys = self.keys("torchelastic/assigned_ranks");
+        let assigned = assign(&infos);
+        let pairs: Vec<_> = keys.iter().zip(assigned.iter().map(json)).collect();
         Ok(self.client.multi_set(&pairs).await?)
     }
 
-    /// Waits for the keys `what` of all nodes, and reports the missing ones meanwhile. Returns
-    /// whether all are there. If ranks are not exchanged, nodes that run torchrun come without.
-    async fn gather(&mut self, what: &str) -> Result<bool, RendezvousError> {
+    /// Waits for the keys of this name of all nodes, and reports the missing ones meanwhile. Returns
+    /// their values. If ranks are not exchanged, nodes that run torchrun have none.
+    async fn gather(&mut self, name: &str) -> anyhow::Result<Vec<Vec<u8>>> {
         let (timeout, wanted) = (self.facts.plan.timeout, self.facts.plan.max);
         let is_identical = self.facts.plan.is_identical;
         let look = if is_identical { COUNT } else { LOOK };
         let deadline = Instant::now() + timeout;
-        let keys: Vec<String> = (0..wanted)
-            .map(|node| self.key(&format!("{what}/{node}")))
-            .collect();
-        let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let keys = self.keys(name);
         let mut said = String::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.client.wait(&all, left.min(look)).await {
-                Err(StoreError::Missing { .. }) => {}
-                done => return Ok(done.map(|()| true)?),
+            let are_all_here = match self.client.wait(&keys, left.min(look)).await {
+                Ok(()) => true,
+                Err(StoreError::Missing { .. }) => {
+                    is_identical && self.client.counted_in().await? >= wanted
+                }
+                Err(err) => return Err(err.into()),
+            };
+            let values = self.client.peek(&keys).await?;
+            if are_all_here {
+                return Ok(values);
             }
-            if is_identical && self.client.counted_in().await? >= wanted {
-                return Ok(self.client.check(&all).await?);
-            }
-            let missing = self.missing(&all).await?;
-            if Instant::now() >= deadline && !missing.is_empty() {
-                return Err(RendezvousError::Missing {
-                    missing,
-                    wanted,
-                    timeout,
-                });
-            }
+            let missing = missing(&values);
+            ensure!(
+                Instant::now() < deadline || missing.is_empty(),
+                "{missing} of {wanted} did not join within {} s",
+                timeout.as_secs_f64()
+            );
             if missing != said && !missing.is_empty() {
                 // The channel is closed if the launch is over; then nobody needs the notice.
-                let _ = self.notices.send(Notice::Said(format!(
-                    "waiting for {} of {wanted}",
-                    nodes(&missing)
-                )));
+                let text = format!("waiting for {missing} of {wanted}");
+                let _ = self.notices.send(Notice::Said(text));
                 said = missing;
             }
         }
     }
+}
 
-    async fn missing(&mut self, keys: &[&str]) -> Result<String, RendezvousError> {
-        let mut missing = Vec::new();
-        for (node, key) in keys.iter().enumerate() {
-            if !self.client.check(&[key]).await? {
-                missing.push(node.to_string());
-            }
-        }
-        Ok(missing.join(", "))
+/// Names the nodes without a value, or none.
+fn missing(values: &[Vec<u8>]) -> String {
+    let nodes = values
+        .iter()
+        .enumerate()
+        .filter(|(_, value)| value.is_empty());
+    let nodes: Vec<String> = nodes.map(|(node, _)| node.to_string()).collect();
+    match nodes.len() {
+        0 => String::new(),
+        1 => format!("node {}", nodes[0]),
+        _ => format!("nodes {}", nodes.join(", ")),
     }
 }
 
@@ -296,7 +271,7 @@ impl<'a> Apart<'a> {
         mut self,
         commands: &mut UnboundedReceiver<RendezvousCommand>,
         notices: &UnboundedSender<Notice>,
-    ) -> Result<(), RendezvousError> {
+    ) -> anyhow::Result<()> {
         let _ = notices.send(Notice::Joined(self.place()));
         while let Some(command) = commands.recv().await {
             match command {
@@ -359,39 +334,44 @@ impl<'a> Apart<'a> {
 
     async fn check_out(&mut self) -> Result<(), StoreError> {
         let key = |name: &str| {
-            format!(
-                "{}/torchelastic/agent/terminal_state/{name}",
-                self.facts.run_id
-            )
+            let name = format!("torchelastic/agent/terminal_state/{name}");
+            self.facts.key(&name)
         };
-        let last = key("last_member");
+        let (count, last) = (key("num_members"), key("last_member"));
         let client = &mut self.fixed.client;
-        if client.add(&key("num_members"), 1).await?
-            >= i64::try_from(self.facts.plan.max).unwrap_or(i64::MAX)
-        {
+        let out = usize::try_from(client.add(&count, 1).await?).unwrap_or_default();
+        if out >= self.facts.plan.max {
             client.set(&last, b"<val_ignored>").await?;
         }
-        client.wait(&[&last], EXIT_BARRIER).await
+        client.wait(&[last], EXIT_BARRIER).await
     }
 }
 
-fn json(value: &impl serde::Serialize) -> Vec<u8> {
+/// Returns torch's key for what a node tells about its ranks, without the run id.
+pub fn role_info(node: usize) -> String {
+    format!("torchelastic/role_info/{node}")
+}
+
+/// Returns torch's key for the ranks of a node, without the run id.
+pub fn assigned_ranks(node: usize) -> String {
+    format!("torchelastic/assigned_ranks/{node}")
+}
+
+/// Returns a value of one of torch's keys.
+pub fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("names and numbers are JSON")
 }
 
+/// Reads a value that torch's own agent may have written, if it is possible.
 fn parse<T: DeserializeOwned>(
     key: &str,
-    what: &'static str,
+    what: &str,
     text: &[u8],
-) -> Result<T, RendezvousError> {
-    serde_json::from_slice(text).map_err(|_| malformed(key, what, text))
-}
-
-fn malformed(key: &str, what: &'static str, text: &[u8]) -> RendezvousError {
-    let found = String::from_utf8_lossy(text).chars().take(100).collect();
-    RendezvousError::Malformed {
-        key: key.to_owned(),
-        what,
-        found,
-    }
+    is_possible: impl Fn(&T) -> bool,
+) -> anyhow::Result<T> {
+    let found = serde_json::from_slice(text).ok().filter(is_possible);
+    found.with_context(|| {
+        let found: String = String::from_utf8_lossy(text).chars().take(100).collect();
+        format!("`{key}` in the store is `{found}`, expected {what}")
+    })
 }

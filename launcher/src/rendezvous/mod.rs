@@ -12,10 +12,8 @@
 pub mod beats;
 pub mod election;
 pub mod envelope;
-pub mod error;
 pub mod fixed;
 pub mod join;
-pub mod launch;
 pub mod messages;
 pub mod place;
 pub mod ranks_store;
@@ -33,10 +31,8 @@ use tokio::time::timeout;
 
 use crate::plan::LaunchPlan;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
-use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::fixed::Apart;
-use crate::rendezvous::launch::LaunchFacts;
-use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
+use crate::rendezvous::messages::{LaunchFacts, Notice, RendezvousCommand, leave};
 use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 
@@ -131,7 +127,7 @@ enum Met<'a> {
 async fn meet<'a>(
     facts: &'a LaunchFacts,
     notices: &'a UnboundedSender<Notice>,
-) -> Result<Met<'a>, RendezvousError> {
+) -> anyhow::Result<Met<'a>> {
     let (key, store_endpoint) = match facts.plan.backend {
         Backend::Static => {
             let met = fixed::meet(facts, notices).await?;

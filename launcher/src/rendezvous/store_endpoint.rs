@@ -1,16 +1,16 @@
 //! The endpoint of the rendezvous store: its address, and whether this node hosts it.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep};
 
 use crate::plan::rendezvous::RendezvousPlan;
-use crate::rendezvous::error::RendezvousError;
 use crate::say;
 use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer, authority};
 
@@ -84,7 +84,7 @@ impl StoreEndpoint {
     /// Finds the store of an elastic launch, and hosts it if that is this node's task. If this node
     /// only guessed from the name of the endpoint that it should host, and the port is taken,
     /// another agent of this machine was faster.
-    pub async fn find(plan: &RendezvousPlan) -> Result<StoreEndpoint, RendezvousError> {
+    pub async fn find(plan: &RendezvousPlan) -> anyhow::Result<StoreEndpoint> {
         if let Some(path) = &plan.file {
             return StoreEndpoint::by_file(path, plan).await;
         }
@@ -107,43 +107,40 @@ impl StoreEndpoint {
     /// writes its address into the file. Torch keeps the whole state in the file instead and polls
     /// it. The file may still have the address of the launch before, so it is read again until a
     /// store answers there.
-    async fn by_file(path: &Path, plan: &RendezvousPlan) -> Result<StoreEndpoint, RendezvousError> {
-        let unusable = |err| RendezvousError::File {
-            path: path.to_path_buf(),
-            err,
-        };
+    async fn by_file(path: &Path, plan: &RendezvousPlan) -> anyhow::Result<StoreEndpoint> {
+        let unusable = || format!("cannot meet by the file `{}`", path.display());
         let deadline = Instant::now() + plan.read_timeout;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         loop {
             // NFS shows what others have written to those who open the file after that.
-            let mut file = options.open(path).map_err(unusable)?;
+            let mut file = options.open(path).with_context(unusable)?;
             match file.try_lock() {
-                Ok(()) => return StoreEndpoint::hosted_by_file(file, plan).map_err(unusable),
+                Ok(()) => return StoreEndpoint::hosted_by_file(file, plan).with_context(unusable),
                 Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(err)) => return Err(unusable(err)),
+                Err(TryLockError::Error(err)) => return Err(err).with_context(unusable),
             }
             let mut text = String::new();
-            file.read_to_string(&mut text).map_err(unusable)?;
+            file.read_to_string(&mut text).with_context(unusable)?;
             let err = match written(&text) {
                 Some(endpoint) => match endpoint.connect(ONE_HOST, plan.read_timeout).await {
                     Ok(_) => return Ok(endpoint),
-                    Err(err) => err.to_string(),
+                    Err(err) => err.into(),
                 },
-                None => "the node that locked it does not write where the store is".to_owned(),
+                None => anyhow!("the node that locked it does not write where the store is"),
             };
             if Instant::now() >= deadline {
-                return Err(unusable(io::Error::other(err)));
+                return Err(err).with_context(unusable);
             }
             sleep(LOOK).await;
         }
     }
 
     /// Hosts a store, and writes its address into the file that this node has locked.
-    fn hosted_by_file(mut file: File, plan: &RendezvousPlan) -> io::Result<StoreEndpoint> {
+    fn hosted_by_file(mut file: File, plan: &RendezvousPlan) -> anyhow::Result<StoreEndpoint> {
         file.set_len(0)?;
         let host = plan.local_addr.clone().unwrap_or_else(jobs::host::name);
-        let endpoint = StoreEndpoint::hosted(&host, 0).map_err(io::Error::other)?;
+        let endpoint = StoreEndpoint::hosted(&host, 0)?;
         writeln!(file, "{}", endpoint.authority())?;
         Ok(StoreEndpoint {
             _lock: Some(file),
@@ -157,13 +154,13 @@ impl StoreEndpoint {
         &self,
         patience: Duration,
         request_timeout: Duration,
-    ) -> Result<StoreClient, RendezvousError> {
+    ) -> Result<StoreClient, StoreError> {
         let host = if self.server.is_some() {
             LOOPBACK
         } else {
             &self.host
         };
-        Ok(StoreClient::connect_within(host, self.port, patience, request_timeout).await?)
+        StoreClient::connect_within(host, self.port, patience, request_timeout).await
     }
 
     /// Returns the address under which other nodes reach this one.
@@ -295,7 +292,7 @@ mod tests {
             let mut client = endpoint
                 .connect(plan.read_timeout, plan.read_timeout)
                 .await?;
-            Ok::<_, RendezvousError>(client.add("n", 1).await?)
+            anyhow::Ok(client.add("n", 1).await?)
         };
         let hosts = async {
             // Whoever comes has read the old address.

@@ -62,8 +62,11 @@ impl StoreError {
         matches!(self, Self::Missing { .. })
     }
 
-    pub(crate) fn missing(addr: &str, keys: &[&str], timeout: Duration) -> Self {
-        let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+    pub(crate) fn missing(addr: &str, keys: &[impl AsRef<str>], timeout: Duration) -> Self {
+        let keys: Vec<_> = keys
+            .iter()
+            .map(|key| format!("`{}`", key.as_ref()))
+            .collect();
         Self::Missing {
             addr: addr.to_owned(),
             keys: keys.join(", "),

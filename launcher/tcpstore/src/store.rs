@@ -203,10 +203,7 @@ impl Store {
         };
         match self.asked.ask(&request, wait, self.limit)? {
             Some(StoreReply::StopWaiting) => Ok(()),
-            _ => {
-                let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-                Err(StoreError::missing(&self.asked.addr(), &keys, wait))
-            }
+            _ => Err(StoreError::missing(&self.asked.addr(), keys, wait)),
         }
     }
 

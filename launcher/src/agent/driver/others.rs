@@ -43,7 +43,7 @@ impl LaunchDriver<'_> {
                 Some(GroupEvent::Over(LaunchEnd::FailedElsewhere))
             }
             Notice::Lost(err) => {
-                self.say_of_others(Level::Error, chain(&err));
+                self.say_of_others(Level::Error, format_args!("{err:#}"));
                 self.ended_by_others = true;
                 Some(GroupEvent::Over(if self.group.is_joining() {
                     LaunchEnd::NotStarted

@@ -16,7 +16,7 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use jobs::error_chain::chain;
+use anyhow::bail;
 use tokio::select;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn;
@@ -26,9 +26,7 @@ use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::Message;
 use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
-use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::launch::LaunchFacts;
-use crate::rendezvous::messages::RendezvousCommand;
+use crate::rendezvous::messages::{LaunchFacts, RendezvousCommand};
 use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::store_endpoint::{ONE_HOST, StoreEndpoint};
 use crate::say;
@@ -105,7 +103,7 @@ pub(super) async fn connect(
     key: &str,
     endpoint: StoreEndpoint,
     request_timeout: Duration,
-) -> Result<(StoreEndpoint, StoreClient), RendezvousError> {
+) -> anyhow::Result<(StoreEndpoint, StoreClient)> {
     let deadline = Instant::now() + plan.read_timeout;
     loop {
         let mut asker = endpoint.connect(plan.read_timeout, request_timeout).await?;
@@ -118,10 +116,12 @@ pub(super) async fn connect(
             return Ok(found);
         }
         if Instant::now() >= deadline {
-            return Err(RendezvousError::Nowhere {
-                endpoint: endpoint.authority(),
-                timeout: plan.read_timeout,
-            });
+            bail!(
+                "the host of the rendezvous is not at {} any more, and no other was found within \
+                 {} s",
+                endpoint.authority(),
+                plan.read_timeout.as_secs_f64()
+            );
         }
         sleep(LOOK).await;
     }
@@ -161,7 +161,7 @@ async fn send(key: String, to: Contact, message: Message) {
     };
     match timeout(ONE_MESSAGE, sent).await {
         Ok(Ok(())) => {}
-        Ok(Err(err)) => tracing::debug!("{:?} is lost: {}", message.ballot, chain(&err)),
+        Ok(Err(err)) => tracing::debug!("{:?} is lost: {err}", message.ballot),
         Err(_) => tracing::debug!("{:?} to {} is late", message.ballot, to.addr),
     }
 }
@@ -200,7 +200,7 @@ impl SharedRendezvous<'_> {
     ///
     /// # Errors
     /// Returns an error if this node has no host any more.
-    pub(super) async fn attend_elections(&mut self) -> Result<(), RendezvousError> {
+    pub(super) async fn attend_elections(&mut self) -> anyhow::Result<()> {
         for message in self.mail() {
             if self.is_from_older_launch(&message) {
                 self.move_to(message).await?;
@@ -245,7 +245,7 @@ impl SharedRendezvous<'_> {
             };
             for action in failover.election.on(event, Instant::now().into_std()) {
                 if let Err(err) = self.perform(action).await {
-                    tracing::debug!("no host: {}", chain(&err));
+                    tracing::debug!("no host: {err:#}");
                     events.push_back(ElectionEvent::Lost);
                     break;
                 }
@@ -253,7 +253,7 @@ impl SharedRendezvous<'_> {
         }
     }
 
-    async fn perform(&mut self, action: ElectionAction) -> Result<(), RendezvousError> {
+    async fn perform(&mut self, action: ElectionAction) -> anyhow::Result<()> {
         match action {
             ElectionAction::Send { to, message } => {
                 drop(spawn(send(self.key.clone(), to, message)));
@@ -280,9 +280,9 @@ impl SharedRendezvous<'_> {
     /// Returns an error if there is no host in time.
     pub(super) async fn fail_over(
         &mut self,
-        err: StoreError,
+        err: &StoreError,
         commands: &mut UnboundedReceiver<RendezvousCommand>,
-    ) -> Result<bool, RendezvousError> {
+    ) -> anyhow::Result<bool> {
         self.watch.abort();
         let begun = Instant::now();
         let plan = &self.facts.plan;
@@ -294,7 +294,7 @@ impl SharedRendezvous<'_> {
             _ => begun + plan.keep_alive(),
         });
         if !self.is_seeking() {
-            self.say(format!("{}; looking for another host", chain(&err)));
+            self.say(format!("{err}; looking for another host"));
             self.elect(ElectionEvent::Lost).await;
         }
         if self.store_endpoint.server.is_some() {
@@ -324,8 +324,12 @@ impl SharedRendezvous<'_> {
                 }
                 () = sleep(LOOK_SEEKING) => drop(self.attend_elections().await),
                 () = sleep_until(begun + plan.read_timeout) => {
-                    let timeout = plan.read_timeout;
-                    return Err(RendezvousError::NoHost { host, of, timeout });
+                    bail!(
+                        "the host of the rendezvous at {host} is lost, and no other was elected \
+                         within {} s: that takes more than half of the {of} nodes of the last \
+                         round, or half with its host",
+                        plan.read_timeout.as_secs_f64()
+                    );
                 }
             }
         }

@@ -29,10 +29,8 @@ use crate::plan::StorePlan;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::envelope::{read, seal};
-use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member};
-use crate::rendezvous::launch::LaunchFacts;
-use crate::rendezvous::messages::{Notice, RendezvousCommand, leave};
+use crate::rendezvous::messages::{LaunchFacts, Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::shared::failover::{Failover, LOOK};
@@ -80,7 +78,7 @@ impl<'a> SharedRendezvous<'a> {
         key: String,
         store_endpoint: StoreEndpoint,
         notices: &'a UnboundedSender<Notice>,
-    ) -> Result<SharedRendezvous<'a>, RendezvousError> {
+    ) -> anyhow::Result<SharedRendezvous<'a>> {
         let plan = &facts.plan;
         let limit = plan.keep_alive();
         let (store_endpoint, mut asker) =
@@ -147,18 +145,18 @@ impl<'a> SharedRendezvous<'a> {
     pub async fn run(
         mut self,
         commands: &mut UnboundedReceiver<RendezvousCommand>,
-    ) -> Result<(), RendezvousError> {
+    ) -> anyhow::Result<()> {
         let mut event = JoinEvent::Join;
         let ended = loop {
-            match self.turn(event, commands).await {
-                Err(RendezvousError::Store(err)) if err.is_lost() && self.may_fail_over() => {
-                    match self.fail_over(err, commands).await {
-                        Ok(false) => event = JoinEvent::Seen,
-                        Ok(true) => break Ok(()),
-                        Err(err) => break Err(err),
-                    }
-                }
-                ended => break ended,
+            let ended = self.turn(event, commands).await;
+            let err = ended.as_ref().err();
+            let lost = err.and_then(|err| err.downcast_ref::<StoreError>());
+            match lost.filter(|err| err.is_lost() && self.may_fail_over()) {
+                None => break ended,
+                Some(err) => match self.fail_over(err, commands).await {
+                    Ok(false) => event = JoinEvent::Seen,
+                    ended => break ended.map(drop),
+                },
             }
         };
         self.watch.abort();
@@ -177,7 +175,7 @@ impl<'a> SharedRendezvous<'a> {
         &mut self,
         event: JoinEvent,
         commands: &mut UnboundedReceiver<RendezvousCommand>,
-    ) -> Result<(), RendezvousError> {
+    ) -> anyhow::Result<()> {
         let (mut beat_at, mut look_at) = (Instant::now(), Instant::now());
         // An event is kept even if the store is lost at once.
         self.member.remember(event, Instant::now().into_std());
@@ -246,7 +244,7 @@ impl<'a> SharedRendezvous<'a> {
     }
 
     /// Executes the actions that follow from an event. Returns whether this node has left.
-    async fn handle(&mut self, event: JoinEvent) -> Result<bool, RendezvousError> {
+    async fn handle(&mut self, event: JoinEvent) -> anyhow::Result<bool> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for action in self
@@ -275,7 +273,7 @@ impl<'a> SharedRendezvous<'a> {
 
     /// Writes this node's heartbeat and reads those of the others. If another client deletes or
     /// replaces a heartbeat, that at most counts as a change of it; no node waits for a heartbeat.
-    async fn beat(&mut self) -> Result<JoinEvent, RendezvousError> {
+    async fn beat(&mut self) -> anyhow::Result<JoinEvent> {
         let key = |id: &str| format!("{}/rrun/beat/{id}", self.key);
         self.beat_count += 1;
         self.asker
@@ -307,7 +305,7 @@ impl<'a> SharedRendezvous<'a> {
     }
 
     /// Hosts an empty store for the ranks of this round.
-    async fn host(&mut self, round: u64) -> Result<Master, RendezvousError> {
+    async fn host(&mut self, round: u64) -> anyhow::Result<Master> {
         let plan = &self.facts.plan;
         if plan.backend.is_fixed() {
             if round > 0 {
@@ -348,7 +346,7 @@ impl<'a> SharedRendezvous<'a> {
     /// Deletes the keys that the ranks of the previous round have left in the shared store. All of
     /// those ranks have ended; a fast rank of the new round would use their keys to connect to a
     /// dead peer (pytorch/pytorch#135712).
-    async fn wipe(&mut self) -> Result<(), RendezvousError> {
+    async fn wipe(&mut self) -> anyhow::Result<()> {
         let ours = format!("/{}/", self.facts.run_id).into_bytes();
         let mut keys = self.asker.keys().await?;
         keys.retain(|key| key.starts_with(b"/") && !key.starts_with(&ours));

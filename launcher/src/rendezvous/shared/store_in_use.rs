@@ -9,7 +9,6 @@ use crate::rendezvous::beats::Beats;
 use crate::rendezvous::election::electorate::Contact;
 use crate::rendezvous::election::message::{Ballot, Message};
 use crate::rendezvous::envelope::{read, seal};
-use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::shared::failover::{Failover, pointer};
 use crate::rendezvous::shared::watch::watch;
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
@@ -18,7 +17,7 @@ use crate::rendezvous::store_endpoint::{ONE_HOST, StoreEndpoint};
 
 impl SharedRendezvous<'_> {
     /// Uses the store of another node. If this node has hosted, its store says where that is.
-    pub(super) async fn follow(&mut self, host: &Contact) -> Result<(), RendezvousError> {
+    pub(super) async fn follow(&mut self, host: &Contact) -> anyhow::Result<()> {
         self.close();
         self.store_endpoint = StoreEndpoint::elsewhere(&host.addr, host.port);
         self.point_to(host);
@@ -49,7 +48,7 @@ impl SharedRendezvous<'_> {
     }
 
     /// Serves the state as this node has last seen it.
-    pub(super) async fn take_over(&mut self, epoch: u64) -> Result<(), RendezvousError> {
+    pub(super) async fn take_over(&mut self, epoch: u64) -> anyhow::Result<()> {
         let Some(failover) = &mut self.failover else {
             return Ok(());
         };
@@ -67,7 +66,7 @@ impl SharedRendezvous<'_> {
     }
 
     /// Connects to the store of the launch, and reads the state there.
-    pub(super) async fn use_store(&mut self) -> Result<(), RendezvousError> {
+    pub(super) async fn use_store(&mut self) -> anyhow::Result<()> {
         let limit = self.facts.plan.keep_alive();
         let endpoint = &self.store_endpoint;
         let mut asker = endpoint.connect(ONE_HOST, limit.max(PATIENCE)).await?;
@@ -94,7 +93,7 @@ impl SharedRendezvous<'_> {
         &mut self,
         epoch: u64,
         votes: &BTreeSet<NodeId>,
-    ) -> Result<(), RendezvousError> {
+    ) -> anyhow::Result<()> {
         while let Some(raised) = self.state.raised(epoch, votes) {
             self.write(raised).await?;
         }
@@ -112,7 +111,7 @@ impl SharedRendezvous<'_> {
     }
 
     /// Joins the launch that has been under way for longer.
-    pub(super) async fn move_to(&mut self, message: Message) -> Result<(), RendezvousError> {
+    pub(super) async fn move_to(&mut self, message: Message) -> anyhow::Result<()> {
         let Ballot::Host { epoch } = message.ballot else {
             return Ok(());
         };

@@ -2,7 +2,6 @@
 //! nodes, and restored if another client deletes or replaces it.
 
 use crate::rendezvous::envelope::{read, seal};
-use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::messages::Notice;
 use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::shared::watch::bell;
@@ -14,7 +13,7 @@ use crate::rendezvous::state::RendezvousState;
 const PUT_BACK: u64 = 1 << 20;
 
 impl SharedRendezvous<'_> {
-    pub(super) async fn write(&mut self, next: RendezvousState) -> Result<(), RendezvousError> {
+    pub(super) async fn write(&mut self, next: RendezvousState) -> anyhow::Result<()> {
         let desired = seal(&next);
         let text = self
             .asker
@@ -40,7 +39,7 @@ impl SharedRendezvous<'_> {
 
     /// Adopts the state that the watch has read, unless it is older than the one that this node
     /// wrote since.
-    pub(super) async fn adopt(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
+    pub(super) async fn adopt(&mut self, text: &[u8]) -> anyhow::Result<()> {
         if self.is_newer(text)? || text == self.text {
             return self.take(text);
         }
@@ -59,11 +58,11 @@ impl SharedRendezvous<'_> {
         }
     }
 
-    fn is_newer(&self, text: &[u8]) -> Result<bool, RendezvousError> {
+    fn is_newer(&self, text: &[u8]) -> anyhow::Result<bool> {
         Ok(!text.is_empty() && read(&self.key, text)?.seen() > self.state.seen())
     }
 
-    fn take(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
+    fn take(&mut self, text: &[u8]) -> anyhow::Result<()> {
         let state = read(&self.key, text)?;
         self.hold(text.to_vec(), state);
         Ok(())
@@ -77,7 +76,7 @@ impl SharedRendezvous<'_> {
 
     /// Restores the last known state in place of `found`; the store has no authentication, so
     /// another client may have written that. If another node was faster, its state is adopted.
-    async fn put_back(&mut self, found: &[u8]) -> Result<(), RendezvousError> {
+    async fn put_back(&mut self, found: &[u8]) -> anyhow::Result<()> {
         if !std::mem::replace(&mut self.is_warned, true) {
             let key = &self.key;
             // The channel is closed if the launch is over; then nobody needs the notice.

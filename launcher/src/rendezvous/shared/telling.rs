@@ -1,17 +1,17 @@
 //! What the agent and the user are told about the shared state.
 
+use anyhow::{anyhow, bail};
 use jobs::count::counted;
 use tokio::time::Instant;
 
 use crate::plan::rendezvous::RendezvousPlan;
-use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::join::{JoinAction, RoundChange};
 use crate::rendezvous::messages::Notice;
 use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
 use crate::rendezvous::state::RendezvousClosed;
 
 impl SharedRendezvous<'_> {
-    pub(super) fn tell(&mut self, told: JoinAction) -> Result<(), RendezvousError> {
+    pub(super) fn tell(&mut self, told: JoinAction) -> anyhow::Result<()> {
         let notice = match told {
             JoinAction::Joined(place) => {
                 self.waiting = None;
@@ -25,10 +25,10 @@ impl SharedRendezvous<'_> {
                         format!("{}: {}", failure.node, failure.what)
                     }
                 };
-                return Err(RendezvousError::Closed {
-                    run_id: self.facts.run_id.clone(),
-                    how,
-                });
+                let run_id = &self.facts.run_id;
+                bail!(
+                    "the launch with the id `{run_id}` has ended ({how}); choose another --rdzv-id"
+                );
             }
             JoinAction::Over {
                 how,
@@ -79,19 +79,16 @@ impl SharedRendezvous<'_> {
     }
 
     /// Returns the error of a node that waited for its place in a round in vain.
-    fn timed_out(&self, came: usize) -> RendezvousError {
+    fn timed_out(&self, came: usize) -> anyhow::Error {
         let (wanted, timeout) = (self.facts.plan.min, self.facts.plan.join_timeout);
+        let seconds = timeout.as_secs_f64();
         match &self.state.base {
-            Some(base) if came >= wanted => RendezvousError::Minority {
-                came,
-                of: base.nodes.len(),
-                timeout,
-            },
-            _ => RendezvousError::TimedOut {
-                came,
-                wanted,
-                timeout,
-            },
+            Some(base) if came >= wanted => anyhow!(
+                "only {came} of the {} nodes of the last round are left after {seconds} s, and the \
+                 others may go on without them",
+                base.nodes.len()
+            ),
+            _ => anyhow!("only {came} of {wanted} nodes joined within {seconds} s"),
         }
     }
 

@@ -190,7 +190,7 @@ impl StoreClient {
     }
 
     /// Returns the current values without waiting, empty where a key is absent.
-    pub async fn peek(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
+    pub async fn peek(&mut self, keys: &[impl AsRef<str>]) -> Result<Vec<Vec<u8>>, StoreError> {
         let keys = wire_keys(keys, "");
         let keys = keys.iter().map(Vec::as_slice).collect();
         let reply = self.ask(&StoreRequest::MultiGet { keys }).await?;
@@ -198,7 +198,7 @@ impl StoreClient {
     }
 
     /// Returns whether all keys exist.
-    pub async fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError> {
+    pub async fn check(&mut self, keys: &[impl AsRef<str>]) -> Result<bool, StoreError> {
         let keys = wire_keys(keys, "");
         let keys = keys.iter().map(Vec::as_slice).collect();
         let reply = self.ask(&StoreRequest::Check { keys }).await?;
@@ -206,15 +206,27 @@ impl StoreClient {
     }
 
     /// Stores all of these values.
-    pub async fn multi_set(&mut self, pairs: &[(&str, &[u8])]) -> Result<(), StoreError> {
-        let keys: Vec<_> = pairs.iter().map(|(key, _)| wire_key(key)).collect();
+    pub async fn multi_set<K: AsRef<str>, V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K, V)],
+    ) -> Result<(), StoreError> {
+        let keys: Vec<_> = pairs
+            .iter()
+            .map(|(key, _)| wire_key(key.as_ref()))
+            .collect();
         let pairs = keys.iter().zip(pairs);
-        let pairs = pairs.map(|(key, (_, value))| (&key[..], *value)).collect();
+        let pairs = pairs
+            .map(|(key, (_, value))| (&key[..], value.as_ref()))
+            .collect();
         self.tell(&StoreRequest::MultiSet { pairs }).await
     }
 
     /// Waits until all keys exist.
-    pub async fn wait(&mut self, keys: &[&str], timeout: Duration) -> Result<(), StoreError> {
+    pub async fn wait(
+        &mut self,
+        keys: &[impl AsRef<str>],
+        timeout: Duration,
+    ) -> Result<(), StoreError> {
         let wire = wire_keys(keys, "");
         let request = StoreRequest::Wait {
             keys: wire.iter().map(Vec::as_slice).collect(),

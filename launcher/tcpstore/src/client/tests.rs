@@ -40,7 +40,7 @@ async fn every_request_is_answered() {
     assert_eq!(client.compare_set("c", b"", b"x").await.unwrap(), b"x");
     assert_eq!(client.compare_set("c", b"", b"y").await.unwrap(), b"x");
     client
-        .multi_set(&[("a", b"1"), ("b", b"22")])
+        .multi_set(&[("a", &b"1"[..]), ("b", b"22")])
         .await
         .unwrap();
     assert_eq!(client.peek(&["a", "b"]).await.unwrap(), [&b"1"[..], b"22"]);
