@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::plan::LaunchPlan;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::Rendezvous;
+use crate::rendezvous::fixed;
 use crate::rendezvous::messages::{Notice, RendezvousCommand};
 use crate::rendezvous::place::{Assigned, Master, NodePlace, RoleInfo};
 use crate::rendezvous::ranks_store::AgentStore;
@@ -167,8 +168,7 @@ impl<'a> NodePeers<'a> {
         } = self
         {
             for key in keys {
-                // The key as it is on the wire.
-                if let Err(err) = handle.set(&format!("/{key}"), reason.as_bytes()) {
+                if let Err(err) = handle.set(&key, reason.as_bytes()) {
                     tracing::warn!("`{key}` is not in the store: {err}");
                 }
             }
@@ -233,18 +233,12 @@ fn show(plan: &LaunchPlan, store: &AgentStore, assigned: Assigned) {
         rank: 0,
         local_world_size: plan.ranks.len(),
     };
-    let key = |name: &str| format!("/{}/torchelastic/{name}/0", plan.run_id);
-    let values = [
-        ("init/".to_owned(), "1".to_owned()),
-        (key("role_info"), serde_json::json!(info).to_string()),
-        (
-            key("assigned_ranks"),
-            serde_json::json!(assigned).to_string(),
-        ),
-    ];
-    for (key, value) in values {
-        if let Err(err) = handle.set(&key, value.as_bytes()) {
-            tracing::debug!("`{key}` is not in the store: {err}");
-        }
+    let set = |name, value: Vec<u8>| handle.set(&format!("{}/{name}", plan.run_id), &value);
+    let shown = handle
+        .count_in()
+        .and_then(|()| set(fixed::role_info(0), fixed::json(&info)))
+        .and_then(|()| set(fixed::assigned_ranks(0), fixed::json(&assigned)));
+    if let Err(err) = shown {
+        tracing::debug!("torch's keys are not in the store: {err}");
     }
 }

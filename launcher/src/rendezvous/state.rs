@@ -14,6 +14,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,12 @@ pub struct NodeFailure {
     pub node: String,
     /// What happened, for example `rank 3 exited with code 1`.
     pub what: String,
+}
+
+impl fmt::Display for NodeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.what)
+    }
 }
 
 /// How a launch ended for all nodes.

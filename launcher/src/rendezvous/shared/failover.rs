@@ -1,5 +1,6 @@
 //! The loss of the host: connects [`Election`] to the mail of this node, to the clock, and to the
-//! stores of the other nodes.
+//! stores of the other nodes, and changes the store that this node uses: that of another host, or
+//! its own.
 //!
 //! ```text
 //! host     its store has the state, under <key>, and its mail, a queue <key>/rrun/mail
@@ -11,23 +12,27 @@
 //! of at most 2 KiB or dropped, a few at a time, so that mail from strangers stops nothing. As the
 //! state itself, mail has no authentication.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::pending;
 use std::io;
 use std::time::Duration;
 
 use anyhow::bail;
 use tokio::select;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::spawn;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
+use crate::rendezvous::beats::Beats;
 use crate::rendezvous::election::electorate::Contact;
-use crate::rendezvous::election::message::Message;
+use crate::rendezvous::election::message::{Ballot, Message};
 use crate::rendezvous::election::{Election, ElectionAction, ElectionEvent};
+use crate::rendezvous::envelope::{read, seal};
 use crate::rendezvous::messages::{LaunchFacts, RendezvousCommand};
-use crate::rendezvous::shared::SharedRendezvous;
+use crate::rendezvous::shared::stored_state::watch;
+use crate::rendezvous::shared::{PATIENCE, SharedRendezvous};
+use crate::rendezvous::state::NodeId;
 use crate::rendezvous::store_endpoint::{ONE_HOST, StoreEndpoint};
 use crate::say;
 use tcpstore::{Scope, ServerHandle, StoreClient, StoreError, StoreServer};
@@ -47,10 +52,10 @@ const ONE_MESSAGE: Duration = Duration::from_secs(1);
 /// One node's part in electing a host.
 #[derive(Debug)]
 pub(super) struct Failover {
-    pub(super) election: Election,
+    election: Election,
     /// This node's store while another node hosts.
-    pub(super) standby: Option<ServerHandle>,
-    pub(super) port: u16,
+    standby: Option<ServerHandle>,
+    port: u16,
 }
 
 impl Failover {
@@ -149,7 +154,7 @@ fn mail(key: &str) -> String {
 }
 
 /// Returns the key that says where the store of the launch is.
-pub(super) fn pointer(key: &str) -> String {
+fn pointer(key: &str) -> String {
     format!("{key}/rrun/host")
 }
 
@@ -215,7 +220,7 @@ impl SharedRendezvous<'_> {
         }
     }
 
-    pub(super) fn lost(&self) -> StoreError {
+    fn lost(&self) -> StoreError {
         StoreError::Lost {
             addr: self.store_endpoint.authority(),
             err: io::Error::other("it is not that of the host any more"),
@@ -231,8 +236,7 @@ impl SharedRendezvous<'_> {
             .server
             .as_ref()
             .or(failover.standby.as_ref());
-        // The key as it is on the wire.
-        let key = format!("/{}", mail(&self.key));
+        let key = mail(&self.key);
         let texts = (0..AT_ONCE).map_while(|_| server.and_then(|server| server.pop(&key)));
         texts.filter_map(|text| Message::read(&text)).collect()
     }
@@ -334,5 +338,108 @@ impl SharedRendezvous<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Uses the store of another node. If this node has hosted, its store says where that is.
+    async fn follow(&mut self, host: &Contact) -> anyhow::Result<()> {
+        self.close();
+        self.store_endpoint = StoreEndpoint::elsewhere(&host.addr, host.port);
+        self.point_to(host);
+        self.use_store().await?;
+        self.say(format!("node {} hosts the rendezvous now", host.addr));
+        Ok(())
+    }
+
+    /// Serves the state no longer, if this node does.
+    fn close(&mut self) {
+        if let (Some(failover), Some(mut server)) =
+            (&mut self.failover, self.store_endpoint.server.take())
+        {
+            server.renew();
+            failover.standby = Some(server);
+        }
+    }
+
+    /// Says in this node's store where that of the launch is, to those who look for it here. If no
+    /// node is known to host, they wait; otherwise they would begin a launch of their own.
+    fn point_to(&self, host: &Contact) {
+        let standby = self.failover.as_ref().and_then(|it| it.standby.as_ref());
+        if let (Some(standby), Ok(text)) = (standby, serde_json::to_vec(host))
+            && let Err(err) = standby.set(&pointer(&self.key), &text)
+        {
+            tracing::debug!("the store does not say where the launch is: {err}");
+        }
+    }
+
+    /// Serves the state as this node has last seen it.
+    async fn take_over(&mut self, epoch: u64) -> anyhow::Result<()> {
+        let Some(failover) = &mut self.failover else {
+            return Ok(());
+        };
+        let state = self.state.taken_over(epoch, &self.facts.plan.node_id);
+        if let Some(mut server) = failover.standby.take() {
+            server.renew();
+            if let Err(err) = server.set(&self.key, &seal(&state)) {
+                tracing::warn!("the store has no room for the state: {err}");
+            }
+            self.store_endpoint = StoreEndpoint::of_server(server, &self.addr);
+        }
+        self.use_store().await?;
+        self.say("this node hosts the rendezvous now".to_owned());
+        Ok(())
+    }
+
+    /// Connects to the store of the launch, and reads the state there.
+    async fn use_store(&mut self) -> anyhow::Result<()> {
+        let limit = self.facts.plan.keep_alive();
+        let endpoint = &self.store_endpoint;
+        let mut asker = endpoint.connect(ONE_HOST, limit.max(PATIENCE)).await?;
+        let watcher = endpoint.connect(ONE_HOST, limit.max(PATIENCE)).await?;
+        let text = asker.peek(&[&self.key]).await?.pop().unwrap_or_default();
+        let state = read(&self.key, &text)?;
+        let accepts = |failover: &Failover| failover.election.accepts(state.epoch);
+        if !self.failover.as_ref().is_some_and(accepts) {
+            return Err(self.lost().into());
+        }
+        self.watch.abort();
+        let (seen_by, seen) = unbounded_channel();
+        let period = self.facts.plan.keep_alive_interval;
+        self.watch = spawn(watch(watcher, self.key.clone(), period, seen_by));
+        (self.asker, self.seen, self.beats) = (asker, seen, Beats::new(limit));
+        self.member.set_host(self.store_endpoint.server.is_some());
+        self.hold(text, state);
+        Ok(())
+    }
+
+    /// Writes a later epoch into the state that this node hosts, if `votes` are a quorum according
+    /// to that state.
+    async fn raise(&mut self, epoch: u64, votes: &BTreeSet<NodeId>) -> anyhow::Result<()> {
+        while let Some(raised) = self.state.raised(epoch, votes) {
+            self.write(raised).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a host of this run id announces itself to a launcher that has opened a
+    /// store at the endpoint and begun nothing: the launch has been under way for longer.
+    fn is_from_older_launch(&self, message: &Message) -> bool {
+        let is_elected = matches!(message.ballot, Ballot::Host { epoch } if epoch > 0);
+        is_elected
+            && message.launch != self.state.launch
+            && self.state.base.is_none()
+            && self.store_endpoint.server.is_some()
+    }
+
+    /// Joins the launch that has been under way for longer.
+    async fn move_to(&mut self, message: Message) -> anyhow::Result<()> {
+        let Ballot::Host { epoch } = message.ballot else {
+            return Ok(());
+        };
+        let (host, launch) = (message.from, message.launch);
+        self.failover = self.failover.take().map(|failover| Failover {
+            election: failover.election.moved_to(launch, host.clone(), epoch),
+            ..failover
+        });
+        self.follow(&host).await
     }
 }

@@ -11,15 +11,14 @@
 //! grows while the node lives.
 
 mod failover;
-mod store_in_use;
 mod stored_state;
-mod telling;
-mod watch;
 
 use std::collections::VecDeque;
 use std::future::pending;
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
+use jobs::count::counted;
 use tokio::select;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, spawn};
@@ -29,13 +28,13 @@ use crate::plan::StorePlan;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::beats::Beats;
 use crate::rendezvous::envelope::{read, seal};
-use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member};
+use crate::rendezvous::join::{JoinAction, JoinEvent, JoinSettings, Member, RoundChange};
 use crate::rendezvous::messages::{LaunchFacts, Notice, RendezvousCommand, leave};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::shared::failover::{Failover, LOOK};
-use crate::rendezvous::shared::watch::watch;
-use crate::rendezvous::state::{NodeInfo, RendezvousState};
+use crate::rendezvous::shared::stored_state::watch;
+use crate::rendezvous::state::{NodeInfo, RendezvousClosed, RendezvousState};
 use crate::rendezvous::store_endpoint::StoreEndpoint;
 use tcpstore::{StoreClient, StoreError};
 
@@ -113,9 +112,6 @@ impl<'a> SharedRendezvous<'a> {
         };
         let mut member = Member::new(plan.node_id.clone(), node_info, settings(plan));
         member.set_host(store_endpoint.server.is_some());
-        let (ranks_store, waiting) = (None, None);
-        let beats = Beats::new(limit);
-        let is_over = false;
         let mut shared = SharedRendezvous {
             facts,
             key,
@@ -124,17 +120,17 @@ impl<'a> SharedRendezvous<'a> {
             text,
             state,
             member,
-            beats,
+            beats: Beats::new(limit),
             store_endpoint,
             failover,
-            ranks_store,
+            ranks_store: None,
             notices,
             seen,
             watch,
-            waiting,
+            waiting: None,
             beat_count: 0,
             is_warned: false,
-            is_over,
+            is_over: false,
         };
         shared.learn();
         Ok(shared)
@@ -274,34 +270,19 @@ impl<'a> SharedRendezvous<'a> {
     /// Writes this node's heartbeat and reads those of the others. If another client deletes or
     /// replaces a heartbeat, that at most counts as a change of it; no node waits for a heartbeat.
     async fn beat(&mut self) -> anyhow::Result<JoinEvent> {
-        let key = |id: &str| format!("{}/rrun/beat/{id}", self.key);
+        let key = |id: &String| format!("{}/rrun/beat/{id}", self.key);
+        let me = &self.facts.plan.node_id;
         self.beat_count += 1;
-        self.asker
-            .set(
-                &key(&self.facts.plan.node_id),
-                self.beat_count.to_string().as_bytes(),
-            )
-            .await?;
-        let nodes: Vec<_> = self
-            .state
-            .nodes()
-            .into_iter()
-            .filter(|id| *id != self.facts.plan.node_id)
-            .collect();
+        let count = self.beat_count.to_string();
+        self.asker.set(&key(me), count.as_bytes()).await?;
+        let mut nodes = self.state.nodes();
+        nodes.remove(me);
         // This node's own heartbeat is read too: an answer shows that the store lives.
-        let keys: Vec<String> = [&self.facts.plan.node_id]
-            .into_iter()
-            .chain(&nodes)
-            .map(|id| key(id))
-            .collect();
-        let beats = self
-            .asker
-            .peek(&keys.iter().map(String::as_str).collect::<Vec<_>>())
-            .await?;
+        let keys: Vec<String> = [me].into_iter().chain(&nodes).map(key).collect();
+        let beats = self.asker.peek(&keys).await?;
         let others = nodes.into_iter().zip(beats.into_iter().skip(1));
-        Ok(JoinEvent::Gone(
-            self.beats.on(others, Instant::now().into_std()),
-        ))
+        let now = Instant::now().into_std();
+        Ok(JoinEvent::Gone(self.beats.on(others, now)))
     }
 
     /// Hosts an empty store for the ranks of this round.
@@ -331,13 +312,10 @@ impl<'a> SharedRendezvous<'a> {
         };
         self.ranks_store = Some(store);
         // These are torch's keys: rrun does not read them, but monitors may.
-        let (addr, port) = (
-            format!("{}.{round}/MASTER_ADDR", self.key),
-            format!("{}.{round}/MASTER_PORT", self.key),
-        );
+        let key = |name: &str| format!("{}.{round}/{name}", self.key);
         let values = [
-            (addr.as_str(), master.addr.as_bytes()),
-            (port.as_str(), &master.port.to_string().into_bytes()),
+            (key("MASTER_ADDR"), master.addr.clone()),
+            (key("MASTER_PORT"), master.port.to_string()),
         ];
         self.asker.multi_set(&values).await?;
         Ok(master)
@@ -368,6 +346,84 @@ impl<'a> SharedRendezvous<'a> {
             }
         }
     }
+
+    fn tell(&mut self, told: JoinAction) -> anyhow::Result<()> {
+        let notice = match told {
+            JoinAction::Joined(place) => {
+                self.waiting = None;
+                Notice::Joined(place)
+            }
+            JoinAction::Changed(change) => Notice::Changed(reason(&change)),
+            JoinAction::Over { how, is_late: true } => {
+                let how = match how {
+                    RendezvousClosed::Succeeded => "it has succeeded".to_owned(),
+                    RendezvousClosed::Failed(failure) => failure.to_string(),
+                };
+                let run_id = &self.facts.run_id;
+                bail!(
+                    "the launch with the id `{run_id}` has ended ({how}); choose another --rdzv-id"
+                );
+            }
+            JoinAction::Over { how, .. } => {
+                self.is_over = true;
+                match how {
+                    RendezvousClosed::Succeeded => Notice::Succeeded,
+                    RendezvousClosed::Failed(failure) => Notice::Failed(failure.to_string()),
+                }
+            }
+            JoinAction::TimedOut { came } => return Err(self.timed_out(came)),
+            JoinAction::Write(_) | JoinAction::Host { .. } | JoinAction::Left => return Ok(()),
+        };
+        // The channel is closed if the launch is over; then nobody needs the notice.
+        let _ = self.notices.send(notice);
+        Ok(())
+    }
+
+    fn say_waiting(&mut self) {
+        if !self.member.is_joining() {
+            return;
+        }
+        let (plan, state) = (&self.facts.plan, &self.state);
+        let here = state.participants.len();
+        let text = if state.redundancy_list.contains(&plan.node_id) {
+            format!(
+                "waiting as a spare: {here} of at most {} nodes run",
+                plan.max
+            )
+        } else if state.is_complete() {
+            format!("waiting for the next round: {here} nodes are still in this one")
+        } else {
+            format!(
+                "waiting for nodes: {here} of at least {} are here",
+                plan.min
+            )
+        };
+        let now = Instant::now();
+        let (since, said) = self.waiting.get_or_insert((now, String::new()));
+        if now.duration_since(*since) >= PATIENCE && *said != text {
+            said.clone_from(&text);
+            self.say(text);
+        }
+    }
+
+    /// Returns the error of a node that waited for its place in a round in vain.
+    fn timed_out(&self, came: usize) -> anyhow::Error {
+        let (wanted, timeout) = (self.facts.plan.min, self.facts.plan.join_timeout);
+        let seconds = timeout.as_secs_f64();
+        match &self.state.base {
+            Some(base) if came >= wanted => anyhow!(
+                "only {came} of the {} nodes of the last round are left after {seconds} s, and the \
+                 others may go on without them",
+                base.nodes.len()
+            ),
+            _ => anyhow!("only {came} of {wanted} nodes joined within {seconds} s"),
+        }
+    }
+
+    /// Prints a line. The channel is closed if the launch is over; then nobody needs it.
+    fn say(&self, line: String) {
+        let _ = self.notices.send(Notice::Said(line));
+    }
 }
 
 impl Drop for SharedRendezvous<'_> {
@@ -376,19 +432,40 @@ impl Drop for SharedRendezvous<'_> {
     }
 }
 
+fn reason(change: &RoundChange) -> String {
+    match change {
+        RoundChange::Failed(failure) => {
+            format!("{failure}; all nodes restart")
+        }
+        RoundChange::Lost(nodes) => format!(
+            "node {} is gone; the others start a new round",
+            nodes.join(", ")
+        ),
+        RoundChange::Left(nodes) => format!(
+            "node {} was stopped; the others start a new round",
+            nodes.join(", ")
+        ),
+        RoundChange::Waiting(count) => {
+            format!(
+                "waiting to join: {}; all start a new round",
+                counted(count, "node")
+            )
+        }
+        RoundChange::Expelled => {
+            "the other nodes considered this one dead; it joins them again".to_owned()
+        }
+        RoundChange::CutOff => {
+            "the host of the rendezvous is lost; the ranks end, until there is another".to_owned()
+        }
+    }
+}
+
 fn settings(plan: &RendezvousPlan) -> JoinSettings {
-    let RendezvousPlan {
-        min,
-        max,
-        last_call_timeout: last_call,
-        join_timeout,
-        ..
-    } = *plan;
     JoinSettings {
-        min,
-        max,
-        last_call,
-        join_timeout,
+        min: plan.min,
+        max: plan.max,
+        last_call: plan.last_call_timeout,
+        join_timeout: plan.join_timeout,
         is_fixed: plan.backend.is_fixed(),
     }
 }

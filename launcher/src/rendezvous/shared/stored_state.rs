@@ -1,11 +1,18 @@
-//! The state of the shared rendezvous in the store: written by compare-and-set, adopted from other
-//! nodes, and restored if another client deletes or replaces it.
+//! The state of the shared rendezvous in the store: written by compare-and-set, watched over a
+//! connection of its own, adopted from other nodes, and restored if another client deletes or
+//! replaces it.
 
-use crate::rendezvous::envelope::{read, seal};
-use crate::rendezvous::messages::Notice;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::rendezvous::envelope::{Content, open, read, seal};
 use crate::rendezvous::shared::SharedRendezvous;
-use crate::rendezvous::shared::watch::bell;
 use crate::rendezvous::state::RendezvousState;
+use tcpstore::{StoreClient, StoreError};
+
+/// Pause after the bell rang although the state has not changed. Only unrelated clients cause that.
+pub(super) const FALSE_BELL: Duration = Duration::from_millis(100);
 
 /// Added to the version of a state that is restored after another client has deleted or replaced
 /// it. It exceeds the number of writes that this node may have missed, so every other node takes
@@ -78,12 +85,11 @@ impl SharedRendezvous<'_> {
     /// another client may have written that. If another node was faster, its state is adopted.
     async fn put_back(&mut self, found: &[u8]) -> anyhow::Result<()> {
         if !std::mem::replace(&mut self.is_warned, true) {
-            let key = &self.key;
-            // The channel is closed if the launch is over; then nobody needs the notice.
-            let _ = self.notices.send(Notice::Said(format!(
-                "`{key}` in the store was deleted or replaced; it is put back, but ranks may have \
-                 lost keys too"
-            )));
+            self.say(format!(
+                "`{}` in the store was deleted or replaced; it is put back, but ranks may have lost \
+                 keys too",
+                self.key
+            ));
         }
         let state = RendezvousState {
             version: self.state.version + PUT_BACK,
@@ -102,5 +108,45 @@ impl SharedRendezvous<'_> {
         } else {
             self.take(&text)
         }
+    }
+}
+
+/// Returns the key of the bell, which is set when this version of the state is written.
+pub(super) fn bell(key: &str, version: u64) -> String {
+    format!("{key}/rrun/version/{version}")
+}
+
+/// Reads the state whenever its bell rings, and every `period` in case that a bell was never rung.
+pub(super) async fn watch(
+    mut client: StoreClient,
+    key: String,
+    period: Duration,
+    seen: UnboundedSender<Result<Vec<u8>, StoreError>>,
+) {
+    let (mut last, mut has_rung) = (None, false);
+    loop {
+        let text = match client.peek(&[&key]).await {
+            Ok(mut values) => values.pop().unwrap_or_default(),
+            Err(err) => return drop(seen.send(Err(err))),
+        };
+        let version = if let Content::State(state) = open(&text) {
+            state.version
+        } else {
+            0
+        };
+        let is_new = last.as_ref() != Some(&text);
+        // An absent state is reported on every read until there is one.
+        if (is_new || text.is_empty()) && seen.send(Ok(text.clone())).is_err() {
+            return;
+        }
+        if has_rung && !is_new {
+            tokio::time::sleep(FALSE_BELL).await;
+        }
+        last = Some(text);
+        has_rung = match client.wait(&[&bell(&key, version + 1)], period).await {
+            Ok(()) => true,
+            Err(StoreError::Missing { .. }) => false,
+            Err(err) => return drop(seen.send(Err(err))),
+        };
     }
 }

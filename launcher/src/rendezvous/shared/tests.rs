@@ -241,11 +241,9 @@ async fn a_bell_that_a_stranger_rings_makes_nobody_hurry() {
         .expect("a port")
         .spawn();
     store
-        .set(&format!("/{KEY}"), &seal(&RendezvousState::default()))
+        .set(KEY, &seal(&RendezvousState::default()))
         .expect("room");
-    store
-        .set(&format!("/{}", watch::bell(KEY, 1)), b"")
-        .expect("room");
+    store.set(&stored_state::bell(KEY, 1), b"").expect("room");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("a port");
@@ -255,7 +253,7 @@ async fn a_bell_that_a_stranger_rings_makes_nobody_hurry() {
             .await
             .expect("a store");
         let (seen_by, _seen) = unbounded_channel();
-        watch::watch(client, KEY.to_owned(), LONG, seen_by).await;
+        stored_state::watch(client, KEY.to_owned(), LONG, seen_by).await;
     };
     let begun = tokio::time::Instant::now();
     let ten_requests = async {
@@ -269,7 +267,7 @@ async fn a_bell_that_a_stranger_rings_makes_nobody_hurry() {
         .expect("it looks again");
     // Each look is two requests, and the first is not due to the bell.
     assert!(
-        begun.elapsed() >= 3 * watch::FALSE_BELL,
+        begun.elapsed() >= 3 * stored_state::FALSE_BELL,
         "{:?}",
         begun.elapsed()
     );

@@ -17,6 +17,7 @@ use crate::hub::Hub;
 use crate::limits::StoreLimits;
 use crate::port_owner::PortOwner;
 use crate::value::StoreValue;
+use crate::wire::{StoreRequest, wire_key};
 
 /// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at
 /// `net.core.somaxconn`.
@@ -154,15 +155,20 @@ impl ServerHandle {
         self.port
     }
 
-    /// Stores a value as a client would, and wakes the clients that wait for it. The key is as on
-    /// the wire: torch's clients put a `/` before theirs.
+    /// Stores a value as a client would, and wakes the clients that wait for it.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreRefusal> {
-        self.hub.set(key.as_bytes(), value)
+        self.hub.set(&wire_key(key), value)
     }
 
-    /// Takes the first value of a queue, if there is one. The key is as on the wire.
+    /// Counts a client that does not come, as those do that connect to a store for a known number
+    /// of workers.
+    pub fn count_in(&self) -> Result<(), StoreRefusal> {
+        self.hub.set(StoreRequest::COUNT, b"1")
+    }
+
+    /// Takes the first value of a queue, if there is one.
     pub fn pop(&self, key: &str) -> Option<StoreValue> {
-        self.hub.pop(key.as_bytes())
+        self.hub.pop(&wire_key(key))
     }
 
     /// Starts over: closes all connections and serves an empty store on the same port, which stays

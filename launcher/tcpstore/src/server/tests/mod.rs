@@ -9,7 +9,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::client::StoreClient;
 use crate::limits::{MAX_KEYS, MAX_VALUE, TURN};
-use crate::wire::StoreRequest;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -76,7 +75,7 @@ async fn what_the_launcher_sets_is_seen_by_those_who_wait_for_it() {
     let mut client = join(&store).await;
     let waiting = tokio::spawn(async move { client.get("none/torchelastic/role_info/0").await });
     tokio::task::yield_now().await;
-    store.set("/none/torchelastic/role_info/0", b"{}").unwrap();
+    store.set("none/torchelastic/role_info/0", b"{}").unwrap();
     assert_eq!(within(waiting).await.unwrap().unwrap(), b"{}");
 }
 
