@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::process::exit::Exit;
 use crate::process::usage::Usage;
-use crate::say::AboutRank;
+use crate::rank_id::RankId;
 use crate::signals::names::signal_name;
 
 /// Most bytes that are read from an error file, which holds one traceback.
@@ -32,13 +32,8 @@ pub struct Hang {
 /// A rank that failed.
 #[derive(Clone, Debug)]
 pub struct Casualty {
-    /// Index among the ranks that this launcher started; with one SLURM task per rank it is always
-    /// 0.
-    pub index: usize,
-    /// Value of `LOCAL_RANK`.
-    pub local_rank: usize,
-    /// Global rank.
-    pub rank: usize,
+    /// The rank.
+    pub rank: RankId,
     /// Process id.
     pub pid: i32,
     /// How it ended.
@@ -56,14 +51,6 @@ pub struct Casualty {
 }
 
 impl Casualty {
-    /// Returns the rank, for a message about it.
-    pub fn about(&self) -> AboutRank {
-        AboutRank {
-            rank: self.rank,
-            pid: Some(self.pid),
-        }
-    }
-
     /// Returns what to append to "was killed by SIGKILL", which alone does not tell the cause.
     pub fn lack_of_memory(&self) -> &'static str {
         match (&self.hang, self.exit) {
@@ -292,13 +279,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tests::{self, rank};
 
     fn casualty(exit: Exit) -> Casualty {
         let at = UNIX_EPOCH + std::time::Duration::from_secs(100);
         Casualty {
-            index: 0,
-            local_rank: 0,
-            rank: 4,
+            rank: rank(0),
             pid: 1234,
             exit,
             usage: None,
@@ -399,7 +385,7 @@ mod tests {
     fn a_rank_that_was_ended_for_its_hang_is_the_root_and_says_so() {
         let ended = |rank: usize, hang: Option<Hang>| {
             let casualty = Casualty {
-                rank,
+                rank: tests::rank(rank),
                 hang,
                 stopped_by: Some(15),
                 ..casualty(Exit::Signal(15))
@@ -416,7 +402,7 @@ mod tests {
         assert_eq!(root_cause(&failures), Some(1));
         let blamed: Vec<_> = by_themselves(&failures)
             .iter()
-            .map(|failure| failure.casualty.rank)
+            .map(|failure| failure.casualty.rank.global)
             .collect();
         assert_eq!(blamed, [1]);
         assert_eq!(
@@ -430,7 +416,7 @@ mod tests {
     fn ranks_that_failed_by_themselves_come_after_the_root_cause() {
         let failed = |rank: usize, stopped_by| {
             let casualty = Casualty {
-                rank,
+                rank: tests::rank(rank),
                 stopped_by,
                 ..casualty(Exit::Code(1))
             };
@@ -447,7 +433,7 @@ mod tests {
         ];
         let ranks: Vec<usize> = by_themselves(&failures)
             .iter()
-            .map(|failure| failure.casualty.rank)
+            .map(|failure| failure.casualty.rank.global)
             .collect();
         assert_eq!(ranks, [2, 0, 3]);
         assert!(by_themselves(&[]).is_empty());

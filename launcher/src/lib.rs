@@ -34,6 +34,7 @@ pub mod page;
 pub mod partial_report;
 pub mod plan;
 pub mod process;
+pub mod rank_id;
 pub mod rendezvous;
 pub mod report;
 pub mod round;

@@ -61,7 +61,7 @@ fn longest_line<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
 
 fn block(index: usize, host: &str, time: &str, failure: &RankFailure) -> String {
     let casualty = &failure.casualty;
-    let (rank, local_rank, pid) = (casualty.rank, casualty.local_rank, casualty.pid);
+    let (rank, local_rank, pid) = (casualty.rank.global, casualty.rank.local, casualty.pid);
     let code = casualty.exit.returncode();
     let signal = match casualty.exit {
         Exit::Signal(signal) => format!("  ({})", signal_name(signal)),
@@ -84,15 +84,18 @@ mod tests {
 
     use super::*;
     use crate::failure::Casualty;
+    use crate::rank_id::RankId;
+    use crate::tests::rank;
 
     fn failure(local_rank: usize, exit: Exit) -> RankFailure {
         let at = UNIX_EPOCH + Duration::from_secs(1_795_233_885);
         let stopped_by = (local_rank != 1).then_some(15);
         RankFailure::read(
             Casualty {
-                index: local_rank,
-                local_rank,
-                rank: local_rank + 4,
+                rank: RankId {
+                    global: local_rank + 4,
+                    ..rank(local_rank)
+                },
                 pid: 99,
                 exit,
                 usage: None,

@@ -12,6 +12,7 @@ use jobs::rank_env::FRONT_VARIABLE;
 use crate::hang::plan::TIMER_FILE;
 use crate::hang::pulses::PulseFolder;
 use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
+use crate::rank_id::RankId;
 use crate::rendezvous::place::{Assigned, NodePlace};
 
 /// The variable that marks a rank and all its descendants, so that leftover processes can be
@@ -34,9 +35,14 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Returns the global rank of the rank at `index` (from 0) on this node.
-    pub fn rank(&self, index: usize) -> usize {
-        self.place.assigned.0 + index
+    /// Returns the rank at `index` (from 0) on this node.
+    pub fn rank(&self, index: usize) -> RankId {
+        let planned = self.plan.ranks.get(index);
+        RankId {
+            index,
+            local: planned.map_or(index, |rank| rank.local_rank),
+            global: self.place.assigned.0 + index,
+        }
     }
 
     /// Returns the `NAME=value` entry that only this rank has in its environment. Only ranks that

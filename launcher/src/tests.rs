@@ -19,6 +19,7 @@ use crate::plan::EventLog;
 use crate::plan::{
     FailurePolicy, LaunchPlan, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams,
 };
+use crate::rank_id::RankId;
 
 /// Returns the path of a file of cases, which lies beside the sources.
 pub fn cases(file: &str) -> PathBuf {
@@ -50,6 +51,15 @@ pub fn cli(line: &str, env: &Environment) -> Cli {
     match parse(words(line), env).expect("a command line") {
         CliRequest::Launch(cli) => *cli,
         other => panic!("no launch but {other:?}"),
+    }
+}
+
+/// Returns a rank of a launch with one node.
+pub fn rank(index: usize) -> RankId {
+    RankId {
+        index,
+        local: index,
+        global: index,
     }
 }
 

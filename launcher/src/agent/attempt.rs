@@ -10,7 +10,6 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::agent::event::LocalRank;
 use crate::events::{self, EventRank, Happening, RankEnding};
 use crate::failure::{Casualty, Hang, RankFailure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
@@ -24,8 +23,9 @@ use crate::process::exits::ExitWatch;
 use crate::process::oom::OomKills;
 use crate::process::rank::{RankEnded, RankProcess};
 use crate::process::start::{NotStarted, ParallelStart};
+use crate::rank_id::RankId;
 use crate::round::Round;
-use crate::say::{self, AboutRank, Level};
+use crate::say::{self, Level};
 use crate::signals::names::signal_name;
 
 /// Number of lines of a failed rank's captured output that are repeated at the end of the launch.
@@ -35,6 +35,8 @@ const LAST_LINES: usize = 10;
 #[derive(Debug, Default)]
 pub struct Attempt {
     ranks: Vec<RankProcess>,
+    /// The ranks of this attempt, those that could not be started too.
+    ids: Vec<RankId>,
     /// Their pids.
     pids: BTreeSet<i32>,
     exits: ExitWatch,
@@ -42,7 +44,7 @@ pub struct Attempt {
     /// Follows the log files of the ranks that were started together.
     tail: Option<Tail>,
     /// Follows the log files of each rank that was restarted on its own.
-    own_tails: BTreeMap<LocalRank, Tail>,
+    own_tails: BTreeMap<usize, Tail>,
     casualties: Vec<Casualty>,
     /// The last signal that was sent to the ranks.
     sent: Option<i32>,
@@ -51,9 +53,12 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns an attempt with these log files and no running rank.
-    pub fn new(logs: AttemptLogs) -> Attempt {
+    /// Returns an attempt of all ranks of `round` with these log files, none of them running.
+    pub fn new(round: &Round<'_>, logs: AttemptLogs) -> Attempt {
         Attempt {
+            ids: (0..logs.ranks.len())
+                .map(|index| round.rank(index))
+                .collect(),
             logs: logs.ranks,
             tail: logs.tail,
             ..Attempt::default()
@@ -69,14 +74,10 @@ impl Attempt {
         &mut self,
         round: &Round<'_>,
         most: usize,
-        attempt: impl Fn(LocalRank) -> u32,
-    ) -> Result<(), LocalRank> {
+        attempt: impl Fn(usize) -> u32,
+    ) -> Result<(), usize> {
         let first = self.ranks.len();
-        let logs = self
-            .logs
-            .iter_mut()
-            .enumerate()
-            .map(|(index, logs)| (LocalRank(index), logs));
+        let logs = self.logs.iter_mut().enumerate();
         let next = logs.skip(first).take(most);
         let (ranks, failed) = start(round, next.map(|(rank, logs)| (rank, attempt(rank), logs)));
         for rank in ranks {
@@ -88,8 +89,8 @@ impl Attempt {
         let Some(NotStarted { index, err }) = failed else {
             return Ok(());
         };
-        say_not_started(round, LocalRank(first + index), &err);
-        Err(LocalRank(first + index))
+        say_not_started(round, first + index, &err);
+        Err(first + index)
     }
 
     /// Returns the number of ranks started so far, or `None` if all of them have been started.
@@ -105,10 +106,10 @@ impl Attempt {
     pub fn restart(
         &mut self,
         round: &Round<'_>,
-        rank: LocalRank,
+        rank: usize,
         attempt: u32,
         logs: AttemptLogs,
-    ) -> Result<Option<Tail>, LocalRank> {
+    ) -> Result<Option<Tail>, usize> {
         let AttemptLogs {
             ranks: mut logs,
             tail,
@@ -121,19 +122,19 @@ impl Attempt {
         let (Some(new), Some(logs)) = (ranks.pop(), logs.pop()) else {
             return Err(rank);
         };
-        let (Some(old), Some(place)) = (self.ranks.get_mut(rank.0), self.logs.get_mut(rank.0))
-        else {
+        let (Some(old), Some(place)) = (self.ranks.get_mut(rank), self.logs.get_mut(rank)) else {
             return Err(rank);
         };
-        started(round, rank.0, &new);
-        self.exits.add(rank.0, new.pid());
+        started(round, rank, &new);
+        self.exits.add(rank, new.pid());
         self.pids.insert(new.pid().as_raw());
         let old = mem::replace(old, new);
         self.pids.remove(&old.pid().as_raw());
         self.hung.remove(&old.pid().as_raw());
         old.reap();
         *place = logs;
-        self.casualties.retain(|casualty| casualty.index != rank.0);
+        self.casualties
+            .retain(|casualty| casualty.rank.index != rank);
         let old_tail = self.own_tails.remove(&rank);
         self.own_tails.extend(tail.map(|tail| (rank, tail)));
         Ok(old_tail)
@@ -146,7 +147,7 @@ impl Attempt {
         round: &Round<'_>,
         now: SystemTime,
         memory: &mut OomKills,
-    ) -> Vec<(LocalRank, Exit)> {
+    ) -> Vec<(usize, Exit)> {
         let (mut exited, mut hint) = (Vec::new(), None);
         for index in self.exits.ended() {
             let Some(rank) = self.ranks.get_mut(index) else {
@@ -159,17 +160,10 @@ impl Attempt {
                 continue;
             };
             self.exits.forget(index);
-            exited.push((LocalRank(index), exit));
+            exited.push((index, exit));
             let (rank, pid) = (round.rank(index), rank.pid().as_raw());
-            let local_rank = round
-                .plan
-                .ranks
-                .get(index)
-                .map_or(index, |rank| rank.local_rank);
             let stopped_by = self.sent;
             let casualty = Casualty {
-                index,
-                local_rank,
                 rank,
                 pid,
                 exit,
@@ -197,11 +191,11 @@ impl Attempt {
     }
 
     /// Returns the latest failure of this local rank.
-    pub fn casualty(&self, rank: LocalRank) -> Option<&Casualty> {
+    pub fn casualty(&self, rank: usize) -> Option<&Casualty> {
         self.casualties
             .iter()
             .rev()
-            .find(|casualty| casualty.index == rank.0)
+            .find(|casualty| casualty.rank.index == rank)
     }
 
     /// Sends `signal` to the process group of every rank, even if its leader has ended, and prints
@@ -244,22 +238,22 @@ impl Attempt {
     }
 
     /// Returns the pid of one rank.
-    pub fn pid(&self, rank: LocalRank) -> Option<i32> {
-        self.ranks.get(rank.0).map(|rank| rank.pid().as_raw())
+    pub fn pid(&self, rank: usize) -> Option<i32> {
+        self.ranks.get(rank).map(|rank| rank.pid().as_raw())
     }
 
     /// Returns the ranks that run, with their pids.
-    pub fn running(&self) -> Vec<(LocalRank, i32)> {
-        let ranks = self.ranks.iter().enumerate();
+    pub fn running(&self) -> Vec<(RankId, i32)> {
+        let ranks = self.ids.iter().zip(&self.ranks);
         ranks
             .filter(|(_, rank)| rank.ended().is_none())
-            .map(|(index, rank)| (LocalRank(index), rank.pid().as_raw()))
+            .map(|(id, rank)| (*id, rank.pid().as_raw()))
             .collect()
     }
 
     /// Returns the number of bytes in the captured output of a rank.
-    pub fn written(&self, rank: LocalRank) -> u64 {
-        let files = self.logs.get(rank.0).map(|logs| logs.captured.as_slice());
+    pub fn written(&self, rank: usize) -> u64 {
+        let files = self.logs.get(rank).map(|logs| logs.captured.as_slice());
         let sizes = files.unwrap_or_default().iter().filter_map(|path| {
             let about = fs::metadata(path).ok()?;
             Some(about.len())
@@ -306,7 +300,8 @@ impl Attempt {
 
     /// Returns the failures of this attempt in the order in which they were seen.
     pub fn failures(&self) -> Vec<RankFailure> {
-        let error_file = |casualty: &Casualty| self.logs.get(casualty.index)?.error_file.as_deref();
+        let error_file =
+            |casualty: &Casualty| self.logs.get(casualty.rank.index)?.error_file.as_deref();
         self.casualties
             .iter()
             .map(|casualty| RankFailure::read(casualty.clone(), error_file(casualty)))
@@ -324,7 +319,7 @@ impl Attempt {
 }
 
 /// A rank to start: its index, its restart count and its log files.
-type Starter<'a> = (LocalRank, u32, &'a mut RankLogs);
+type Starter<'a> = (usize, u32, &'a mut RankLogs);
 
 /// Starts these ranks. Returns those that run, and the first that could not be started.
 fn start<'a>(
@@ -355,7 +350,7 @@ fn command<'a>(
     let plan = round
         .plan
         .ranks
-        .get(rank.0)
+        .get(rank)
         .ok_or_else(|| io::Error::other("there is no such rank"))?;
     let output = logs
         .output
@@ -367,21 +362,14 @@ fn command<'a>(
 
 /// Records the start of the rank at `index` in the event log.
 fn started(round: &Round<'_>, index: usize, rank: &RankProcess) {
-    let local_rank = round
-        .plan
-        .ranks
-        .get(index)
-        .map_or(index, |rank| rank.local_rank);
     let who = EventRank {
-        index,
         rank: round.rank(index),
-        local_rank,
         pid: rank.pid().as_raw(),
     };
     events::record(round, &Happening::Started(who));
 }
 
-fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Error) {
+fn say_not_started(round: &Round<'_>, index: usize, err: &io::Error) {
     let program = round
         .plan
         .ranks
@@ -390,23 +378,15 @@ fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Err
     let program = program.map_or_else(String::new, |program| {
         format!("`{}`: ", program.to_string_lossy())
     });
-    let about = AboutRank {
-        rank: round.rank(index),
-        pid: None,
-    };
-    say::of_rank(
-        Level::Error,
-        about,
-        format_args!("cannot start rank {}: {program}{err}", about.rank),
-    );
+    let rank = round.rank(index);
+    let line = format_args!("cannot start rank {}: {program}{err}", rank.global);
+    say::of_rank(Level::Error, rank, None, line);
 }
 
 /// Records the end of a rank in the event log, and prints its resource usage if the plan asks for
 /// that. The rank may have succeeded.
 fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
     let Casualty {
-        index,
-        local_rank,
         rank,
         pid,
         exit,
@@ -415,15 +395,8 @@ fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
         ..
     } = *ended;
     if let Some(usage) = usage.filter(|_| round.plan.reports_usage) {
-        let about = AboutRank {
-            rank,
-            pid: Some(pid),
-        };
-        say::of_rank(
-            Level::Result,
-            about,
-            format_args!("rank {rank} {exit}: {usage}"),
-        );
+        let line = format_args!("rank {} {exit}: {usage}", rank.global);
+        say::of_rank(Level::Result, rank, Some(pid), line);
     }
     if round.plan.events == EventLog::None {
         return;
@@ -441,12 +414,7 @@ fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
     events::record(
         round,
         &Happening::Ended {
-            who: EventRank {
-                index,
-                rank,
-                local_rank,
-                pid,
-            },
+            who: EventRank { rank, pid },
             end,
             usage,
         },

@@ -1,21 +1,10 @@
-//! The events of a worker group, and the actions that answer them.
-
-use std::fmt::{Display, Formatter};
+//! The events of a worker group, and the actions that answer them. Ranks are named by their indexes on
+//! this node, in `0..nproc`.
 
 use crate::process::exit::Exit;
 use crate::signals::ReceivedSignal;
 use crate::signals::names::signal_name;
 use crate::supervision::Restart;
-
-/// Index of a rank on this node, in `0..nproc`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LocalRank(pub usize);
-
-impl Display for LocalRank {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Something that happened to the worker group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +22,16 @@ pub enum GroupEvent {
     /// The launch is over, for a reason on another node or because all nodes have succeeded.
     Over(LaunchEnd),
     /// This rank could not be started. Those before it run; those after it were not tried.
-    NotStarted(LocalRank),
+    NotStarted(usize),
     /// The launcher received a signal before all ranks had been started.
     Interrupted {
         /// The first rank that was not started; those before it run.
-        started: LocalRank,
+        started: usize,
         /// The signal that was received.
         received: ReceivedSignal,
     },
     /// The process of this rank has ended.
-    Exited(LocalRank, Exit),
+    Exited(usize, Exit),
     /// The launcher received a signal.
     Received(ReceivedSignal),
     /// The time returned by [`crate::agent::group::WorkerGroup::deadline`] has come.
@@ -50,9 +39,9 @@ pub enum GroupEvent {
     /// No process of this attempt is alive.
     Swept,
     /// No process that this ended rank left behind is alive.
-    RankSwept(LocalRank),
+    RankSwept(usize),
     /// This rank could not be restarted.
-    NotRestarted(LocalRank),
+    NotRestarted(usize),
     /// The ranks have been told that the launch will end soon.
     EndAnnounced,
 }
@@ -65,7 +54,7 @@ pub enum GroupAction {
     /// Tell the other nodes that a rank failed.
     Tell {
         /// The rank that failed.
-        rank: LocalRank,
+        rank: usize,
         /// Whether a restart is left.
         restarts: bool,
     },
@@ -93,30 +82,30 @@ pub enum GroupAction {
     /// Send SIGKILL to the processes that ranks left behind.
     KillLeftovers,
     /// Report that this rank survived SIGKILL, and stop waiting for it.
-    Abandon(LocalRank),
+    Abandon(usize),
     /// Report that a rank has failed and will be restarted.
     Promise {
         /// The rank that failed.
-        rank: LocalRank,
+        rank: usize,
         /// When it will be restarted, and how many restarts it has left.
         restart: Restart,
     },
     /// Report to the user and to the other ranks that a rank has failed and will not come back.
     Lose {
         /// The rank that failed.
-        rank: LocalRank,
+        rank: usize,
         /// Why it is not restarted.
         why: LossReason,
     },
     /// Send SIGTERM to the processes that this rank left behind, and answer with
     /// [`GroupEvent::RankSwept`] when they have ended.
-    SweepRank(LocalRank),
+    SweepRank(usize),
     /// Send SIGKILL to the processes that this rank left behind.
-    KillLeftoversOf(LocalRank),
+    KillLeftoversOf(usize),
     /// Restart a rank.
     Restart {
         /// The rank to restart.
-        rank: LocalRank,
+        rank: usize,
         /// Its `TORCHELASTIC_RESTART_COUNT`.
         attempt: u32,
     },

@@ -15,11 +15,12 @@ use std::env;
 use std::path::Path;
 
 use crate::agent::attempt::Attempt;
-use crate::failure::{RankFailure, by_themselves};
+use crate::failure::{Casualty, RankFailure, by_themselves};
 use crate::node::host;
 use crate::plan::LaunchPlan;
+use crate::rank_id::RankId;
 use crate::report;
-use crate::say::{self, AboutRank, Level};
+use crate::say::{self, Level};
 
 /// Number of ranks whose last lines are shown. If many ranks fail on their own, the first ones are
 /// the most useful.
@@ -29,11 +30,7 @@ const SHOWN: usize = 4;
 pub fn say_all(plan: &LaunchPlan, attempt: &Attempt, failures: &[RankFailure]) {
     let blamed = by_themselves(failures);
     let Some(root) = blamed.first() else { return };
-    say::of_rank(
-        Level::Error,
-        about(root),
-        headline(root, &host::full_name()),
-    );
+    say_of(root, headline(root, &host::full_name()));
     for failure in blamed.iter().take(SHOWN) {
         say_last_lines(attempt, failure);
     }
@@ -52,48 +49,42 @@ pub fn say_all(plan: &LaunchPlan, attempt: &Attempt, failures: &[RankFailure]) {
     }
 }
 
-fn about(failure: &RankFailure) -> AboutRank {
-    AboutRank {
-        rank: failure.casualty.rank,
-        pid: Some(failure.casualty.pid),
-    }
+fn say_of(failure: &RankFailure, line: String) {
+    let Casualty { rank, pid, .. } = failure.casualty;
+    say::of_rank(Level::Error, rank, Some(pid), line);
 }
 
 fn headline(root: &RankFailure, host: &str) -> String {
     let casualty = &root.casualty;
-    let (rank, local_rank, pid, exit) = (
-        casualty.rank,
-        casualty.local_rank,
-        casualty.pid,
-        casualty.ending(),
-    );
+    let RankId { local, global, .. } = casualty.rank;
+    let (pid, exit) = (casualty.pid, casualty.ending());
     let hint = casualty.lack_of_memory();
     let used = casualty
         .usage
         .map(|usage| format!("; it used {usage}"))
         .unwrap_or_default();
     format!(
-        "root cause: rank {rank} (local_rank {local_rank}, pid {pid}) on {host} {exit}{hint}{used}"
+        "root cause: rank {global} (local_rank {local}, pid {pid}) on {host} {exit}{hint}{used}"
     )
 }
 
 fn say_last_lines(attempt: &Attempt, failure: &RankFailure) {
-    if let Some((path, lines)) = attempt.last_lines(failure.casualty.index) {
+    if let Some((path, lines)) = attempt.last_lines(failure.casualty.rank.index) {
         let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
         let what = format!(
             "rank {}: end of `{}`:{lines}",
-            failure.casualty.rank,
+            failure.casualty.rank.global,
             path.display()
         );
-        say::of_rank(Level::Error, about(failure), what);
+        say_of(failure, what);
     }
 }
 
 /// Returns advice on how to learn more the next time, if the rank left no output to read.
 fn advice(plan: &LaunchPlan, attempt: &Attempt, root: &RankFailure) -> Option<String> {
     let casualty = &root.casualty;
-    let is_told = root.error_file.is_some() || attempt.last_lines(casualty.index).is_some();
-    let planned = plan.ranks.get(casualty.index)?;
+    let is_told = root.error_file.is_some() || attempt.last_lines(casualty.rank.index).is_some();
+    let planned = plan.ranks.get(casualty.rank.index)?;
     let is_captured = planned.redirect.or(planned.tee).stderr;
     if is_told || is_captured || plan.logs.disabled {
         return None;
@@ -106,7 +97,7 @@ fn advice(plan: &LaunchPlan, attempt: &Attempt, root: &RankFailure) -> Option<St
     Some(format!(
         "rank {}: its stderr went {where_to}; with -r 2 or -t 2 it is kept, and its end is printed \
          here",
-        casualty.rank
+        casualty.rank.global
     ))
 }
 
@@ -115,17 +106,18 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::failure::{Casualty, Hang};
+    use crate::failure::Hang;
     use crate::plan::Streams;
     use crate::process::exit::Exit;
     use crate::process::usage::Usage;
-    use crate::tests::plan;
+    use crate::tests::{plan, rank};
 
     fn failure(exit: Exit, usage: Option<Usage>) -> RankFailure {
         let casualty = Casualty {
-            index: 1,
-            local_rank: 1,
-            rank: 5,
+            rank: RankId {
+                global: 5,
+                ..rank(1)
+            },
             pid: 99,
             exit,
             usage,

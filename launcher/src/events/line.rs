@@ -113,8 +113,11 @@ impl<'a> Facts<'a> {
         if let (Some(who), Some(fields)) = (self.who, inner.as_object_mut()) {
             let Assigned(_, _, base_of_role, world_of_role) = round.place.assigned;
             let pid = self.code.map(|_| who.pid);
-            fields.insert("local_rank".to_owned(), json!([who.local_rank]));
-            fields.insert("role_rank".to_owned(), json!([base_of_role + who.index]));
+            fields.insert("local_rank".to_owned(), json!([who.rank.local]));
+            fields.insert(
+                "role_rank".to_owned(),
+                json!([base_of_role + who.rank.index]),
+            );
             fields.insert("role_world_size".to_owned(), json!([world_of_role]));
             fields.insert("exit_code".to_owned(), json!([self.code]));
             fields.insert("worker_pid".to_owned(), json!([pid]));
@@ -143,7 +146,7 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
         .unwrap_or_default();
     let mut metadata = json!({
         "run_id": plan.run_id,
-        "global_rank": facts.who.map(|who| who.rank),
+        "global_rank": facts.who.map(|who| who.rank.global),
         "group_rank": place.node,
         "worker_id": facts.who.map(|who| who.pid.to_string()),
         "role": plan.role,
@@ -161,7 +164,7 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
         fields.extend(
             facts
                 .who
-                .map(|who| ("local_rank".to_owned(), who.local_rank.into())),
+                .map(|who| ("local_rank".to_owned(), who.rank.local.into())),
         );
         fields.extend(
             facts
@@ -191,12 +194,15 @@ fn backend(plan: &LaunchPlan) -> &'static str {
 mod tests {
     use super::*;
     use crate::agent::peers::alone;
+    use crate::rank_id::RankId;
     use crate::tests::plan;
 
     const WHO: EventRank = EventRank {
-        index: 1,
-        rank: 5,
-        local_rank: 1,
+        rank: RankId {
+            index: 1,
+            local: 1,
+            global: 5,
+        },
         pid: 4711,
     };
 

@@ -28,6 +28,7 @@ use serde_json::Value;
 
 use crate::failure::Casualty;
 use crate::plan::EventLog;
+use crate::rank_id::RankId;
 use crate::round::Round;
 use crate::say;
 use crate::supervision::Restart;
@@ -104,27 +105,18 @@ pub enum RankEnding {
     },
 }
 
-/// Identifies one rank.
+/// One process of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRank {
-    /// Index among the ranks of this node.
-    pub index: usize,
-    /// Global rank.
-    pub rank: usize,
-    /// Local rank.
-    pub local_rank: usize,
+    /// The rank.
+    pub rank: RankId,
     /// Process id.
     pub pid: i32,
 }
 
 impl From<&Casualty> for EventRank {
-    fn from(casualty: &Casualty) -> EventRank {
-        EventRank {
-            index: casualty.index,
-            rank: casualty.rank,
-            local_rank: casualty.local_rank,
-            pid: casualty.pid,
-        }
+    fn from(&Casualty { rank, pid, .. }: &Casualty) -> EventRank {
+        EventRank { rank, pid }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jobs::pulse::{Pulse, RankPhase};
 
-use crate::agent::event::LocalRank;
+use crate::rank_id::RankId;
 
 /// A rank that uses less than this part of one core only wakes up from time to time, for instance
 /// to send a heartbeat or to poll a socket.
@@ -31,8 +31,8 @@ pub struct Activity {
 /// A rank that hangs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HungRank {
-    /// Its number on this node.
-    pub rank: LocalRank,
+    /// The rank.
+    pub rank: RankId,
     /// Its process. It is this one that hangs, and not its successor.
     pub pid: i32,
     /// Where it stands, if it has told; otherwise it was silent.
@@ -43,7 +43,7 @@ pub struct HungRank {
 #[derive(Debug)]
 pub struct HangWatch {
     timeout: Duration,
-    ranks: BTreeMap<LocalRank, Silence>,
+    ranks: BTreeMap<RankId, Silence>,
 }
 
 #[derive(Clone, Debug)]
@@ -71,8 +71,8 @@ impl HangWatch {
 
     /// Records the activity of the ranks that run now, and returns those that hang and have not been
     /// returned since they were last active. A rank that is seen for the first time is active.
-    pub fn observe(&mut self, now: Instant, ranks: &[(LocalRank, Activity)]) -> Vec<HungRank> {
-        let running: BTreeSet<LocalRank> = ranks.iter().map(|(rank, _)| *rank).collect();
+    pub fn observe(&mut self, now: Instant, ranks: &[(RankId, Activity)]) -> Vec<HungRank> {
+        let running: BTreeSet<RankId> = ranks.iter().map(|(rank, _)| *rank).collect();
         self.ranks.retain(|rank, _| running.contains(rank));
         let mut hung = Vec::new();
         for (rank, activity) in ranks {
@@ -124,6 +124,7 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::rank;
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -145,7 +146,7 @@ mod tests {
     }
 
     /// Returns the activity of a rank that is as busy as it can be.
-    fn busy(seconds: u64, phase: RankPhase, progress: u64) -> [(LocalRank, Activity); 1] {
+    fn busy(seconds: u64, phase: RankPhase, progress: u64) -> [(RankId, Activity); 1] {
         let pulse = Pulse {
             progress,
             phase,
@@ -155,10 +156,10 @@ mod tests {
             pulse: Some(pulse),
             ..activity(seconds * 1000, seconds)
         };
-        [(LocalRank(0), activity)]
+        [(rank(0), activity)]
     }
 
-    fn numbers(hung: &[HungRank]) -> Vec<LocalRank> {
+    fn numbers(hung: &[HungRank]) -> Vec<RankId> {
         hung.iter().map(|hung| hung.rank).collect()
     }
 
@@ -169,30 +170,22 @@ mod tests {
     #[test]
     fn a_silent_rank_hangs_once_its_time_is_over() {
         let (mut watch, start) = watch();
-        let ranks = [(LocalRank(0), activity(10, 5))];
+        let ranks = [(rank(0), activity(10, 5))];
         assert_eq!(watch.observe(start, &ranks), []);
         assert_eq!(watch.observe(at(start, 59), &ranks), []);
-        assert_eq!(
-            numbers(&watch.observe(at(start, 60), &ranks)),
-            [LocalRank(0)]
-        );
+        assert_eq!(numbers(&watch.observe(at(start, 60), &ranks)), [rank(0)]);
         assert_eq!(watch.observe(at(start, 99), &ranks), [], "it is told once");
     }
 
     #[test]
     fn output_and_cpu_time_are_signs_of_life() {
         let (mut watch, start) = watch();
-        let both = |cpu, written| {
-            [
-                (LocalRank(0), activity(cpu, 0)),
-                (LocalRank(1), activity(0, written)),
-            ]
-        };
+        let both = |cpu, written| [(rank(0), activity(cpu, 0)), (rank(1), activity(0, written))];
         watch.observe(start, &both(0, 0));
         assert_eq!(watch.observe(at(start, 50), &both(900, 1)), []);
         assert_eq!(watch.observe(at(start, 100), &both(900, 1)), []);
         let hung = watch.observe(at(start, 110), &both(900, 1));
-        assert_eq!(numbers(&hung), [LocalRank(0), LocalRank(1)]);
+        assert_eq!(numbers(&hung), [rank(0), rank(1)]);
         assert_eq!(hung[0].stands, None);
     }
 
@@ -200,41 +193,38 @@ mod tests {
     fn a_rank_that_only_wakes_up_now_and_then_hangs() {
         let (mut watch, start) = watch();
         for second in 0..60 {
-            let hung = watch.observe(at(start, second), &[(LocalRank(0), activity(second, 0))]);
+            let hung = watch.observe(at(start, second), &[(rank(0), activity(second, 0))]);
             assert_eq!(hung, [], "after {second} s");
         }
-        let hung = watch.observe(at(start, 60), &[(LocalRank(0), activity(60, 0))]);
-        assert_eq!(numbers(&hung), [LocalRank(0)]);
+        let hung = watch.observe(at(start, 60), &[(rank(0), activity(60, 0))]);
+        assert_eq!(numbers(&hung), [rank(0)]);
     }
 
     #[test]
     fn a_rank_that_goes_on_can_hang_again() {
         let (mut watch, start) = watch();
-        let rank = |written| [(LocalRank(0), activity(0, written))];
-        watch.observe(start, &rank(0));
+        let written = |bytes| [(rank(0), activity(0, bytes))];
+        watch.observe(start, &written(0));
         assert_eq!(
-            numbers(&watch.observe(at(start, 60), &rank(0))),
-            [LocalRank(0)]
+            numbers(&watch.observe(at(start, 60), &written(0))),
+            [rank(0)]
         );
-        assert_eq!(watch.observe(at(start, 70), &rank(1)), []);
+        assert_eq!(watch.observe(at(start, 70), &written(1)), []);
         assert_eq!(
-            numbers(&watch.observe(at(start, 130), &rank(1))),
-            [LocalRank(0)]
+            numbers(&watch.observe(at(start, 130), &written(1))),
+            [rank(0)]
         );
     }
 
     #[test]
     fn a_restarted_rank_gets_its_whole_time() {
         let (mut watch, start) = watch();
-        watch.observe(start, &[(LocalRank(0), activity(500, 0))]);
+        watch.observe(start, &[(rank(0), activity(500, 0))]);
         watch.observe(at(start, 50), &[]);
-        let new = [(LocalRank(0), activity(500, 0))];
+        let new = [(rank(0), activity(500, 0))];
         assert_eq!(watch.observe(at(start, 59), &new), []);
         assert_eq!(watch.observe(at(start, 118), &new), []);
-        assert_eq!(
-            numbers(&watch.observe(at(start, 119), &new)),
-            [LocalRank(0)]
-        );
+        assert_eq!(numbers(&watch.observe(at(start, 119), &new)), [rank(0)]);
     }
 
     #[test]
@@ -242,7 +232,7 @@ mod tests {
         let (mut watch, start) = watch();
         let rank = |pid| {
             [(
-                LocalRank(0),
+                rank(0),
                 Activity {
                     pid,
                     ..activity(0, 0)
@@ -270,7 +260,7 @@ mod tests {
         assert_eq!(watch.observe(at(start, 158), &still(158)), []);
         let hung = watch.observe(at(start, 159), &still(159));
         let stands = hung[0].stands.as_ref().map(|pulse| pulse.progress);
-        assert_eq!((numbers(&hung), stands), (vec![LocalRank(0)], Some(99)));
+        assert_eq!((numbers(&hung), stands), (vec![rank(0)], Some(99)));
         assert_eq!(watch.observe(at(start, 500), &still(500)), []);
     }
 
@@ -296,7 +286,7 @@ mod tests {
         }
         let asleep = busy(0, RankPhase::Waiting, 199);
         let hung = watch.observe(at(start, 259), &asleep);
-        assert_eq!(numbers(&hung), [LocalRank(0)]);
+        assert_eq!(numbers(&hung), [rank(0)]);
     }
 
     #[test]
@@ -308,7 +298,7 @@ mod tests {
         assert_eq!(watch.observe(at(start, 109), &still(109)), []);
         assert_eq!(
             numbers(&watch.observe(at(start, 110), &still(110))),
-            [LocalRank(0)]
+            [rank(0)]
         );
     }
 }

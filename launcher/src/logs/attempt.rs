@@ -12,6 +12,7 @@ use crate::logs::prefix::{PrefixNames, prefix};
 use crate::logs::tail::{Filtered, Followed, Tail};
 use crate::plan::{LaunchPlan, LogPlan, RankPlan};
 use crate::process::command::{ChildOutput, OutputStream};
+use crate::rank_id::RankId;
 
 /// The log files of ranks that are started together.
 #[derive(Debug)]
@@ -37,10 +38,8 @@ pub struct RankLogs {
 /// A rank that needs log files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedRank {
-    /// Index among the ranks of this node.
-    pub index: usize,
-    /// Global rank.
-    pub rank: usize,
+    /// The rank.
+    pub rank: RankId,
     /// Restart count of the rank.
     pub attempt: u32,
 }
@@ -81,7 +80,7 @@ impl AttemptLogs {
         let mut followed = Vec::new();
         let mut ranks = Vec::new();
         for writer in writers {
-            let Some(rank) = plan.ranks.get(writer.index) else {
+            let Some(rank) = plan.ranks.get(writer.rank.index) else {
                 continue;
             };
             let attempt = run.attempt(writer.attempt, rank.local_rank)?;
@@ -94,7 +93,7 @@ impl AttemptLogs {
                 }
             };
             ranks.push(RankLogs::create(&folder, rank)?);
-            followed.extend(tee.followed(&folder, rank, writer.rank));
+            followed.extend(tee.followed(&folder, rank, writer.rank.global));
         }
         let tail = if followed.is_empty() {
             None

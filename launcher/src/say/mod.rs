@@ -23,14 +23,7 @@ use jobs::say::object;
 pub use jobs::say::{Level, Style};
 use serde_json::{Map, Value};
 
-/// The rank that a message is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AboutRank {
-    /// Global rank.
-    pub rank: usize,
-    /// Process id, if the rank was started.
-    pub pid: Option<i32>,
-}
+use crate::rank_id::RankId;
 
 /// Formats a message; returns `None` if its level is not shown.
 fn text(style: Style, level: Level, line: &str, facts: Map<String, Value>) -> Option<String> {
@@ -61,10 +54,10 @@ pub fn say(level: Level, line: impl Display) {
     print(text(Style::current(), level, &line.to_string(), Map::new()));
 }
 
-/// Prints a message about a rank.
-pub fn of_rank(level: Level, about: AboutRank, line: impl Display) {
-    let pid = about.pid.map(|pid| ("pid".to_owned(), pid.into()));
-    let facts = [("rank".to_owned(), about.rank.into())]
+/// Prints a message about a rank, and about this process of it if it was started.
+pub fn of_rank(level: Level, rank: RankId, pid: Option<i32>, line: impl Display) {
+    let pid = pid.map(|pid| ("pid".to_owned(), pid.into()));
+    let facts = [("rank".to_owned(), rank.global.into())]
         .into_iter()
         .chain(pid)
         .collect();

@@ -14,7 +14,7 @@ use tokio::time::Interval;
 
 use crate::agent::driver::LaunchDriver;
 use crate::agent::driver::timer::TimedOut;
-use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
+use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::failure::Hang;
 use crate::hang::HangReport;
 use crate::hang::capture::{CapturedRanks, capture};
@@ -24,6 +24,7 @@ use crate::hang::reason::reason;
 use crate::hang::watch::{Activity, HangWatch};
 use crate::plan::LaunchPlan;
 use crate::process::sessions;
+use crate::rank_id::RankId;
 use crate::say;
 
 type Written = Result<(HangReport, PathBuf), (PathBuf, io::Error)>;
@@ -163,10 +164,9 @@ impl LaunchDriver<'_> {
             return;
         }
         let seconds = self.plan.hang.timeout.unwrap_or_default().as_secs();
-        let round = self.round();
         let ranks: Vec<(usize, Option<Pulse>)> = hung
             .iter()
-            .map(|hung| (round.rank(hung.rank.0), hung.stands.clone()))
+            .map(|hung| (hung.rank.global, hung.stands.clone()))
             .collect();
         let then = AfterReport {
             hung: hung.into_iter().map(|hung| hung.pid).collect(),
@@ -176,7 +176,7 @@ impl LaunchDriver<'_> {
     }
 
     /// Returns what each running rank has done so far.
-    fn activities(&self) -> Vec<(LocalRank, Activity)> {
+    fn activities(&self) -> Vec<(RankId, Activity)> {
         let running = self.attempt.running();
         let pids = running.iter().map(|(_, pid)| *pid).collect();
         let mut cpu: BTreeMap<i32, Duration> = BTreeMap::new();
@@ -189,11 +189,11 @@ impl LaunchDriver<'_> {
                 let activity = Activity {
                     pid: *pid,
                     cpu: cpu.get(pid).copied().unwrap_or_default(),
-                    written: self.attempt.written(*rank),
+                    written: self.attempt.written(rank.index),
                     pulse: self
                         .pulses
                         .as_ref()
-                        .and_then(|pulses| pulses.read(rank.0, *pid)),
+                        .and_then(|pulses| pulses.read(rank.index, *pid)),
                 };
                 (*rank, activity)
             })
@@ -207,10 +207,9 @@ impl LaunchDriver<'_> {
             return;
         }
         say::warning(format_args!("{reason}: the stacks of all ranks are read"));
-        let round = self.round();
         let ranks: Vec<(usize, i32)> = running
             .iter()
-            .map(|(rank, pid)| (round.rank(rank.0), *pid))
+            .map(|(rank, pid)| (rank.global, *pid))
             .collect();
         let mut processes = capture(&ranks);
         for process in &mut processes {
@@ -221,8 +220,8 @@ impl LaunchDriver<'_> {
         report.last_lines = running
             .iter()
             .filter_map(|(rank, _)| {
-                let (_, lines) = self.attempt.last_lines(rank.0)?;
-                Some((round.rank(rank.0), lines))
+                let (_, lines) = self.attempt.last_lines(rank.index)?;
+                Some((rank.global, lines))
             })
             .collect();
         let captured = CapturedRanks { report, processes };

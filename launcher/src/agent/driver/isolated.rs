@@ -4,7 +4,7 @@
 use nix::sys::signal::Signal;
 
 use crate::agent::driver::LaunchDriver;
-use crate::agent::event::{GroupEvent, LocalRank, LossReason};
+use crate::agent::event::{GroupEvent, LossReason};
 use crate::events::{self, Happening};
 use crate::failure::Casualty;
 use crate::logs::attempt::LoggedRank;
@@ -15,7 +15,7 @@ use crate::supervision::Restart;
 
 impl LaunchDriver<'_> {
     /// Reports that a rank will be restarted.
-    pub(super) fn promise(&self, rank: LocalRank, restart: Restart) {
+    pub(super) fn promise(&self, rank: usize, restart: Restart) {
         let Some(casualty) = self.attempt.casualty(rank) else {
             return;
         };
@@ -27,7 +27,7 @@ impl LaunchDriver<'_> {
             "{failure}; restart {number} of {of} in {} s{others}",
             after.as_secs()
         );
-        say::of_rank(Level::Warning, casualty.about(), line);
+        say::of_rank(Level::Warning, casualty.rank, Some(casualty.pid), line);
         events::record(
             &self.round(),
             &Happening::Restart {
@@ -38,7 +38,7 @@ impl LaunchDriver<'_> {
     }
 
     /// Reports to the user, and to the other ranks, that a rank has died for good.
-    pub(super) fn lose(&self, rank: LocalRank, why: LossReason) {
+    pub(super) fn lose(&self, rank: usize, why: LossReason) {
         let Some(casualty) = self.attempt.casualty(rank) else {
             return;
         };
@@ -50,7 +50,8 @@ impl LaunchDriver<'_> {
         let reason = format!("{}; {why}", self.failure(casualty));
         say::of_rank(
             Level::Error,
-            casualty.about(),
+            casualty.rank,
+            Some(casualty.pid),
             format_args!("{reason}{}", self.others(rank)),
         );
         events::record(
@@ -60,15 +61,14 @@ impl LaunchDriver<'_> {
                 reason: &reason,
             },
         );
-        self.peers.lost(&self.place, casualty.rank, &reason);
+        self.peers.lost(&self.place, casualty.rank.global, &reason);
     }
 
     /// Restarts a rank.
-    pub(super) fn restart(&mut self, rank: LocalRank, attempt: u32) -> Result<(), LocalRank> {
+    pub(super) fn restart(&mut self, rank: usize, attempt: u32) -> Result<(), usize> {
         let round = self.round();
         let writer = LoggedRank {
-            index: rank.0,
-            rank: round.rank(rank.0),
+            rank: round.rank(rank),
             attempt,
         };
         let logs = self.logs(&[writer]).map_err(|()| rank)?;
@@ -80,24 +80,24 @@ impl LaunchDriver<'_> {
 
     /// Sends `signal` to the leftovers of a rank that has ended. Returns [`GroupEvent::RankSwept`]
     /// if none of them is alive.
-    pub(super) fn sweep_rank(&self, rank: LocalRank, signal: Option<Signal>) -> Option<GroupEvent> {
+    pub(super) fn sweep_rank(&self, rank: usize, signal: Option<Signal>) -> Option<GroupEvent> {
         (self.leftovers_of(rank, signal) == 0).then_some(GroupEvent::RankSwept(rank))
     }
 
     /// Kills the leftovers of a rank that did not end after SIGTERM.
-    pub(super) fn kill_leftovers_of(&self, rank: LocalRank) {
+    pub(super) fn kill_leftovers_of(&self, rank: usize) {
         let living = self.leftovers_of(rank, Some(Signal::SIGKILL));
-        let global = self.round().rank(rank.0);
+        let global = self.round().rank(rank).global;
         say::warning(format_args!(
             "killed processes that rank {global} had left behind: {living}"
         ));
     }
 
-    fn leftovers_of(&self, rank: LocalRank, signal: Option<Signal>) -> usize {
+    fn leftovers_of(&self, rank: usize, signal: Option<Signal>) -> usize {
         let Some(pid) = self.attempt.pid(rank) else {
             return 0;
         };
-        let mark = self.round().mark(rank.0);
+        let mark = self.round().mark(rank);
         self.leftovers
             .signal_of(self.attempt.pids(), Trace { pid, mark: &mark }, signal)
     }
@@ -109,10 +109,10 @@ impl LaunchDriver<'_> {
             (None, Exit::Signal(libc::SIGKILL)) => casualty.lack_of_memory(),
             (None, exit) => exit.meaning(),
         };
-        format!("rank {} {}{hint}", casualty.rank, casualty.ending())
+        format!("rank {} {}{hint}", casualty.rank.global, casualty.ending())
     }
 
-    fn others(&self, rank: LocalRank) -> &'static str {
+    fn others(&self, rank: usize) -> &'static str {
         let has_others = self.place.nodes > 1 || self.group.has_others(rank);
         if has_others {
             ", the other ranks continue"

@@ -26,7 +26,7 @@ use crate::agent::attempt::Attempt;
 use crate::agent::driver::hang::HangReports;
 use crate::agent::driver::timer::FileTimers;
 use crate::agent::error::AgentError;
-use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LocalRank};
+use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd};
 use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::WorkerGroup;
 use crate::agent::last_words;
@@ -288,18 +288,19 @@ impl<'a> LaunchDriver<'a> {
             .collect()
     }
 
-    fn say_failure(&self, rank: LocalRank) {
+    fn say_failure(&self, rank: usize) {
         let Some(casualty) = self.attempt.casualty(rank) else {
             return;
         };
-        let (code, pid) = (casualty.exit.returncode(), casualty.pid);
-        let program = self.plan.ranks[rank.0].argv[0].to_string_lossy();
-        say::of_rank(Level::Error, casualty.about(), self.failure(casualty));
-        let local_rank = casualty.local_rank;
+        let code = casualty.exit.returncode();
+        let program = self.plan.ranks[rank].argv[0].to_string_lossy();
+        let (rank, pid) = (casualty.rank, casualty.pid);
+        say::of_rank(Level::Error, rank, Some(pid), self.failure(casualty));
+        let local_rank = rank.local;
         let line = format!(
             "failed (exitcode: {code}) local_rank: {local_rank} (pid: {pid}) of binary: {program}"
         );
-        say::of_rank(Level::Error, casualty.about(), line);
+        say::of_rank(Level::Error, rank, Some(pid), line);
     }
 
     fn is_sweeping(&self) -> bool {
@@ -373,7 +374,7 @@ impl<'a> LaunchDriver<'a> {
             }
             GroupAction::Abandon(rank) => {
                 let pid = self.attempt.pid(rank).unwrap_or_default();
-                let rank = self.round().rank(rank.0);
+                let rank = self.round().rank(rank).global;
                 say::error(format_args!(
                     "rank {rank} (pid {pid}) does not end even after SIGKILL and is left behind"
                 ));

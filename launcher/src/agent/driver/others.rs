@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use jobs::error_chain::chain;
 
 use crate::agent::driver::LaunchDriver;
-use crate::agent::event::{GroupEvent, LaunchEnd, LocalRank};
+use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::events::{self, Happening};
 use crate::model_server::SupervisedServer;
 use crate::rendezvous::messages::Notice;
@@ -108,13 +108,15 @@ impl LaunchDriver<'_> {
     }
 
     /// Tells the other nodes about the failure of a rank on this one.
-    pub(super) fn tell(&self, rank: LocalRank, restarts: bool) {
+    pub(super) fn tell(&self, rank: usize, restarts: bool) {
         let failed = self
             .attempt
             .casualty(rank)
-            .map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
-        let failure = failed
-            .unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));
+            .map(|casualty| format!("rank {} {}", casualty.rank.global, casualty.exit));
+        let failure = failed.unwrap_or_else(|| {
+            let rank = self.round().rank(rank).global;
+            format!("rank {rank} could not be started")
+        });
         self.peers.failed(failure, restarts);
     }
 }

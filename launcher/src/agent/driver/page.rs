@@ -1,7 +1,7 @@
 //! Opens the page of the run, on the first node and before its ranks start.
 
 use crate::agent::driver::LaunchDriver;
-use crate::agent::event::{GroupEvent, LocalRank};
+use crate::agent::event::GroupEvent;
 use crate::page::LivePage;
 use crate::say;
 
@@ -23,7 +23,7 @@ impl LaunchDriver<'_> {
             }
             Err(err) if self.plan.rendezvous.is_none() => {
                 say::error(err);
-                Some(GroupEvent::NotStarted(LocalRank(0)))
+                Some(GroupEvent::NotStarted(0))
             }
             Err(err) => {
                 say::warning(err);

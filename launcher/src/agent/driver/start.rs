@@ -4,7 +4,7 @@ use jobs::error_chain::chain;
 
 use crate::agent::attempt::Attempt;
 use crate::agent::driver::LaunchDriver;
-use crate::agent::event::{GroupEvent, LocalRank};
+use crate::agent::event::GroupEvent;
 use crate::logs::attempt::{AttemptLogs, LoggedRank};
 use crate::say;
 
@@ -33,15 +33,14 @@ impl LaunchDriver<'_> {
         }
         let round = self.round();
         let writer = |index| LoggedRank {
-            index,
             rank: round.rank(index),
-            attempt: self.group.attempt(LocalRank(index)),
+            attempt: self.group.attempt(index),
         };
         let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
         let Ok(logs) = logs else {
-            return Some(GroupEvent::NotStarted(LocalRank(0)));
+            return Some(GroupEvent::NotStarted(0));
         };
-        self.attempt = Attempt::new(logs);
+        self.attempt = Attempt::new(&round, logs);
         loop {
             if let Err(rank) = self
                 .attempt
@@ -56,10 +55,7 @@ impl LaunchDriver<'_> {
                     "{started} of {} ranks were started, the others will not be",
                     self.plan.ranks.len()
                 ));
-                return Some(GroupEvent::Interrupted {
-                    started: LocalRank(started),
-                    received,
-                });
+                return Some(GroupEvent::Interrupted { started, received });
             }
         }
     }
@@ -72,13 +68,13 @@ impl LaunchDriver<'_> {
             Ok(None) => self.signals.so_far().await,
             Err(err) => {
                 say::error(chain(&err));
-                return Some(GroupEvent::NotStarted(LocalRank(0)));
+                return Some(GroupEvent::NotStarted(0));
             }
         };
         let received = received?;
         self.say_received(received);
         Some(GroupEvent::Interrupted {
-            started: LocalRank(0),
+            started: 0,
             received,
         })
     }

@@ -13,13 +13,13 @@ use tokio::time::sleep;
 
 use crate::agent::driver::LaunchDriver;
 use crate::agent::error::AgentError;
-use crate::agent::event::LocalRank;
 use crate::hang::timer::lines::{Cut, MAX_LINE};
 use crate::hang::timer::pipe::TimerPipe;
 use crate::hang::timer::request::TimerRequest;
 use crate::hang::timer::timers::{Expired, Timers};
 use crate::plan::LaunchPlan;
 use crate::process::sessions;
+use crate::rank_id::RankId;
 use crate::say;
 use crate::signals::names::signal_name;
 
@@ -45,7 +45,7 @@ pub(super) struct FileTimers {
 /// A process that was not done in time, and gets a signal once the report has been written.
 #[derive(Clone, Debug)]
 pub(super) struct TimedOut {
-    rank: LocalRank,
+    rank: RankId,
     pid: i32,
     signal: Signal,
 }
@@ -139,19 +139,18 @@ pub(super) async fn news(timers: &mut Option<FileTimers>) -> Vec<Expired> {
 impl LaunchDriver<'_> {
     /// Explains what processes are at that were not done in time.
     pub(super) fn on_timers(&mut self, expired: Vec<Expired>) {
-        let late: Vec<(LocalRank, Expired)> = expired
+        let late: Vec<(RankId, Expired)> = expired
             .into_iter()
             .filter_map(|process| Some((self.rank_of(process.pid)?, process)))
             .collect();
         if late.is_empty() || self.group.is_stopping() {
             return;
         }
-        let round = self.round();
         let named: Vec<String> = late
             .iter()
             .take(MAX_NAMED)
             .map(|(rank, Expired { pid, scopes, .. })| {
-                let (rank, scopes) = (round.rank(rank.0), scopes.join("`, `"));
+                let (rank, scopes) = (rank.global, scopes.join("`, `"));
                 format!("a timer of rank {rank} (process {pid}) has expired: `{scopes}`")
             })
             .collect();
@@ -168,7 +167,7 @@ impl LaunchDriver<'_> {
     }
 
     /// Returns the rank whose process this is. Says so if it is somebody else's.
-    fn rank_of(&self, pid: i32) -> Option<LocalRank> {
+    fn rank_of(&self, pid: i32) -> Option<RankId> {
         let found = self.rank_with(pid);
         if found.is_none() && exists(pid) {
             say::warning(format_args!(
@@ -179,7 +178,7 @@ impl LaunchDriver<'_> {
         found
     }
 
-    fn rank_with(&self, pid: i32) -> Option<LocalRank> {
+    fn rank_with(&self, pid: i32) -> Option<RankId> {
         let running = self.attempt.running();
         let pids = running.iter().map(|(_, pid)| *pid).collect();
         let process = sessions::processes(&pids)
@@ -198,7 +197,7 @@ impl LaunchDriver<'_> {
             }
             say::warning(format_args!(
                 "process {pid} of rank {} gets {}, because its timer has expired",
-                self.round().rank(rank.0),
+                rank.global,
                 signal_name(*signal as i32)
             ));
             if let Err(err) = kill(Pid::from_raw(*pid), *signal) {

@@ -25,7 +25,7 @@ pub mod stopping;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, LocalRank};
+use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd};
 use crate::agent::group::isolation::Isolation;
 use crate::process::exit::Exit;
 use crate::supervision::{LEFTOVER_GRACE, StopDeadline, UNINTERRUPTIBLE_GRACE};
@@ -37,7 +37,7 @@ pub struct WorkerGroup {
     grace: Duration,
     max_restarts: u32,
     attempt: u32,
-    living: BTreeSet<LocalRank>,
+    living: BTreeSet<usize>,
     /// Number of listed signals received so far.
     signals: u32,
     state: GroupState,
@@ -109,7 +109,7 @@ impl WorkerGroup {
     }
 
     /// Returns the `TORCHELASTIC_RESTART_COUNT` of a rank when all ranks are started.
-    pub fn attempt(&self, rank: LocalRank) -> u32 {
+    pub fn attempt(&self, rank: usize) -> u32 {
         self.isolation
             .as_ref()
             .map_or(self.attempt, |isolation| isolation.attempt(rank))
@@ -126,7 +126,7 @@ impl WorkerGroup {
     }
 
     /// Returns the ranks for which the group waits for [`GroupEvent::RankSwept`].
-    pub fn sweeping(&self) -> BTreeSet<LocalRank> {
+    pub fn sweeping(&self) -> BTreeSet<usize> {
         let isolation = self
             .isolation
             .as_ref()
@@ -135,7 +135,7 @@ impl WorkerGroup {
     }
 
     /// Returns whether another rank of this node runs or will be restarted.
-    pub fn has_others(&self, rank: LocalRank) -> bool {
+    pub fn has_others(&self, rank: usize) -> bool {
         self.isolation
             .as_ref()
             .is_some_and(|isolation| isolation.has_others(rank))
@@ -249,7 +249,7 @@ impl WorkerGroup {
 
     fn spawn(&mut self, attempt: u32, now: Instant) -> Vec<GroupAction> {
         self.attempt = attempt;
-        self.living = (0..self.size).map(LocalRank).collect();
+        self.living = (0..self.size).collect();
         if let Some(isolation) = &mut self.isolation {
             isolation.begin(now);
         }
@@ -262,7 +262,7 @@ impl WorkerGroup {
         vec![GroupAction::Finish(end)]
     }
 
-    fn not_started(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
+    fn not_started(&mut self, rank: usize, now: Instant) -> Vec<GroupAction> {
         self.living.split_off(&rank);
         let stop = self.stop(
             AfterStop::Finish(LaunchEnd::NotStarted),
@@ -281,7 +281,7 @@ impl WorkerGroup {
     }
 
     /// Handles the end of a rank, which has been removed from `living`.
-    fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<GroupAction> {
+    fn exited(&mut self, rank: usize, exit: Exit, now: Instant) -> Vec<GroupAction> {
         match self.state {
             GroupState::Stopping { then, .. } if self.living.is_empty() => {
                 self.sweep(then, true, now)
@@ -322,7 +322,7 @@ impl WorkerGroup {
         [actions, self.sweep(then, false, now)].concat()
     }
 
-    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
+    fn failed(&mut self, rank: usize, now: Instant) -> Vec<GroupAction> {
         let restarts = self.attempt < self.max_restarts;
         let then = if restarts {
             AfterStop::Restart

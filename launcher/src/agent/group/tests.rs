@@ -26,14 +26,11 @@ fn started(size: usize, max_restarts: u32, now: Instant) -> WorkerGroup {
 }
 
 fn tell(rank: usize, restarts: bool) -> GroupAction {
-    GroupAction::Tell {
-        rank: LocalRank(rank),
-        restarts,
-    }
+    GroupAction::Tell { rank, restarts }
 }
 
 fn exited(rank: usize, code: i32) -> GroupEvent {
-    GroupEvent::Exited(LocalRank(rank), Exit::Code(code))
+    GroupEvent::Exited(rank, Exit::Code(code))
 }
 
 fn received(number: i32) -> GroupEvent {
@@ -111,7 +108,7 @@ fn who_survives_even_sigkill_is_abandoned_without_restart() {
     let at = group.deadline().expect("the wait has a limit");
     assert_eq!(
         group.on(GroupEvent::Deadline, at),
-        [GroupAction::Abandon(LocalRank(1)), SWEEP_TOLD]
+        [GroupAction::Abandon(1), SWEEP_TOLD]
     );
     assert_eq!(
         group.on(GroupEvent::Swept, at),
@@ -280,7 +277,7 @@ fn a_rank_that_cannot_start_stops_those_before_it() {
     let now = Instant::now();
     let mut group = started(3, 3, now);
     assert_eq!(
-        group.on(GroupEvent::NotStarted(LocalRank(1)), now),
+        group.on(GroupEvent::NotStarted(1), now),
         [tell(1, false), TERM]
     );
     assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
@@ -295,7 +292,7 @@ fn the_first_rank_that_cannot_start_leaves_nothing_to_wait_for() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     assert_eq!(
-        group.on(GroupEvent::NotStarted(LocalRank(0)), now),
+        group.on(GroupEvent::NotStarted(0), now),
         [tell(0, false), TERM, SWEEP_TOLD]
     );
 }
@@ -376,7 +373,7 @@ fn a_signal_while_ranks_are_started_waits_for_those_that_run_alone() {
     let now = Instant::now();
     let mut group = started(500, 0, now);
     let interrupted = GroupEvent::Interrupted {
-        started: LocalRank(2),
+        started: 2,
         received: ReceivedSignal {
             number: libc::SIGTERM,
             is_listed: true,

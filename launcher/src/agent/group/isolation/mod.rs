@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::agent::event::{GroupAction, LaunchEnd, LocalRank, LossReason};
+use crate::agent::event::{GroupAction, LaunchEnd, LossReason};
 use crate::process::exit::Exit;
 use crate::supervision::{
     LEFTOVER_GRACE, Restart, RestartBudget, StopDeadline, UNINTERRUPTIBLE_GRACE,
@@ -86,19 +86,19 @@ impl Isolation {
     }
 
     /// Returns the `TORCHELASTIC_RESTART_COUNT` of a rank.
-    pub fn attempt(&self, rank: LocalRank) -> u32 {
+    pub fn attempt(&self, rank: usize) -> u32 {
         self.ranks
-            .get(rank.0)
+            .get(rank)
             .map_or(0, |member| member.budget.restarts())
     }
 
     /// Returns the ranks that run.
-    pub fn running(&self) -> BTreeSet<LocalRank> {
+    pub fn running(&self) -> BTreeSet<usize> {
         self.select(|member| matches!(member.fate, RankState::Running { .. }))
     }
 
     /// Returns the ranks whose leftovers have not all ended.
-    pub fn sweeping(&self) -> BTreeSet<LocalRank> {
+    pub fn sweeping(&self) -> BTreeSet<usize> {
         self.select(|member| member.sweep.is_some())
     }
 
@@ -108,11 +108,11 @@ impl Isolation {
     }
 
     /// Returns whether another rank runs or will be restarted.
-    pub fn has_others(&self, rank: LocalRank) -> bool {
+    pub fn has_others(&self, rank: usize) -> bool {
         self.ranks
             .iter()
             .enumerate()
-            .any(|(index, member)| index != rank.0 && !member.is_over())
+            .any(|(index, member)| index != rank && !member.is_over())
     }
 
     /// Returns whether a rank has been given up.
@@ -136,7 +136,7 @@ impl Isolation {
     }
 
     /// Handles the end of a rank that ran.
-    pub fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<GroupAction> {
+    pub fn exited(&mut self, rank: usize, exit: Exit, now: Instant) -> Vec<GroupAction> {
         if exit.is_success() {
             self.set(rank, RankState::Succeeded);
             return Vec::new();
@@ -150,7 +150,7 @@ impl Isolation {
         } else {
             self.failed(rank, now)
         };
-        if let Some(member) = self.ranks.get_mut(rank.0) {
+        if let Some(member) = self.ranks.get_mut(rank) {
             member.sweep = Some(StopDeadline::KillAt(now + self.grace));
             actions.push(GroupAction::SweepRank(rank));
         }
@@ -158,13 +158,13 @@ impl Isolation {
     }
 
     /// Handles a rank that could not be restarted; it has left nothing behind.
-    pub fn not_restarted(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
+    pub fn not_restarted(&mut self, rank: usize, now: Instant) -> Vec<GroupAction> {
         self.failed(rank, now)
     }
 
     /// Handles the end of the last leftover process of a rank.
-    pub fn swept(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
-        let Some(member) = self.ranks.get_mut(rank.0) else {
+    pub fn swept(&mut self, rank: usize, now: Instant) -> Vec<GroupAction> {
+        let Some(member) = self.ranks.get_mut(rank) else {
             return Vec::new();
         };
         member.sweep = None;
@@ -173,8 +173,7 @@ impl Isolation {
 
     /// Handles the deadline that [`Isolation::deadline`] returned, for one or more ranks.
     pub fn deadline_has_come(&mut self, now: Instant) -> Vec<GroupAction> {
-        let ranks = (0..self.ranks.len()).map(LocalRank);
-        ranks
+        (0..self.ranks.len())
             .filter_map(|rank| {
                 self.lose_patience(rank, now)
                     .or_else(|| self.restart(rank, now))
@@ -193,11 +192,11 @@ impl Isolation {
             .collect()
     }
 
-    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<GroupAction> {
+    fn failed(&mut self, rank: usize, now: Instant) -> Vec<GroupAction> {
         if self.ends {
             return self.lose(rank, LossReason::Ending);
         }
-        let Some(member) = self.ranks.get_mut(rank.0) else {
+        let Some(member) = self.ranks.get_mut(rank) else {
             return Vec::new();
         };
         let life = match member.fate {
@@ -215,16 +214,16 @@ impl Isolation {
         vec![GroupAction::Promise { rank, restart }]
     }
 
-    fn lose(&mut self, rank: LocalRank, why: LossReason) -> Vec<GroupAction> {
+    fn lose(&mut self, rank: usize, why: LossReason) -> Vec<GroupAction> {
         self.set(rank, RankState::Lost);
         vec![GroupAction::Lose { rank, why }]
     }
 
     /// Restarts a rank if its delay is over and its leftovers have ended.
-    fn restart(&mut self, rank: LocalRank, now: Instant) -> Option<GroupAction> {
+    fn restart(&mut self, rank: usize, now: Instant) -> Option<GroupAction> {
         let member = self
             .ranks
-            .get_mut(rank.0)
+            .get_mut(rank)
             .filter(|member| member.sweep.is_none())?;
         let RankState::Returning { due, attempt } = member.fate else {
             return None;
@@ -236,8 +235,8 @@ impl Isolation {
     }
 
     /// Kills leftovers that did not end, and later stops waiting for them.
-    fn lose_patience(&mut self, rank: LocalRank, now: Instant) -> Option<GroupAction> {
-        let member = self.ranks.get_mut(rank.0)?;
+    fn lose_patience(&mut self, rank: usize, now: Instant) -> Option<GroupAction> {
+        let member = self.ranks.get_mut(rank)?;
         match member.sweep {
             Some(StopDeadline::KillAt(at)) if now >= at => {
                 member.sweep = Some(StopDeadline::GiveUpAt(now + UNINTERRUPTIBLE_GRACE));
@@ -251,19 +250,19 @@ impl Isolation {
         }
     }
 
-    fn set(&mut self, rank: LocalRank, fate: RankState) {
-        if let Some(member) = self.ranks.get_mut(rank.0) {
+    fn set(&mut self, rank: usize, fate: RankState) {
+        if let Some(member) = self.ranks.get_mut(rank) {
             member.fate = fate;
         }
     }
 
-    fn select(&self, is_meant: impl Fn(&IsolatedRank) -> bool) -> BTreeSet<LocalRank> {
+    fn select(&self, is_meant: impl Fn(&IsolatedRank) -> bool) -> BTreeSet<usize> {
         let ranks = self
             .ranks
             .iter()
             .enumerate()
             .filter(|(_, member)| is_meant(member));
-        ranks.map(|(index, _)| LocalRank(index)).collect()
+        ranks.map(|(index, _)| index).collect()
     }
 }
 

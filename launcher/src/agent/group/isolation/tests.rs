@@ -34,19 +34,19 @@ fn started(size: usize, max_restarts: u32, now: Instant) -> WorkerGroup {
 }
 
 fn exited(rank: usize, code: i32) -> GroupEvent {
-    GroupEvent::Exited(LocalRank(rank), Exit::Code(code))
+    GroupEvent::Exited(rank, Exit::Code(code))
 }
 
 fn killed(rank: usize) -> GroupEvent {
-    GroupEvent::Exited(LocalRank(rank), Exit::Signal(libc::SIGKILL))
+    GroupEvent::Exited(rank, Exit::Signal(libc::SIGKILL))
 }
 
 fn swept(rank: usize) -> GroupEvent {
-    GroupEvent::RankSwept(LocalRank(rank))
+    GroupEvent::RankSwept(rank)
 }
 
 fn sweep(rank: usize) -> GroupAction {
-    GroupAction::SweepRank(LocalRank(rank))
+    GroupAction::SweepRank(rank)
 }
 
 fn promise(rank: usize, number: u32, of: u32, seconds: u64) -> GroupAction {
@@ -56,24 +56,15 @@ fn promise(rank: usize, number: u32, of: u32, seconds: u64) -> GroupAction {
         attempt: number,
         after: Duration::from_secs(seconds),
     };
-    GroupAction::Promise {
-        rank: LocalRank(rank),
-        restart,
-    }
+    GroupAction::Promise { rank, restart }
 }
 
 fn restart(rank: usize, attempt: u32) -> GroupAction {
-    GroupAction::Restart {
-        rank: LocalRank(rank),
-        attempt,
-    }
+    GroupAction::Restart { rank, attempt }
 }
 
 fn lose(rank: usize, why: LossReason) -> GroupAction {
-    GroupAction::Lose {
-        rank: LocalRank(rank),
-        why,
-    }
+    GroupAction::Lose { rank, why }
 }
 
 /// Feeds events to the group at times after `start`, and checks the actions that each returns.
@@ -185,7 +176,7 @@ fn a_rank_that_has_lived_ten_minutes_begins_anew() {
         group.on(killed(0), later),
         [
             GroupAction::Promise {
-                rank: LocalRank(0),
+                rank: 0,
                 restart: again
             },
             sweep(0)
@@ -249,7 +240,7 @@ fn the_launch_ends_when_every_rank_is_lost() {
 fn leftovers_hold_a_rank_back_and_are_killed_in_the_end() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    let kill = GroupAction::KillLeftoversOf(LocalRank(0));
+    let kill = GroupAction::KillLeftoversOf(0);
     group.on(killed(0), now);
     let steps = [
         (SECOND, GroupEvent::Deadline, vec![]),
@@ -276,7 +267,7 @@ fn a_rank_that_cannot_be_started_again_has_failed_once_more() {
     let mut group = started(2, 2, now);
     group.on(killed(0), now);
     group.on(swept(0), now);
-    let not_restarted = GroupEvent::NotRestarted(LocalRank(0));
+    let not_restarted = GroupEvent::NotRestarted(0);
     let steps = [
         (SECOND, GroupEvent::Deadline, vec![restart(0, 1)]),
         (SECOND, not_restarted, vec![promise(0, 2, 2, 2)]),
@@ -369,7 +360,7 @@ fn a_new_round_starts_all_ranks_and_each_keeps_its_count() {
         ),
     ];
     play(&mut group, now, steps);
-    assert_eq!([0, 1].map(|rank| group.attempt(LocalRank(rank))), [1, 0]);
+    assert_eq!([0, 1].map(|rank| group.attempt(rank)), [1, 0]);
     assert_eq!(group.on(exited(1, 0), now), []);
     assert_eq!(
         group.on(exited(0, 0), now),
@@ -414,11 +405,8 @@ fn a_rank_that_cannot_start_at_all_ends_the_launch() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     let tell = GroupAction::Tell {
-        rank: LocalRank(1),
+        rank: 1,
         restarts: false,
     };
-    assert_eq!(
-        group.on(GroupEvent::NotStarted(LocalRank(1)), now),
-        [tell, TERM]
-    );
+    assert_eq!(group.on(GroupEvent::NotStarted(1), now), [tell, TERM]);
 }
