@@ -73,3 +73,16 @@ fn a_console_that_nobody_reads_any_more_ends_nothing() {
     assert!(ended.has_file("done"));
     assert_eq!(ended.text("code"), "0\n");
 }
+
+#[test]
+fn a_rank_that_prints_much_delays_no_line_of_another() {
+    // Nobody reads the console until all has been written, and a pipe has no room for so much.
+    let console = "\"$@\" | { until test -s written; do sleep 0.01; done; cat; }";
+    let chatty = "seq 60000; echo > begun; await said; seq 60000; echo > written";
+    let other = "await begun; echo here; echo > said";
+    let script = format!("if test $RANK = 0; then {chatty}; else {other}; fi");
+    let ended = logged("-t 1").below(console).sh(&script).succeeds();
+    assert_eq!(ended.stdout.lines().count(), 120_001);
+    let after = ended.stdout.split("[default1]:here\n").nth(1).unwrap();
+    assert!(after.lines().count() > 60_000, "{}", after.lines().count());
+}

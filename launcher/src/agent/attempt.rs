@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use crate::events::{self, EventRank, Happening, RankEnding};
 use crate::failure::{Casualty, Hang, RankFailure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
-use crate::logs::last_lines::last_lines;
+use crate::logs::lines::last_lines;
 use crate::logs::tail::Tail;
 use crate::plan::EventLog;
 use crate::process::command::ChildCommand;

@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::front::FrontError;
-use crate::logs::LogError;
 use tcpstore::StoreError;
 
 /// The reason why a launch, or an attempt of it, cannot begin.
@@ -33,5 +32,5 @@ pub enum AgentError {
     },
     /// The log files could not be created.
     #[error(transparent)]
-    Logs(#[from] LogError),
+    Logs(#[from] anyhow::Error),
 }

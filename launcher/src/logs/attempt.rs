@@ -1,16 +1,15 @@
 //! The log files of one attempt: creates them, hands them to the ranks, and follows them.
 
-use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use crate::logs::LogError;
-use crate::logs::console;
+use anyhow::Context as _;
+
+use crate::logs::console::ConsoleStream;
 use crate::logs::folder::LogFolder;
 use crate::logs::prefix::{PrefixNames, prefix};
 use crate::logs::tail::{Filtered, Followed, Tail};
-use crate::plan::{LaunchPlan, LogPlan, RankPlan};
+use crate::plan::{LaunchPlan, RankPlan};
 use crate::process::command::{ChildOutput, OutputStream};
 use crate::rank_id::RankId;
 
@@ -44,14 +43,6 @@ pub struct LoggedRank {
     pub attempt: u32,
 }
 
-/// What the lines of all ranks of one attempt have in common.
-struct Tee<'a> {
-    plan: &'a LaunchPlan,
-    hostname: String,
-    stdout: Option<Arc<Filtered>>,
-    stderr: Option<Arc<Filtered>>,
-}
-
 impl AttemptLogs {
     /// Returns the logs without a log folder: every rank writes to the console, even if its streams
     /// were to be redirected.
@@ -71,151 +62,114 @@ impl AttemptLogs {
     }
 
     /// Creates folders and files for these ranks of `plan`.
+    ///
+    /// # Errors
+    /// Returns the first file that cannot be created or followed.
     pub fn create(
         run: &LogFolder,
         plan: &LaunchPlan,
         writers: &[LoggedRank],
-    ) -> Result<AttemptLogs, LogError> {
-        let mut tees: BTreeMap<PathBuf, Tee<'_>> = BTreeMap::new();
-        let mut followed = Vec::new();
-        let mut ranks = Vec::new();
+    ) -> anyhow::Result<AttemptLogs> {
+        let hostname = jobs::host::name();
+        let hostname = hostname.split('.').next().unwrap_or_default();
+        let (mut ranks, mut followed) = (Vec::new(), Vec::new());
         for writer in writers {
             let Some(rank) = plan.ranks.get(writer.rank.index) else {
                 continue;
             };
-            let attempt = run.attempt(writer.attempt, rank.local_rank)?;
-            let folder = attempt.join(rank.local_rank.to_string());
-            let tee = match tees.entry(attempt) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => {
-                    let tee = Tee::new(plan, new.key())?;
-                    new.insert(tee)
-                }
+            let names = PrefixNames {
+                role_name: &plan.role,
+                local_rank: rank.local_rank,
+                rank: writer.rank.global,
+                hostname,
             };
-            ranks.push(RankLogs::create(&folder, rank)?);
-            followed.extend(tee.followed(&folder, rank, writer.rank.global));
+            let mut files = RankFiles {
+                attempt: &run.attempt(writer.attempt, rank.local_rank)?,
+                rank,
+                prefix: prefix(plan.logs.prefix_template.as_deref(), &names),
+                captured: Vec::new(),
+                followed: &mut followed,
+            };
+            let logs = &plan.logs;
+            let stderr = files.create(ConsoleStream::Stderr, &logs.duplicate_stderr)?;
+            let stdout = files.create(ConsoleStream::Stdout, &logs.duplicate_stdout)?;
+            ranks.push(RankLogs {
+                output: Some(ChildOutput { stdout, stderr }),
+                error_file: Some(files.folder().join("error.json")),
+                captured: files.captured,
+            });
         }
-        let tail = if followed.is_empty() {
-            None
-        } else {
-            Some(Tail::start(followed)?)
-        };
-        Ok(AttemptLogs { ranks, tail })
-    }
-}
-
-impl RankLogs {
-    fn create(folder: &Path, rank: &RankPlan) -> Result<RankLogs, LogError> {
-        let (stdout, stderr) = (stdout_log(folder), stderr_log(folder));
-        let captures = rank.redirect.or(rank.tee);
-        let output = ChildOutput {
-            stdout: stdio(captures.stdout, rank.shown, &stdout)?,
-            stderr: stdio(captures.stderr, rank.shown, &stderr)?,
-        };
-        let error_file = Some(folder.join("error.json"));
-        let captured = [(captures.stderr, stderr), (captures.stdout, stdout)];
-        let captured = captured
-            .into_iter()
-            .filter(|(is_captured, _)| *is_captured)
-            .map(|(_, path)| path)
-            .collect();
-        Ok(RankLogs {
-            output: Some(output),
-            error_file,
-            captured,
+        let tail = (!followed.is_empty()).then(|| Tail::start(followed));
+        Ok(AttemptLogs {
+            ranks,
+            tail: tail.transpose()?,
         })
     }
 }
 
-impl<'a> Tee<'a> {
-    fn new(plan: &'a LaunchPlan, folder: &Path) -> Result<Tee<'a>, LogError> {
-        let LogPlan {
-            duplicate_stdout,
-            duplicate_stderr,
-            ..
-        } = &plan.logs;
-        let hostname = jobs::host::name();
-        let stdout = filtered(folder.join("filtered_stdout.log"), duplicate_stdout)?;
-        let stderr = filtered(folder.join("filtered_stderr.log"), duplicate_stderr)?;
-        Ok(Tee {
-            plan,
-            hostname,
-            stdout,
-            stderr,
-        })
+/// The files of a rank that are being created.
+struct RankFiles<'a> {
+    /// The folder of its attempt.
+    attempt: &'a Path,
+    rank: &'a RankPlan,
+    prefix: String,
+    captured: Vec<PathBuf>,
+    followed: &'a mut Vec<Followed>,
+}
+
+impl RankFiles<'_> {
+    fn folder(&self) -> PathBuf {
+        self.attempt.join(self.rank.local_rank.to_string())
     }
 
-    fn followed(&self, folder: &Path, rank: &RankPlan, global: usize) -> Vec<Followed> {
-        let names = PrefixNames {
-            role_name: &self.plan.role,
-            local_rank: rank.local_rank,
-            rank: global,
-            hostname: self.hostname.split('.').next().unwrap_or_default(),
+    /// Creates the files of one stream; lines with one of the substrings are filtered. Returns
+    /// where the rank writes to.
+    fn create(
+        &mut self,
+        stream: ConsoleStream,
+        substrings: &[String],
+    ) -> anyhow::Result<OutputStream> {
+        let (redirect, tee) = (self.rank.redirect, self.rank.tee);
+        let (name, is_redirected, is_teed) = match stream {
+            ConsoleStream::Stdout => ("stdout", redirect.stdout, tee.stdout),
+            ConsoleStream::Stderr => ("stderr", redirect.stderr, tee.stderr),
         };
-        let prefix = prefix(self.plan.logs.prefix_template.as_deref(), &names);
-        let followed = |stream, path, filtered: &Option<Arc<Filtered>>| Followed {
-            path,
-            prefix: prefix.clone(),
-            stream,
-            is_shown: rank.shown,
-            filtered: filtered.clone(),
+        let filtered = match substrings {
+            [] => None,
+            _ => Some(Filtered {
+                // Ranks of an attempt share the file.
+                file: append(
+                    OpenOptions::new().create(true),
+                    &self.attempt.join(format!("filtered_{name}.log")),
+                )?,
+                substrings: substrings.to_vec(),
+            }),
         };
-        let stdout = rank.tee.stdout.then(|| {
-            followed(
-                console::ConsoleStream::Stdout,
-                stdout_log(folder),
-                &self.stdout,
-            )
-        });
-        let stderr = rank.tee.stderr.then(|| {
-            followed(
-                console::ConsoleStream::Stderr,
-                stderr_log(folder),
-                &self.stderr,
-            )
-        });
-        stdout
-            .into_iter()
-            .chain(stderr)
-            .filter(|file| file.is_shown || file.filtered.is_some())
-            .collect()
-    }
-}
-
-fn stdout_log(folder: &Path) -> PathBuf {
-    folder.join("stdout.log")
-}
-
-fn stderr_log(folder: &Path) -> PathBuf {
-    folder.join("stderr.log")
-}
-
-fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<OutputStream, LogError> {
-    match (is_captured, is_shown) {
-        (true, _) => {
-            open(OpenOptions::new().create_new(true), path.to_path_buf()).map(OutputStream::File)
+        if !is_redirected && !is_teed {
+            return Ok(match self.rank.shown {
+                true => OutputStream::Inherit,
+                false => OutputStream::Null,
+            });
         }
-        (false, true) => Ok(OutputStream::Inherit),
-        (false, false) => Ok(OutputStream::Null),
+
+        let path = self.folder().join(format!("{name}.log"));
+        let file = append(OpenOptions::new().create_new(true), &path)?;
+        self.captured.push(path.clone());
+        if is_teed && (self.rank.shown || filtered.is_some()) {
+            self.followed.push(Followed {
+                path,
+                prefix: self.prefix.clone(),
+                stream,
+                is_shown: self.rank.shown,
+                filtered,
+            });
+        }
+        Ok(OutputStream::File(file))
     }
 }
 
 /// Opens a file for appending, so that a rank that opens it again overwrites nothing.
-fn open(how: &mut OpenOptions, path: PathBuf) -> Result<File, LogError> {
-    match how.append(true).open(&path) {
-        Ok(file) => Ok(file),
-        Err(err) => Err(LogError::Make { path, err }),
-    }
-}
-
-/// Opens the file for filtered lines; ranks that restart alone append to the file of their attempt.
-fn filtered(path: PathBuf, substrings: &[String]) -> Result<Option<Arc<Filtered>>, LogError> {
-    if substrings.is_empty() {
-        return Ok(None);
-    }
-    let file = open(OpenOptions::new().create(true), path)?;
-    Ok(Some(Arc::new(Filtered {
-        file,
-        substrings: substrings.to_vec(),
-    })))
+fn append(how: &mut OpenOptions, path: &Path) -> anyhow::Result<File> {
+    let file = how.append(true).open(path);
+    file.with_context(|| format!("cannot make `{}`", path.display()))
 }

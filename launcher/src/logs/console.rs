@@ -1,12 +1,10 @@
 //! The launcher's own output streams, to which lines of ranks are written.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, StderrLock, StdoutLock, Write};
 use std::os::fd::AsFd as _;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use crate::logs::long_line::LongLine;
 
 /// One of the two output streams of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,80 +15,54 @@ pub enum ConsoleStream {
     Stderr,
 }
 
-/// An output stream of the launcher. Once it is broken, for instance a closed pipe, writes have no
-/// effect.
-#[derive(Debug)]
-pub struct Console {
-    stream: ConsoleStream,
-    file: Option<File>,
-}
-
-impl Console {
-    /// Opens one of the launcher's streams.
-    pub fn open(stream: ConsoleStream) -> Console {
-        let fd = match stream {
+impl ConsoleStream {
+    /// Opens the stream.
+    pub fn open(self) -> Console {
+        let fd = match self {
             ConsoleStream::Stdout => io::stdout().as_fd().try_clone_to_owned(),
             ConsoleStream::Stderr => io::stderr().as_fd().try_clone_to_owned(),
         };
-        Console {
-            stream,
-            file: fd.ok().map(File::from),
-        }
+        Console(fd.ok().map(File::from))
     }
 
-    /// Writes whole lines, which no other output of this process can interrupt. Blocks if the
-    /// reader is slow.
-    pub fn write(&mut self, lines: &[u8]) {
-        self.locked(|file| write_all(file, lines));
-    }
-
-    /// Does the same for one line that is not in memory.
-    pub fn write_long(&mut self, prefix: &[u8], line: &LongLine<'_>) {
-        self.locked(|file| {
-            write_all(file, prefix)?;
-            line.pieces(|piece| write_all(file, piece))?;
-            write_all(file, b"\n")
-        });
-    }
-
-    fn locked(&mut self, write: impl FnOnce(&mut File) -> io::Result<()>) {
-        let Some(file) = self.file.as_mut() else {
-            return;
-        };
-        let result = match self.stream {
-            ConsoleStream::Stdout => {
-                let _lock = io::stdout().lock();
-                write(file)
-            }
-            ConsoleStream::Stderr => {
-                let _lock = io::stderr().lock();
-                write(file)
-            }
-        };
-        if result.is_err() {
-            self.file = None;
+    /// Keeps other output of this process from the stream until the result is dropped.
+    pub fn lock(self) -> (Option<StdoutLock<'static>>, Option<StderrLock<'static>>) {
+        match self {
+            ConsoleStream::Stdout => (Some(io::stdout().lock()), None),
+            ConsoleStream::Stderr => (None, Some(io::stderr().lock())),
         }
     }
 }
 
-/// Works as `Write::write_all`, but also for a terminal or pipe that another process has made
-/// non-blocking.
-fn write_all(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
+/// An output stream that takes everything: once it is broken, for instance a closed pipe, writes
+/// have no effect. A terminal or pipe that another process has made non-blocking is waited for.
+#[derive(Debug)]
+pub struct Console(Option<File>);
+
+impl Write for Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(file) = &mut self.0 else {
+            return Ok(bytes.len());
+        };
         match file.write(bytes) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(err) if err.kind() == ErrorKind::Interrupted => {}
+            Ok(written @ 1..) => return Ok(written),
+            Err(err) if err.kind() == ErrorKind::Interrupted => return Err(err),
             Err(err) if err.kind() == ErrorKind::WouldBlock => {
-                poll(
-                    &mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)],
-                    PollTimeout::NONE,
-                )?;
+                let mut room = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+                if poll(&mut room, PollTimeout::NONE).is_ok() {
+                    // `write_all` tries again.
+                    return Err(ErrorKind::Interrupted.into());
+                }
             }
-            Err(err) => return Err(err),
+            Ok(0) | Err(_) => {}
         }
+        self.0 = None;
+        Ok(bytes.len())
     }
-    Ok(())
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +83,9 @@ mod tests {
             let mut read = Vec::new();
             theirs.read_to_end(&mut read).map(|_| read.len())
         });
-        write_all(&mut File::from(OwnedFd::from(ours)), &bytes).expect("all of it");
+        let mut console = Console(Some(File::from(OwnedFd::from(ours))));
+        console.write_all(&bytes).expect("all of it");
+        drop(console);
         assert_eq!(reader.join().expect("no panic").expect("read"), expected);
     }
 
@@ -119,11 +93,8 @@ mod tests {
     fn a_stream_without_reader_is_given_up() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         drop(theirs);
-        let mut console = Console {
-            stream: ConsoleStream::Stdout,
-            file: Some(File::from(OwnedFd::from(ours))),
-        };
-        console.write(b"line\n");
-        assert!(console.file.is_none());
+        let mut console = Console(Some(File::from(OwnedFd::from(ours))));
+        console.write_all(b"line\n").expect("no error");
+        assert!(console.0.is_none());
     }
 }

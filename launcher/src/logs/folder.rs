@@ -1,22 +1,13 @@
 //! The log folder of one launch, and those of its attempts.
 
-use std::collections::hash_map::RandomState;
-use std::fs::{self, DirBuilder};
-use std::hash::{BuildHasher as _, Hasher as _};
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::logs::LogError;
+use anyhow::{Context as _, bail, ensure};
 
-/// The characters that Python's `mkdtemp` uses, by which torchrun names its folders.
-const ALPHABET: &[u8; 37] = b"abcdefghijklmnopqrstuvwxyz0123456789_";
-
-/// Number of random characters at the end of a name, as in `mkdtemp`.
+/// Number of random characters at the end of a name, as torchrun has.
 const RANDOM: usize = 8;
-
-/// Attempts to find a free name; with 37^8 names the first one is free unless something is wrong.
-const TRIES: usize = 100;
 
 /// The log folder of one launch, with mode 0700.
 #[derive(Clone, Debug)]
@@ -27,23 +18,32 @@ pub struct LogFolder {
 impl LogFolder {
     /// Creates a folder `<run_id>_<random>`, below `log_dir`, which is created with its parents, or
     /// below a new folder in `TMPDIR`.
-    pub fn create(log_dir: Option<&Path>, run_id: &str) -> Result<LogFolder, LogError> {
+    ///
+    /// # Errors
+    /// Returns the folder that cannot be created, or is a file.
+    pub fn create(log_dir: Option<&Path>, run_id: &str) -> anyhow::Result<LogFolder> {
+        let temporary = std::env::temp_dir();
         let root = match log_dir {
-            Some(path) if path.is_file() => {
-                return Err(LogError::NotAFolder {
-                    path: path.to_path_buf(),
-                });
+            Some(path) if path.is_file() => bail!("log_dir: {} is a file", path.display()),
+            Some(path) => {
+                make(path)?;
+                path.to_owned()
             }
-            Some(path) => make(path.to_path_buf(), |path| fs::create_dir_all(path))?,
-            None => unique(&temporary_folder()?, "torchelastic_")?,
+            None => {
+                ensure!(
+                    temporary.is_dir(),
+                    "TMPDIR is `{}`, which is not a folder; logs go there without --log-dir",
+                    temporary.display()
+                );
+                unique(&temporary, "torchelastic_")?
+            }
         };
         // The path must be absolute: ranks may change their working directory before they write
         // their error file.
         let root = std::path::absolute(&root).unwrap_or(root);
         // A slash in the run id would name a folder that does not exist.
-        Ok(LogFolder {
-            path: unique(&root, &format!("{}_", run_id.replace('/', "_")))?,
-        })
+        let path = unique(&root, &format!("{}_", run_id.replace('/', "_")))?;
+        Ok(LogFolder { path })
     }
 
     /// Returns its path.
@@ -54,7 +54,7 @@ impl LogFolder {
     /// Returns the folder of this attempt after creating an empty folder for the rank in it. When
     /// nodes come and go, one attempt may have several rounds; the later ones are `attempt_0.1` and
     /// so on, where torchrun would delete the files of the first.
-    pub fn attempt(&self, attempt: u32, local_rank: usize) -> Result<PathBuf, LogError> {
+    pub fn attempt(&self, attempt: u32, local_rank: usize) -> anyhow::Result<PathBuf> {
         let first = self.path.join(format!("attempt_{attempt}"));
         let more = (1_u32..).map(|round| self.path.join(format!("attempt_{attempt}.{round}")));
         let is_free = |path: &PathBuf| !path.join(local_rank.to_string()).exists();
@@ -62,72 +62,28 @@ impl LogFolder {
             .chain(more)
             .find(is_free)
             .unwrap_or_default();
-        make(path.join(local_rank.to_string()), |path| {
-            fs::create_dir_all(path)
-        })?;
+        make(&path.join(local_rank.to_string()))?;
         Ok(path)
     }
 }
 
-/// Returns the folder that TMPDIR names, or `/tmp`.
-fn temporary_folder() -> Result<PathBuf, LogError> {
-    let path = std::env::temp_dir();
-    match path.is_dir() {
-        true => Ok(path),
-        false => Err(LogError::NoTemporaryFolder { path }),
-    }
+fn make(path: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make `{}`", path.display()))
 }
 
-/// Creates `path` by calling `how`.
-pub(crate) fn make(
-    path: PathBuf,
-    how: impl FnOnce(&Path) -> io::Result<()>,
-) -> Result<PathBuf, LogError> {
-    match how(&path) {
-        Ok(()) => Ok(path),
-        Err(err) => Err(LogError::Make { path, err }),
-    }
-}
-
-fn unique(parent: &Path, prefix: &str) -> Result<PathBuf, LogError> {
-    make_first((0..TRIES).map(|_| parent.join(format!("{prefix}{}", random()))))
-}
-
-fn make_first(mut names: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LogError> {
-    let mut last = LogError::Make {
-        path: PathBuf::new(),
-        err: io::ErrorKind::AlreadyExists.into(),
-    };
-    names
-        .find_map(
-            |path| match make(path, |path| DirBuilder::new().mode(0o700).create(path)) {
-                Err(LogError::Make { path, err }) if err.kind() == io::ErrorKind::AlreadyExists => {
-                    last = LogError::Make { path, err };
-                    None
-                }
-                made_or_hopeless => Some(made_or_hopeless),
-            },
-        )
-        .unwrap_or(Err(last))
-}
-
-fn random() -> String {
-    // The hash keys of a new `RandomState` are random numbers of the system.
-    let mut number = RandomState::new().build_hasher().finish();
-    let base = ALPHABET.len() as u64;
-    (0..RANDOM)
-        .map(|_| {
-            let index = (number % base) as usize;
-            number /= base;
-            char::from(ALPHABET[index])
-        })
-        .collect()
+/// Creates a folder for this user alone.
+fn unique(parent: &Path, prefix: &str) -> anyhow::Result<PathBuf> {
+    let folder = tempfile::Builder::new()
+        .prefix(prefix)
+        .rand_bytes(RANDOM)
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir_in(parent);
+    let folder = folder.context("cannot make the log folder")?;
+    Ok(folder.keep())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -187,17 +143,6 @@ mod tests {
         assert_eq!(
             err.to_string(),
             format!("log_dir: {} is a file", file.path().display())
-        );
-    }
-
-    #[test]
-    fn a_taken_name_is_passed_over() {
-        let root = tempfile::tempdir().expect("a folder");
-        fs::create_dir(root.path().join("a")).expect("made");
-        let names = [root.path().join("a"), root.path().join("b")];
-        assert_eq!(
-            make_first(names.clone().into_iter()).expect("b is free"),
-            names[1]
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::logs::last_lines::last_lines;
+use crate::logs::lines::last_lines;
 use crate::model_server::process::START;
 use crate::say;
 

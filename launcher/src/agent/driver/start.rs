@@ -83,7 +83,7 @@ impl LaunchDriver<'_> {
     pub(super) fn logs(&self, writers: &[LoggedRank]) -> Result<AttemptLogs, ()> {
         match &self.folder {
             Some(folder) => AttemptLogs::create(folder, self.plan, writers)
-                .map_err(|err| say::error(chain(&err))),
+                .map_err(|err| say::error(format_args!("{err:#}"))),
             None => Ok(AttemptLogs::disabled(writers.len())),
         }
     }
