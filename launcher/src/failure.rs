@@ -51,6 +51,16 @@ pub struct Casualty {
 }
 
 impl Casualty {
+    /// Returns which rank failed and how, with a hint at the likely cause.
+    pub fn in_words(&self) -> String {
+        let hint = match (&self.hang, self.exit) {
+            (Some(_), _) => "",
+            (None, Exit::Signal(libc::SIGKILL)) => self.memory,
+            (None, exit) => exit.meaning(),
+        };
+        format!("rank {} {}{hint}", self.rank.global, self.ending())
+    }
+
     /// Returns what to append to "was killed by SIGKILL", which alone does not tell the cause.
     pub fn lack_of_memory(&self) -> &'static str {
         match (&self.hang, self.exit) {
@@ -72,6 +82,11 @@ impl Casualty {
             _ => self.exit.to_string(),
         }
     }
+}
+
+/// Returns how a rank failed that has no process.
+pub fn not_started(rank: RankId) -> String {
+    format!("rank {} could not be started", rank.global)
 }
 
 /// The failure of a rank, as shown in the report.

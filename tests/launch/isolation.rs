@@ -217,3 +217,18 @@ fn a_rank_that_cannot_run_its_program_is_not_started_again() {
         .stderr_has("or a library that it needs, was not found); a restart would not change that")
         .stderr_lacks("restart 1 of");
 }
+
+#[test]
+fn a_rank_that_cannot_be_started_again_is_said_to_be_that() {
+    let rrun = isolated(1, 2).words("--no-python --event-log-handler json:events.jsonl");
+    let rrun = rrun.executable("prog", "#!/bin/sh\nrm prog\nkill -KILL $$\n");
+    let ended = rrun
+        .program("./prog")
+        .fails_with(1)
+        .stderr_has("rrun: rank 0 was killed by SIGKILL; restart 1 of 2 in 1 s\n")
+        .stderr_has("rrun: rank 0 could not be started; restart 2 of 2 in 2 s\n")
+        .stderr_has("rrun: rank 0 could not be started; no restart is left\n")
+        .stderr_has("root cause: rank 0 (local_rank 0, pid ");
+    let reason = "\"reason\":\"rank 0 could not be started; no restart is left\"";
+    assert!(ended.text("events.jsonl").contains(reason));
+}

@@ -37,6 +37,17 @@ fn a_failure_on_one_node_ends_the_others_and_they_say_which() {
 }
 
 #[test]
+fn other_nodes_hear_of_a_rank_that_cannot_be_started_again_and_not_of_its_death_before() {
+    let mut cluster = Cluster::new();
+    cluster.fixed(0, "2 --max-restarts 1", RECORD);
+    let script = format!("[ $RANK = 0 ] && {{ {RECORD}; }}; rm -r logs; touch logs; exit 3");
+    cluster.fixed(1, "2 --max-restarts 1 -r 3 --log-dir logs", &script);
+    cluster.all_end_with(1, &[0, 1]);
+    let failure = "rank 1 could not be started";
+    cluster.says(0, &["the launch has failed on node ", failure]);
+}
+
+#[test]
 fn a_launcher_without_a_name_stays_apart_from_identical_ones() {
     let mut cluster = Cluster::new();
     let given = cluster.fixed_node(0, "2").sh("[ $RANK/$WORLD_SIZE = 0/2 ]");

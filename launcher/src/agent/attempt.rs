@@ -3,15 +3,16 @@
 //! Where ranks restart one by one (`--failure-policy isolate`), it keeps the latest start of each
 //! rank.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::mem;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::slice;
 use std::time::SystemTime;
 
 use crate::events::{self, EventRank, Happening, RankEnding};
-use crate::failure::{Casualty, Hang, RankFailure};
+use crate::failure::{Casualty, Hang, RankFailure, not_started};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::lines::last_lines;
 use crate::logs::tail::Tail;
@@ -21,7 +22,7 @@ use crate::process::environment::ChildEnvironment;
 use crate::process::exit::Exit;
 use crate::process::exits::ExitWatch;
 use crate::process::oom::OomKills;
-use crate::process::rank::{RankEnded, RankProcess};
+use crate::process::rank::RankProcess;
 use crate::process::start::{NotStarted, ParallelStart};
 use crate::rank_id::RankId;
 use crate::round::Round;
@@ -31,35 +32,148 @@ use crate::signals::names::signal_name;
 /// Number of lines of a failed rank's captured output that are repeated at the end of the launch.
 const LAST_LINES: usize = 10;
 
-/// The ranks of one attempt. `ranks` is shorter than `logs` if a rank could not be started.
+/// All ranks of one attempt, in the order of their indexes.
 #[derive(Debug, Default)]
 pub struct Attempt {
-    ranks: Vec<RankProcess>,
-    /// The ranks of this attempt, those that could not be started too.
-    ids: Vec<RankId>,
-    /// Their pids.
+    ranks: Vec<LocalRank>,
+    /// The pids of their processes.
     pids: BTreeSet<i32>,
     exits: ExitWatch,
-    logs: Vec<RankLogs>,
     /// Follows the log files of the ranks that were started together.
     tail: Option<Tail>,
-    /// Follows the log files of each rank that was restarted on its own.
-    own_tails: BTreeMap<usize, Tail>,
-    casualties: Vec<Casualty>,
     /// The last signal that was sent to the ranks.
     sent: Option<i32>,
-    /// Ranks that are ended because they hang, by their pids.
-    hung: BTreeMap<i32, Hang>,
+}
+
+/// A rank since its latest start.
+#[derive(Debug)]
+pub struct LocalRank {
+    id: RankId,
+    logs: RankLogs,
+    /// Follows its log files, if it was restarted on its own.
+    tail: Option<Tail>,
+    /// Its process; `None` before it is started.
+    process: Option<RankProcess>,
+    /// Its hang, if its process is ended for that.
+    hang: Option<Hang>,
+    /// How its process failed.
+    casualty: Option<Casualty>,
+    /// Whether it could not be started again after its process had ended.
+    restart_failed: bool,
+}
+
+impl LocalRank {
+    fn new(id: RankId, logs: RankLogs, tail: Option<Tail>) -> LocalRank {
+        LocalRank {
+            id,
+            logs,
+            tail,
+            process: None,
+            hang: None,
+            casualty: None,
+            restart_failed: false,
+        }
+    }
+
+    /// Returns which rank it is.
+    pub fn id(&self) -> RankId {
+        self.id
+    }
+
+    /// Returns the pid of its process, which may have ended.
+    pub fn pid(&self) -> Option<i32> {
+        Some(self.process.as_ref()?.pid().as_raw())
+    }
+
+    /// Returns its process, which may have ended, for the event log.
+    pub fn who(&self) -> EventRank {
+        EventRank {
+            rank: self.id,
+            pid: self.pid().unwrap_or_default(),
+        }
+    }
+
+    /// Returns how its process failed.
+    pub fn casualty(&self) -> Option<&Casualty> {
+        self.casualty.as_ref()
+    }
+
+    /// Describes its latest failure, with a hint at the likely cause.
+    pub fn failure(&self) -> String {
+        match &self.casualty {
+            Some(casualty) if !self.restart_failed => casualty.in_words(),
+            _ => not_started(self.id),
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        let process = self.process.as_ref();
+        process.is_some_and(|process| process.ended().is_none())
+    }
+
+    fn runs_as(&self, pid: i32) -> bool {
+        self.is_running() && self.pid() == Some(pid)
+    }
+
+    fn signal(&self, signal: i32) {
+        if let Some(process) = &self.process {
+            process.signal(signal);
+        }
+    }
+
+    /// Returns the number of bytes in its captured output.
+    pub fn written(&self) -> u64 {
+        let files = self.logs.captured.iter();
+        files.flat_map(fs::metadata).map(|about| about.len()).sum()
+    }
+
+    /// Returns the last lines that it wrote, and the file that has them: the captured stderr, or the
+    /// captured stdout if stderr is empty.
+    pub fn last_lines(&self) -> Option<(PathBuf, Vec<String>)> {
+        let captured = self.logs.captured.iter();
+        let mut written =
+            captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
+        written.find(|(_, lines)| !lines.is_empty())
+    }
+
+    /// Records the end of its process in the event log, and prints its resource usage if the plan
+    /// asks for that. It may have succeeded.
+    fn tell_end(&self, round: &Round<'_>, ended: &Casualty) {
+        let Casualty {
+            rank, pid, exit, ..
+        } = *ended;
+        if let Some(usage) = ended.usage.filter(|_| round.plan.reports_usage) {
+            let line = format_args!("rank {} {exit}: {usage}", rank.global);
+            say::of_rank(Level::Result, rank, Some(pid), line);
+        }
+        if round.plan.events == EventLog::None {
+            return;
+        }
+        let code = exit.returncode();
+        let end = match ended.stopped_by {
+            _ if exit.is_success() => RankEnding::Succeeded,
+            Some(_) => RankEnding::Terminated { code },
+            None => RankEnding::Failed {
+                code,
+                error: RankFailure::read(ended.clone(), self.logs.error_file.as_deref()).error,
+            },
+        };
+        let usage = ended
+            .usage
+            .and_then(|usage| serde_json::to_value(usage).ok());
+        let who = self.who();
+        events::record(round, &Happening::Ended { who, end, usage });
+    }
 }
 
 impl Attempt {
     /// Returns an attempt of all ranks of `round` with these log files, none of them running.
     pub fn new(round: &Round<'_>, logs: AttemptLogs) -> Attempt {
+        let ranks = logs.ranks.into_iter().enumerate();
         Attempt {
-            ids: (0..logs.ranks.len())
-                .map(|index| round.rank(index))
+            ranks: ranks
+                .map(|(index, logs)| LocalRank::new(round.rank(index), logs, None))
                 .collect(),
-            logs: logs.ranks,
             tail: logs.tail,
             ..Attempt::default()
         }
@@ -76,30 +190,20 @@ impl Attempt {
         most: usize,
         attempt: impl Fn(usize) -> u32,
     ) -> Result<(), usize> {
-        let first = self.ranks.len();
-        let logs = self.logs.iter_mut().enumerate();
-        let next = logs.skip(first).take(most);
-        let (ranks, failed) = start(round, next.map(|(rank, logs)| (rank, attempt(rank), logs)));
-        for rank in ranks {
-            started(round, self.ranks.len(), &rank);
-            self.pids.insert(rank.pid().as_raw());
-            self.exits.add(self.ranks.len(), rank.pid());
-            self.ranks.push(rank);
-        }
-        let Some(NotStarted { index, err }) = failed else {
-            return Ok(());
-        };
-        say_not_started(round, first + index, &err);
-        Err(first + index)
+        let first = self.started().unwrap_or(self.ranks.len());
+        let next = first..self.ranks.len().min(first + most);
+        let started = start(round, &mut self.ranks[next.clone()], attempt);
+        next.for_each(|index| self.watch(index));
+        started
     }
 
     /// Returns the number of ranks started so far, or `None` if all of them have been started.
     pub fn started(&self) -> Option<usize> {
-        Some(self.ranks.len()).filter(|&started| started < self.logs.len())
+        self.ranks.iter().position(|rank| rank.process.is_none())
     }
 
-    /// Starts a rank that has ended again, with new log files, and forgets its failure. Returns the
-    /// tail that followed the old log files.
+    /// Starts a rank that has ended again, with new log files, and forgets its failure; without log
+    /// files it cannot be started. Returns the tail that followed the old ones.
     ///
     /// # Errors
     /// Returns the rank if it could not be started; the reason has been printed.
@@ -108,39 +212,32 @@ impl Attempt {
         round: &Round<'_>,
         rank: usize,
         attempt: u32,
-        logs: AttemptLogs,
+        logs: Option<AttemptLogs>,
     ) -> Result<Option<Tail>, usize> {
-        let AttemptLogs {
-            ranks: mut logs,
-            tail,
-        } = logs;
-        let (mut ranks, failed) = start(round, logs.iter_mut().map(|logs| (rank, attempt, logs)));
-        if let Some(NotStarted { err, .. }) = failed {
-            say_not_started(round, rank, &err);
-            return Err(rank);
-        }
-        let (Some(new), Some(logs)) = (ranks.pop(), logs.pop()) else {
-            return Err(rank);
-        };
-        let (Some(old), Some(place)) = (self.ranks.get_mut(rank), self.logs.get_mut(rank)) else {
-            return Err(rank);
-        };
-        started(round, rank, &new);
-        self.exits.add(rank, new.pid());
-        self.pids.insert(new.pid().as_raw());
+        let old = self.ranks.get_mut(rank).ok_or(rank)?;
+        old.restart_failed = true;
+        let AttemptLogs { mut ranks, tail } = logs.ok_or(rank)?;
+        let logs = ranks.pop().ok_or(rank)?;
+        let mut new = LocalRank::new(round.rank(rank), logs, tail);
+        start(round, slice::from_mut(&mut new), |_| attempt)?;
         let old = mem::replace(old, new);
-        self.pids.remove(&old.pid().as_raw());
-        self.hung.remove(&old.pid().as_raw());
-        old.reap();
-        *place = logs;
-        self.casualties
-            .retain(|casualty| casualty.rank.index != rank);
-        let old_tail = self.own_tails.remove(&rank);
-        self.own_tails.extend(tail.map(|tail| (rank, tail)));
-        Ok(old_tail)
+        self.watch(rank);
+        if let Some(process) = old.process {
+            self.pids.remove(&process.pid().as_raw());
+            process.reap();
+        }
+        Ok(old.tail)
     }
 
-    /// Returns the ranks that have ended since the last call, in the order of their local ranks.
+    /// Waits for the end of the rank at `index`, if it was started.
+    fn watch(&mut self, index: usize) {
+        if let Some(process) = &self.ranks[index].process {
+            self.exits.add(index, process.pid());
+            self.pids.insert(process.pid().as_raw());
+        }
+    }
+
+    /// Returns the ranks that have ended since the last call, in the order of their indexes.
     /// `memory` is asked once for all that have failed.
     pub fn exited(
         &mut self,
@@ -153,62 +250,48 @@ impl Attempt {
             let Some(rank) = self.ranks.get_mut(index) else {
                 continue;
             };
-            let Some(RankEnded { exit, usage, .. }) = rank.peek(now) else {
-                if rank.ended().is_none() {
+            let Some(ended) = rank.process.as_mut().and_then(|process| process.peek(now)) else {
+                if rank.is_running() {
                     self.exits.ask(index);
                 }
                 continue;
             };
             self.exits.forget(index);
-            exited.push((index, exit));
-            let (rank, pid) = (round.rank(index), rank.pid().as_raw());
-            let stopped_by = self.sent;
+            exited.push((index, ended.exit));
             let casualty = Casualty {
-                rank,
-                pid,
-                exit,
-                usage,
+                rank: rank.id,
+                pid: rank.pid().unwrap_or_default(),
+                exit: ended.exit,
+                usage: ended.usage,
                 at: now,
-                stopped_by,
-                hang: self.hung.get(&pid).cloned(),
-                memory: match exit.is_success() {
+                stopped_by: self.sent,
+                hang: rank.hang.take(),
+                memory: match ended.exit.is_success() {
                     true => "",
                     false => hint.get_or_insert_with(|| memory.hint(now)),
                 },
             };
-            tell(
-                round,
-                &casualty,
-                self.logs
-                    .get(index)
-                    .and_then(|logs| logs.error_file.as_deref()),
-            );
-            if !exit.is_success() {
-                self.casualties.push(casualty);
-            }
+            rank.tell_end(round, &casualty);
+            rank.casualty = Some(casualty).filter(|_| !ended.exit.is_success());
         }
         exited
     }
 
-    /// Returns the latest failure of this local rank.
-    pub fn casualty(&self, rank: usize) -> Option<&Casualty> {
-        self.casualties
-            .iter()
-            .rev()
-            .find(|casualty| casualty.rank.index == rank)
+    /// Returns a rank.
+    pub fn rank(&self, index: usize) -> Option<&LocalRank> {
+        self.ranks.get(index)
     }
 
     /// Sends `signal` to the process group of every rank, even if its leader has ended, and prints
     /// a line for each rank that still runs.
     pub fn send(&mut self, signal: i32) {
         for rank in &self.ranks {
-            let pid = rank.pid();
-            match (rank.ended(), self.sent) {
-                (Some(_), _) => {}
-                (None, Some(sent)) if signal == libc::SIGKILL => say::warning(format_args!(
+            match (rank.pid().filter(|_| rank.is_running()), self.sent) {
+                (None, _) => {}
+                (Some(pid), Some(sent)) if signal == libc::SIGKILL => say::warning(format_args!(
                     "Unable to shutdown process {pid} via {sent}, forcefully exiting via {signal}"
                 )),
-                (None, _) => say::info(format_args!(
+                (Some(pid), _) => say::info(format_args!(
                     "Sending process {pid} closing signal {}",
                     signal_name(signal)
                 )),
@@ -237,94 +320,88 @@ impl Attempt {
         &self.pids
     }
 
-    /// Returns the pid of one rank.
-    pub fn pid(&self, rank: usize) -> Option<i32> {
-        self.ranks.get(rank).map(|rank| rank.pid().as_raw())
-    }
-
     /// Returns the ranks that run, with their pids.
     pub fn running(&self) -> Vec<(RankId, i32)> {
-        let ranks = self.ids.iter().zip(&self.ranks);
-        ranks
-            .filter(|(_, rank)| rank.ended().is_none())
-            .map(|(id, rank)| (*id, rank.pid().as_raw()))
+        let running = self.ranks.iter().filter(|rank| rank.is_running());
+        running
+            .filter_map(|rank| Some((rank.id, rank.pid()?)))
             .collect()
-    }
-
-    /// Returns the number of bytes in the captured output of a rank.
-    pub fn written(&self, rank: usize) -> u64 {
-        let files = self.logs.get(rank).map(|logs| logs.captured.as_slice());
-        let sizes = files.unwrap_or_default().iter().filter_map(|path| {
-            let about = fs::metadata(path).ok()?;
-            Some(about.len())
-        });
-        sizes.sum()
     }
 
     /// Returns whether this is the process of a rank that runs.
     pub fn is_running(&self, pid: i32) -> bool {
-        self.process(pid).is_some()
+        self.ranks.iter().any(|rank| rank.runs_as(pid))
     }
 
-    /// Records that the rank with this process is ended because it hangs.
+    /// Records that the rank with this process, if it runs, is ended because it hangs.
     pub fn note_hang(&mut self, pid: i32, hang: Hang) {
-        self.hung.insert(pid, hang);
+        if let Some(rank) = self.ranks.iter_mut().find(|rank| rank.runs_as(pid)) {
+            rank.hang = Some(hang);
+        }
     }
 
     /// Kills the process group of one rank, if this process of it runs.
     pub fn kill(&self, pid: i32) {
-        if let Some(rank) = self.process(pid) {
+        if let Some(rank) = self.ranks.iter().find(|rank| rank.runs_as(pid)) {
             rank.signal(libc::SIGKILL);
         }
-    }
-
-    fn process(&self, pid: i32) -> Option<&RankProcess> {
-        let is_it = |rank: &&RankProcess| rank.pid().as_raw() == pid && rank.ended().is_none();
-        self.ranks.iter().find(is_it)
     }
 
     /// Reaps every rank that has ended, and returns the tails that follow the log files.
     pub fn end(&mut self) -> Vec<Tail> {
         self.pids.clear();
         self.exits = ExitWatch::default();
-        self.ranks
-            .drain(..)
-            .filter(|rank| rank.ended().is_some())
-            .for_each(RankProcess::reap);
-        self.tail
-            .take()
-            .into_iter()
-            .chain(mem::take(&mut self.own_tails).into_values())
-            .collect()
+        let ranks = self.ranks.iter_mut();
+        let ended = ranks.filter_map(|rank| rank.process.take_if(|it| it.ended().is_some()));
+        ended.for_each(RankProcess::reap);
+        let tails = self.ranks.iter_mut().filter_map(|rank| rank.tail.take());
+        tails.chain(self.tail.take()).collect()
     }
 
     /// Returns the failures of this attempt in the order in which they were seen.
     pub fn failures(&self) -> Vec<RankFailure> {
-        let error_file =
-            |casualty: &Casualty| self.logs.get(casualty.rank.index)?.error_file.as_deref();
-        self.casualties
-            .iter()
-            .map(|casualty| RankFailure::read(casualty.clone(), error_file(casualty)))
-            .collect()
-    }
-
-    /// Returns the last lines that the rank at this index wrote, and the file that has them: the
-    /// captured stderr, or the captured stdout if stderr is empty.
-    pub fn last_lines(&self, index: usize) -> Option<(PathBuf, Vec<String>)> {
-        let captured = self.logs.get(index)?.captured.iter();
-        let mut written =
-            captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
-        written.find(|(_, lines)| !lines.is_empty())
+        let failure = |rank: &LocalRank| {
+            let casualty = rank.casualty.clone()?;
+            Some(RankFailure::read(casualty, rank.logs.error_file.as_deref()))
+        };
+        let mut failures: Vec<_> = self.ranks.iter().filter_map(failure).collect();
+        failures.sort_by_key(|failure| failure.casualty.at);
+        failures
     }
 }
 
-/// A rank to start: its index, its restart count and its log files.
-type Starter<'a> = (usize, u32, &'a mut RankLogs);
-
-/// Starts these ranks. Returns those that run, and the first that could not be started.
-fn start<'a>(
+/// Starts these ranks side by side, with the restart counts that `attempt` returns. Returns the first
+/// that could not be started; those before it run.
+fn start(
     round: &Round<'_>,
-    ranks: impl Iterator<Item = Starter<'a>>,
+    ranks: &mut [LocalRank],
+    attempt: impl Fn(usize) -> u32,
+) -> Result<(), usize> {
+    let (processes, failed) = processes(round, ranks, attempt);
+    for (rank, process) in ranks.iter_mut().zip(processes) {
+        rank.process = Some(process);
+        events::record(round, &Happening::Started(rank.who()));
+    }
+    let Some(NotStarted { index, err }) = failed else {
+        return Ok(());
+    };
+    let rank = ranks[index].id;
+    let program = round
+        .plan
+        .ranks
+        .get(rank.index)
+        .and_then(|plan| plan.argv.first());
+    let program = program.map_or_else(String::new, |it| format!("`{}`: ", it.to_string_lossy()));
+    let line = format_args!("cannot start rank {}: {program}{err}", rank.global);
+    say::of_rank(Level::Error, rank, None, line);
+    Err(rank.index)
+}
+
+/// Returns the processes of these ranks up to the first that could not be started, and that one.
+fn processes(
+    round: &Round<'_>,
+    ranks: &mut [LocalRank],
+    attempt: impl Fn(usize) -> u32,
 ) -> (Vec<RankProcess>, Option<NotStarted>) {
     let (common, mut start) = match ChildEnvironment::inherited(&round.plan.env)
         .and_then(|env| Ok((env, ParallelStart::new()?)))
@@ -332,91 +409,33 @@ fn start<'a>(
         Ok(both) => both,
         Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
     };
-    let mut failures = ranks.enumerate().filter_map(|(index, starter)| {
-        let spawned = command(round, &common, starter).and_then(|command| start.spawn(command));
-        spawned.err().map(|err| NotStarted { index, err })
+    let mut failures = ranks.iter_mut().enumerate().filter_map(|(index, rank)| {
+        let command = command(round, &common, rank, attempt(rank.id.index));
+        let err = command.and_then(|command| start.spawn(command)).err()?;
+        Some(NotStarted { index, err })
     });
     let failed = failures.next();
     drop(failures);
-    let (ranks, earlier) = start.finish();
-    (ranks, earlier.or(failed))
+    let (processes, earlier) = start.finish();
+    (processes, earlier.or(failed))
 }
 
 fn command<'a>(
     round: &Round<'_>,
     common: &'a ChildEnvironment,
-    (rank, attempt, logs): Starter<'_>,
+    rank: &mut LocalRank,
+    attempt: u32,
 ) -> io::Result<ChildCommand<'a>> {
     let plan = round
         .plan
         .ranks
-        .get(rank)
+        .get(rank.id.index)
         .ok_or_else(|| io::Error::other("there is no such rank"))?;
-    let output = logs
+    let output = rank
+        .logs
         .output
         .take()
         .ok_or_else(|| io::Error::other("it runs already"))?;
-    let variables = round.variables(plan, attempt, logs.error_file.as_deref());
+    let variables = round.variables(plan, attempt, rank.logs.error_file.as_deref());
     Ok(ChildCommand::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
-}
-
-/// Records the start of the rank at `index` in the event log.
-fn started(round: &Round<'_>, index: usize, rank: &RankProcess) {
-    let who = EventRank {
-        rank: round.rank(index),
-        pid: rank.pid().as_raw(),
-    };
-    events::record(round, &Happening::Started(who));
-}
-
-fn say_not_started(round: &Round<'_>, index: usize, err: &io::Error) {
-    let program = round
-        .plan
-        .ranks
-        .get(index)
-        .and_then(|plan| plan.argv.first());
-    let program = program.map_or_else(String::new, |program| {
-        format!("`{}`: ", program.to_string_lossy())
-    });
-    let rank = round.rank(index);
-    let line = format_args!("cannot start rank {}: {program}{err}", rank.global);
-    say::of_rank(Level::Error, rank, None, line);
-}
-
-/// Records the end of a rank in the event log, and prints its resource usage if the plan asks for
-/// that. The rank may have succeeded.
-fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
-    let Casualty {
-        rank,
-        pid,
-        exit,
-        usage,
-        stopped_by,
-        ..
-    } = *ended;
-    if let Some(usage) = usage.filter(|_| round.plan.reports_usage) {
-        let line = format_args!("rank {} {exit}: {usage}", rank.global);
-        say::of_rank(Level::Result, rank, Some(pid), line);
-    }
-    if round.plan.events == EventLog::None {
-        return;
-    }
-    let code = exit.returncode();
-    let end = match stopped_by {
-        _ if exit.is_success() => RankEnding::Succeeded,
-        Some(_) => RankEnding::Terminated { code },
-        None => RankEnding::Failed {
-            code,
-            error: RankFailure::read(ended.clone(), error_file).error,
-        },
-    };
-    let usage = usage.and_then(|usage| serde_json::to_value(usage).ok());
-    events::record(
-        round,
-        &Happening::Ended {
-            who: EventRank { rank, pid },
-            end,
-            usage,
-        },
-    );
 }

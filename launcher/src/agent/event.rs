@@ -1,10 +1,19 @@
-//! The events of a worker group, and the actions that answer them. Ranks are named by their indexes on
-//! this node, in `0..nproc`.
+//! The events of a worker group, and the actions that answer them. Ranks are named by their indexes
+//! on this node, in `0..nproc`.
 
 use crate::process::exit::Exit;
 use crate::signals::ReceivedSignal;
 use crate::signals::names::signal_name;
 use crate::supervision::Restart;
+
+/// Whom an action or an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All ranks of this node.
+    All,
+    /// One rank, which fails and restarts independently of the others.
+    One(usize),
+}
 
 /// Something that happened to the worker group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,27 +30,23 @@ pub enum GroupEvent {
     Changed,
     /// The launch is over, for a reason on another node or because all nodes have succeeded.
     Over(LaunchEnd),
-    /// This rank could not be started. Those before it run; those after it were not tried.
-    NotStarted(usize),
-    /// The launcher received a signal before all ranks had been started.
-    Interrupted {
-        /// The first rank that was not started; those before it run.
-        started: usize,
-        /// The signal that was received.
-        received: ReceivedSignal,
+    /// Not all ranks were started.
+    NotStarted {
+        /// The first that was not. Those before it run; those after it were not tried.
+        first: usize,
+        /// The signal that the launcher received meanwhile; `None` if the rank could not be started.
+        told: Option<ReceivedSignal>,
     },
+    /// This rank could not be restarted.
+    NotRestarted(usize),
     /// The process of this rank has ended.
     Exited(usize, Exit),
     /// The launcher received a signal.
     Received(ReceivedSignal),
     /// The time returned by [`crate::agent::group::WorkerGroup::deadline`] has come.
     Deadline,
-    /// No process of this attempt is alive.
-    Swept,
-    /// No process that this ended rank left behind is alive.
-    RankSwept(usize),
-    /// This rank could not be restarted.
-    NotRestarted(usize),
+    /// No process that these ranks, which have ended, left behind is alive.
+    Swept(Scope),
     /// The ranks have been told that the launch will end soon.
     EndAnnounced,
 }
@@ -60,11 +65,8 @@ pub enum GroupAction {
     },
     /// Wait until the other nodes have succeeded too, and answer with [`GroupEvent::Over`].
     Part,
-    /// Start all ranks.
-    Spawn {
-        /// Value of `TORCHELASTIC_RESTART_COUNT`; the first attempt is 0.
-        attempt: u32,
-    },
+    /// Start these ranks, with the restart counts of [`crate::agent::group::WorkerGroup::attempt`].
+    Start(Scope),
     /// Send a signal to the process group of every rank, even if the rank has ended.
     Send {
         /// Number of the signal.
@@ -73,14 +75,16 @@ pub enum GroupAction {
     /// Send SIGTERM to the processes that ranks left behind, unless their process groups have
     /// already had it, and answer with [`GroupEvent::Swept`] when they have ended.
     Sweep {
+        /// The ranks that have ended.
+        scope: Scope,
         /// Whether the process groups have had a signal by [`GroupAction::Send`].
         groups_know: bool,
         /// Whether every rank has exited with code 0. Processes that ranks moved into sessions of
         /// their own may then be meant to live on.
         is_success: bool,
     },
-    /// Send SIGKILL to the processes that ranks left behind.
-    KillLeftovers,
+    /// Send SIGKILL to the processes that these ranks left behind.
+    KillLeftovers(Scope),
     /// Report that this rank survived SIGKILL, and stop waiting for it.
     Abandon(usize),
     /// Report that a rank has failed and will be restarted.
@@ -96,18 +100,6 @@ pub enum GroupAction {
         rank: usize,
         /// Why it is not restarted.
         why: LossReason,
-    },
-    /// Send SIGTERM to the processes that this rank left behind, and answer with
-    /// [`GroupEvent::RankSwept`] when they have ended.
-    SweepRank(usize),
-    /// Send SIGKILL to the processes that this rank left behind.
-    KillLeftoversOf(usize),
-    /// Restart a rank.
-    Restart {
-        /// The rank to restart.
-        rank: usize,
-        /// Its `TORCHELASTIC_RESTART_COUNT`.
-        attempt: u32,
     },
     /// End the launch.
     Finish(LaunchEnd),

@@ -12,7 +12,7 @@
 //! prints a link (Facico/Chinese-Vicuna#113, hiyouga/LlamaFactory#7032).
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::agent::attempt::Attempt;
 use crate::failure::{Casualty, RankFailure, by_themselves};
@@ -68,8 +68,12 @@ fn headline(root: &RankFailure, host: &str) -> String {
     )
 }
 
+fn last_lines(attempt: &Attempt, failure: &RankFailure) -> Option<(PathBuf, Vec<String>)> {
+    attempt.rank(failure.casualty.rank.index)?.last_lines()
+}
+
 fn say_last_lines(attempt: &Attempt, failure: &RankFailure) {
-    if let Some((path, lines)) = attempt.last_lines(failure.casualty.rank.index) {
+    if let Some((path, lines)) = last_lines(attempt, failure) {
         let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
         let what = format!(
             "rank {}: end of `{}`:{lines}",
@@ -83,7 +87,7 @@ fn say_last_lines(attempt: &Attempt, failure: &RankFailure) {
 /// Returns advice on how to learn more the next time, if the rank left no output to read.
 fn advice(plan: &LaunchPlan, attempt: &Attempt, root: &RankFailure) -> Option<String> {
     let casualty = &root.casualty;
-    let is_told = root.error_file.is_some() || attempt.last_lines(casualty.rank.index).is_some();
+    let is_told = root.error_file.is_some() || last_lines(attempt, root).is_some();
     let planned = plan.ranks.get(casualty.rank.index)?;
     let is_captured = planned.redirect.or(planned.tee).stderr;
     if is_told || is_captured || plan.logs.disabled {

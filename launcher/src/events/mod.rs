@@ -26,7 +26,6 @@ use std::time::{Duration, SystemTime};
 use jobs::printable::printable_json;
 use serde_json::Value;
 
-use crate::failure::Casualty;
 use crate::plan::EventLog;
 use crate::rank_id::RankId;
 use crate::round::Round;
@@ -112,12 +111,6 @@ pub struct EventRank {
     pub rank: RankId,
     /// Process id.
     pub pid: i32,
-}
-
-impl From<&Casualty> for EventRank {
-    fn from(&Casualty { rank, pid, .. }: &Casualty) -> EventRank {
-        EventRank { rank, pid }
-    }
 }
 
 /// Records the beginning of the launch, from which `total_run_time` counts.

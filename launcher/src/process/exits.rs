@@ -1,8 +1,8 @@
 //! Which ranks have ended, without a question to each of them: every rank has a pidfd, and one
 //! epoll instance knows those that became readable.
 //!
-//! The work for an exit does not grow with the number of ranks. A rank that cannot be watched (the
-//! kernel is older than 5.3, or descriptors are scarce) is asked each time instead.
+//! When a rank ends, the others are not asked. A rank that cannot be watched (the kernel is older
+//! than 5.3, or descriptors are scarce) is asked each time instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

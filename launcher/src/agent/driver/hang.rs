@@ -12,6 +12,7 @@ use jobs::pulse::Pulse;
 use tokio::task::JoinHandle;
 use tokio::time::Interval;
 
+use crate::agent::attempt::LocalRank;
 use crate::agent::driver::LaunchDriver;
 use crate::agent::driver::timer::TimedOut;
 use crate::agent::event::{GroupEvent, LaunchEnd};
@@ -189,8 +190,9 @@ impl LaunchDriver<'_> {
                 let activity = Activity {
                     pid: *pid,
                     cpu: cpu.get(pid).copied().unwrap_or_default(),
-                    written: self.attempt.written(rank.index),
+                    written: self.attempt.rank(rank.index).map_or(0, LocalRank::written),
                     pulse: self
+                        .round
                         .pulses
                         .as_ref()
                         .and_then(|pulses| pulses.read(rank.index, *pid)),
@@ -220,7 +222,7 @@ impl LaunchDriver<'_> {
         report.last_lines = running
             .iter()
             .filter_map(|(rank, _)| {
-                let (_, lines) = self.attempt.last_lines(rank.index)?;
+                let (_, lines) = self.attempt.rank(rank.index)?.last_lines()?;
                 Some((rank.global, lines))
             })
             .collect();

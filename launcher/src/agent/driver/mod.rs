@@ -2,12 +2,9 @@
 //! executes the resulting actions.
 
 mod hang;
-mod isolated;
 mod others;
-mod page;
+mod ranks;
 mod server;
-
-mod start;
 mod timer;
 
 use std::collections::VecDeque;
@@ -17,29 +14,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use jobs::exit::FINAL;
-use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-use crate::agent::attempt::Attempt;
+use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::hang::HangReports;
 use crate::agent::driver::timer::FileTimers;
 use crate::agent::error::AgentError;
-use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd};
+use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, Scope};
 use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::WorkerGroup;
 use crate::agent::last_words;
 use crate::agent::peers::{NodePeers, alone};
 use crate::events::{self, Happening};
 use crate::front::FrontPort;
-use crate::hang::pulses::PulseFolder;
 use crate::logs::folder::LogFolder;
+use crate::logs::tail::Tail;
 use crate::model_server::SupervisedServer;
 use crate::page::LivePage;
 use crate::plan::{FailurePolicy, LaunchPlan, Sender};
 use crate::process::exit::CANNOT_RUN;
-use crate::process::leftover::{Leftovers, Reach};
+use crate::process::leftover::Leftovers;
 use crate::process::oom::OomKills;
 use crate::rendezvous::place::NodePlace;
 use crate::round::Round;
@@ -65,7 +61,7 @@ pub struct LaunchDriver<'a> {
     stack_requests: StackRequests,
     exits: tokio::signal::unix::Signal,
     peers: NodePeers<'a>,
-    place: NodePlace,
+    round: Round<'a>,
     /// When this node began to wait for the current round.
     joining_since: SystemTime,
     folder: Option<LogFolder>,
@@ -87,8 +83,6 @@ pub struct LaunchDriver<'a> {
     hangs: HangReports,
     /// The file timer, if the environment asks for it.
     timers: Option<FileTimers>,
-    /// How far the ranks of an evaluation are, if they are watched.
-    pulses: Option<Arc<PulseFolder>>,
     /// The page of the run, on the first node.
     page: Option<LivePage>,
 }
@@ -114,10 +108,17 @@ impl<'a> LaunchDriver<'a> {
             .map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
         let front = FrontPort::open(plan.serve.as_ref(), plan.ranks.len())?;
         let peers = NodePeers::new(plan, launch.map_err(AgentError::Launch)?)?;
-        let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
             true => None,
             false => Some(LogFolder::create(plan.logs.dir.as_deref(), &plan.run_id)?),
+        };
+        let timers = FileTimers::new(plan)?;
+        let round = Round {
+            plan,
+            place: alone(plan, None, 0),
+            front: front.as_ref().map(|front| front.socket().to_owned()),
+            pulses: hang::pulses(plan).map(Arc::new),
+            timer: timers.as_ref().map(FileTimers::path),
         };
         let group = WorkerGroup::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
         let group = match plan.failure_policy {
@@ -133,7 +134,7 @@ impl<'a> LaunchDriver<'a> {
             stack_requests,
             exits,
             peers,
-            place,
+            round,
             joining_since: SystemTime::now(),
             folder,
             leftovers,
@@ -146,8 +147,7 @@ impl<'a> LaunchDriver<'a> {
             ended_by_others: false,
             is_told_to_end: false,
             hangs: HangReports::new(plan.hang.timeout),
-            timers: FileTimers::new(plan)?,
-            pulses: hang::pulses(plan).map(Arc::new),
+            timers,
             page: None,
         })
     }
@@ -217,7 +217,7 @@ impl<'a> LaunchDriver<'a> {
             }
             news = server::news(&mut self.server) => self.served(news),
             _ = self.exits.recv() => self.exited(),
-            () = sleep(SWEEP_PERIOD), if self.is_sweeping() => self.swept(),
+            () = sleep(SWEEP_PERIOD), if !self.group.sweeping().is_empty() => self.swept(),
             () = deadline => vec![GroupEvent::Deadline],
         }
     }
@@ -227,7 +227,7 @@ impl<'a> LaunchDriver<'a> {
         say::warning(format_args!(
             "Received {number} death signal, shutting down workers ({name})"
         ));
-        events::record(&self.round(), &Happening::Signal { name: &name });
+        events::record(&self.round, &Happening::Signal { name: &name });
         self.server
             .iter_mut()
             .for_each(SupervisedServer::end_is_near);
@@ -241,7 +241,7 @@ impl<'a> LaunchDriver<'a> {
     /// it is forwarded to the ranks.
     fn pass_on(&self, number: i32) {
         let name = signal_name(number);
-        events::record(&self.round(), &Happening::Signal { name: &name });
+        events::record(&self.round, &Happening::Signal { name: &name });
         match self.plan.signals.sender {
             Sender::SlurmToStep => {
                 say::warning(format_args!(
@@ -258,10 +258,9 @@ impl<'a> LaunchDriver<'a> {
     }
 
     fn exited(&mut self) -> Vec<GroupEvent> {
-        let round = self.round();
         self.release_captured();
         let now = SystemTime::now();
-        let exited = self.attempt.exited(&round, now, &mut self.memory);
+        let exited = self.attempt.exited(&self.round, now, &mut self.memory);
         let served = self.server_exited();
         // Otherwise an adopted process has ended. To look for one beside every rank that ends would
         // list all children each time; what is missed here is reaped with the next, or when the
@@ -271,13 +270,8 @@ impl<'a> LaunchDriver<'a> {
         }
         // Where ranks fail one by one, `promise` and `lose` report each failure together with its
         // consequence.
-        let is_root =
-            self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping();
-        for (rank, _) in exited
-            .iter()
-            .filter(|(rank, _)| is_root && self.attempt.casualty(*rank).is_some())
-        {
-            self.say_failure(*rank);
+        if self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping() {
+            exited.iter().for_each(|(rank, _)| self.say_failure(*rank));
         }
         let swept = self.swept();
         exited
@@ -289,132 +283,56 @@ impl<'a> LaunchDriver<'a> {
     }
 
     fn say_failure(&self, rank: usize) {
-        let Some(casualty) = self.attempt.casualty(rank) else {
-            return;
-        };
-        let code = casualty.exit.returncode();
-        let program = self.plan.ranks[rank].argv[0].to_string_lossy();
-        let (rank, pid) = (casualty.rank, casualty.pid);
-        say::of_rank(Level::Error, rank, Some(pid), self.failure(casualty));
-        let local_rank = rank.local;
+        let failed = self.attempt.rank(rank).and_then(LocalRank::casualty);
+        let Some(casualty) = failed else { return };
+        let (rank, pid, code) = (casualty.rank, casualty.pid, casualty.exit.returncode());
+        say::of_rank(Level::Error, rank, Some(pid), casualty.in_words());
+        let program = self.plan.ranks[rank.index].argv[0].to_string_lossy();
         let line = format!(
-            "failed (exitcode: {code}) local_rank: {local_rank} (pid: {pid}) of binary: {program}"
+            "failed (exitcode: {code}) local_rank: {} (pid: {pid}) of binary: {program}",
+            rank.local
         );
         say::of_rank(Level::Error, rank, Some(pid), line);
     }
 
-    fn is_sweeping(&self) -> bool {
-        self.group.is_sweeping() || !self.group.sweeping().is_empty()
-    }
-
-    /// Returns an event for every awaited set of leftovers that has ended.
-    fn swept(&self) -> Vec<GroupEvent> {
-        if !self.group.is_sweeping() {
-            return self
-                .group
-                .sweeping()
-                .into_iter()
-                .filter_map(|rank| self.sweep_rank(rank, None))
-                .collect();
-        }
-        let living = self.leftovers.signal(self.attempt.pids(), Reach::All, None);
-        (living == 0)
-            .then_some(GroupEvent::Swept)
-            .into_iter()
-            .collect()
-    }
-
     async fn act(&mut self, action: GroupAction) -> Option<GroupEvent> {
         match action {
-            GroupAction::Join => self.join(),
-            GroupAction::Spawn { .. } => self.spawn().await,
-            GroupAction::Tell { rank, restarts } => {
-                self.tell(rank, restarts);
-                None
-            }
-            GroupAction::Part => {
-                (!self.peers.done()).then_some(GroupEvent::Over(LaunchEnd::Succeeded))
-            }
-            GroupAction::Send {
-                signal: libc::SIGTERM,
-            } if self.signals.is_known_to_ranks() => {
-                self.attempt.was_sent(libc::SIGTERM);
-                None
-            }
-            GroupAction::Send { signal } => {
-                self.attempt.send(signal);
-                None
-            }
+            GroupAction::Join => return self.join(),
+            GroupAction::Start(Scope::All) => return self.spawn().await,
+            GroupAction::Start(Scope::One(rank)) => return self.restart(rank),
             GroupAction::Sweep {
+                scope,
                 groups_know,
                 is_success,
-            } => {
-                // The built-in programs start no daemons; what they leave behind is a hung
-                // simulator.
-                self.leftovers
-                    .leave_daemons(is_success && !self.plan.is_built_in);
-                let reach = if groups_know {
-                    Reach::OutsideGroups
-                } else {
-                    Reach::All
-                };
-                let living =
-                    self.leftovers
-                        .signal(self.attempt.pids(), reach, Some(Signal::SIGTERM));
-                (living == 0).then_some(GroupEvent::Swept)
+            } => return self.sweep(scope, groups_know, is_success),
+            GroupAction::Part => {
+                return (!self.peers.done()).then_some(GroupEvent::Over(LaunchEnd::Succeeded));
             }
-            GroupAction::KillLeftovers => {
-                let living =
-                    self.leftovers
-                        .signal(self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
-                say::warning(format_args!(
-                    "killed processes that ranks had left behind: {living}"
-                ));
-                None
-            }
-            GroupAction::Abandon(rank) => {
-                let pid = self.attempt.pid(rank).unwrap_or_default();
-                let rank = self.round().rank(rank).global;
-                say::error(format_args!(
-                    "rank {rank} (pid {pid}) does not end even after SIGKILL and is left behind"
-                ));
-                None
-            }
-            GroupAction::Promise { rank, restart } => {
-                self.promise(rank, restart);
-                None
-            }
-            GroupAction::Lose { rank, why } => {
-                self.lose(rank, why);
-                None
-            }
-            GroupAction::SweepRank(rank) => self.sweep_rank(rank, Some(Signal::SIGTERM)),
-            GroupAction::KillLeftoversOf(rank) => {
-                self.kill_leftovers_of(rank);
-                None
-            }
-            GroupAction::Restart { rank, attempt } => self
-                .restart(rank, attempt)
-                .err()
-                .map(GroupEvent::NotRestarted),
-            GroupAction::Finish(_) => None,
+            GroupAction::Tell { rank, restarts } => self.tell(rank, restarts),
+            GroupAction::Send {
+                signal: libc::SIGTERM,
+            } if self.signals.is_known_to_ranks() => self.attempt.was_sent(libc::SIGTERM),
+            GroupAction::Send { signal } => self.attempt.send(signal),
+            GroupAction::KillLeftovers(scope) => self.kill_leftovers(scope),
+            GroupAction::Abandon(rank) => self.abandon(rank),
+            GroupAction::Promise { rank, restart } => self.promise(rank, restart),
+            GroupAction::Lose { rank, why } => self.lose(rank, why),
+            GroupAction::Finish(_) => {}
         }
-    }
-
-    fn round(&self) -> Round<'a> {
-        Round {
-            plan: self.plan,
-            place: self.place.clone(),
-            front: self.front.as_ref().map(|front| front.socket().to_owned()),
-            pulses: self.pulses.clone(),
-            timer: self.timers.as_ref().map(FileTimers::path),
-        }
+        None
     }
 
     fn end_attempt(&mut self) {
-        for tail in self.attempt.end() {
-            self.flushes.push(Box::pin(tail.finish()));
-        }
+        let tails = self.attempt.end();
+        self.flush_later(tails);
+    }
+
+    /// Lets these tails write their last lines beside the launch.
+    fn flush_later(&mut self, tails: impl IntoIterator<Item = Tail>) {
+        let flushes = tails
+            .into_iter()
+            .map(|tail| Box::pin(tail.finish()) as Flush);
+        self.flushes.extend(flushes);
     }
 
     async fn finish(mut self, end: LaunchEnd) -> LaunchEnd {
@@ -425,7 +343,7 @@ impl<'a> LaunchDriver<'a> {
         self.end_server().await;
         self.flush().await;
         events::record(
-            &self.round(),
+            &self.round,
             &Happening::Over {
                 is_success: end == LaunchEnd::Succeeded,
             },

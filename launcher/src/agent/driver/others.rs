@@ -5,9 +5,11 @@ use std::time::SystemTime;
 
 use jobs::error_chain::chain;
 
+use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::LaunchDriver;
 use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::events::{self, Happening};
+use crate::failure::not_started;
 use crate::model_server::SupervisedServer;
 use crate::rendezvous::messages::Notice;
 use crate::rendezvous::place::NodePlace;
@@ -80,17 +82,18 @@ impl LaunchDriver<'_> {
 
     pub(super) fn joined(&mut self, place: NodePlace) -> GroupEvent {
         let attempt = place.restarts;
-        if attempt > self.place.restarts {
+        if attempt > self.round.place.restarts {
             say::warning(format_args!(
                 "restart {attempt} of {}",
                 self.plan.max_restarts
             ));
         }
-        self.place = place;
+        self.round.place = place;
         let after = self.joining_since.elapsed().unwrap_or_default();
-        events::record(&self.round(), &Happening::Met { after });
-        events::record(&self.round(), &Happening::Assigned);
+        events::record(&self.round, &Happening::Met { after });
+        events::record(&self.round, &Happening::Assigned);
         self.end_attempt();
+        self.attempt = Attempt::default();
         GroupEvent::Joined { attempt }
     }
 
@@ -109,14 +112,11 @@ impl LaunchDriver<'_> {
 
     /// Tells the other nodes about the failure of a rank on this one.
     pub(super) fn tell(&self, rank: usize, restarts: bool) {
-        let failed = self
+        let unknown = || not_started(self.round.rank(rank));
+        let failure = self
             .attempt
-            .casualty(rank)
-            .map(|casualty| format!("rank {} {}", casualty.rank.global, casualty.exit));
-        let failure = failed.unwrap_or_else(|| {
-            let rank = self.round().rank(rank).global;
-            format!("rank {rank} could not be started")
-        });
+            .rank(rank)
+            .map_or_else(unknown, LocalRank::failure);
         self.peers.failed(failure, restarts);
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::agent::event::{GroupAction, LaunchEnd};
-use crate::agent::group::{AfterStop, GroupState, WorkerGroup};
+use crate::agent::group::{AfterStop, Fate, GroupState, WorkerGroup};
 use crate::signals::ReceivedSignal;
 use crate::supervision::{StopDeadline, UNINTERRUPTIBLE_GRACE};
 
@@ -59,7 +59,7 @@ impl WorkerGroup {
         now: Instant,
     ) -> Vec<GroupAction> {
         let send = GroupAction::Send { signal };
-        if self.living.is_empty() {
+        if !self.is_running() {
             return [vec![send], self.sweep(then, true, now)].concat();
         }
         let patience = match signal {
@@ -73,15 +73,14 @@ impl WorkerGroup {
     /// Gives up ranks that SIGKILL did not end. They still hold their devices, so the launch is not
     /// restarted.
     pub(super) fn abandon(&mut self, then: AfterStop, now: Instant) -> Vec<GroupAction> {
-        let abandoned: Vec<GroupAction> = std::mem::take(&mut self.living)
-            .into_iter()
-            .map(GroupAction::Abandon)
-            .collect();
-        let then = if then == AfterStop::Restart {
-            AfterStop::Finish(LaunchEnd::Failed)
-        } else {
-            then
-        };
+        let mut abandoned = Vec::new();
+        for (rank, member) in self.members.iter_mut().enumerate() {
+            if member.is_running() {
+                member.fate = Fate::Ended;
+                abandoned.push(GroupAction::Abandon(rank));
+            }
+        }
+        let then = then.without_restart(LaunchEnd::Failed);
         [abandoned, self.sweep(then, true, now)].concat()
     }
 }

@@ -1,40 +1,17 @@
-use super::*;
-use crate::agent::event::GroupEvent;
-use crate::agent::group::WorkerGroup;
-use crate::signals::ReceivedSignal;
+//! Ranks that fail and restart independently of each other.
 
-const GRACE: Duration = Duration::from_secs(30);
+use super::*;
+use crate::supervision::Restart;
+
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const FINAL: i32 = 3;
-const TERM: GroupAction = GroupAction::Send {
-    signal: libc::SIGTERM,
-};
-const SWEEP: GroupAction = GroupAction::Sweep {
-    groups_know: false,
-    is_success: false,
-};
-const SWEEP_SUCCESS: GroupAction = GroupAction::Sweep {
-    groups_know: false,
-    is_success: true,
-};
-const SWEEP_TOLD: GroupAction = GroupAction::Sweep {
-    groups_know: true,
-    is_success: false,
-};
 
 fn started(size: usize, max_restarts: u32, now: Instant) -> WorkerGroup {
     let mut group = WorkerGroup::new(size, max_restarts, GRACE).isolated(vec![FINAL, 127]);
     assert_eq!(group.on(GroupEvent::Ready, now), [GroupAction::Join]);
-    assert_eq!(
-        group.on(GroupEvent::Joined { attempt: 0 }, now),
-        [GroupAction::Spawn { attempt: 0 }]
-    );
+    assert_eq!(group.on(GroupEvent::Joined { attempt: 0 }, now), [START]);
     group
-}
-
-fn exited(rank: usize, code: i32) -> GroupEvent {
-    GroupEvent::Exited(rank, Exit::Code(code))
 }
 
 fn killed(rank: usize) -> GroupEvent {
@@ -42,11 +19,15 @@ fn killed(rank: usize) -> GroupEvent {
 }
 
 fn swept(rank: usize) -> GroupEvent {
-    GroupEvent::RankSwept(rank)
+    GroupEvent::Swept(Scope::One(rank))
 }
 
 fn sweep(rank: usize) -> GroupAction {
-    GroupAction::SweepRank(rank)
+    GroupAction::Sweep {
+        scope: Scope::One(rank),
+        groups_know: false,
+        is_success: false,
+    }
 }
 
 fn promise(rank: usize, number: u32, of: u32, seconds: u64) -> GroupAction {
@@ -59,8 +40,8 @@ fn promise(rank: usize, number: u32, of: u32, seconds: u64) -> GroupAction {
     GroupAction::Promise { rank, restart }
 }
 
-fn restart(rank: usize, attempt: u32) -> GroupAction {
-    GroupAction::Restart { rank, attempt }
+fn restart(rank: usize) -> GroupAction {
+    GroupAction::Start(Scope::One(rank))
 }
 
 fn lose(rank: usize, why: LossReason) -> GroupAction {
@@ -90,18 +71,19 @@ fn a_rank_that_fails_is_started_again_alone_after_its_pause() {
     let steps = [
         (SECOND, killed(1), vec![promise(1, 1, 3, 1), sweep(1)]),
         (SECOND, swept(1), vec![]),
-        (2 * SECOND, GroupEvent::Deadline, vec![restart(1, 1)]),
+        (2 * SECOND, GroupEvent::Deadline, vec![restart(1)]),
         (3 * SECOND, exited(0, 0), vec![]),
         (3 * SECOND, exited(1, 0), vec![]),
         (3 * SECOND, exited(2, 0), vec![SWEEP_SUCCESS]),
-        (3 * SECOND, GroupEvent::Swept, vec![GroupAction::Part]),
+        (3 * SECOND, SWEPT, vec![GroupAction::Part]),
         (
             3 * SECOND,
             GroupEvent::Over(LaunchEnd::Succeeded),
-            vec![GroupAction::Finish(LaunchEnd::Succeeded)],
+            vec![SUCCEEDED],
         ),
     ];
     play(&mut group, now, steps);
+    assert_eq!([0, 1, 2].map(|rank| group.attempt(rank)), [0, 1, 0]);
 }
 
 #[test]
@@ -132,7 +114,7 @@ fn pauses_double_and_ranks_have_a_budget_each() {
         (
             2 * SECOND,
             GroupEvent::Deadline,
-            vec![restart(0, 1), restart(1, 1)],
+            vec![restart(0), restart(1)],
         ),
         (
             2 * SECOND,
@@ -141,21 +123,22 @@ fn pauses_double_and_ranks_have_a_budget_each() {
         ),
         (2 * SECOND, swept(0), vec![]),
         (3 * SECOND, GroupEvent::Deadline, vec![]),
-        (4 * SECOND, GroupEvent::Deadline, vec![restart(0, 2)]),
+        (4 * SECOND, GroupEvent::Deadline, vec![restart(0)]),
         (
             4 * SECOND,
             exited(0, 1),
             vec![lose(0, LossReason::Spent), sweep(0)],
         ),
         (5 * SECOND, exited(1, 0), vec![SWEEP]),
-        (5 * SECOND, GroupEvent::Swept, vec![GroupAction::Part]),
+        (5 * SECOND, SWEPT, vec![GroupAction::Part]),
         (
             5 * SECOND,
             GroupEvent::Over(LaunchEnd::Succeeded),
-            vec![GroupAction::Finish(LaunchEnd::Failed)],
+            vec![FAILED],
         ),
     ];
     play(&mut group, now, steps);
+    assert_eq!([0, 1].map(|rank| group.attempt(rank)), [2, 1]);
 }
 
 #[test]
@@ -202,10 +185,10 @@ fn a_rank_that_says_so_is_lost_at_once() {
         group.on(exited(0, 127), now),
         [lose(0, LossReason::Final), SWEEP]
     );
-    group.on(GroupEvent::Swept, now);
+    group.on(SWEPT, now);
     assert_eq!(
         group.on(GroupEvent::Over(LaunchEnd::Succeeded), now),
-        [GroupAction::Finish(LaunchEnd::Failed)]
+        [FAILED]
     );
 }
 
@@ -233,19 +216,19 @@ fn the_launch_ends_when_every_rank_is_lost() {
         [lose(1, LossReason::Spent), SWEEP],
         "all is swept together"
     );
-    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Part]);
+    assert_eq!(group.on(SWEPT, now), [GroupAction::Part]);
 }
 
 #[test]
 fn leftovers_hold_a_rank_back_and_are_killed_in_the_end() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    let kill = GroupAction::KillLeftoversOf(0);
+    let kill = GroupAction::KillLeftovers(Scope::One(0));
     group.on(killed(0), now);
     let steps = [
         (SECOND, GroupEvent::Deadline, vec![]),
         (LEFTOVER_GRACE, GroupEvent::Deadline, vec![kill]),
-        (LEFTOVER_GRACE, swept(0), vec![restart(0, 1)]),
+        (LEFTOVER_GRACE, swept(0), vec![restart(0)]),
     ];
     play(&mut group, now, steps);
 }
@@ -258,7 +241,7 @@ fn leftovers_that_survive_sigkill_are_not_waited_for_without_limit() {
     group.on(GroupEvent::Deadline, now + LEFTOVER_GRACE);
     let at = group.deadline().expect("the wait has a limit");
     assert_eq!(at, now + LEFTOVER_GRACE + UNINTERRUPTIBLE_GRACE);
-    assert_eq!(group.on(GroupEvent::Deadline, at), [restart(0, 1)]);
+    assert_eq!(group.on(GroupEvent::Deadline, at), [restart(0)]);
 }
 
 #[test]
@@ -269,20 +252,13 @@ fn a_rank_that_cannot_be_started_again_has_failed_once_more() {
     group.on(swept(0), now);
     let not_restarted = GroupEvent::NotRestarted(0);
     let steps = [
-        (SECOND, GroupEvent::Deadline, vec![restart(0, 1)]),
+        (SECOND, GroupEvent::Deadline, vec![restart(0)]),
         (SECOND, not_restarted, vec![promise(0, 2, 2, 2)]),
-        (3 * SECOND, GroupEvent::Deadline, vec![restart(0, 2)]),
+        (3 * SECOND, GroupEvent::Deadline, vec![restart(0)]),
         (3 * SECOND, not_restarted, vec![lose(0, LossReason::Spent)]),
         (4 * SECOND, exited(1, 0), vec![SWEEP]),
     ];
     play(&mut group, now, steps);
-}
-
-fn received(number: i32) -> GroupEvent {
-    GroupEvent::Received(ReceivedSignal {
-        number,
-        is_listed: true,
-    })
 }
 
 #[test]
@@ -290,14 +266,11 @@ fn a_signal_during_a_pause_ends_the_launch_and_nothing_is_started() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     group.on(killed(0), now);
-    let stopped = GroupAction::Finish(LaunchEnd::Stopped {
-        signal: libc::SIGTERM,
-    });
     let steps = [
         (SECOND / 2, received(libc::SIGTERM), vec![TERM]),
         (SECOND / 2, swept(0), vec![]),
         (SECOND, exited(1, 143), vec![SWEEP_TOLD]),
-        (SECOND, GroupEvent::Swept, vec![stopped]),
+        (SECOND, SWEPT, vec![stopped(libc::SIGTERM)]),
     ];
     play(&mut group, now, steps);
 }
@@ -309,12 +282,7 @@ fn a_signal_while_the_only_rank_pauses_has_nobody_to_wait_for() {
     group.on(killed(0), now);
     assert_eq!(
         group.on(received(libc::SIGINT), now),
-        [
-            GroupAction::Send {
-                signal: libc::SIGINT
-            },
-            SWEEP_TOLD
-        ]
+        [send(libc::SIGINT), SWEEP_TOLD]
     );
 }
 
@@ -352,12 +320,8 @@ fn a_new_round_starts_all_ranks_and_each_keeps_its_count() {
     let steps = [
         (SECOND, GroupEvent::Changed, vec![TERM]),
         (SECOND, exited(1, 143), vec![SWEEP_TOLD]),
-        (SECOND, GroupEvent::Swept, vec![GroupAction::Join]),
-        (
-            SECOND,
-            GroupEvent::Joined { attempt: 0 },
-            vec![GroupAction::Spawn { attempt: 0 }],
-        ),
+        (SECOND, SWEPT, vec![GroupAction::Join]),
+        (SECOND, GroupEvent::Joined { attempt: 0 }, vec![START]),
     ];
     play(&mut group, now, steps);
     assert_eq!([0, 1].map(|rank| group.attempt(rank)), [1, 0]);
@@ -367,10 +331,10 @@ fn a_new_round_starts_all_ranks_and_each_keeps_its_count() {
         [SWEEP_SUCCESS],
         "who was lost before has made good for it"
     );
-    group.on(GroupEvent::Swept, now);
+    group.on(SWEPT, now);
     assert_eq!(
         group.on(GroupEvent::Over(LaunchEnd::Succeeded), now),
-        [GroupAction::Finish(LaunchEnd::Succeeded)]
+        [SUCCEEDED]
     );
 }
 
@@ -379,7 +343,7 @@ fn a_node_that_has_lost_ranks_waits_for_the_others() {
     let now = Instant::now();
     let mut group = started(1, 0, now);
     group.on(killed(0), now);
-    assert_eq!(group.on(GroupEvent::Swept, now), [GroupAction::Part]);
+    assert_eq!(group.on(SWEPT, now), [GroupAction::Part]);
     assert_eq!(
         group.on(GroupEvent::Changed, now),
         [GroupAction::Join],
@@ -394,19 +358,12 @@ fn the_failure_of_the_launch_elsewhere_ends_ranks_and_pauses() {
     group.on(killed(0), now);
     assert_eq!(group.on(GroupEvent::Over(LaunchEnd::Failed), now), [TERM]);
     assert_eq!(group.on(exited(1, 143), now), [SWEEP_TOLD]);
-    assert_eq!(
-        group.on(GroupEvent::Swept, now),
-        [GroupAction::Finish(LaunchEnd::Failed)]
-    );
+    assert_eq!(group.on(SWEPT, now), [FAILED]);
 }
 
 #[test]
 fn a_rank_that_cannot_start_at_all_ends_the_launch() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
-    let tell = GroupAction::Tell {
-        rank: 1,
-        restarts: false,
-    };
-    assert_eq!(group.on(GroupEvent::NotStarted(1), now), [tell, TERM]);
+    assert_eq!(group.on(not_started(1), now), [tell(1, false), TERM]);
 }

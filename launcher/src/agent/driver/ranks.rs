@@ -1,0 +1,240 @@
+//! Begins a launch; starts all ranks of a round, or one again that has failed on its own; reports
+//! the failures of such ranks, and ends what ranks leave behind.
+
+use jobs::error_chain::chain;
+use nix::sys::signal::Signal;
+
+use crate::agent::attempt::{Attempt, LocalRank};
+use crate::agent::driver::LaunchDriver;
+use crate::agent::event::{GroupEvent, LossReason, Scope};
+use crate::events::{self, Happening};
+use crate::logs::attempt::{AttemptLogs, LoggedRank};
+use crate::page::LivePage;
+use crate::process::leftover::{Reach, Trace};
+use crate::say::{self, Level};
+use crate::supervision::Restart;
+
+/// Number of ranks started between two checks for a signal: thousands of ranks take minutes on a
+/// machine that is too small for them.
+const AT_A_TIME: usize = 64;
+
+impl LaunchDriver<'_> {
+    /// Begins the launch, unless a signal has arrived while it was prepared.
+    pub(super) async fn begin(&mut self) -> Vec<GroupEvent> {
+        if let Some(received) = self.signals.so_far().await {
+            self.say_received(received);
+            return vec![GroupEvent::Received(received)];
+        }
+        [vec![GroupEvent::Ready], self.begin_server().await].concat()
+    }
+
+    /// Starts the ranks in batches. A signal between two batches stops the ranks that run, and no
+    /// more are started.
+    pub(super) async fn spawn(&mut self) -> Option<GroupEvent> {
+        let none = GroupEvent::NotStarted {
+            first: 0,
+            told: None,
+        };
+        if let Some(event) = self.lock_folder().await {
+            return Some(event);
+        }
+        if !self.has_page() {
+            return Some(none);
+        }
+        let Some(logs) = self.logs(0..self.plan.ranks.len()) else {
+            return Some(none);
+        };
+        self.attempt = Attempt::new(&self.round, logs);
+        loop {
+            let attempt = |rank| self.group.attempt(rank);
+            if let Err(first) = self.attempt.spawn(&self.round, AT_A_TIME, attempt) {
+                return Some(GroupEvent::NotStarted { first, told: None });
+            }
+            let first = self.attempt.started()?;
+            if let Some(received) = self.signals.so_far().await {
+                self.say_received(received);
+                say::warning(format_args!(
+                    "{first} of {} ranks were started, the others will not be",
+                    self.plan.ranks.len()
+                ));
+                let told = Some(received);
+                return Some(GroupEvent::NotStarted { first, told });
+            }
+        }
+    }
+
+    /// Locks the run folder, unless a signal has arrived or ends the wait for another launch.
+    async fn lock_folder(&mut self) -> Option<GroupEvent> {
+        let launch = &self.round.place.launch;
+        let told = match self.lock.take_unless(launch, self.signals.recv()).await {
+            Ok(Some(received)) => Some(received),
+            Ok(None) => Some(self.signals.so_far().await?),
+            Err(err) => {
+                say::error(chain(&err));
+                None
+            }
+        };
+        told.into_iter()
+            .for_each(|received| self.say_received(received));
+        Some(GroupEvent::NotStarted { first: 0, told })
+    }
+
+    /// Opens the page of the run, if there is to be one on this node and it is not open. Returns
+    /// whether the launch goes on: a single node does not start without its page. Where others have
+    /// already begun to start, it goes on without.
+    fn has_page(&mut self) -> bool {
+        let (eval, place) = (self.plan.eval.as_ref(), &self.round.place);
+        let Some(eval) = eval.filter(|_| place.node == 0 && self.page.is_none()) else {
+            return true;
+        };
+        let Some(plan) = &eval.page else { return true };
+        match LivePage::open(plan, &eval.output, &place.launch) {
+            Ok(page) => {
+                let address = page.address();
+                say::info(format_args!("page: http://{address}/ while the run lasts"));
+                self.page = Some(page);
+                true
+            }
+            Err(err) if self.plan.rendezvous.is_none() => {
+                say::error(err);
+                false
+            }
+            Err(err) => {
+                say::warning(err);
+                true
+            }
+        }
+    }
+
+    /// Creates new log files for these ranks. Prints what is wrong if that fails.
+    fn logs(&self, ranks: impl Iterator<Item = usize>) -> Option<AttemptLogs> {
+        let writer = |index| LoggedRank {
+            rank: self.round.rank(index),
+            attempt: self.group.attempt(index),
+        };
+        let writers: Vec<LoggedRank> = ranks.map(writer).collect();
+        match &self.folder {
+            Some(folder) => AttemptLogs::create(folder, self.plan, &writers)
+                .inspect_err(|err| say::error(format_args!("{err:#}")))
+                .ok(),
+            None => Some(AttemptLogs::disabled(writers.len())),
+        }
+    }
+
+    /// Starts a rank again that has failed on its own.
+    pub(super) fn restart(&mut self, rank: usize) -> Option<GroupEvent> {
+        let (logs, attempt) = (self.logs(rank..=rank), self.group.attempt(rank));
+        match self.attempt.restart(&self.round, rank, attempt, logs) {
+            Ok(tail) => {
+                self.flush_later(tail);
+                None
+            }
+            Err(rank) => Some(GroupEvent::NotRestarted(rank)),
+        }
+    }
+
+    /// Reports that a rank will be restarted.
+    pub(super) fn promise(&self, rank: usize, restart: Restart) {
+        let Some(failed) = self.attempt.rank(rank) else {
+            return;
+        };
+        let Restart {
+            number, of, after, ..
+        } = restart;
+        let line = format!(
+            "{}; restart {number} of {of} in {} s{}",
+            failed.failure(),
+            after.as_secs(),
+            self.others(rank)
+        );
+        say::of_rank(Level::Warning, failed.id(), failed.pid(), line);
+        let who = failed.who();
+        events::record(&self.round, &Happening::Restart { who, restart });
+    }
+
+    /// Reports to the user, and to the other ranks, that a rank has died for good.
+    pub(super) fn lose(&self, rank: usize, why: LossReason) {
+        let Some(failed) = self.attempt.rank(rank) else {
+            return;
+        };
+        let why = match why {
+            LossReason::Spent => "no restart is left",
+            LossReason::Final => "a restart would not change that",
+            LossReason::Ending => "the end of the launch was announced",
+        };
+        let reason = format!("{}; {why}", failed.failure());
+        let line = format_args!("{reason}{}", self.others(rank));
+        say::of_rank(Level::Error, failed.id(), failed.pid(), line);
+        let (who, reason) = (failed.who(), reason.as_str());
+        events::record(&self.round, &Happening::Lost { who, reason });
+        self.peers
+            .lost(&self.round.place, failed.id().global, reason);
+    }
+
+    fn others(&self, rank: usize) -> &'static str {
+        match self.round.place.nodes > 1 || self.group.has_others(rank) {
+            true => ", the other ranks continue",
+            false => "",
+        }
+    }
+
+    /// Reports a rank that SIGKILL did not end.
+    pub(super) fn abandon(&self, rank: usize) {
+        let pid = self.attempt.rank(rank).and_then(LocalRank::pid);
+        say::error(format_args!(
+            "rank {} (pid {}) does not end even after SIGKILL and is left behind",
+            self.round.rank(rank).global,
+            pid.unwrap_or_default()
+        ));
+    }
+
+    /// Sends SIGTERM to what ranks have left behind.
+    pub(super) fn sweep(
+        &mut self,
+        scope: Scope,
+        groups_know: bool,
+        is_success: bool,
+    ) -> Option<GroupEvent> {
+        // The built-in programs start no daemons; what they leave behind is a hung simulator.
+        self.leftovers
+            .leave_daemons(is_success && !self.plan.is_built_in);
+        let reach = match groups_know {
+            true => Reach::OutsideGroups,
+            false => Reach::All,
+        };
+        let living = self.signal_leftovers(scope, reach, Some(Signal::SIGTERM));
+        (living == 0).then_some(GroupEvent::Swept(scope))
+    }
+
+    /// Returns an event for every awaited set of leftovers that has ended.
+    pub(super) fn swept(&self) -> Vec<GroupEvent> {
+        let mut scopes = self.group.sweeping();
+        scopes.retain(|scope| self.signal_leftovers(*scope, Reach::All, None) == 0);
+        scopes.into_iter().map(GroupEvent::Swept).collect()
+    }
+
+    /// Kills what did not end after SIGTERM.
+    pub(super) fn kill_leftovers(&self, scope: Scope) {
+        let living = self.signal_leftovers(scope, Reach::All, Some(Signal::SIGKILL));
+        let whose = match scope {
+            Scope::All => "ranks".to_owned(),
+            Scope::One(rank) => format!("rank {}", self.round.rank(rank).global),
+        };
+        say::warning(format_args!(
+            "killed processes that {whose} had left behind: {living}"
+        ));
+    }
+
+    /// Sends `signal` to what these ranks have left behind, and returns how many processes live.
+    fn signal_leftovers(&self, scope: Scope, reach: Reach, signal: Option<Signal>) -> usize {
+        let pids = self.attempt.pids();
+        let Scope::One(rank) = scope else {
+            return self.leftovers.signal(pids, reach, signal);
+        };
+        let Some(pid) = self.attempt.rank(rank).and_then(LocalRank::pid) else {
+            return 0;
+        };
+        let mark = &self.round.mark(rank);
+        self.leftovers.signal_of(pids, Trace { pid, mark }, signal)
+    }
+}
