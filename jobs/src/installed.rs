@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::texts;
+use crate::tree;
 
 /// The folder of the suites in the source, as paths name it.
 const IN_SOURCE: &str = "jobs/suites";
@@ -90,7 +90,7 @@ pub fn find_all(value: &mut Value) {
 
 /// Applies [`found`] to all texts of a JSON value, with the suites of a folder.
 pub fn find_all_in(suites: &Path, value: &mut Value) {
-    texts::each_mut(value, &mut |text| {
+    tree::each_text_mut(value, &mut |text| {
         if let Cow::Owned(path) = found_in(suites, text) {
             *text = path;
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::file::rollout::MAX_EPISODES;
+use crate::file::MAX_EPISODES;
 use crate::job::{Job, JobIndex, Length, Status};
 use crate::journal::{JobEnd, Line};
 use crate::placement::Share;

@@ -1,11 +1,11 @@
-//! Input that is refused: one type, since everybody prints it and nobody decides by it.
+//! Input that is refused: one type, since everybody prints it and nobody decides by it; and what a
+//! misspelt name probably means.
 
 use std::fmt::Display;
 
 use serde_json::Value;
 
 use crate::count::listed;
-use crate::similar::{self, most_similar};
 
 /// Number of known names that are listed.
 const NAMED: usize = 40;
@@ -49,7 +49,7 @@ impl Refusal {
     /// Refuses an unknown name with the nearest known one, or with all of them. `noun` is what the
     /// name is of: `field`, `job`.
     pub fn unknown(place: impl Display, noun: &str, name: &str, known: &[&str]) -> Self {
-        let hint = match most_similar(name, known.iter().copied(), similar::FIELD) {
+        let hint = match most_similar(name, known.iter().copied(), LIKE_FIELD) {
             Some(meant) => format!("; did you mean `{meant}`?"),
             None if known.is_empty() => String::new(),
             None => format!("; expected one of {}", listed(known, NAMED)),
@@ -84,10 +84,40 @@ pub fn show(value: &Value) -> String {
     }
 }
 
+/// Returns the known name that resembles `found` most, if the similarity (Jaro-Winkler, from 0 to
+/// 1) is above `least`. Of names that are equally similar, the first counts.
+///
+/// `least` depends on what a wrong suggestion costs: [`LIKE_FIELD`] if the error is certain and the name
+/// only helps, more if the similarity decides whether there is an error.
+pub fn most_similar<'a>(
+    found: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    least: f64,
+) -> Option<&'a str> {
+    let (mut best, mut similarity) = (None, least);
+    for name in known {
+        let this = strsim::jaro_winkler(name, found);
+        if this > similarity {
+            (best, similarity) = (Some(name), this);
+        }
+    }
+    best
+}
+
+/// Similarity above which a field is suggested for an unknown one.
+pub const LIKE_FIELD: f64 = 0.7;
+
+/// Similarity above which a name that users choose, or one of many, is suggested.
+pub const LIKE_NAME: f64 = 0.85;
+
+/// Similarity above which a name that may be somebody else's is taken for a misspelt one of ours.
+pub const MISSPELT: f64 = 0.94;
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_refusal_says_place_and_reason_once_each() {
@@ -120,5 +150,18 @@ mod tests {
             "job 1: unknown field `zzz`; expected one of num_envs, seed"
         );
         assert_eq!(told("zzz", &[]).to_string(), "job 1: unknown field `zzz`");
+    }
+
+    #[test]
+    fn the_most_similar_name_counts_and_the_first_of_equals() {
+        let known = ["policy_type", "policy_args", "name"];
+        assert_eq!(
+            most_similar("polcy", known, LIKE_FIELD),
+            Some("policy_type")
+        );
+        let found = most_similar("policy_arg", known, LIKE_FIELD);
+        assert_eq!(found, Some("policy_args"));
+        assert_eq!(most_similar("seed", known, LIKE_FIELD), None);
+        assert_eq!(most_similar("seed", [], LIKE_FIELD), None);
     }
 }

@@ -23,7 +23,7 @@ use crate::environments::is_python_environment;
 use crate::job::{Job, Status};
 use crate::model_server::ModelServer;
 use crate::policies::canonical_policy;
-use crate::{files, sha256, texts};
+use crate::{files, sha256, tree};
 
 /// Maximum size in bytes of the list of digests, enough for half a million. A longer list is
 /// discarded and started anew.
@@ -112,7 +112,7 @@ fn named(what: &str, name: &str, settings: &Value) -> String {
 /// file in another folder, and whether it contains any text.
 fn with_places(mut value: Value) -> (Value, bool) {
     let mut has_text = false;
-    texts::each_mut(&mut value, &mut |text| {
+    tree::each_text_mut(&mut value, &mut |text| {
         has_text = true;
         *text = located(text);
     });

@@ -11,22 +11,18 @@
 
 use std::ops::Range;
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use crate::job::{Job, Length, Status};
 use crate::placement::{Placement, Seat, Share};
 
-mod idle;
 pub mod lease;
 mod only;
-mod part;
 mod stages;
 
-pub use idle::idle;
 pub use only::Only;
-pub use part::Portion;
 pub use stages::stages;
-
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
 /// Rule that assigns jobs or episodes to ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -168,6 +164,115 @@ fn of_rank(job: &Job, part: Portion, placement: &Placement, rank: usize) -> Work
         part,
         seats,
     }
+}
+
+/// One of several parts of `0 .. count`, which together contain every number once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Portion {
+    /// All numbers.
+    All,
+    /// `first`, and every `step`-th number after it.
+    Every {
+        /// The first number.
+        first: u64,
+        /// The distance between two numbers.
+        step: u64,
+    },
+    /// A contiguous range.
+    Block(Range<u64>),
+}
+
+impl Portion {
+    /// Returns part `nth` of `parts` parts of `0 .. count`.
+    pub fn new(assign: Assign, (nth, parts): (usize, usize), count: u64) -> Self {
+        let (nth, parts) = (nth as u64, parts.max(1) as u64);
+        match assign {
+            Assign::Dynamic => Self::All,
+            Assign::Modulo => Self::Every {
+                first: nth,
+                step: parts,
+            },
+            Assign::Block => Self::Block(block(nth, parts, count)),
+        }
+    }
+
+    /// Returns whether the part contains `number`.
+    pub fn has(&self, number: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Every { first, step } => number % step == *first,
+            Self::Block(range) => range.contains(&number),
+        }
+    }
+}
+
+/// Cuts as `numpy.array_split` does: the first `count % parts` blocks are longer by one.
+fn block(nth: u64, parts: u64, count: u64) -> Range<u64> {
+    let (each, longer) = (count / parts, count % parts);
+    let start = nth * each + nth.min(longer);
+    start..start + each + u64::from(nth < longer)
+}
+
+/// Returns which of `parts` parts of `0 .. count` has `number`; with [`Assign::Dynamic`] each part
+/// has all numbers, and this is the first.
+fn owner(assign: Assign, number: u64, parts: usize, count: u64) -> usize {
+    let parts = parts.max(1) as u64;
+    let (each, longer) = (count / parts, count % parts);
+    let of_longer = longer * (each + 1);
+    let owner = match assign {
+        Assign::Dynamic => 0,
+        Assign::Modulo => number % parts,
+        Assign::Block if number < of_longer => number / (each + 1),
+        Assign::Block => longer + (number - of_longer) / each.max(1),
+    };
+    owner as usize
+}
+
+/// Returns how many of `world_size` ranks have nothing to run, no matter what is already done. With
+/// [`Assign::Dynamic`] these are the ranks beyond the number of episodes or jobs to take.
+pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
+    let Assignment { assign, shard } = assignment;
+    let (world_size, count) = (world_size.max(1), jobs.len() as u64);
+    let pending = (0..)
+        .zip(jobs)
+        .filter(|(_, job)| job.status == Status::Pending);
+    if assign == Assign::Dynamic {
+        let all = pending
+            .map(|(_, job)| pieces(job, shard))
+            .fold(0, usize::saturating_add);
+        return world_size.saturating_sub(all);
+    }
+    let (mut busy, mut left) = (vec![false; world_size], world_size);
+    let mut give = |rank: usize| {
+        left -= usize::from(!std::mem::replace(&mut busy[rank], true));
+        left
+    };
+    for (position, job) in pending {
+        match (job.sharing, shard, job.length) {
+            (.., Length::Episodes(count)) if job.selected(count) == 0 => {}
+            (Some(_), ..) => return 0,
+            (None, Shard::Episodes, Length::Episodes(count)) => {
+                for episode in job.selection(count).iter() {
+                    let nth = owner(assign, episode, world_size, count);
+                    if give((nth + job.index.0) % world_size) == 0 {
+                        return 0;
+                    }
+                }
+            }
+            (None, ..) => _ = give(owner(assign, position, world_size, count)),
+        }
+    }
+    left
+}
+
+/// Returns how many units ranks may take of a job; of a shared one, one for each environment.
+fn pieces(job: &Job, shard: Shard) -> usize {
+    let count = match (job.sharing, shard, job.length) {
+        (Some(sharing), ..) => sharing.total_num_envs as u64,
+        (None, Shard::Episodes, Length::Episodes(count)) => job.selected(count),
+        (None, ..) => 1,
+    };
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -205,3 +205,129 @@ fn only_the_chosen_episodes_run() {
         .collect::<Vec<_>>();
     assert_eq!(found, [[1, 2, 4]]);
 }
+
+mod part {
+    use super::*;
+
+    fn parts(assign: Assign, parts: usize, count: u64) -> Vec<Vec<u64>> {
+        let part = |nth| Portion::new(assign, (nth, parts), count);
+        (0..parts)
+            .map(|nth| (0..count).filter(|number| part(nth).has(*number)).collect())
+            .collect()
+    }
+
+    #[test]
+    fn blocks_are_those_of_numpys_array_split() {
+        let found = parts(Assign::Block, 3, 7);
+        assert_eq!(found, [vec![0, 1, 2], vec![3, 4], vec![5, 6]]);
+        assert_eq!(parts(Assign::Block, 3, 2), [vec![0], vec![1], vec![]]);
+        let shown = parts(Assign::Modulo, 3, 7);
+        assert_eq!(shown, [vec![0, 3, 6], vec![1, 4], vec![2, 5]]);
+    }
+
+    #[test]
+    fn a_number_is_in_the_part_of_its_owner_alone() {
+        for assign in [Assign::Modulo, Assign::Block] {
+            for (parts, count) in [(1, 5), (3, 7), (3, 2), (4, 8), (8, 3)] {
+                for number in 0..count {
+                    let has = |nth: &usize| Portion::new(assign, (*nth, parts), count).has(number);
+                    let found: Vec<_> = (0..parts).filter(has).collect();
+                    assert_eq!(found, [owner(assign, number, parts, count)]);
+                }
+            }
+        }
+    }
+}
+
+mod idle {
+    use serde_json::json;
+
+    use super::*;
+    use crate::assign::{Work, work};
+    use crate::placement::Placement;
+    use crate::samples;
+
+    fn jobs(lengths: &[(&str, u64)]) -> Vec<Job> {
+        let fields = |(index, (word, length)): (usize, &(&str, u64))| {
+            let mut fields = json!({"name": format!("j{index}"), "num_episodes": null});
+            fields[*word] = (*length).into();
+            fields
+        };
+        samples::jobs(lengths.iter().enumerate().map(fields))
+    }
+
+    fn idle_of(lengths: &[(&str, u64)], world_size: usize, assign: Assign, shard: Shard) -> usize {
+        idle(&jobs(lengths), world_size, Assignment { assign, shard })
+    }
+
+    #[test]
+    fn one_job_leaves_all_but_one_rank_idle_unless_its_episodes_are_dealt() {
+        let one = [("num_episodes", 50)];
+        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
+            assert_eq!(idle_of(&one, 4, assign, Shard::Jobs), 3, "{assign:?}");
+            assert_eq!(idle_of(&one, 4, assign, Shard::Episodes), 0, "{assign:?}");
+        }
+    }
+
+    #[test]
+    fn fewer_episodes_than_ranks_and_jobs_in_steps_leave_ranks_idle() {
+        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
+            assert_eq!(
+                idle_of(&[("num_episodes", 3)], 4, assign, Shard::Episodes),
+                1,
+                "{assign:?}"
+            );
+            assert_eq!(
+                idle_of(&[("num_steps", 100)], 4, assign, Shard::Episodes),
+                3,
+                "{assign:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn as_many_jobs_as_ranks_leave_none_idle() {
+        let four = [("num_episodes", 1); 4];
+        assert_eq!(idle_of(&four, 4, Assign::Modulo, Shard::Jobs), 0);
+        assert_eq!(idle_of(&four, 6, Assign::Block, Shard::Jobs), 2);
+    }
+
+    #[test]
+    fn a_large_launch_is_counted_in_one_pass_over_its_episodes() {
+        let many = [("num_episodes", 1_000_000)];
+        for assign in [Assign::Modulo, Assign::Block, Assign::Dynamic] {
+            assert_eq!(idle_of(&many, 16_384, assign, Shard::Episodes), 0);
+            assert_eq!(idle_of(&many, 16_384, assign, Shard::Jobs), 16_383);
+        }
+    }
+
+    #[test]
+    fn the_ranks_that_are_counted_are_those_without_work() {
+        let jobs = jobs(&[("num_episodes", 3), ("num_steps", 9), ("num_episodes", 2)]);
+        for (assign, shard) in [
+            (Assign::Modulo, Shard::Jobs),
+            (Assign::Modulo, Shard::Episodes),
+            (Assign::Block, Shard::Jobs),
+            (Assign::Block, Shard::Episodes),
+        ] {
+            let assignment = Assignment { assign, shard };
+            for ranks in 1..9 {
+                let placement = Placement::of_ranks(vec![0; ranks]);
+                let is_idle = |rank: &usize| {
+                    let works = work(&jobs, &placement, assignment, *rank);
+                    let runs = |work: &Work| match work.job.length {
+                        Length::Episodes(count) => work.episodes(0..count).next().is_some(),
+                        Length::Steps(_) | Length::Policy => true,
+                    };
+                    !works.iter().any(runs)
+                };
+                let wanted = (0..ranks).filter(is_idle).count();
+                assert_eq!(
+                    idle(&jobs, ranks, assignment),
+                    wanted,
+                    "{ranks} {assignment:?}"
+                );
+            }
+        }
+    }
+}

@@ -7,10 +7,9 @@ use serde_json::{Map, Value};
 use crate::environments::{EveryEnvironment, PythonEnvironment, is_python_environment};
 use crate::experiment::run::{Unused, note, number};
 use crate::experiment::runs::similar_to;
-use crate::refusal::Refusal;
+use crate::refusal::{MISSPELT, Refusal, most_similar};
 use crate::settings::kinds::PY_NAME;
 use crate::settings::names;
-use crate::similar::{MISSPELT, most_similar};
 use crate::simulators::Simulator;
 
 /// Fields of `environment_builder` that a job has elsewhere, or has no use for.

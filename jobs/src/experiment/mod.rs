@@ -17,10 +17,9 @@ use serde_json::{Value, json};
 
 use crate::installed;
 use crate::refusal::Refusal;
-use crate::tree::{self, references};
+use crate::tree;
 
 mod change;
-pub mod dotted;
 mod environment;
 mod run;
 mod runs;
@@ -87,7 +86,7 @@ impl Experiment {
             runs::change(&mut runs, change)?;
         }
         let shared = json!({ "shared": parts.shared });
-        let resolver = references::Resolver::new(&shared, variable, true);
+        let resolver = tree::Resolver::new(&shared, variable, true);
         let mut jobs = Vec::new();
         for (name, run) in &runs {
             let run = resolver.resolve(run);

@@ -5,9 +5,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::experiment::environment::{Environment, refuse_recorded};
-use crate::refusal::Refusal;
+use crate::refusal::{LIKE_NAME, Refusal};
 use crate::settings;
-use crate::similar;
 
 /// A run. Numbers may be written as texts, and the job checks them.
 #[derive(Deserialize, JsonSchema)]
@@ -48,7 +47,7 @@ pub(super) type Unused<'a> = &'a mut Vec<String>;
 /// Converts a run, and adds the names of its settings without effect.
 pub(super) fn job(name: &str, run: &Map<String, Value>, unused: Unused) -> Result<Value, Refusal> {
     let place = format!("runs.{name}");
-    let (run, foreign): (Run, _) = settings::read_among(&place, run, similar::NAME)?;
+    let (run, foreign): (Run, _) = settings::read_among(&place, run, LIKE_NAME)?;
     let recorded = run.recorded_variation_samples_paths.as_ref();
     refuse_recorded(
         &format!("{place}.recorded_variation_samples_paths"),

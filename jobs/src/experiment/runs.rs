@@ -7,13 +7,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::experiment::change::Change;
-use crate::experiment::dotted;
 use crate::experiment::run::Run;
-use crate::refusal::Refusal;
+use crate::refusal::{LIKE_NAME, Refusal, most_similar};
 use crate::settings::{self, names};
-use crate::similar::{self, most_similar};
 use crate::tree;
-use crate::tree::references::{self, MAX_BYTES};
+use crate::tree::MAX_RESOLVED;
 
 /// The two parts of an Experiment.
 pub(super) struct Parts {
@@ -116,7 +114,7 @@ fn named(runs: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
 pub(super) fn unread(parts: &Parts) -> Result<Vec<String>, Refusal> {
     let mut named = BTreeSet::new();
     for tree in parts.runs.values().chain([&parts.shared]) {
-        references::each(tree, &mut |reference| {
+        tree::each_reference(tree, &mut |reference| {
             named.insert(root(reference));
         });
     }
@@ -150,10 +148,10 @@ pub(super) fn with_shared(parts: &Parts) -> Result<Map<String, Value>, Refusal> 
         shared.retain(|key, _| known.contains(&key.as_str()));
     }
     let size = shared.to_string().len();
-    if size.saturating_mul(parts.runs.len()) > MAX_BYTES {
+    if size.saturating_mul(parts.runs.len()) > MAX_RESOLVED {
         let count = parts.runs.len();
         let reason =
-            format!("its {size} bytes in {count} runs are more than {MAX_BYTES} bytes of jobs");
+            format!("its {size} bytes in {count} runs are more than {MAX_RESOLVED} bytes of jobs");
         return Err(Refusal::at("shared", reason));
     }
     let shared = with_nested_variations(shared);
@@ -166,7 +164,7 @@ pub(super) fn with_shared(parts: &Parts) -> Result<Map<String, Value>, Refusal> 
 
 fn with_nested_variations(mut run: Value) -> Value {
     if let Some(variations) = run.get_mut("variations") {
-        *variations = dotted::nested(variations.take());
+        *variations = tree::nested(variations.take());
     }
     run
 }
@@ -196,7 +194,7 @@ pub(super) fn change(runs: &mut Map<String, Value>, change: &Change) -> Result<(
 /// Refuses references that lead nowhere.
 pub(super) fn refuse_unresolved(name: &str, run: &Value) -> Result<(), Refusal> {
     let mut first = None;
-    references::each(run, &mut |reference| {
+    tree::each_reference(run, &mut |reference| {
         first.get_or_insert_with(|| reference.to_owned());
     });
     match first {
@@ -209,5 +207,5 @@ pub(super) fn refuse_unresolved(name: &str, run: &Value) -> Result<(), Refusal> 
 }
 
 pub(super) fn similar_to(key: &str, known: &[&str]) -> bool {
-    most_similar(key, known.iter().copied(), similar::NAME).is_some()
+    most_similar(key, known.iter().copied(), LIKE_NAME).is_some()
 }

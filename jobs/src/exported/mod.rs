@@ -12,7 +12,6 @@
 mod archive;
 mod description;
 mod machine;
-mod torch_keys;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -26,8 +25,7 @@ pub use archive::{Archive, Entry};
 pub use description::{
     Batch, Description, Input, Layout, Output, PixelKind, StateVector, TokenKind,
 };
-pub use machine::Machine;
-pub use torch_keys::TorchKeys;
+pub use machine::{Machine, TorchKeys};
 
 /// The command that writes packages, for errors.
 pub const EXPORTER: &str = "python runtime/python/export_policy.py MODULE.py:FUNCTION OUT.pt2";
@@ -97,7 +95,7 @@ impl Package {
         let library = library_name.to_owned();
         let of_torch = |refusal: Refusal| refusal.inside("its metadata");
         let Some(metadata) = archive.entry(&metadata).cloned() else {
-            return Err(of_torch(torch_keys::missing("metadata")));
+            return Err(of_torch(machine::missing("metadata")));
         };
         let bytes = archive.read(&metadata, MOST_METADATA).map_err(unreadable)?;
         let (compiled_for, others) = TorchKeys::parse(&bytes).map_err(of_torch)?;

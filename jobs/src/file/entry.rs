@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::file::check_name;
-use crate::file::latency::{self, WrittenLatency};
-use crate::file::rollout::{self, MAX_EPISODES};
 use crate::file::variations::MAX_GROUP_BYTES;
 use crate::job::{
     Job, JobIndex, Length, MAX_ENVS, MAX_TOTAL_ENVS, Rollout, Sharing, Status, Suite, Variant,
     VideoSettings,
 };
+use crate::latency::{self, WrittenLatency};
 use crate::model_server::{self, ModelServer};
 use crate::numbers::Numbers;
+use crate::placement::check::check_steps;
 use crate::printable::printable_line;
 
 /// Maximum length of a name of a suite in bytes.
@@ -32,23 +32,23 @@ pub(crate) struct Entry {
     /// The name of `policy_config_dict` in older files.
     policy_args: Option<Map<String, Value>>,
     #[schemars(range(min = 1, max = MAX_EPISODES))]
-    pub(super) num_episodes: Option<u64>,
+    num_episodes: Option<u64>,
     #[schemars(range(min = 1))]
-    pub(super) num_steps: Option<u64>,
+    num_steps: Option<u64>,
     #[schemars(range(min = 1, max = MAX_EPISODES))]
-    pub(super) num_rebuilds: Option<u64>,
+    num_rebuilds: Option<u64>,
     #[schemars(range(min = 1, max = MAX_TOTAL_ENVS))]
-    pub(super) total_num_envs: Option<usize>,
+    total_num_envs: Option<usize>,
     /// Of RLinf: environments with the same task that stay together. Here, each has its own.
     #[schemars(range(min = 1), extend("unused" = true))]
     #[expect(dead_code, reason = "it has no effect here")]
     group_size: Option<u64>,
-    pub(super) auto_reset: Option<bool>,
+    auto_reset: Option<bool>,
     ignore_terminations: Option<bool>,
     #[schemars(range(min = 1, max = u32::MAX))]
-    pub(super) max_steps_per_rollout_epoch: Option<u64>,
+    max_steps_per_rollout_epoch: Option<u64>,
     #[schemars(range(min = 1, max = MAX_EPISODES))]
-    pub(super) rollout_epoch: Option<u64>,
+    rollout_epoch: Option<u64>,
     #[schemars(range(min = 1, max = MAX_TOTAL_ENVS))]
     pipeline_stage_num: Option<usize>,
     language_instruction: Option<String>,
@@ -78,7 +78,7 @@ struct EnvArgs {
 }
 
 /// A field, and why it is refused.
-pub(super) type Wrong = (&'static str, String);
+pub(crate) type Wrong = (&'static str, String);
 
 impl Entry {
     /// Returns the job at a position, without its variations.
@@ -98,12 +98,12 @@ impl Entry {
         }
         let own = self.arena_env_args.num_envs.or(self.total_num_envs);
         let num_envs = own.unwrap_or(1);
-        let length = rollout::length(&self, num_envs)?;
+        let length = length(&self, num_envs)?;
         let policy_config = self
             .policy_config_dict
             .or(self.policy_args)
             .unwrap_or_default();
-        rollout::check_chunks(self.max_steps_per_rollout_epoch, &policy_config)?;
+        check_chunks(self.max_steps_per_rollout_epoch, &policy_config)?;
         if let Some(suite) = &self.suite {
             check_suite(suite)?;
         }
@@ -248,6 +248,77 @@ impl Serialize for Job {
         }
         entry.serialize(to)
     }
+}
+
+/// Maximum number of episodes of a job: the report names each missing one.
+pub const MAX_EPISODES: u64 = 1_000_000;
+
+/// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
+/// of `num_envs` environments.
+fn length(entry: &Entry, num_envs: usize) -> Result<Length, Wrong> {
+    let with = |field: &str, value: u64| {
+        format!("{value} is given together with {field}; only one of them can end the job")
+    };
+    let num_rebuilds = entry.num_rebuilds.unwrap_or(1);
+    let length = match (entry.num_episodes, entry.num_steps, entry.rollout_epoch) {
+        (Some(_), _, Some(epochs)) => return Err(("rollout_epoch", with("num_episodes", epochs))),
+        (None, Some(_), Some(epochs)) => return Err(("rollout_epoch", with("num_steps", epochs))),
+        (Some(episodes), Some(steps), None) => {
+            return Err((
+                "num_steps",
+                with(&format!("num_episodes {episodes}"), steps),
+            ));
+        }
+        (Some(episodes), None, None) => Length::Episodes(episodes),
+        (None, Some(steps), None) => Length::Steps(steps),
+        (None, None, epochs) => of_epochs(entry, epochs, num_envs)?,
+    };
+    match length {
+        Length::Episodes(episodes) if episodes < num_rebuilds => {
+            let reason = format!(
+                "{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"
+            );
+            Err(("num_episodes", reason))
+        }
+        length => Ok(length),
+    }
+}
+
+/// Computes the length from epochs as in rlinf/runners/embodied_eval_runner.py. Without
+/// `auto_reset`, each environment counts one episode per epoch. With it, every episode counts that
+/// ends within the steps of all epochs, and only the first epoch begins with a reset.
+fn of_epochs(entry: &Entry, given: Option<u64>, num_envs: usize) -> Result<Length, Wrong> {
+    let epochs = given.unwrap_or(1);
+    let steps = entry.max_steps_per_rollout_epoch;
+    match (entry.auto_reset == Some(true), steps) {
+        (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(epochs))),
+        (true, None) => {
+            let reason = "environments never end: max_steps_per_rollout_epoch, num_steps or \
+                          num_episodes is required";
+            Err(("auto_reset", reason.to_owned()))
+        }
+        (false, _) if given.is_some() || entry.total_num_envs.is_some() || steps.is_some() => {
+            let episodes = epochs.saturating_mul(num_envs as u64);
+            if episodes > MAX_EPISODES {
+                let reason = format!(
+                    "{epochs} epochs of {num_envs} environments are more than {MAX_EPISODES} episodes"
+                );
+                return Err(("rollout_epoch", reason));
+            }
+            Ok(Length::Episodes(episodes))
+        }
+        (false, _) => Ok(Length::Policy),
+    }
+}
+
+/// Checks that an epoch ends with an action chunk.
+fn check_chunks(steps: Option<u64>, policy: &Map<String, Value>) -> Result<(), Wrong> {
+    let chunk = policy.get("action_chunk_length").and_then(Value::as_u64);
+    let (Some(chunk), Some(steps)) = (chunk, steps) else {
+        return Ok(());
+    };
+    check_steps(steps as usize, usize::try_from(chunk).unwrap_or(0))
+        .map_err(|err| ("max_steps_per_rollout_epoch", err.to_string()))
 }
 
 #[cfg(test)]

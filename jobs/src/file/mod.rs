@@ -25,12 +25,11 @@ use crate::tree::quoted;
 use variations::{Overrides, VariantBytes};
 
 mod entry;
-mod latency;
-pub mod rollout;
+
 mod variations;
 
-pub(crate) use entry::Entry;
-pub use entry::{entry, jobs_file};
+pub(crate) use entry::{Entry, Wrong};
+pub use entry::{MAX_EPISODES, entry, jobs_file};
 
 /// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
 const MAX_BYTES: u64 = 64 << 20;

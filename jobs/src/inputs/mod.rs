@@ -8,26 +8,26 @@
 //! `plan.json` has the inputs of a run as they were when it was begun, each file once. A file that
 //! appears later is no input, because a run may write files that its jobs name.
 
-mod folder;
-mod imports;
-mod named;
-mod sums;
-pub mod versions;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fs::{self, Metadata};
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::job::Job;
-use crate::layout::RunFolder;
-use crate::{files, sha256, time};
+use crate::layout::{RunFolder, write_whole};
+use crate::sha256::{self, Sum};
+use crate::time;
 
-pub use sums::{SumCache, modified};
+mod imports;
+mod named;
+pub mod versions;
 
 /// Largest file whose contents are read at every start: a millisecond.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -260,6 +260,75 @@ fn since(
         sha256: if is_same { then.sha256.clone() } else { found },
         ..now.clone()
     }
+}
+
+/// Returns the modification time of a file in nanoseconds since 1970.
+pub fn modified(metadata: &Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
+}
+
+/// The sums of the files that the policies of a run are made of: valid as long as size and time stay
+/// the same. Rank 0 computes them beside the evaluation.
+#[derive(Clone, Debug, Default)]
+pub struct SumCache {
+    path: PathBuf,
+    entries: BTreeMap<String, InputFile>,
+}
+
+impl SumCache {
+    /// Opens a cache; a missing or unreadable file gives an empty one.
+    pub fn open(path: &Path) -> Self {
+        let entries = files::read(path, MAX_DOCUMENT_BYTES)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        Self {
+            path: path.to_owned(),
+            entries,
+        }
+    }
+
+    /// Returns the sum of a file as it was when it had this size and time.
+    pub fn sum(&self, path: &Path, file: &InputFile) -> Option<&str> {
+        let entry = self.entries.get(&name(path).ok()?)?;
+        let is_same = (entry.bytes, entry.modified) == (file.bytes, file.modified);
+        entry.sha256.as_deref().filter(|_| is_same)
+    }
+
+    /// Returns the sum of a file. If it is not known, `hash` computes it, and it is remembered.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system and of `hash`.
+    pub fn file(
+        &mut self,
+        path: &Path,
+        hash: impl FnOnce(&Path) -> io::Result<Sum>,
+    ) -> io::Result<Sum> {
+        let found = fs::metadata(path)?;
+        let mut entry = InputFile {
+            bytes: found.len(),
+            modified: modified(&found),
+            sha256: None,
+        };
+        if let Some(sum) = self.sum(path, &entry) {
+            return Ok(Sum {
+                sha256: sum.to_owned(),
+                bytes: entry.bytes,
+            });
+        }
+        let sum = hash(path)?;
+        entry.bytes = sum.bytes;
+        entry.sha256 = Some(sum.sha256.clone());
+        self.entries.insert(name(path)?, entry);
+        // Without the file, what has been read is read again at the next start.
+        let text = serde_json::to_vec(&self.entries).map_err(io::Error::from);
+        let _ = text.and_then(|text| write_whole(&self.path, &text));
+        Ok(sum)
+    }
+}
+
+fn name(path: &Path) -> io::Result<String> {
+    Ok(path.canonicalize()?.display().to_string())
 }
 
 #[cfg(test)]

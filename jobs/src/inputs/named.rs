@@ -11,13 +11,12 @@ use serde_json::Value;
 use crate::environments::is_python_environment;
 use crate::hub;
 use crate::inputs::Lookup;
-use crate::inputs::folder::files_below;
-use crate::inputs::imports::{SearchPath, folders};
+use crate::inputs::imports::{SearchPath, files_below, folders};
 use crate::job::Job;
 use crate::policies::{self, PolicyType};
 use crate::settings::PathTo;
 use crate::settings::kinds::PyName;
-use crate::texts;
+use crate::tree;
 
 /// Most files of a folder. One with more is no checkpoint and no package, and does not count.
 const MOST_FILES: usize = 10_000;
@@ -133,7 +132,7 @@ fn one_or_more(value: Option<&Value>) -> Vec<&str> {
 /// Adds the files and folders that exist and that any text in a value names. A word that is also
 /// the name of a folder is no path: that of a folder has a `/`.
 fn in_texts(found: &mut BTreeSet<PathBuf>, value: &Value) {
-    texts::each(value, &mut |text| {
+    tree::each_text(value, &mut |text| {
         let may_be_path = text.len() <= LONGEST_PATH && !text.contains(['\n', '\0']);
         let path = Path::new(text);
         if may_be_path && (text.contains('/') || path.is_file()) {

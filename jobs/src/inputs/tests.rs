@@ -371,3 +371,25 @@ fn a_large_file_is_read_once_at_a_start() {
     plan.settle(&world.folder(), false).unwrap();
     assert!(world.repeated().contains("policy.pt` "));
 }
+
+mod sums {
+    use super::*;
+    use crate::sha256;
+
+    #[test]
+    fn what_was_read_before_is_read_again_only_when_it_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (blob, path) = (dir.path().join("blob"), dir.path().join("cache"));
+        fs::write(&blob, "first").unwrap();
+        let hash = |path: &Path| sha256::of_reader(fs::File::open(path)?);
+        let sum = || SumCache::open(&path).file(&blob, hash).unwrap();
+        let first = sum();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(&first.sha256, "remembered")).unwrap();
+        assert_eq!(sum().sha256, "remembered");
+        fs::write(&blob, "another").unwrap();
+        assert_ne!(sum().sha256, "remembered");
+        fs::write(&path, "no cache").unwrap();
+        assert_eq!(sum().bytes, 7);
+    }
+}

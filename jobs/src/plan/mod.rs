@@ -34,22 +34,18 @@ use crate::{policies, secrets, trust};
 
 mod checked;
 mod difference;
-mod git;
 mod identity;
 mod inputs;
-mod provenance;
 mod quick;
 mod resumed;
 mod settle;
 mod supersede;
-mod words;
 
 pub use difference::{ComparedJob, Difference, JobFate};
-pub use git::Git;
-pub use identity::{FieldChange, Identity};
+pub use identity::{FieldChange, Identity, fingerprint, joined as joined_provenance};
 pub use inputs::InputsNow;
-pub use provenance::{fingerprint, joined as joined_provenance};
-pub use resumed::Resumed;
+pub(crate) use quick::{quick_folder, shortened};
+pub use resumed::{Git, Resumed};
 pub use supersede::are_moves_of_ours;
 
 use supersede::CurrentPaths;

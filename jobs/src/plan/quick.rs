@@ -1,10 +1,14 @@
-//! The folder of a quick run, which the next quick run replaces.
+//! `--quick`: one episode of each job, in a run folder of its own, which the next quick run replaces.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::eval_args::EvalArgs;
+use crate::job::{Job, Length};
 use crate::layout::RunFolder;
+use crate::numbers::Numbers;
 use crate::plan::{RunPlan, unusable};
+use crate::policies;
 use crate::refusal::Refusal;
 
 impl RunPlan {
@@ -56,8 +60,49 @@ fn remove(path: &Path) -> std::io::Result<()> {
     }
 }
 
+/// The end of the name of a quick run's folder.
+const SUFFIX: &str = "_quick";
+
+/// Returns the folder of a quick run of the evaluation that writes into `output`.
+pub(crate) fn quick_folder(output: &Path) -> PathBuf {
+    let Some(name) = output.file_name() else {
+        return output.join(SUFFIX.trim_start_matches('_'));
+    };
+    let mut name = name.to_owned();
+    name.push(SUFFIX);
+    output.with_file_name(name)
+}
+
+/// Returns the jobs with one episode each, the first of those that are selected, in one
+/// environment. A job that all ranks share keeps its environments, and a replay its length.
+pub(crate) fn shortened(jobs: Vec<Job>, args: &EvalArgs) -> Vec<Job> {
+    jobs.into_iter().map(|job| short(job, args)).collect()
+}
+
+fn short(mut job: Job, args: &EvalArgs) -> Job {
+    if job.sharing.is_none() {
+        job.num_envs = 1;
+    }
+    job.num_rebuilds = 1;
+    match job.length {
+        Length::Episodes(count) => {
+            // The episode is numbered as in the whole run, so that it is the same one.
+            let first = job.selection(count).iter().next();
+            job.only = first.map(|first| Numbers::between(first..first + 1));
+        }
+        Length::Steps(_) => job.length = Length::Episodes(1),
+        Length::Policy if args.num_steps.is_some() && !policies::has_length(&job.policy_type) => {
+            job.length = Length::Episodes(1);
+        }
+        Length::Policy => {}
+    }
+    job
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     /// Creates a run folder with a plan and a few files.
@@ -109,5 +154,82 @@ mod tests {
         fs::write(folder.plan(), "{").unwrap();
         RunPlan::clear_quick(&folder).unwrap_err();
         assert_eq!(names(folder.root()), before);
+    }
+
+    fn job(fields: Value) -> Job {
+        let mut entry = json!({"name": "a", "policy_type": "scripted",
+                               "arena_env_args": {"environment": "reach"}});
+        let entry_fields = entry.as_object_mut().unwrap();
+        entry_fields.extend(fields.as_object().unwrap().clone());
+        let file = json!({"jobs": [entry]});
+        crate::file::parse(&file).unwrap().remove(0)
+    }
+
+    fn shortened_by(job: Job, words: &[&str]) -> Job {
+        let words = ["--jobs", "a.json", "--quick"].iter().chain(words);
+        let words: Vec<_> = words.map(Into::into).collect();
+        short(job, &EvalArgs::parse_words(&words).unwrap())
+    }
+
+    #[test]
+    fn the_folder_is_beside_that_of_the_whole_run() {
+        let folder = |path: &str| quick_folder(Path::new(path));
+        assert_eq!(folder("outputs/a"), Path::new("outputs/a_quick"));
+        assert_eq!(folder("/runs/a.b/"), Path::new("/runs/a.b_quick"));
+        assert_eq!(folder("."), Path::new("./quick"));
+    }
+
+    #[test]
+    fn a_job_keeps_the_first_of_its_episodes_with_its_number() {
+        let episodes = job(json!({"num_episodes": 50, "num_rebuilds": 5,
+                                  "arena_env_args": {"environment": "reach", "num_envs": 8}}));
+        let short = shortened_by(episodes.clone(), &[]);
+        assert_eq!((short.num_envs, short.num_rebuilds), (1, 1));
+        assert_eq!(short.length, Length::Episodes(50));
+        assert_eq!(short.selection(50).iter().collect::<Vec<_>>(), [0]);
+
+        let only = Some("7-9".parse().unwrap());
+        let short = shortened_by(Job { only, ..episodes }, &[]);
+        assert_eq!(short.selection(50).iter().collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn a_job_in_steps_becomes_one_episode_and_a_replay_stays_whole() {
+        let steps = job(json!({"num_steps": 900}));
+        assert_eq!(shortened_by(steps, &[]).length, Length::Episodes(1));
+        let open = job(json!({}));
+        let found = shortened_by(open.clone(), &["--num-steps", "9"]).length;
+        assert_eq!(found, Length::Episodes(1));
+        assert_eq!(shortened_by(open, &[]).length, Length::Policy);
+        let replay = job(json!({"policy_type": "replay_action",
+                                "policy_config_dict": {"replay_file_path": "a.hdf5"}}));
+        let shown = shortened_by(replay, &["--num-steps", "9"]).length;
+        assert_eq!(shown, Length::Policy);
+    }
+
+    #[test]
+    fn a_shared_job_keeps_its_environments() {
+        let shared = job(json!({"total_num_envs": 8, "num_episodes": 80}));
+        let short = shortened_by(shared.clone(), &[]);
+        assert_eq!(short.num_envs, shared.num_envs);
+        assert_eq!(short.sharing, shared.sharing);
+        assert_eq!(short.selection(80).count(), 1);
+    }
+
+    #[test]
+    fn nothing_is_recorded_and_a_resumed_run_is_refused() {
+        let parse = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(Into::into).collect();
+            EvalArgs::parse_words(&words)
+        };
+        let args = parse(&["--jobs", "a.json", "--quick"]).unwrap();
+        assert!(args.no_video && args.no_dataset);
+        let given: Vec<_> = args.given.keys().map(String::as_str).collect();
+        assert_eq!(given, ["no-dataset", "no-video"]);
+        let refused = parse(&["--quick", "--resume", "outputs/a"])
+            .unwrap_err()
+            .to_string();
+        let told = "'--quick' cannot be used with '--resume <DIR>'";
+        assert!(refused.contains(told), "{refused}");
     }
 }

@@ -8,11 +8,10 @@
 //!                       ├─► jobs/fit/src/memory        GPU memory
 //!                       └─► runtime/src/policy         a constructor for each
 //! ```
-//! A new policy is a struct in `rank`, `process` or `server`, a row in `rows`, and a folder in
+//! A new policy is a struct in `rank` or `server`, a row in `rows`, and a folder in
 //! `runtime/src/policy`. The compiler asks for the rest.
 
 pub mod lerobot;
-mod process;
 mod rank;
 mod rows;
 mod server;
@@ -27,9 +26,9 @@ use crate::refusal::Refusal;
 use crate::settings::kinds::Ignored;
 use crate::settings::{self, SettingRow, Settings};
 
-pub use process::{DECLARED_MEMORY, Lerobot, PolicyProcess, Python};
 pub use rank::{
-    Batching, Dtype, Exported, Gr00t, Gr00tWiring, OneAction, Replay, Scripted, Torchscript,
+    Batching, DECLARED_MEMORY, Dtype, Exported, Gr00t, Gr00tWiring, Lerobot, OneAction,
+    PolicyProcess, Python, Replay, Scripted, Torchscript,
 };
 pub use rows::PolicyType;
 pub use server::{

@@ -7,11 +7,10 @@ use serde_json::{Map, Value, json};
 use crate::file::UNUSED_VIDEO;
 use crate::job::VideoSettings;
 use crate::model_server;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, most_similar};
 use crate::rlinf::Config;
 use crate::settings::{self, Settings, names};
-use crate::similar::most_similar;
-use crate::tree::references;
+use crate::tree;
 
 /// Similarity above which a setting is taken for a misspelled one; the nearest name of RLinf has
 /// 0.88.
@@ -244,7 +243,7 @@ fn refuse_unresolved(tree: &Value) -> Result<(), Refusal> {
         let values = parts.try_fold(tree, |tree, part| tree.get(part));
         for name in names {
             let text = values.and_then(|values| values.get(name)?.as_str());
-            if let Some(reference) = text.and_then(references::unresolved) {
+            if let Some(reference) = text.and_then(tree::unresolved) {
                 let place = format!("{section} field {name}");
                 return Err(Refusal::at(
                     place,

@@ -8,27 +8,23 @@
 //! factory, which are not known here. A variant that overrides anything else would measure nothing,
 //! so it may only override the environment's own arguments.
 
-mod environment;
-
 use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::environments::{
-    ARENAS, EveryEnvironment, PythonEnvironment, is_python_environment, mapping,
+    self, ARENAS, EveryEnvironment, PythonEnvironment, is_python_environment, mapping,
 };
 use crate::eval_args::EvalArgs;
 use crate::experiment::is_experiment;
 use crate::job::{Job, Length, Status};
 use crate::latency::{self, Delay};
 use crate::policies::{self, PolicyType, canonical_policy};
-use crate::refusal::Refusal;
+use crate::refusal::{LIKE_NAME, MISSPELT, Refusal, most_similar};
 use crate::settings::kinds::MapOrFile;
 use crate::settings::{self, SettingRow, names};
-use crate::similar::{self, MISSPELT, most_similar};
 use crate::simulators::Simulator;
-use crate::variation;
 
 /// The field with a planner's API key, which jobs must not have.
 const KEY: &str = "api_key";
@@ -114,7 +110,7 @@ fn meant(found: &str, known: &[&str]) -> String {
 
 /// Returns the known name that a misspelled one resembles most, if any is similar enough.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    most_similar(found, known.iter().copied(), similar::NAME)
+    most_similar(found, known.iter().copied(), LIKE_NAME)
 }
 
 /// Refuses the first unknown argument of a job's environment, if that is a reason to refuse it.
@@ -202,7 +198,7 @@ fn run_check(job: &Job, args: &EvalArgs) -> Result<(), Refusal> {
 /// # Errors
 /// Refuses the first wrong value.
 pub fn check_arguments(job: &Job) -> Result<(), Refusal> {
-    let varied = variation::applied(job);
+    let varied = job.varied();
     let given = |row: &&SettingRow| varied.env_args.contains_key(&row.name);
     let arguments: Vec<Cow<SettingRow>> = match Simulator::of(&job.environment) {
         Some(simulator) => {
@@ -228,7 +224,7 @@ pub fn check_arguments(job: &Job) -> Result<(), Refusal> {
         let wanted = format_args!("expected {}", argument.wanted);
         return Err(Refusal::found(place, value, wanted));
     }
-    let Some((name, wanted)) = environment::wrong(&job.environment, &varied.env_args) else {
+    let Some((name, wanted)) = environments::wrong(&job.environment, &varied.env_args) else {
         // A file is for the rank to read, like the other files of an environment.
         return match varied.env_args.get("mapping") {
             Some(Value::Object(map)) if is_python_environment(&job.environment) => {

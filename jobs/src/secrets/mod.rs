@@ -4,11 +4,9 @@
 //! A field with a secret is refused, and the error names the field to use instead. Secrets are
 //! recognized by field names, as in the settings of most programs, and by the form of URLs.
 
-mod redaction;
+use std::borrow::Cow;
 
 use serde_json::{Map, Value};
-
-pub use redaction::Redaction;
 
 use crate::job::Job;
 use crate::model_server::{Health, ModelServer};
@@ -219,13 +217,56 @@ fn is_secret_url(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else {
         return false;
     };
-    let has_password = redaction::password(text).is_some_and(|password| !password.is_empty());
+    let has_password = password(text).is_some_and(|password| !password.is_empty());
     let rest = &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..];
     let query = rest.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or("");
     let fields = query.split('&').filter_map(|field| field.split_once('='));
     let mut fields = fields.filter(|(_, value)| !value.is_empty());
     has_password || fields.any(|(name, _)| is_secret(name) || matches!(name, "key" | "sig"))
+}
+
+/// Shorter values are left in the text: they would match ordinary words.
+const SHORTEST: usize = 4;
+
+/// The secrets of an environment, which a program that inherits it may print.
+#[derive(Clone, Default)]
+pub struct Redaction {
+    secrets: Vec<String>,
+}
+
+impl Redaction {
+    /// Collects the values of variables with a secret's name, and the passwords of URLs.
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let secret = |(name, value): (String, String)| match is_secret_variable(&name) {
+            true => Some(value),
+            false => password(&value).map(str::to_owned),
+        };
+        let mut secrets: Vec<_> = variables.into_iter().filter_map(secret).collect();
+        secrets.retain(|secret| secret.len() >= SHORTEST);
+        // A secret that contains another one is replaced as a whole.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self { secrets }
+    }
+
+    /// Replaces each secret in a text by `***`.
+    pub fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut redacted = Cow::Borrowed(text);
+        for secret in &self.secrets {
+            if redacted.contains(secret) {
+                redacted = Cow::Owned(redacted.replace(secret, "***"));
+            }
+        }
+        redacted
+    }
+}
+
+/// Returns the password of `scheme://user:password@host`.
+fn password(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    user.split_once(':').map(|(_, password)| password)
 }
 
 #[cfg(test)]

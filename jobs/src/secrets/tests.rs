@@ -42,3 +42,23 @@ fn what_names_a_secret_is_known() {
         json!({"remote_api_token_env": null, "model_path": "m", "ca_file": "c.pem"})
     ));
 }
+
+mod redaction {
+    use super::*;
+
+    #[test]
+    fn keys_tokens_and_passwords_of_urls_are_replaced_and_nothing_else() {
+        let variables = [
+            ("WANDB_API_KEY", "0123abcd"),
+            ("HF_TOKEN", "hf_0123abcd"),
+            ("MLFLOW_TRACKING_URI", "https://me:pass word@host:1/x@y"),
+            ("MLFLOW_TRACKING_PASSWORD", "a"),
+            ("HOME", "/home/me"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let redaction = Redaction::new(variables);
+        let found = redaction.apply("0123abcd hf_0123abcd https://me:pass word@host /home/me");
+        assert_eq!(found, "*** *** https://me:***@host /home/me");
+        assert!(matches!(redaction.apply("a plain text"), Cow::Borrowed(_)));
+    }
+}

@@ -1,7 +1,6 @@
 //! The command line of `serve`. Launcher and ranks share it: the launcher checks it, and the ranks
 //! run it.
 
-mod choice;
 mod setup;
 
 use std::ffi::OsString;
@@ -15,8 +14,7 @@ use crate::eval_args::with_dashes;
 use crate::refusal::Refusal;
 use crate::usage::{Examples, plain, with_examples, with_negative_values};
 
-pub use choice::PolicyChoice;
-pub use setup::{InterfaceSource, ServeSetup};
+pub use setup::{InterfaceSource, PolicyChoice, ServeSetup};
 
 /// Examples of `serve`.
 pub const EXAMPLES: Examples = &[

@@ -4,9 +4,8 @@ use std::cell::RefCell;
 
 use serde_json::{Map, Value};
 
-use crate::refusal::Refusal;
+use crate::refusal::{LIKE_FIELD, Refusal, most_similar};
 use crate::settings::kinds;
-use crate::similar::{self, most_similar};
 
 /// Checks the settings of an object.
 pub(super) struct Checker<'a> {
@@ -74,8 +73,7 @@ impl Checker<'_> {
         let properties = properties(schema).expect("a required field is one of them");
         let is_meant = |found: &&String| {
             let known = properties.keys().map(String::as_str);
-            !properties.contains_key(*found)
-                && most_similar(found, known, similar::FIELD) == Some(name)
+            !properties.contains_key(*found) && most_similar(found, known, LIKE_FIELD) == Some(name)
         };
         if let Some(misspelt) = checked.keys().find(is_meant) {
             return Err(self.unknown(path, misspelt, properties));

@@ -11,14 +11,12 @@ use crate::file::{self, JobFile};
 use crate::job::{Job, Sharing, Status};
 use crate::layout::RunFolder;
 use crate::placement::{Components, Division, Placement, Resources};
-use crate::plan::RunPlan;
+use crate::plan::{self, RunPlan};
 use crate::refusal::Refusal;
 use crate::rlinf::Config;
 use crate::rules;
 use crate::secrets;
 use crate::trust;
-
-mod quick;
 
 /// Number of unused settings that are named; the rest is only counted.
 const NAMED: usize = 12;
@@ -80,7 +78,7 @@ impl Setup {
             file.jobs = only.choose(file.jobs)?;
         }
         if args.quick {
-            file.jobs = quick::shortened(file.jobs, args);
+            file.jobs = plan::shortened(file.jobs, args);
         }
         secrets::check(&file.jobs, file.model_server.as_ref())
             .map_err(|refusal| refusal.inside(format_args!("`{}`", file.path.display())))?;
@@ -269,7 +267,7 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
     };
     let output = given.unwrap_or_else(own);
     match args.quick {
-        true => quick::folder(&output),
+        true => plan::quick_folder(&output),
         false => output,
     }
 }

@@ -175,3 +175,34 @@ fn some_tasks_are_marked_as_such_and_the_protocols_own_numbers_are_not() {
     assert_eq!(jobs[0].env_args["env_kwargs"]["task"], json!("push-v3"));
     assert_eq!(jobs[0].suite.as_ref().unwrap().overrides, ["tasks"]);
 }
+
+mod choice {
+    use super::*;
+
+    fn chosen(text: &str) -> Result<Vec<usize>, String> {
+        let suite = SuiteRow::of("metaworld_mt10").unwrap();
+        suite.some_tasks(text).map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn tasks_are_chosen_by_number_range_and_name() {
+        assert_eq!(chosen("3"), Ok(vec![3]));
+        assert_eq!(chosen("7-9, 0"), Ok(vec![0, 7, 8, 9]));
+        assert_eq!(chosen("push-v3,0-1"), Ok(vec![0, 1]));
+    }
+
+    #[test]
+    fn what_the_suite_does_not_have_is_refused() {
+        let found = chosen("8-10").unwrap_err();
+        assert_eq!(found, "`metaworld_mt10` has no task 8-10: expected 0 to 9");
+        let wanted = "`4-2` is not a range of tasks: it ends before it begins";
+        assert_eq!(chosen("4-2").unwrap_err(), wanted);
+        assert_eq!(
+            chosen("puhs-v3").unwrap_err(),
+            "`metaworld_mt10`: unknown task `puhs-v3`; did you mean `push-v3`?"
+        );
+        for word in ["", "1,", "-1", "1-", "99999999999999999999999"] {
+            assert!(chosen(word).is_err(), "{word}");
+        }
+    }
+}

@@ -9,7 +9,6 @@
 //! Everything is found by name, unless the job says otherwise. Nothing here looks at a picture, so
 //! that a launcher can refuse as a rank does.
 
-mod actions;
 mod joints;
 mod keys;
 
@@ -24,8 +23,7 @@ use crate::interface::{CameraSpec, Interface};
 use crate::policies::{PolicyType, argument};
 use crate::refusal::Refusal;
 
-pub use actions::ActionPlaces;
-pub use joints::Joints;
+pub use joints::{ActionPlaces, Joints};
 pub use keys::{vla_eval, xpolicylab};
 
 /// The setting that names the source of each of a server's keys.

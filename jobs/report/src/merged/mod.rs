@@ -12,7 +12,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jobs::episode::Episode;
-use jobs::file::rollout::MAX_EPISODES;
+use jobs::file::MAX_EPISODES;
 use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::{JobEnd, JobStart, PolicyFiles, RankStart};
 use jobs::layout::RunFolder;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use jobs::experiment::dotted;
 use jobs::job::Job;
+use jobs::tree;
 use serde_json::Value;
 
 use crate::schema::GroupReport;
@@ -43,7 +43,7 @@ pub(crate) fn properties(job: &Job) -> Vec<(String, String)> {
             .get("eval_set")
             .map(|set| ("eval_set".to_owned(), text(set))),
     );
-    let variations = dotted::flat(&job.variations).into_iter();
+    let variations = tree::flat(&job.variations).into_iter();
     properties.extend(variations.map(|(path, value)| (format!("variations.{path}"), text(&value))));
     properties
 }

@@ -34,15 +34,14 @@
 //! twice only if its rank hangs between mark and journal for longer than the others wait.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
-use crate::job::JobIndex;
+use crate::job::{Job, JobIndex};
 use crate::refusal::Refusal;
 
-mod blocks;
 mod claimer;
 
-pub use blocks::blocks;
 pub use claimer::{Claim, Claimer, LeasedJob, NextStep, Want};
 
 /// A process that may hold a lease.
@@ -206,6 +205,29 @@ pub fn shut(job: JobIndex) -> [LeaseOp; 2] {
         LeaseOp::Add(LeaseKey::Next(job), SHUT),
         LeaseOp::Add(LeaseKey::Closed(job), SHUT),
     ]
+}
+
+/// Cuts the chosen episodes of a job with `count` episodes into blocks of at most `most`.
+///
+/// A block lies within one build of the environments. Blocks shrink towards the end of the job, so
+/// that ranks end at about the same time: a block has at least one episode and at most one rank's
+/// share of half of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987, halved).
+pub fn blocks(job: &Job, count: u64, most: u64, world_size: usize) -> Vec<Range<u64>> {
+    let mut left = job.selected(count);
+    let mut blocks = Vec::new();
+    for build in job.rebuilds(count) {
+        let mut episodes = build.filter(|episode| job.selects(*episode));
+        while let Some(first) = episodes.next() {
+            let size = left
+                .div_ceil(2 * world_size.max(1) as u64)
+                .clamp(1, most.max(1));
+            let rest = episodes.by_ref().take(size as usize - 1);
+            let (last, taken) = rest.fold((first, 1), |(_, taken), episode| (episode, taken + 1));
+            blocks.push(first..last + 1);
+            left -= taken;
+        }
+    }
+    blocks
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::file::variations::{MAX_GROUP_BYTES, MAX_VARIANTS, Overrides, VariantBytes, name};
+use crate::file::variations::{MAX_GROUP_BYTES, MAX_VARIANTS, Overrides, VariantBytes, name_of};
 use crate::refusal::Refusal;
 
 /// The values of an argument in a grid.
@@ -39,7 +39,7 @@ pub(super) fn combinations(
         axes.iter().zip(chosen).map(pair).collect()
     };
     let overrides = |values: Map<String, Value>| Overrides {
-        name: name::of(&values),
+        name: name_of(&values),
         groups: group
             .as_ref()
             .map_or_else(|| groups(&values), |group| vec![group.clone()]),

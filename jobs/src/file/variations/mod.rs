@@ -17,11 +17,9 @@ use serde_json::{Map, Value};
 use crate::file::{MAX_BYTES, check_name};
 use crate::job::{Job, Variant};
 use crate::refusal::Refusal;
-use crate::settings;
-use crate::variation;
+use crate::{settings, sha256};
 
 mod grid;
-mod name;
 
 /// Name of the field.
 const FIELD: &str = "variations";
@@ -160,7 +158,7 @@ fn overrides(
     }
     let single = values.keys().next().filter(|_| values.len() == 1).cloned();
     Ok(vec![Overrides {
-        name: name.unwrap_or_else(|| name::of(&values)),
+        name: name.unwrap_or_else(|| name_of(&values)),
         groups: group.or(single).into_iter().collect(),
         values,
         is_of_grid: false,
@@ -188,7 +186,7 @@ pub(super) fn expanded(
     for overrides in variants {
         let (name, is_of_grid) = (overrides.name.clone(), overrides.is_of_grid);
         let variant = variant(&job, overrides)?;
-        if variation::applied(&variant).env_args != job.env_args {
+        if variant.varied().env_args != job.env_args {
             jobs.push(variant);
         } else if !is_of_grid {
             // A grid usually contains the values of the control; that combination is the control.
@@ -223,6 +221,48 @@ fn variant(control: &Job, overrides: Overrides) -> Result<Job, Refusal> {
 
 fn refusal(job: &Job, reason: String) -> Refusal {
     Refusal::at(format_args!("{} field {FIELD}", job.place()), reason)
+}
+
+/// Most bytes of a value in a name.
+const MAX_VALUE_BYTES: usize = 32;
+
+/// Most bytes of a name; a job has at most 200 with its own.
+const MAX_NAME_BYTES: usize = 100;
+
+/// Digits of a hash that stands for a longer text: 32 bits, for at most a thousand variants.
+const HASH_DIGITS: usize = 8;
+
+/// Returns a name such as `light_intensity_100_object_cube`. It follows from the values alone, so
+/// that it stays if other variants are added.
+fn name_of(values: &Map<String, Value>) -> String {
+    let parts = values
+        .iter()
+        .map(|(argument, value)| format!("{}_{}", plain(argument), text(value)));
+    shortened(parts.collect::<Vec<_>>().join("_"), MAX_NAME_BYTES)
+}
+
+fn text(value: &Value) -> String {
+    let json = value.to_string();
+    let text = plain(value.as_str().unwrap_or(&json));
+    shortened(text, MAX_VALUE_BYTES)
+}
+
+fn shortened(text: String, limit: usize) -> String {
+    match text.len() <= limit {
+        true => text,
+        false => sha256::of(text)[..HASH_DIGITS].to_owned(),
+    }
+}
+
+/// Keeps the letters and digits of a text, and the punctuation of numbers; commas and the like
+/// become hyphens, brackets and quotation marks go.
+fn plain(text: &str) -> String {
+    let kept = text.chars().filter_map(|letter| match letter {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' | '+' => Some(letter),
+        '[' | ']' | '{' | '}' | '"' => None,
+        _ => Some('-'),
+    });
+    kept.collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use jobs::policies::PolicyType;
-use jobs::similar::{NAME, most_similar};
+use jobs::refusal::{LIKE_NAME, most_similar};
 use jobs::suites::SuiteRow;
 
 use crate::installed;
@@ -40,7 +40,7 @@ impl Listed {
             return Ok(Self::Benchmark(benchmark));
         }
         let names = all.names();
-        let hint = most_similar(name, names.iter().map(String::as_str), NAME)
+        let hint = most_similar(name, names.iter().map(String::as_str), LIKE_NAME)
             .map(|name| format!(" (did you mean `{name}`?)"))
             .unwrap_or_default();
         anyhow::bail!(

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use jobs::policies::{PolicyDescription, PolicyType, Serving};
-use jobs::refusal::Refusal;
+use jobs::refusal::{LIKE_NAME, Refusal, most_similar};
 use jobs::settings::SettingRow;
-use jobs::similar::{NAME, most_similar};
 use jobs::table::Table;
 use serde::Serialize;
 
@@ -17,7 +16,7 @@ pub(in crate::tools) fn known(name: &str) -> Result<PolicyType, Refusal> {
     PolicyType::of(name).ok_or_else(|| {
         let all = PolicyType::ALL.iter().map(|policy| policy.row());
         let names = all.flat_map(|row| row.aliases.iter().chain([&row.name]).copied());
-        match most_similar(name, names, NAME) {
+        match most_similar(name, names, LIKE_NAME) {
             Some(meant) => Refusal::unknown("", "policy type", name, &[meant]),
             None => Refusal::unknown("", "policy type", name, &PolicyType::names()),
         }

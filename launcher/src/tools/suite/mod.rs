@@ -14,9 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use jobs::printable::printable;
-use jobs::refusal::Refusal;
+use jobs::refusal::{LIKE_NAME, Refusal, most_similar};
 use jobs::rules;
-use jobs::similar::{NAME, most_similar};
 use jobs::suites::SuiteRow;
 use serde_json::Value;
 
@@ -96,7 +95,7 @@ fn hint(found: &str) -> String {
     most_similar(
         found,
         SuiteRow::all().map(|suite| suite.name.as_str()),
-        NAME,
+        LIKE_NAME,
     )
     .map(|name| format!(" (did you mean `{name}`?)"))
     .unwrap_or_default()

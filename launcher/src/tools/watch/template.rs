@@ -7,7 +7,7 @@ use jobs::policies::PolicyType;
 use jobs::refusal::Refusal;
 use jobs::rules;
 use jobs::sha256;
-use jobs::texts;
+use jobs::tree;
 use serde_json::{Map, Value};
 
 /// Stands for the path of the checkpoint, anywhere in a text of the jobs.
@@ -53,7 +53,7 @@ impl Template {
         let mut value = self.value.clone();
         let text = checkpoint.to_string_lossy();
         if self.has_placeholder {
-            texts::each_mut(&mut value, &mut |found| {
+            tree::each_text_mut(&mut value, &mut |found| {
                 *found = found.replace(PLACEHOLDER, &text)
             });
             return value;
@@ -88,7 +88,7 @@ fn set_model_path(job: &mut Map<String, Value>, checkpoint: &str) {
 
 fn mentions(value: &Value) -> bool {
     let mut is_mentioned = false;
-    texts::each(value, &mut |text| {
+    tree::each_text(value, &mut |text| {
         is_mentioned |= text.contains(PLACEHOLDER)
     });
     is_mentioned

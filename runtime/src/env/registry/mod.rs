@@ -8,7 +8,6 @@ use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::refusal::Refusal;
 use jobs::simulators::Simulator;
-use jobs::variation;
 
 use crate::env::egl::{self, EglDevice, EglRequest, Gpu};
 use crate::env::mujoco::{self, MujocoConfig};
@@ -33,7 +32,7 @@ pub struct NewEnv {
 /// # Errors
 /// Returns a [`Refusal`] for an unknown name or a wrong argument.
 pub fn check(job: &Job) -> Result<(), Refusal> {
-    let job = variation::applied(job);
+    let job = job.varied();
     match Simulator::of(&job.environment) {
         Some(Simulator::TableTop) => mujoco::check_args(&job.environment, &job.env_args),
         None if is_python_environment(&job.environment) => python::check(&job),
@@ -86,7 +85,7 @@ impl EnvPlacement {
 /// Returns an [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not
 /// start.
 pub fn make(job: &Job, first_seed: u64, place: &EnvPlacement) -> Result<NewEnv, EnvError> {
-    let varied = variation::applied(job);
+    let varied = job.varied();
     match Simulator::of(&job.environment) {
         Some(Simulator::TableTop) => {
             let mut made = make_mujoco(&varied, place)?;

@@ -207,3 +207,51 @@ fn a_lease_that_a_stranger_deletes_is_run_again_and_not_written_twice() {
     let is_its_own = ranks.store.serve(swap) == LeaseReply::Is(Hold::By(marked));
     assert!(!is_its_own, "the first may not write it down any more");
 }
+
+mod blocks {
+    use super::*;
+    use crate::numbers::Numbers;
+    use crate::samples;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn job(rebuilds: u64) -> Job {
+        samples::job(json!({"num_episodes": 1000, "num_rebuilds": rebuilds}))
+    }
+
+    fn sizes(count: u64, most: u64, world: usize) -> Vec<u64> {
+        blocks(&job(1), count, most, world)
+            .iter()
+            .map(|block| block.end - block.start)
+            .collect()
+    }
+
+    #[test]
+    fn the_last_blocks_are_small() {
+        assert_eq!(sizes(20, 4, 2), [4, 4, 3, 3, 2, 1, 1, 1, 1]);
+        assert_eq!(sizes(4, 4, 2), [1; 4]);
+        assert_eq!(sizes(3, 100, 1), [2, 1]);
+    }
+
+    #[test]
+    fn a_block_of_chosen_episodes_may_have_gaps() {
+        let only: Option<Numbers> = Some("0,5-7,900".parse().unwrap());
+        let found = blocks(&Job { only, ..job(1) }, 1000, 2, 1);
+        assert_eq!(found, [0..6, 6..8, 900..901]);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_have_every_episode_once_and_keep_to_one_build(
+            count in 1u64..400, most in 1u64..20, world in 1usize..=64, rebuilds in 1u64..5
+        ) {
+            let job = job(rebuilds);
+            let blocks = blocks(&job, count, most, world);
+            let all: Vec<_> = blocks.iter().cloned().flatten().collect();
+            prop_assert_eq!(all, (0..count).collect::<Vec<_>>());
+            let builds = job.rebuilds(count);
+            prop_assert!(blocks.iter().all(|block| block.end - block.start <= most
+                && builds.iter().any(|build| build.start <= block.start && block.end <= build.end)));
+        }
+    }
+}
