@@ -16,7 +16,7 @@ use launcher::agent;
 use launcher::agent::event::LaunchEnd;
 use launcher::agent::folder_lock::FolderLock;
 use launcher::cli::built_in::HelpTopic;
-use launcher::cli::{self, Cli, CliError, CliRequest, Environment, built_in};
+use launcher::cli::{self, Cli, CliRequest, Environment, built_in};
 use launcher::dry_run;
 use launcher::generated::{completion, man};
 use launcher::node::Node;
@@ -40,12 +40,12 @@ fn main() -> ExitCode {
         Ok(Some(HelpTopic::Commands)) => return print(&cli::short_help()),
         Ok(Some(HelpTopic::Options)) => return print(&cli::help()),
         Ok(Some(HelpTopic::Command(name))) => words = [name, "--help"].map(Into::into).to_vec(),
-        Err(err) => return usage_error(&err.to_string(), 2),
+        Err(err) => return usage_error(&err.to_string()),
     }
     if tools::is_asked(&words) {
         return tools::run(words);
     }
-    match cli::parse(words.clone(), &env) {
+    match cli::parse(&words, &env) {
         Ok(CliRequest::Launch(cli)) => {
             if let Some(mut again) = built_in::with_token_in_environment(&cli, &words) {
                 return refuse(format_args!(
@@ -64,18 +64,16 @@ fn main() -> ExitCode {
             Ok(paths) => print(&lines(&paths)),
             Err(err) => refuse(err),
         },
-        Err(err) => {
-            if let CliError::Usage(_) = err {
-                eprintln!("{}", cli::usage());
-            }
-            usage_error(&err.to_string(), err.exit_code())
-        }
+        Err(err) => match err.downcast_ref() {
+            Some(usage) => show_usage(usage),
+            None => refuse(err),
+        },
     }
 }
 
-fn usage_error(text: &str, code: u8) -> ExitCode {
+fn usage_error(text: &str) -> ExitCode {
     eprintln!("rrun: error: {}", printable(text));
-    ExitCode::from(code)
+    ExitCode::from(2)
 }
 
 fn lines(paths: &[PathBuf]) -> String {

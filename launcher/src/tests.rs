@@ -48,7 +48,7 @@ pub fn environment<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) 
 
 /// Reads a command line that asks for a launch.
 pub fn cli(line: &str, env: &Environment) -> Cli {
-    match parse(words(line), env).expect("a command line") {
+    match parse(&words(line), env).expect("a command line") {
         CliRequest::Launch(cli) => *cli,
         other => panic!("no launch but {other:?}"),
     }

@@ -137,7 +137,7 @@ CASES = [
     at("--log-dir logs -r 3 --max-restarts 1 tell.py", "logs_of_attempts", env={"TELL_EXIT": "0.0=1"}),
     # What is refused, and how.
     refused("--bogus tell.py", "unknown_option", quick=True),
-    refused("--nproc 2 tell.py", "ambiguous_option"),
+    refused("--rdzv 2 tell.py", "ambiguous_option"),
     refused("--max-restarts a tell.py", "no_number"),
     refused("--start-method foo tell.py", "no_choice"),
     refused("--standalone", "no_program"),

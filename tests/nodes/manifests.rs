@@ -161,7 +161,7 @@ impl Manifest {
             .fold(Environment::default(), |env, (name, value)| {
                 env.with(name, value)
             });
-        let CliRequest::Launch(cli) = parse(self.words(), &env).expect("a command line") else {
+        let CliRequest::Launch(cli) = parse(&self.words(), &env).expect("a command line") else {
             panic!("no launch")
         };
         let node = Node {

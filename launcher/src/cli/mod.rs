@@ -1,37 +1,45 @@
-//! The command line: torchrun's options with defaults from `PET_*`, parsed as torchrun parses them.
+//! The command line: torchrun's options with defaults from `PET_*`. clap parses it as torchrun's
+//! argparse does: names with `-` or `_`, abbreviations, and the end of options at the first word
+//! that is none.
 //!
 //! ```text
-//! argv ──words::split──► options, program ──clap──► Cli
-//! PET_* ──pet::options──────┘ (what argv does not set)
+//! -r3 --nproc_per 2 --stand -- train.py --lr 1
+//!  └► redirects=3, nproc-per-node=2, standalone       program: train.py   args: --lr 1
 //! ```
-//! The words are split by `words` and not by clap, because argparse's rules differ from clap's
-//! (both spellings, abbreviations, the end of options at the first positional). Names, types and
-//! `--help` come from clap, from one declaration in [`options`].
 
 pub mod built_in;
 pub mod commands;
 pub mod environment;
-pub mod error;
 pub mod options;
-pub mod pet;
-pub mod python;
 pub mod screen;
-pub mod words;
 
-use std::error::Error as _;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use clap::CommandFactory as _;
-use clap::Parser as _;
-use clap::error::{ContextKind, ContextValue};
-use jobs::usage::with_examples;
+use anyhow::Context as _;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgAction, Command, CommandFactory as _, FromArgMatches as _};
+use jobs::usage::{with_examples, with_negative_values};
 
 use crate::cli::commands::USERS_PROGRAM;
 pub use crate::cli::environment::Environment;
-use crate::cli::error::FlagError;
-pub use crate::cli::options::{Cli, CompletionShell};
-use crate::cli::words::{GivenOption, Spelling, Split, split};
+pub use crate::cli::options::{Cli, CompletionShell, int};
+
+/// Options without a variable: torchrun has none for them, does not have the option, or does not
+/// check the variable of an option that has no effect here.
+const WITHOUT_VARIABLE: &[&str] = &[
+    "logs-specs",
+    "numa-binding",
+    "start-method",
+    "dry-run",
+    "print-completion",
+    "write-man",
+    "help",
+    "version",
+];
 
 /// The request that a command line makes.
 #[derive(Clone, Debug)]
@@ -46,56 +54,104 @@ pub enum CliRequest {
     WriteMan(PathBuf),
 }
 
-/// The reason why a command line, or a default in the environment, is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CliError {
-    /// A usage error, in argparse's words.
-    #[error("{0}")]
-    Usage(String),
-    /// A `PET_<FLAG>` that is not a whole number; torchrun fails on it before it parses the command
-    /// line.
-    #[error(transparent)]
-    Flag(#[from] FlagError),
-}
-
-impl CliError {
-    /// Returns torchrun's exit code for this error.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            CliError::Usage(_) => 2,
-            CliError::Flag(_) => 1,
-        }
-    }
-}
-
 /// Parses the words after the command's name.
 ///
 /// # Errors
-/// Returns a [`CliError`] for a command line that torchrun would refuse.
-pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<CliRequest, CliError> {
-    let spellings = Spelling::of(&Cli::command());
-    let defaults = pet::options(env, &spellings)?;
-    let split = split(words, &spellings).map_err(|err| CliError::Usage(err.to_string()))?;
-    if let Some(request) = information(&split)? {
-        return Ok(request);
+/// Returns clap's error for a command line that torchrun would refuse, and a sentence for a
+/// `PET_<FLAG>` that is not a whole number, on which torchrun fails before it parses.
+pub fn parse(words: &[OsString], env: &Environment) -> anyhow::Result<CliRequest> {
+    let (mut command, mut given) = parser(env)?;
+    let mut read = |words: &[OsString]| {
+        let named = [OsString::from("rrun")];
+        command.try_get_matches_from_mut(named.iter().chain(words))
+    };
+    let matches = match read(words) {
+        Err(err) if err.kind() == ErrorKind::DisplayHelp => {
+            return Ok(CliRequest::Print(short_help()));
+        }
+        Err(err) if err.kind() == ErrorKind::DisplayVersion => {
+            return Ok(CliRequest::Print(err.to_string()));
+        }
+        read_once => read_once.or_else(|err| match with_blank_joined(words) {
+            Some(words) => read(&words).map_err(|_| err),
+            None => Err(err),
+        })?,
+    };
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let Some(shell) = cli.print_completion {
+        return Ok(CliRequest::PrintCompletion(shell));
     }
-    let given = split
-        .options
-        .iter()
-        .chain(&defaults)
-        .map(|(spelling, _)| spelling.long.clone())
-        .collect();
-    let words = normalized(&split, defaults)?;
-    let mut cli = Cli::try_parse_from(words)
-        .map_err(|err| CliError::Usage(in_argparse_words(&err, &spellings)))?;
-    check(&split)?;
+    if let Some(folder) = cli.write_man {
+        return Ok(CliRequest::WriteMan(folder));
+    }
+    let mut program = std::mem::take(&mut cli.words);
+    if program.is_empty() {
+        let text = "the following arguments are required: training_script, training_script_args";
+        Err(command.error(ErrorKind::MissingRequiredArgument, text))?;
+    }
+    // As in argparse, `--` is dropped right before the program, which clap does, or right after it.
+    let before = words[..words.len() - program.len()].last();
+    if before.is_none_or(|word| word != "--") && program.get(1).is_some_and(|word| word == "--") {
+        program.remove(1);
+    }
+    cli.program = program.remove(0);
+    cli.args = program;
+    let in_words = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let options = command.get_arguments();
+    let options = options.filter(|option| in_words(option.get_id().as_str()));
+    given.extend(options.filter_map(|option| option.get_long().map(str::to_owned)));
     cli.given = given;
     Ok(CliRequest::Launch(Box::new(cli)))
 }
 
-/// Returns the usage line that precedes a usage error.
-pub fn usage() -> String {
-    Cli::command().render_usage().to_string()
+/// Returns the parser: both spellings of each option, and the variables `PET_*` as defaults. Also
+/// returns the options that have one.
+fn parser(env: &Environment) -> anyhow::Result<(Command, BTreeSet<String>)> {
+    let (mut command, mut given) = (with_negative_values(Cli::command()), BTreeSet::new());
+    for option in Cli::command().get_arguments() {
+        let Some(long) = option.get_long() else {
+            continue;
+        };
+        let other = long.replace('-', "_");
+        let variable = format!("PET_{}", other.to_uppercase());
+        let mut value = env.get(&variable).map(OsString::from);
+        if WITHOUT_VARIABLE.contains(&long) {
+            value = None;
+        } else if let Some(text) = &value
+            && matches!(option.get_action(), ArgAction::SetTrue)
+        {
+            let text = text.to_string_lossy();
+            let number = int(&text).with_context(|| {
+                format!("{variable}: invalid literal for int() with base 10: '{text}'")
+            })?;
+            value = (number != 0).then(|| "true".into());
+        }
+        if value.is_some() {
+            given.insert(long.to_owned());
+        }
+        command = command.mut_arg(option.get_id().as_str(), |arg| {
+            let arg = if other == long { arg } else { arg.alias(other) };
+            match value {
+                Some(value) => arg.default_value(value),
+                None => arg,
+            }
+        });
+    }
+    Ok((command, given))
+}
+
+/// Joins the first value that begins with a dash and has a blank to its option, because argparse
+/// takes such a word for a value.
+fn with_blank_joined(words: &[OsString]) -> Option<Vec<OsString>> {
+    let is_dashed = |word: &OsString| word.as_bytes().starts_with(b"-");
+    let at = words.windows(2).position(|pair| {
+        is_dashed(&pair[0]) && is_dashed(&pair[1]) && pair[1].as_bytes().contains(&b' ')
+    })?;
+    let mut words = words.to_vec();
+    let value = words.remove(at + 1);
+    words[at].push("=");
+    words[at].push(value);
+    Some(words)
 }
 
 /// Returns the text of `--help`: the commands, and the names of all options.
@@ -108,115 +164,6 @@ pub fn help() -> String {
     with_examples(Cli::command(), commands::examples(USERS_PROGRAM))
         .render_help()
         .to_string()
-}
-
-/// Returns the request of the first option that asks for something else than a launch.
-fn information(split: &Split<'_>) -> Result<Option<CliRequest>, CliError> {
-    for (spelling, value) in &split.options {
-        let request = match (spelling.long.as_str(), value) {
-            ("help", _) => CliRequest::Print(short_help()),
-            ("version", _) => CliRequest::Print(Cli::command().render_version()),
-            ("print-completion", Some(shell)) => {
-                let shell = CompletionShell::of(&shell.to_string_lossy()).map_err(|text| {
-                    CliError::Usage(format!("argument {}: {text}", spelling.names()))
-                })?;
-                CliRequest::PrintCompletion(shell)
-            }
-            ("write-man", Some(folder)) => CliRequest::WriteMan(folder.into()),
-            _ => continue,
-        };
-        return Ok(Some(request));
-    }
-    Ok(None)
-}
-
-/// Checks for errors that torchrun reports last, after the types of all values.
-fn check(split: &Split<'_>) -> Result<(), CliError> {
-    if split.program.is_empty() {
-        let text = "the following arguments are required: training_script, training_script_args";
-        return Err(CliError::Usage(text.to_owned()));
-    }
-    if split.unknown.is_empty() {
-        return Ok(());
-    }
-    let unknown: Vec<_> = split
-        .unknown
-        .iter()
-        .map(|word| word.to_string_lossy())
-        .collect();
-    Err(CliError::Usage(format!(
-        "unrecognized arguments: {}",
-        unknown.join(" ")
-    )))
-}
-
-/// Returns the command line in the one spelling that clap gets: `--long=value`, `--flag`, `--`,
-/// program, arguments.
-fn normalized(
-    split: &Split<'_>,
-    defaults: Vec<GivenOption<'_>>,
-) -> Result<Vec<OsString>, CliError> {
-    let is_given = |long: &str| {
-        split
-            .options
-            .iter()
-            .any(|(spelling, _)| spelling.long == long)
-    };
-    let defaults = defaults
-        .into_iter()
-        .filter(|(spelling, _)| !is_given(&spelling.long))
-        .filter(is_checked);
-    let options = defaults.chain(split.options.iter().cloned());
-    let mut words = vec![OsString::from("rrun")];
-    for (spelling, value) in options {
-        let mut word = OsString::from(format!("--{}", spelling.long));
-        if let Some(value) = value {
-            if value.to_str().is_none() && spelling.long != "log-dir" {
-                return Err(CliError::Usage(format!(
-                    "argument {}: value is not UTF-8",
-                    spelling.names()
-                )));
-            }
-            word.push("=");
-            word.push(value);
-        }
-        words.push(word);
-    }
-    words.push("--".into());
-    // Without a program, clap would report that instead of a wrong value, which argparse reports
-    // first.
-    words.extend(if split.program.is_empty() {
-        vec!["-".into()]
-    } else {
-        split.program.clone()
-    });
-    Ok(words)
-}
-
-/// Returns whether a default has to be checked: torchrun does not check variables against an
-/// option's choices, and the only option with choices and a variable has no effect here.
-fn is_checked((spelling, _): &GivenOption<'_>) -> bool {
-    spelling.long != "start-method"
-}
-
-fn in_argparse_words(err: &clap::Error, spellings: &[Spelling]) -> String {
-    let argument = match err.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(argument)) => {
-            argument.split([' ', '[']).next().unwrap_or_default()
-        }
-        _ => "",
-    };
-    let spelling = spellings
-        .iter()
-        .find(|spelling| format!("--{}", spelling.long) == argument);
-    match (spelling, err.source()) {
-        (Some(spelling), Some(source)) => format!("argument {}: {source}", spelling.names()),
-        _ => err
-            .to_string()
-            .trim_start_matches("error: ")
-            .trim_end()
-            .to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! Declares all options, torchrun's and the few of rrun. [`crate::cli::words`] takes the names from
-//! here, and help, completions and man pages are made of them.
+//! Declares all options, torchrun's and the few of rrun. Help, completions and man pages are made of
+//! them, too.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{ArgAction, Parser, ValueHint};
+use clap::{ArgAction, Parser, ValueEnum, ValueHint};
 use jobs::say::Style;
 
-use crate::cli::error::ValueError;
-use crate::cli::python::{float, int};
+use crate::hang::plan::OnHang;
+use crate::numa::Mode;
+use crate::plan::FailurePolicy;
 
 /// The rendezvous options: which nodes take part and where they meet.
 const RENDEZVOUS: [&str; 7] = [
@@ -32,24 +33,30 @@ PET_<OPTION>, e.g. PET_NPROC_PER_NODE, sets a default.";
 /// Start a program once per rank, as torchrun does, with the same options, variables, logs and exit
 /// codes
 #[derive(Clone, Debug, Parser)]
-#[command(name = "rrun", version, term_width = 80, args_override_self = true)]
+#[command(name = "rrun", version, term_width = 80)]
+#[command(
+    args_override_self = true,
+    infer_long_args = true,
+    hide_possible_values = true
+)]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
 #[command(
     override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun COMMAND [ARGS]...    (`rrun --help` lists the commands)"
 )]
 pub struct Cli {
-    /// Python script, module (with -m) or executable (with --no-python). Two programs are built in:
-    /// `eval` runs the jobs of a file, and `serve` serves a policy to robots; see `rrun help eval`
-    /// and `rrun help serve`
-    #[arg(value_name = "PROGRAM", required = true, value_hint = ValueHint::FilePath)]
+    /// PROGRAM is a Python script, module (with -m) or executable (with --no-python). Two programs
+    /// are built in: `eval` runs the jobs of a file, and `serve` serves a policy to robots; see
+    /// `rrun help eval` and `rrun help serve`. In ARGS, ${local_rank} is replaced by the local rank,
+    /// and $$ by $
+    #[arg(value_names = ["PROGRAM", "ARGS"], num_args = 0.., trailing_var_arg = true, value_hint = ValueHint::FilePath)]
+    pub(super) words: Vec<OsString>,
+
+    /// The program.
+    #[arg(skip)]
     pub program: OsString,
 
-    /// Arguments of PROGRAM; ${local_rank} is replaced by the local rank, and $$ by $
-    #[arg(
-        value_name = "ARGS",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    /// Arguments of the program.
+    #[arg(skip)]
     pub args: Vec<OsString>,
 
     /// Number of ranks on this node: a number, `gpu`, `cpu`, or `auto` (GPUs if there are any, else
@@ -75,13 +82,13 @@ pub struct Cli {
     pub role: String,
 
     /// Set LOCAL_RANK=0 for every rank, and CUDA_VISIBLE_DEVICES to its GPU alone
-    #[arg(long, help_heading = "Ranks")]
+    #[arg(long, alias = "v", help_heading = "Ranks")]
     pub virtual_local_rank: bool,
 
     /// Bind each rank to CPUs near its GPU: node, socket, exclusive (physical cores of its own) or
     /// core-complex (CPUs that share a cache)
-    #[arg(long, value_name = "MODE", value_parser = parse_numa_binding, help_heading = "Ranks")]
-    pub numa_binding: Option<String>,
+    #[arg(long, value_name = "MODE", help_heading = "Ranks")]
+    pub numa_binding: Option<Mode>,
 
     /// Run PROGRAM as a Python module
     #[arg(short, long, help_heading = "Program")]
@@ -92,12 +99,12 @@ pub struct Cli {
     pub no_python: bool,
 
     /// Run the script with runpy, and record its exception in the error file
-    #[arg(long, help_heading = "Program")]
+    #[arg(long, alias = "ru", help_heading = "Program")]
     pub run_path: bool,
 
     /// Start method of --run-path: spawn, fork or forkserver; rrun always starts a fresh
     /// interpreter
-    #[arg(long, value_name = "METHOD", default_value = "spawn", value_parser = parse_start_method)]
+    #[arg(long, value_name = "METHOD", default_value = "spawn", value_parser = ["spawn", "fork", "forkserver"])]
     #[arg(help_heading = "Program")]
     pub start_method: String,
 
@@ -138,12 +145,12 @@ pub struct Cli {
 
     /// Take omitted options above from SLURM's variables: auto (within srun and sbatch) or off
     /// (never)
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_when, help_heading = "Rendezvous")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"], help_heading = "Rendezvous")]
     pub slurm: String,
 
     /// Take omitted options above from the variables of a Kubernetes pod: auto (within an Indexed
     /// Job or JobSet) or off (never)
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_when, help_heading = "Rendezvous")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "off"], help_heading = "Rendezvous")]
     pub kubernetes: String,
 
     /// Run id
@@ -174,8 +181,8 @@ pub struct Cli {
     /// What to do when a rank fails: torchrun (end all ranks and restart them together) or isolate
     /// (restart it alone while the others continue) [default: isolate for eval and serve, else
     /// torchrun]
-    #[arg(long, value_name = "POLICY", value_parser = parse_failure_policy, help_heading = "Failure and stop")]
-    pub failure_policy: Option<String>,
+    #[arg(long, value_name = "POLICY", help_heading = "Failure and stop")]
+    pub failure_policy: Option<FailurePolicy>,
 
     /// Seconds to wait between the signal that ends a rank and SIGKILL [default:
     /// TORCH_ELASTIC_SHUTDOWN_TIMEOUT or 30]
@@ -190,8 +197,8 @@ pub struct Cli {
 
     /// What to do about a rank that hangs, after its stacks have been written: report (nothing),
     /// abort (end the launch) or restart (kill it; --failure-policy decides) [default: report]
-    #[arg(long, value_name = "ACTION", value_parser = parse_on_hang, help_heading = "Failure and stop")]
-    pub on_hang: Option<String>,
+    #[arg(long, value_name = "ACTION", help_heading = "Failure and stop")]
+    pub on_hang: Option<OnHang>,
 
     /// Pass these signals to the ranks and end the launch
     #[arg(
@@ -283,7 +290,7 @@ pub struct Cli {
 
     /// Format of rrun's messages on stderr: text, or json (one object per line); also applies to
     /// the ranks of eval
-    #[arg(long, value_name = "FORMAT", value_parser = parse_log_format, help_heading = "Logs")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"], help_heading = "Logs")]
     pub log_format: Option<String>,
 
     /// Print only warnings, errors and results; also applies to the ranks of eval
@@ -291,7 +298,7 @@ pub struct Cli {
     pub quiet: bool,
 
     /// Print what would be started, as tables or as JSON, and start nothing
-    #[arg(long, value_name = "FORMAT", value_parser = parse_dry_run, help_heading = "Other")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["table", "json"], help_heading = "Other")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "table")]
     pub dry_run: Option<String>,
 
@@ -301,14 +308,14 @@ pub struct Cli {
 
     /// Print completions for bash, zsh, tcsh or fish
     #[arg(long, value_name = "SHELL", help_heading = "Other")]
-    pub print_completion: Option<String>,
+    pub print_completion: Option<CompletionShell>,
 
     /// Write man pages of all commands into DIR
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Other")]
     pub write_man: Option<PathBuf>,
 
     /// Print help
-    #[arg(short, long, action = ArgAction::Help, help_heading = "Other")]
+    #[arg(short, long, alias = "h", action = ArgAction::Help, help_heading = "Other")]
     help: Option<bool>,
 
     /// Print version
@@ -321,7 +328,7 @@ pub struct Cli {
 }
 
 /// The shells of `--print-completion`: torchrun's in its order, and fish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompletionShell {
     /// From clap_complete, as zsh's and fish's.
     Bash,
@@ -331,23 +338,6 @@ pub enum CompletionShell {
     Tcsh,
     /// One `complete` per option.
     Fish,
-}
-
-impl CompletionShell {
-    /// All shells, in the order of the help.
-    pub const ALL: [CompletionShell; 4] = [Self::Bash, Self::Zsh, Self::Tcsh, Self::Fish];
-
-    /// Returns the shell of this name.
-    ///
-    /// # Errors
-    /// Returns argparse's message for an unknown shell.
-    pub fn of(name: &str) -> Result<Self, ValueError> {
-        const NAMES: [&str; 4] = ["bash", "zsh", "tcsh", "fish"];
-        let index = NAMES.iter().position(|known| *known == name);
-        index
-            .map(|index| Self::ALL[index])
-            .ok_or_else(|| ValueError::choice(name, &NAMES))
-    }
 }
 
 impl Cli {
@@ -383,46 +373,47 @@ impl Cli {
     }
 }
 
-fn parse_int(text: &str) -> Result<i64, ValueError> {
-    int(text).ok_or_else(|| ValueError::Int(text.to_owned()))
+fn parse_int(text: &str) -> Result<i64, &'static str> {
+    int(text).ok_or("expected a whole number")
 }
 
-fn parse_float(text: &str) -> Result<f64, ValueError> {
-    float(text).ok_or_else(|| ValueError::Float(text.to_owned()))
+fn parse_float(text: &str) -> Result<f64, &'static str> {
+    let number = without_underscores(text).and_then(|text| text.parse().ok());
+    number.ok_or("expected a number")
 }
 
-fn parse_start_method(text: &str) -> Result<String, ValueError> {
-    choice(text, &["spawn", "fork", "forkserver"])
+/// Parses a whole number as Python's `int(text)`, because torchrun parses its options with Python:
+/// blanks around it, a sign, and single underscores between digits are accepted.
+pub fn int(text: &str) -> Option<i64> {
+    without_underscores(text)?.parse().ok()
 }
 
-fn parse_numa_binding(text: &str) -> Result<String, ValueError> {
-    choice(text, &["node", "socket", "exclusive", "core-complex"])
+/// Returns a number without the blanks and underscores that Python allows in it.
+fn without_underscores(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let is_between = |at: usize| at > 0 && is_digit(at - 1) && is_digit(at + 1);
+    let mut underscores = text.match_indices('_');
+    let are_all = underscores.all(|(at, _)| is_between(at));
+    are_all.then(|| text.replace('_', ""))
 }
 
-fn parse_failure_policy(text: &str) -> Result<String, ValueError> {
-    choice(text, &["isolate", "torchrun"])
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn parse_on_hang(text: &str) -> Result<String, ValueError> {
-    choice(text, &["abort", "report", "restart"])
-}
-
-fn parse_log_format(text: &str) -> Result<String, ValueError> {
-    choice(text, &["text", "json"])
-}
-
-fn parse_dry_run(text: &str) -> Result<String, ValueError> {
-    choice(text, &["table", "json"])
-}
-
-fn parse_when(text: &str) -> Result<String, ValueError> {
-    choice(text, &["auto", "off"])
-}
-
-fn choice(text: &str, choices: &'static [&'static str]) -> Result<String, ValueError> {
-    if choices.contains(&text) {
-        Ok(text.to_owned())
-    } else {
-        Err(ValueError::choice(text, choices))
+    #[test]
+    fn numbers_are_read_as_python_does() {
+        for (text, number) in [(" 4 ", 4), ("+4", 4), ("1_0", 10), ("-3", -3), ("007", 7)] {
+            assert_eq!(int(text), Some(number), "{text}");
+        }
+        let none = "_1 1_ 1__0 +-1 +_1 0x1 1.0 a 99999999999999999999";
+        for text in none.split(' ').chain(["", " "]) {
+            assert_eq!(int(text), None, "{text}");
+        }
+        let float = |text: &str| parse_float(text).ok();
+        let floats = ["0.2", " 1e3 ", "5", "-.5", "1_0.5"].map(float);
+        assert_eq!(floats, [0.2, 1e3, 5.0, -0.5, 10.5].map(Some));
+        assert_eq!(["", "x", "1_.0", "0x1", "1,5"].map(float), [None; 5]);
     }
 }

@@ -45,7 +45,7 @@ impl TimerPlan {
 }
 
 /// What happens to a launch with a rank that hangs, after the report has been written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnHang {
     /// Nothing.
@@ -63,11 +63,7 @@ impl HangPlan {
     /// # Errors
     /// Returns an error for a timeout that is not positive, and for `--on-hang` without a timeout.
     pub fn new(cli: &Cli, env: &Environment) -> anyhow::Result<HangPlan> {
-        let then = match cli.on_hang.as_deref() {
-            Some("abort") => OnHang::Abort,
-            Some("restart") => OnHang::Restart,
-            Some(_) | None => OnHang::Report,
-        };
+        let then = cli.on_hang.unwrap_or_default();
         let timer = TimerPlan::new(env);
         let Some(seconds) = cli.hang_timeout else {
             return match cli.on_hang {

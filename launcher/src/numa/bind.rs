@@ -5,7 +5,7 @@ use crate::numa::error::NumaError;
 use crate::numa::machine::{Cpu, Machine};
 
 /// The mode of `--numa-binding`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
     /// All CPUs of the GPU's NUMA node.
     Node,
@@ -15,19 +15,6 @@ pub enum Mode {
     Exclusive,
     /// The CPUs of that node that share one cache.
     CoreComplex,
-}
-
-impl Mode {
-    /// Parses the name on the command line.
-    pub fn parse(name: &str) -> Option<Mode> {
-        match name {
-            "node" => Some(Mode::Node),
-            "socket" => Some(Mode::Socket),
-            "exclusive" => Some(Mode::Exclusive),
-            "core-complex" => Some(Mode::CoreComplex),
-            _ => None,
-        }
-    }
 }
 
 /// Returns the CPUs for the rank of GPU `gpu`, among those that this process may use.
@@ -244,7 +231,8 @@ mod tests {
 
     #[test]
     fn modes_have_torchrun_s_names() {
-        let modes = ["node", "socket", "exclusive", "core-complex", "numa"].map(Mode::parse);
+        let modes = ["node", "socket", "exclusive", "core-complex", "numa"];
+        let modes = modes.map(|name| <Mode as clap::ValueEnum>::from_str(name, false).ok());
         let known = [Mode::Node, Mode::Socket, Mode::Exclusive, Mode::CoreComplex].map(Some);
         assert_eq!((&modes[..4], modes[4]), (&known[..], None));
     }

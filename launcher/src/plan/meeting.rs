@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::cli::python::int;
+use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::cluster::Inferred;
 use crate::node::Node;

@@ -100,7 +100,7 @@ pub struct LaunchPlan {
 }
 
 /// What the failure of a rank means for the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum FailurePolicy {
     /// All ranks end, and restart together while a restart is left.

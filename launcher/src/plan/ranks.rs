@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
+use clap::ValueEnum as _;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
 
-use crate::cli::python::int;
+use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::cluster::slurm;
 use crate::node::Node;
@@ -131,8 +132,10 @@ impl RankOptions {
                     .is_none_or(|ranks| ranks.iter().any(is_it)),
             });
         }
-        if let Some(name) = &cli.numa_binding {
-            let bound = bind_all(name, env, inputs.node, &mut ranks);
+        if let Some(mode) = cli.numa_binding {
+            let name = mode.to_possible_value();
+            let name = name.as_ref().map_or("", |name| name.get_name());
+            let bound = bind_all(mode, env, inputs.node, &mut ranks);
             bound.map_err(|err| anyhow!("--numa-binding {name}: {err}"))?;
         }
         Ok(ranks)
@@ -258,14 +261,11 @@ pub(super) fn shared_variables(
 /// Chooses the CPUs of each rank. The GPU of a rank is the visible GPU at its local rank, or the
 /// only GPU that a task of SLURM sees.
 fn bind_all(
-    mode: &str,
+    mode: Mode,
     env: &Environment,
     node: &Node,
     ranks: &mut [RankPlan],
 ) -> Result<(), NumaError> {
-    let Some(mode) = Mode::parse(mode) else {
-        return Ok(());
-    };
     let gpus = node.whole_gpus(env.visible_devices().as_deref());
     if gpus.is_empty() {
         return Err(NumaError::NoGpu {

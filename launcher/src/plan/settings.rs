@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 
-use crate::cli::python::int;
+use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::plan::meeting::MeetingPlan;
 use crate::plan::rendezvous::Backend;
@@ -136,9 +136,8 @@ impl FailurePolicy {
     /// Returns the policy for `--failure-policy`. By default ranks of a built-in program are
     /// independent; those of any other program may depend on each other.
     pub fn new(cli: &Cli) -> FailurePolicy {
-        match cli.failure_policy.as_deref() {
-            Some("isolate") => FailurePolicy::Isolate,
-            Some(_) => FailurePolicy::Torchrun,
+        match cli.failure_policy {
+            Some(policy) => policy,
             None if cli.is_built_in() => FailurePolicy::Isolate,
             None => FailurePolicy::Torchrun,
         }

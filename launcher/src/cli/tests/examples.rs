@@ -35,7 +35,7 @@ fn read(line: &str) -> Result<(), String> {
     if crate::tools::is_asked(words) {
         return crate::tools::check(words).map_err(|err| err.to_string());
     }
-    let request = parse(words.to_vec(), &Environment::default()).map_err(|err| err.to_string())?;
+    let request = parse(words, &Environment::default()).map_err(|err| err.to_string())?;
     let CliRequest::Launch(cli) = request else {
         return Ok(());
     };

@@ -1,16 +1,20 @@
 mod documented;
 mod examples;
 
+use std::os::unix::ffi::OsStringExt as _;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::tests::environment;
 
 /// Reads a line, in which words such as `PET_ROLE=a` come first and are variables.
-fn request(line: &str) -> Result<CliRequest, CliError> {
+fn request(line: &str) -> anyhow::Result<CliRequest> {
     let is_variable = |word: &&str| word.starts_with("PET_");
     let variables = line.split(' ').take_while(is_variable);
     let env = environment(variables.map(|word| word.split_once('=').unwrap()));
     let words: Vec<&str> = line.split(' ').skip_while(is_variable).collect();
-    parse(crate::tests::words(&words.join(" ")), &env)
+    parse(&crate::tests::words(&words.join(" ")), &env)
 }
 
 fn cli(line: &str) -> Cli {
@@ -20,12 +24,19 @@ fn cli(line: &str) -> Cli {
     }
 }
 
+/// Returns the first paragraph of an error.
+fn told(err: &anyhow::Error) -> String {
+    let text = err.to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    first.trim_start_matches("error: ").replace("\n  [", " [")
+}
+
 /// Returns `option=value … | program argument …` of a line, or its error.
 fn read(line: &str) -> String {
     let cli = match request(line) {
         Ok(CliRequest::Launch(cli)) => *cli,
         Ok(other) => return format!("{other:?}"),
-        Err(err) => return err.to_string(),
+        Err(err) => return told(&err),
     };
     let fields = format!("{cli:#?}")
         .replace("(\n        ", "(")
@@ -79,32 +90,23 @@ fn without_options_everything_has_torchrun_s_default() {
 
 #[test]
 fn every_option_is_read_in_both_spellings() {
-    let options = Spelling::of(&Cli::command()).into_iter();
-    let launches = |option: &Spelling| {
-        !["help", "version", "print-completion", "write-man"].contains(&option.long.as_str())
-    };
-    for Spelling {
-        long, takes_value, ..
-    } in options.filter(launches)
-    {
-        let value = match long.as_str() {
-            "start-method" => "fork",
-            "numa-binding" => "node",
-            "slurm" | "kubernetes" => "off",
-            "failure-policy" => "isolate",
-            "on-hang" => "abort",
-            "log-format" | "dry-run" => "json",
-            "monitor-interval" => "0.5",
-            _ if takes_value => "7",
-            _ => "true",
+    let no_launch = ["help", "version", "print-completion", "write-man"];
+    for option in Cli::command().get_arguments() {
+        let Some(long) = option.get_long().filter(|long| !no_launch.contains(long)) else {
+            continue;
         };
-        let given = match value {
-            "true" => String::new(),
-            value => format!("={value}"),
+        let known = option.get_possible_values();
+        let value = match known.last() {
+            _ if matches!(option.get_action(), ArgAction::SetTrue) => None,
+            Some(known) => Some(known.get_name()),
+            None => Some("7"),
         };
-        for spelled in [long.clone(), long.replace('-', "_")] {
-            let line = format!("--{spelled}{given} x");
-            assert_eq!(read(&line), format!("{long}={value} | x"));
+        let given = value.map(|value| format!("={value}")).unwrap_or_default();
+        for spelled in [long.to_owned(), long.replace('-', "_")] {
+            let read = read(&format!("--{spelled}{given} x")).replace("7.0", "7");
+            let value = value.unwrap_or("true").replace('-', "").to_lowercase();
+            let wanted = format!("{long}={value} | x");
+            assert_eq!(read.to_lowercase(), wanted, "--{spelled}");
         }
     }
 }
@@ -127,20 +129,20 @@ fn values_stand_beside_options_as_in_argparse() {
         ("--node-rank -1 a", "node-rank=-1 | a"),
         ("--rdzv-id -a␣b a", "rdzv-id=-a b | a"),
         ("--rdzv-id - a", "rdzv-id=- | a"),
-        ("-r", "argument -r/--redirects: expected one argument"),
-        ("-r -- a", "argument -r/--redirects: expected one argument"),
         (
-            "--rdzv-id -x",
-            "argument --rdzv-id/--rdzv_id: expected one argument",
+            "-r",
+            "a value is required for '--redirects <STREAMS>' but none was supplied",
         ),
+        (
+            "-r -- a",
+            "a value is required for '--redirects <STREAMS>' but none was supplied",
+        ),
+        ("--rdzv-id -x", "unexpected argument '-x' found"),
         // A flag takes no value.
-        (
-            "-mx a",
-            "argument -m/--module: ignored explicit argument 'x'",
-        ),
+        ("-mx a", "unexpected argument '-x' found"),
         (
             "--no-python=1 a",
-            "argument --no-python/--no_python: ignored explicit argument '1'",
+            "unexpected value '1' for '--no-python' found; no more were expected",
         ),
         // The word after an optional value is the program.
         ("--dry-run a", "dry-run=table | a"),
@@ -184,62 +186,53 @@ fn abbreviations_are_clear_or_refused() {
         ),
         ("--nproc_ 2 a", "nproc-per-node=2 | a"),
         ("--mod a", "module=true | a"),
-        (
-            "--nproc=2 a",
-            "ambiguous option: --nproc=2 could match --nproc-per-node, --nproc_per_node",
-        ),
-        (
-            "--rdzv x s.py",
-            "ambiguous option: --rdzv could match --rdzv-backend, --rdzv_backend, \
-             --rdzv-endpoint, --rdzv_endpoint, --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf",
-        ),
-        // Our own options do not blur abbreviations.
-        ("--vers a", "unrecognized arguments: --vers"),
-        ("--dry a", "unrecognized arguments: --dry"),
+        ("--nproc=2 a", "nproc-per-node=2 | a"),
+        ("--rdzv x s.py", "unexpected argument '--rdzv' found"),
+        // Our own options do not blur abbreviations of torchrun's.
+        ("--ru --v a", "run-path=true virtual-local-rank=true | a"),
+        ("--dry a", "dry-run=table | a"),
     ]);
 }
 
 #[test]
-fn what_torchrun_refuses_is_refused_in_argparse_s_words() {
+fn what_torchrun_refuses_is_refused() {
     let required = "the following arguments are required: training_script, training_script_args";
-    let of_int = |name: &str, value| {
-        let other = name.replace('-', "_");
-        format!("argument --{name}/--{other}: invalid int value: '{value}'")
+    let of_int = |name: &str, value: &str| {
+        format!("invalid value '{value}' for '--{name}': expected a whole number")
     };
     are_read(&[
         ("", required),
-        ("--bogus", required),
         ("--standalone --", required),
         (
             "--bogus -x -m s.py --y",
-            "unrecognized arguments: --bogus -x",
+            "unexpected argument '--bogus' found",
         ),
-        ("--max-restarts a s.py", &of_int("max-restarts", "a")),
-        ("--max_restarts '' s.py", &of_int("max-restarts", "")),
-        ("--node-rank 1.0 s.py", &of_int("node-rank", "1.0")),
-        ("--master-port x s.py", &of_int("master-port", "x")),
+        ("--max-restarts a s.py", &of_int("max-restarts <N>", "a")),
+        ("--max_restarts '' s.py", &of_int("max-restarts <N>", "")),
+        ("--node-rank 1.0 s.py", &of_int("node-rank <N>", "1.0")),
+        ("--master-port x s.py", &of_int("master-port <PORT>", "x")),
         // A wrong value is found before a missing program.
-        ("--max-restarts a", &of_int("max-restarts", "a")),
+        ("--max-restarts a", &of_int("max-restarts <N>", "a")),
         (
             "--monitor-interval x s.py",
-            "argument --monitor-interval/--monitor_interval: invalid float value: 'x'",
+            "invalid value 'x' for '--monitor-interval <SECONDS>': expected a number",
         ),
         (
             "--start-method foo s.py",
-            "argument --start-method/--start_method: invalid choice: 'foo' (choose from 'spawn', \
-             'fork', 'forkserver')",
+            "invalid value 'foo' for '--start-method <METHOD>' \
+             [possible values: spawn, fork, forkserver]",
         ),
         (
             "--numa-binding zz s.py",
-            "argument --numa-binding/--numa_binding: invalid choice: 'zz' (choose from 'node', \
-             'socket', 'exclusive', 'core-complex')",
+            "invalid value 'zz' for '--numa-binding <MODE>' \
+             [possible values: node, socket, exclusive, core-complex]",
         ),
     ]);
 }
 
 #[test]
 fn variables_are_defaults_of_torchrun_s_options() {
-    let port = "argument --master-port/--master_port: invalid int value: 'abc'";
+    let port = "invalid value 'abc' for '--master-port <PORT>': expected a whole number";
     are_read(&[
         (
             "PET_ROLE=pet PET_NPROC_PER_NODE=3 --role cli x",
@@ -255,7 +248,7 @@ fn variables_are_defaults_of_torchrun_s_options() {
         ("PET_MASTER_PORT=abc x", port),
         ("PET_MASTER_PORT=abc --master-port 1 x", "master-port=1 | x"),
         // They are not held to choices.
-        ("PET_START_METHOD=zz x", "start-method=spawn | x"),
+        ("PET_START_METHOD=zz x", "| x"),
         (
             "PET_STANDALONE=yes x",
             "PET_STANDALONE: invalid literal for int() with base 10: 'yes'",
@@ -265,7 +258,27 @@ fn variables_are_defaults_of_torchrun_s_options() {
             "PET_MODULE: invalid literal for int() with base 10: ''",
         ),
     ]);
-    let codes =
-        ["PET_MODULE=yes x", "--bogus x"].map(|line| request(line).unwrap_err().exit_code());
-    assert_eq!(codes, [1, 2], "torchrun's codes");
+    let usage = |line| request(line).unwrap_err().downcast::<clap::Error>().ok();
+    assert!(
+        usage("PET_MODULE=yes x").is_none(),
+        "torchrun's exit code is 1"
+    );
+    assert_eq!(usage("--bogus x").unwrap().exit_code(), 2);
+}
+
+proptest! {
+    #[test]
+    fn no_command_line_makes_it_panic_and_the_program_s_words_survive(
+        words in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..12), 0..8)
+    ) {
+        let words: Vec<OsString> = words.into_iter().map(OsString::from_vec).collect();
+        let _ = parse(&words, &Environment::default());
+        let line = [&["-m".into(), "program".into()], &words[..]].concat();
+        let request = parse(&line, &Environment::default()).unwrap();
+        let CliRequest::Launch(cli) = request else {
+            panic!("no launch but {request:?}")
+        };
+        let dropped = usize::from(words.first().is_some_and(|word| word == "--"));
+        prop_assert_eq!(&cli.args, &words[dropped..]);
+    }
 }
