@@ -246,6 +246,14 @@ impl Election {
             .collect()
     }
 
+    /// Returns whether the others can elect a host in place of the one that is known.
+    pub fn can_replace_host(&self) -> bool {
+        let all = self.known.electorates.iter().flat_map(|it| &it.nodes);
+        let is_host = |id: &NodeId| self.known.host.as_ref().is_some_and(|host| host.id == *id);
+        let others = all.map(|it| it.id.clone()).filter(|id| !is_host(id));
+        self.known.is_quorum(&others.collect())
+    }
+
     /// Returns whether a state of this epoch may be that of the host that this node follows.
     pub fn accepts(&self, epoch: u64) -> bool {
         match self.role {

@@ -18,6 +18,7 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::bail;
+use tokio::net::TcpStream;
 use tokio::select;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::spawn;
@@ -291,6 +292,9 @@ impl SharedRendezvous<'_> {
         let begun = Instant::now();
         let plan = &self.facts.plan;
         let of = self.state.base.as_ref().map_or(0, |base| base.nodes.len());
+        let enough = format!(
+            "that takes more than half of the {of} nodes of the last round, or half with its host"
+        );
         let host = self.store_endpoint.authority();
         // A host that was silent has been so for the keep-alive time already.
         let mut cut_off_at = Some(match err {
@@ -325,19 +329,35 @@ impl SharedRendezvous<'_> {
                     if let Some(told) = self.member.cut_off() {
                         self.tell(told)?;
                     }
+                    let can_replace = |it: &Failover| it.election.can_replace_host();
+                    let is_replaceable = self.failover.as_ref().is_some_and(can_replace);
+                    if !is_replaceable && self.has_host_ended().await {
+                        bail!(
+                            "the host of the rendezvous at {host} has ended, and there are too \
+                             few others: {enough}"
+                        );
+                    }
                 }
                 () = sleep(LOOK_SEEKING) => drop(self.attend_elections().await),
                 () = sleep_until(begun + plan.read_timeout) => {
                     bail!(
                         "the host of the rendezvous at {host} is lost, and no other was elected \
-                         within {} s: that takes more than half of the {of} nodes of the last \
-                         round, or half with its host",
+                         within {} s: {enough}",
                         plan.read_timeout.as_secs_f64()
                     );
                 }
             }
         }
         Ok(false)
+    }
+
+    /// Returns whether nobody listens any more where the host did. One that was cut off, or stands
+    /// still, does not refuse.
+    async fn has_host_ended(&self) -> bool {
+        let endpoint = &self.store_endpoint;
+        let connected = TcpStream::connect((endpoint.host.as_str(), endpoint.port()));
+        let refused = |err: &io::Error| err.kind() == io::ErrorKind::ConnectionRefused;
+        matches!(timeout(ONE_MESSAGE, connected).await, Ok(Err(err)) if refused(&err))
     }
 
     /// Uses the store of another node. If this node has hosted, its store says where that is.
