@@ -8,9 +8,9 @@ use jobs::launch::LAUNCH_VARIABLE;
 use jobs::live::{PAGE_TOKEN_VARIABLE, PAGE_VARIABLE};
 use jobs::pulse::PULSE_VARIABLE;
 use jobs::rank_env::FRONT_VARIABLE;
+use tempfile::TempDir;
 
 use crate::hang::plan::TIMER_FILE;
-use crate::hang::pulses::PulseFolder;
 use crate::plan::{FailurePolicy, LaunchPlan, RankPlan};
 use crate::rank_id::RankId;
 use crate::rendezvous::place::{Assigned, NodePlace};
@@ -28,8 +28,9 @@ pub struct Round<'a> {
     pub place: NodePlace,
     /// The socket by which the ranks of `serve` get connections of the front port.
     pub front: Option<String>,
-    /// Where the ranks of an evaluation tell how far they are.
-    pub pulses: Option<Arc<PulseFolder>>,
+    /// The folder where the ranks of an evaluation tell how far they are, each in a file named by its
+    /// index.
+    pub pulses: Option<Arc<TempDir>>,
     /// The pipe of the file timer.
     pub timer: Option<PathBuf>,
 }
@@ -127,7 +128,10 @@ impl Round<'_> {
     /// Returns the variable for a rank that tells how far it is. The value of another launch, in
     /// which this one runs, is not passed on.
     fn of_pulse(&self, index: usize) -> Vec<(&'static str, String)> {
-        let path = self.pulses.as_ref().map(|pulses| pulses.path(index));
+        let path = self
+            .pulses
+            .as_ref()
+            .map(|folder| folder.path().join(index.to_string()));
         let path = path.map(|path| path.to_string_lossy().into_owned());
         match (path, self.plan.is_built_in) {
             (Some(path), _) => vec![(PULSE_VARIABLE, path)],

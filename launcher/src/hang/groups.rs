@@ -1,11 +1,12 @@
 //! Groups equal stacks, so that one that differs from all others stands out. Pure.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobs::numbers::Numbers;
 use stacks::{Frame, Thread};
 
-use crate::hang::ProcessReport;
+use crate::hang::report::RankProcess;
 
 /// Libraries of the system. Their innermost functions only say how a thread waits.
 const SYSTEM: [&str; 6] = [
@@ -19,112 +20,75 @@ const SYSTEM: [&str; 6] = [
 
 /// Threads with the same stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StackGroup {
-    /// Their stack, innermost frame first.
-    pub frames: Vec<Frame>,
-    /// What they do in the kernel.
-    pub doing: String,
-    /// The threads.
-    pub members: Vec<Member>,
-}
-
-/// One thread of a group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Member {
-    /// Global rank.
-    pub rank: usize,
-    /// Whether this is the main thread of the rank's own process.
+pub struct StackGroup<'a> {
+    /// Whether these are the main threads of ranks.
     pub is_main: bool,
-    /// Whether this is the main thread of its process.
-    pub leads: bool,
-    /// Name of the process that a rank has started; `None` for the rank's own.
-    pub child: Option<String>,
-    /// Process id.
-    pub pid: i32,
-    /// Name of the thread.
-    pub thread: String,
+    /// Their stack, innermost frame first.
+    pub frames: &'a [Frame],
+    /// What they do in the kernel.
+    pub doing: &'a str,
+    /// The threads, with their processes.
+    pub members: Vec<(&'a RankProcess, &'a Thread)>,
 }
 
 /// Returns the groups of all threads: those with main threads first, then by descending size.
-pub fn groups(processes: &[ProcessReport]) -> Vec<StackGroup> {
-    let mut groups: BTreeMap<(bool, &[Frame], &str), Vec<Member>> = BTreeMap::new();
+pub fn groups(processes: &[RankProcess]) -> Vec<StackGroup<'_>> {
+    let mut groups = BTreeMap::<_, Vec<_>>::new();
     for process in processes {
-        for (index, thread) in process.trace.threads.iter().enumerate() {
-            let member = member(process, index, thread);
+        for thread in &process.trace.threads {
+            let is_main = process.child.is_none() && leads(process, thread);
             // Sockets differ from rank to rank, so only the call counts here.
             let call = thread.doing.split(" on ").next().unwrap_or_default();
-            let key = (member.is_main, thread.frames.as_slice(), call);
-            groups.entry(key).or_default().push(member);
+            let key = (is_main, thread.frames.as_slice(), call);
+            groups.entry(key).or_default().push((process, thread));
         }
     }
+    let groups = groups.into_iter();
     let mut groups: Vec<StackGroup> = groups
-        .into_iter()
-        .map(|((_, frames, doing), members)| StackGroup {
-            frames: frames.to_vec(),
-            doing: doing.to_owned(),
+        .map(|((is_main, frames, doing), members)| StackGroup {
+            is_main,
+            frames,
+            doing,
             members,
         })
         .collect();
-    groups.sort_by_key(|group| {
-        let is_main = group.members.iter().any(|member| member.is_main);
-        (!is_main, usize::MAX - group.members.len())
-    });
+    groups.sort_by_key(|group| (!group.is_main, Reverse(group.members.len())));
     groups
 }
 
-fn member(process: &ProcessReport, index: usize, thread: &Thread) -> Member {
-    Member {
-        rank: process.rank,
-        is_main: process.child.is_none() && index == 0,
-        leads: index == 0,
-        child: process.child.clone(),
-        pid: process.trace.pid,
-        thread: thread.name.clone(),
-    }
+/// Returns whether this is the main thread of its process.
+fn leads(process: &RankProcess, thread: &Thread) -> bool {
+    thread.tid == process.trace.pid
 }
 
-impl StackGroup {
-    /// Returns whether these are the main threads of ranks.
-    pub fn is_main(&self) -> bool {
-        self.members.iter().any(|member| member.is_main)
-    }
-
+impl StackGroup<'_> {
     /// Returns whether these are the main threads of processes that ranks have started, such as
     /// simulators, and run Python.
     pub fn is_child(&self) -> bool {
         let is_python = |frame: &Frame| matches!(frame, Frame::Python { .. });
         let mut members = self.members.iter();
-        members.all(|member| member.leads && member.child.is_some())
+        members.all(|(process, thread)| process.child.is_some() && leads(process, thread))
             && self.frames.iter().any(is_python)
     }
 
-    /// Returns the line about a group of such threads: "`python` of rank 0: `step` (sim.py:7),
-    /// running".
-    pub fn child_headline(&self) -> String {
-        let name = self.members.first().and_then(|first| first.child.as_ref());
-        let name = name.map_or("", String::as_str);
-        format!("`{name}` of {}", self.headline())
-    }
-
-    /// Returns the ranks of the threads, without repetition, in ascending order.
-    pub fn ranks(&self) -> Vec<usize> {
-        let mut ranks: Vec<usize> = self.members.iter().map(|member| member.rank).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        ranks
+    /// Returns the line for the console, which names a process that a rank has started: "`python` of
+    /// rank 0: `step` (sim.py:7), running".
+    pub fn headline(&self) -> String {
+        let first = self.members.first();
+        match first.and_then(|(process, _)| process.child.as_deref()) {
+            Some(child) => format!("`{child}` of {}", self.ranks_and_place()),
+            None => self.ranks_and_place(),
+        }
     }
 
     /// Returns one line about the group, such as "ranks 0-2: `all_reduce`
     /// (distributed_c10d.py:2870), waiting in `futex`".
-    pub fn headline(&self) -> String {
-        let ranks = self.ranks();
-        let who = match ranks.as_slice() {
-            [rank] => format!("rank {rank}"),
-            many => format!("ranks {}", shown(many)),
-        };
-        match place(&self.frames) {
-            Some(place) => format!("{who}: {place}, {}", self.doing),
-            None => format!("{who}: {}", self.doing),
+    pub fn ranks_and_place(&self) -> String {
+        let ranks = self.members.iter().map(|(process, _)| process.rank);
+        let ranks = named(&ranks.collect());
+        match place(self.frames) {
+            Some(place) => format!("{ranks}: {place}, {}", self.doing),
+            None => format!("{ranks}: {}", self.doing),
         }
     }
 }
@@ -137,7 +101,10 @@ fn place(frames: &[Frame]) -> Option<String> {
             function,
             file,
             line,
-        } => Some(format!("`{function}` ({}:{line})", file_name(file))),
+        } => {
+            let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
+            Some(format!("`{function}` ({file}:{line})"))
+        }
         Frame::Native { .. } => None,
     });
     let native = || {
@@ -154,15 +121,11 @@ fn place(frames: &[Frame]) -> Option<String> {
     python.or_else(native)
 }
 
-/// Returns the last part of a path of any system.
-fn file_name(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or(path)
-}
-
-/// Shows ascending numbers as ranges: `0-2, 5`.
-pub fn shown(numbers: &[usize]) -> String {
-    let numbers = numbers.iter().map(|number| *number as u64);
-    numbers.collect::<Numbers>().text()
+/// Names ranks: "rank 7", "ranks 0-2, 5".
+pub fn named(ranks: &BTreeSet<usize>) -> String {
+    let numbers: Numbers = ranks.iter().map(|rank| *rank as u64).collect();
+    let plural = if ranks.len() == 1 { "" } else { "s" };
+    format!("rank{plural} {}", numbers.text())
 }
 
 /// Returns whether the function belongs to the standard library of Rust, which is in every binary.
@@ -193,14 +156,15 @@ mod tests {
         }
     }
 
-    fn rank(rank: usize, frames: &[Frame], doing: &str) -> ProcessReport {
+    fn rank(rank: usize, frames: &[Frame], doing: &str) -> RankProcess {
         let main = Thread {
+            tid: 100,
             name: "MainThread".to_owned(),
             doing: doing.to_owned(),
             frames: frames.to_vec(),
             ..Thread::default()
         };
-        ProcessReport {
+        RankProcess {
             rank,
             child: None,
             trace: Trace {
@@ -248,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_simulator_is_named_beside_the_rank_that_waits_for_it() {
-        let simulator = ProcessReport {
+        let simulator = RankProcess {
             child: Some("python".to_owned()),
             ..rank(0, &[python("wait_for_contact", 29)], "running")
         };
@@ -260,7 +224,7 @@ mod tests {
         let children: Vec<String> = groups
             .iter()
             .filter(|group| group.is_child())
-            .map(StackGroup::child_headline)
+            .map(StackGroup::headline)
             .collect();
         let expected = "`python` of rank 0: `wait_for_contact` (distributed_c10d.py:29), running";
         assert_eq!(children, [expected]);
@@ -268,7 +232,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_shown_as_a_range() {
-        assert_eq!(shown(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
-        assert_eq!(shown(&[]), "");
+        assert_eq!(named(&[0, 1, 2, 5, 7, 8].into()), "ranks 0-2, 5, 7-8");
+        assert_eq!(named(&[3].into()), "rank 3");
     }
 }

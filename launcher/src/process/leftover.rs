@@ -160,12 +160,20 @@ impl Leftovers {
     pub fn reap(&self, ranks: &BTreeSet<i32>) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         let is_strange = |pid: &i32| !self.is_known(ranks, *pid);
-        let wait = |pid| waitpid(pid, Some(WaitPidFlag::WNOHANG));
+        // A thread that reads stacks has stopped some of them, which only that thread waits for.
+        let wait = |pid| {
+            let status = waitid(Id::Pid(pid), flags)?;
+            match status {
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => waitpid(pid, None),
+                _ => Ok(status),
+            }
+        };
         while self.adopts
             && let Ok(status) = waitid(Id::All, flags)
             && let Some(pid) = status.pid()
         {
-            if is_strange(&pid.as_raw()) && wait(pid).is_ok() {
+            let has_ended = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+            if has_ended && is_strange(&pid.as_raw()) && waitpid(pid, None).is_ok() {
                 continue;
             }
             // `waitid` keeps returning the zombie of a rank, which is not reaped here, so the other

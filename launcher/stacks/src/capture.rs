@@ -4,7 +4,8 @@
 //! facts ─► PTRACE_SEIZE ─► PTRACE_INTERRUPT ─► wait for the stop ─► registers, stack ─► PTRACE_DETACH
 //! ```
 //! The process notices nothing: system calls are restarted by the kernel, and a signal that arrives
-//! in between is delivered afterwards.
+//! in between is delivered afterwards. A thread that does not stop in time is let go by the kernel
+//! when the thread that captures it ends (ptrace(2)).
 
 use std::fs;
 use std::io::IoSliceMut;
@@ -15,7 +16,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use crate::facts::Facts;
@@ -32,7 +33,7 @@ const RED_ZONE: u64 = 128;
 
 /// How long a thread may take to stop. It stops at once, unless it is in the kernel and cannot be
 /// interrupted.
-const STOP_TIME: Duration = Duration::from_millis(200);
+pub const STOP_TIME: Duration = Duration::from_millis(200);
 
 /// What was captured of one process.
 #[derive(Clone, Debug, Default)]
@@ -43,9 +44,6 @@ pub struct Captured {
     pub mappings: Vec<Mapping>,
     /// Its threads; the first one is the main thread.
     pub threads: Vec<CapturedThread>,
-    /// Threads that had not stopped in time. They must be passed to [`release`] until it is empty:
-    /// they stop when they leave the kernel.
-    pub stopping: Vec<i32>,
     /// What could not be captured, and why.
     pub notes: Vec<String>,
 }
@@ -97,55 +95,38 @@ impl Stack {
 }
 
 /// Captures the process `pid`. Threads that cannot be stopped, for want of permission or because
-/// the kernel does not let them, are returned without registers, and a note says why.
-pub fn capture(pid: i32) -> Captured {
+/// the kernel does not let them, are returned without registers, and a note says why. Those that do
+/// not stop within `patience` stop later, until the calling thread ends.
+pub fn capture(pid: i32, patience: Duration) -> Captured {
     let mappings = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut captured = Captured {
         pid,
         mappings: maps::parse(&mappings),
         ..Captured::default()
     };
-    let mut refused = None;
+    let (mut refused, mut late) = (None, 0);
     for tid in thread_ids(pid) {
         let mut thread = CapturedThread::of_proc(pid, tid);
-        match thread.stop(pid) {
+        match thread.stop(pid, patience) {
             Ok(true) => {}
-            Ok(false) => captured.stopping.push(tid),
+            Ok(false) => late += 1,
             Err(err) => {
                 refused.get_or_insert(err);
             }
         }
         captured.threads.push(thread);
     }
-    let knows_waits = captured
-        .threads
-        .iter()
-        .any(|thread| thread.facts.call.is_some() || thread.facts.wait_channel.is_some());
-    captured
-        .notes
-        .extend(refused.map(|err| refusal(err, knows_waits)));
-    if !captured.stopping.is_empty() {
+    let mut facts = captured.threads.iter().map(|thread| &thread.facts);
+    let knows_waits = facts.any(|facts| facts.call.is_some() || facts.wait_channel.is_some());
+    let refusal = refused.map(|err| refusal(err, knows_waits));
+    captured.notes.extend(refusal);
+    if late > 0 {
         captured.notes.push(format!(
-            "{} of its threads did not stop within {} ms and have no stack here",
-            captured.stopping.len(),
-            STOP_TIME.as_millis()
+            "{late} of its threads did not stop within {} ms and have no stack here",
+            patience.as_millis()
         ));
     }
     captured
-}
-
-/// Lets threads go that stopped later than their capture could wait. Returns those that still have
-/// not stopped.
-pub fn release(stopping: Vec<i32>) -> Vec<i32> {
-    let is_stopping = |tid: &i32| match stop_of(Pid::from_raw(*tid)) {
-        Some(Stop::At(signal)) => {
-            ptrace::detach(Pid::from_raw(*tid), signal).ok();
-            false
-        }
-        Some(Stop::Gone) => false,
-        None => true,
-    };
-    stopping.into_iter().filter(is_stopping).collect()
 }
 
 /// Returns why there are no native stacks. `knows_waits` tells whether the kernel says what threads
@@ -192,13 +173,13 @@ impl CapturedThread {
 
     /// Stops the thread for as long as it takes to copy its registers and its stack. Returns false
     /// if it has not stopped in time, and will stop later.
-    fn stop(&mut self, pid: i32) -> Result<bool, Errno> {
+    fn stop(&mut self, pid: i32, patience: Duration) -> Result<bool, Errno> {
         if matches!(self.facts.state, 'D' | 'Z' | 'X') {
             return Ok(true);
         }
         let id = Pid::from_raw(self.tid);
         ptrace::seize(id, Options::empty())?;
-        match interrupted(id) {
+        match interrupted(id, patience) {
             None => return Ok(false),
             Some(Stop::Gone) => {}
             Some(Stop::At(signal)) => {
@@ -224,13 +205,13 @@ enum Stop {
 /// Interrupts the thread and waits until it stands still; `None` if that takes too long.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the kernel reports the stop of a foreign thread by `waitpid` only, which has no timeout"
+    reason = "the kernel reports the stop of a foreign thread by `waitid` only, which has no timeout"
 )]
-fn interrupted(tid: Pid) -> Option<Stop> {
+fn interrupted(tid: Pid, patience: Duration) -> Option<Stop> {
     if ptrace::interrupt(tid).is_err() {
         return Some(Stop::Gone);
     }
-    let deadline = Instant::now() + STOP_TIME;
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(stop) = stop_of(tid) {
             return Some(stop);
@@ -242,13 +223,19 @@ fn interrupted(tid: Pid) -> Option<Stop> {
     }
 }
 
-/// Returns how the thread stopped, if it has.
+/// Returns how the thread stopped, if it has. It is not waited for: if it is a child that has ended,
+/// its exit code is for the parent.
 fn stop_of(tid: Pid) -> Option<Stop> {
-    let all_threads = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
-    match waitpid(tid, Some(all_threads)) {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::__WALL;
+    match waitid(
+        Id::Pid(tid),
+        flags | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT,
+    ) {
         Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
-        Ok(WaitStatus::PtraceEvent(..)) => Some(Stop::At(None)),
-        Ok(WaitStatus::Stopped(_, signal)) => Some(Stop::At(Some(signal))),
+        // Without an event it stands before a signal.
+        Ok(WaitStatus::PtraceEvent(_, signal, event)) => {
+            Some(Stop::At((event == 0).then_some(signal)))
+        }
         // `nix` has no name for a real-time signal, so it cannot be delivered again.
         Err(Errno::EINVAL) => Some(Stop::At(None)),
         Ok(_) | Err(_) => Some(Stop::Gone),

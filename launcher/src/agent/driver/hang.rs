@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::pending;
-use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jobs::layout::RunFolder;
 use jobs::pulse::Pulse;
-use tokio::task::JoinHandle;
+use tempfile::TempDir;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Interval;
 
 use crate::agent::attempt::LocalRank;
@@ -17,18 +17,16 @@ use crate::agent::driver::LaunchDriver;
 use crate::agent::driver::timer::TimedOut;
 use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::failure::Hang;
-use crate::hang::HangReport;
-use crate::hang::capture::{CapturedRanks, capture};
 use crate::hang::plan::OnHang;
-use crate::hang::pulses::PulseFolder;
-use crate::hang::reason::reason;
+use crate::hang::report::{HangReport, reason};
 use crate::hang::watch::{Activity, HangWatch};
 use crate::plan::LaunchPlan;
 use crate::process::sessions;
 use crate::rank_id::RankId;
 use crate::say;
 
-type Written = Result<(HangReport, PathBuf), (PathBuf, io::Error)>;
+/// The lines of a report for the console, and its path; or why there is none.
+type Written = anyhow::Result<(Vec<String>, PathBuf)>;
 
 /// The state of hang reports in one launch.
 #[derive(Debug, Default)]
@@ -36,38 +34,12 @@ pub struct HangReports {
     watch: Option<(HangWatch, Interval)>,
     /// Number of reports so far.
     number: usize,
-    writing: Option<ReportInProgress>,
-    /// Threads that were captured but have not stopped yet, see [`stacks::capture::release`].
-    stopping: Vec<i32>,
-}
-
-/// A report that is being written.
-#[derive(Debug)]
-struct ReportInProgress {
-    task: JoinHandle<Written>,
-    then: AfterReport,
-}
-
-/// What follows a report; nothing if it was requested.
-#[derive(Debug, Default)]
-pub(super) struct AfterReport {
-    /// The processes of ranks that hang.
+    /// The report that is made now.
+    writing: Option<JoinHandle<Written>>,
+    /// The processes of ranks that hang, to which `--on-hang` happens after that report.
     hung: Vec<i32>,
-    /// The processes that were not done in time.
+    /// The processes that were not done in time, which get their signals after it.
     late: Vec<TimedOut>,
-}
-
-/// What a report needs the driver for.
-pub(super) enum HangNews {
-    /// It is time to look at the activity of the ranks.
-    Tick,
-    /// The report has been written, or could not be.
-    Written {
-        /// The report.
-        outcome: Box<Written>,
-        /// What follows.
-        then: AfterReport,
-    },
 }
 
 impl HangReports {
@@ -84,23 +56,23 @@ impl HangReports {
         }
     }
 
-    /// Waits for something to do. Cancel-safe.
-    pub(super) async fn news(&mut self) -> HangNews {
+    /// Makes a report by `work`, which may take seconds, beside the loop that serves the store.
+    fn begin(&mut self, work: impl FnOnce() -> Written + Send + 'static) {
+        self.writing = Some(spawn_blocking(work));
+    }
+
+    /// Waits until the report has been made, or until it is time to look at the activity of the
+    /// ranks: then it returns none. Cancel-safe.
+    pub(super) async fn news(&mut self) -> Option<Written> {
         if let Some(writing) = &mut self.writing {
-            let outcome = (&mut writing.task).await;
-            let then = std::mem::take(&mut writing.then);
+            let written = writing.await;
             self.writing = None;
-            let outcome =
-                outcome.unwrap_or_else(|err| Err((PathBuf::new(), io::Error::other(err))));
-            return HangNews::Written {
-                outcome: Box::new(outcome),
-                then,
-            };
+            return Some(written.unwrap_or_else(|err| Err(err.into())));
         }
         match &mut self.watch {
             Some((_, ticks)) => {
                 ticks.tick().await;
-                HangNews::Tick
+                None
             }
             None => pending().await,
         }
@@ -108,47 +80,27 @@ impl HangReports {
 }
 
 impl LaunchDriver<'_> {
-    /// Lets threads go on that stopped too late for a report.
-    pub(super) fn release_captured(&mut self) {
-        if !self.hangs.stopping.is_empty() {
-            let stopping = std::mem::take(&mut self.hangs.stopping);
-            self.hangs.stopping = stacks::capture::release(stopping);
-        }
-    }
-
     /// Handles news of the hang reports.
-    pub(super) fn on_hang_news(&mut self, news: HangNews) -> Vec<GroupEvent> {
-        match news {
-            HangNews::Tick => {
-                self.look_for_hangs();
-                Vec::new()
-            }
-            HangNews::Written { outcome, then } => {
-                let report = self.say_report(*outcome);
-                self.end_late(&then.late);
-                self.end_hung(then.hung, report)
-            }
-        }
-    }
-
-    /// Makes a report on request.
-    pub(super) fn explain_on_request(&mut self) {
-        self.explain("SIGUSR2 asked for it", AfterReport::default());
-    }
-
-    /// Makes a report of processes that were not done in time, and sends them their signals. If a
-    /// report is being written, they are in it already.
-    pub(super) fn explain_late(&mut self, reason: &str, late: Vec<TimedOut>) {
-        if let Some(writing) = &mut self.hangs.writing {
-            say::warning(reason);
-            writing.then.late.extend(late);
-            return;
-        }
-        let then = AfterReport {
-            late,
-            ..AfterReport::default()
+    pub(super) fn on_hang_news(&mut self, written: Option<Written>) -> Vec<GroupEvent> {
+        let Some(written) = written else {
+            self.look_for_hangs();
+            return Vec::new();
         };
-        self.explain(reason, then);
+        let report = match written {
+            Ok((lines, path)) => {
+                lines.iter().for_each(say::warning);
+                let path = fs::canonicalize(&path).unwrap_or(path);
+                say::warning(format_args!("all stacks: {}", path.display()));
+                Some(path)
+            }
+            Err(err) => {
+                say::warning(format_args!("{err:#}"));
+                None
+            }
+        };
+        let late = std::mem::take(&mut self.hangs.late);
+        self.end_late(&late);
+        self.end_hung(report)
     }
 
     #[expect(
@@ -164,16 +116,16 @@ impl LaunchDriver<'_> {
         if hung.is_empty() || self.group.is_stopping() {
             return;
         }
-        let seconds = self.plan.hang.timeout.unwrap_or_default().as_secs();
+        self.hangs.hung = hung.iter().map(|hung| hung.pid).collect();
         let ranks: Vec<(usize, Option<Pulse>)> = hung
-            .iter()
-            .map(|hung| (hung.rank.global, hung.stands.clone()))
+            .into_iter()
+            .map(|hung| (hung.rank.global, hung.stands))
             .collect();
-        let then = AfterReport {
-            hung: hung.into_iter().map(|hung| hung.pid).collect(),
-            ..AfterReport::default()
-        };
-        self.explain(&reason(&ranks, seconds), then);
+        self.explain(&reason(&ranks, self.hang_seconds()));
+    }
+
+    fn hang_seconds(&self) -> u64 {
+        self.plan.hang.timeout.unwrap_or_default().as_secs()
     }
 
     /// Returns what each running rank has done so far.
@@ -184,120 +136,95 @@ impl LaunchDriver<'_> {
         for process in sessions::processes(&pids) {
             *cpu.entry(process.session).or_default() += process.cpu;
         }
+        let activity = |rank: RankId, pid: i32| Activity {
+            pid,
+            cpu: cpu.get(&pid).copied().unwrap_or_default(),
+            written: self.attempt.rank(rank.index).map_or(0, LocalRank::written),
+            pulse: self.round.pulses.as_ref().and_then(|pulses| {
+                let file = pulses.path().join(rank.index.to_string());
+                Pulse::read(&file, pid.cast_unsigned())
+            }),
+        };
+        let running = running.into_iter();
         running
-            .iter()
-            .map(|(rank, pid)| {
-                let activity = Activity {
-                    pid: *pid,
-                    cpu: cpu.get(pid).copied().unwrap_or_default(),
-                    written: self.attempt.rank(rank.index).map_or(0, LocalRank::written),
-                    pulse: self
-                        .round
-                        .pulses
-                        .as_ref()
-                        .and_then(|pulses| pulses.read(rank.index, *pid)),
-                };
-                (*rank, activity)
-            })
+            .map(|(rank, pid)| (rank, activity(rank, pid)))
             .collect()
     }
 
-    /// Captures all ranks and begins to write a report, unless one is being written.
-    fn explain(&mut self, reason: &str, then: AfterReport) {
+    /// Makes a report of all ranks. If one is being made, they are in it already.
+    pub(super) fn explain(&mut self, reason: &str) {
         let running = self.attempt.running();
         if self.hangs.writing.is_some() || running.is_empty() {
             return;
         }
         say::warning(format_args!("{reason}: the stacks of all ranks are read"));
-        let ranks: Vec<(usize, i32)> = running
-            .iter()
-            .map(|(rank, pid)| (rank.global, *pid))
-            .collect();
-        let mut processes = capture(&ranks);
-        for process in &mut processes {
-            self.hangs.stopping.extend(process.take_stopping());
-        }
-        self.hangs.number += 1;
-        let mut report = HangReport::now(self.hangs.number, &self.plan.title, reason);
-        report.last_lines = running
-            .iter()
-            .filter_map(|(rank, _)| {
-                let (_, lines) = self.attempt.rank(rank.index)?.last_lines()?;
-                Some((rank.global, lines))
-            })
-            .collect();
-        let captured = CapturedRanks { report, processes };
+        let last_lines = running.iter().filter_map(|(rank, _)| {
+            let (_, lines) = self.attempt.rank(rank.index)?.last_lines()?;
+            Some((rank.global, lines))
+        });
+        let report = HangReport {
+            title: self.plan.title.clone(),
+            reason: reason.to_owned(),
+            processes: Vec::new(),
+            gpus: Ok(Vec::new()),
+            last_lines: last_lines.collect(),
+        };
+        let ranks = running.iter();
+        let ranks: Vec<(usize, i32)> = ranks.map(|(rank, pid)| (rank.global, *pid)).collect();
         let folder = self.report_folder();
-        let task = tokio::task::spawn_blocking(move || captured.write(&folder));
-        self.hangs.writing = Some(ReportInProgress { task, then });
+        self.hangs.number += 1;
+        let number = self.hangs.number;
+        self.hangs
+            .begin(move || report.write(number, &ranks, &folder));
+    }
+
+    /// Makes a report of processes that were not done in time, after which they get their signals.
+    pub(super) fn explain_late(&mut self, reason: &str, late: Vec<TimedOut>) {
+        if self.hangs.writing.is_some() {
+            say::warning(reason);
+        }
+        self.hangs.late.extend(late);
+        self.explain(reason);
     }
 
     /// Returns the folder for reports: `logs` of the run folder, else that of the log files.
     fn report_folder(&self) -> PathBuf {
-        let of_run = self
-            .plan
-            .eval
-            .as_ref()
-            .map(|eval| RunFolder::new(&eval.output).logs());
-        let of_launch = || Some(self.folder.as_ref()?.path().to_owned());
-        of_run.or_else(of_launch).unwrap_or_else(std::env::temp_dir)
-    }
-
-    /// Prints what a report says; returns its path.
-    fn say_report(&self, outcome: Written) -> Option<PathBuf> {
-        match outcome {
-            Ok((report, path)) => {
-                for line in report.headlines() {
-                    say::warning(line);
-                }
-                let path = fs::canonicalize(&path).unwrap_or(path);
-                say::warning(format_args!("all stacks: {}", path.display()));
-                Some(path)
-            }
-            Err((path, err)) => {
-                say::warning(format_args!(
-                    "the stacks cannot be written to `{}`: {err}",
-                    path.display()
-                ));
-                None
-            }
+        if let Some(eval) = &self.plan.eval {
+            return RunFolder::new(&eval.output).logs();
         }
+        let of_launch = self.folder.as_ref().map(|folder| folder.path().to_owned());
+        of_launch.unwrap_or_else(std::env::temp_dir)
     }
 
     /// Does what `--on-hang` says to the ranks that hang. One that has ended meanwhile is left out:
     /// its successor is another process.
-    fn end_hung(&mut self, mut hung: Vec<i32>, report: Option<PathBuf>) -> Vec<GroupEvent> {
+    fn end_hung(&mut self, report: Option<PathBuf>) -> Vec<GroupEvent> {
+        let mut hung = std::mem::take(&mut self.hangs.hung);
         hung.retain(|pid| self.attempt.is_running(*pid));
-        if self.plan.hang.then != OnHang::Report {
-            let seconds = self.plan.hang.timeout.unwrap_or_default().as_secs();
-            for pid in &hung {
-                let report = report.clone();
-                self.attempt.note_hang(*pid, Hang { seconds, report });
-            }
+        if hung.is_empty() || self.plan.hang.then == OnHang::Report {
+            return Vec::new();
         }
-        match self.plan.hang.then {
-            _ if hung.is_empty() => Vec::new(),
-            OnHang::Report => Vec::new(),
-            OnHang::Abort => {
-                say::error("the launch is ended, because ranks hang (--on-hang abort)");
-                vec![GroupEvent::Over(LaunchEnd::Failed)]
-            }
-            OnHang::Restart => {
-                for pid in hung {
-                    self.attempt.kill(pid);
-                }
-                Vec::new()
-            }
+        for pid in &hung {
+            let (seconds, report) = (self.hang_seconds(), report.clone());
+            self.attempt.note_hang(*pid, Hang { seconds, report });
         }
+        if self.plan.hang.then == OnHang::Abort {
+            say::error("the launch is ended, because ranks hang (--on-hang abort)");
+            return vec![GroupEvent::Over(LaunchEnd::Failed)];
+        }
+        hung.into_iter().for_each(|pid| self.attempt.kill(pid));
+        Vec::new()
     }
 }
 
-/// Returns the folder for the pulses of the ranks, if they have one and somebody watches.
-pub(super) fn pulses(plan: &LaunchPlan) -> Option<PulseFolder> {
+/// Returns a folder for the pulses of the ranks (see [`jobs::pulse`]), if they have one and somebody
+/// watches. It is on a disk of this node, because every rank writes once a second.
+pub(super) fn pulses(plan: &LaunchPlan) -> Option<TempDir> {
     if plan.eval.is_none() || plan.hang.timeout.is_none() {
         return None;
     }
-    PulseFolder::create()
+    let folder = tempfile::Builder::new().prefix("rrun_pulse_").tempdir();
+    folder
         .inspect_err(|err| {
             say::warning(format_args!(
                 "ranks are watched by output and CPU time alone, because they cannot tell of their \
@@ -305,4 +232,29 @@ pub(super) fn pulses(plan: &LaunchPlan) -> Option<PulseFolder> {
             ));
         })
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn the_loop_goes_on_while_stacks_are_read() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let mut hangs = HangReports::default();
+            let (goes_on, waits) = mpsc::channel();
+            hangs.begin(move || {
+                waits.recv()?;
+                Ok((Vec::new(), PathBuf::from("hang_1.txt")))
+            });
+            goes_on.send(()).expect("it waits");
+            let written = hangs.news().await.expect("a report");
+            assert_eq!(written.expect("made").1, PathBuf::from("hang_1.txt"));
+        });
+    }
 }

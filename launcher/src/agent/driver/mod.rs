@@ -199,7 +199,7 @@ impl<'a> LaunchDriver<'a> {
                 vec![GroupEvent::EndAnnounced]
             }
             () = self.stack_requests.recv() => {
-                self.explain_on_request();
+                self.explain("SIGUSR2 asked for it");
                 Vec::new()
             }
             news = self.hangs.news() => self.on_hang_news(news),
@@ -258,7 +258,6 @@ impl<'a> LaunchDriver<'a> {
     }
 
     fn exited(&mut self) -> Vec<GroupEvent> {
-        self.release_captured();
         let now = SystemTime::now();
         let exited = self.attempt.exited(&self.round, now, &mut self.memory);
         let served = self.server_exited();

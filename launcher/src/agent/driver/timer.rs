@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::agent::driver::LaunchDriver;
 use crate::agent::error::AgentError;
+use crate::hang::report::some_of;
 use crate::hang::timer::lines::{Cut, MAX_LINE};
 use crate::hang::timer::pipe::TimerPipe;
 use crate::hang::timer::request::TimerRequest;
@@ -28,9 +29,6 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Warnings about what ranks write; more are not printed.
 const MAX_WARNINGS: usize = 3;
-
-/// Processes that a reason names.
-const MAX_NAMED: usize = 3;
 
 /// The timers of one launch.
 #[derive(Debug)]
@@ -148,13 +146,11 @@ impl LaunchDriver<'_> {
         }
         let named: Vec<String> = late
             .iter()
-            .take(MAX_NAMED)
             .map(|(rank, Expired { pid, scopes, .. })| {
                 let (rank, scopes) = (rank.global, scopes.join("`, `"));
                 format!("a timer of rank {rank} (process {pid}) has expired: `{scopes}`")
             })
             .collect();
-        let more = if late.len() > MAX_NAMED { "; …" } else { "" };
         let signals = late.iter().filter_map(|(rank, process)| {
             Some(TimedOut {
                 rank: *rank,
@@ -163,7 +159,7 @@ impl LaunchDriver<'_> {
             })
         });
         let signals = signals.collect();
-        self.explain_late(&format!("{}{more}", named.join("; ")), signals);
+        self.explain_late(&some_of(named), signals);
     }
 
     /// Returns the rank whose process this is. Says so if it is somebody else's.

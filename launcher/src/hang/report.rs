@@ -1,0 +1,378 @@
+//! The report of a hang: what all processes of the ranks of this node are at, as a file and as a few
+//! lines for the console.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use jobs::bytes::ByteSize;
+use jobs::count::listed;
+use jobs::printable::printable_line;
+use jobs::pulse::Pulse;
+use jobs::time::rfc3339;
+use stacks::{Frame, Trace};
+
+use crate::hang::groups::{StackGroup, groups, named};
+use crate::node::gpu_use::{GpuQuestion, GpuUse, NoAnswer};
+use crate::node::host::full_name;
+use crate::process::sessions;
+
+/// Processes of one rank beyond this number are left out. A rank with more environments than that
+/// waits for all of them in the same way.
+const MAX_PROCESSES: usize = 64;
+
+/// Groups that the console names; the file has all of them.
+const HEADLINES: usize = 2;
+
+/// Threads of one group that are named one by one.
+const MAX_MEMBERS: usize = 64;
+
+/// Ranks or processes that a reason names.
+const MAX_NAMED: usize = 3;
+
+/// What was found out about the ranks of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HangReport {
+    /// The program that was launched.
+    pub title: String,
+    /// Why the report is made.
+    pub reason: String,
+    /// The processes, ordered by rank.
+    pub processes: Vec<RankProcess>,
+    /// How the GPUs of the node are used; empty if there is no NVML.
+    pub gpus: Result<Vec<GpuUse>, NoAnswer>,
+    /// The last lines that each rank wrote, if they were captured.
+    pub last_lines: Vec<(usize, Vec<String>)>,
+}
+
+/// The stacks of one process of a rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankProcess {
+    /// Global rank.
+    pub rank: usize,
+    /// Name of the program, if the rank has started it; `None` for the rank's own process.
+    pub child: Option<String>,
+    /// Its stacks.
+    pub trace: Trace,
+}
+
+/// Returns why ranks count as hung after `seconds`: some were silent, and some stand still at a
+/// place. Ranks are global.
+pub fn reason(hung: &[(usize, Option<Pulse>)], seconds: u64) -> String {
+    let silent = hung.iter().filter(|(_, stands)| stands.is_none());
+    let silent: BTreeSet<usize> = silent.map(|(rank, _)| *rank).collect();
+    let mut parts = Vec::new();
+    if !silent.is_empty() {
+        let ranks = named(&silent);
+        parts.push(format!(
+            "no output and no CPU time of {ranks} for {seconds} s"
+        ));
+    }
+    for (rank, stands) in hung {
+        if let Some(Pulse { job, steps, .. }) = stands {
+            parts.push(format!(
+                "rank {rank} has made no progress for {seconds} s: job `{job}`, {steps} steps"
+            ));
+        }
+    }
+    some_of(parts)
+}
+
+/// Joins reasons; of many, the first few, because the report has the stacks of all ranks.
+pub fn some_of(mut reasons: Vec<String>) -> String {
+    let more = if reasons.len() > MAX_NAMED {
+        "; …"
+    } else {
+        ""
+    };
+    reasons.truncate(MAX_NAMED);
+    reasons.join("; ") + more
+}
+
+impl HangReport {
+    /// Reads the stacks of these ranks, which are given with their pids, and writes the report into
+    /// a new file of `folder`. Returns the lines for the console, and the file.
+    ///
+    /// # Errors
+    /// Says that the file cannot be written, and why.
+    pub fn write(
+        mut self,
+        number: usize,
+        ranks: &[(usize, i32)],
+        folder: &Path,
+    ) -> anyhow::Result<(Vec<String>, PathBuf)> {
+        let gpus = GpuQuestion::ask();
+        self.processes = processes(ranks);
+        self.gpus = gpus.answer();
+        let path = free_path(folder, number);
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&path, self.text(number)))
+            .with_context(|| format!("the stacks cannot be written to `{}`", path.display()))?;
+        Ok((self.headlines(), path))
+    }
+
+    /// Returns the lines for the console: the smallest groups of main threads, because a rank that
+    /// differs from the others is likely to be the cause, and the smallest group of processes that
+    /// ranks have started.
+    fn headlines(&self) -> Vec<String> {
+        let groups = groups(&self.processes);
+        let mut main: Vec<&StackGroup> = groups.iter().filter(|group| group.is_main).collect();
+        main.sort_by_key(|group| group.members.len());
+        let mut lines: Vec<String> = main.iter().map(|group| group.headline()).collect();
+        if lines.len() > HEADLINES {
+            let more = lines.len() - HEADLINES;
+            lines.truncate(HEADLINES);
+            lines.push(format!("{more} more groups of ranks"));
+        }
+        let children = groups.iter().filter(|group| group.is_child());
+        let child = children.min_by_key(|group| group.members.len());
+        lines.extend(child.map(StackGroup::headline));
+        let printable = lines.iter().map(|line| printable_line(line).into_owned());
+        printable.collect()
+    }
+
+    /// Returns the contents of the file.
+    fn text(&self, number: usize) -> String {
+        let (host, time) = (full_name(), rfc3339(SystemTime::now()));
+        let mut text = format!(
+            "Hang report {number} of `{}` on {host}, {time}: {}\n",
+            self.title, self.reason
+        );
+        let groups = groups(&self.processes);
+        let (main, others): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.is_main);
+        let lines_of =
+            |groups: Vec<&StackGroup>| groups.into_iter().flat_map(group_lines).collect();
+        section(&mut text, "Main threads of the ranks", lines_of(main));
+        let title = "Other threads, and processes that ranks have started";
+        section(&mut text, title, lines_of(others));
+        let waits = self.processes.iter().filter_map(|process| {
+            let main = process.trace.threads.first()?;
+            Some(format!("{}: {}", name(process), main.doing))
+        });
+        let title = "What each main thread does in the kernel";
+        section(&mut text, title, waits.collect());
+        let gpus = match &self.gpus {
+            Ok(gpus) => gpus.iter().map(|gpu| self.gpu(gpu)).collect(),
+            Err(err) => vec![err.to_string()],
+        };
+        section(&mut text, "GPUs", gpus);
+        let notes = self.processes.iter().flat_map(|process| {
+            let notes = process.trace.notes.iter();
+            notes.map(|note| format!("{}: {note}", name(process)))
+        });
+        section(&mut text, "What is missing", notes.collect());
+        for (rank, lines) in &self.last_lines {
+            section(
+                &mut text,
+                &format!("Last lines of rank {rank}"),
+                lines.clone(),
+            );
+        }
+        text
+    }
+
+    /// Returns a line about a GPU, with the processes of the ranks that use it.
+    fn gpu(&self, gpu: &GpuUse) -> String {
+        let mut line = format!("GPU {}", gpu.index);
+        if !gpu.name.is_empty() {
+            line += &format!(" ({})", gpu.name);
+        }
+        line += ": ";
+        if let Some(busy) = gpu.busy {
+            line += &format!("{busy} % busy, ");
+        }
+        let (used, total) = (ByteSize(gpu.used).gib(), ByteSize(gpu.total).gib());
+        line += &format!("{used:.1} of {total:.1} GiB in use");
+        let mut others = 0;
+        for (pid, bytes) in &gpu.processes {
+            let is_it = |process: &&RankProcess| process.trace.pid.cast_unsigned() == *pid;
+            let Some(process) = self.processes.iter().find(is_it) else {
+                others += 1;
+                continue;
+            };
+            line += &format!("; {}", name(process));
+            if let Some(bytes) = bytes {
+                line += &format!(" {:.1} GiB", ByteSize(*bytes).gib());
+            }
+        }
+        match others {
+            0 => line,
+            1 => format!("{line}; another process"),
+            others => format!("{line}; {others} other processes"),
+        }
+    }
+}
+
+/// Returns the processes of these ranks with their stacks.
+fn processes(ranks: &[(usize, i32)]) -> Vec<RankProcess> {
+    let of_sessions = sessions::processes(&ranks.iter().map(|(_, pid)| *pid).collect());
+    let (mut found, mut pids) = (Vec::new(), Vec::new());
+    for &(rank, leader) in ranks {
+        found.push((rank, None));
+        pids.push(leader);
+        let started = of_sessions
+            .iter()
+            .filter(|process| process.session == leader && process.pid != leader);
+        for process in started.take(MAX_PROCESSES) {
+            found.push((rank, Some(process.name.clone())));
+            pids.push(process.pid);
+        }
+    }
+    let traces = stacks::traces(&pids);
+    let with_traces = found.into_iter().zip(traces);
+    with_traces
+        .map(|((rank, child), trace)| RankProcess { rank, child, trace })
+        .collect()
+}
+
+/// Returns the first path that is not taken: a run that was resumed may have older reports.
+fn free_path(folder: &Path, number: usize) -> PathBuf {
+    let path = |number| folder.join(format!("hang_{number}.txt"));
+    let mut numbers = number..number.saturating_add(100_000);
+    let free = numbers.find(|number| !path(*number).exists());
+    path(free.unwrap_or(number))
+}
+
+/// Adds a section, unless it is empty. Names from elsewhere may contain control characters.
+fn section(text: &mut String, title: &str, lines: Vec<String>) {
+    if lines.is_empty() {
+        return;
+    }
+    text.push_str(&format!("\n{title}\n{}\n", "-".repeat(title.len())));
+    for line in lines {
+        text.push_str(&printable_line(&line));
+        text.push('\n');
+    }
+}
+
+fn name(process: &RankProcess) -> String {
+    let RankProcess { rank, child, trace } = process;
+    match child {
+        None => format!("rank {rank} (pid {})", trace.pid),
+        Some(child) => format!("`{child}` of rank {rank} (pid {})", trace.pid),
+    }
+}
+
+fn group_lines(group: &StackGroup<'_>) -> Vec<String> {
+    let mut lines = vec![group.ranks_and_place()];
+    if !group.is_main {
+        let members = group.members.iter().map(|(process, thread)| {
+            let (thread, pid) = (&thread.name, process.trace.pid);
+            match &process.child {
+                None => format!("`{thread}` of {pid}"),
+                Some(child) => format!("`{thread}` of `{child}` {pid}"),
+            }
+        });
+        let members: Vec<String> = members.collect();
+        lines.push(format!("    {}", listed(&members, MAX_MEMBERS)));
+    }
+    lines.extend(group.frames.iter().map(|frame| match frame {
+        Frame::Python {
+            function,
+            file,
+            line,
+        } => format!("      {function}  {file}:{line}"),
+        Frame::Native { function, library } => {
+            format!("      {}  {library}", function.as_deref().unwrap_or("?"))
+        }
+    }));
+    if group.frames.is_empty() {
+        lines.push("      (no stack)".to_owned());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(gpus: Result<Vec<GpuUse>, NoAnswer>) -> String {
+        let of = |rank, pid, child: Option<&str>| RankProcess {
+            rank,
+            child: child.map(str::to_owned),
+            trace: Trace {
+                pid,
+                ..Trace::default()
+            },
+        };
+        let report = HangReport {
+            title: "eval".to_owned(),
+            reason: "SIGUSR2 asked for it".to_owned(),
+            processes: vec![of(4, 10, None), of(4, 11, Some("python"))],
+            gpus,
+            last_lines: Vec::new(),
+        };
+        report.text(1)
+    }
+
+    #[test]
+    fn the_use_of_a_gpu_names_the_processes_of_ranks() {
+        let gpu = GpuUse {
+            index: 1,
+            name: "NVIDIA H200".to_owned(),
+            busy: Some(100),
+            used: 3 << 30,
+            total: 8 << 30,
+            processes: [(1, None), (10, Some(2 << 30)), (11, None), (99, Some(1))].into(),
+        };
+        let line = "GPUs\n----\nGPU 1 (NVIDIA H200): 100 % busy, 3.0 of 8.0 GiB in use; \
+                    rank 4 (pid 10) 2.0 GiB; `python` of rank 4 (pid 11); 2 other processes\n";
+        let text = report(Ok(vec![gpu]));
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn without_nvml_nothing_is_said_of_gpus_and_a_driver_that_hangs_is_named() {
+        let text = report(Ok(Vec::new()));
+        assert!(!text.contains("GPU"), "{text}");
+        let text = report(Err(NoAnswer));
+        assert!(
+            text.contains("GPUs\n----\nthe driver (NVML) does not answer"),
+            "{text}"
+        );
+    }
+
+    fn at(job: &str, steps: u64) -> Option<Pulse> {
+        Some(Pulse {
+            job: job.to_owned(),
+            steps,
+            ..Pulse::default()
+        })
+    }
+
+    #[test]
+    fn the_reason_names_ranks_and_where_they_stand() {
+        for (hung, expected) in [
+            (
+                vec![(1, at("pick", 1203))],
+                "rank 1 has made no progress for 60 s: job `pick`, 1203 steps",
+            ),
+            (
+                vec![(0, at("pick", 3)), (1, at("push", 4))],
+                "rank 0 has made no progress for 60 s: job `pick`, 3 steps; \
+                 rank 1 has made no progress for 60 s: job `push`, 4 steps",
+            ),
+            (
+                vec![(2, None), (3, None)],
+                "no output and no CPU time of ranks 2-3 for 60 s",
+            ),
+            (
+                vec![(0, at("pick", 3)), (2, None)],
+                "no output and no CPU time of rank 2 for 60 s; \
+                 rank 0 has made no progress for 60 s: job `pick`, 3 steps",
+            ),
+        ] {
+            assert_eq!(reason(&hung, 60), expected);
+        }
+    }
+
+    #[test]
+    fn of_many_ranks_only_some_places_are_named() {
+        let many: Vec<_> = (0..100).map(|rank| (rank, at("pick", 3))).collect();
+        let reason = reason(&many, 60);
+        let expected = "rank 2 has made no progress for 60 s: job `pick`, 3 steps; …";
+        assert!(reason.ends_with(expected), "{reason}");
+    }
+}
