@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::front::FrontError;
 use tcpstore::StoreError;
 
 /// The reason why a launch, or an attempt of it, cannot begin.
@@ -18,9 +17,6 @@ pub enum AgentError {
     /// The ranks' store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The front port of `serve` could not be opened.
-    #[error(transparent)]
-    Front(#[from] FrontError),
     /// The pipe of the file timer could not be created.
     #[error("cannot make the pipe of the file timer, `{}`", path.display())]
     Timer {
@@ -30,7 +26,7 @@ pub enum AgentError {
         #[source]
         err: io::Error,
     },
-    /// The log files could not be created.
+    /// The log files could not be created, or the front port of `serve` not be opened.
     #[error(transparent)]
-    Logs(#[from] anyhow::Error),
+    Other(#[from] anyhow::Error),
 }

@@ -14,23 +14,27 @@
 //! connections wait in the listener's backlog. The launcher holds one accepted connection at most.
 
 mod balancer;
-mod link;
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net as unix;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use jobs::rank_env::front_socket;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::{AsyncReadExt as _, Interest};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::select;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::front::balancer::{Balancer, LinkId};
-use crate::front::link::{Link, LinkNews, greeted};
 use crate::plan::ServePlan;
 use crate::say;
 
@@ -38,25 +42,14 @@ use crate::say;
 /// file descriptor or a place in a link's buffer is free.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Time limit for the first bytes of a rank.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// Closed connections that are read at once.
+const MOST_CLOSED: usize = 4096;
+
 /// News of links that wait to be read; a full queue slows the ranks that send them.
 const MOST_NEWS: usize = 64;
-
-/// The reason why there is no front port.
-#[derive(Debug, thiserror::Error)]
-pub enum FrontError {
-    /// The address cannot be used.
-    #[error("cannot listen on {address} (--front-port): {err}")]
-    Address {
-        /// The address.
-        address: SocketAddr,
-        /// The operating system's error.
-        #[source]
-        err: io::Error,
-    },
-    /// The socket of the ranks cannot be opened.
-    #[error("cannot open the socket by which ranks get connections: {0}")]
-    Socket(#[source] io::Error),
-}
 
 /// A front port that is open. It is closed when this value is dropped; connections that ranks have
 /// stay open.
@@ -72,23 +65,24 @@ impl FrontPort {
     /// on. Must be called in a runtime.
     ///
     /// # Errors
-    /// Returns a [`FrontError`] if an address cannot be used.
-    pub fn open(plan: Option<&ServePlan>, nproc: usize) -> Result<Option<Self>, FrontError> {
+    /// Returns an error if the address, or the socket for ranks, cannot be used.
+    pub fn open(plan: Option<&ServePlan>, nproc: usize) -> anyhow::Result<Option<Self>> {
         let Some(wanted) = plan.and_then(|plan| plan.front) else {
             return Ok(None);
         };
-        let unusable = |err| FrontError::Address {
-            address: wanted,
-            err,
+        let listening = || {
+            let listener = std::net::TcpListener::bind(wanted)?;
+            listener.set_nonblocking(true)?;
+            Ok((listener.local_addr()?, TcpListener::from_std(listener)?))
         };
-        let listener = std::net::TcpListener::bind(wanted).map_err(unusable)?;
-        listener.set_nonblocking(true).map_err(unusable)?;
-        let address = listener.local_addr().map_err(unusable)?;
-        let listener = TcpListener::from_std(listener).map_err(unusable)?;
+        let listening: io::Result<_> = listening();
+        let (address, listener) =
+            listening.with_context(|| format!("cannot listen on {wanted} (--front-port)"))?;
         // Nobody can guess the name, and the kernel frees it with the process.
-        let secret = jobs::launch::fresh_id().map_err(FrontError::Socket)?;
-        let socket = front_socket(&secret);
-        let ranks = bind(&socket).map_err(FrontError::Socket)?;
+        let socket = jobs::launch::fresh_id().map(|secret| front_socket(&secret));
+        let bound = socket.and_then(|socket| Ok((bind(&socket)?, socket)));
+        let (ranks, socket) =
+            bound.context("cannot open the socket by which ranks get connections")?;
         let (news, inbox) = mpsc::channel(MOST_NEWS);
         let front = Front {
             address,
@@ -133,6 +127,24 @@ fn bind(name: &str) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
+/// A link to a rank that is ready: a Unix socket with connections one way and closed connections
+/// the other. A rank sends its local rank as a little-endian `u32`, then one byte for each
+/// connection that it got here and that is closed. It receives one byte with each connection.
+struct Link {
+    id: LinkId,
+    to_rank: OwnedWriteHalf,
+}
+
+/// News of a link.
+enum News {
+    /// The rank with this local rank is ready.
+    Joined(usize, OwnedWriteHalf),
+    /// So many of its connections were closed.
+    Closed(u64),
+    /// The rank has stopped or died.
+    Gone,
+}
+
 /// The task behind a front port.
 struct Front {
     address: SocketAddr,
@@ -146,8 +158,8 @@ struct Front {
     /// A connection that no rank could take yet.
     held: Option<std::net::TcpStream>,
     next: u64,
-    news: mpsc::Sender<LinkNews>,
-    inbox: mpsc::Receiver<LinkNews>,
+    news: mpsc::Sender<(LinkId, News)>,
+    inbox: mpsc::Receiver<(LinkId, News)>,
 }
 
 impl Front {
@@ -155,9 +167,9 @@ impl Front {
         loop {
             let is_accepting = self.held.is_none() && !self.links.is_empty();
             select! {
-                Some(news) = self.inbox.recv() => self.heard(news),
+                Some((link, news)) = self.inbox.recv() => self.heard(link, news),
                 joined = self.ranks.accept() => match joined {
-                    Ok((stream, _)) => self.greet(stream),
+                    Ok((stream, _)) => self.follow(stream),
                     Err(_) => sleep(PAUSE).await,
                 },
                 accepted = self.listener.accept(), if is_accepting => match accepted {
@@ -171,26 +183,22 @@ impl Front {
         }
     }
 
-    /// Waits in a task of its own for what a new link says first.
-    fn greet(&mut self, stream: UnixStream) {
+    /// Waits in a task of its own for what the rank of a new link sends.
+    fn follow(&mut self, stream: UnixStream) {
         let link = LinkId(self.next);
         self.next += 1;
-        tokio::spawn(greeted(link, stream, self.news.clone()));
+        tokio::spawn(follow(link, stream, self.news.clone()));
     }
 
-    fn heard(&mut self, news: LinkNews) {
+    fn heard(&mut self, id: LinkId, news: News) {
         match news {
-            LinkNews::Joined {
-                link,
-                local_rank,
-                stream,
-            } => {
-                self.balancer.join(link, local_rank);
-                self.links.push(Link { id: link, stream });
+            News::Joined(local_rank, to_rank) => {
+                self.balancer.join(id, local_rank);
+                self.links.push(Link { id, to_rank });
                 self.say(local_rank, "is ready");
             }
-            LinkNews::Closed { link, count } => self.balancer.closed(link, count),
-            LinkNews::Gone { link } => self.leave(link),
+            News::Closed(count) => self.balancer.closed(id, count),
+            News::Gone => self.leave(id),
         }
     }
 
@@ -231,6 +239,48 @@ impl Front {
             }
         }
         self.held = Some(stream);
+    }
+}
+
+/// Waits for the local rank of a new link, and then for what its rank sends until it is gone. The
+/// front port is closed if nobody receives the news.
+async fn follow(link: LinkId, stream: UnixStream, news: mpsc::Sender<(LinkId, News)>) {
+    let own = rustix::process::geteuid().as_raw();
+    if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+        return;
+    }
+    let (mut from_rank, to_rank) = stream.into_split();
+    let Ok(Ok(local_rank)) = timeout(GREETING, from_rank.read_u32_le()).await else {
+        return;
+    };
+    let mut next = News::Joined(local_rank as usize, to_rank);
+    while news.send((link, next)).await.is_ok() {
+        next = match from_rank.read(&mut [0; MOST_CLOSED]).await {
+            Ok(count @ 1..) => News::Closed(count as u64),
+            Ok(0) | Err(_) => break,
+        };
+    }
+    news.send((link, News::Gone)).await.ok();
+}
+
+impl Link {
+    /// Passes a connection on without waiting.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if the rank has too many connections to take, and the system's error
+    /// if it is gone.
+    fn send(&self, connection: &std::net::TcpStream) -> io::Result<()> {
+        let stream: &UnixStream = self.to_rank.as_ref();
+        stream.try_io(Interest::WRITABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let descriptors = [connection.as_fd()];
+            // Cannot fail: the space is that of one descriptor.
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, flags)?;
+            Ok(())
+        })
     }
 }
 

@@ -93,7 +93,7 @@ fn a_port_in_use_is_refused_with_the_option() {
             front: taken.local_addr().ok(),
             job: None,
         };
-        let text = FrontPort::open(Some(&plan), 2).unwrap_err().to_string();
+        let text = format!("{:#}", FrontPort::open(Some(&plan), 2).unwrap_err());
         assert!(
             text.contains("(--front-port): Address already in use"),
             "{text}"
