@@ -1,23 +1,25 @@
 //! The description of a plan whose ranks run an evaluation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use jobs::count::{counted, listed};
 use jobs::job::{Job, Length, Status};
+use jobs::journal::Question;
+use jobs::latency::Delay;
 use jobs::layout::RunFolder;
 use jobs::placement::Resources;
 use jobs::table::{MAX_ROWS, Table};
+use jobs::tracking::Tracker;
 
 use crate::dry_run::program::{cpus, failure, logs, meeting};
-use crate::dry_run::settings;
-use crate::dry_run::work::{self, DoneWork, Left};
+use crate::dry_run::work::{self, DoneWork};
 use crate::dry_run::{fact, global_rank, headline};
 use crate::plan::LaunchPlan;
 use crate::plan::eval::EvalPlan;
 
 /// Most names of jobs in a cell, and of folders of videos.
-pub(super) const NAMED: usize = 4;
+const NAMED: usize = 4;
 
 /// Stands for an unknown number in a table.
 const UNKNOWN: &str = "?";
@@ -49,29 +51,21 @@ impl EvalDescription<'_> {
 
         let mut files = self.files();
         files.extend(trouble.map(|err| format!("what is done there is unknown: {err}")));
-        fact(&mut text, "Files", &files);
+        fact(&mut text, "Files", files);
         if self.plan.rendezvous.is_some() {
-            fact(&mut text, "Meeting", &[meeting(self.plan)]);
+            fact(&mut text, "Meeting", [meeting(self.plan)]);
         }
-        fact(&mut text, "Logs", &[logs(self.plan)]);
-        fact(&mut text, "Failure", &[failure(self.plan)]);
-        fact(&mut text, "Latency", &settings::latencies(self.pending()));
-        fact(
-            &mut text,
-            "Stop",
-            settings::early_stop(self.eval).as_slice(),
-        );
-        fact(
-            &mut text,
-            "Trackers",
-            settings::trackers(self.eval).as_slice(),
-        );
-        if let Some(server) = &self.plan.model_server {
+        fact(&mut text, "Logs", [logs(self.plan)]);
+        fact(&mut text, "Failure", [failure(self.plan)]);
+        fact(&mut text, "Latency", latencies(self.pending()));
+        fact(&mut text, "Stop", early_stop(self.eval));
+        fact(&mut text, "Trackers", trackers(self.eval));
+        let server = self.plan.model_server.as_ref().map(|server| {
             let command = server.server.command.join(" ");
-            let line = format!("`{command}`, log `{}`", server.log.display());
-            fact(&mut text, "Server", &[line]);
-        }
-        fact(&mut text, "Memory", &self.memory());
+            format!("`{command}`, log `{}`", server.log.display())
+        });
+        fact(&mut text, "Server", server);
+        fact(&mut text, "Memory", self.memory());
         text
     }
 
@@ -108,12 +102,7 @@ impl EvalDescription<'_> {
             return ("by leases".to_owned(), UNKNOWN.to_owned());
         };
         let names: Vec<&str> = works.iter().map(|(work, _)| &*work.job.name).collect();
-        let counts = works.iter().map(|(_, left)| match left {
-            Left::Nothing => Some(0),
-            Left::Episodes(count) => Some(*count),
-            Left::All => None,
-        });
-        let episodes: Option<u64> = counts.sum();
+        let episodes: Option<u64> = works.iter().map(|(_, left)| *left).sum();
         (
             match names.as_slice() {
                 [] => "none".to_owned(),
@@ -190,16 +179,51 @@ impl EvalDescription<'_> {
 
     fn memory(&self) -> Vec<String> {
         let seating = &self.eval.seating;
-        if seating.resources != Resources::Labels {
-            let mut lines: Vec<String> =
-                seating.allocation.iter().take(MAX_ROWS).cloned().collect();
-            lines.push(self.hint("shows the parts"));
-            return lines;
+        let hint = |what| format!("`rrun fit --jobs {}` {what}", self.eval.run.jobs_file);
+        if seating.resources == Resources::Labels {
+            return vec![hint("estimates that of GPUs")];
         }
-        vec![self.hint("estimates that of GPUs")]
+        let lines = seating.allocation.iter().take(MAX_ROWS).cloned();
+        lines.chain([hint("shows the parts")]).collect()
     }
+}
 
-    fn hint(&self, what: &str) -> String {
-        format!("`rrun fit --jobs {}` {what}", self.eval.run.jobs_file)
+/// Returns the latencies of jobs that have one, each with its jobs.
+fn latencies<'a>(jobs: impl Iterator<Item = &'a Job>) -> Vec<String> {
+    let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for job in jobs {
+        if let Some(latency) = job.latency.filter(|latency| !latency.is_none()) {
+            let text = match latency.delay {
+                Delay::Steps(steps) => counted(steps, "step"),
+                Delay::Ms(ms) => format!("{ms} ms"),
+                Delay::Measured => "as measured".to_owned(),
+            };
+            found.entry(text).or_default().push(&job.name);
+        }
     }
+    found
+        .into_iter()
+        .map(|(latency, names)| format!("{latency} for each inference: {}", listed(&names, NAMED)))
+        .collect()
+}
+
+/// Returns when a sequential test ends the run.
+fn early_stop(eval: &EvalPlan) -> Option<String> {
+    let stop = eval.early_stop.as_ref()?;
+    let points = stop.margin * 100.0;
+    let what = match stop.question {
+        Question::Regression => format!("a loss of {points} points"),
+        Question::Reproduction => format!("a difference of {points} points"),
+    };
+    Some(format!(
+        "when {what} from `{}` is excluded or shown, at a level of {}",
+        stop.against, stop.level
+    ))
+}
+
+/// Returns the trackers that the run is logged to.
+fn trackers(eval: &EvalPlan) -> Option<String> {
+    let trackers = eval.tracking.trackers();
+    let names: Vec<_> = trackers.into_iter().map(Tracker::name).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }

@@ -8,7 +8,6 @@
 
 mod evaluation;
 mod program;
-mod settings;
 mod work;
 
 use std::fmt::Write as _;
@@ -49,11 +48,11 @@ fn is_elastic(plan: &LaunchPlan) -> bool {
     rendezvous.is_some_and(|meeting| meeting.min != meeting.max)
 }
 
-/// Appends a fact, which may have several lines.
-fn fact(text: &mut String, name: &str, lines: &[String]) {
-    for (index, line) in lines.iter().enumerate() {
+/// Appends a fact, which may have several lines, or none.
+fn fact(text: &mut String, name: &str, lines: impl IntoIterator<Item = String>) {
+    for (index, line) in lines.into_iter().enumerate() {
         let name = if index == 0 { name } else { "" };
-        let _ = writeln!(text, "{name:<MARGIN$} {}", printable_line(line));
+        let _ = writeln!(text, "{name:<MARGIN$} {}", printable_line(&line));
     }
 }
 

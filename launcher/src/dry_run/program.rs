@@ -18,19 +18,26 @@ pub(super) fn text(plan: &LaunchPlan) -> String {
     text += &Table::first(head, rows, "rank", ", see --dry-run=json").grid();
     text.push('\n');
 
-    fact(&mut text, "Command", &commands(&plan.ranks));
-    fact(&mut text, "Variables", &[variables(plan)]);
-    fact(&mut text, "Meeting", &[meeting(plan)]);
-    fact(&mut text, "Logs", &[logs(plan)]);
-    fact(&mut text, "Failure", &[failure(plan)]);
-    if let Some(front) = plan.serve.as_ref().and_then(|serve| serve.front) {
-        fact(
-            &mut text,
-            "Port",
-            &[format!("{front} is shared by all ranks")],
-        );
-    }
+    fact(&mut text, "Ranks", numbering(plan));
+    fact(&mut text, "Command", commands(&plan.ranks));
+    fact(&mut text, "Variables", [variables(plan)]);
+    fact(&mut text, "Meeting", [meeting(plan)]);
+    fact(&mut text, "Logs", [logs(plan)]);
+    fact(&mut text, "Failure", [failure(plan)]);
+    let front = plan.serve.as_ref().and_then(|serve| serve.front);
+    let front = front.map(|front| format!("{front} is shared by all ranks"));
+    fact(&mut text, "Port", front);
     text
+}
+
+/// Returns on what the numbers of the ranks depend: nodes in front of this one say how many ranks
+/// they have when all meet.
+fn numbering(plan: &LaunchPlan) -> Option<String> {
+    let meeting = plan.rendezvous.as_ref()?;
+    let is_open = meeting.node_rank > 0 && !meeting.is_identical;
+    let is_numbered = global_rank(plan, 0).is_some() && !plan.ranks[0].env.contains_key("RANK");
+    let ranks = plan.ranks.len();
+    (is_open && is_numbered).then(|| format!("numbered as if each node had {ranks}"))
 }
 
 fn row(plan: &LaunchPlan, index: usize) -> [String; 5] {
@@ -94,7 +101,7 @@ fn commands(ranks: &[RankPlan]) -> Vec<String> {
 }
 
 /// Returns the variables that all ranks get, in the notation of a shell.
-pub(super) fn variables(plan: &LaunchPlan) -> String {
+fn variables(plan: &LaunchPlan) -> String {
     let mut variables = Vec::new();
     if plan.rendezvous.is_none() {
         variables.push(format!("WORLD_SIZE={}", plan.ranks.len()));

@@ -24,15 +24,6 @@ pub(super) struct DoneWork {
     finished: BTreeSet<JobIndex>,
 }
 
-/// How much of a rank's part of a job is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    Nothing,
-    Episodes(u64),
-    /// All of a job that does not count episodes.
-    All,
-}
-
 impl DoneWork {
     /// Reads what is done of a plan in its run folder.
     ///
@@ -81,25 +72,16 @@ impl DoneWork {
         counted.filter(|episode| job.selects(**episode)).count() as u64
     }
 
-    /// Returns what is left of one rank's part of a job.
-    pub(super) fn left(&self, work: &Work) -> Left {
+    /// Returns the number of episodes that are left of one rank's part of a job; `None` if the job
+    /// does not count them.
+    fn left(&self, work: &Work) -> Option<u64> {
         let job = &work.job;
-        let is_done = |episode: &u64| {
-            let done = self.episodes.get(&job.index);
-            done.is_some_and(|done| done.binary_search(episode).is_ok())
+        let Length::Episodes(count) = job.length else {
+            return self.finished.contains(&job.index).then_some(0);
         };
-        match job.length {
-            Length::Episodes(count) => {
-                match work.episodes(0..count).filter(|one| !is_done(one)).count() {
-                    0 => Left::Nothing,
-                    left => Left::Episodes(left as u64),
-                }
-            }
-            Length::Steps(_) | Length::Policy if self.finished.contains(&job.index) => {
-                Left::Nothing
-            }
-            Length::Steps(_) | Length::Policy => Left::All,
-        }
+        let done = self.episodes.get(&job.index).map_or(&[][..], Vec::as_slice);
+        let left = work.episodes(0..count);
+        Some(left.filter(|one| done.binary_search(one).is_err()).count() as u64)
     }
 
     /// Returns whether nothing of a job is left.
@@ -124,21 +106,21 @@ fn check_size(folder: &RunFolder) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the work of a rank that is not done, in the order in which it is done; `None` if leases
-/// decide during the run.
-pub(super) fn of_rank(eval: &EvalPlan, done: &DoneWork, rank: usize) -> Option<Vec<(Work, Left)>> {
-    if eval.assignment.assign == Assign::Dynamic {
+/// Returns the work of a rank that is not done, in the order in which it is done, with the number of
+/// its episodes if they are counted; `None` if leases decide during the run.
+pub(super) fn of_rank(
+    eval: &EvalPlan,
+    done: &DoneWork,
+    rank: usize,
+) -> Option<Vec<(Work, Option<u64>)>> {
+    let (assignment, placement) = (eval.assignment, &eval.seating.placement);
+    if assignment.assign == Assign::Dynamic {
         return None;
     }
-    let all = work(
-        &eval.run.jobs,
-        &eval.seating.placement,
-        eval.assignment,
-        rank,
-    );
+    let all = work(&eval.run.jobs, placement, assignment, rank);
     let left = all.into_iter().map(|work| {
         let left = done.left(&work);
         (work, left)
     });
-    Some(left.filter(|(_, left)| *left != Left::Nothing).collect())
+    Some(left.filter(|(_, left)| *left != Some(0)).collect())
 }
