@@ -11,10 +11,8 @@
 //! have run. A module counts as missing only if nothing that runs before its import can provide it.
 //! If the check itself fails for any other reason, it is left to the ranks.
 
-mod lerobot;
+mod checkpoint;
 mod modules;
-mod package;
-mod trackers;
 
 use std::path::{Path, PathBuf};
 
@@ -28,9 +26,8 @@ use serde_json::Value;
 
 use crate::cli::Environment;
 use crate::plan::python::find;
-pub use modules::NeededPython;
 use modules::{ModuleUser, Probe};
-pub use trackers::check_trackers;
+pub use modules::{NeededPython, check_trackers};
 
 /// The interpreter of an environment or policy that names none.
 const PYTHON: &str = "python3";
@@ -84,7 +81,8 @@ fn probes(jobs: &[Job], env: &Environment, gpus: usize) -> Result<Vec<Probe>, Mi
     for job in jobs.iter().filter(|job| job.status == Status::Pending) {
         check_policy(job, env, gpus).map_err(|what| Missing::of(job, what))?;
         if PolicyType::of(&job.policy_type) == Some(PolicyType::Lerobot) {
-            lerobot::check(job, env).map_err(|what| Missing::of(job, what))?;
+            let checked = checkpoint::check_lerobot(job, env);
+            checked.map_err(|err| Missing::of(job, err.to_string()))?;
         }
         add_probes(&mut probes, job, env).map_err(|what| Missing::of(job, what))?;
     }
@@ -118,7 +116,8 @@ fn check_policy(job: &Job, env: &Environment, gpus: usize) -> Result<(), String>
         match (setting.path, given) {
             (Some(PathTo::Package), Some(path)) => {
                 check_path(name, path, PathTo::File, env)?;
-                package::check(job, Path::new(path), gpus)?;
+                let checked = checkpoint::check_package(job, Path::new(path), gpus);
+                checked.map_err(|err| err.to_string())?;
             }
             (Some(to), Some(path)) => check_path(name, path, to, env)?,
             (None, Some(callable)) if setting.is_callable() => check_factory(name, callable)?,
@@ -132,10 +131,9 @@ fn check_path(setting: &str, path: &str, to: PathTo, env: &Environment) -> Resul
     match to {
         // An interpreter is looked for with its default.
         PathTo::Anything | PathTo::Interpreter => Ok(()),
-        PathTo::File | PathTo::Package if Path::new(path).is_file() => Ok(()),
-        PathTo::File | PathTo::Package => Err(format!(
-            "`policy_config_dict.{setting}` is `{path}`, and there is no such file"
-        )),
+        PathTo::File | PathTo::Package => {
+            check_file(&format!("`policy_config_dict.{setting}` is"), path.as_ref())
+        }
         PathTo::Checkpoint => check_checkpoint(Path::new(path), env),
     }
 }
@@ -143,12 +141,21 @@ fn check_path(setting: &str, path: &str, to: PathTo, env: &Environment) -> Resul
 /// Checks the file of a Python callable, if its name has one.
 fn check_factory(setting: &str, name: &str) -> Result<(), String> {
     match PyName::of(name) {
-        Some(PyName::InFile { file, .. }) if !file.is_file() => Err(format!(
-            "`policy_config_dict.{setting}` names `{}`, and there is no such file; it is looked \
-             for from the working directory",
-            file.display()
-        )),
+        Some(PyName::InFile { file, .. }) => {
+            check_file(&format!("`policy_config_dict.{setting}` names"), &file)
+        }
         _ => Ok(()),
+    }
+}
+
+/// Checks a file that a field of a job is or names.
+fn check_file(field: &str, path: &Path) -> Result<(), String> {
+    match path.is_file() {
+        true => Ok(()),
+        false => Err(format!(
+            "{field} `{}`, and there is no such file; it is looked for from the working directory",
+            path.display()
+        )),
     }
 }
 
@@ -173,22 +180,15 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
 
 /// Checks script and mapping of an environment, and its interpreter; returns the interpreter.
 fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
-    if let Some((stem, _)) = job.environment.rsplit_once(".py:")
-        && !Path::new(&format!("{stem}.py")).is_file()
-    {
-        return Err(format!(
-            "`arena_env_args.environment` names `{stem}.py`, and there is no such file; it is looked for from the working \
-             directory"
-        ));
+    if let Some((stem, _)) = job.environment.rsplit_once(".py:") {
+        let script = format!("{stem}.py");
+        check_file("`arena_env_args.environment` names", script.as_ref())?;
     }
     let given = |name: &str| job.env_args.get(name).and_then(Value::as_str);
-    match given("mapping") {
-        Some(mapping) if !Path::new(mapping).is_file() => Err(format!(
-            "`arena_env_args.mapping` is `{mapping}`, and there is no such file; it is looked for \
-             from the working directory"
-        )),
-        _ => check_interpreter(ModuleUser::Environment, given("python"), env),
+    if let Some(mapping) = given("mapping") {
+        check_file("`arena_env_args.mapping` is", mapping.as_ref())?;
     }
+    check_interpreter(ModuleUser::Environment, given("python"), env)
 }
 
 /// Returns the interpreter that a job names, or the default.
@@ -199,21 +199,15 @@ fn check_interpreter(
 ) -> Result<PathBuf, String> {
     let object = user.object();
     let path = interpreter_at(Path::new(given.unwrap_or(PYTHON)));
-    let refusal = || match given {
-        Some(given) => {
-            format!(
-                "`{object}.python` is `{given}`, expected an interpreter or the folder of a \
-                 venv"
-            )
-        }
-        None => format!(
-            "there is no `{PYTHON}` in PATH; set `{object}.python` to an interpreter or a \
-             venv"
-        ),
-    };
-    find(path.as_os_str(), env)
-        .map(|_| path)
-        .ok_or_else(refusal)
+    match (find(path.as_os_str(), env), given) {
+        (Some(_), _) => Ok(path),
+        (None, Some(given)) => Err(format!(
+            "`{object}.python` is `{given}`, expected an interpreter or the folder of a venv"
+        )),
+        (None, None) => Err(format!(
+            "there is no `{PYTHON}` in PATH; set `{object}.python` to an interpreter or a venv"
+        )),
+    }
 }
 
 /// Returns the interpreter that a path or a name means, which may be the folder of a venv.

@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use anyhow::bail;
 use jobs::job::Job;
 use jobs::policies::PolicyType;
 use jobs::settings::kinds::PyName;
-use serde_json::{Map, Value};
+use jobs::tracking::TrackingArgs;
+use serde_json::Value;
 
-use crate::plan::missing::Missing;
+use crate::cli::Environment;
+use crate::plan::missing::{Missing, PYTHON, interpreter_at};
+use crate::plan::python::find;
 use crate::process::timed;
 
 /// Prints the missing ones of the modules in its arguments, without those for which the lookup
@@ -30,13 +34,9 @@ const ANSWER: &str = "rrun-missing";
 /// Timeout, because a wrapper may be slow; then the check is left to the ranks.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The query to one interpreter, with the variables of the jobs' environments.
-#[derive(Debug)]
-pub(super) struct Probe {
-    python: PathBuf,
-    variables: Map<String, Value>,
-    modules: Vec<NeededModule>,
-}
+/// Leaves out the working directory: wandb writes its files into a folder `wandb` there, which
+/// would pass for the package.
+const BEFORE: &str = "import sys; sys.path[:] = [path for path in sys.path if path]\n";
 
 /// An interpreter that jobs need, and what is imported in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,12 +52,14 @@ pub struct NeededPython {
     pub user: String,
 }
 
-/// A module, and the first job that needs it.
+/// The query to one interpreter.
 #[derive(Debug)]
-struct NeededModule {
-    name: String,
-    job: Job,
-    user: ModuleUser,
+pub(super) struct Probe {
+    needed: NeededPython,
+    /// Whether only ranks know the values of some variables, and so what is missing.
+    is_of_ranks: bool,
+    /// What to say about each of the modules if it is missing.
+    refusals: Vec<Missing>,
 }
 
 /// What in a job runs in an interpreter.
@@ -70,20 +72,11 @@ pub(super) enum ModuleUser {
 }
 
 impl ModuleUser {
-    /// Returns the fields of the job that concern the interpreter.
-    fn fields(self, job: &Job) -> &Map<String, Value> {
+    /// Returns the object of the job in which its fields are.
+    pub(super) fn object(self) -> &'static str {
         match self {
-            Self::Environment => &job.env_args,
-            Self::Policy => &job.policy_config,
-        }
-    }
-
-    /// Returns the packages that it imports before any code of its own could make others
-    /// importable.
-    fn modules(self, job: &Job) -> Vec<String> {
-        match self {
-            Self::Environment => modules(job),
-            Self::Policy => policy_modules(job),
+            Self::Environment => "arena_env_args",
+            Self::Policy => "policy_config_dict",
         }
     }
 
@@ -99,114 +92,145 @@ impl ModuleUser {
         }
     }
 
-    /// Returns the object of the job in which its fields are.
-    pub(super) fn object(self) -> &'static str {
-        match self {
-            Self::Environment => "arena_env_args",
-            Self::Policy => "policy_config_dict",
-        }
+    /// Returns the variables that the job sets for it, and whether there are others whose values
+    /// only ranks know, as that of `{gpu}`.
+    fn variables(self, job: &Job) -> (Vec<(String, Option<String>)>, bool) {
+        let fields = match self {
+            Self::Environment => &job.env_args,
+            Self::Policy => &job.policy_config,
+        };
+        let given = fields.get("env").and_then(Value::as_object);
+        let given = given.into_iter().flatten().map(|(name, value)| {
+            let value = match value {
+                Value::Null => None,
+                Value::String(text) => Some(text.clone()),
+                other => Some(other.to_string()),
+            };
+            (name.clone(), value)
+        });
+        let is_of_ranks =
+            |(_, value): &(_, Option<String>)| value.as_ref().is_some_and(|it| it.contains('{'));
+        let (of_ranks, known): (Vec<_>, Vec<_>) = given.partition(is_of_ranks);
+        (known, !of_ranks.is_empty())
+    }
+
+    /// Returns the packages that it imports before any code of its own could make others
+    /// importable. Its worker needs numpy.
+    fn modules(self, job: &Job) -> impl Iterator<Item = String> {
+        let own = match self {
+            Self::Environment => of_environment(job),
+            Self::Policy => of_policy(job),
+        };
+        ["numpy".to_owned()].into_iter().chain(own)
     }
 }
 
 impl Probe {
     /// Adds the modules that a part of a job needs to the queries.
     pub(super) fn add(probes: &mut Vec<Self>, job: &Job, user: ModuleUser, python: PathBuf) {
-        let variables = user
-            .fields(job)
-            .get("env")
-            .and_then(Value::as_object)
-            .cloned()
-            .unwrap_or_default();
-        let known = probes
-            .iter()
-            .position(|probe| probe.python == python && probe.variables == variables);
+        let (variables, is_of_ranks) = user.variables(job);
+        let known = probes.iter().position(|Self { needed, .. }| {
+            needed.python == python && needed.variables == variables
+        });
         let position = known.unwrap_or(probes.len());
         if known.is_none() {
             probes.push(Self {
-                python,
-                variables,
-                modules: Vec::new(),
+                needed: NeededPython {
+                    python,
+                    variables,
+                    modules: Vec::new(),
+                    user: user.text(job),
+                },
+                is_of_ranks,
+                refusals: Vec::new(),
             });
         }
         let probe = &mut probes[position];
+        probe.is_of_ranks |= is_of_ranks;
         for name in user.modules(job) {
-            if probe.modules.iter().all(|known| known.name != name) {
-                let job = job.clone();
-                probe.modules.push(NeededModule { name, job, user });
+            if !probe.needed.modules.contains(&name) {
+                let what = format!(
+                    "{}: `{}` finds no module `{name}`; install it there, or name another \
+                     interpreter as `{}.python`",
+                    user.text(job),
+                    probe.needed.python.display(),
+                    user.object()
+                );
+                probe.refusals.push(Missing::of(job, what));
+                probe.needed.modules.push(name);
             }
         }
     }
 
     /// Returns what it would ask.
     pub(super) fn needed(self) -> NeededPython {
-        let variables = self.variables.into_iter().filter_map(|(name, value)| {
-            Some(match value {
-                Value::Null => (name, None),
-                // Only ranks know the values of `{gpu}` and the like.
-                Value::String(text) if text.contains('{') => return None,
-                Value::String(text) => (name, Some(text)),
-                other => (name, Some(other.to_string())),
-            })
-        });
-        let user = self.modules.first();
-        NeededPython {
-            python: self.python,
-            variables: variables.collect(),
-            user: user.map_or_else(String::new, |module| module.user.text(&module.job)),
-            modules: self.modules.into_iter().map(|module| module.name).collect(),
-        }
+        self.needed
     }
 
-    /// Asks the interpreter for all modules.
+    /// Asks the interpreter for all modules. Without an answer, nothing is missing.
     ///
     /// # Errors
     /// Returns the first module that is missing.
     pub(super) fn run(self) -> Result<(), Missing> {
-        let Some(missing) = self.ask() else {
+        if self.is_of_ranks {
             return Ok(());
-        };
-        let mut found = self
-            .modules
-            .iter()
-            .filter(|module| missing.contains(&module.name));
-        found.next().map_or(Ok(()), |module| {
-            let (job, user) = (&module.job, module.user);
-            let what = format!(
-                "{}: `{}` finds no module `{}`; install it there, or name another interpreter as \
-                 `{}.python`",
-                user.text(job),
-                self.python.display(),
-                module.name,
-                user.object()
-            );
-            Err(Missing::of(job, what))
-        })
-    }
-
-    /// Returns the modules that the interpreter does not find, or `None` if it gives no answer.
-    fn ask(&self) -> Option<Vec<String>> {
-        let mut command = Command::new(&self.python);
-        for (name, value) in &self.variables {
+        }
+        let mut command = Command::new(&self.needed.python);
+        for (name, value) in &self.needed.variables {
             match value {
-                Value::Null => command.env_remove(name),
-                // Only ranks know the values of `{gpu}` and the like.
-                Value::String(text) if text.contains('{') => return None,
-                Value::String(text) => command.env(name, text),
-                other => command.env(name, other.to_string()),
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
             };
         }
-        let modules: Vec<_> = self.modules.iter().map(|module| &*module.name).collect();
-        missing_of(&mut command, &modules, "")
+        let modules: Vec<_> = self.needed.modules.iter().map(String::as_str).collect();
+        let missing = missing_of(&mut command, &modules, "").unwrap_or_default();
+        let mut all = self.needed.modules.iter().zip(self.refusals);
+        let found = all.find(|(name, _)| missing.contains(name));
+        found.map_or(Ok(()), |(_, refusal)| Err(refusal))
+    }
+}
+
+/// Checks the interpreter of the experiment trackers and their packages, so that nobody finds out
+/// the next morning that there is nothing to see. Without an answer of the interpreter the check is
+/// left to rank 0, which says what fails.
+///
+/// # Errors
+/// Returns the first thing that is certainly missing.
+pub fn check_trackers(tracking: &TrackingArgs, env: &Environment) -> anyhow::Result<()> {
+    let trackers = tracking.trackers();
+    let packages: Vec<_> = trackers.iter().filter_map(|it| it.package()).collect();
+    let Some(tracker) = packages.first() else {
+        return Ok(());
+    };
+    let given = tracking.track_python.as_deref();
+    let python = interpreter_at(given.unwrap_or(PYTHON.as_ref()));
+    if find(python.as_os_str(), env).is_none() {
+        let found = match given {
+            Some(given) => format!("`{}` is neither an interpreter nor a venv", given.display()),
+            None => format!("there is no `{PYTHON}` in PATH"),
+        };
+        bail!(
+            "--track {tracker} needs Python: {found}; name an interpreter or a venv with \
+             --track-python"
+        );
+    }
+    let missing = missing_of(&mut Command::new(&python), &packages, BEFORE).unwrap_or_default();
+    match packages
+        .iter()
+        .find(|package| missing.iter().any(|name| name == *package))
+    {
+        Some(package) => bail!(
+            "--track {package}: `{}` finds no module `{package}`; `pip install {package}` there, \
+             or name another interpreter with --track-python",
+            python.display()
+        ),
+        None => Ok(()),
     }
 }
 
 /// Returns those of the modules that the interpreter `command` does not find, or `None` if it gives
 /// no answer. The script `before` runs first.
-pub(super) fn missing_of(
-    command: &mut Command,
-    modules: &[&str],
-    before: &str,
-) -> Option<Vec<String>> {
+fn missing_of(command: &mut Command, modules: &[&str], before: &str) -> Option<Vec<String>> {
     command
         .args(["-c", &format!("{before}{SCRIPT}")])
         .args(modules);
@@ -216,13 +240,11 @@ pub(super) fn missing_of(
     Some(line.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Returns the packages that a job's environment imports before any code of its own could make
-/// others importable.
-fn modules(job: &Job) -> Vec<String> {
-    let package = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
-    let of_list = |field: &str| match job.env_args.get(field) {
-        Some(Value::String(name)) => Some(package(name)),
-        Some(Value::Array(names)) => names.first().and_then(Value::as_str).map(package),
+/// Returns the package of a job's environment.
+fn of_environment(job: &Job) -> Option<String> {
+    let of_list = |field: &str| match job.env_args.get(field)? {
+        Value::String(name) => Some(package(name)),
+        Value::Array(names) => names.first().and_then(Value::as_str).map(package),
         _ => None,
     };
     let own = || match job.environment.split_once(':') {
@@ -231,21 +253,23 @@ fn modules(job: &Job) -> Vec<String> {
         Some((place, _)) => Some(package(place)),
         None => Some(package(&job.environment)),
     };
-    let first = of_list("import")
+    of_list("import")
         .or_else(|| of_list("entry_point"))
-        .or_else(own);
-    ["numpy".to_owned()].into_iter().chain(first).collect()
+        .or_else(own)
 }
 
-/// Returns numpy, which the worker of a policy needs, and the package of the policy itself.
-fn policy_modules(job: &Job) -> Vec<String> {
+/// Returns the package of a job's policy.
+fn of_policy(job: &Job) -> Option<String> {
     if PolicyType::of(&job.policy_type) == Some(PolicyType::Lerobot) {
-        return vec!["numpy".to_owned(), "lerobot".to_owned()];
+        return Some("lerobot".to_owned());
     }
-    let name = job.policy_config.get("policy").and_then(Value::as_str);
-    let package = match name.and_then(PyName::of) {
-        Some(PyName::InModule { module, .. }) => module.split('.').next().map(str::to_owned),
-        Some(PyName::InFile { .. }) | None => None,
-    };
-    ["numpy".to_owned()].into_iter().chain(package).collect()
+    match PyName::of(job.policy_config.get("policy")?.as_str()?)? {
+        PyName::InModule { module, .. } => Some(package(&module)),
+        PyName::InFile { .. } => None,
+    }
+}
+
+/// Returns the package of a module.
+fn package(module: &str) -> String {
+    module.split('.').next().unwrap_or(module).to_owned()
 }

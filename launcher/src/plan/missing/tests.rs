@@ -131,3 +131,48 @@ fn a_checkpoint_of_lerobot_is_read_before_ranks_start() {
     let left = json!({"cameras": {"observation.images.left": "wrist"}});
     assert_eq!(refusal(left), ALL);
 }
+
+/// Says what the trackers of a command line lack.
+fn trackers_of(words: &str) -> String {
+    let words = crate::tests::words(&format!("--jobs a {words}"));
+    let args = jobs::eval_args::EvalArgs::parse_words(&words).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let env = Environment::from([("PATH", path.as_str())]);
+    match check_trackers(&args.tracking, &env) {
+        Ok(()) => "found".to_owned(),
+        Err(err) => err.to_string(),
+    }
+}
+
+#[test]
+fn an_interpreter_is_needed_by_others_than_tensorboard() {
+    for (words, wanted) in [
+        ("", "found"),
+        ("--track tensorboard --track-python /no", "found"),
+        (
+            "--track tensorboard,mlflow --track-python /no/venv",
+            "--track mlflow needs Python: `/no/venv` is neither an interpreter nor a venv; \
+             name an interpreter or a venv with --track-python",
+        ),
+    ] {
+        assert_eq!(trackers_of(words), wanted, "{words}");
+    }
+}
+
+#[test]
+fn a_package_that_is_not_installed_is_refused_with_the_command_that_installs_it() {
+    let venv = tempfile::tempdir().unwrap();
+    let bin = venv.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    // The system's interpreter, without the packages of any venv.
+    crate::tests::write_program(&bin.join("python"), "exec python3 -S \"$@\"");
+    let text = trackers_of(&format!(
+        "--track wandb --track-python {}",
+        venv.path().display()
+    ));
+    assert!(
+        text.starts_with("--track wandb: `") && text.contains("finds no module `wandb`"),
+        "{text}"
+    );
+    assert!(text.contains("`pip install wandb` there"), "{text}");
+}

@@ -1,24 +1,61 @@
-//! Checks a compiled package: what it says about itself, this machine, and the cameras of a
-//! simulator that the launcher knows.
+//! Checks a checkpoint before anything starts, as far as the launcher knows it: the files of a
+//! LeRobot policy, and what a compiled package says about itself and this machine; of both, the
+//! cameras, if those of the environment are known without starting it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jobs::exported::{Input, Machine, Package};
+use jobs::hub;
 use jobs::job::Job;
+use jobs::policies::lerobot::{FeatureMapping, LerobotCheckpoint};
 use jobs::refusal::Refusal;
 use jobs::simulators::Simulator;
 use serde_json::Value;
 
+use crate::cli::Environment;
 use crate::node::nvml;
+
+/// Checks the checkpoint of a job whose policy is a LeRobot policy and whose `model_path` exists.
+///
+/// # Errors
+/// Returns what a rank would refuse.
+pub(super) fn check_lerobot(job: &Job, env: &Environment) -> Result<(), Refusal> {
+    let config = &job.policy_config;
+    let Some(folder) = folder(config.get("model_path"), env) else {
+        return Ok(());
+    };
+    let checkpoint = LerobotCheckpoint::read(&folder)?;
+    let length = config
+        .get("action_chunk_length")
+        .and_then(Value::as_u64)
+        .and_then(|length| usize::try_from(length).ok());
+    checkpoint.check_chunk_length(length)?;
+    let given = config.get("mapping").and_then(Value::as_object);
+    let mapping = given.map_or_else(|| Ok(FeatureMapping::default()), FeatureMapping::read)?;
+    let has_cameras = job.enable_cameras != Some(false);
+    match Simulator::of(&job.environment).filter(|_| has_cameras) {
+        Some(simulator) => mapping
+            .cameras(&checkpoint, &job.environment, simulator.row().cameras)
+            .map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Returns the folder of a checkpoint, or of a downloaded model.
+fn folder(given: Option<&Value>, env: &Environment) -> Option<PathBuf> {
+    let given = given?.as_str()?;
+    if Path::new(given).is_dir() {
+        return Some(PathBuf::from(given));
+    }
+    hub::snapshot(given, |variable| env.get(variable).map(Into::into))
+}
 
 /// Checks the package at `path` for a job on a node with `gpus` visible GPUs. Ranks check the rest:
 /// their own device, and what environments in Python show.
-pub(super) fn check(job: &Job, path: &Path, gpus: usize) -> Result<(), String> {
-    let package = Package::read(path).map_err(|err| err.to_string())?;
-    let fits = package
-        .check(&Machine::here())
-        .and_then(|()| check_gpus(&package, gpus, &nvml::compute_capabilities()));
-    fits.map_err(|err| err.to_string())?;
+pub(super) fn check_package(job: &Job, path: &Path, gpus: usize) -> Result<(), Refusal> {
+    let package = Package::read(path)?;
+    package.check(&Machine::here())?;
+    check_gpus(&package, gpus, &nvml::compute_capabilities())?;
     check_cameras(job, &package)
 }
 
@@ -37,7 +74,7 @@ fn check_gpus(package: &Package, gpus: usize, capabilities: &[u32]) -> Result<()
 }
 
 /// Refuses a camera that a simulator of ours certainly does not have.
-fn check_cameras(job: &Job, package: &Package) -> Result<(), String> {
+fn check_cameras(job: &Job, package: &Package) -> Result<(), Refusal> {
     let Some(simulator) = Simulator::of(&job.environment) else {
         return Ok(());
     };
@@ -52,13 +89,13 @@ fn check_cameras(job: &Job, package: &Package) -> Result<(), String> {
         let other = renamed.and_then(|names| names.get(name));
         let camera = other.and_then(Value::as_str).unwrap_or(name);
         if !known.contains(&camera) {
-            return Err(format!(
+            return Err(Refusal::new(format_args!(
                 "`{}` reads the camera `{camera}`, but `{}` has {}; `policy_config_dict.cameras` \
                  gives cameras other names",
                 package.path().display(),
                 job.environment,
                 known.join(", ")
-            ));
+            )));
         }
     }
     Ok(())
