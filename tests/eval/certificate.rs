@@ -57,7 +57,7 @@ fn a_certificate_holds_in_a_fresh_clone_at_another_world_size() {
     let (is_made, told) = original.rrun(&[
         "certify",
         &folder,
-        "--sample",
+        "--rerun",
         "3",
         "--trust-plan",
         "--output",
@@ -74,16 +74,25 @@ fn a_certificate_holds_in_a_fresh_clone_at_another_world_size() {
     drop((eval, original));
     let (holds, told) = clone.rrun(&["verify", "c.json"]);
     assert!(holds && told.contains("`c.json` holds"), "{told}");
-    let again = ["verify", "c.json", "--rerun", "7", "--nproc-per-node", "3"];
+    let again = ["verify", "c.json", "--rerun", "7"];
     let (holds, told) = clone.rrun(&again);
     assert!(!holds && told.contains("is not on this machine"), "{told}");
-    let here = [&again[..], &["--policy", "elsewhere"]].concat();
+    let here = [&again[..], &["--path", "elsewhere"]].concat();
     let (holds, told) = clone.rrun(&here);
     assert!(
-        !holds && told.contains("use --trust-plan beside --rerun"),
+        !holds && told.contains("use --trust-plan to run what it names"),
         "{told}"
     );
-    let (holds, told) = clone.rrun(&[&here[..], &["--trust-plan"]].concat());
+    let words = [
+        "--trust-plan",
+        "--",
+        "--nproc-per-node",
+        "3",
+        "eval",
+        "--num-envs",
+        "3",
+    ];
+    let (holds, told) = clone.rrun(&[&here[..], &words].concat());
     assert!(
         holds
             && told.contains("run again: 7 episodes")
@@ -107,7 +116,7 @@ fn a_simulator_and_a_python_policy_are_run_again_from_where_they_lie_here() {
     });
     let eval = Eval::new(&[entry, reach]).nproc(1).finished();
     let folder = eval.folder().root().to_string_lossy().into_owned();
-    let (is_made, told) = there.rrun(&["certify", &folder, "--sample", "0"]);
+    let (is_made, told) = there.rrun(&["certify", &folder, "--rerun", "0"]);
     assert!(is_made, "{told}");
     let text = std::fs::read(eval.folder().certificate()).unwrap();
     let certificate: Value = serde_json::from_slice(&text).unwrap();
@@ -128,21 +137,19 @@ fn a_simulator_and_a_python_policy_are_run_again_from_where_they_lie_here() {
     drop(there);
     let again = ["verify", "c.json", "--rerun", "4", "--trust-plan"];
     for (missing, words) in [
-        ("envs.py", &["--policy", &policy][..]),
+        ("envs.py", &["--path", &policy][..]),
         ("policy.py", &["--path", &simulator]),
     ] {
         let (holds, told) = clone.rrun(&[&again[..], words].concat());
         assert!(!holds && told.contains(missing), "{told}");
     }
-    for option in ["--path", "--policy"] {
-        let words = ["--path", &simulator, option, &policy];
-        let (holds, told) = clone.rrun(&[&again[..], &words].concat());
-        assert!(holds && told.contains("run again: 4 episodes"), "{told}");
-    }
+    let words = ["--path", &simulator, "--path", &policy];
+    let (holds, told) = clone.rrun(&[&again[..], &words].concat());
+    assert!(holds && told.contains("run again: 4 episodes"), "{told}");
     let unknown = ["--path", "/nowhere=/here"];
     let (holds, told) = clone.rrun(&[&again[..], &unknown].concat());
     assert!(
-        !holds && told.contains("--path: `/nowhere` is in no job of `c.json`"),
+        !holds && told.contains("--path: `/nowhere` is in no job"),
         "{told}"
     );
 }

@@ -181,7 +181,7 @@ fn a_reference_of_other_jobs_or_seeds_is_refused_before_anything_starts() {
 fn certify(eval: &Eval, to: &Path) -> PathBuf {
     let folder = eval.folder();
     let merged = Merged::open(&folder).unwrap();
-    let certificate = certificate::make(&folder, &merged, Vec::new()).unwrap();
+    let certificate = certificate::make(&folder, &merged, |_| true, Vec::new()).unwrap();
     let path = to.join("mine.json");
     std::fs::write(&path, serde_json::to_vec(&certificate).unwrap()).unwrap();
     path
@@ -224,8 +224,16 @@ fn reproduce(certificate: &Path, words: &[&str]) -> (Option<i32>, String) {
     let folder = certificate.parent().unwrap();
     told(
         Command::new(rig::rrun())
-            .args(["reproduce", "mine.json", "--nproc-per-node", "2"])
+            .args(["reproduce", "mine.json"])
             .args(words)
+            .args([
+                "--",
+                "--nproc-per-node",
+                "2",
+                "eval",
+                "--no-video",
+                "--no-dataset",
+            ])
             .current_dir(folder)
             .env("XDG_STATE_HOME", folder.join("state"))
             .env_remove("OMP_NUM_THREADS"),
@@ -236,8 +244,7 @@ fn reproduce(certificate: &Path, words: &[&str]) -> (Option<i32>, String) {
 fn a_certificate_is_reproduced_until_it_is_decided() {
     let folder = tempfile::tempdir().unwrap();
     let certificate = certify(expert(), folder.path());
-    let no_files = ["--", "--no-video", "--no-dataset"];
-    let (code, text) = reproduce(&certificate, &no_files);
+    let (code, text) = reproduce(&certificate, &[]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("same after "), "{text}");
     assert!(text.contains("| Job   | Reference "), "{text}");
@@ -266,13 +273,13 @@ fn a_certificate_of_other_paths_and_programs_needs_them_named_and_trusted() {
         assert!(text.contains(wanted), "{text}");
     };
     refused(&[], "the environment `/there/envs.py:make`");
-    refused(&[], "use --trust-certificate");
+    refused(&[], "use --trust-plan");
     refused(
         &["--path", "/nowhere=/here"],
         "--path: `/nowhere` is in no job",
     );
     refused(&["--path", "/there=/here"], "`/here/envs.py:make`");
-    refused(&["--checkpoint", "/here"], "it names 0 paths of policies");
+    refused(&["--path", "/here"], "the jobs name 0 paths of policies");
 
     certificate["contents"]["rates"]["successes"] = json!(1);
     std::fs::write(&path, certificate.to_string()).unwrap();

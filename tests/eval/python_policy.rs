@@ -35,17 +35,19 @@ fn eval(config: Value, num_envs: u64, ranks: usize) -> Eval {
     ])
 }
 
-/// Returns what `rrun verify --determinism` says, and whether it succeeded.
+/// Returns what `rrun verify --rerun` says, and whether it succeeded.
 fn verify(eval: &Eval) -> (String, bool) {
     let folder = eval.folder().root().to_string_lossy().into_owned();
     let words = [
         "verify",
-        "--determinism",
+        "--rerun",
         "4",
-        "--num-envs",
-        "3",
         "--trust-plan",
         &folder,
+        "--",
+        "eval",
+        "--num-envs",
+        "3",
     ];
     let (code, text) = tool(&words);
     (text, code == Some(0))

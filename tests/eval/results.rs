@@ -282,8 +282,8 @@ fn what_was_felt_of_a_latency_is_in_journal_and_report_and_a_measured_one_is_not
     let page = std::fs::read_to_string(eval.folder().page()).unwrap();
     assert!(page.contains("Success by latency of the policy") && page.contains("measured"));
     let folder = eval.folder().root().to_string_lossy().into_owned();
-    let told = rrun(&["verify", "--determinism", "8", &folder]);
+    let told = rrun(&["verify", "--rerun", "8", &folder]);
     assert!(told.contains("run again: 6 episodes"), "{told}");
-    let measured = "not repeated, because its latency is measured: push";
+    let measured = "not run again, because latency is measured: push";
     assert!(told.contains(measured), "{told}");
 }

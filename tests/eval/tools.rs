@@ -10,9 +10,10 @@ fn a_run_is_all_there_and_comes_out_the_same_elsewhere() {
         .with_video()
         .finished();
     let folder = eval.folder().root().to_string_lossy().into_owned();
-    let told = rrun(&["verify", "--determinism", "4", &folder]);
+    let told = rrun(&["verify", "--rerun", "4", &folder]);
     assert!(
-        told.contains("run again: 4 episodes, by 1 rank with 1 environment\n"),
+        told.contains("run again: 4 episodes, chosen by ")
+            && told.contains("by 1 rank with 1 environment\n"),
         "{told}"
     );
     let merged = format!("{folder}_merged");

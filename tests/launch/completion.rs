@@ -180,5 +180,5 @@ fn a_man_page_is_one_that_man_reads_without_a_warning() {
     man = man.words([rrun.path("share/rrun-verify.1")]);
     man.succeeds()
         .stderr_is("")
-        .stdout_has("rrun verify outputs/tonight --determinism 8");
+        .stdout_has("rrun verify outputs/tonight --rerun 8");
 }

@@ -24,8 +24,9 @@ pub fn install(dir: &Path, name: &str, again: impl Fn(Episode) -> Option<Episode
          echo rank $RANK of $WORLD_SIZE, $OMP_NUM_THREADS threads, $MKL_CBWR$ATEN_CPU_CAPABILITY: \
          $@ >> {}\n\
          [ $RANK = 0 ] || exit 0\n\
-         run=$(sed -n 's/^ *\"id\": \"\\(.*\\)\",$/\\1/p' $2/plan.json)\n\
-         sed s/{}/$run/ {} > $2/journal/journal_rank0.jsonl && touch $2/report.json\n\
+         to=${{*#*--resume }} to=${{to%% *}}\n\
+         run=$(sed -n 's/^ *\"id\": \"\\(.*\\)\",$/\\1/p' $to/plan.json)\n\
+         sed s/{}/$run/ {} > $to/journal/journal_rank0.jsonl && touch $to/report.json\n\
          exit 0\n",
         dir.join("words").display(),
         prepared.plan.id,

@@ -22,7 +22,7 @@ fn forge(path: &Path, change: impl Fn(&mut Value)) {
 fn forged(change: impl Fn(&mut Value)) -> Scene {
     let scene = Scene::new();
     again::install(scene.path(), "again", Some);
-    scene.said("rrun certify again --sample 0");
+    scene.said("rrun certify again --rerun 0");
     forge(&scene.path().join("again/certificate.json"), change);
     scene
 }
@@ -90,15 +90,15 @@ fn a_policy_is_run_again_only_if_its_files_are_the_same_and_wanted() {
         ));
         assert_says(&said, &[told, "exit code 2"]);
     };
-    is_told("", "old.pt` is not on this machine; use --policy PATH");
-    let other = "other.pt` is not the one of the certificate: its SHA-256 is ";
-    is_told("--policy other.pt", other);
+    is_told("", "old.pt` is not on this machine; use --path to say");
+    let other = "other.pt` is not the one that was evaluated: its SHA-256 is ";
+    is_told("--path other.pt", other);
     for given in ["same.pt", "/old.pt=same.pt"] {
-        let words = format!("--policy {given} --rerun-seed 3");
+        let words = format!("--path {given} --rerun-seed 3");
         is_told(
             &words,
             "names programs or servers that you have not started a run with here",
         );
-        is_told(&words, "use --trust-plan beside --rerun");
+        is_told(&words, "use --trust-plan to run what it names");
     }
 }

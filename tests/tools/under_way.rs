@@ -207,7 +207,7 @@ fn a_run_that_is_under_way_is_looked_at_without_being_in_its_way() {
         .stdout_has("note: unfinished: a: episode 1 is missing")
         .stdout_has("has no findings so far")
         .stdout_lacks("is all there");
-    tool("certify --sample 0 --partial", &run)
+    tool("certify --rerun 0 --partial", &run)
         .fails_with(2)
         .stderr_has("cannot be certified: the run is under way: process ");
     drop(lock);

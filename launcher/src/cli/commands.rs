@@ -163,11 +163,11 @@ const VERIFY: Examples = &[
         "the same without their values",
     ),
     (
-        "rrun verify outputs/tonight --determinism 8",
+        "rrun verify outputs/tonight --rerun 8",
         "run 8 episodes again",
     ),
     (
-        "rrun verify certificate.json --rerun 20",
+        "rrun verify certificate.json --rerun 20 -- --nproc-per-node 3",
         "check a certificate, and run 20 episodes again",
     ),
 ];
@@ -178,7 +178,7 @@ const CERTIFY: Examples = &[
         "runs 8 of the episodes again",
     ),
     (
-        "rrun certify outputs/tonight --sample 50",
+        "rrun certify outputs/tonight --rerun 50",
         "runs 50 of them again",
     ),
 ];
@@ -204,11 +204,11 @@ const COMPARE: Examples = &[
 
 const REPRODUCE: Examples = &[
     (
-        "rrun reproduce certificate.json --nproc-per-node 2",
+        "rrun reproduce certificate.json -- --nproc-per-node 2",
         "until it is decided",
     ),
     (
-        "rrun reproduce certificate.json --checkpoint /data/model --all",
+        "rrun reproduce certificate.json --path /data/model -- eval --stop-when end",
         "with all episodes",
     ),
 ];

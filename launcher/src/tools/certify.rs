@@ -6,18 +6,17 @@
 //! ```
 
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context as _, bail, ensure};
 use jobs::count::counted;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
-use jobs::refusal::Refusal;
 use report::Merged;
-use report::certificate::{self, Certificate, MAX_BYTES, Sample, sample};
+use report::certificate::{self, Certificate, Contents, MAX_BYTES};
 
-use crate::tools::rerun::{RerunArgs, RerunRequest, refused};
+use crate::tools::again::{AgainArgs, Original};
 use crate::tools::{open, print_line, under_way, verify};
 
 /// Findings that are named when a run is refused; `rrun verify` lists all.
@@ -28,7 +27,6 @@ const NAMED: usize = 5;
 ///
 /// A sample of the episodes is run again first. Which ones follows from the hash of the results.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("again"))]
 pub(super) struct CertifyArgs {
     /// Run folder
     // In the group, because every certificate has a sample unless it says otherwise.
@@ -41,110 +39,75 @@ pub(super) struct CertifyArgs {
 
     /// Number of episodes to run again; the certificate says if it is 0
     #[arg(long, value_name = "K", default_value_t = 8)]
-    sample: usize,
+    rerun: usize,
 
     /// Certify a run that is incomplete or has findings of `rrun verify`; the certificate says so
     #[arg(long)]
     partial: bool,
 
     #[command(flatten)]
-    again: RerunArgs,
+    again: AgainArgs,
 }
 
 pub(super) fn run(args: &CertifyArgs) -> anyhow::Result<ExitCode> {
     let (folder, plan) = open(&args.folder)?;
     let mut certificate = certified(args, &folder, plan)?;
     let mut agrees = true;
-    if args.sample > 0 {
-        let (sample, does_agree) = run_sample(args, &folder, &certificate)?;
-        certificate.sample = Some(sample);
-        agrees = does_agree;
+    if args.rerun > 0 {
+        let original = Original {
+            certificate: &certificate,
+            whose: format!("the plan of `{}`", folder.root().display()),
+        };
+        let again = args.again.run(original, args.rerun, &certificate.sha256)?;
+        for wrong in &again.findings.wrong {
+            print_line(format_args!("wrong: {wrong}"))?;
+        }
+        let count = counted(again.sample.episodes.len(), "episode");
+        print_line(format_args!("run again: {count}, by {}", again.by))?;
+        agrees = again.findings.wrong.is_empty();
+        certificate.sample = Some(again.sample);
     }
     let path = args.output.clone().unwrap_or_else(|| folder.certificate());
     write(&path, &certificate)?;
     tell(&certificate, &path.display().to_string())?;
-    Ok(if agrees {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!agrees)))
 }
 
 /// Makes the certificate, without a sample.
 fn certified(args: &CertifyArgs, folder: &RunFolder, plan: RunPlan) -> anyhow::Result<Certificate> {
     let name = folder.root().display();
-    let refused =
-        |reason: &dyn Display| Refusal::at(format_args!("`{name}` cannot be certified"), reason);
+    let refused = || format!("`{name}` cannot be certified");
     let merged = Merged::new(plan, under_way::journals(folder)?)?;
     if let Some(who) = merged.writer() {
-        return Err(refused(&format_args!("the run is under way: {who}")).into());
+        bail!("{}: the run is under way: {who}", refused());
     }
     let findings = verify::findings(folder, &merged)?;
-    let certificate = certificate::make(folder, &merged, findings).map_err(|err| refused(&err))?;
-    if !certificate.contents.complete && !args.partial {
-        let findings = certificate.contents.findings;
+    let certificate = certificate::make(folder, &merged, |_| true, findings);
+    let certificate = certificate.with_context(refused)?;
+    let Contents {
+        complete, findings, ..
+    } = &certificate.contents;
+    if !complete && !args.partial {
         let more = if findings.len() > NAMED { "; …" } else { "" };
         let first = findings[..findings.len().min(NAMED)].join("; ");
-        return Err(refused(&format_args!(
-            "{first}{more}\n`rrun verify {name}` lists all findings; with --partial, the \
-             certificate has them and says that it is incomplete"
-        ))
-        .into());
+        bail!(
+            "{}: {first}{more}\n`rrun verify {name}` lists all findings; with --partial, the \
+             certificate has them and says that it is incomplete",
+            refused()
+        );
     }
     Ok(certificate)
 }
 
-/// Runs the sample again, from the certificate alone. Returns whether all episodes agree.
-fn run_sample(
-    args: &CertifyArgs,
-    folder: &RunFolder,
-    certificate: &Certificate,
-) -> anyhow::Result<(Sample, bool)> {
-    let chosen = sample::choose(&certificate.contents, args.sample, &certificate.sha256);
-    let plan = certificate::plan(certificate).map_err(refused)?;
-    let again = args.again.run(&RerunRequest {
-        whose: format!("the plan of `{}`", folder.root().display()),
-        asked: "--sample",
-        plan: &plan,
-        chosen: &chosen,
-        world_size: certificate.contents.run.world_size,
-        machine: &certificate.machine(),
-    })?;
-    let sample = Sample {
-        ranks: again.ranks,
-        environments: again.envs,
-        machines: certificate::machines(&again.merged),
-        episodes: sample::repeated(&chosen, &again.outcomes),
-    };
-    let before = sample::results(certificate, &chosen);
-    let differences = report::verify::rerun::differences(&before, &again.outcomes);
-    for difference in &differences {
-        print_line(format_args!("wrong: {difference}"))?;
-    }
-    let agrees = differences.is_empty();
-    let kept = again.remove_if(agrees)?;
-    let count = counted(sample.episodes.len(), "episode");
-    print_line(format_args!(
-        "run again: {count}, by {}{kept}",
-        again.place()
-    ))?;
-    Ok((sample, agrees))
-}
-
-fn write(path: &std::path::Path, certificate: &Certificate) -> anyhow::Result<()> {
-    let named =
-        |err: std::io::Error| Refusal::at(format_args!("cannot write `{}`", path.display()), err);
-    let text = serde_json::to_vec_pretty(certificate).map_err(|err| named(err.into()))?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(Refusal::new(format_args!(
-            "the certificate would have {} bytes, expected at most {MAX_BYTES}; certify parts of \
-             the run",
-            text.len()
-        ))
-        .into());
-    }
-    write_whole(path, &text).map_err(named)?;
-    Ok(())
+fn write(path: &Path, certificate: &Certificate) -> anyhow::Result<()> {
+    let named = || format!("cannot write `{}`", path.display());
+    let text = serde_json::to_vec_pretty(certificate).with_context(named)?;
+    ensure!(
+        text.len() as u64 <= MAX_BYTES,
+        "the certificate would have {} bytes, expected at most {MAX_BYTES}; certify parts of the run",
+        text.len()
+    );
+    write_whole(path, &text).with_context(named)
 }
 
 fn tell(certificate: &Certificate, path: &str) -> anyhow::Result<()> {
@@ -162,7 +125,7 @@ fn tell(certificate: &Certificate, path: &str) -> anyhow::Result<()> {
         ))?;
     }
     match certificate.sample_agreement() {
-        None => print_line("sample: no episode was run again (--sample 0)")?,
+        None => print_line("sample: no episode was run again (--rerun 0)")?,
         Some((same, all)) => print_line(format_args!(
             "sample: {same} of {all} came out the same again"
         ))?,

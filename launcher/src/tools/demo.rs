@@ -56,7 +56,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         videos.display(),
     ))?;
 
-    let mut eval = evaluation::here(ranks)?;
+    let mut eval = evaluation::here(ranks, &[])?;
     eval.arg("--jobs").arg(&jobs);
     eval.arg("--output").arg(&folder);
     eval.env(DEMO_FOLDER, &folder);

@@ -19,11 +19,11 @@ const HERE: [&str; 5] = ["--standalone", "--slurm", "off", "--kubernetes", "off"
 const PET: &[u8] = b"PET_";
 
 /// Returns the command of an evaluation by `ranks` ranks on this node alone, whatever the environment
-/// says of others; its options are still missing.
-pub(super) fn here(ranks: usize) -> io::Result<Command> {
-    let mut command = Command::new(current_exe()?);
-    command.args(HERE);
-    command.args(["--nproc-per-node", &ranks.to_string(), EVAL]);
+/// says of others, with what else the user says as in [`asked`].
+pub(super) fn here(ranks: usize, words: &[OsString]) -> io::Result<Command> {
+    let ours = HERE.into_iter().chain(["--nproc-per-node"]);
+    let ours = ours.map(OsString::from).chain([ranks.to_string().into()]);
+    let mut command = asked(&ours.chain(words.iter().cloned()).collect::<Vec<_>>())?;
     let names = vars_os().map(|(name, _)| name);
     for name in names.filter(|name| name.as_encoded_bytes().starts_with(PET)) {
         command.env_remove(name);
@@ -40,6 +40,12 @@ pub(super) fn asked(words: &[OsString]) -> io::Result<Command> {
         command.arg(EVAL);
     }
     Ok(command)
+}
+
+/// Returns whether the user gives an option, which then takes the place of ours.
+pub(super) fn has(words: &[OsString], option: &str) -> bool {
+    let is_it = |word: &str| word.split('=').next() == Some(option);
+    words.iter().filter_map(|word| word.to_str()).any(is_it)
 }
 
 #[cfg(test)]
@@ -68,5 +74,12 @@ mod tests {
         ] {
             assert_eq!(of(words), command);
         }
+    }
+
+    #[test]
+    fn an_option_of_the_user_may_have_its_value_in_the_same_word() {
+        let words = ["eval", "--num-envs=4", "--seed", "3"].map(OsString::from);
+        assert!(has(&words, "--num-envs") && has(&words, "--seed"));
+        assert!(!has(&words, "--num"));
     }
 }

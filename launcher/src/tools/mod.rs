@@ -1,5 +1,5 @@
-//! Tools that read the files of a run, check one in advance, or say what a job may contain. They run
-//! no ranks themselves, need no store and link no libtorch.
+//! Tools that read the files of a run, check one in advance, or say what a job may contain. Ranks run
+//! only in evaluations that they start; they need no store and link no libtorch.
 //!
 //! ```text
 //! rrun demo [DIR]         evaluate what is installed: starts an evaluation in its place
@@ -21,6 +21,7 @@
 //! All of them end with the exit codes of [`crate::verdict`]: 0 if all is well, 1 if something was
 //! found, 3 if it cannot be told, 2 after an error.
 
+mod again;
 mod certify;
 mod compare;
 mod demo;
@@ -28,10 +29,9 @@ mod doctor;
 mod evaluation;
 mod fit;
 mod list;
-mod paths;
+mod places;
 mod report;
 mod reproduce;
-mod rerun;
 mod suite;
 mod top;
 mod under_way;

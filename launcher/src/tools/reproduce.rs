@@ -1,26 +1,26 @@
-//! `rrun reproduce CERT`: runs the jobs of a certificate, and compares the results with it.
+//! `rrun reproduce CERT`: are the success rates on this machine those of a certificate?
 //!
 //! ```text
-//! certificate ─► jobs file, paths replaced ─► trusted? ─► rrun … eval --stop-when reproduced --against CERT
+//! CERT ─► jobs, with the paths of this machine ─► OUT.jobs.json ─► rrun [WORDS] eval …
+//!                                                  --stop-when reproduced --against CERT
 //! ```
 
-use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
+use anyhow::{Context as _, ensure};
 use jobs::count::counted;
 use jobs::file::JobFile;
 use jobs::layout::write_whole;
-use jobs::refusal::Refusal;
 use jobs::sha256;
-use jobs::trust;
 use report::certificate::{self, Certificate};
-use serde_json::Value;
 
-use crate::node::Node;
-use crate::tools::paths::PathMapping;
-use crate::tools::print;
+use crate::tools::again::AgainArgs;
+use crate::tools::{evaluation, print};
+
+/// Option of the evaluation that says when it ends.
+const STOP_WHEN: &str = "--stop-when";
 
 /// Run the jobs of a certificate, until it is known whether the results are the same as those that
 /// it has.
@@ -31,83 +31,58 @@ use crate::tools::print;
 #[derive(Debug, clap::Args)]
 pub(super) struct ReproduceArgs {
     /// Certificate, as `rrun certify` writes it
-    #[arg(value_name = "CERT")]
+    #[arg(value_name = "CERT", group = "again")]
     certificate: PathBuf,
 
     /// Run folder [default: outputs/reproduce_<name>, with part of the certificate's hash]
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Where a file or folder that the certificate names is on this machine, for example a
-    /// checkpoint; may be repeated
-    #[arg(long = "path", value_name = "THERE=HERE")]
-    paths: Vec<PathMapping>,
-
-    /// The policy's checkpoint on this machine, if the certificate names a single one
-    #[arg(long, value_name = "PATH")]
-    checkpoint: Option<String>,
-
-    /// Number of ranks, as the launcher's option: a number, gpu, cpu or auto
-    #[arg(long, value_name = "N")]
-    nproc_per_node: Option<String>,
-
-    /// The difference that is to be excluded, in percentage points of solved episodes
-    #[arg(long, value_name = "POINTS")]
-    margin: Option<String>,
-
-    /// Probability that the decision is wrong, at most
-    #[arg(long, value_name = "SHARE")]
-    level: Option<String>,
-
-    /// Run all episodes, without a test; exit as `rrun eval` does
-    #[arg(long, conflicts_with_all = ["margin", "level"])]
-    all: bool,
-
-    /// Run what the certificate names (programs, modules, servers), even if you have not started a
-    /// run with it yourself
-    #[arg(long)]
-    trust_certificate: bool,
-
-    /// More options of `rrun eval`, after `--`, for example `-- --num-envs 8 --no-video`
-    #[arg(last = true, value_name = "OPTION")]
-    words: Vec<OsString>,
+    #[command(flatten)]
+    again: AgainArgs,
 }
 
 /// Prepares the evaluation, and runs it in place of this process.
 pub(super) fn run(args: &ReproduceArgs) -> anyhow::Result<ExitCode> {
     let path = &args.certificate;
-    let certificate = Certificate::read(path).map_err(|err| args.refused(err))?;
-    if certificate::only(&certificate).is_some() {
-        let part = "it has only some episodes of its jobs, which cannot be compared in rounds; \
-                    `rrun verify --rerun 8` runs some of them again";
-        return Err(args.refused(part).into());
-    }
-    let jobs = args.jobs(&certificate)?;
-    let file = args.trusted(&jobs)?;
+    let whose = format!("`{}`", path.display());
+    let certificate = Certificate::read(path).with_context(|| whose.clone())?;
+    ensure!(
+        certificate::only(&certificate).is_none(),
+        "{whose}: it has only some episodes of its jobs, which cannot be compared in rounds; `rrun \
+         verify --rerun 8` runs some of them again"
+    );
+    let (jobs, _) = args.again.jobs(&certificate)?;
+    let file = JobFile::new(path, sha256::of(jobs.to_string()), &jobs);
+    let file = file.with_context(|| format!("the jobs of {whose}"))?;
+    let server = file.model_server.as_ref();
+    args.again.trusted(&file.jobs, server, &whose)?;
+
     let output = args.output_of(&certificate);
     let jobs_file = jobs_beside(&output);
-    write_jobs(&jobs_file, &jobs)?;
-
-    let node = Node::read()?;
-    let mut eval = Command::new(&node.executable);
-    if let Some(ranks) = &args.nproc_per_node {
-        eval.arg("--nproc-per-node").arg(ranks);
+    let unwritable = || format!("cannot write `{}`", jobs_file.display());
+    if let Some(parent) = jobs_file.parent() {
+        std::fs::create_dir_all(parent).with_context(unwritable)?;
     }
-    eval.arg("eval").arg("--jobs").arg(&jobs_file);
+    write_whole(&jobs_file, format!("{jobs:#}").as_bytes()).with_context(unwritable)?;
+
+    let words = &args.again.words;
+    let mut eval = evaluation::asked(words)?;
+    eval.arg("--jobs").arg(&jobs_file);
     eval.arg("--output").arg(&output);
     let seed = certificate.contents.run.seed.to_string();
-    eval.arg("--seed").arg(seed).args(args.test());
-    eval.args(&args.words);
+    eval.args(["--seed", &seed]);
+    if !evaluation::has(words, STOP_WHEN) {
+        eval.args([STOP_WHEN, "reproduced", "--against"]).arg(path);
+    }
     print(format_args!(
-        "{} of `{}`, with results in `{}`\n",
+        "{} of {whose}, with results in `{}`\n",
         counted(file.jobs.len(), "job"),
-        path.display(),
         output.display(),
     ))?;
     // The evaluation takes the place of this process, so that signals reach it.
     let err = eval.exec();
-    let program = node.executable.display();
-    Err(Refusal::new(format_args!("cannot start `{program}`: {err}")).into())
+    Err(err).with_context(|| format!("cannot start `{}`", eval.get_program().display()))
 }
 
 /// Returns the path of the jobs beside a run folder, whose name may have dots.
@@ -117,20 +92,7 @@ fn jobs_beside(output: &Path) -> PathBuf {
     output.with_file_name(name)
 }
 
-fn write_jobs(path: &Path, jobs: &Value) -> Result<(), Refusal> {
-    let write = |err| Refusal::new(format_args!("cannot write `{}`: {err}", path.display()));
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(write)?;
-    }
-    write_whole(path, format!("{jobs:#}").as_bytes()).map_err(write)
-}
-
 impl ReproduceArgs {
-    /// Refuses the certificate.
-    fn refused(&self, reason: impl std::fmt::Display) -> Refusal {
-        Refusal::at(format_args!("`{}`", self.certificate.display()), reason)
-    }
-
     /// Returns the run folder. Many certificates are called `certificate.json`, so its name has part
     /// of the hash.
     fn output_of(&self, certificate: &Certificate) -> PathBuf {
@@ -140,66 +102,6 @@ impl ReproduceArgs {
             let name = format!("reproduce_{}_{hash}", stem.to_string_lossy());
             Path::new("outputs").join(name)
         })
-    }
-
-    /// Returns the jobs file of the certificate, with the paths of this machine.
-    fn jobs(&self, certificate: &Certificate) -> anyhow::Result<Value> {
-        let mut jobs = certificate::jobs_file(certificate);
-        let mut paths = self.paths.clone();
-        if let Some(here) = &self.checkpoint {
-            let policies = certificate.contents.policies.iter();
-            let mut named: Vec<_> = policies.map(|files| &files.path).collect();
-            named.sort_unstable();
-            named.dedup();
-            let [there] = named[..] else {
-                let count = named.len();
-                return Err(Refusal::at(
-                    "--checkpoint",
-                    self.refused(format_args!(
-                        "it names {count} paths of policies; use --path THERE=HERE"
-                    )),
-                )
-                .into());
-            };
-            paths.push(PathMapping::new(there, here));
-        }
-        for mapping in &paths {
-            mapping.apply(&mut jobs, &self.certificate)?;
-        }
-        Ok(jobs)
-    }
-
-    /// Checks the jobs, and that the user trusts the programs that they name.
-    fn trusted(&self, jobs: &Value) -> Result<JobFile, Refusal> {
-        let hash = sha256::of(jobs.to_string());
-        let file = JobFile::new(&self.certificate, hash, jobs);
-        let file =
-            file.map_err(|err| Refusal::new(format_args!("the jobs of {}", self.refused(err))))?;
-        let variable = |name: &str| std::env::var(name).ok();
-        let uses = trust::untrusted(&file.jobs, file.model_server.as_ref(), &variable);
-        if uses.is_empty() || self.trust_certificate {
-            return Ok(file);
-        }
-        Err(self.refused(format_args!(
-            "it names programs or servers that you have not started a run with here:\n  {}\nuse \
-             --trust-certificate to run what the certificate names",
-            uses.join("\n  ")
-        )))
-    }
-
-    /// Returns the options of `eval` about the test against the certificate.
-    fn test(&self) -> Vec<OsString> {
-        if self.all {
-            return Vec::new();
-        }
-        let mut words: Vec<OsString> = ["--stop-when", "reproduced", "--against"]
-            .map(Into::into)
-            .into();
-        words.push(self.certificate.clone().into());
-        for (option, value) in [("--margin", &self.margin), ("--level", &self.level)] {
-            words.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
-        }
-        words
     }
 }
 

@@ -141,7 +141,7 @@ fn results(eval: &Eval, work: &Work) -> String {
     assert_eq!((lost, twice, found), (0, 0, work.episodes));
     assert!(report.complete(), "{report:?}");
     let folder = eval.folder().root().to_string_lossy().into_owned();
-    rrun(&["verify", &folder, "--determinism", "24", "--trust-plan"]);
+    rrun(&["verify", &folder, "--rerun", "24", "--trust-plan"]);
     format!(
         "{found} episodes, {lost} lost, {twice} twice; rrun verify found nothing wrong, and 24 episodes \
          came out the same when they were run again"

@@ -22,8 +22,8 @@ use crate::sections::run::versions;
 use crate::stats::{Solved, SolvedRate};
 use crate::verify::HOW;
 
-/// Makes the certificate of a run, without a sample. `findings` are those of `rrun
-/// verify`; with any, the certificate is not complete.
+/// Makes the certificate of a run, or of those jobs of it that are `wanted`, without a sample.
+/// `findings` are those of `rrun verify`; with any, the certificate is not complete.
 ///
 /// # Errors
 /// Refuses a run whose episodes are not counted, and for an integer that JSON cannot
@@ -31,9 +31,10 @@ use crate::verify::HOW;
 pub fn make(
     folder: &RunFolder,
     merged: &Merged,
+    wanted: impl Fn(&Job) -> bool,
     mut findings: Vec<String>,
 ) -> Result<Certificate, Refusal> {
-    let pending = |job: &&Job| job.status == Status::Pending;
+    let pending = |job: &&Job| job.status == Status::Pending && wanted(job);
     let jobs: Vec<_> = merged
         .plan
         .jobs

@@ -1,9 +1,24 @@
-//! The sample of a certificate, and what it proves: a certificate with d changed episodes of n is
-//! found with probability 1 − C(n−d, k) / C(n, k).
+//! Episodes of a certificate that are run again: which ones, their plan, what came out, and what that
+//! proves.
+//!
+//! Every scored episode has the key SHA-256(`<seed>\n<job>\n<episode>`), in UTF-8 with the episode as
+//! a decimal number. The k episodes with the smallest keys are run again, so that every set of k
+//! episodes is equally likely. The seed of the author's sample is the hash of the contents, in which
+//! all results already are. A certificate with d changed episodes of n is found with probability
+//! 1 − C(n−d, k) / C(n, k).
 
-use crate::EpisodeId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use jobs::assign::Only;
+use jobs::job::{Job, JobIndex};
+use jobs::journal::Provenance;
+use jobs::numbers::Numbers;
+use jobs::plan::RunPlan;
+use jobs::sha256;
+
 use crate::certificate::{Certificate, Contents, RepeatedEpisode};
-use crate::verify::rerun::{self, Outcomes};
+use crate::{EpisodeId, Merged};
 
 /// Chooses `count` of the scored episodes, or all if there are fewer.
 pub fn choose(contents: &Contents, count: usize, seed: &str) -> Vec<EpisodeId> {
@@ -11,25 +26,70 @@ pub fn choose(contents: &Contents, count: usize, seed: &str) -> Vec<EpisodeId> {
         let scored = job.episodes.iter().filter(|one| one.success.is_some());
         scored.map(|one| (job.name(), one.episode))
     });
-    rerun::choose(scored, count, seed)
+    let mut keys: Vec<_> = scored
+        .map(|(job, episode)| {
+            let key = sha256::digest(format!("{seed}\n{job}\n{episode}"));
+            (key, job, episode)
+        })
+        .collect();
+    keys.sort_unstable();
+    keys.truncate(count);
+    let chosen = |(_, job, episode): ([u8; 32], &str, u64)| EpisodeId {
+        job: job.to_owned(),
+        episode,
+    };
+    keys.into_iter().map(chosen).collect()
 }
 
-/// Returns the results that a certificate has of these episodes.
-pub fn results(certificate: &Certificate, chosen: &[EpisodeId]) -> Outcomes {
-    let result = |one: &EpisodeId| {
-        let outcome = certificate.episode(&one.job, one.episode)?;
-        Some((one.clone(), *outcome))
+/// Returns the plan of a run of these episodes only, which `rrun eval --resume` can continue;
+/// `None` if `--only` cannot express a job name.
+pub fn plan(whole: &RunPlan, chosen: &[EpisodeId]) -> Option<RunPlan> {
+    let numbers = |name: &str| -> Numbers {
+        let of_job = chosen.iter().filter(|one| one.job == name);
+        of_job.map(|one| one.episode).collect()
     };
-    chosen.iter().filter_map(result).collect()
+    let names: BTreeSet<&str> = chosen.iter().map(|one| one.job.as_str()).collect();
+    let texts = names.iter().map(|name| format!("{name}:{}", numbers(name)));
+    let only: Only = texts.collect::<Vec<_>>().join(";").parse().ok()?;
+    let is_chosen = |job: &&Job| names.contains(job.name.as_str());
+    let jobs = whole.jobs.iter().filter(is_chosen).zip(0..);
+    let jobs = jobs.map(|(job, nth)| Job {
+        index: JobIndex(nth),
+        only: Some(numbers(&job.name)),
+        ..job.clone()
+    });
+    let mut options = whole.options.clone();
+    options.insert("only".to_owned(), only.to_string());
+    Some(RunPlan {
+        id: format!("{}-again", whole.id),
+        jobs: jobs.collect(),
+        only: Some(only),
+        options,
+        resumed_from: Vec::new(),
+        changed: Vec::new(),
+        provenance: Provenance::default(),
+        ..whole.clone()
+    })
 }
 
 /// Returns what came out of the chosen episodes in another run, in their order.
-pub fn repeated(chosen: &[EpisodeId], again: &Outcomes) -> Vec<RepeatedEpisode> {
-    let one = |one: &EpisodeId| RepeatedEpisode {
-        id: one.clone(),
-        again: again.get(one).copied(),
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub fn repeated(chosen: &[EpisodeId], again: &Merged) -> io::Result<Vec<RepeatedEpisode>> {
+    let mut found = BTreeMap::new();
+    for job in &again.plan.jobs {
+        again.each_episode_of(job, |one| {
+            if one.is_scored() {
+                found.insert((job.name.as_str(), one.episode), one.outcome());
+            }
+        })?;
+    }
+    let one = |id: &EpisodeId| RepeatedEpisode {
+        id: id.clone(),
+        again: found.get(&(id.job.as_str(), id.episode)).copied(),
     };
-    chosen.iter().map(one).collect()
+    Ok(chosen.iter().map(one).collect())
 }
 
 /// Returns the probability that `sampled` of `episodes` include one of `changed`: 1 − C(n−d, k) /
@@ -41,4 +101,21 @@ pub fn probability_of_finding(episodes: u64, changed: u64, sampled: u64) -> f64 
     }
     let missed = |nth: u64| (episodes - changed - nth) as f64 / (episodes - nth) as f64;
     1.0 - (0..sampled).map(missed).product::<f64>()
+}
+
+impl Certificate {
+    /// Returns in what an episode came out otherwise when it was run again; `None` if it did not.
+    pub fn difference(&self, one: &RepeatedEpisode) -> Option<String> {
+        let EpisodeId { job, episode } = &one.id;
+        let before = self.episode(job, *episode);
+        let told = match (before, &one.again) {
+            (None, _) => "is not in the certificate".to_owned(),
+            (_, None) => "did not finish when it was run again".to_owned(),
+            (Some(before), Some(again)) => {
+                let difference = before.difference(again)?;
+                format!("had a different result: {difference}")
+            }
+        };
+        Some(format!("{job}: episode {episode} {told}"))
+    }
 }

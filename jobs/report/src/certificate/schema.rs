@@ -185,21 +185,11 @@ impl Certificate {
         found.ok().map(|position| &job.episodes[position])
     }
 
-    /// Returns a machine of the run, the first.
-    pub fn machine(&self) -> Machine {
-        self.contents.machines.first().cloned().unwrap_or_default()
-    }
-
     /// Returns how many episodes of the sample came out the same again, to the last bit, and how many
     /// there are; `None` without a sample.
     pub fn sample_agreement(&self) -> Option<(usize, usize)> {
         let episodes = &self.sample.as_ref()?.episodes;
-        let agrees = |one: &&RepeatedEpisode| {
-            let before = self.episode(&one.id.job, one.id.episode);
-            before
-                .zip(one.again.as_ref())
-                .is_some_and(|(before, again)| before.difference(again).is_none())
-        };
+        let agrees = |one: &&RepeatedEpisode| self.difference(one).is_none();
         Some((episodes.iter().filter(agrees).count(), episodes.len()))
     }
 }

@@ -1,5 +1,7 @@
+use jobs::episode::Episode;
 use jobs::file::JobFile;
 use jobs::inputs::InputFile;
+use jobs::job::JobIndex;
 use jobs::journal::{JobStart, Line, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::{RunPlan, fingerprint};
@@ -56,7 +58,12 @@ fn try_of(file: &Value, has: impl Fn(u64) -> bool) -> Result<Certificate, Refusa
     std::fs::write(folder.plan(), serde_json::to_vec(&plan).unwrap()).unwrap();
     let text = lines.iter().map(|line| format!("{}\n", json!(line)));
     std::fs::write(folder.journal(0), text.collect::<String>()).unwrap();
-    make(&folder, &Merged::open(&folder).unwrap(), Vec::new())
+    make(
+        &folder,
+        &Merged::open(&folder).unwrap(),
+        |_| true,
+        Vec::new(),
+    )
 }
 
 /// Returns how a run with this file and these versions differs from a certificate of another one.
@@ -88,7 +95,8 @@ fn differences(sum: &str, versions: &Value) -> (Vec<String>, Vec<String>) {
         settings: [("env_versions".to_owned(), versions.clone())].into(),
         ..JobStart::default()
     });
-    let merged = Merged::new(plan, Journals::of_lines(&[start])).unwrap();
+    let files = lines::policy_files("x.pt", &"7f".repeat(32), "");
+    let merged = Merged::new(plan, Journals::of_lines(&[start, files])).unwrap();
     let found = crate::certificate::differences(&certificate.contents, &merged, |_| None);
     (found.wrong, found.notes)
 }
@@ -98,11 +106,30 @@ fn other_files_and_packages_than_those_of_a_certificate_are_found() {
     let same = json!({"python": "3.12.3", "numpy": "2.1.0", "scipy": "1.0"});
     assert_eq!(differences("11", &same), (Vec::new(), Vec::new()));
     let (wrong, notes) = differences("33", &json!({"python": "3.12.4", "numpy": "2.2.0"}));
-    let sum = "`sim.py` has the SHA-256 33 here, and 11 in the certificate";
-    let version = "a: env_versions.numpy is 2.2.0 here, and 2.1.0 in the certificate";
+    let sum = "`sim.py` has the SHA-256 33 here, and had 11";
+    let version = "a: env_versions.numpy is 2.2.0 here, and was 2.1.0";
     assert_eq!(wrong, [sum, version]);
-    let wanted = ["a: env_versions.python is 3.12.4 here, and 3.12.3 in the certificate"];
+    let wanted = ["a: env_versions.python is 3.12.4 here, and was 3.12.3"];
     assert_eq!(notes, wanted);
+}
+
+#[test]
+fn files_of_a_policy_are_expected_of_jobs_that_were_run_again_and_of_no_others() {
+    let certificate = certificate();
+    let differences = |policy_type: &str, files: &[Line]| {
+        let mut again = plan(&certificate).unwrap();
+        for job in &mut again.jobs {
+            policy_type.clone_into(&mut job.policy_type);
+        }
+        let again = Merged::new(again, Journals::of_lines(files)).unwrap();
+        crate::certificate::differences(&certificate.contents, &again, |_| None).wrong
+    };
+    let unhashed = "the files of the policies could not be hashed here";
+    assert_eq!(differences("torchscript", &[]), [unhashed]);
+    assert_eq!(differences("scripted", &[]), [""; 0]);
+    let other = lines::policy_files("x.pt", "11", "");
+    let told = "policy `x.pt` has the SHA-256 11 here, which no policy had";
+    assert_eq!(differences("torchscript", &[other]), [told]);
 }
 
 fn text(certificate: &Certificate) -> Vec<u8> {
@@ -226,6 +253,61 @@ fn the_sample_follows_from_the_seed_alone() {
     assert_eq!(names(5, "x")[..3], names(3, "x"));
     assert_ne!(names(3, "x"), names(3, "y"));
     assert_eq!(names(99, "x").len(), 44);
+}
+
+#[test]
+fn the_plan_of_a_sample_has_its_episodes_and_no_others() {
+    let certificate = certificate();
+    let whole = plan(&certificate).unwrap();
+    let of = |count: usize| {
+        let chosen = sample::choose(&certificate.contents, count, "x");
+        sample::plan(&whole, &chosen).unwrap()
+    };
+    let again = of(40);
+    let planned: u64 = again.jobs.iter().map(|job| job.selected(40)).sum();
+    assert_eq!(planned, 40);
+    assert!(again.options.contains_key("only"));
+    // All of them are of the first job.
+    assert_eq!(of(3).jobs.len(), 1);
+    assert_eq!(of(3).jobs[0].index, JobIndex(0));
+}
+
+#[test]
+fn what_comes_out_otherwise_is_told_to_the_last_bit() {
+    let certificate = certificate();
+    let chosen = sample::choose(&certificate.contents, 3, "x");
+    let differences = |change: fn(&mut Episode)| -> Vec<String> {
+        let plan = plan(&certificate).unwrap();
+        let lines: Vec<_> = (0..40)
+            .filter(|number| *number != 2)
+            .map(|number| {
+                let mut episode = samples::episode(0, "a", number);
+                episode.seed = jobs::seed::episode(plan.seed, &plan.jobs[0], number);
+                change(&mut episode);
+                Line::from(episode)
+            })
+            .collect();
+        let again = Merged::new(plan, Journals::of_lines(&lines)).unwrap();
+        let again = sample::repeated(&chosen, &again).unwrap();
+        let told = again.iter().filter_map(|one| certificate.difference(one));
+        told.collect()
+    };
+    let unfinished = "a: episode 2 did not finish when it was run again";
+    assert_eq!(differences(|_| {}), [unfinished]);
+    let of_return = differences(|one| one.return_ += 2.0 * f64::EPSILON);
+    assert_eq!(
+        of_return,
+        [
+            "a: episode 23 had a different result: return 2.0, then 2.0000000000000004",
+            unfinished,
+            "a: episode 12 had a different result: return 2.0, then 2.0000000000000004"
+        ]
+    );
+    let of_length = differences(|one| one.length += 1);
+    assert!(
+        of_length[0].ends_with("result: length 10, then 11"),
+        "{of_length:?}"
+    );
 }
 
 const SAMPLE_IN_PYTHON: [&str; 3] = ["a 23", "a 2", "a 12"];

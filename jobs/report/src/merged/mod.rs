@@ -285,15 +285,6 @@ impl Merged {
             .len()
     }
 
-    /// Returns the numbers of the scored episodes of a job.
-    pub fn scored_of(&self, job: &Job) -> impl Iterator<Item = u64> {
-        self.lines(job.index)
-            .episodes
-            .iter()
-            .filter(|record| record.is_scored())
-            .map(|record| record.episode)
-    }
-
     /// Calls `on` for each episode of a job that counts, in order of number.
     ///
     /// # Errors

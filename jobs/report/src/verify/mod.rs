@@ -14,8 +14,6 @@ use serde_json::Value;
 
 use crate::{Merged, tables};
 
-pub mod rerun;
-
 /// Settings that affect how or where a job ran, but not its results.
 pub(crate) const HOW: [&str; 8] = [
     "device",

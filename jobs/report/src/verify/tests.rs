@@ -3,12 +3,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
-use jobs::job::JobIndex;
 use jobs::journal::{JobStart, Line};
 use jobs::samples;
 
+use crate::Journals;
 use crate::tests::lines::{self, at};
-use crate::{EpisodeId, Journals};
 
 fn plan() -> RunPlan {
     lines::plan([lines::job("a", 4)])
@@ -160,69 +159,6 @@ fn what_changed_between_starts_is_found() {
     assert_eq!(job.findings.wrong, wanted);
     let told = "policy `model` was changed during the run: its SHA-256 was 1a2b3c4d1a2b, then 5e6f7a8b5e6f";
     assert_eq!(run.wrong, [told]);
-}
-
-fn many() -> (RunPlan, Vec<Line>) {
-    let plan = RunPlan {
-        id: "x".to_owned(),
-        ..lines::plan([("a", 20), ("b", 2), ("c", 20)].map(|(name, count)| lines::job(name, count)))
-    };
-    let of = |job: usize, count: u64| {
-        (0..count).map(move |number| Episode {
-            job: ["a", "b", "c"][job].to_owned(),
-            ..episode(number)
-        })
-    };
-    (plan, lines(of(0, 20).chain(of(1, 2)).chain(of(2, 20))))
-}
-
-/// Returns the episodes that are run again, and their results.
-fn chosen(merged: &Merged, count: usize, seed: &str) -> (Vec<EpisodeId>, rerun::Outcomes) {
-    let chosen = rerun::choose(rerun::repeatable(merged), count, seed);
-    let outcomes = rerun::outcomes(merged, &chosen).unwrap();
-    (chosen, outcomes)
-}
-
-#[test]
-fn the_seed_chooses_which_episodes_are_run_again() {
-    let (plan, lines) = many();
-    let journals = Journals::of_lines(&lines);
-    let merged = Merged::new(plan.clone(), journals).unwrap();
-    assert_eq!(chosen(&merged, 99, "0").0.len(), 42);
-    let (ten, outcomes) = chosen(&merged, 10, "0");
-    assert_eq!((ten.len(), outcomes.len()), (10, 10));
-    assert_eq!(ten, chosen(&merged, 10, "0").0);
-    assert_ne!(ten, chosen(&merged, 10, "1").0);
-    let again = rerun::plan(&plan, &ten).unwrap();
-    let planned: u64 = again.jobs.iter().map(|job| job.selected(20)).sum();
-    assert_eq!(planned, 10);
-    assert!(again.options.contains_key("only"));
-    assert_eq!(again.jobs[0].index, JobIndex(0));
-}
-
-#[test]
-fn what_comes_out_otherwise_is_told_to_the_last_bit() {
-    let (plan, mut lines) = many();
-    let journals = Journals::of_lines(&lines);
-    let merged = Merged::new(plan.clone(), journals).unwrap();
-    let (all, before) = chosen(&merged, 99, "0");
-    assert_eq!(rerun::differences(&before, &before), [""; 0]);
-    lines.pop();
-    let (mut other_return, mut other_length) = (episode(0), episode(1));
-    other_return.return_ = 1.0 + f64::EPSILON;
-    other_length.length = 11;
-    (lines[0], lines[1]) = (other_return.into(), other_length.into());
-    let journals = Journals::of_lines(&lines);
-    let again = Merged::new(plan.clone(), journals).unwrap();
-    let again = rerun::outcomes(&again, &all).unwrap();
-    assert_eq!(
-        rerun::differences(&before, &again),
-        [
-            "a: episode 0 had a different result: return 1.0, then 1.0000000000000002",
-            "a: episode 1 had a different result: length 10, then 11",
-            "c: episode 19 did not finish when it was run again"
-        ]
-    );
 }
 
 #[test]

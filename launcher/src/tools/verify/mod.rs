@@ -4,45 +4,44 @@
 //! plan, journals ─► report::verify (episodes, seeds, settings) ─► per job: files and their contents
 //!                                                                  ├─► dataset (HDF5), lerobot; extra
 //!                                                                  └─► video (mp4)
-//! episodes ─► determinism (some run again, with other numbers of ranks and environments)
-//! certificate ─► certificate (hash, coverage, rates, sample; some run again)
+//! certificate ─► certificate (hash, coverage, rates, sample)
+//! --rerun K ─► K episodes of either, run again
 //! ```
 
 mod certificate;
 mod dataset;
-mod determinism;
 mod extra;
 mod lerobot;
 mod video;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context as _, ensure};
 use jobs::count::counted;
-use jobs::job::{Job, Status};
+use jobs::job::{Job, Length, Status};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
+use jobs::random;
 use jobs::record_format::RecordFormat;
-use jobs::refusal::Refusal;
 use jobs::table::Table;
 use jobs::threads;
+use report::certificate::{self as certificates, RepeatedEpisode};
 use report::verify;
 use report::verify::{ExpectedDemo, Findings, JobAudit};
 use report::{Context, JobReport, Merged, Report};
 
-use crate::tools::rerun::RerunArgs;
+use crate::tools::again::{AgainArgs, Original};
 use crate::tools::{open, print, print_line, under_way};
-use determinism::Determinism;
 use extra::NamedDemos;
 
 /// Check that every episode of the plan exists once, and that every dataset and video that the
 /// journals name exists and is complete; or check a certificate of `rrun certify`. Exit with 1 if
 /// something is wrong.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("again"))]
 pub(super) struct VerifyArgs {
     /// Run folder, or certificate
     #[arg(value_name = "DIR|CERTIFICATE")]
@@ -52,21 +51,18 @@ pub(super) struct VerifyArgs {
     #[arg(long)]
     no_values: bool,
 
-    /// Of a run folder, run K episodes again with other numbers of ranks and environments, and
+    /// Run K episodes again on this machine, with other numbers of ranks and environments, and
     /// compare the results bit for bit
     #[arg(long, value_name = "K", group = "again",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
-    determinism: Option<usize>,
+    rerun: Option<usize>,
 
-    /// Seed that chooses the episodes to run again
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "determinism")]
-    seed: u64,
-
-    #[command(flatten)]
-    certificate: certificate::CertificateArgs,
+    /// Text that chooses the episodes of --rerun [default: random]
+    #[arg(long, value_name = "TEXT", requires = "rerun")]
+    rerun_seed: Option<String>,
 
     #[command(flatten)]
-    again: RerunArgs,
+    again: AgainArgs,
 }
 
 /// One row of the table.
@@ -87,26 +83,60 @@ struct Audit {
 
 pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let path = Path::new(&args.subject);
-    if path.is_file() {
-        let of_folders = [
-            ("--determinism", args.determinism.is_some()),
-            ("--no-values", args.no_values),
-        ];
-        if let Some((option, _)) = of_folders.iter().find(|(_, is_given)| *is_given) {
-            return Err(Refusal::new(format_args!(
-                "{option} is for run folders; --rerun runs episodes of a certificate again"
-            ))
-            .into());
+    if !path.is_file() {
+        return verify_folder(args);
+    }
+    ensure!(!args.no_values, "--no-values is for run folders");
+    certificate::run(path, args)
+}
+
+impl VerifyArgs {
+    /// Runs the episodes of `--rerun` again, and adds what differs to the findings.
+    fn run_again(
+        &self,
+        original: Original<'_>,
+        findings: &mut Findings,
+    ) -> anyhow::Result<Vec<RepeatedEpisode>> {
+        let seed = match &self.rerun_seed {
+            Some(seed) => seed.clone(),
+            None => random::hex::<8>()?,
+        };
+        let again = self.again.run(original, self.rerun.unwrap_or(0), &seed)?;
+        findings.wrong.extend(again.findings.wrong);
+        findings.notes.extend(again.findings.notes);
+        let episodes = again.sample.episodes;
+        let count = counted(episodes.len(), "episode");
+        let note = format!("run again: {count}, chosen by `{seed}`, by {}", again.by);
+        findings.notes.push(note);
+        Ok(episodes)
+    }
+
+    /// Runs episodes of a run folder again, of those jobs whose results are the same again.
+    fn run_folder_again(
+        &self,
+        folder: &RunFolder,
+        merged: &Merged,
+        findings: &mut Findings,
+    ) -> anyhow::Result<()> {
+        let is_counted = |job: &Job| matches!(job.length, Length::Episodes(_));
+        let wanted = |job: &Job| is_counted(job) && job.is_repeatable();
+        let certificate = certificates::make(folder, merged, wanted, Vec::new())
+            .context("the episodes cannot be run again")?;
+        let original = Original {
+            certificate: &certificate,
+            whose: format!("the plan of `{}`", folder.root().display()),
+        };
+        self.run_again(original, findings)?;
+        let jobs = merged.plan().jobs.iter();
+        let measured = jobs.filter(|job| !job.is_repeatable());
+        let measured: Vec<_> = measured.map(|job| job.name.as_str()).collect();
+        if !measured.is_empty() {
+            let measured = measured.join(", ");
+            let note = format!("not run again, because latency is measured: {measured}");
+            findings.notes.push(note);
         }
-        return certificate::run(path, &args.certificate, &args.again);
+        Ok(())
     }
-    if let Some(option) = args.certificate.given() {
-        return Err(Refusal::new(format_args!(
-            "{option} is for certificates; --determinism runs episodes of a run folder again"
-        ))
-        .into());
-    }
-    verify_folder(args)
 }
 
 fn verify_folder(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
@@ -125,11 +155,8 @@ fn verify_folder(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         named: NamedDemos::of(&folder),
     })?;
     print(shown(&rows))?;
-    if let Some(count) = args.determinism {
-        let seed = args.seed;
-        let mut again = Determinism { count, seed }.run(&args.again, &folder, &merged)?;
-        findings.notes.push(again.note);
-        findings.wrong.append(&mut again.wrong);
+    if args.rerun.is_some() {
+        args.run_folder_again(&folder, &merged, &mut findings)?;
     }
     let text = if is_over {
         "is all there"
@@ -319,8 +346,7 @@ fn environments(plan: &RunPlan, job: &Job, report: &JobReport, audit: &JobAudit)
         && report.status == Status::Completed
         && audit.errors == 0
         && report.rates.episodes == audit.episodes;
-    let stems: std::collections::BTreeSet<&str> =
-        audit.videos.keys().map(|file| stem(file)).collect();
+    let stems: BTreeSet<&str> = audit.videos.keys().map(|file| stem(file)).collect();
     let wanted = job
         .num_envs
         .min(usize::try_from(audit.episodes).unwrap_or(usize::MAX));
