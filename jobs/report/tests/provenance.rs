@@ -57,7 +57,11 @@ fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
     let lines = own.iter().flat_map(|contents| &contents.lines);
     let mut resumed: Vec<u64> = lines.filter_map(number).collect();
     resumed.sort_unstable();
-    assert_eq!(scored(&merged), resumed, "a report and a resumed run see the same");
+    assert_eq!(
+        scored(&merged),
+        resumed,
+        "a report and a resumed run see the same"
+    );
     (resumed, found.wrong, found.notes)
 }
 

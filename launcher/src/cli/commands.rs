@@ -168,7 +168,7 @@ const VERIFY: Examples = &[
     ),
     (
         "rrun verify certificate.json --rerun 20 -- --nproc-per-node 3",
-        "check a certificate, and run 20 episodes again",
+        "run 20 of its episodes again",
     ),
 ];
 

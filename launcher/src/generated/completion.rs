@@ -134,7 +134,7 @@ mod tests {
                 "slurm", // of the launcher
                 "record-format",
                 "front-port",
-                "determinism", // of eval, serve and verify
+                "rerun-seed", // of eval, serve and verify
                 "reproduce",
                 "torchscript",
                 "python",

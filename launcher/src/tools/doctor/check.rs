@@ -1,75 +1,200 @@
-//! Runs a check in a thread, with a time limit.
+//! A check: what it finds, its time limit, and its lines of the output.
 
+use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::tools::doctor::diagnosis::Diagnosis;
+use jobs::count::counted;
+use serde::Serialize;
 
-/// A check that has not started.
+use crate::tools::doctor::Site;
+use crate::tools::{print_json, print_line};
+
+/// Schema of the output of `rrun doctor --json`.
+const SCHEMA: &str = "rrun/doctor/1";
+
+/// Time after which a terminal is told what is being checked.
+const SOON: Duration = Duration::from_millis(300);
+
+/// Returns to the first column of a terminal and erases the line.
+const ERASE: &str = "\r\u{1b}[2K";
+
+/// Columns of a name in front of what was found.
+const NAME_WIDTH: usize = 16;
+
+/// A row of the table of checks.
 pub(super) struct Check {
-    /// Name in messages about the check itself.
-    pub(super) name: String,
+    /// Name in messages about the check itself; its findings may have others.
+    pub(super) name: &'static str,
     /// What to do if it does not end in time.
-    pub(super) if_it_hangs: &'static str,
-    pub(super) examine: Box<dyn FnOnce() -> Vec<Diagnosis> + Send>,
+    if_it_hangs: &'static str,
+    /// Reads and judges.
+    examine: fn(&Site) -> Vec<Finding>,
+    /// Whether it starts programs that take seconds.
+    pub(super) is_slow: bool,
+    /// The finding without which it is not made.
+    pub(super) after: Option<&'static str>,
 }
 
 impl Check {
-    pub(super) fn new(
-        name: impl Into<String>,
+    pub(super) const fn quick(
+        name: &'static str,
         if_it_hangs: &'static str,
-        examine: impl FnOnce() -> Vec<Diagnosis> + Send + 'static,
+        examine: fn(&Site) -> Vec<Finding>,
     ) -> Self {
         Self {
-            name: name.into(),
+            name,
             if_it_hangs,
-            examine: Box::new(examine),
+            examine,
+            is_slow: false,
+            after: None,
+        }
+    }
+
+    pub(super) const fn slow(
+        name: &'static str,
+        if_it_hangs: &'static str,
+        examine: fn(&Site) -> Vec<Finding>,
+    ) -> Self {
+        Self {
+            is_slow: true,
+            ..Self::quick(name, if_it_hangs, examine)
+        }
+    }
+
+    /// Returns the check, which is not made if a quick one before it has failed.
+    pub(super) const fn after(self, name: &'static str) -> Self {
+        Self {
+            after: Some(name),
+            ..self
+        }
+    }
+}
+
+/// How serious a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Grade {
+    /// As it should be.
+    Ok,
+    /// Good to know; nothing is wrong.
+    Note,
+    /// Works, but badly, or not in all cases.
+    Warning,
+    /// Does not work.
+    Failed,
+}
+
+impl Grade {
+    /// All grades, the best first.
+    const ALL: [Self; 4] = [Self::Ok, Self::Note, Self::Warning, Self::Failed];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One line of the output: what was found, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// Name of the check.
+    pub(super) name: String,
+    #[serde(rename = "outcome")]
+    pub(super) grade: Grade,
+    /// What was found, in one line, with units.
+    pub(super) found: String,
+    /// What to do, if anything is to be done.
+    #[serde(rename = "do")]
+    pub(super) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn ok(name: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            grade: Grade::Ok,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    pub(super) fn note(name: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            grade: Grade::Note,
+            ..Self::ok(name, found)
+        }
+    }
+
+    pub(super) fn warning(
+        name: impl Into<String>,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            grade: Grade::Warning,
+            remedy: Some(remedy.into()),
+            ..Self::ok(name, found)
+        }
+    }
+
+    pub(super) fn failed(
+        name: impl Into<String>,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            grade: Grade::Failed,
+            ..Self::warning(name, found, remedy)
         }
     }
 }
 
 /// A check that is running. A thread that hangs is left behind and ends with the process.
 pub(super) struct Running {
-    name: String,
-    if_it_hangs: &'static str,
+    check: &'static Check,
     timeout: Duration,
     deadline: Instant,
-    results: Receiver<Vec<Diagnosis>>,
+    results: Receiver<Vec<Finding>>,
 }
 
 impl Running {
     /// Starts a check, which may run for `timeout`.
-    pub(super) fn start(check: Check, timeout: Duration) -> Self {
-        let Check {
-            name,
-            if_it_hangs,
-            examine,
-        } = check;
+    pub(super) fn start(check: &'static Check, site: &Arc<Site>, timeout: Duration) -> Self {
+        let site = Arc::clone(site);
+        Self::spawn(check, timeout, move || (check.examine)(&site))
+    }
+
+    fn spawn(
+        check: &'static Check,
+        timeout: Duration,
+        examine: impl FnOnce() -> Vec<Finding> + Send + 'static,
+    ) -> Self {
         let (sender, results) = channel();
-        let spawned = thread::Builder::new().name(name.clone()).spawn(move || {
+        let name = check.name.to_owned();
+        let spawned = thread::Builder::new().name(name).spawn(move || {
             // The receiver is gone after the time limit.
             let _ = sender.send(examine());
         });
         // Without a thread, the channel is closed, which is told as a check that broke off.
         drop(spawned);
         Self {
-            name,
-            if_it_hangs,
+            check,
             timeout,
             deadline: now() + timeout,
             results,
         }
     }
 
-    /// Returns the name of the check.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Waits for the results at most `patience`; `None` if there are none yet and the time limit
     /// has not passed.
-    pub(super) fn wait(&self, patience: Duration) -> Option<Vec<Diagnosis>> {
+    fn wait(&self, patience: Duration) -> Option<Vec<Finding>> {
         let left = self.deadline.saturating_duration_since(now());
         match self.results.recv_timeout(left.min(patience)) {
             Ok(results) => Some(results),
@@ -79,14 +204,14 @@ impl Running {
         }
     }
 
-    fn hangs(&self) -> Diagnosis {
+    fn hangs(&self) -> Finding {
         let found = format!("did not end within {} s", self.timeout.as_secs());
-        Diagnosis::failed(&self.name, found, self.if_it_hangs)
+        Finding::failed(self.check.name, found, self.check.if_it_hangs)
     }
 
-    fn broke_off(&self) -> Diagnosis {
+    fn broke_off(&self) -> Finding {
         let found = "the check itself broke off";
-        Diagnosis::failed(&self.name, found, "report this as an error of rrun")
+        Finding::failed(self.check.name, found, "report this as an error of rrun")
     }
 }
 
@@ -99,25 +224,136 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
+/// Prints results and keeps them.
+pub(super) struct Lines {
+    is_silent: bool,
+    /// Whether standard error is a terminal, which is told what takes time.
+    is_terminal: bool,
+    all: Vec<Finding>,
+}
+
+impl Lines {
+    pub(super) fn new(is_silent: bool, is_terminal: bool) -> Self {
+        Self {
+            is_silent,
+            is_terminal: is_terminal && !is_silent,
+            all: Vec::new(),
+        }
+    }
+
+    /// Waits for a check, and prints its results.
+    pub(super) fn show(&mut self, check: Running) -> io::Result<()> {
+        for finding in self.results(&check) {
+            if !self.is_silent {
+                print_line(line(&finding))?;
+            }
+            self.all.push(finding);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a check has failed so far.
+    pub(super) fn has_failed(&self, name: &str) -> bool {
+        let mut failed = self.all.iter().filter(|one| one.grade == Grade::Failed);
+        failed.any(|one| one.name == name)
+    }
+
+    fn results(&self, check: &Running) -> Vec<Finding> {
+        if let Some(results) = check.wait(SOON) {
+            return results;
+        }
+        self.tell(format_args!("checking {} …", check.check.name));
+        let results = loop {
+            if let Some(results) = check.wait(Duration::from_secs(3600)) {
+                break results;
+            }
+        };
+        self.tell(format_args!(""));
+        results
+    }
+
+    /// Replaces the last line of a terminal.
+    fn tell(&self, text: std::fmt::Arguments<'_>) {
+        if self.is_terminal {
+            // Nothing depends on what a terminal shows meanwhile.
+            let _ = write!(io::stderr(), "{ERASE}{text}");
+        }
+    }
+
+    /// Prints the sum, and returns all results.
+    pub(super) fn end(self) -> io::Result<Vec<Finding>> {
+        if !self.is_silent {
+            print_line("")?;
+            print_line(summary(&self.all))?;
+        }
+        Ok(self.all)
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    let Finding {
+        name, grade, found, ..
+    } = finding;
+    let remedy = finding.remedy.as_ref();
+    let to_do = remedy.map_or_else(String::new, |remedy| format!("; do: {remedy}"));
+    format!("{:<8} {name:<NAME_WIDTH$} {found}{to_do}", grade.word())
+}
+
+fn summary(all: &[Finding]) -> String {
+    let counts = Grade::ALL.map(|grade| {
+        let count = all.iter().filter(|one| one.grade == grade).count();
+        match grade {
+            Grade::Ok | Grade::Failed => format!("{count} {}", grade.word()),
+            Grade::Note | Grade::Warning => counted(count, grade.word()),
+        }
+    });
+    format!("{}: {}", counted(all.len(), "check"), counts.join(", "))
+}
+
+/// The output of `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct DoctorJson<'a> {
+    schema: &'static str,
+    /// Version of `rrun`.
+    version: &'static str,
+    is_healthy: bool,
+    checks: &'a [Finding],
+}
+
+impl<'a> DoctorJson<'a> {
+    pub(super) fn new(all: &'a [Finding]) -> Self {
+        Self {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            is_healthy: all.iter().all(|one| one.grade != Grade::Failed),
+            checks: all,
+        }
+    }
+
+    pub(super) fn print(&self) -> io::Result<()> {
+        print_json(&serde_json::to_string_pretty(self)?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::doctor::diagnosis::Health;
 
     const LONG: Duration = Duration::from_secs(60);
 
     fn running(
         timeout: Duration,
-        examine: impl FnOnce() -> Vec<Diagnosis> + Send + 'static,
+        examine: impl FnOnce() -> Vec<Finding> + Send + 'static,
     ) -> Running {
-        Running::start(Check::new("disk", "check the mount", examine), timeout)
+        const DISK: &Check = &Check::quick("disk", "check the mount", |_| Vec::new());
+        Running::spawn(DISK, timeout, examine)
     }
 
     #[test]
     fn the_results_of_a_check_are_returned() {
-        let check = running(LONG, || vec![Diagnosis::ok("disk", "1 GiB")]);
+        let check = running(LONG, || vec![Finding::ok("disk", "1 GiB")]);
         let results = check.wait(LONG).unwrap();
-        assert_eq!(results, [Diagnosis::ok("disk", "1 GiB")]);
+        assert_eq!(results, [Finding::ok("disk", "1 GiB")]);
     }
 
     #[test]
@@ -130,7 +366,7 @@ mod tests {
         });
         let results = check.wait(LONG).unwrap();
         drop(keep);
-        assert_eq!(results[0].health, Health::Failed);
+        assert_eq!(results[0].grade, Grade::Failed);
         assert_eq!(results[0].name, "disk");
         assert_eq!(results[0].found, "did not end within 0 s");
         assert_eq!(results[0].remedy.as_deref(), Some("check the mount"));
@@ -141,7 +377,7 @@ mod tests {
         let (keep, hang) = channel::<()>();
         let check = running(LONG, move || {
             let _ = hang.recv();
-            vec![Diagnosis::ok("disk", "late")]
+            vec![Finding::ok("disk", "late")]
         });
         assert_eq!(check.wait(Duration::from_millis(5)), None);
         drop(keep);
@@ -151,6 +387,43 @@ mod tests {
     #[test]
     fn a_check_that_panics_fails() {
         let check = running(LONG, || panic!("as the test wants"));
-        assert_eq!(check.wait(LONG).unwrap()[0].health, Health::Failed);
+        assert_eq!(check.wait(LONG).unwrap()[0].grade, Grade::Failed);
+    }
+
+    fn results() -> Vec<Finding> {
+        vec![
+            Finding::ok("memory", "16 GiB"),
+            Finding::note("SLURM", "not in a job"),
+            Finding::failed("EGL", "cannot render", "install libegl1"),
+        ]
+    }
+
+    #[test]
+    fn a_result_is_one_line_with_what_to_do() {
+        let lines: Vec<String> = results().iter().map(line).collect();
+        assert_eq!(
+            lines,
+            [
+                "ok       memory           16 GiB",
+                "note     SLURM            not in a job",
+                "failed   EGL              cannot render; do: install libegl1",
+            ]
+        );
+        assert_eq!(
+            summary(&results()),
+            "3 checks: 1 ok, 1 note, 0 warnings, 1 failed"
+        );
+    }
+
+    #[test]
+    fn json_has_all_results_and_the_verdict() {
+        let all = results();
+        let json = serde_json::to_value(DoctorJson::new(&all)).unwrap();
+        assert_eq!(json["schema"], SCHEMA);
+        assert_eq!(json["is_healthy"], false);
+        let failed = serde_json::json!({"name": "EGL", "outcome": "failed",
+            "found": "cannot render", "do": "install libegl1"});
+        assert_eq!(json["checks"][2], failed);
+        assert_eq!(json["checks"][0]["do"], serde_json::Value::Null);
     }
 }

@@ -3,8 +3,8 @@
 use crate::cli::Environment;
 use crate::cluster::Inferred;
 use crate::cluster::slurm::{Job, Place};
-use crate::tools::doctor::check::Check;
-use crate::tools::doctor::diagnosis::Diagnosis;
+use crate::tools::doctor::Site;
+use crate::tools::doctor::check::Finding;
 
 /// Variables of Kubernetes that tell where a pod is: of every pod, of an Indexed Job, of a JobSet.
 const KUBERNETES: [&str; 6] = [
@@ -16,25 +16,22 @@ const KUBERNETES: [&str; 6] = [
     "JOBSET_RESTART_ATTEMPT",
 ];
 
-pub(super) fn checks(env: &Environment) -> Vec<Check> {
-    let (of_slurm, of_kubernetes) = (env.clone(), env.clone());
-    let if_it_hangs = "report this as an error of rrun";
-    vec![
-        Check::new("SLURM", if_it_hangs, move || vec![slurm(&of_slurm)]),
-        Check::new("Kubernetes", if_it_hangs, move || {
-            vec![kubernetes(&of_kubernetes)]
-        }),
-    ]
+pub(super) fn slurm(site: &Site) -> Vec<Finding> {
+    vec![of_slurm(&site.env)]
 }
 
-fn slurm(env: &Environment) -> Diagnosis {
+pub(super) fn kubernetes(site: &Site) -> Vec<Finding> {
+    vec![of_kubernetes(&site.env)]
+}
+
+fn of_slurm(env: &Environment) -> Finding {
     let name = "SLURM";
     match inferred(env) {
-        Ok(None) => Diagnosis::note(name, "not in a job"),
-        Ok(Some(found)) => Diagnosis::ok(name, found),
+        Ok(None) => Finding::note(name, "not in a job"),
+        Ok(Some(found)) => Finding::ok(name, found),
         Err(err) => {
             let remedy = "correct the srun or sbatch command, or launch with `rrun --slurm off`";
-            Diagnosis::failed(name, format!("{err:#}"), remedy)
+            Finding::failed(name, format!("{err:#}"), remedy)
         }
     }
 }
@@ -80,14 +77,14 @@ fn name(job: &Job) -> String {
     element.unwrap_or_else(|| job.id.to_string())
 }
 
-fn kubernetes(env: &Environment) -> Diagnosis {
+fn of_kubernetes(env: &Environment) -> Finding {
     let set: Vec<String> = KUBERNETES
         .into_iter()
         .filter_map(|name| Some(format!("{name}={}", env.get(name)?.to_string_lossy())))
         .collect();
     match set.is_empty() {
-        true => Diagnosis::note("Kubernetes", "not in a pod"),
-        false => Diagnosis::ok("Kubernetes", set.join(" ")),
+        true => Finding::note("Kubernetes", "not in a pod"),
+        false => Finding::ok("Kubernetes", set.join(" ")),
     }
 }
 
@@ -96,30 +93,30 @@ mod tests {
     use super::*;
     use crate::cluster::tests::STEP;
     use crate::tests::environment;
-    use crate::tools::doctor::diagnosis::Health;
+    use crate::tools::doctor::check::Grade;
 
     #[test]
     fn a_step_says_what_a_launch_takes_from_it() {
-        let none = Diagnosis::note("SLURM", "not in a job");
-        assert_eq!(slurm(&Environment::default()), none);
-        let found = slurm(&environment(STEP));
+        let none = Finding::note("SLURM", "not in a job");
+        assert_eq!(of_slurm(&Environment::default()), none);
+        let found = of_slurm(&environment(STEP));
         let expected = "task 3 of 4 in step 0 of job 1; a launch takes --nnodes 4 --node-rank 3 \
                         --master-addr node1 --master-port 10008 --nproc-per-node 1";
-        assert_eq!(found, Diagnosis::ok("SLURM", expected));
-        let wrong = slurm(&Environment::from([("SLURM_JOB_ID", "twelve")]));
-        assert_eq!(wrong.health, Health::Failed);
+        assert_eq!(found, Finding::ok("SLURM", expected));
+        let wrong = of_slurm(&Environment::from([("SLURM_JOB_ID", "twelve")]));
+        assert_eq!(wrong.grade, Grade::Failed);
         assert!(wrong.found.contains("SLURM_JOB_ID"), "{wrong:?}");
     }
 
     #[test]
     fn an_indexed_job_is_seen() {
-        let none = Diagnosis::note("Kubernetes", "not in a pod");
-        assert_eq!(kubernetes(&Environment::default()), none);
+        let none = Finding::note("Kubernetes", "not in a pod");
+        assert_eq!(of_kubernetes(&Environment::default()), none);
         let env = Environment::from([
             ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
             ("JOB_COMPLETION_INDEX", "3"),
         ]);
         let expected = "KUBERNETES_SERVICE_HOST=10.0.0.1 JOB_COMPLETION_INDEX=3";
-        assert_eq!(kubernetes(&env), Diagnosis::ok("Kubernetes", expected));
+        assert_eq!(of_kubernetes(&env), Finding::ok("Kubernetes", expected));
     }
 }

@@ -3,11 +3,9 @@
 use jobs::bytes::ByteSize;
 use jobs::count::counted;
 
-use crate::cli::Environment;
-use crate::node::Node;
 use crate::node::nvml::{self, NvmlGpu, NvmlMachine};
-use crate::tools::doctor::check::Check;
-use crate::tools::doctor::diagnosis::Diagnosis;
+use crate::tools::doctor::Site;
+use crate::tools::doctor::check::Finding;
 
 /// The name of the first result.
 const NAME: &str = "NVIDIA driver";
@@ -28,41 +26,33 @@ struct GpuFacts {
     nvml: Result<NvmlMachine, String>,
 }
 
-pub(super) fn check(node: &Node, env: &Environment) -> Check {
-    let variable = env.get("CUDA_VISIBLE_DEVICES");
-    let variable = variable.map(|list| list.to_string_lossy().into_owned());
-    let visible = node.visible_gpus(variable.as_deref());
-    let of_kernel = node.gpus.len();
-    let if_it_hangs =
-        "the driver does not answer: see `dmesg` for Xid errors, and restart the node";
-    Check::new(NAME, if_it_hangs, move || {
-        let facts = GpuFacts {
-            of_kernel,
-            visible,
-            variable,
-            nvml: nvml::machine(),
-        };
-        facts.judged()
-    })
+pub(super) fn examine(site: &Site) -> Vec<Finding> {
+    let facts = GpuFacts {
+        of_kernel: site.node.gpus.len(),
+        visible: site.visible_gpus(),
+        variable: site.visible_devices(),
+        nvml: nvml::machine(),
+    };
+    facts.judged()
 }
 
 impl GpuFacts {
-    fn judged(&self) -> Vec<Diagnosis> {
+    fn judged(&self) -> Vec<Finding> {
         match &self.nvml {
             Err(_) if self.of_kernel == 0 => {
                 let found = "no NVIDIA GPU: policies and rendering run on the CPU";
-                vec![Diagnosis::note(NAME, found)]
+                vec![Finding::note(NAME, found)]
             }
             Err(reason) => {
                 let gpus = counted(self.of_kernel, "GPU");
                 let found = format!("{gpus}, but NVML cannot be used: {reason}");
-                vec![Diagnosis::failed(NAME, found, CONTAINER_HELP)]
+                vec![Finding::failed(NAME, found, CONTAINER_HELP)]
             }
             Ok(machine) => self.with_nvml(machine),
         }
     }
 
-    fn with_nvml(&self, machine: &NvmlMachine) -> Vec<Diagnosis> {
+    fn with_nvml(&self, machine: &NvmlMachine) -> Vec<Finding> {
         let cuda = machine.cuda.as_ref();
         let cuda = cuda.map_or_else(String::new, |cuda| format!(", CUDA up to {cuda}"));
         let gpus = counted(machine.gpus.len(), "GPU");
@@ -71,9 +61,9 @@ impl GpuFacts {
             Some(list) if self.visible < machine.gpus.len() => {
                 let visible = self.visible;
                 let found = format!("{found}; CUDA_VISIBLE_DEVICES={list} shows {visible}");
-                Diagnosis::note(NAME, found)
+                Finding::note(NAME, found)
             }
-            _ => Diagnosis::ok(NAME, found),
+            _ => Finding::ok(NAME, found),
         };
         let gpus = machine.gpus.iter().enumerate();
         std::iter::once(first)
@@ -82,7 +72,7 @@ impl GpuFacts {
     }
 }
 
-fn of_gpu(index: usize, gpu: &NvmlGpu) -> Diagnosis {
+fn of_gpu(index: usize, gpu: &NvmlGpu) -> Finding {
     let name = format!("GPU {index}");
     let memory = gpu.memory;
     let found = format!(
@@ -94,21 +84,21 @@ fn of_gpu(index: usize, gpu: &NvmlGpu) -> Diagnosis {
     if gpu.is_exclusive {
         let found = format!("{found}; its compute mode lets only one process use it");
         let remedy = "start one rank per GPU, or `nvidia-smi --compute-mode=0`";
-        return Diagnosis::warning(name, found, remedy);
+        return Finding::warning(name, found, remedy);
     }
     if memory.used > memory.total / 2 {
         let remedy = "`nvidia-smi` names the processes that use it; choose other GPUs with \
                       CUDA_VISIBLE_DEVICES";
-        return Diagnosis::warning(name, format!("{found}: it is in use"), remedy);
+        return Finding::warning(name, format!("{found}: it is in use"), remedy);
     }
-    Diagnosis::ok(name, found)
+    Finding::ok(name, found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::node::nvml::GpuMemory;
-    use crate::tools::doctor::diagnosis::Health;
+    use crate::tools::doctor::check::Grade;
 
     fn gpu(used_gib: u64) -> NvmlGpu {
         NvmlGpu {
@@ -121,7 +111,7 @@ mod tests {
         }
     }
 
-    fn judged(variable: Option<&str>, nvml: Result<&[NvmlGpu], String>) -> Vec<Diagnosis> {
+    fn judged(variable: Option<&str>, nvml: Result<&[NvmlGpu], String>) -> Vec<Finding> {
         let machine = |gpus: &[NvmlGpu]| NvmlMachine {
             driver: "580.65.06".to_owned(),
             cuda: Some("13.0".to_owned()),
@@ -139,7 +129,7 @@ mod tests {
     #[test]
     fn gpus_without_nvml_fail_with_what_a_container_needs() {
         let all = judged(None, Err("no library".to_owned()));
-        assert_eq!(all[0].health, Health::Failed);
+        assert_eq!(all[0].grade, Grade::Failed);
         assert_eq!(all[0].found, "2 GPUs, but NVML cannot be used: no library");
         assert!(all[0].remedy.as_ref().unwrap().contains("--nv"));
         let none = GpuFacts {
@@ -149,7 +139,7 @@ mod tests {
             nvml: Err("no library".to_owned()),
         };
         let all = none.judged();
-        assert_eq!((all.len(), all[0].health), (1, Health::Note));
+        assert_eq!((all.len(), all[0].grade), (1, Grade::Note));
     }
 
     #[test]
@@ -157,19 +147,19 @@ mod tests {
         let all = judged(None, Ok(&[gpu(1), gpu(100)]));
         assert_eq!(all[0].found, "580.65.06, CUDA up to 13.0, NVML, 2 GPUs");
         let free = "NVIDIA H200, 139.0 GiB free of 140.0 GiB";
-        assert_eq!(all[1], Diagnosis::ok("GPU 0", free));
-        assert_eq!(all[2].health, Health::Warning);
+        assert_eq!(all[1], Finding::ok("GPU 0", free));
+        assert_eq!(all[2].grade, Grade::Warning);
         let exclusive = NvmlGpu {
             is_exclusive: true,
             ..gpu(1)
         };
-        assert_eq!(of_gpu(0, &exclusive).health, Health::Warning);
+        assert_eq!(of_gpu(0, &exclusive).grade, Grade::Warning);
     }
 
     #[test]
     fn hidden_gpus_are_told() {
         let found = &judged(Some("1"), Ok(&[gpu(1), gpu(1)]))[0];
-        assert_eq!(found.health, Health::Note);
+        assert_eq!(found.grade, Grade::Note);
         assert!(found.found.ends_with("CUDA_VISIBLE_DEVICES=1 shows 1"));
     }
 }

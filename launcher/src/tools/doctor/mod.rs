@@ -1,38 +1,63 @@
 //! `rrun doctor`: checks what an evaluation needs on this machine, and says what to do about what
-//! is missing. One line per check.
+//! is missing. One line per finding.
 //!
 //! ```text
-//!            quick, one after the other          slow, all at once
-//! machine ─► output folder ─► GPUs ─► cluster ─► rank binary   Pythons
-//!    │              │          │         │          │            │
-//!    └──────────────┴── facts ─┴─► Diagnosis ◄──────┴─ answers ──┘ ─► lines or JSON, exit code
+//! CHECKS ─► a thread with a time limit each ─► Finding: name, grade, what was found, what to do
+//!           quick: one after the other      └─► lines or JSON, exit code
+//!           slow (start programs): all at once
 //! ```
-//! Facts are read in one place and judged in another, so that the judgement is tested without the
-//! machine. Each check runs in a thread, and programs in processes, with a time limit: a file
-//! server, a driver or an interpreter that hangs is named, and the other checks go on.
+//! A check reads its facts in one place and judges them in another, so that the judgement is tested
+//! without the machine. Programs that a check starts have a time limit, too: a file server, a driver
+//! or an interpreter that hangs is named, and the other checks go on.
 
 mod check;
 mod cluster;
-mod diagnosis;
 mod folder;
 mod gpus;
 mod machine;
-mod output;
 mod pythons;
 mod rank;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::Environment;
 use crate::node::Node;
-use crate::tools::doctor::check::{Check, Running};
-use crate::tools::doctor::output::{DoctorJson, Lines};
+use crate::node::control_group::ControlGroups;
+use crate::tools::doctor::check::{Check, DoctorJson, Grade, Lines, Running};
 
 /// Time that a check gets after a program that it runs has been ended at the time limit.
 const MARGIN: Duration = Duration::from_secs(3);
+
+const KERNEL: &str = "the machine is overloaded or its kernel hangs: see `dmesg`";
+const DISK: &str = "the file system does not answer: see `mount` and `dmesg`, or choose another \
+                    --output";
+const DRIVER: &str = "the driver does not answer: see `dmesg` for Xid errors, and restart the node";
+const OURS: &str = "report this as an error of rrun";
+const RANK: &str = "a driver or file system does not answer: see `dmesg`";
+const PYTHON: &str = "the file system of the interpreter does not answer: see `dmesg`";
+
+/// All checks, in the order of the output: a name, what to do if it hangs, and what reads and judges.
+/// Slow ones need that the last quick one, of the rank binary, did not fail, or nothing.
+#[rustfmt::skip]
+const CHECKS: &[Check] = &[
+    Check::quick("system", KERNEL, machine::system),
+    Check::quick("CPU", KERNEL, machine::cpu),
+    Check::quick("memory", KERNEL, machine::memory),
+    Check::quick("limits", KERNEL, machine::limits),
+    Check::quick("output folder", DISK, folder::examine),
+    Check::quick("NVIDIA driver", DRIVER, gpus::examine),
+    Check::quick("SLURM", OURS, cluster::slurm),
+    Check::quick("Kubernetes", OURS, cluster::kubernetes),
+    Check::quick(rank::NAME, RANK, rank::libraries),
+    Check::slow("CUDA", RANK, rank::cuda).after(rank::NAME),
+    Check::slow("NCCL", RANK, rank::nccl).after(rank::NAME),
+    Check::slow("EGL", RANK, rank::egl).after(rank::NAME),
+    Check::slow("Python", PYTHON, pythons::examine),
+];
 
 /// Check this machine: GPUs, libraries, rendering, disk, limits, simulators, cluster.
 ///
@@ -59,22 +84,38 @@ pub(super) struct DoctorArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let node = Node::read()?;
-    let env = Environment::inherited();
-    let timeout = args.timeout();
-    let mut lines = match args.json {
-        true => Lines::silent(),
-        false => Lines::new(std::io::stderr().is_terminal()),
-    };
+/// What the checks look at.
+struct Site {
+    node: Node,
+    env: Environment,
+    groups: ControlGroups,
+    output: PathBuf,
+    jobs: Option<PathBuf>,
+    /// Time limit of each program.
+    timeout: Duration,
+}
 
-    for check in quick_checks(args, &node, &env) {
-        lines.show(Running::start(check, timeout))?;
+pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let site = Arc::new(Site {
+        node: Node::read()?,
+        env: Environment::inherited(),
+        groups: ControlGroups::of_this_process(),
+        output: args.output.clone(),
+        jobs: args.jobs.clone(),
+        timeout: Duration::from_secs(args.timeout),
+    });
+    let mut lines = Lines::new(args.json, std::io::stderr().is_terminal());
+    let (slow, quick): (Vec<&Check>, Vec<_>) = CHECKS.iter().partition(|check| check.is_slow);
+    for check in quick {
+        lines.show(Running::start(check, &site, site.timeout))?;
     }
-    let slow = slow_checks(args, &node, &env, &lines);
+    let needed = slow.into_iter().filter(|check| {
+        let failed = check.after.is_some_and(|name| lines.has_failed(name));
+        !failed
+    });
     // A program ends at the time limit, and its check a moment later.
-    let slow = slow.map(|check| Running::start(check, timeout + MARGIN));
-    for check in slow.collect::<Vec<_>>() {
+    let running = needed.map(|check| Running::start(check, &site, site.timeout + MARGIN));
+    for check in running.collect::<Vec<_>>() {
         lines.show(check)?;
     }
 
@@ -82,42 +123,18 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         DoctorJson::new(&all).print()?;
     }
-    Ok(match diagnosis::is_healthy(&all) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    let has_failed = all.iter().any(|one| one.grade == Grade::Failed);
+    Ok(ExitCode::from(u8::from(has_failed)))
 }
 
-/// Returns the checks that take milliseconds.
-fn quick_checks(args: &DoctorArgs, node: &Node, env: &Environment) -> Vec<Check> {
-    let mut checks = machine::checks(node);
-    checks.push(folder::check(args.output.clone()));
-    checks.push(gpus::check(node, env));
-    checks.extend(cluster::checks(env));
-    checks.push(rank::start(node, args.timeout()));
-    checks
-}
+impl Site {
+    /// Returns the number of GPUs that CUDA shows.
+    fn visible_gpus(&self) -> usize {
+        self.node.visible_gpus(self.visible_devices().as_deref())
+    }
 
-/// Returns the checks that start other programs: what a rank does, if it starts, and the Pythons.
-fn slow_checks(
-    args: &DoctorArgs,
-    node: &Node,
-    env: &Environment,
-    lines: &Lines,
-) -> impl Iterator<Item = Check> {
-    let of_rank = match lines.has_failed(rank::NAME) {
-        true => Vec::new(),
-        false => rank::work(node, env, args.timeout()),
-    };
-    let of_pythons = match &args.jobs {
-        Some(jobs) => vec![pythons::of_jobs(jobs, node, env, args.timeout())],
-        None => pythons::of_venvs(node, env, args.timeout()),
-    };
-    of_rank.into_iter().chain(of_pythons)
-}
-
-impl DoctorArgs {
-    fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout)
+    fn visible_devices(&self) -> Option<String> {
+        let list = self.env.get("CUDA_VISIBLE_DEVICES")?;
+        Some(list.to_string_lossy().into_owned())
     }
 }

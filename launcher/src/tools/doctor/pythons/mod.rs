@@ -13,11 +13,10 @@ use serde::Deserialize;
 
 use crate::cli::Environment;
 use crate::installed::suites;
-use crate::node::Node;
 use crate::plan::missing::{self, NeededPython};
 use crate::process::timed;
-use crate::tools::doctor::check::Check;
-use crate::tools::doctor::diagnosis::Diagnosis;
+use crate::tools::doctor::Site;
+use crate::tools::doctor::check::Finding;
 
 /// Imports the modules in its arguments, and prints what came of it behind [`ANSWER`].
 const SCRIPT: &str = "\
@@ -47,8 +46,6 @@ const MODULES: [(&str, &[&str]); 7] = [
 /// Most characters of an error of Python.
 const ERROR_LENGTH: usize = 200;
 
-const HANGS: &str = "the file system of the interpreter does not answer: see `dmesg`";
-
 /// The answer of an interpreter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct PythonAnswer {
@@ -59,28 +56,28 @@ struct PythonAnswer {
     failed: BTreeMap<String, String>,
 }
 
-/// Returns the check of a jobs file and of everything that it names.
-pub(super) fn of_jobs(jobs: &Path, node: &Node, env: &Environment, timeout: Duration) -> Check {
-    let visible = env.get("CUDA_VISIBLE_DEVICES");
-    let visible = visible.map(|list| list.to_string_lossy().into_owned());
-    let gpus = node.visible_gpus(visible.as_deref());
-    let (jobs, env) = (jobs.to_owned(), env.clone());
-    Check::new("jobs", HANGS, move || match needed(&jobs, &env, gpus) {
+/// Examines the interpreters that a jobs file names, or those that the installers have made.
+pub(super) fn examine(site: &Site) -> Vec<Finding> {
+    let Some(jobs) = &site.jobs else {
+        let venvs = venvs(site);
+        if venvs.is_empty() {
+            return vec![Finding::note("Python", NO_VENVS)];
+        }
+        return all_at_once(&venvs, site.timeout);
+    };
+    match needed(jobs, &site.env, site.visible_gpus()) {
         Ok((first, pythons)) => {
-            let pythons = pythons.iter().map(|python| {
-                let name = format!("Python {}", short(&python.python));
-                (name, python)
-            });
-            let pythons: Vec<(String, &NeededPython)> = pythons.collect();
-            std::iter::once(first)
-                .chain(all_at_once(&pythons, timeout))
-                .collect()
+            let named =
+                |python: NeededPython| (format!("Python {}", short(&python.python)), python);
+            let pythons: Vec<_> = pythons.into_iter().map(named).collect();
+            let found = all_at_once(&pythons, site.timeout);
+            std::iter::once(first).chain(found).collect()
         }
         Err(reason) => {
             let remedy = "correct the jobs file, or install what is missing";
-            vec![Diagnosis::failed("jobs", reason, remedy)]
+            vec![Finding::failed("jobs", reason, remedy)]
         }
-    })
+    }
 }
 
 /// Reads a jobs file and checks it as a launch does. Returns the interpreters that it needs.
@@ -88,7 +85,7 @@ fn needed(
     path: &Path,
     env: &Environment,
     gpus: usize,
-) -> Result<(Diagnosis, Vec<NeededPython>), String> {
+) -> Result<(Finding, Vec<NeededPython>), String> {
     let jobs = JobFile::read(path).map_err(|err| err.to_string())?.jobs;
     let of_file = |reason: String| format!("`{}`: {reason}", path.display());
     rules::check(&jobs, path).map_err(|err| err.to_string())?;
@@ -98,10 +95,10 @@ fn needed(
         path.display(),
         counted(jobs.len(), "job")
     );
-    Ok((Diagnosis::ok("jobs", found), pythons))
+    Ok((Finding::ok("jobs", found), pythons))
 }
 
-fn all_at_once(pythons: &[(String, &NeededPython)], timeout: Duration) -> Vec<Diagnosis> {
+fn all_at_once(pythons: &[(String, NeededPython)], timeout: Duration) -> Vec<Finding> {
     thread::scope(|scope| {
         let running: Vec<_> = pythons
             .iter()
@@ -112,28 +109,17 @@ fn all_at_once(pythons: &[(String, &NeededPython)], timeout: Duration) -> Vec<Di
     })
 }
 
-/// Returns the checks of the venvs that the installers have made.
-pub(super) fn of_venvs(node: &Node, env: &Environment, timeout: Duration) -> Vec<Check> {
-    let source = suites(&node.executable);
+/// Returns the interpreters of the venvs that the installers have made, by name.
+fn venvs(site: &Site) -> Vec<(String, NeededPython)> {
+    let source = suites(&site.node.executable);
     let source = source.and_then(|suites| suites.ancestors().nth(2).map(Path::to_owned));
     let folder = |variable: &str, name: &str| {
-        let given = env.non_empty(variable).map(PathBuf::from);
+        let given = site.env.non_empty(variable).map(PathBuf::from);
         given.or_else(|| Some(source.as_ref()?.join(name)))
     };
-    let simulators = folder("RRUN_SIMULATORS", ".simulators");
-    let policies = folder("RRUN_POLICIES", ".policies");
-    let mut venvs = in_folder("simulator", simulators);
-    venvs.extend(in_folder("policy", policies));
-    if venvs.is_empty() {
-        let none = || vec![Diagnosis::note("Python", NO_VENVS)];
-        return vec![Check::new("Python", HANGS, none)];
-    }
-    let checks = venvs.into_iter().map(|(name, python)| {
-        Check::new(name.clone(), HANGS, move || {
-            vec![imported(&name, &python, timeout)]
-        })
-    });
-    checks.collect()
+    let mut venvs = in_folder("simulator", folder("RRUN_SIMULATORS", ".simulators"));
+    venvs.extend(in_folder("policy", folder("RRUN_POLICIES", ".policies")));
+    venvs
 }
 
 /// What is said without venvs.
@@ -167,7 +153,7 @@ fn in_folder(what: &str, folder: Option<PathBuf>) -> Vec<(String, NeededPython)>
 }
 
 /// Imports in an interpreter what its workers import.
-fn imported(name: &str, needed: &NeededPython, timeout: Duration) -> Diagnosis {
+fn imported(name: &str, needed: &NeededPython, timeout: Duration) -> Finding {
     let mut command = Command::new(&needed.python);
     command.args(["-c", SCRIPT]).args(&needed.modules);
     // As ranks do: MuJoCo's default is a window.
@@ -202,7 +188,7 @@ fn answer(stdout: &str) -> Option<PythonAnswer> {
     serde_json::from_str(line).ok()
 }
 
-fn judged(name: &str, needed: &NeededPython, answer: Result<PythonAnswer, String>) -> Diagnosis {
+fn judged(name: &str, needed: &NeededPython, answer: Result<PythonAnswer, String>) -> Finding {
     let python = needed.python.display();
     let user = match needed.user.as_str() {
         "" => String::new(),
@@ -213,7 +199,7 @@ fn judged(name: &str, needed: &NeededPython, answer: Result<PythonAnswer, String
         Ok(answer) => answer,
         Err(reason) => {
             let found = format!("`{python}`{user}: {reason}");
-            return Diagnosis::failed(name, found, remedy);
+            return Finding::failed(name, found, remedy);
         }
     };
     let version = &answer.python;
@@ -226,7 +212,7 @@ fn judged(name: &str, needed: &NeededPython, answer: Result<PythonAnswer, String
             ),
             false => remedy,
         };
-        return Diagnosis::failed(name, found, remedy);
+        return Finding::failed(name, found, remedy);
     }
     let modules = answer.imported.iter().map(|(module, version)| {
         let with_version = format!("{module} {version}");
@@ -234,7 +220,7 @@ fn judged(name: &str, needed: &NeededPython, answer: Result<PythonAnswer, String
     });
     let modules: Vec<String> = modules.collect();
     let modules = modules.join(", ");
-    Diagnosis::ok(
+    Finding::ok(
         name,
         format!("`{python}` ({version}){user} imports {modules}"),
     )
