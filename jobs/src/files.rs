@@ -19,6 +19,9 @@ pub const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
 /// shorter than this.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Time that a killed process may take to exit on a busy machine.
+const EXIT: Duration = Duration::from_secs(5);
+
 /// What tells one version of a file that is replaced as a whole from another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileVersion {
@@ -91,20 +94,34 @@ pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
 /// # Errors
 /// Returns `WouldBlock` if another process holds the lock, or the error of a file system without
 /// locks.
+pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
+    let mut locked = Ok(());
+    wait(LOOK, Duration::from_millis(5), || {
+        locked = file.try_lock();
+        !matches!(locked, Err(TryLockError::WouldBlock))
+    });
+    locked
+}
+
+/// Waits for `condition` as long as a process that was just killed may take to exit: it keeps its
+/// files locked until its last thread has exited. Returns false if it does not become true.
+pub(crate) fn wait_for(condition: impl FnMut() -> bool) -> bool {
+    wait(EXIT, Duration::from_millis(50), condition)
+}
+
 #[expect(
     clippy::disallowed_methods,
-    reason = "waits for a lock that nobody tells of, with a deadline"
+    reason = "between two looks at what others do, with an end"
 )]
-pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
-    let end = Instant::now() + LOOK;
-    loop {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) if Instant::now() < end => {
-                sleep(Duration::from_millis(5))
-            }
-            locked => return locked,
+fn wait(limit: Duration, between: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !condition() {
+        if Instant::now() >= end {
+            return false;
         }
+        sleep(between);
     }
+    true
 }
 
 fn regular(metadata: &Metadata) -> io::Result<()> {

@@ -37,9 +37,9 @@ pub struct Job {
     pub environment: String,
     /// Number of copies of the environment: in one rank, or for a shared job over all ranks.
     pub num_envs: usize,
-    /// How the environments are shared (`total_num_envs`): every rank has a share of them. `None`:
-    /// the job is not shared.
-    pub sharing: Option<Sharing>,
+    /// Number of environments over all ranks of a shared job, of which every rank has a share: episode
+    /// `e` belongs to environment `e % total_num_envs`. `None`: the job is not shared.
+    pub total_num_envs: Option<usize>,
     /// `arena_env_args.enable_cameras`; `None` if the file does not set it.
     pub enable_cameras: Option<bool>,
     /// All other fields of `arena_env_args`, in file order.
@@ -98,14 +98,6 @@ pub struct Variant {
     /// Groups of variants that it belongs to.
     #[serde(default)]
     pub groups: Vec<String>,
-}
-
-/// How the environments of a job are dealt to all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharing {
-    /// Number of environments over all ranks. Episode `e` belongs to environment `e %
-    /// total_num_envs`.
-    pub total_num_envs: usize,
 }
 
 /// How the environments of a job are stepped, with RLinf's names from `env.eval` of its YAML.

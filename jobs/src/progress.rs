@@ -192,7 +192,7 @@ pub fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) -> Vec<&'
 /// Returns whether every environment in `share` has ended; `None` stands for all environments of
 /// the job.
 pub fn has_ended(standing: &[&JobEnd], job: &Job, share: Option<Share>) -> bool {
-    let total = job.sharing.map_or(1, |sharing| sharing.total_num_envs);
+    let total = job.total_num_envs.unwrap_or(1);
     let envs = share.map_or(0..total, |share| share.envs());
     let ended: Vec<_> = standing
         .iter()

@@ -48,7 +48,7 @@ fn ranks_without_our_launcher_take_part_through_rank_0() {
     assert!(!eval.folder().journal(1).exists());
     let eval = eval.launched_by(&[rank()]);
     eval.run()
-        .fails_with(i32::from(jobs::exit::FINAL))
+        .fails_with(i32::from(jobs::rank_env::FINAL))
         .stderr_has(&said);
     kill_all(first);
     // A launch of torchrun locks the folder against one of `rrun`.

@@ -49,7 +49,7 @@ fn a_rank_whose_launcher_forgot_half_says_what_is_missing() {
         .env("WORLD_SIZE", "2")
         .env("RANK", "0");
     eval.run()
-        .fails_with(i32::from(jobs::exit::FINAL))
+        .fails_with(i32::from(jobs::rank_env::FINAL))
         .stderr_has("MASTER_ADDR is not set, but WORLD_SIZE 2 requires it");
     assert!(!eval.folder().root().exists());
 }

@@ -9,6 +9,7 @@
 //! work that it left. A job in steps, or one that is as long as its policy, is not split. A shared
 //! job (`total_num_envs`) is split by environments, whatever the rule.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use clap::ValueEnum;
@@ -73,6 +74,25 @@ pub struct Work {
 }
 
 impl Work {
+    fn new(job: &Job, part: Portion, placement: &Placement, rank: usize) -> Self {
+        let (share, seats) = match job.total_num_envs {
+            Some(total) => (
+                Some(Share::of(rank, placement.world_size(), total)),
+                placement.seats(rank, total),
+            ),
+            None => (None, placement.home(rank, job.num_envs)),
+        };
+        Self {
+            job: Job {
+                num_envs: seats.len(),
+                ..job.clone()
+            },
+            share,
+            part,
+            seats,
+        }
+    }
+
     /// Returns whether this rank runs `episode`.
     pub fn runs(&self, episode: u64) -> bool {
         self.job.selects(episode)
@@ -105,116 +125,70 @@ impl Work {
 /// are not pending still count for the positions, so the assignment does not change when one is
 /// done. The `total_num_envs` of shared jobs must be divisible, see [`crate::setup::Setup::check`].
 pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: usize) -> Vec<Work> {
+    let Assignment { assign, shard } = assignment;
     let world_size = placement.world_size().max(1);
-    let by_job = Portion::new(assignment.assign, (rank, world_size), jobs.len() as u64);
-    let part = |position, job| part(job, position, &by_job, assignment, (rank, world_size));
-    let pending = (0..)
-        .zip(jobs)
-        .filter(|(_, job)| job.status == Status::Pending);
-    pending
-        .filter_map(|(position, job)| Some(of_rank(job, part(position, job)?, placement, rank)))
-        .collect()
-}
-
-/// Returns the part of the job at `position` that one of `world_size` ranks runs; `by_job` are the
-/// rank's jobs.
-fn part(
-    job: &Job,
-    position: u64,
-    by_job: &Portion,
-    Assignment { assign, shard }: Assignment,
-    rank: (usize, usize),
-) -> Option<Portion> {
-    match (shard, job.length) {
-        _ if job.sharing.is_some() => Some(Portion::All),
-        (Shard::Episodes, Length::Episodes(count)) => Some(by_episode(job, assign, rank, count)),
-        _ => by_job.has(position).then_some(Portion::All),
-    }
-}
-
-/// Splits a job by episodes. Its first part, which may be larger than the others, goes to another
-/// rank from job to job.
-fn by_episode(
-    job: &Job,
-    assign: Assign,
-    (rank, world_size): (usize, usize),
-    count: u64,
-) -> Portion {
-    let nth = (rank + world_size - job.index.0 % world_size) % world_size;
-    Portion::new(assign, (nth, world_size), count)
-}
-
-fn of_rank(job: &Job, part: Portion, placement: &Placement, rank: usize) -> Work {
-    let (share, seats) = match job.sharing {
-        Some(sharing) => {
-            let total = sharing.total_num_envs;
-            (
-                Some(Share::of(rank, placement.world_size(), total)),
-                placement.seats(rank, total),
-            )
-        }
-        None => (None, placement.home(rank, job.num_envs)),
+    let by_job = Portion::new(assign, (rank, world_size), jobs.len() as u64);
+    let of_rank = |(position, job): (u64, &Job)| {
+        let part = match (job.total_num_envs, shard, job.length) {
+            (None, Shard::Episodes, Length::Episodes(count)) => {
+                // The first part, which may be larger than the others, goes to another rank from
+                // job to job.
+                let nth = (rank + world_size - job.index.0 % world_size) % world_size;
+                Portion::new(assign, (nth, world_size), count)
+            }
+            (None, ..) if !by_job.has(position) => return None,
+            _ => Portion::ALL,
+        };
+        Some(Work::new(job, part, placement, rank))
     };
-    Work {
-        job: Job {
-            num_envs: seats.len(),
-            ..job.clone()
-        },
-        share,
-        part,
-        seats,
-    }
+    pending(jobs).filter_map(of_rank).collect()
+}
+
+/// Returns the jobs that are to run, with their positions.
+fn pending(jobs: &[Job]) -> impl Iterator<Item = (u64, &Job)> {
+    let positions = (0..).zip(jobs);
+    positions.filter(|(_, job)| job.status == Status::Pending)
 }
 
 /// One of several parts of `0 .. count`, which together contain every number once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Portion {
-    /// All numbers.
-    All,
-    /// `first`, and every `step`-th number after it.
-    Every {
-        /// The first number.
-        first: u64,
-        /// The distance between two numbers.
-        step: u64,
-    },
-    /// A contiguous range.
-    Block(Range<u64>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    assign: Assign,
+    nth: usize,
+    parts: usize,
+    count: u64,
 }
 
 impl Portion {
-    /// Returns part `nth` of `parts` parts of `0 .. count`.
-    pub fn new(assign: Assign, (nth, parts): (usize, usize), count: u64) -> Self {
-        let (nth, parts) = (nth as u64, parts.max(1) as u64);
+    /// All numbers.
+    const ALL: Self = Self {
+        assign: Assign::Dynamic,
+        nth: 0,
+        parts: 1,
+        count: 0,
+    };
+
+    /// Returns part `nth` of `parts` parts of `0 .. count`; with [`Assign::Dynamic`], each has all.
+    fn new(assign: Assign, (nth, parts): (usize, usize), count: u64) -> Self {
         match assign {
-            Assign::Dynamic => Self::All,
-            Assign::Modulo => Self::Every {
-                first: nth,
-                step: parts,
+            Assign::Dynamic => Self::ALL,
+            Assign::Modulo | Assign::Block => Self {
+                assign,
+                nth,
+                parts,
+                count,
             },
-            Assign::Block => Self::Block(block(nth, parts, count)),
         }
     }
 
     /// Returns whether the part contains `number`.
     pub fn has(&self, number: u64) -> bool {
-        match self {
-            Self::All => true,
-            Self::Every { first, step } => number % step == *first,
-            Self::Block(range) => range.contains(&number),
-        }
+        owner(self.assign, number, self.parts, self.count) == self.nth
     }
 }
 
-/// Cuts as `numpy.array_split` does: the first `count % parts` blocks are longer by one.
-fn block(nth: u64, parts: u64, count: u64) -> Range<u64> {
-    let (each, longer) = (count / parts, count % parts);
-    let start = nth * each + nth.min(longer);
-    start..start + each + u64::from(nth < longer)
-}
-
-/// Returns which of `parts` parts of `0 .. count` has `number`; with [`Assign::Dynamic`] each part
-/// has all numbers, and this is the first.
+/// Returns which of `parts` parts of `0 .. count` has `number`. Blocks are those of
+/// `numpy.array_split`: the first `count % parts` are longer by one.
 fn owner(assign: Assign, number: u64, parts: usize, count: u64) -> usize {
     let parts = parts.max(1) as u64;
     let (each, longer) = (count / parts, count % parts);
@@ -233,46 +207,39 @@ fn owner(assign: Assign, number: u64, parts: usize, count: u64) -> usize {
 pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
     let Assignment { assign, shard } = assignment;
     let (world_size, count) = (world_size.max(1), jobs.len() as u64);
-    let pending = (0..)
-        .zip(jobs)
-        .filter(|(_, job)| job.status == Status::Pending);
     if assign == Assign::Dynamic {
-        let all = pending
-            .map(|(_, job)| pieces(job, shard))
-            .fold(0, usize::saturating_add);
-        return world_size.saturating_sub(all);
+        let pieces = pending(jobs).map(|(_, job)| pieces(job, shard));
+        return world_size.saturating_sub(pieces.fold(0, usize::saturating_add));
     }
-    let (mut busy, mut left) = (vec![false; world_size], world_size);
-    let mut give = |rank: usize| {
-        left -= usize::from(!std::mem::replace(&mut busy[rank], true));
-        left
-    };
-    for (position, job) in pending {
-        match (job.sharing, shard, job.length) {
+    let mut busy = BTreeSet::new();
+    for (position, job) in pending(jobs) {
+        match (job.total_num_envs, shard, job.length) {
             (.., Length::Episodes(count)) if job.selected(count) == 0 => {}
             (Some(_), ..) => return 0,
             (None, Shard::Episodes, Length::Episodes(count)) => {
                 for episode in job.selection(count).iter() {
                     let nth = owner(assign, episode, world_size, count);
-                    if give((nth + job.index.0) % world_size) == 0 {
+                    busy.insert((nth + job.index.0) % world_size);
+                    if busy.len() == world_size {
                         return 0;
                     }
                 }
             }
-            (None, ..) => _ = give(owner(assign, position, world_size, count)),
+            (None, ..) => drop(busy.insert(owner(assign, position, world_size, count))),
         }
     }
-    left
+    world_size - busy.len()
 }
 
 /// Returns how many units ranks may take of a job; of a shared one, one for each environment.
 fn pieces(job: &Job, shard: Shard) -> usize {
-    let count = match (job.sharing, shard, job.length) {
-        (Some(sharing), ..) => sharing.total_num_envs as u64,
-        (None, Shard::Episodes, Length::Episodes(count)) => job.selected(count),
+    match (job.total_num_envs, shard, job.length) {
+        (Some(total), ..) => total,
+        (None, Shard::Episodes, Length::Episodes(count)) => {
+            usize::try_from(job.selected(count)).unwrap_or(usize::MAX)
+        }
         (None, ..) => 1,
-    };
-    usize::try_from(count).unwrap_or(usize::MAX)
+    }
 }
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ pub fn stages(jobs: &[Job], assignment: Assignment, world_size: usize) -> Vec<Ra
 /// Returns how many episodes of a job run at the same time.
 fn side_by_side(job: &Job, assignment: Assignment, world_size: usize) -> u64 {
     let is_split = assignment.shard == Shard::Episodes || assignment.assign == Assign::Dynamic;
-    match (job.sharing, is_split) {
-        (Some(sharing), _) => sharing.total_num_envs as u64,
+    match (job.total_num_envs, is_split) {
+        (Some(total), _) => total as u64,
         (None, true) => (job.num_envs as u64).saturating_mul(world_size as u64),
         (None, false) => job.num_envs as u64,
     }

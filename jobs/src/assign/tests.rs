@@ -224,19 +224,6 @@ mod part {
         let shown = parts(Assign::Modulo, 3, 7);
         assert_eq!(shown, [vec![0, 3, 6], vec![1, 4], vec![2, 5]]);
     }
-
-    #[test]
-    fn a_number_is_in_the_part_of_its_owner_alone() {
-        for assign in [Assign::Modulo, Assign::Block] {
-            for (parts, count) in [(1, 5), (3, 7), (3, 2), (4, 8), (8, 3)] {
-                for number in 0..count {
-                    let has = |nth: &usize| Portion::new(assign, (*nth, parts), count).has(number);
-                    let found: Vec<_> = (0..parts).filter(has).collect();
-                    assert_eq!(found, [owner(assign, number, parts, count)]);
-                }
-            }
-        }
-    }
 }
 
 mod idle {

@@ -12,9 +12,9 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::bytes::ByteSize;
-use crate::claim::Claim;
 use crate::eval_args::values::{address, level, points};
 use crate::experiment::{Change, is_experiment};
+use crate::journal::Claim;
 use crate::journal::Question;
 use crate::record_format::RecordFormat;
 use crate::tracking::TrackingArgs;

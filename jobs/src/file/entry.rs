@@ -7,13 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::file::check_name;
 use crate::file::variations::MAX_GROUP_BYTES;
 use crate::job::{
-    Job, JobIndex, Length, MAX_ENVS, MAX_TOTAL_ENVS, Rollout, Sharing, Status, Suite, Variant,
-    VideoSettings,
+    Job, JobIndex, Length, MAX_ENVS, MAX_TOTAL_ENVS, Rollout, Status, Suite, Variant, VideoSettings,
 };
 use crate::latency::{self, WrittenLatency};
 use crate::model_server::{self, ModelServer};
 use crate::numbers::Numbers;
-use crate::placement::check::check_steps;
+use crate::placement::check_steps;
 use crate::printable::printable_line;
 
 /// Maximum length of a name of a suite in bytes.
@@ -120,9 +119,7 @@ impl Entry {
             name: self.name,
             environment: self.arena_env_args.environment,
             num_envs,
-            sharing: self
-                .total_num_envs
-                .map(|total_num_envs| Sharing { total_num_envs }),
+            total_num_envs: self.total_num_envs,
             enable_cameras: self.arena_env_args.enable_cameras,
             env_args: self.arena_env_args.others,
             policy_type: self.policy_type,
@@ -193,7 +190,7 @@ pub fn entry(job: &Job) -> Map<String, Value> {
     };
     let mut env_args = given(json!({
         "environment": job.environment,
-        "num_envs": job.sharing.is_none().then_some(job.num_envs),
+        "num_envs": job.total_num_envs.is_none().then_some(job.num_envs),
         "enable_cameras": job.enable_cameras,
     }));
     env_args.extend(job.env_args.clone());
@@ -207,7 +204,7 @@ pub fn entry(job: &Job) -> Map<String, Value> {
         "num_episodes": num_episodes,
         "num_steps": num_steps,
         "num_rebuilds": Some(job.num_rebuilds).filter(|rebuilds| *rebuilds > 1),
-        "total_num_envs": job.sharing.map(|sharing| sharing.total_num_envs),
+        "total_num_envs": job.total_num_envs,
         "auto_reset": job.rollout.auto_reset.then_some(true),
         "ignore_terminations": job.rollout.ignore_terminations.then_some(true),
         "max_steps_per_rollout_epoch": job.rollout.max_steps_per_rollout_epoch,

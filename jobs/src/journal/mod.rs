@@ -18,7 +18,7 @@ mod decision;
 mod line;
 mod stamp;
 
-pub use decision::{Decision, Question, Verdict};
+pub use decision::{Claim, Decision, Question, Verdict};
 pub use line::{
     Blame, EPISODE, EnvLost, EpisodeStart, JobEnd, JobStart, Line, PolicyFiles, Quantiles,
     ROUNDING_VARIABLES, RankEnd, RankGpu, RankStart,

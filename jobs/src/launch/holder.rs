@@ -13,7 +13,7 @@ use crate::launch::{GONE, modified, others};
 use crate::layout::RunFolder;
 use crate::printable::printable;
 use crate::time::rfc3339;
-use crate::{files, host, patience};
+use crate::{files, host};
 
 /// Maximum size in bytes of a lock file that is read; valid ones have about 300.
 const LONGEST: u64 = 4096;
@@ -115,7 +115,7 @@ impl LockHolder {
     pub(super) fn wait_for_its_end(&self, path: &Path) {
         let lives = || self.life(path) == HolderState::Lives;
         if lives() && self.boot == boot() && !is_running(self.pid) {
-            patience::wait_for(|| !lives());
+            files::wait_for(|| !lives());
         }
     }
 }

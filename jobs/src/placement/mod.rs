@@ -18,14 +18,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 
-pub mod check;
 mod parse;
-pub mod print;
-pub mod seat;
+mod print;
+mod seat;
 
-pub use check::Division;
 pub use parse::Components;
-pub use seat::{Seat, Share};
+pub use seat::{Division, Seat, Share, check_steps};
 
 /// The resources that the numbers of a placement refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-use crate::placement::check::{list, nearest};
+use crate::placement::seat::{list, nearest};
 use crate::placement::{PlacedProcess, Resources};
 use crate::refusal::Refusal;
 

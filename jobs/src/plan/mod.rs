@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -152,21 +152,6 @@ impl RunPlan {
             created,
             ..Self::default()
         }
-    }
-
-    /// Sets the folder that the run is started in, so that its git state is recorded.
-    #[must_use]
-    pub fn started_in(self, folder: &Path) -> Self {
-        Self {
-            started_in: Some(folder.to_owned()),
-            ..self
-        }
-    }
-
-    /// Sets the launch that this start belongs to. The folder may already be held by that launch.
-    #[must_use]
-    pub fn of_launch(self, launch: Option<String>) -> Self {
-        Self { launch, ..self }
     }
 
     /// Prepares the folder of a run that this command line may begin, before [`RunPlan::settle`].

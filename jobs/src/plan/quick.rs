@@ -80,7 +80,7 @@ pub(crate) fn shortened(jobs: Vec<Job>, args: &EvalArgs) -> Vec<Job> {
 }
 
 fn short(mut job: Job, args: &EvalArgs) -> Job {
-    if job.sharing.is_none() {
+    if job.total_num_envs.is_none() {
         job.num_envs = 1;
     }
     job.num_rebuilds = 1;
@@ -212,7 +212,7 @@ mod tests {
         let shared = job(json!({"total_num_envs": 8, "num_episodes": 80}));
         let short = shortened_by(shared.clone(), &[]);
         assert_eq!(short.num_envs, shared.num_envs);
-        assert_eq!(short.sharing, shared.sharing);
+        assert_eq!(short.total_num_envs, shared.total_num_envs);
         assert_eq!(short.selection(80).count(), 1);
     }
 

@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::files;
 use crate::journal::Journal;
 use crate::launch::PlanLock;
 use crate::layout::RunFolder;
-use crate::patience;
 use crate::plan::difference::Difference;
 use crate::plan::settle::in_use;
 use crate::plan::{RunPlan, unusable};
@@ -53,7 +53,7 @@ impl RunPlan {
         };
         let _lock = lock.map_err(&io)?;
         let mut opened = Journal::open(&folder.journal(env.rank));
-        patience::wait_for(|| {
+        files::wait_for(|| {
             if is_busy(&opened) {
                 opened = Journal::open(&folder.journal(env.rank));
             }

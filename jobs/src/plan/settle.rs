@@ -15,7 +15,7 @@ use crate::plan::difference::{self, Difference};
 use crate::plan::supersede::{self, CurrentPaths};
 use crate::plan::{RunPlan, unusable};
 use crate::refusal::Refusal;
-use crate::{patience, random};
+use crate::{files, random};
 
 impl RunPlan {
     /// Writes the plan into its folder, or continues the run that the folder holds. A continued run
@@ -95,7 +95,7 @@ impl RunPlan {
         if difference.is_none() && renewed.is_as(&found) {
             return Ok(found);
         }
-        if !patience::wait_for(|| !journal::in_use(&folder.journals())) {
+        if !files::wait_for(|| !journal::in_use(&folder.journals())) {
             return Err(in_use(folder));
         }
         if let Some(holder) = launch::other_holder(folder, self.launch.as_deref()) {

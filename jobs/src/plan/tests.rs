@@ -50,7 +50,8 @@ fn a_run_keeps_the_launch_that_began_it_until_its_jobs_change() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(dir.path());
     let begun_by = |plan: RunPlan, launch: &str| {
-        let plan = plan.of_launch(Some(launch.to_owned()));
+        let launch = Some(launch.to_owned());
+        let plan = RunPlan { launch, ..plan };
         let begun_by = plan.settle(&folder, true).unwrap().begun_by;
         assert_eq!(RunPlan::read(&folder).unwrap().begun_by, begun_by);
         begun_by

@@ -9,7 +9,7 @@ use crate::job::VideoSettings;
 use crate::model_server;
 use crate::refusal::{Refusal, most_similar};
 use crate::rlinf::Config;
-use crate::settings::{self, Settings, names};
+use crate::settings::{self, names};
 use crate::tree;
 
 /// Similarity above which a setting is taken for a misspelled one; the nearest name of RLinf has
@@ -103,24 +103,27 @@ struct Algorithm {
     eval_rollout_epoch: Option<u64>,
 }
 
+/// Returns the names of the settings that are read, by their sections.
+fn sections() -> [(&'static str, Vec<&'static str>); 7] {
+    [
+        ("env.eval", names::<Eval>()),
+        ("env.eval.video_cfg", names::<VideoSettings>()),
+        ("rollout", names::<Rollout>()),
+        ("cluster", names::<Cluster>()),
+        ("rollout.model", names::<Model>()),
+        ("runner.logger", names::<Logger>()),
+        ("algorithm", names::<Algorithm>()),
+    ]
+}
+
 /// Returns the setting that is read whose dotted name is most similar to this one, if any is
 /// similar enough.
 pub(super) fn nearest(name: &str) -> Option<String> {
-    fn below<T: Settings>(section: &str) -> Vec<String> {
-        names::<T>()
-            .iter()
-            .map(|key| format!("{section}.{key}"))
-            .collect()
-    }
-    let known = [
-        below::<Eval>("env.eval"),
-        below::<Rollout>("rollout"),
-        below::<Cluster>("cluster"),
-        below::<Model>("rollout.model"),
-        below::<Logger>("runner.logger"),
-        below::<Algorithm>("algorithm"),
-    ]
-    .concat();
+    let below = |(section, names): (&str, Vec<&str>)| -> Vec<String> {
+        let names = names.iter();
+        names.map(|name| format!("{section}.{name}")).collect()
+    };
+    let known: Vec<String> = sections().into_iter().flat_map(below).collect();
     most_similar(name, known.iter().map(String::as_str), LIKE).map(str::to_owned)
 }
 
@@ -231,14 +234,7 @@ fn note_video(video: Option<&Map<String, Value>>, unused: &mut Vec<String>) -> R
 
 /// Refuses a setting that is read and has a reference that leads nowhere.
 fn refuse_unresolved(tree: &Value) -> Result<(), Refusal> {
-    let read = [
-        ("env.eval", names::<Eval>()),
-        ("env.eval.video_cfg", names::<VideoSettings>()),
-        ("rollout", names::<Rollout>()),
-        ("rollout.model", names::<Model>()),
-        ("runner.logger", names::<Logger>()),
-    ];
-    for (section, names) in read {
+    for (section, names) in sections() {
         let mut parts = section.split('.');
         let values = parts.try_fold(tree, |tree, part| tree.get(part));
         for name in names {

@@ -182,7 +182,7 @@ fn parsed(environment: &str, mut env_args: Value) -> Result<Job, Refusal> {
 /// Checks the environment of a job, which is made once, with one copy.
 fn environment(mut job: Job) -> Result<InterfaceSource, Refusal> {
     job.num_envs = 1;
-    job.sharing = None;
+    job.total_num_envs = None;
     job.status = crate::job::Status::Pending;
     rules::check_job(&job, false)?;
     rules::check_arguments(&job).map_err(|refusal| refusal.inside(job.place()))?;

@@ -8,7 +8,7 @@ use crate::count::listed;
 use crate::eval_args::EvalArgs;
 use crate::experiment::{Experiment, is_experiment};
 use crate::file::{self, JobFile};
-use crate::job::{Job, Sharing, Status};
+use crate::job::{Job, Status};
 use crate::layout::RunFolder;
 use crate::placement::{Components, Division, Placement, Resources};
 use crate::plan::{self, RunPlan};
@@ -120,9 +120,9 @@ impl Setup {
     /// # Errors
     /// Refuses the first job whose environments cannot be dealt, with the nearest numbers that can.
     pub fn check(&self, placement: &Placement) -> Result<(), Refusal> {
-        for (job, sharing) in self.shared() {
+        for (job, total) in self.shared() {
             let division = Division {
-                total: sharing.total_num_envs,
+                total,
                 workers: placement.env.len(),
                 ranks: placement.world_size(),
                 stages: job.rollout.pipeline_stage_num.unwrap_or(1),
@@ -141,15 +141,14 @@ impl Setup {
 
     /// Returns the number of environments over all ranks of the largest shared job that is to run.
     pub fn total_num_envs(&self) -> Option<usize> {
-        let totals = self.shared().map(|(_, sharing)| sharing.total_num_envs);
-        totals.max()
+        self.shared().map(|(_, total)| total).max()
     }
 
-    /// Returns the shared jobs that are to run.
-    fn shared(&self) -> impl Iterator<Item = (&Job, Sharing)> {
+    /// Returns the shared jobs that are to run, with their environments over all ranks.
+    fn shared(&self) -> impl Iterator<Item = (&Job, usize)> {
         let jobs = self.file.jobs.iter();
         let pending = jobs.filter(|job| job.status == Status::Pending);
-        pending.filter_map(|job| Some((job, job.sharing?)))
+        pending.filter_map(|job| Some((job, job.total_num_envs?)))
     }
 }
 
@@ -243,9 +242,7 @@ fn of_run(
 fn set_num_envs(jobs: &mut [Job], num_envs: usize) {
     for job in jobs {
         job.num_envs = num_envs;
-        if let Some(sharing) = &mut job.sharing {
-            sharing.total_num_envs = num_envs;
-        }
+        job.total_num_envs = job.total_num_envs.map(|_| num_envs);
     }
 }
 

@@ -110,7 +110,7 @@ pub enum GroupAction {
 pub enum LossReason {
     /// It has used up its restarts.
     Spent,
-    /// It exited with [`jobs::exit::FINAL`]: a restart would fail in the same way.
+    /// It exited with [`jobs::rank_env::FINAL`]: a restart would fail in the same way.
     Final,
     /// The end of the launch has been announced.
     Ending,

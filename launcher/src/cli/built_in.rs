@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use jobs::printable::quoted;
 use jobs::serve_args::{TOKEN_VARIABLE, take_token};
-use jobs::shell::quoted;
 use jobs::tracking::TrackingArgs;
 
 use crate::cli::Cli;

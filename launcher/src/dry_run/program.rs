@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jobs::shell::quoted;
+use jobs::printable::quoted;
 use jobs::table::{MAX_ROWS, Table};
 
 use crate::dry_run::{fact, global_rank, headline, is_elastic};

@@ -6,7 +6,7 @@
 //! ```
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use fit::memory::Need;
@@ -125,11 +125,9 @@ impl EvalPlan {
         if self.run.quick {
             RunPlan::clear_quick(&folder)?;
         }
-        self.run
-            .clone()
-            .of_launch(launch.map(str::to_owned))
-            .settle(&folder, self.accepts_changed_jobs)
-            .map(drop)
+        let mut run = self.run.clone();
+        run.launch = launch.map(str::to_owned);
+        run.settle(&folder, self.accepts_changed_jobs).map(drop)
     }
 }
 
@@ -221,8 +219,8 @@ impl EvalRequest {
             _ => Asker::OneOfSeveral,
         };
         let mut run = RunPlan::new(&args, setup.file, world_size, rfc3339(SystemTime::now()))
-            .started_in(Path::new("."))
             .with_inputs(&folder, asker, &|name| env.value(name));
+        run.started_in = Some(PathBuf::from("."));
         let comparison = sequential::of_run(&args, &run)?;
         let changes = match run.quick {
             true => RunPlan::check_quick(&folder).map(|()| Vec::new())?,

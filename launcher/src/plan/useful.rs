@@ -26,7 +26,7 @@ const LEAST: ByteSize = ByteSize(48 << 20);
 /// Returns the largest number of ranks that can have work, or `None` if the environments of a job
 /// are shared by all ranks.
 fn units(jobs: &[Job], shard: Shard) -> Option<usize> {
-    if jobs.iter().any(|job| job.sharing.is_some()) {
+    if jobs.iter().any(|job| job.total_num_envs.is_some()) {
         return None;
     }
     let units = jobs.iter().map(|job| match (shard, episodes(job)) {

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use jobs::eval_args::EvalArgs;
-use jobs::exit::FINAL;
 use jobs::live::PAGE_VARIABLE;
+use jobs::rank_env::FINAL;
 use jobs::refusal::Refused;
 
 use crate::console;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobs::exit::FINAL;
 use jobs::policies::{PolicyType, Serving};
+use jobs::rank_env::FINAL;
 use jobs::rank_env::{FRONT_VARIABLE, RankEnv};
 use jobs::refusal::Refusal;
 use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};

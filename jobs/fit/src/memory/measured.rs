@@ -71,7 +71,7 @@ impl Measured {
         let report: Report = serde_json::from_slice(&text).map_err(|err| refuse(&err))?;
         let measured = |Row { name, peaks }: Row| {
             let job = plan.jobs.iter().find(|job| job.name == name)?.clone();
-            let ranks = job.sharing.map_or(1, |_| plan.world_size.max(1));
+            let ranks = job.total_num_envs.map_or(1, |_| plan.world_size.max(1));
             let copies = (job.num_envs / ranks).max(1);
             Some(MeasuredJob { job, copies, peaks })
         };

@@ -219,14 +219,14 @@ impl<'a> MemoryPlanner<'a> {
 
     /// Returns how many of `num_envs` environments each rank of a job has.
     fn copies(&self, job: usize, num_envs: usize) -> usize {
-        match self.jobs[job].sharing {
+        match self.jobs[job].total_num_envs {
             Some(_) => num_envs / self.placement.world_size().max(1),
             None => num_envs,
         }
     }
 
     fn seats(&self, job: usize, rank: usize, num_envs: usize) -> Vec<jobs::placement::Seat> {
-        match self.jobs[job].sharing {
+        match self.jobs[job].total_num_envs {
             Some(_) => self.placement.seats(rank, num_envs),
             None => self.placement.home(rank, num_envs),
         }

@@ -1,7 +1,7 @@
 //! Shows how, when and where the run was started, and from which files.
 
 use jobs::format;
-use jobs::shell::quoted;
+use jobs::printable::quoted;
 use maud::{Markup, html};
 
 use crate::page::clock::{Zone, seconds_between};

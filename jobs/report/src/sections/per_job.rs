@@ -81,7 +81,7 @@ fn by_rank<T>(job: &Job, lines: &[T], rank: fn(&T) -> usize, value: fn(&T) -> f6
     lines
         .iter()
         .for_each(|line| *ranks.entry(rank(line)).or_default() += value(line));
-    match job.sharing {
+    match job.total_num_envs {
         None => ranks.into_values().sum(),
         Some(_) => ranks.into_values().fold(0.0, f64::max),
     }

@@ -134,10 +134,10 @@ fn a_total_that_does_not_divide_is_refused_with_the_nearest_that_do() {
         let checked = division.check();
         checked.map_or_else(|err| err.to_string(), |()| "fits".to_owned())
     });
-    let told = check::check_steps(4100, 32).unwrap_err().to_string();
+    let told = check_steps(4100, 32).unwrap_err().to_string();
     let wanted = "4100, which is not a multiple of num_action_chunks 32; 4096 or 4128 are";
     assert!(told.ends_with(wanted));
-    assert_eq!(check::check_steps(4096, 32), Ok(()));
+    assert_eq!(check_steps(4096, 32), Ok(()));
 }
 
 proptest! {

@@ -117,31 +117,31 @@ pub(super) fn is_half_done(folder: &RunFolder) -> bool {
 
 /// Finishes or undoes the replacement that an earlier start left half done.
 pub(super) fn mend(folder: &RunFolder) -> io::Result<()> {
-    prepared(folder).iter().try_for_each(fs::remove_dir_all)?;
+    remove_prepared(folder)?;
     match decided(folder) {
         Some(decided) => finish(folder, &decided),
         None => Ok(()),
     }
 }
 
-/// Replaces the plan of `folder` by `next`. Returns the folder with everything that did not stay,
-/// relative to the run folder.
+/// Replaces the plan of `folder` by `next`. What does not stay moves to a folder of its own.
 pub(super) fn supersede(
     folder: &RunFolder,
     next: &RunPlan,
     difference: &Difference,
-) -> io::Result<PathBuf> {
-    let decided = prepare(folder, next, difference).inspect_err(|_| {
-        // The prepared folder is of no use; the next start would remove it, too.
-        prepared(folder)
-            .iter()
-            .for_each(|fresh| drop(fs::remove_dir_all(fresh)));
-    })?;
-    finish(folder, &decided)?;
-    Ok(decided
-        .strip_prefix(folder.root())
-        .unwrap_or(&decided)
-        .to_owned())
+) -> io::Result<()> {
+    match prepare(folder, next, difference) {
+        Ok(decided) => finish(folder, &decided),
+        Err(err) => {
+            // The prepared folder is of no use; the next start would remove it, too.
+            remove_prepared(folder).ok();
+            Err(err)
+        }
+    }
+}
+
+fn remove_prepared(folder: &RunFolder) -> io::Result<()> {
+    prepared(folder).iter().try_for_each(fs::remove_dir_all)
 }
 
 /// Steps 1 and 2: prepares the folder and decides.

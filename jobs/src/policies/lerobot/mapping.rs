@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::policies::lerobot::checkpoint::{CheckpointFeature, FeatureKind, LerobotCheckpoint};
+use crate::policies::lerobot::{CheckpointFeature, FeatureKind, LerobotCheckpoint};
 use crate::policies::{OBJECT, argument};
 use crate::refusal::Refusal;
 use crate::settings;
@@ -43,24 +43,6 @@ pub struct FeatureMapping {
 #[schemars(extend("wanted" = "the name of a camera, or null to leave the input out"))]
 struct GivenCamera(Option<String>);
 
-/// An input, and the camera that fills it; `None` if it is left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappedCamera {
-    /// Name of the input.
-    pub feature: String,
-    /// Name of the camera.
-    pub camera: Option<String>,
-}
-
-/// An input, and the states that are joined to fill it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappedState {
-    /// Name of the input.
-    pub feature: String,
-    /// Names of the states, in order.
-    pub states: Vec<String>,
-}
-
 impl FeatureMapping {
     /// Reads the setting.
     ///
@@ -77,7 +59,8 @@ impl FeatureMapping {
         }
     }
 
-    /// Assigns a camera of the environment to each picture of the checkpoint.
+    /// Assigns a camera of the environment to each picture of the checkpoint, or none to one that is
+    /// left out.
     ///
     /// # Errors
     /// Refuses names that do not exist, and for inputs whose camera
@@ -87,7 +70,7 @@ impl FeatureMapping {
         checkpoint: &LerobotCheckpoint,
         environment: &str,
         cameras: &[&str],
-    ) -> Result<Vec<MappedCamera>, Refusal> {
+    ) -> Result<Vec<(String, Option<String>)>, Refusal> {
         let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::Picture).collect();
         check_inputs("cameras", self.cameras.keys(), &inputs)?;
         for (feature, camera) in &self.cameras {
@@ -121,14 +104,14 @@ impl FeatureMapping {
             }
             _ => return Err(open_inputs("cameras", &open, environment, cameras)),
         }
-        let mapped = found.into_iter().map(|(feature, camera)| MappedCamera {
-            feature: feature.to_owned(),
-            camera: camera.map(str::to_owned),
-        });
-        Ok(mapped.collect())
+        let mapped = found.into_iter();
+        let owned =
+            |(input, camera): (&str, Option<&str>)| (input.to_owned(), camera.map(str::to_owned));
+        Ok(mapped.map(owned).collect())
     }
 
-    /// Assigns states of the environment, with their lengths, to each state of the checkpoint.
+    /// Assigns states of the environment, with their lengths, to each state of the checkpoint, where
+    /// they are joined in order.
     ///
     /// # Errors
     /// Refuses names that do not exist, for states of another length
@@ -138,7 +121,7 @@ impl FeatureMapping {
         checkpoint: &LerobotCheckpoint,
         environment: &str,
         states: &[(String, usize)],
-    ) -> Result<Vec<MappedState>, Refusal> {
+    ) -> Result<Vec<(String, Vec<String>)>, Refusal> {
         let inputs: Vec<_> = checkpoint.inputs_of(FeatureKind::State).collect();
         check_inputs("states", self.states.keys(), &inputs)?;
         let listed: Vec<String> = states
@@ -162,10 +145,7 @@ impl FeatureMapping {
                 length += found;
             }
             check_length(input, &names, length, checkpoint.padded_state)?;
-            mapped.push(MappedState {
-                feature: input.name.clone(),
-                states: names,
-            });
+            mapped.push((input.name.clone(), names));
         }
         if open.is_empty() {
             return Ok(mapped);

@@ -49,8 +49,9 @@ fn mapped(given: &str) -> String {
         let inputs: Vec<_> = inputs
             .map(|name| (name, "VISUAL", json!([3, 96, 96])))
             .collect();
-        let of =
-            |one: MappedCamera| format!("{}={}", one.feature, one.camera.as_deref().unwrap_or("-"));
+        let of = |(input, camera): (String, Option<String>)| {
+            format!("{input}={}", camera.as_deref().unwrap_or("-"))
+        };
         let mapped = mapping.cameras(&with_inputs(&inputs), "push", &words("cameras"));
         mapped.map(|mapped| mapped.into_iter().map(of).collect::<Vec<_>>())
     } else {
@@ -58,7 +59,7 @@ fn mapped(given: &str) -> String {
         let checkpoint = with_inputs(&[("observation.state", "STATE", json!([length]))]);
         let states: Vec<_> = words("states").iter().map(|state| named(state)).collect();
         let mapped = mapping.states(&checkpoint, "push", &states);
-        mapped.map(|mapped| mapped[0].states.clone())
+        mapped.map(|mapped| mapped[0].1.clone())
     };
     found.map_or_else(|err| err.to_string(), |mapped| mapped.join(" "))
 }

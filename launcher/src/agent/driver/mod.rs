@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use jobs::exit::FINAL;
+use jobs::rank_env::FINAL;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;

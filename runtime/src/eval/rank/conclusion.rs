@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use jobs::count::counted;
-use jobs::exit::FINAL;
 use jobs::journal::{Line, RankEnd};
+use jobs::rank_env::FINAL;
 use jobs::time::{local_minute, rfc3339};
 use report::{Context, Report, tables};
 

@@ -4,7 +4,7 @@
 //! A launcher that names its launch also holds the lock on the run folder. Otherwise rank 0 locks
 //! the folder for all ranks and publishes the launch in the store.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use jobs::eval_args::EvalArgs;
@@ -74,18 +74,13 @@ impl RankSetup {
         let folder = RunFolder::new(&setup.output);
         let visible = gpu::visible()?;
         let mut placement = RankPlacement::new(&setup, &env, &visible)?;
-        let plan = RunPlan::new(
-            &args,
-            setup.file,
-            env.world_size,
-            rfc3339(SystemTime::now()),
-        )
-        .started_in(Path::new("."))
-        .of_launch(env.launch.clone());
-        let mut plan = match asker(&env) {
-            Some(asker) => plan.with_inputs(&folder, asker, &variable),
-            None => plan,
-        };
+        let created = rfc3339(SystemTime::now());
+        let mut plan = RunPlan::new(&args, setup.file, env.world_size, created);
+        plan.started_in = Some(PathBuf::from("."));
+        plan.launch.clone_from(&env.launch);
+        if let Some(asker) = asker(&env) {
+            plan = plan.with_inputs(&folder, asker, &variable);
+        }
         check_jobs(&plan.jobs).map_err(|refusal| refusal.inside(&jobs_file))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs)?;
         notes.retain(|_| env.rank == 0);

@@ -9,9 +9,7 @@
 
 use std::path::PathBuf;
 
-use jobs::policies::lerobot::{
-    CheckpointFeature, FeatureKind, FeatureMapping, LerobotCheckpoint, MappedCamera,
-};
+use jobs::policies::lerobot::{CheckpointFeature, FeatureKind, FeatureMapping, LerobotCheckpoint};
 use jobs::policies::{self, Lerobot, PolicyType};
 use jobs::settings::kinds::PyName;
 use jobs::wiring::Sides;
@@ -94,11 +92,8 @@ impl LerobotSettings {
         &self,
         env: &EnvSpec,
     ) -> Result<PythonPolicySettings, PolicyError> {
-        let names: Vec<&str> = env
-            .cameras
-            .iter()
-            .map(|camera| camera.name.as_str())
-            .collect();
+        let names = env.cameras.iter().map(|camera| camera.name.as_str());
+        let names: Vec<&str> = names.collect();
         let (checkpoint, mapping) = (&self.checkpoint, &self.mapping);
         let cameras = mapping.cameras(checkpoint, &env.name, &names)?;
         let states = mapping.states(checkpoint, &env.name, &env.state)?;
@@ -108,11 +103,9 @@ impl LerobotSettings {
         }
         let mut worker = self.worker.clone();
         worker.notes = notes(checkpoint, env, &cameras);
-        let cameras = cameras.iter().map(|one| json!([one.feature, one.camera]));
-        let states = states.iter().map(|one| json!([one.feature, one.states]));
         worker.kwargs.extend(arguments([
-            ("cameras", cameras.collect()),
-            ("states", states.collect()),
+            ("cameras", json!(cameras)),
+            ("states", json!(states)),
         ]));
         Ok(worker)
     }
@@ -124,11 +117,15 @@ fn arguments<const N: usize>(values: [(&str, Value); N]) -> Map<String, Value> {
 }
 
 /// Returns what the user should know: pictures of another size than the checkpoint was trained with.
-fn notes(checkpoint: &LerobotCheckpoint, env: &EnvSpec, cameras: &[MappedCamera]) -> Vec<String> {
+fn notes(
+    checkpoint: &LerobotCheckpoint,
+    env: &EnvSpec,
+    cameras: &[(String, Option<String>)],
+) -> Vec<String> {
     let note = |input: &CheckpointFeature| {
-        let mapped = cameras.iter().find(|one| one.feature == input.name)?;
-        let name = mapped.camera.as_ref()?;
-        let camera = env.cameras.iter().find(|camera| camera.name == *name)?;
+        let (_, name) = cameras.iter().find(|(mapped, _)| *mapped == input.name)?;
+        let name = name.as_ref()?;
+        let camera = env.camera(name)?;
         let [_, height, width] = input.shape[..] else {
             return None;
         };

@@ -97,7 +97,7 @@ struct Choices {
 impl Choices {
     /// Returns the choices of a job that `ranks` ranks run, each some of its episodes.
     fn of(job: &Job, ranks: usize, planner: &MemoryPlanner<'_>) -> Self {
-        let ranks = if job.sharing.is_some() {
+        let ranks = if job.total_num_envs.is_some() {
             1
         } else {
             ranks.max(1)
@@ -112,11 +112,11 @@ impl Choices {
             Length::Episodes(count) => Some(at_a_time(job.selected(count)) as usize),
             Length::Steps(_) | Length::Policy => None,
         };
-        let (unit, limit) = match job.sharing {
+        let (unit, limit) = match job.total_num_envs {
             None => (1, MOST_ENVS),
-            Some(sharing) => (
+            Some(total) => (
                 Division {
-                    total: sharing.total_num_envs,
+                    total,
                     workers: planner.placement.env.len(),
                     ranks: planner.placement.world_size(),
                     stages: job.rollout.pipeline_stage_num.unwrap_or(1),

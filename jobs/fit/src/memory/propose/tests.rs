@@ -184,8 +184,8 @@ proptest! {
             let Some(proposed) = proposal.proposed_num_envs else { continue };
             prop_assert!(proposed > 0);
             job.num_envs = proposed;
-            if let Some(sharing) = &mut job.sharing {
-                sharing.total_num_envs = proposed;
+            if let Some(total) = &mut job.total_num_envs {
+                *total = proposed;
                 let (workers, ranks) = (case.placement.env.len(), case.placement.world_size());
                 let division = Division { total: proposed, workers, ranks, stages: 1 };
                 prop_assert_eq!(division.check(), Ok(()));

@@ -29,9 +29,9 @@
 
 use std::collections::BTreeMap;
 
-use jobs::claim::Claim;
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, JobIndex, Status};
+use jobs::journal::Claim;
 use jobs::journal::{Decision, Question, Verdict};
 use jobs::plan::RunPlan;
 use jobs::refusal::Refusal;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use jobs::claim::Claim;
+use jobs::journal::Claim;
 use jobs::journal::{Question, Verdict};
 
 use crate::compare::sequential::SequentialTest;
