@@ -1,7 +1,6 @@
 //! Errors that keep a launch from beginning.
 
 use std::io;
-use std::path::PathBuf;
 
 use tcpstore::StoreError;
 
@@ -17,16 +16,8 @@ pub enum AgentError {
     /// The ranks' store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The pipe of the file timer could not be created.
-    #[error("cannot make the pipe of the file timer, `{}`", path.display())]
-    Timer {
-        /// Its path.
-        path: PathBuf,
-        /// Why the pipe cannot be made.
-        #[source]
-        err: io::Error,
-    },
-    /// The log files could not be created, or the front port of `serve` not be opened.
+    /// The log files or the pipe of the file timer could not be created, or the front port of `serve`
+    /// not be opened.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
 }

@@ -1,4 +1,5 @@
-//! Hang reports: on request (SIGUSR2), and of ranks that are silent (`--hang-timeout`).
+//! Hang reports: on request (SIGUSR2), of ranks that are silent (`--hang-timeout`), and of processes
+//! that were not done in time (torch's file timer).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,22 +9,25 @@ use std::time::{Duration, Instant};
 
 use jobs::layout::RunFolder;
 use jobs::pulse::Pulse;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Interval;
 
 use crate::agent::attempt::LocalRank;
 use crate::agent::driver::LaunchDriver;
-use crate::agent::driver::timer::TimedOut;
 use crate::agent::event::{GroupEvent, LaunchEnd};
 use crate::failure::Hang;
 use crate::hang::plan::OnHang;
-use crate::hang::report::{HangReport, reason};
+use crate::hang::report::{HangReport, reason, some_of};
+use crate::hang::timer::{Expired, FileTimer};
 use crate::hang::watch::{Activity, HangWatch};
 use crate::plan::LaunchPlan;
 use crate::process::sessions;
 use crate::rank_id::RankId;
 use crate::say;
+use crate::signals::names::signal_name;
 
 /// The lines of a report for the console, and its path; or why there is none.
 type Written = anyhow::Result<(Vec<String>, PathBuf)>;
@@ -40,6 +44,14 @@ pub struct HangReports {
     hung: Vec<i32>,
     /// The processes that were not done in time, which get their signals after it.
     late: Vec<TimedOut>,
+}
+
+/// A process that was not done in time, and gets a signal once the report has been written.
+#[derive(Clone, Debug)]
+struct TimedOut {
+    rank: RankId,
+    pid: i32,
+    signal: Signal,
 }
 
 impl HangReports {
@@ -98,8 +110,7 @@ impl LaunchDriver<'_> {
                 None
             }
         };
-        let late = std::mem::take(&mut self.hangs.late);
-        self.end_late(&late);
+        self.end_late();
         self.end_hung(report)
     }
 
@@ -178,13 +189,66 @@ impl LaunchDriver<'_> {
             .begin(move || report.write(number, &ranks, &folder));
     }
 
-    /// Makes a report of processes that were not done in time, after which they get their signals.
-    pub(super) fn explain_late(&mut self, reason: &str, late: Vec<TimedOut>) {
+    /// Explains what processes are at that were not done in time, and sends them their signals then.
+    pub(super) fn on_timers(&mut self, expired: Vec<Expired>) {
+        let (mut reasons, mut late) = (Vec::new(), Vec::new());
+        for process in expired {
+            let (pid, scopes) = (process.pid, process.scopes.join("`, `"));
+            let Some(rank) = self.rank_with(pid) else {
+                if kill(Pid::from_raw(pid), None).is_ok() {
+                    say::warning(format_args!(
+                        "file timer: a timer of process {pid} has expired, which belongs to no \
+                         rank of this launch: nothing is done"
+                    ));
+                }
+                continue;
+            };
+            let global = rank.global;
+            reasons.push(format!(
+                "a timer of rank {global} (process {pid}) has expired: `{scopes}`"
+            ));
+            let signal = process
+                .signal
+                .and_then(|signal| Signal::try_from(signal).ok());
+            late.extend(signal.map(|signal| TimedOut { rank, pid, signal }));
+        }
+        if reasons.is_empty() || self.group.is_stopping() {
+            return;
+        }
+        let reason = some_of(reasons);
         if self.hangs.writing.is_some() {
-            say::warning(reason);
+            say::warning(&reason);
         }
         self.hangs.late.extend(late);
-        self.explain(reason);
+        self.explain(&reason);
+    }
+
+    /// Returns the rank whose process this is.
+    fn rank_with(&self, pid: i32) -> Option<RankId> {
+        let running = self.attempt.running();
+        let pids = running.iter().map(|(_, pid)| *pid).collect();
+        let mut processes = sessions::processes(&pids).into_iter();
+        let process = processes.find(|process| process.pid == pid)?;
+        let mut running = running.into_iter();
+        let (rank, _) = running.find(|(_, pid)| *pid == process.session)?;
+        Some(rank)
+    }
+
+    /// Sends the signals of expired timers. A process that has ended meanwhile is left out, because
+    /// its number may be that of another one.
+    fn end_late(&mut self) {
+        for TimedOut { rank, pid, signal } in std::mem::take(&mut self.hangs.late) {
+            if self.rank_with(pid) != Some(rank) {
+                continue;
+            }
+            let (rank, name) = (rank.global, signal_name(signal as i32));
+            say::warning(format_args!(
+                "process {pid} of rank {rank} gets {name}, because its timer has expired"
+            ));
+            if let Err(err) = kill(Pid::from_raw(pid), signal) {
+                say::error(format_args!("process {pid} gets no signal: {err}"));
+            }
+        }
     }
 
     /// Returns the folder for reports: `logs` of the run folder, else that of the log files.
@@ -214,6 +278,15 @@ impl LaunchDriver<'_> {
         }
         hung.into_iter().for_each(|pid| self.attempt.kill(pid));
         Vec::new()
+    }
+}
+
+/// Waits for processes of which timers have expired; waits forever if there is no file timer.
+/// Cancel-safe.
+pub(super) async fn expired(timer: &mut Option<FileTimer>) -> Vec<Expired> {
+    match timer {
+        Some(timer) => timer.news().await,
+        None => pending().await,
     }
 }
 

@@ -5,7 +5,6 @@ mod hang;
 mod others;
 mod ranks;
 mod server;
-mod timer;
 
 use std::collections::VecDeque;
 use std::future::{Future, pending};
@@ -20,7 +19,6 @@ use tokio::time::sleep;
 
 use crate::agent::attempt::{Attempt, LocalRank};
 use crate::agent::driver::hang::HangReports;
-use crate::agent::driver::timer::FileTimers;
 use crate::agent::error::AgentError;
 use crate::agent::event::{GroupAction, GroupEvent, LaunchEnd, Scope};
 use crate::agent::folder_lock::FolderLock;
@@ -29,6 +27,7 @@ use crate::agent::last_words;
 use crate::agent::peers::{NodePeers, alone};
 use crate::events::{self, Happening};
 use crate::front::FrontPort;
+use crate::hang::timer::FileTimer;
 use crate::logs::folder::LogFolder;
 use crate::logs::tail::Tail;
 use crate::model_server::SupervisedServer;
@@ -82,7 +81,7 @@ pub struct LaunchDriver<'a> {
     is_told_to_end: bool,
     hangs: HangReports,
     /// The file timer, if the environment asks for it.
-    timers: Option<FileTimers>,
+    timer: Option<FileTimer>,
     /// The page of the run, on the first node.
     page: Option<LivePage>,
 }
@@ -112,13 +111,15 @@ impl<'a> LaunchDriver<'a> {
             true => None,
             false => Some(LogFolder::create(plan.logs.dir.as_deref(), &plan.run_id)?),
         };
-        let timers = FileTimers::new(plan)?;
+        let timer = plan.hang.timer.as_ref();
+        let timer = timer.map(|timer| FileTimer::create(timer.path.as_deref()));
+        let timer = timer.transpose()?;
         let round = Round {
             plan,
             place: alone(plan, None, 0),
             front: front.as_ref().map(|front| front.socket().to_owned()),
             pulses: hang::pulses(plan).map(Arc::new),
-            timer: timers.as_ref().map(FileTimers::path),
+            timer: timer.as_ref().map(|timer| timer.path().to_owned()),
         };
         let group = WorkerGroup::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
         let group = match plan.failure_policy {
@@ -147,7 +148,7 @@ impl<'a> LaunchDriver<'a> {
             ended_by_others: false,
             is_told_to_end: false,
             hangs: HangReports::new(plan.hang.timeout),
-            timers,
+            timer,
             page: None,
         })
     }
@@ -203,7 +204,7 @@ impl<'a> LaunchDriver<'a> {
                 Vec::new()
             }
             news = self.hangs.news() => self.on_hang_news(news),
-            expired = timer::news(&mut self.timers) => {
+            expired = hang::expired(&mut self.timer) => {
                 self.on_timers(expired);
                 Vec::new()
             }
