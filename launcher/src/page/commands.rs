@@ -1,16 +1,16 @@
-//! What a browser with the token may ask of the ranks. Pure, but for the file that they read.
+//! What a browser with the token may ask of the ranks.
 
-use std::io;
-
-use jobs::layout::RunFolder;
-use jobs::live::Commands;
+use anyhow::{Context as _, anyhow};
 use jobs::plan::RunPlan;
 use serde::Deserialize;
+
+use crate::page::state::PageState;
+use crate::say;
 
 /// What a browser asks for: `{"command": "skip", "job": "reach"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
-pub(super) enum Asked {
+enum Asked {
     /// Begin no more episodes, and end the run.
     Stop,
     /// Begin no more episodes of a job.
@@ -20,101 +20,100 @@ pub(super) enum Asked {
     },
 }
 
-/// The reason why a command is refused.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CommandError {
-    #[error("this is no command: {0}")]
-    Unknown(#[from] serde_json::Error),
-    #[error("the run has no job `{0}`")]
-    NoJob(String),
-    #[error("the command cannot be written for the ranks: {0}")]
-    Io(#[from] io::Error),
-}
-
-impl Asked {
-    /// Reads the body of a request.
-    pub(super) fn read(body: &[u8]) -> Result<Self, CommandError> {
-        Ok(serde_json::from_slice(body)?)
-    }
-
-    /// Returns the commands with this one.
-    pub(super) fn added_to(
-        &self,
-        commands: &Commands,
-        plan: &RunPlan,
-    ) -> Result<Commands, CommandError> {
-        let mut commands = commands.clone();
-        match self {
-            Self::Stop => commands.stop = true,
-            Self::Skip { job: name } => {
-                let job = plan.jobs.iter().find(|job| job.name == *name);
-                let job = job.ok_or_else(|| CommandError::NoJob(name.clone()))?;
-                commands.skip.insert(job.index);
-            }
+/// Passes a command on to the ranks: adds it to those so far, in the file that they read.
+pub(super) fn obey(body: &[u8], page: &PageState) -> anyhow::Result<()> {
+    let asked = serde_json::from_slice(body).map_err(|err| anyhow!("this is no command: {err}"))?;
+    let plan = RunPlan::read(&page.folder)?;
+    let mut commands = page.commands();
+    let mut all = commands.clone();
+    all.launch.clone_from(&page.launch);
+    let said = match asked {
+        Asked::Stop => {
+            all.stop = true;
+            "page: no more episodes begin; the run ends after those that run".to_owned()
         }
-        Ok(commands)
-    }
-
-    /// Returns the line that tells the user of the launcher.
-    pub(super) fn said(&self) -> String {
-        match self {
-            Self::Stop => {
-                "page: no more episodes begin; the run ends after those that run".to_owned()
-            }
-            Self::Skip { job } => format!("page: no more episodes of {job} begin"),
+        Asked::Skip { job: name } => {
+            let job = plan.jobs.iter().find(|job| job.name == name);
+            let job = job.with_context(|| format!("the run has no job `{name}`"))?;
+            all.skip.insert(job.index);
+            format!("page: no more episodes of {name} begin")
         }
-    }
-}
-
-/// Writes the commands where the ranks read them.
-pub(super) fn write(commands: &Commands, folder: &RunFolder) -> Result<(), CommandError> {
-    Ok(commands.write(folder)?)
+    };
+    all.write(&page.folder)
+        .context("the command cannot be written for the ranks")?;
+    *commands = all;
+    say::info(said);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::sync::Barrier;
 
-    use jobs::job::JobIndex;
+    use jobs::layout::{RunFolder, write_whole};
+    use jobs::live::Commands;
     use serde_json::json;
 
     use super::*;
+    use crate::plan::page::PagePlan;
 
-    fn plan() -> RunPlan {
-        RunPlan {
-            jobs: jobs::samples::jobs(["a", "b"].map(|name| json!({"name": name}))),
+    const BROWSERS: usize = 16;
+
+    /// A run with a job for each browser.
+    fn page() -> (tempfile::TempDir, PageState) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let jobs = (0..BROWSERS).map(|index| json!({"name": format!("job{index}")}));
+        let plan = RunPlan {
+            schema: "rrun/plan/3".to_owned(),
+            world_size: 1,
+            jobs: jobs::samples::jobs(jobs),
             ..RunPlan::default()
-        }
+        };
+        write_whole(&folder.plan(), &serde_json::to_vec(&plan).unwrap()).unwrap();
+        std::fs::create_dir(folder.live()).unwrap();
+        let plan = PagePlan::new("127.0.0.1".parse().unwrap(), 0, Some("s3cret-and-long")).unwrap();
+        let state = PageState::new(&plan, dir.path(), "0a1b");
+        (dir, state)
     }
 
     #[test]
-    fn commands_add_up() {
-        let skip = Asked::read(br#"{"command": "skip", "job": "b"}"#).unwrap();
-        let commands = skip.added_to(&Commands::default(), &plan()).unwrap();
-        let stop = Asked::read(br#"{"command": "stop"}"#).unwrap();
-        let commands = stop.added_to(&commands, &plan()).unwrap();
-        assert_eq!(
-            (commands.stop, commands.skip),
-            (true, BTreeSet::from([JobIndex(1)]))
-        );
+    fn commands_that_come_at_once_are_all_obeyed() {
+        let (_dir, page) = page();
+        let all_there = Barrier::new(BROWSERS);
+        let press = |index: usize| {
+            let body = json!({"command": "skip", "job": format!("job{index}")}).to_string();
+            all_there.wait();
+            obey(body.as_bytes(), &page).unwrap();
+        };
+        std::thread::scope(|browsers| {
+            for index in 0..BROWSERS {
+                let press = &press;
+                browsers.spawn(move || press(index));
+            }
+        });
+        obey(br#"{"command": "stop"}"#, &page).unwrap();
+        let read = Commands::read(&page.folder, "0a1b");
+        assert_eq!((read.skip.len(), read.stop), (BROWSERS, true));
+        assert_eq!(page.commands().skip.len(), BROWSERS);
     }
 
     #[test]
     fn what_is_no_command_is_refused_with_its_reason() {
-        for body in [
-            "",
-            "{}",
-            "[]",
-            r#"{"command": "kill"}"#,
-            r#"{"command": "skip"}"#,
+        let (_dir, page) = page();
+        for (body, reason) in [
+            ("", "this is no command: "),
+            ("{}", "this is no command: "),
+            ("[]", "this is no command: "),
+            (r#"{"command": "kill"}"#, "this is no command: "),
+            (r#"{"command": "skip"}"#, "this is no command: "),
+            (
+                r#"{"command": "skip", "job": "c"}"#,
+                "the run has no job `c`",
+            ),
         ] {
-            let err = Asked::read(body.as_bytes()).unwrap_err().to_string();
-            assert!(err.starts_with("this is no command: "), "{body}: {err}");
+            let err = obey(body.as_bytes(), &page).unwrap_err().to_string();
+            assert!(err.starts_with(reason), "{body}: {err}");
         }
-        let skip = Asked::Skip {
-            job: "c".to_owned(),
-        };
-        let err = skip.added_to(&Commands::default(), &plan()).unwrap_err();
-        assert_eq!(err.to_string(), "the run has no job `c`");
     }
 }

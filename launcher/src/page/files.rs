@@ -12,20 +12,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::stream::unfold;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+use tokio::task::spawn_blocking;
 
-use crate::page::shared::NamedFiles;
+use crate::page::http::{Body, not_found};
+use crate::page::state::NamedFiles;
 
 /// Bytes that are read and sent at once.
 const CHUNK: u64 = 256 << 10;
 
-/// A file that may be sent, and the type that a browser is told.
-#[derive(Clone, Debug)]
+/// A file that may be sent.
+#[derive(Debug)]
 pub(super) struct SentFile {
-    file: Arc<File>,
+    file: File,
     /// Bytes of the file when it was opened; a film grows.
-    pub(super) bytes: u64,
+    bytes: u64,
     /// MIME type.
-    pub(super) kind: &'static str,
+    kind: &'static str,
 }
 
 impl SentFile {
@@ -47,20 +54,70 @@ impl SentFile {
     pub(super) fn open(path: &Path, kind: &'static str) -> Option<Self> {
         let file = jobs::files::open(path).ok()?;
         let bytes = file.metadata().ok()?.len();
-        Some(Self {
-            file: Arc::new(file),
-            bytes,
-            kind,
-        })
+        Some(Self { file, bytes, kind })
     }
 
-    /// Reads the next bytes of a range; none at its end, or if the file has become shorter.
-    pub(super) fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
+    /// Reads the next bytes of a range.
+    fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
         let mut bytes = vec![0; CHUNK.min(range.end.saturating_sub(range.start)) as usize];
         let filled = self.file.read_at(&mut bytes, range.start)?;
+        if filled == 0 {
+            // It has become shorter.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         bytes.truncate(filled);
         Ok(bytes.into())
     }
+}
+
+/// Sends a file, or the part of it that the header `Range` asks for.
+pub(super) async fn send(
+    range: Option<&str>,
+    open: impl FnOnce() -> Option<SentFile> + Send + 'static,
+) -> Response<Body> {
+    let Ok(Some(file)) = spawn_blocking(open).await else {
+        return not_found();
+    };
+    let (bytes, kind) = (file.bytes, file.kind);
+    let (status, range, place) = match Asked::of(range, bytes) {
+        Asked::Whole => (StatusCode::OK, 0..bytes, None),
+        Asked::Part(range) => {
+            let place = format!("bytes {}-{}/{bytes}", range.start, range.end - 1);
+            (StatusCode::PARTIAL_CONTENT, range, Some(place))
+        }
+        Asked::Outside => {
+            let place = format!("bytes */{bytes}");
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0, Some(place))
+        }
+    };
+    let length = range.end - range.start;
+    let mut response = Response::new(chunks(file, range));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if let Some(place) = place.and_then(|place| HeaderValue::try_from(place).ok()) {
+        headers.insert(header::CONTENT_RANGE, place);
+    }
+    response
+}
+
+/// Reads a file piece by piece, as the connection takes it.
+fn chunks(file: SentFile, range: Range<u64>) -> Body {
+    let chunks = unfold((Arc::new(file), range), |(file, range)| async move {
+        if range.is_empty() {
+            return None;
+        }
+        let (task_file, from) = (Arc::clone(&file), range.clone());
+        let read = spawn_blocking(move || task_file.read(&from)).await.ok()?;
+        let rest = match &read {
+            Ok(bytes) => range.start + bytes.len() as u64..range.end,
+            Err(_) => 0..0,
+        };
+        Some((read.map(Frame::data), (file, rest)))
+    });
+    StreamBody::new(chunks).boxed_unsync()
 }
 
 /// Returns the type of a film or log.
@@ -86,7 +143,7 @@ pub(super) fn beginning(path: &Path, chars: usize) -> io::Result<String> {
 
 /// The part of a file that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+enum Asked {
     /// All of it.
     Whole,
     /// These bytes.
@@ -98,7 +155,7 @@ pub(super) enum Asked {
 impl Asked {
     /// Reads the header `Range` of a request for a file of so many bytes. What is not a single range
     /// of bytes is ignored, as RFC 9110 asks.
-    pub(super) fn of(range: Option<&str>, bytes: u64) -> Self {
+    fn of(range: Option<&str>, bytes: u64) -> Self {
         let Some(range) = range.and_then(|range| range.trim().strip_prefix("bytes=")) else {
             return Self::Whole;
         };

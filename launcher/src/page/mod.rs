@@ -1,62 +1,50 @@
 //! The page of a run while it lasts (`rrun eval --page-port`).
 //!
 //! ```text
-//! browser ──► server ─► access (pure): token, host name     connections have limits and deadlines
-//!               │    └► route (pure): what is asked for
-//!               ├─ events ◄── board (pure): newest fragments, numbered ◄── updater ◄── journals
-//!               ├─ files: films that a journal names, pictures, hang reports
-//!               └─ commands ──► live/commands.json ──► ranks
+//! browser ──► http ─► access (pure): token, host name       connections have limits and deadlines
+//!              │
+//!              ├─ page, news ◄── state (pure): newest fragments, numbered ◄── look ◄── journals
+//!              ├─ files: films that a journal names, pictures, hang reports
+//!              └─ commands ──► live/commands.json ──► ranks
 //! ```
 //! The page has a thread of its own with a low priority, so that it never delays the agent or a
-//! rank. Journals are read only while somebody looks. A browser that is slow gets the newest state
-//! when it can take it, and none of those between: nothing is queued for it. One that takes nothing
-//! is disconnected.
+//! rank. A browser asks once a second what has changed since it last asked, and gets the newest state
+//! of that: nothing is queued for a slow one. Journals are read only while somebody asks.
 
 mod access;
-mod answer;
-mod board;
 mod commands;
-mod error;
-mod events;
 mod files;
-mod forms;
-mod reply;
-mod request;
-mod route;
-mod send;
-mod server;
-mod shared;
-mod stall;
+mod http;
+mod look;
+mod state;
 #[cfg(test)]
 mod tests;
-mod updater;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
+use anyhow::Context as _;
+use tokio::select;
 use tokio::sync::watch;
 
-pub use error::PageError;
-
-use crate::page::shared::Shared;
+use crate::page::state::PageState;
 use crate::plan::page::PagePlan;
 
 /// Priority of the page's threads: well below ranks and simulators.
 const NICENESS: i32 = 10;
 
-/// Time for the last state to reach the browsers that are connected when the launch ends.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Time in which browsers, which ask once a second, get the last state when the launch has ended.
+const FAREWELL: Duration = Duration::from_millis(1200);
 
 /// A page that is served. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct LivePage {
     address: SocketAddr,
     end: Option<watch::Sender<bool>>,
-    thread: Option<JoinHandle<()>>,
     ended: mpsc::Receiver<()>,
 }
 
@@ -64,30 +52,26 @@ impl LivePage {
     /// Serves the page of the run in `folder` from now on, for the launch with this id.
     ///
     /// # Errors
-    /// Returns a [`PageError`] if the address cannot be used.
-    pub fn open(plan: &PagePlan, folder: &Path, launch: &str) -> Result<Self, PageError> {
-        let wanted = plan.address();
-        let unusable = |err| PageError::Address {
-            address: wanted,
-            err,
-        };
-        let listener = TcpListener::bind(wanted).map_err(unusable)?;
-        listener.set_nonblocking(true).map_err(unusable)?;
-        let address = listener.local_addr().map_err(unusable)?;
-        let shared = Arc::new(Shared::new(plan, folder, launch));
-        shared.clear_folder();
+    /// Says that the address cannot be used, or that the thread cannot be started.
+    pub fn open(plan: &PagePlan, folder: &Path, launch: &str) -> anyhow::Result<Self> {
+        let listener = bind(plan)?;
+        let address = listener.local_addr()?;
+        let page = Arc::new(PageState::new(plan, folder, launch));
+        page.clear_folder();
         let (end, is_over) = watch::channel(false);
         let (over, ended) = mpsc::channel();
         let body = move || {
-            serve(listener, shared, is_over);
+            if let Err(err) = serve(listener, page, is_over) {
+                tracing::warn!(%err, "the page is no longer served");
+            }
             // The receiver is gone if nobody waits any more.
             let _ = over.send(());
         };
         let thread = thread::Builder::new().name("page".to_owned()).spawn(body);
+        thread.context("cannot start the thread of the page")?;
         Ok(Self {
             address,
             end: Some(end),
-            thread: Some(thread.map_err(PageError::Thread)?),
             ended,
         })
     }
@@ -95,13 +79,9 @@ impl LivePage {
     /// Checks that the address can be used, before a launch writes anything.
     ///
     /// # Errors
-    /// Returns [`PageError::Address`] if it cannot.
-    pub fn check(plan: &PagePlan) -> Result<(), PageError> {
-        let address = plan.address();
-        match TcpListener::bind(address) {
-            Ok(_) => Ok(()),
-            Err(err) => Err(PageError::Address { address, err }),
-        }
+    /// Says that it cannot, and why.
+    pub fn check(plan: &PagePlan) -> anyhow::Result<()> {
+        bind(plan).map(drop)
     }
 
     /// Returns the address on which the page is served.
@@ -114,30 +94,41 @@ impl Drop for LivePage {
     /// Shows the last state, and ends the thread. A disk that does not answer ends the wait.
     fn drop(&mut self) {
         drop(self.end.take());
-        if self.ended.recv_timeout(2 * FAREWELL).is_ok()
-            && let Some(thread) = self.thread.take()
-        {
-            // A panic there has been printed, and is no reason for one here.
-            let _ = thread.join();
-        }
+        let _ = self.ended.recv_timeout(2 * FAREWELL);
     }
 }
 
-fn serve(listener: TcpListener, shared: Arc<Shared>, is_over: watch::Receiver<bool>) {
+fn bind(plan: &PagePlan) -> anyhow::Result<TcpListener> {
+    let address = plan.address();
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener
+        .map_err(|err| anyhow::anyhow!("cannot serve the page on {address} (--page-port): {err}"))
+}
+
+fn serve(
+    listener: TcpListener,
+    page: Arc<PageState>,
+    is_over: watch::Receiver<bool>,
+) -> io::Result<()> {
     // On Linux this is the priority of the calling thread and of those that it starts. Without
     // permission the page has the same priority as the launcher.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
-        .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(err) => return tracing::warn!(%err, "the page cannot be served"),
-    };
-    if let Err(err) = runtime.block_on(server::run(listener, shared, is_over)) {
-        tracing::warn!(%err, "the page is no longer served");
-    }
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        select! {
+            () = http::accept(listener, &page) => {}
+            () = look::run(&page, is_over) => {}
+        }
+        Ok::<_, io::Error>(())
+    })?;
     // A read of a disk that hangs must not keep the launcher.
     runtime.shutdown_background();
+    Ok(())
 }

@@ -1,14 +1,13 @@
 //! Attacks a page over its port, as browsers and strangers would.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use jobs::journal::{Line, RankStart};
 use jobs::layout::{RunFolder, write_whole};
 use jobs::live::Commands;
 use jobs::plan::RunPlan;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -117,32 +116,27 @@ impl Site {
         self.ask(&format!("GET {path}"), "", "")
     }
 
-    /// Opens the stream of events.
-    fn events(&self, headers: &str) -> BufReader<TcpStream> {
-        let head = format!("GET /events HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
-        BufReader::new(self.send(head.as_bytes()))
+    /// Returns what has changed since `seen`.
+    fn news(&self, seen: &str) -> Value {
+        let answer = self.get(&format!("/news?seen={seen}"));
+        let (_, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        serde_json::from_str(body).expect(&answer)
+    }
+
+    /// Asks for everything until the fragment `id` contains `text`.
+    fn wait_for(&self, id: &str, text: &str) {
+        rig::wait::until(text, || {
+            let found = part(&self.news(""), id).is_some_and(|html| html.contains(text));
+            found.then_some(())
+        });
     }
 }
 
-/// Reads lines of a stream until one contains `text`.
-fn wait_for(events: &mut BufReader<TcpStream>, text: &str) -> String {
-    let deadline = started() + DEADLINE;
-    while started() < deadline {
-        let mut line = String::new();
-        assert!(
-            events.read_line(&mut line).unwrap() > 0,
-            "it ended without `{text}`"
-        );
-        if line.contains(text) {
-            return line;
-        }
-    }
-    panic!("no `{text}`");
-}
-
-#[expect(clippy::disallowed_methods, reason = "deadlines of tests")]
-fn started() -> Instant {
-    Instant::now()
+/// Returns a fragment of news.
+fn part(news: &Value, id: &str) -> Option<String> {
+    let mut parts = news["parts"].as_array()?.iter();
+    let part = parts.find(|part| part["id"] == id)?;
+    Some(part["html"].as_str()?.to_owned())
 }
 
 fn status(answer: &str) -> &str {
@@ -150,7 +144,7 @@ fn status(answer: &str) -> &str {
 }
 
 #[test]
-fn the_page_has_the_run_and_its_events_follow_the_journal() {
+fn the_page_has_the_run_and_its_news_follow_the_journal() {
     let site = Site::new(None);
     let page = site.get("/");
     assert_eq!(status(&page), "200", "{page}");
@@ -160,48 +154,42 @@ fn the_page_has_the_run_and_its_events_follow_the_journal() {
         "{page}"
     );
     assert!(page.contains("rank 0 &lt;hangs&gt;"), "{page}");
-    let mut events = site.events("");
-    wait_for(&mut events, "\"id\":\"head\"");
-    wait_for(&mut events, "event: pictures");
-    assert!(wait_for(&mut events, "0/3").starts_with("data: {\"0/3\":\""));
+    let news = site.news("");
+    assert!(part(&news, "head").is_some(), "{news}");
+    assert!(news["pictures"]["0/3"].is_string(), "{news}");
     site.solve(1);
-    let success = wait_for(&mut events, "\"id\":\"success\"");
-    assert!(
-        success.contains("2 of 2") || success.contains("2\u{202f}of"),
-        "{success}"
-    );
+    site.wait_for("head", "<b>2</b> of <b>8</b>");
 }
 
 #[test]
-fn a_browser_that_connects_again_gets_what_it_has_missed() {
+fn a_browser_gets_the_pictures_and_what_it_has_missed() {
     let site = Site::new(None);
     let page = site.get("/");
     let (_, seen) = page.split_once("data-seen=\"").unwrap();
     let (seen, _) = seen.split_once('"').unwrap();
-    let mut events = site.events(&format!("Last-Event-ID: {seen}\r\n"));
+    assert!(site.news(seen)["pictures"]["0/3"].is_string());
     site.solve(1);
-    let first = wait_for(&mut events, "data: {\"id\"");
-    assert!(
-        !first.contains("\"id\":\"settings\""),
-        "it has that already: {first}"
-    );
-    let mut all = site.events("Last-Event-ID: other-99\r\n");
-    wait_for(&mut all, "\"id\":\"settings\"");
+    site.wait_for("head", "<b>2</b> of <b>8</b>");
+    let news = site.news(seen);
+    assert!(part(&news, "success").is_some(), "{news}");
+    assert_eq!(part(&news, "settings"), None, "it has that already");
+    let newest = site.news(news["seen"].as_str().unwrap());
+    assert_eq!(part(&newest, "success"), None, "{newest}");
+    assert!(part(&site.news("other-99"), "settings").is_some());
 }
 
 #[test]
 fn a_browser_that_reads_nothing_keeps_nobody_waiting() {
     let site = Site::new(None);
     site.get("/");
-    let _asleep: Vec<_> = (0..8).map(|_| site.events("")).collect();
+    let asleep = b"GET /news HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let _asleep: Vec<_> = (0..8).map(|_| site.send(asleep)).collect();
     let _half: Vec<_> = (0..8)
-        .map(|_| site.send(b"GET /events HTTP/1.1\r\nHo"))
+        .map(|_| site.send(b"GET /news HTTP/1.1\r\nHo"))
         .collect();
-    let mut awake = site.events("");
     for episode in 1..4 {
         site.solve(episode);
-        let count = format!("<b>{}</b> of <b>8</b>", episode + 1);
-        while !wait_for(&mut awake, "\"id\":\"head\"").contains(&count) {}
+        site.wait_for("head", &format!("<b>{}</b> of <b>8</b>", episode + 1));
     }
 }
 
@@ -238,6 +226,15 @@ fn only_films_that_the_journal_names_are_sent_and_by_range() {
         "/picture/..%2f..%2fplan.json/0",
         "/reach",
         "/reach/a.mp4%00",
+        "/a%",
+        "/a%4",
+        "/a%zz",
+        "/a%ff",
+        "/picture/0/-1",
+        "/picture/a/b",
+        "/picture/0/../../plan.json",
+        "/hang/99999999999999999999",
+        "/hang/x",
         "/live/commands.json",
     ] {
         assert_eq!(status(&site.get(path)), "404", "{path}");
@@ -248,7 +245,7 @@ fn only_films_that_the_journal_names_are_sent_and_by_range() {
 fn nothing_is_shown_without_the_token() {
     let site = Site::new(Some(TOKEN));
     for path in [
-        "/events",
+        "/news",
         "/reach/a.mp4",
         "/picture/0/3",
         "/hang/1",
@@ -331,6 +328,20 @@ fn commands_reach_the_ranks_of_this_launch_if_the_token_was_shown() {
 }
 
 #[test]
+fn what_changes_something_is_posted_and_all_else_is_not() {
+    let site = Site::new(None);
+    for request in [
+        "GET /command",
+        "PUT /command",
+        "GET /login",
+        "POST /",
+        "DELETE /reach/video.mp4",
+    ] {
+        assert_eq!(status(&site.ask(request, "", "")), "405", "{request}");
+    }
+}
+
+#[test]
 fn what_is_no_request_is_refused_and_the_next_one_is_answered() {
     let site = Site::new(None);
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(1 << 20));
@@ -366,12 +377,19 @@ fn what_is_no_request_is_refused_and_the_next_one_is_answered() {
 fn a_page_that_ends_tells_its_browsers_and_frees_its_port() {
     let site = Site::new(None);
     let address = site.page.address();
-    let mut events = site.events("");
-    wait_for(&mut events, "\"id\":\"head\"");
-    drop(site);
-    let mut rest = Vec::new();
-    // A reset is an end as well.
-    let _ = events.read_to_end(&mut rest);
+    site.get("/");
+    let Site { page, _dir, .. } = site;
+    let end = std::thread::spawn(move || drop(page));
+    let request = b"GET /news HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut news = String::new();
+    while !news.contains("id=\\\"ended\\\"") {
+        let mut stream = TcpStream::connect(address).expect("it answers until that was told");
+        stream.write_all(request).unwrap();
+        news.clear();
+        // A reset is an end as well.
+        let _ = stream.read_to_string(&mut news);
+    }
+    end.join().unwrap();
     assert!(std::net::TcpListener::bind(address).is_ok());
 }
 

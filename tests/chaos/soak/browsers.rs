@@ -85,7 +85,7 @@ fn visit(manner: Manner, port: u16, counts: &Counts, end: &AtomicBool) {
     counts.visits[manner as usize].fetch_add(1, Ordering::Relaxed);
     let path = match manner {
         Manner::HangsUp => "/",
-        _ => "/events",
+        _ => "/news",
     };
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let bytes: Vec<u8> = match manner {

@@ -144,27 +144,26 @@ setInterval(tick, 1000);
 // A run that has ended has no server any more, which is no fault.
 const lost = (is) => { document.getElementById("lost").hidden = !is || document.getElementById("ended") !== null; };
 
-// Connects, from the last event that was seen on. While nobody answers, it tries again ever more slowly.
-const [FIRST_MS, LONGEST_MS] = [1000, 60000];
-let [seen, pause] = [document.body.dataset.seen, FIRST_MS];
-const connect = () => {
-  const events = new EventSource(`events?seen=${encodeURIComponent(seen)}`);
-  const on = (kind, act) => events.addEventListener(kind, (event) => {
-    seen = event.lastEventId || seen;
+// Asks what has changed since it last asked, once a second. While nobody answers, it asks ever more slowly.
+const [PERIOD_MS, LONGEST_MS] = [1000, 60000];
+let [seen, pause] = [document.body.dataset.seen, PERIOD_MS];
+const ask = async () => {
+  try {
+    const answer = await fetch(`news?seen=${encodeURIComponent(seen)}`);
+    if (!answer.ok) throw new Error(answer.statusText);
+    const news = await answer.json();
+    if (news.pictures) versions = news.pictures;
+    news.parts.forEach(show);
+    pictures();
+    [seen, pause] = [news.seen, PERIOD_MS];
     lost(false);
-    act(JSON.parse(event.data));
-  });
-  on("part", show);
-  on("pictures", (found) => { versions = found; pictures(); });
-  events.addEventListener("open", () => { pause = FIRST_MS; lost(false); });
-  events.addEventListener("error", () => {
-    events.close();
+  } catch {
     lost(true);
-    setTimeout(connect, pause);
     pause = Math.min(2 * pause, LONGEST_MS);
-  });
+  }
+  setTimeout(ask, pause);
 };
-if (seen !== undefined) connect();
+if (seen !== undefined) ask();
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-command]");

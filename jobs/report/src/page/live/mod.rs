@@ -131,7 +131,7 @@ pub fn door(is_wrong: bool) -> String {
         body.door {
             h1 { "rrun live" }
             @if is_wrong { p.bad role="alert" { "This is not the token of the run." } }
-            form method="post" action="login" {
+            form method="post" action="login" enctype="text/plain" {
                 label { "Token " input type="password" name="token" autocomplete="current-password" required autofocus; }
                 button type="submit" { "Show the run" }
             }

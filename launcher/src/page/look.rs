@@ -17,10 +17,11 @@ use report::page::Zone;
 use report::page::live::{HangNote, LiveExtras, fragments, moving};
 use tokio::select;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
-use crate::page::files;
-use crate::page::shared::{Look, NamedFiles, Shared};
+use crate::page::state::{Look, NamedFiles, PageState};
+use crate::page::{FAREWELL, files};
 
 /// Time between two looks, at least.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -49,59 +50,47 @@ struct Found {
 }
 
 /// Keeps the page up to date while somebody looks, until `is_over`; then looks once more if
-/// somebody does.
-pub(super) async fn run(shared: Arc<Shared>, mut is_over: watch::Receiver<bool>) {
+/// somebody does, and waits until the browsers have asked for that.
+pub(super) async fn run(page: &Arc<PageState>, mut is_over: watch::Receiver<bool>) {
     let mut found = Found::default();
-    let mut watchers = shared.watchers();
     loop {
         let has_ended = select! {
             biased;
             _ = is_over.changed() => true,
-            () = somebody(&mut watchers) => false,
+            () = page.somebody() => false,
             () = sleep(FORGET), if found.run.is_some() => {
                 found = Found::default();
                 continue;
             }
         };
-        if has_ended && *watchers.borrow() == 0 {
+        if has_ended && !page.is_looked_at() {
             return;
         }
-        let began = now();
-        let task_shared = Arc::clone(&shared);
-        let task = tokio::task::spawn_blocking(move || {
-            let look = look(&mut found, &task_shared, has_ended);
+        let (began, task_page) = (now(), Arc::clone(page));
+        let task = spawn_blocking(move || {
+            let look = look(&mut found, &task_page, has_ended);
             (found, look)
         });
-        let Ok((kept, look)) = task.await else {
-            // It has panicked, which was printed; from the start, it may go better.
-            found = Found::default();
-            shared.fail("the state of the run cannot be shown".to_owned());
-            sleep(LONGEST_PAUSE).await;
-            continue;
+        // It may be that a disk does not answer.
+        let limit = if has_ended { FAREWELL } else { Duration::MAX };
+        let Ok(done) = timeout(limit, task).await else {
+            return;
         };
-        found = kept;
-        match look {
-            Ok(look) => shared.show(look),
-            Err(err) => shared.fail(err.to_string()),
-        }
+        let mut pause = (began.elapsed() * PAUSE).clamp(PERIOD, LONGEST_PAUSE);
+        let look;
+        (found, look) = done.unwrap_or_else(|_| {
+            // It has panicked, which was printed; from the start, it may go better.
+            pause = LONGEST_PAUSE;
+            let reason = "the state of the run cannot be shown";
+            (Found::default(), Err(Refusal::new(reason)))
+        });
+        page.show(look.map_err(|err| err.to_string()));
         if has_ended {
+            sleep(FAREWELL).await;
             return;
         }
-        let pause = (began.elapsed() * PAUSE).clamp(PERIOD, LONGEST_PAUSE);
-        select! {
-            biased;
-            _ = is_over.changed() => {}
-            () = sleep(pause) => {}
-        }
-    }
-}
-
-/// Waits until somebody looks.
-async fn somebody(watchers: &mut watch::Receiver<usize>) {
-    while *watchers.borrow_and_update() == 0 {
-        if watchers.changed().await.is_err() {
-            return;
-        }
+        // The end of the launch ends the pause.
+        let _ = timeout(pause, is_over.changed()).await;
     }
 }
 
@@ -112,10 +101,10 @@ fn now() -> Instant {
 
 /// Looks at the run folder once. `has_ended` says that the launch is over, which still holds the
 /// folder.
-fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Refusal> {
+fn look(found: &mut Found, page: &PageState, has_ended: bool) -> Result<Look, Refusal> {
     let run = match &mut found.run {
         Some(run) => run,
-        run => run.insert(LiveRun::open(shared.folder.clone())?),
+        run => run.insert(LiveRun::open(page.folder.clone())?),
     };
     if has_ended {
         run.end();
@@ -126,9 +115,9 @@ fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Ref
     if is_new {
         found.report = Some(shown(run.report(at).map_err(Refusal::new)?));
     }
-    let (pictures, versions) = pictures(shared);
-    note_hangs(&mut found.hangs, shared);
-    let extras = extras(run, &found.hangs, pictures, shared);
+    let pictures = pictures(page);
+    note_hangs(&mut found.hangs, page);
+    let extras = extras(run, &found.hangs, pictures.keys().copied().collect(), page);
     let report = found.report.as_ref().expect("it was made above");
     let view = run.view(report, Moment::parse(&rfc3339(at)));
     let started = report.run.started.as_deref().unwrap_or(&report.run.written);
@@ -141,7 +130,10 @@ fn look(found: &mut Found, shared: &Shared, has_ended: bool) -> Result<Look, Ref
         title: view.title(),
         zone: zone.name().to_owned(),
         fragments,
-        pictures: versions,
+        pictures: pictures
+            .into_iter()
+            .map(|((rank, env), version)| (format!("{rank}/{env}"), version.to_string()))
+            .collect(),
         files: is_new.then(|| named_files(run, report)),
     })
 }
@@ -159,9 +151,9 @@ fn extras(
     run: &LiveRun,
     hangs: &BTreeMap<u64, String>,
     pictures: BTreeSet<(usize, usize)>,
-    shared: &Shared,
+    page: &PageState,
 ) -> LiveExtras {
-    let commands = shared.commands();
+    let commands = page.commands();
     let skipped = run
         .plan()
         .jobs
@@ -174,38 +166,30 @@ fn extras(
     LiveExtras {
         pictures,
         hangs: hangs.collect(),
-        has_buttons: shared.has_buttons,
+        has_buttons: page.has_buttons,
         is_stopping: commands.stop,
         skipped: skipped.map(|job| job.name.clone()).collect(),
     }
 }
 
-/// Returns the environments that have a picture, and the version of each: when it was written.
-fn pictures(shared: &Shared) -> (BTreeSet<(usize, usize)>, String) {
-    let entries = std::fs::read_dir(shared.folder.live());
-    let (mut pictures, mut versions) = (BTreeSet::new(), BTreeMap::new());
-    for entry in entries.into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some((rank, env)) = name.to_str().and_then(picture_of) else {
-            continue;
-        };
-        let modified = entry.metadata().and_then(|meta| meta.modified());
-        let age = modified
-            .ok()
-            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-        pictures.insert((rank, env));
-        let version = age.unwrap_or_default().as_millis().to_string();
-        versions.insert(format!("{rank}/{env}"), version);
-    }
-    let versions = serde_json::to_string(&versions).unwrap_or_else(|_| "{}".to_owned());
-    (pictures, versions)
+/// Returns the version of the newest picture of each environment: when it was written.
+fn pictures(page: &PageState) -> BTreeMap<(usize, usize), u128> {
+    let entries = std::fs::read_dir(page.folder.live());
+    let entries = entries.into_iter().flatten().flatten();
+    let versions = entries.filter_map(|entry| {
+        let place = picture_of(entry.file_name().to_str()?)?;
+        let written = entry.metadata().and_then(|meta| meta.modified()).ok()?;
+        let age = written.duration_since(UNIX_EPOCH).ok()?;
+        Some((place, age.as_millis()))
+    });
+    versions.collect()
 }
 
 /// Reads the hang reports that are new.
-fn note_hangs(hangs: &mut BTreeMap<u64, String>, shared: &Shared) {
+fn note_hangs(hangs: &mut BTreeMap<u64, String>, page: &PageState) {
     let first = hangs.keys().next_back().map_or(1, |last| last + 1);
     for number in first..MOST_HANGS {
-        let Ok(text) = files::beginning(&shared.folder.hang_report(number), HANG_CHARS) else {
+        let Ok(text) = files::beginning(&page.folder.hang_report(number), HANG_CHARS) else {
             return;
         };
         hangs.insert(number, text);
