@@ -40,172 +40,120 @@ const RESTARTS: &str = "JOBSET_RESTART_ATTEMPT";
 /// address of its own, so that launches cannot collide.
 const PORT: u16 = 29_500;
 
-/// The place of this process in Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Not in an Indexed Job.
-    Outside,
-    /// In an Indexed Job whose pods each launch on their own; the index of this pod.
-    Alone(usize),
-    /// In a Job, or JobSet, whose pods form one launch.
-    Member(Pod),
+/// Infers the options, with `nproc` if `--nproc-per-node` was given. `full_name` is the name of this
+/// machine, with its domain if it has one, `gpus` the number of GPUs of this pod.
+///
+/// # Errors
+/// Returns an error if variables are missing or contradict each other, or if the address of the
+/// first pod does not follow from them.
+pub fn infer(
+    env: &Environment,
+    full_name: &str,
+    gpus: usize,
+    nproc: Option<&str>,
+) -> anyhow::Result<Inferred> {
+    let (index, completions) = match pair(env, INDEX, COMPLETIONS)? {
+        (None, None) => return Ok(Inferred::default()),
+        (Some(index), None) => return Ok(alone(index)),
+        (None, Some(_)) => bail!(
+            "{COMPLETIONS} is set, but {INDEX} is not (a Job with `completionMode: Indexed` has it)"
+        ),
+        (Some(index), Some(completions)) => (index, completions),
+    };
+    let (host, domain) = full_name.split_once('.').unwrap_or((full_name, ""));
+    let replica = replica(env)?;
+    let pod = Pod {
+        index,
+        completions,
+        replica,
+        host,
+        domain,
+    };
+    let restarts: Option<u32> = number(env, RESTARTS, "a whole number")?;
+    let meeting = pod.meeting(env)?;
+    let (name, uid) = (pod.name(), uid(env, pod.job().1));
+    let kind = match replica.is_some() || restarts.is_some() {
+        true => "JobSet",
+        false => "Job",
+    };
+    let (again, suffix) = match restarts.unwrap_or(0) {
+        0 => (String::new(), String::new()),
+        restarts => (format!(" (restart {restarts})"), format!(".r{restarts}")),
+    };
+    let place = ["Kubernetes", kind].into_iter().chain(name);
+    let place = place.collect::<Vec<_>>().join(" ") + &again;
+    let parts: Vec<_> = name.into_iter().chain(uid.as_deref()).collect();
+    let gpus = Some(gpus).filter(|&gpus| gpus > 0 && nproc.is_none());
+    let by_gpus = gpus.map(|gpus| (gpus, "GPUs"));
+    Ok(Inferred {
+        // For example `eval.1f0c3ab2`, after a restart of the JobSet `set-workers.1f0c3ab2.r1`.
+        run_id: (!parts.is_empty()).then(|| parts.join(".") + &suffix),
+        nproc: gpus,
+        nodes_return: true,
+        notes: vec![node_note(&place, nproc, by_gpus, meeting.as_ref())],
+        meeting,
+        ..Inferred::default()
+    })
+}
+
+/// Infers nothing for an Indexed Job whose pods each launch on their own.
+fn alone(index: usize) -> Inferred {
+    let note = format!(
+        "Kubernetes: this is pod {index} of an Indexed Job, and JOB_COMPLETIONS is not set: this \
+         launch is on this pod alone; with the variable, all pods form one launch"
+    );
+    Inferred {
+        notes: vec![Note::warning(note)],
+        ..Inferred::default()
+    }
 }
 
 /// One pod of a launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pod {
-    /// Whether a JobSet made the Job.
-    is_of_jobset: bool,
-    /// Name of the Job; if a replicated job of a JobSet has several, their common part. `None` if
-    /// the host name is not that of a pod.
-    name: Option<String>,
-    /// First group of the UID of the Job or JobSet, if the manifest passes it.
-    uid: Option<String>,
-    /// Number of times that the JobSet has started all Jobs again.
-    restarts: u32,
-    /// Where the pods meet; `None` if there is only one.
-    meeting: Option<Meeting>,
-}
-
-impl Place {
-    /// Reads the variables. `full_name` is the name of this machine, with its domain if it has one.
-    ///
-    /// # Errors
-    /// Returns an error if variables are missing or contradict each other, or if the address of the
-    /// first pod does not follow from them.
-    pub fn read(env: &Environment, full_name: &str) -> anyhow::Result<Place> {
-        match pair(env, INDEX, COMPLETIONS)? {
-            (None, None) => Ok(Place::Outside),
-            (Some(index), None) => Ok(Place::Alone(index)),
-            (None, Some(_)) => bail!(
-                "{COMPLETIONS} is set, but {INDEX} is not (a Job with `completionMode: Indexed` \
-                 has it)"
-            ),
-            (Some(index), Some(completions)) => {
-                let place = JobPlace {
-                    index,
-                    completions,
-                    replica: replica(env)?,
-                };
-                Ok(Place::Member(place.pod(env, full_name)?))
-            }
-        }
-    }
-
-    /// Infers the options. `gpus` is the number of GPUs of this pod, `nproc` is `--nproc-per-node`
-    /// if it was given.
-    pub fn infer(self, gpus: usize, nproc: Option<&str>) -> Inferred {
-        let pod = match self {
-            Place::Outside => return Inferred::default(),
-            Place::Alone(index) => {
-                let note = format!(
-                    "Kubernetes: this is pod {index} of an Indexed Job, and JOB_COMPLETIONS is not \
-                     set: this launch is on this pod alone; with the variable, all pods form one \
-                     launch"
-                );
-                return Inferred {
-                    notes: vec![Note::warning(note)],
-                    ..Inferred::default()
-                };
-            }
-            Place::Member(pod) => pod,
-        };
-        let gpus = Some(gpus).filter(|&gpus| gpus > 0 && nproc.is_none());
-        let by_gpus = gpus.map(|gpus| (gpus, "GPUs"));
-        let place = format!("Kubernetes {}", pod.label());
-        Inferred {
-            run_id: pod.run_id(),
-            nproc: gpus,
-            nodes_return: true,
-            notes: vec![node_note(&place, nproc, by_gpus, pod.meeting.as_ref())],
-            meeting: pod.meeting,
-            ..Inferred::default()
-        }
-    }
-}
-
-impl Pod {
-    /// Returns name and UID of the Job as run id, for example `eval.1f0c3ab2`, after a restart of
-    /// the JobSet `set-workers.1f0c3ab2.r1`; `None` if the manifest passes nothing for it.
-    fn run_id(&self) -> Option<String> {
-        let parts: Vec<&str> = [&self.name, &self.uid]
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
-            .collect();
-        let id = parts.join(".");
-        match self.restarts {
-            _ if id.is_empty() => None,
-            0 => Some(id),
-            restarts => Some(format!("{id}.r{restarts}")),
-        }
-    }
-
-    /// Returns the name of the Job: `Job eval`, `JobSet set-workers (restart 1)`.
-    fn label(&self) -> String {
-        let kind = if self.is_of_jobset { "JobSet" } else { "Job" };
-        let mut label = kind.to_owned();
-        if let Some(name) = &self.name {
-            label += &format!(" {name}");
-        }
-        if self.restarts > 0 {
-            label += &format!(" (restart {})", self.restarts);
-        }
-        label
-    }
-}
-
-/// The index of a pod in its Job, and that of the Job.
-struct JobPlace {
+struct Pod<'a> {
+    /// Index in its Job, which has so many completions.
     index: usize,
     completions: usize,
     /// Index of the Job among the replicas of a JobSet, and their number.
     replica: Option<(usize, usize)>,
+    host: &'a str,
+    domain: &'a str,
 }
 
-impl JobPlace {
-    fn pod(&self, env: &Environment, full_name: &str) -> anyhow::Result<Pod> {
-        let (job, replicas) = self.replica.unwrap_or((0, 1));
-        let nnodes = replicas.checked_mul(self.completions);
-        let nnodes = nnodes.ok_or_else(|| {
-            unfit(
-                COMPLETIONS,
-                &self.completions.to_string(),
-                "a number of pods",
-            )
-        })?;
-        let restarts: Option<u32> = number(env, RESTARTS, "a whole number")?;
-        let (host, domain) = full_name.split_once('.').unwrap_or((full_name, ""));
-        let name = host.strip_suffix(&self.ending(job, self.index));
-        let name = name.filter(|name| !name.is_empty());
-        let meeting = match nnodes {
-            1 => None,
-            _ => {
-                let (addr, port) = self.first(env, (host, name), domain)?;
-                Some(Meeting {
-                    nnodes,
-                    node_rank: job * self.completions + self.index,
-                    addr,
-                    port,
-                })
-            }
+impl Pod<'_> {
+    fn job(&self) -> (usize, usize) {
+        self.replica.unwrap_or((0, 1))
+    }
+
+    /// Returns the name of the Job; if a replicated job of a JobSet has several, their common part.
+    /// `None` if the host name is not that of a pod.
+    fn name(&self) -> Option<&str> {
+        let name = self
+            .host
+            .strip_suffix(&self.ending(self.job().0, self.index));
+        name.filter(|name| !name.is_empty())
+    }
+
+    /// Returns where the pods meet; `None` if there is only one.
+    fn meeting(&self, env: &Environment) -> anyhow::Result<Option<Meeting>> {
+        let (job, replicas) = self.job();
+        let Some(nnodes) = replicas.checked_mul(self.completions) else {
+            let found = self.completions.to_string();
+            return Err(unfit(COMPLETIONS, &found, "a number of pods"));
         };
-        Ok(Pod {
-            is_of_jobset: self.replica.is_some() || restarts.is_some(),
-            name: name.map(str::to_owned),
-            uid: uid(env, replicas),
-            restarts: restarts.unwrap_or(0),
-            meeting,
-        })
+        if nnodes == 1 {
+            return Ok(None);
+        }
+        let (addr, port) = self.first(env)?;
+        Ok(Some(Meeting {
+            nnodes,
+            node_rank: job * self.completions + self.index,
+            addr,
+            port,
+        }))
     }
 
     /// Returns where the first pod is: at `MASTER_ADDR`, or beside this one in the DNS.
-    fn first(
-        &self,
-        env: &Environment,
-        (host, name): (&str, Option<&str>),
-        domain: &str,
-    ) -> anyhow::Result<(String, u16)> {
+    fn first(&self, env: &Environment) -> anyhow::Result<(String, u16)> {
         let port = number(env, "MASTER_PORT", "a port")?.unwrap_or(PORT);
         if port == 0 {
             return Err(unfit("MASTER_PORT", "0", "a port that all pods know"));
@@ -213,12 +161,12 @@ impl JobPlace {
         if let Some(addr) = env.text("MASTER_ADDR") {
             return Ok((addr, port));
         }
-        let name = name.with_context(|| {
-            let (job, _) = self.replica.unwrap_or((0, 1));
+        let Pod { host, domain, .. } = self;
+        let name = self.name().with_context(|| {
             format!(
                 "the name of this pod is `{host}`, expected `<job>{}` as in an Indexed Job without \
                  hostNetwork: set MASTER_ADDR to the address of the first pod",
-                self.ending(job, self.index)
+                self.ending(self.job().0, self.index)
             )
         })?;
         ensure!(

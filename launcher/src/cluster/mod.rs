@@ -116,10 +116,9 @@ pub fn infer(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<Inferr
     if cli.kubernetes == "off" || cli.has_rendezvous_option() {
         return Ok(Inferred::default());
     }
-    let place = kubernetes::Place::read(env, &node.full_name);
-    let place = place.map_err(|err| said(&err, "Kubernetes", "kubernetes"))?;
     let gpus = node.visible_gpus(env.visible_devices().as_deref());
-    Ok(place.infer(gpus, nproc))
+    let inferred = kubernetes::infer(env, &node.full_name, gpus, nproc);
+    inferred.map_err(|err| said(&err, "Kubernetes", "kubernetes"))
 }
 
 /// Adds to an error whose variables they are, and how to do without them.
