@@ -327,7 +327,7 @@ impl SeatingPlan {
                 Resources::Labels => line,
             });
         let tight = memory.iter().filter_map(|need| tight(&planner, need));
-        let warnings = tight.chain(starts_above_zero(setup, &placement)).collect();
+        let warnings = tight.collect();
         Self {
             allocation: lines.collect(),
             distribution: total_num_envs
@@ -382,33 +382,6 @@ fn tight(planner: &MemoryPlanner<'_>, need: &Need) -> Option<String> {
              use_high_res_cameras: False; `rrun fit` shows how many fit",
             need.gpu,
             need.text(budget)
-        )
-    })
-}
-
-/// Warns about Isaac Sim if its first GPU is not GPU 0, because it can hang then (RLinf's
-/// documentation of placement).
-fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
-    let is_isaac = |name: &str| {
-        ["isaac", "behavior", "omnigibson"]
-            .iter()
-            .any(|part| name.to_lowercase().contains(part))
-    };
-    let name = setup
-        .file
-        .jobs
-        .iter()
-        .map(|job| job.environment.as_str())
-        .find(|name| is_isaac(name))?;
-    let first = placement
-        .env
-        .iter()
-        .map(jobs::placement::PlacedProcess::gpu)
-        .min()?;
-    (first > 0).then(|| {
-        format!(
-            "`{name}` may hang: environment workers of Isaac Sim should start at GPU 0, these \
-            start at {first}"
         )
     })
 }
