@@ -24,6 +24,7 @@
 //! name, which on a single node may not resolve (pytorch/pytorch#150532) and has no advantage if it
 //! does.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -32,7 +33,6 @@ use anyhow::{Context as _, bail, ensure};
 use crate::cli::int;
 use crate::cli::{Cli, Environment};
 use crate::cluster::Inferred;
-use crate::node::Node;
 use crate::plan::StorePlan;
 use crate::plan::launch::Inputs;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
@@ -67,18 +67,10 @@ impl MeetingPlan {
     /// # Errors
     /// Returns an error for an unknown backend, and for an invalid endpoint or setting.
     pub(super) fn new(inputs: Inputs<'_>, nodes: Nodes) -> anyhow::Result<MeetingPlan> {
-        let Inputs {
-            cli,
-            env,
-            node,
-            found,
-        } = inputs;
+        let Inputs { cli, node, .. } = inputs;
         let inputs = MeetingInputs {
-            cli,
-            env,
-            found,
+            inputs,
             nodes,
-            node,
             conf: Conf::parse(&cli.rdzv_conf)?,
         };
         if cli.standalone {
@@ -116,11 +108,8 @@ impl MeetingPlan {
 }
 
 struct MeetingInputs<'a> {
-    cli: &'a Cli,
-    env: &'a Environment,
-    found: &'a Inferred,
+    inputs: Inputs<'a>,
     nodes: Nodes,
-    node: &'a Node,
     conf: Conf,
 }
 
@@ -130,7 +119,7 @@ type Met = (StorePlan, Option<RendezvousPlan>);
 impl MeetingInputs<'_> {
     /// Returns whether neither host nor port was given to the static backend of a single node.
     fn is_free(&self) -> bool {
-        let cli = self.cli;
+        let cli = self.inputs.cli;
         let has_endpoint = !cli.rdzv_endpoint.is_empty() || cli.master_port.is_some();
         self.nodes.max == 1 && cli.rdzv_backend == "static" && !has_endpoint
     }
@@ -138,11 +127,11 @@ impl MeetingInputs<'_> {
     /// Returns the run id: a random one for a built-in program on a single node, unless the user has
     /// chosen one. A chosen id is kept, because it names the log folder.
     fn run_id(&self) -> String {
-        let cli = self.cli;
-        match &self.found.run_id {
+        let cli = self.inputs.cli;
+        match &self.inputs.found.run_id {
             Some(inferred) if !cli.is_given("rdzv-id") => inferred.clone(),
             _ if self.is_free() && cli.is_built_in() && cli.rdzv_id == "none" => {
-                self.node.uuid.clone()
+                self.inputs.node.uuid.clone()
             }
             _ => cli.rdzv_id.clone(),
         }
@@ -150,7 +139,7 @@ impl MeetingInputs<'_> {
 
     /// Plans the static backend. `--nnodes MIN:MAX` means MAX, as in torchrun.
     fn fixed(&self) -> anyhow::Result<Met> {
-        let (cli, nodes) = (self.cli, self.nodes.max);
+        let (cli, nodes) = (self.inputs.cli, self.nodes.max);
         self.conf.integer("timeout")?;
         ensure!(
             usize::try_from(self.node_rank()).is_ok_and(|rank| rank < nodes),
@@ -165,7 +154,7 @@ impl MeetingInputs<'_> {
         if self.is_free() && cli.master_addr.is_none() && cli.is_built_in() {
             return Ok((self.on_a_free_port(), None));
         }
-        let text = match (&self.found.meeting, cli.rdzv_endpoint.as_str()) {
+        let text = match (&self.inputs.found.meeting, cli.rdzv_endpoint.as_str()) {
             (Some(meeting), _) => format!("{}:{}", meeting.addr, meeting.port),
             (None, "") => {
                 let addr = cli.master_addr.as_deref().unwrap_or(LOOPBACK);
@@ -189,7 +178,7 @@ impl MeetingInputs<'_> {
     /// Plans the elastic backend. A single node with a loopback endpoint, or without one, meets no
     /// other node.
     fn c10d(&self) -> anyhow::Result<Met> {
-        let (cli, nodes) = (self.cli, self.nodes);
+        let (cli, nodes) = (self.inputs.cli, self.nodes);
         self.conf.check_c10d()?;
         let store = self.conf.text("store_type");
         if store.is_some_and(|store| store.eq_ignore_ascii_case("file")) {
@@ -219,7 +208,7 @@ impl MeetingInputs<'_> {
     /// creates a file that no other node knows.
     fn by_file(&self) -> anyhow::Result<Met> {
         let store = self.on_a_free_port();
-        let path = match self.cli.rdzv_endpoint.as_str() {
+        let path = match self.inputs.cli.rdzv_endpoint.as_str() {
             "" if self.nodes.min == 1 => return Ok((store, None)),
             "" => bail!(
                 "store_type=file with several nodes needs a file that all of them see: \
@@ -235,7 +224,8 @@ impl MeetingInputs<'_> {
     }
 
     fn store(&self, master_addr: String, port: Option<u16>, may_move: bool) -> StorePlan {
-        let is_shared = port.is_some() || !is_set(self.env, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+        let is_shared =
+            port.is_some() || !is_set(self.inputs.env, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
         StorePlan {
             master_addr,
             port,
@@ -245,14 +235,14 @@ impl MeetingInputs<'_> {
     }
 
     fn on_a_free_port(&self) -> StorePlan {
-        let addr = local_addr(self.cli).unwrap_or(LOOPBACK).to_owned();
+        let addr = local_addr(self.inputs.cli).unwrap_or(LOOPBACK).to_owned();
         self.store(addr, None, false)
     }
 
     fn node_rank(&self) -> i64 {
-        match &self.found.meeting {
+        match &self.inputs.found.meeting {
             Some(meeting) => i64::try_from(meeting.node_rank).unwrap_or(i64::MAX),
-            None => self.cli.node_rank,
+            None => self.inputs.cli.node_rank,
         }
     }
 
@@ -280,12 +270,12 @@ impl MeetingInputs<'_> {
             file: None,
             min,
             max,
-            node_id: self.node.uuid.clone(),
+            node_id: self.inputs.node.uuid.clone(),
             node_rank: self.node_rank(),
             hosts: conf.is_host(),
-            local_addr: local_addr(self.cli).map(str::to_owned),
-            nodes_return: self.found.nodes_return,
-            is_identical: is_set(self.env, "TORCH_ELASTIC_WORKER_IDENTICAL"),
+            local_addr: local_addr(self.inputs.cli).map(str::to_owned),
+            nodes_return: self.inputs.found.nodes_return,
+            is_identical: is_set(self.inputs.env, "TORCH_ELASTIC_WORKER_IDENTICAL"),
             timeout,
             join_timeout: elastic("join_timeout", 600)?,
             last_call_timeout: conf.seconds("last_call_timeout", Duration::from_secs(30))?,
@@ -408,7 +398,7 @@ impl Endpoint {
 
 /// The settings of `--rdzv-conf`: `key=value,key=value`. A backend checks the
 /// types of the keys that it knows, although a single-node launch needs few of them.
-struct Conf(Vec<(String, String)>);
+struct Conf(BTreeMap<String, String>);
 
 /// Keys that are options of their own; giving them here is an error in torchrun too.
 const COLLISIONS: [&str; 6] = [
@@ -437,10 +427,10 @@ impl Conf {
     /// Splits `text` at commas, and each part at its first `=`. If a key is repeated, the last one
     /// counts.
     fn parse(text: &str) -> anyhow::Result<Conf> {
-        let mut pairs: Vec<(String, String)> = Vec::new();
+        let mut pairs = BTreeMap::new();
         for part in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
+            let (key, value) = (key.trim(), value.trim());
             ensure!(
                 !key.is_empty(),
                 "The rendezvous configuration string must be in format \
@@ -451,12 +441,11 @@ impl Conf {
                 "The rendezvous configuration option '{key}' must have a value specified."
             );
             ensure!(
-                !COLLISIONS.contains(&key.as_str()),
+                !COLLISIONS.contains(&key),
                 "The rendezvous configuration option '{key}' cannot be set here, it has an option \
                  of its own."
             );
-            pairs.retain(|(known, _)| *known != key);
-            pairs.push((key, value));
+            pairs.insert(key.to_owned(), value.to_owned());
         }
         Ok(Conf(pairs))
     }
@@ -487,9 +476,7 @@ impl Conf {
     }
 
     fn text(&self, key: &str) -> Option<&str> {
-        let mut pairs = self.0.iter();
-        let pair = pairs.find(|(known, _)| known == key);
-        pair.map(|(_, value)| value.as_str())
+        self.0.get(key).map(String::as_str)
     }
 
     /// Returns `is_host`: whether this node hosts the store.
