@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::bail;
 use jobs::printable::quoted;
 use jobs::serve_args::{TOKEN_VARIABLE, take_token};
 use jobs::tracking::TrackingArgs;
@@ -14,22 +15,6 @@ use crate::cli::commands::{meant, names};
 
 /// The variable by which `rrun demo` tells the launcher that it is to run the demo.
 pub const DEMO_FOLDER: &str = "RRUN_DEMO";
-
-/// Tools, which launch nothing.
-pub const TOOLS: [&str; 12] = [
-    "certify",
-    "compare",
-    "demo",
-    "doctor",
-    "fit",
-    "list",
-    "report",
-    "reproduce",
-    "suite",
-    "top",
-    "verify",
-    "watch",
-];
 
 /// What `rrun help …` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,40 +27,29 @@ pub enum HelpTopic {
     Command(&'static str),
 }
 
-/// A word after `rrun help` that is no command.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no command `{word}`: {hint}")]
-pub struct UnknownCommand {
-    word: String,
-    hint: String,
-}
-
 /// Returns what `rrun help …` asks for; `None` for other words, and if a file named `help` exists.
 ///
 /// # Errors
 /// Returns an error for a word that is no command.
-pub fn help_topic(words: &[OsString]) -> Result<Option<HelpTopic>, UnknownCommand> {
+pub fn help_topic(words: &[OsString]) -> anyhow::Result<Option<HelpTopic>> {
     if words.first().is_none_or(|word| word != "help") || Path::new("help").is_file() {
         return Ok(None);
     }
-    let Some(word) = words.get(1).map(|word| word.to_string_lossy()) else {
-        return Ok(Some(HelpTopic::Commands));
-    };
+    let word = words
+        .get(1)
+        .map_or("help".into(), |word| word.to_string_lossy());
     if word == "help" || word.starts_with('-') {
         return Ok(Some(HelpTopic::Commands));
     }
     if word == "options" {
         return Ok(Some(HelpTopic::Options));
     }
-    match names().find(|name| *name == word) {
-        Some(name) => Ok(Some(HelpTopic::Command(name))),
-        None => Err(UnknownCommand {
-            hint: meant(&word).map_or_else(
-                || "`rrun help` lists them".to_owned(),
-                |name| format!("did you mean `rrun help {name}`?"),
-            ),
-            word: word.into_owned(),
-        }),
+    if let Some(name) = names().find(|name| *name == word) {
+        return Ok(Some(HelpTopic::Command(name)));
+    }
+    match meant(&word) {
+        Some(name) => bail!("there is no command `{word}`: did you mean `rrun help {name}`?"),
+        None => bail!("there is no command `{word}`: `rrun help` lists them"),
     }
 }
 
@@ -117,21 +91,22 @@ pub fn resume_command(
     }
     let before = &words[..words.len().checked_sub(cli.args.len())?];
     let before = before.iter().map(OsString::as_os_str);
-    let all = [OsStr::new("rrun")]
-        .into_iter()
-        .chain(before)
-        .chain([OsStr::new("--resume"), folder.as_os_str()]);
-    let resumed = all.map(|word| quoted(&word.to_string_lossy()));
-    let tracked = tracking.words.iter().map(|word| quoted(word));
-    Some(resumed.chain(tracked).collect::<Vec<_>>().join(" "))
+    let resumed = before.chain([OsStr::new("--resume"), folder.as_os_str()]);
+    Some(command(
+        resumed.chain(tracking.words.iter().map(OsStr::new)),
+    ))
 }
 
 /// Returns the command of a quick run without `--quick`, for a shell.
 pub fn command_without_quick(words: &[OsString]) -> String {
     let kept = words.iter().filter(|word| *word != "--quick");
-    let quoted: Vec<_> = std::iter::once("rrun".to_owned())
-        .chain(kept.map(|word| quoted(&word.to_string_lossy())))
-        .collect();
+    command(kept.map(OsString::as_os_str))
+}
+
+/// Returns the command with these words, for a shell.
+fn command<'a>(words: impl Iterator<Item = &'a OsStr>) -> String {
+    let words = [OsStr::new("rrun")].into_iter().chain(words);
+    let quoted: Vec<_> = words.map(|word| quoted(&word.to_string_lossy())).collect();
     quoted.join(" ")
 }
 

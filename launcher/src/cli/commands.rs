@@ -1,6 +1,8 @@
 //! The built-in words of `rrun` with what help says about each: one row per word. Adding a command
-//! is adding a row; tests compare the rows with the commands that exist.
+//! is adding a row; tests compare the rows with the commands that exist. [`screen`] is the text of
+//! `rrun --help`.
 
+use clap::Command;
 use jobs::eval_args;
 use jobs::rules::nearest;
 use jobs::serve_args;
@@ -49,6 +51,21 @@ pub struct CommandRow {
 
 /// The name of the row about programs of the user.
 pub const USERS_PROGRAM: &str = "PROGRAM";
+
+/// Columns of a terminal.
+const WIDTH: usize = 80;
+
+const HEAD: &str = "\
+Evaluate robot policies, and start programs as torchrun does: one rank per GPU
+
+Usage: rrun [OPTIONS] PROGRAM [ARGS]...   or   rrun COMMAND [ARGS]...
+
+";
+
+const OPTIONS: &str = "
+Help: `rrun help COMMAND` has examples and options of a command, and
+`rrun help options` explains these options, which come before PROGRAM:
+";
 
 const fn row(
     name: &'static str,
@@ -243,4 +260,67 @@ pub fn examples(name: &str) -> Examples {
 pub fn meant(word: &str) -> Option<&'static str> {
     let known: Vec<_> = names().chain(["help"]).collect();
     nearest(word, &known)
+}
+
+/// Returns the names of the tools, which launch nothing.
+pub fn tools() -> impl Iterator<Item = &'static str> {
+    names().filter(|name| !matches!(*name, "eval" | "serve"))
+}
+
+/// Returns whether a word is the name of a tool.
+pub fn is_tool(word: &str) -> bool {
+    tools().any(|tool| tool == word)
+}
+
+/// Returns the text of `rrun --help`, one screen: commands first, then the names of all options of
+/// `command`, which torchrun's help also has. `rrun help options` explains them.
+pub fn screen(command: &Command) -> String {
+    let rows: String = Group::ALL.into_iter().map(rows).collect();
+    format!("{HEAD}{rows}{OPTIONS}{}", filled(&words(command)))
+}
+
+/// Returns the lines of a group, its title at the first.
+fn rows(group: Group) -> String {
+    let rows = COMMANDS.iter().filter(|row| row.group == group);
+    let line = |(index, row): (usize, &CommandRow)| {
+        let title = if index == 0 { group.title() } else { "" };
+        format!("{title:<8} {:<11} {}\n", row.name, row.does)
+    };
+    rows.enumerate().map(line).collect()
+}
+
+/// Returns the headings of the options, each followed by their names.
+fn words(command: &Command) -> Vec<String> {
+    let (mut words, mut heading) = (Vec::<String>::new(), None);
+    for option in command.get_arguments() {
+        let Some(long) = option.get_long() else {
+            continue;
+        };
+        let its_heading = option.get_help_heading();
+        if heading != its_heading {
+            heading = its_heading;
+            if let Some(last) = words.last_mut() {
+                *last += " ·";
+            }
+            words.extend(heading.map(|title| format!("{title}:")));
+        }
+        let short = option.get_short().map(|short| format!("-{short} "));
+        words.push(format!("{}--{long}", short.unwrap_or_default()));
+    }
+    words
+}
+
+/// Returns the words in lines that fit.
+fn filled(words: &[String]) -> String {
+    let (mut text, mut line) = (String::new(), String::from(" "));
+    for word in words {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text += &line;
+            text.push('\n');
+            line = String::from(" ");
+        }
+        line.push(' ');
+        line += word;
+    }
+    text + &line + "\n"
 }

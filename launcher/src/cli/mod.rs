@@ -11,7 +11,6 @@ pub mod built_in;
 pub mod commands;
 pub mod environment;
 pub mod options;
-pub mod screen;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -156,7 +155,7 @@ fn with_blank_joined(words: &[OsString]) -> Option<Vec<OsString>> {
 
 /// Returns the text of `--help`: the commands, and the names of all options.
 pub fn short_help() -> String {
-    screen::screen(&Cli::command())
+    commands::screen(&Cli::command())
 }
 
 /// Returns the text of `rrun help options`, which explains the options of the launcher.

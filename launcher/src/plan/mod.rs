@@ -16,7 +16,6 @@ pub mod memory;
 pub mod missing;
 pub mod page;
 mod program;
-mod python;
 mod ranks;
 pub mod rendezvous;
 pub mod seating;

@@ -12,18 +12,28 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
+use nix::unistd::{AccessFlags, access};
 
-use crate::cli::built_in::{TOOLS, meant_by};
+use crate::cli::built_in::meant_by;
+use crate::cli::commands::is_tool;
 use crate::cli::{Cli, Environment};
 use crate::installed::{libraries, rank_binary};
 use crate::node::Node;
-use crate::plan::python::{find, interpreter};
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
 const RUN_PATH: &str = include_str!("run_path.py");
+
+/// The search path of `execvp` without a `PATH` (glibc's `_CS_PATH`).
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Names of the interpreter, in order of preference.
+const NAMES: [&str; 2] = ["python3", "python"];
+
+/// Files that mark an environment: one of `venv`, one of conda.
+const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta"];
 
 /// A program to execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +103,7 @@ impl Program {
 fn refuse_word(word: &str) -> anyhow::Result<()> {
     let extension = Path::new(word).extension().and_then(OsStr::to_str);
     ensure!(
-        !TOOLS.contains(&word),
+        !is_tool(word),
         "`{word}` is a tool and takes no launch options: write it first, for example `rrun {word} \
          --help`; a file is ./{word}"
     );
@@ -123,6 +133,72 @@ fn built_in(cli: &Cli, env: &Environment, node: &Node) -> anyhow::Result<Program
         fixed: words.into_iter().chain(cli.args.clone()).collect(),
         templates: Vec::new(),
     })
+}
+
+/// Returns the Python interpreter for scripts. Torchrun uses the interpreter that it runs in; rrun
+/// has none, so it uses the first of these:
+///
+/// ```text
+/// PYTHON_EXEC              as torchrun
+/// <venv>/bin/python        if rrun is in <venv>/bin, or was called by a link there
+/// python3 or python        in the first folder of PATH that has one; active environments are first
+/// $VIRTUAL_ENV/bin/python  if PATH has none
+/// ```
+/// `VIRTUAL_ENV` comes last because it may still be set when `PATH` has moved on to another
+/// environment.
+///
+/// # Errors
+/// Returns an error if there is none of these.
+pub fn interpreter(env: &Environment, node: &Node) -> anyhow::Result<OsString> {
+    if let Some(given) = env.get("PYTHON_EXEC") {
+        return Ok(given.to_owned());
+    }
+    let beside = [&node.called_as, &node.executable]
+        .into_iter()
+        .find_map(|rrun| beside(rrun));
+    let found = beside.or_else(|| folders(env).find_map(|folder| python_in(&folder)));
+    let found = found.or_else(|| python_in(&Path::new(env.non_empty("VIRTUAL_ENV")?).join("bin")));
+    found
+        .map(PathBuf::into_os_string)
+        .context("no python3 or python in PATH; activate an environment or set PYTHON_EXEC")
+}
+
+/// Returns the interpreter of the environment whose `bin` folder contains this file. A folder such
+/// as `/usr/bin` belongs to no environment; there the active environment counts.
+fn beside(rrun: &Path) -> Option<PathBuf> {
+    let bin = rrun.parent()?;
+    let environment = bin.parent()?;
+    ENVIRONMENT_MARKS
+        .iter()
+        .any(|mark| environment.join(mark).exists())
+        .then(|| bin.join("python"))
+        .filter(|python| is_executable(python))
+}
+
+fn python_in(folder: &Path) -> Option<PathBuf> {
+    NAMES
+        .into_iter()
+        .map(|name| folder.join(name))
+        .find(|path| is_executable(path))
+}
+
+/// Returns the file that `execvp(program)` would execute: `program` itself if it contains a slash,
+/// else the first match in `PATH`.
+pub fn find(program: &OsStr, env: &Environment) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|path| is_executable(path));
+    }
+    folders(env)
+        .map(|folder| folder.join(program))
+        .find(|path| is_executable(path))
+}
+
+fn folders(env: &Environment) -> impl Iterator<Item = PathBuf> {
+    std::env::split_paths(env.get("PATH").unwrap_or(OsStr::new(DEFAULT_PATH)))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && access(path, AccessFlags::X_OK).is_ok()
 }
 
 /// Returns `text` with `$name` and `${name}` replaced by `value`, and `$$` by `$`, as Python's
@@ -167,9 +243,13 @@ fn identifier(bytes: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tests::environment;
 
     proptest! {
         #[test]
@@ -178,5 +258,99 @@ mod tests {
             let filled = substitute(&text, "local_rank", "7");
             prop_assert!(bytes.contains(&b'$') || filled == text);
         }
+    }
+
+    /// Returns a folder that contains executables with these names.
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        folder
+    }
+
+    /// Returns the interpreter for an `rrun` that was called by this path.
+    fn python_of(rrun: &Path, variables: &[(&str, &str)]) -> Option<OsString> {
+        let node = Node {
+            executable: "/opt/rrun".into(),
+            called_as: rrun.to_path_buf(),
+            ..Node::default()
+        };
+        interpreter(&environment(variables.iter().copied()), &node).ok()
+    }
+
+    /// Joins folders as in `PATH`.
+    fn path(folders: &[&Path]) -> String {
+        let path = std::env::join_paths(folders).unwrap();
+        path.into_string().unwrap()
+    }
+
+    #[test]
+    fn rrun_of_an_environment_runs_its_interpreter_whatever_is_active() {
+        let venv = folder(&["bin/python", "pyvenv.cfg"]);
+        let other = folder(&["bin/python3"]);
+        let active = path(&[&other.path().join("bin")]);
+        let root = path(&[other.path()]);
+        let variables = [("VIRTUAL_ENV", &*root), ("PATH", &active)];
+        let rrun = venv.path().join("bin/rrun");
+        let own = Some(venv.path().join("bin/python").into());
+        assert_eq!(python_of(&rrun, &variables), own);
+        let node = Node {
+            executable: rrun.clone(),
+            called_as: rrun.clone(),
+            ..Node::default()
+        };
+        assert_eq!(interpreter(&environment(variables), &node).ok(), own);
+        let chosen = [("PYTHON_EXEC", "mypython"), ("PATH", "")];
+        assert_eq!(
+            python_of(&rrun, &chosen),
+            Some("mypython".into()),
+            "unchecked"
+        );
+    }
+
+    #[test]
+    fn elsewhere_the_first_of_path_counts() {
+        let rrun = Path::new("/nonexistent/bin/rrun");
+        let (system, active) = (folder(&["bin/python"]), folder(&["bin/python"]));
+        let (first, both) = (folder(&["python"]), folder(&["python", "python3"]));
+        let bin = |folder: &tempfile::TempDir| folder.path().join("bin");
+        // A folder that is no environment's leaves it to PATH.
+        let found = python_of(
+            &bin(&system).join("rrun"),
+            &[("PATH", &path(&[&bin(&active), &bin(&system)]))],
+        );
+        assert_eq!(found, Some(bin(&active).join("python").into()));
+        // A variable that stayed behind does not beat PATH.
+        let stale = path(&[active.path()]);
+        let of = |path: &str| python_of(rrun, &[("VIRTUAL_ENV", &stale), ("PATH", path)]);
+        let found = of(&path(&[first.path(), both.path()]));
+        assert_eq!(found, Some(first.path().join("python").into()));
+        let found = of("/nonexistent");
+        assert_eq!(found, Some(bin(&active).join("python").into()));
+        // python3 comes before python.
+        let found = of(&path(&[both.path()]));
+        assert_eq!(found, Some(both.path().join("python3").into()));
+        assert_eq!(python_of(rrun, &[("PATH", "/nonexistent")]), None);
+    }
+
+    #[test]
+    fn a_program_is_found_by_path_or_by_its_own_slash() {
+        let bin = folder(&["prog"]);
+        fs::write(bin.path().join("plain"), "").unwrap();
+        let env = environment([("PATH", &*path(&[bin.path()]))]);
+        assert_eq!(
+            find(OsStr::new("prog"), &env),
+            Some(bin.path().join("prog"))
+        );
+        assert_eq!(find(OsStr::new("plain"), &env), None);
+        assert_eq!(find(OsStr::new("./prog"), &env), None);
+        assert_eq!(
+            find(bin.path().join("prog").as_os_str(), &Environment::default()),
+            Some(bin.path().join("prog"))
+        );
     }
 }

@@ -15,7 +15,7 @@ use jobs::serve_args::{ServeArgs, ServeSetup};
 use crate::cli::Environment;
 use crate::plan::eval::{EvalPlan, SeatingPlan};
 use crate::plan::launch::Inputs;
-use crate::plan::python::find;
+use crate::plan::program::find;
 use crate::plan::{ServePlan, ServerPlan, ServerRole};
 use crate::say::note::Note;
 

@@ -53,8 +53,7 @@ use jobs::printable::{printable, printable_json, printable_line};
 use jobs::refusal::Refusal;
 use jobs::usage::{option_of_file, plain, with_examples, with_negative_values};
 
-use crate::cli::built_in::TOOLS;
-use crate::cli::commands::examples;
+use crate::cli::commands::{examples, is_tool, tools};
 use crate::verdict::ERROR;
 
 /// Number of bytes from the end of a failed run's output that are shown.
@@ -85,7 +84,7 @@ enum Tool {
 impl Tool {
     /// Parses the words, with `-` or `_` in options as the launcher and `eval` do.
     fn read(words: &[OsString]) -> Result<Self, clap::Error> {
-        let mut command = TOOLS.into_iter().fold(Self::command(), |command, name| {
+        let mut command = tools().fold(Self::command(), |command, name| {
             command.mut_subcommand(name, |tool| {
                 with_examples(with_negative_values(tool), examples(name))
             })
@@ -124,7 +123,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
     words
         .first()
         .and_then(|word| word.to_str())
-        .is_some_and(|word| TOOLS.contains(&word))
+        .is_some_and(is_tool)
 }
 
 /// Runs the tool that the command line calls.

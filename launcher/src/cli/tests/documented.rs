@@ -46,10 +46,9 @@ fn help_is_one_screen_with_every_command_and_the_name_of_every_option() {
 
 #[test]
 fn every_tool_and_program_has_a_row_and_every_row_is_one() {
-    let mut known: Vec<_> = built_in::TOOLS
-        .into_iter()
-        .chain(["eval", "serve"])
-        .collect();
+    let tools = crate::tools::commands();
+    let tools = tools.iter().map(Command::get_name);
+    let mut known: Vec<_> = tools.chain(["eval", "serve"]).collect();
     let mut named: Vec<_> = commands::names().collect();
     known.sort_unstable();
     named.sort_unstable();

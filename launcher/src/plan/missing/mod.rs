@@ -25,7 +25,7 @@ use jobs::settings::kinds::PyName;
 use serde_json::Value;
 
 use crate::cli::Environment;
-use crate::plan::python::find;
+use crate::plan::program::find;
 use modules::{ModuleUser, Probe};
 pub use modules::{NeededPython, check_trackers};
 

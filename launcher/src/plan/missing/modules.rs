@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::cli::Environment;
 use crate::plan::missing::{Missing, PYTHON, interpreter_at};
-use crate::plan::python::find;
+use crate::plan::program::find;
 use crate::process::timed;
 
 /// Prints the missing ones of the modules in its arguments, without those for which the lookup
